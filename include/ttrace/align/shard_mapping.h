@@ -1,0 +1,63 @@
+// The canonical shard mapping (TTrace, section 4.1): which slice of which rank's tensor is which slice of
+// the logical tensor.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ttrace/annotation.h"
+#include "ttrace/finding.h"
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+struct Box {
+  Shape start, size;  // same length; element ranges [start, start + size)
+  friend bool operator==(const Box&, const Box&) = default;
+};
+
+// One slice. `local` and `logical` have equal sizes. The logical value of an element is the sum over
+// `term` of the pieces that hold it in one `replica`; replicas hold the same value. Replica 0 fills the
+// whole tensor; others may fill part of it.
+struct Piece {
+  std::int32_t rank = 0;
+  const Entry* entry = nullptr;     // owned by the Trace
+  const std::byte* data = nullptr;  // the entry's first byte
+  Box local, logical;
+  std::int32_t replica = 0;
+  std::int32_t term = 0;
+};
+
+struct LogicalTensor {
+  TensorId id;  // canonical: global layer numbers, global micro-batch, chunk 0
+  Dtype dtype = Dtype::kFloat32;
+  Shape shape;
+  std::uint64_t order = 0;  // smallest of the entries'
+  double scale = 1;         // recorded = scale * logical (declared in the annotations)
+  std::string module_class;
+  std::vector<Piece> pieces;  // by replica, term, logical start
+  bool annotated = false;     // some rule matched
+};
+
+// The result of aligning one trace. `findings` hold what the training code may have caused: missing and
+// duplicate ranks, omissions, overlaps, shards that do not fit. A tensor with an omission or overlap is
+// in `findings`, not in `tensors`.
+struct Alignment {
+  std::map<TensorId, LogicalTensor> tensors;
+  std::vector<Finding> findings;
+  std::vector<std::string> notes;  // patterns that matched nothing, tensors that no rule matched
+};
+
+// What the reference knows and the candidate is measured against. Empty when aligning the reference.
+struct ModelLayout {
+  std::map<std::string, std::int64_t> layer_counts;  // "decoder.layers" -> number of layers
+};
+ModelLayout layout_of(const Alignment& reference);
+
+// Throws InputError when the annotations contradict the trace: an axis that is none, a dim out of range
+// for a matching tensor.
+Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout);
+
+}  // namespace ttrace

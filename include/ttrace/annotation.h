@@ -1,0 +1,68 @@
+// Annotations: how a parallel program places its tensors, in YAML. The schema for users, with examples,
+// is annotations/README.md; reading the file is src/load/annotation_file.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+// How a tensor lies along one axis of the mesh. An axis that is not named replicates.
+enum class Placement : std::uint8_t {
+  kReplicate,
+  kShard,    // split along `dim`, in order of the coordinate, sizes as recorded
+  kPartial,  // the logical value is the sum over the axis
+};
+
+struct AxisPlacement {
+  std::string axis;  // an axis of the trace, an alias, or a well-known axis that the trace lacks (size 1)
+  Placement placement = Placement::kReplicate;
+  std::int32_t dim = 0;               // for kShard; negative counts from the end
+  std::string layout = "contiguous";  // name of a registered shard layout (align/layout.h)
+};
+
+// `kind` is empty for the placement of a parameter (all parameter kinds) and set for `input:`, `output:`
+// or a kind named on its own (`param_grad:`). Gradients follow: grad_output an output's, grad_input an
+// input's, unless named themselves. Several axes on one dimension nest in the order written, outermost
+// first.
+struct AnnotationRule {
+  std::string pattern;  // dotted suffix or glob of the canonical name
+  std::optional<Kind> kind;
+  std::vector<AxisPlacement> axes;
+  int line = 0;  // in the file, for messages
+};
+
+enum class MicrobatchOrder : std::uint8_t { kInterleaved, kBlocked };
+
+// Stage-local layer numbers under `layers` ("decoder.layers") become global ones by arithmetic on the
+// coordinates: global = coordinate * (total / stages) + local, total taken from the reference. It is
+// never copied from a number that the training code computed: a wrongly divided model must show up as
+// missing or duplicated layers.
+struct PipelineRule {
+  std::string axis = "pp";
+  std::string layers;
+};
+
+// A legal factor between what a program with these axes records and the logical value: recorded =
+// factor * logical, factor the product of the axes' sizes (`dp`, `dp*cp`), or their inverse. Declared,
+// never fitted.
+struct ScaleRule {
+  Kind kind;
+  std::vector<std::string> numerator, denominator;  // axis names
+  int line = 0;
+};
+
+struct Annotations {
+  std::string path;  // for messages; empty when there is no file
+  std::vector<AnnotationRule> rules;
+  std::string microbatch_axis = "dp";
+  MicrobatchOrder microbatch_order = MicrobatchOrder::kInterleaved;
+  std::optional<PipelineRule> pipeline;
+  std::vector<ScaleRule> scales;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,19 @@
+// The one exception type for users' mistakes.
+//
+// An exception means "could not look". A difference between two traces is a value (a `Finding`), never
+// an exception. The test for which it is: could the training code have caused it? Then it is a finding.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace ttrace {
+
+// Text form: `where: what; what was expected`, on one line. Caught once, in src/cli/main.cpp, printed as
+// `ttrace: error: ...` on stderr; the exit code is 2.
+class InputError : public std::runtime_error {
+ public:
+  explicit InputError(const std::string& message) : std::runtime_error(message) {}
+};
+
+}  // namespace ttrace

@@ -1,0 +1,103 @@
+// What the stages report. A difference between two traces is a value, never an exception.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+enum class Verdict : std::uint8_t {
+  kPass,
+  kFail,
+  kUntrusted,  // compared, but proves little; the reason says why
+  kMissing,    // one side holds it, the other does not, or holds it in part
+};
+std::string_view name_of(Verdict verdict);  // "pass", "fail", "untrusted", "missing"
+
+// Why a verdict is not `pass`. The words are part of the report's stable interface (lower case, hyphens).
+enum class Reason : std::uint8_t {
+  kNone,
+  // fail
+  kExceedsTolerance,  // "exceeds-tolerance"
+  kNotFinite,         // "not-finite": NaN or Inf on one side only, or more on one side
+  kIntegerDiffers,    // "integer-differs": integers and bool are compared exactly
+  kReplicasDisagree,  // "replicas-disagree"
+  kRecomputeDiffers,  // "recompute-differs": the recomputed forward is not the first forward
+  kShapeMismatch,     // "shape-mismatch": merged shape is not the reference's
+  kDtypeMismatch,     // "dtype-mismatch": one side floating, the other integer
+  kOverlap,           // "overlap": elements filled twice without a declaration
+  kDuplicateTensor,   // "duplicate-tensor": one rank holds the same canonical tensor twice
+  kDuplicateRank,     // "duplicate-rank"
+  // missing
+  kMissingInCandidate,  // "missing-in-candidate"
+  kMissingInReference,  // "missing-in-reference"
+  kOmission,            // "omission": some elements, or some replicas, are not there
+  kMissingRank,         // "missing-rank"
+  kIncompleteRank,      // "incomplete-rank": the rank's file has no completion mark
+  // untrusted
+  kNoTolerance,  // "no-tolerance"
+  kAllZero,      // "all-zero": both sides are zero
+  kNoise,        // "noise": the tolerance is 1 or more, so that any value would pass
+  kEmpty,        // "empty": no elements
+};
+std::string_view name_of(Reason reason);
+
+// Measured, not judged. Sums are over the logical tensor, in fp64, in a fixed order: the same bits for any
+// number of threads. Elements that are NaN or Inf on either side are left out of the sums and counted.
+struct Difference {
+  std::int64_t elements = 0;
+  std::int64_t differing = 0;  // elements whose values differ (NaN equals NaN)
+  std::int64_t reference_nan = 0, reference_inf = 0;
+  std::int64_t candidate_nan = 0, candidate_inf = 0;
+  std::int64_t nonfinite_mismatch = 0;  // elements non-finite on one side only, or differently so
+  double reference_square = 0;          // sum of squares
+  double candidate_square = 0;
+  double difference_square = 0;
+  double dot = 0;                         // <reference, candidate>
+  double max_abs = 0;                     // largest |reference - candidate|
+  std::vector<std::int64_t> worst_index;  // logical index of it; empty when nothing differs
+  std::int32_t worst_rank = -1;           // the candidate rank that holds it
+  std::vector<std::int64_t> worst_local_index;
+  double worst_reference = 0, worst_candidate = 0;
+  std::map<std::int32_t, double> square_by_rank;  // candidate rank -> its share of difference_square
+  double replica_square = 0;                      // largest ||replica_k - replica_0||^2 over the other replicas
+  std::vector<std::int32_t> replica_ranks;        // ranks whose copy differs from the first copy's bits
+
+  // ||reference - candidate||_F / ||reference||_F (papers: TTrace, section 2.3.2). 0 when both norms are
+  // 0; infinity when only the reference's is.
+  double rel_err() const;
+  // ||replica_k - replica_0|| / ||replica_0||, the largest.
+  double replica_rel_err() const;
+  // 1 - cos(reference, candidate) = (||A-B||^2 - (||A||-||B||)^2) / (2 ||A|| ||B||); the direct form
+  // would lose all digits.
+  double one_minus_cosine() const;
+  // The least-squares factor f of candidate = f * reference, and what it leaves unexplained, relative to
+  // ||candidate||.
+  double uniform_factor() const;
+  double uniform_factor_residual() const;
+};
+
+struct Finding {
+  TensorId id;  // canonical; for a finding about a rank (`missing-rank`) the name is empty
+  Verdict verdict = Verdict::kPass;
+  Reason reason = Reason::kNone;
+  std::string message;                   // one line, complete in itself: what, where, exact ranges and ranks
+  std::vector<std::int32_t> ranks;       // candidate ranks that hold the error
+  std::optional<Difference> difference;  // when compared
+  std::optional<double> allowed;         // when a tolerance applied
+  std::uint64_t order = 0;               // position in the reference's execution (the candidate's, if only there)
+};
+
+// Execution order of findings: by iteration; then findings about ranks, initial parameters, forward
+// tensors, losses, backward tensors, parameter gradients, main gradients, scalars of the step, parameter
+// deltas, parameters after; within each by `order`, then by identity. Never by size: the residual
+// path can hide a large error one layer later (TTrace, table 1, bug 13).
+bool executes_before(const Finding& a, const Finding& b);
+
+}  // namespace ttrace

@@ -1,0 +1,41 @@
+// The merge is a view, not a copy: it lays the pieces of a reference tensor over those of a candidate
+// tensor and gives the common boxes, with a pointer and strides for each term on each side. Nothing is
+// materialised; the comparator reads the mapped shards in place.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ttrace/align/shard_mapping.h"
+
+namespace ttrace {
+
+// The elements of one piece inside one box: `data` is the first element, `strides` are in elements, one
+// per dimension of the logical tensor.
+struct StridedTerm {
+  const std::byte* data = nullptr;
+  Dtype dtype = Dtype::kFloat32;
+  Shape strides;
+  std::int32_t rank = 0;
+  Shape local_start;  // index of the first element in the rank's tensor
+};
+
+// A box of the logical tensor that is one strided block on both sides. The value on a side is the sum of
+// its terms, times `1 / scale`.
+struct OverlayBox {
+  Box logical;
+  std::vector<StridedTerm> reference, candidate;
+};
+
+struct Overlay {
+  std::vector<OverlayBox> boxes;  // replica 0 against replica 0; disjoint; cover the tensor
+  // For every further replica of the candidate (of the reference: `reference_replicas`), the boxes that
+  // lay it over the same side's replica 0 (`reference` = replica 0, `candidate` = the other).
+  std::vector<std::vector<OverlayBox>> candidate_replicas, reference_replicas;
+  double reference_scale = 1, candidate_scale = 1;
+};
+
+// The shapes must be equal; every element must be filled by replica 0 on both sides (align has shown it).
+Overlay overlay(const LogicalTensor& reference, const LogicalTensor& candidate);
+
+}  // namespace ttrace

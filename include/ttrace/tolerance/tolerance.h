@@ -1,0 +1,51 @@
+// Tolerances: what a tensor may differ by, as estimated from perturbed runs of the reference.
+// A Difference is measured; a Tolerance is allowed. No threshold is hidden anywhere else.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ttrace/finding.h"
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+// Tolerances are pooled over micro-batches and iterations: one per kind and canonical name.
+using ToleranceKey = std::pair<Kind, std::string>;
+
+struct Tolerance {
+  std::vector<double> samples;  // rel_err of each perturbed run, max over micro-batches
+  std::optional<double> rerun;  // rel_err of the unperturbed rerun: the run's own noise
+  double estimate = 0;          // max of the above
+  double floor = 0;
+  double allowed = 0;  // margin * max(estimate, floor)
+};
+
+struct ToleranceOverride {
+  std::string pattern;  // as in annotations
+  std::optional<Kind> kind;
+  double allowed = 0;
+  std::string reason;  // required: somebody will ask
+};
+
+struct ToleranceFile {
+  std::string path;
+  std::string reference_run;  // run id of the reference: another reference is refused
+  std::vector<std::string> perturbed_runs;
+  std::vector<std::int64_t> seeds;
+  std::optional<std::string> rerun;
+  std::string compute_dtype;
+  double epsilon = 0;  // of the compute dtype: the size of the perturbation
+  double margin = 0;
+  std::vector<ToleranceOverride> overrides;
+  std::map<ToleranceKey, Tolerance> tensors;
+};
+
+// Overrides first (the last that matches wins), then the tensor's own entry.
+std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id);
+
+}  // namespace ttrace

@@ -1,0 +1,166 @@
+// The trace: what a training job leaves behind, and what the checker reads.
+//
+// A trace is a directory with one HDF5 file per rank, `rank-00000.h5`, `rank-00001.h5`, ... Each rank
+// writes its own file and talks to nobody. Format version 1:
+//
+//   /                        attributes (scalars; strings are variable-length UTF-8):
+//     ttrace_version   int32     1
+//     run_id           string    one per `ttrace collect`; files of two runs do not mix
+//     world_size, rank int32
+//     axes             string    JSON list, fastest first: [["tp",2],["dp",2]]
+//     aliases          string    JSON object, axis names that share another's coordinate: {"sp":"tp"}
+//     coordinates      string    JSON object: {"tp":1,"dp":0}
+//     compute_dtype    string    a dtype name ("bfloat16"), or "" when not known
+//     provenance       string    JSON object: command, versions, device, git commit, time, perturb seed, ...
+//     complete         uint8     1, written last; absent in the file of a rank that crashed
+//   /tensors/<iteration>/<microbatch or "-">/<pass>/<kind>/<chunk>/<name>
+//                            one contiguous dataset per tensor, 64-byte aligned in the file; for people
+//                            and other tools: h5py and h5dump read it, bf16 and fp8 included (custom float
+//                            types with exactly the bits of HDF5 2.0's predefined ones). A '/' in a name
+//                            is stored as U+2215 in the link, and as it is in the index.
+//   /ttrace/index            compound[n]: iteration i32, microbatch i32, chunk i32, pass u8, kind u8,
+//                            dtype u8, ndim u8, order u64, offset u64, bytes u64, checksum u64,
+//                            name u64 + name_length u32, module u64 + module_length u32, shape u64
+//                            (the three u64 positions point into the two tables below)
+//   /ttrace/text             uint8[]: names and module class names, UTF-8, not terminated
+//   /ttrace/shapes           int64[]: the shapes, one after the other
+//
+// `offset` is a byte offset in the file: a reader maps the file and needs one read of the index, not an
+// open per tensor. Elements are little-endian, row-major. `checksum` is XXH3-64 of the tensor's bytes.
+//
+// While a rank runs, its index grows in `rank-00000.journal` beside the file (one record per tensor,
+// appended once the tensor's bytes are in the file; grammar in src/record/journal.h). When the file is
+// complete the journal is removed. After a crash the journal says where the recorded tensors lie, even if
+// the HDF5 metadata never reached the disk.
+//
+// Nothing in a trace is believed before it is checked against the file: see src/load/.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "ttrace/numeric/dtype.h"
+
+namespace ttrace {
+
+inline constexpr std::int32_t kTraceVersion = 1;
+inline constexpr std::size_t kMaxDims = 8;
+inline constexpr std::int32_t kNoMicrobatch = -1;
+
+// What was recorded. The values are stored in files and equal `ttrace_kind` in ttrace.h.
+enum class Kind : std::uint8_t {
+  kInput = 1,       // of a module
+  kOutput = 2,      // of a module
+  kGradOutput = 3,  // gradient of the loss with respect to a module's output
+  kGradInput = 4,   // ... with respect to a module's input
+  kParam = 5,       // before the iteration
+  kParamGrad = 6,   // what one micro-batch's backward adds to the parameter's gradient
+  kMainGrad = 7,    // the gradient the optimizer uses: accumulated, reduced, not yet clipped
+  kParamDelta = 8,  // after minus before the optimizer step, on the fp32 master where there is one
+  kParamAfter = 9,  // the parameter as the next iteration sees it
+  kScalar = 10,     // loss, grad_norm, token counts: the name says which
+};
+inline constexpr std::uint8_t kKindFirst = 1;
+inline constexpr std::uint8_t kKindLast = 10;
+
+// Activation checkpointing runs a module's forward a second time; both are recorded.
+enum class Pass : std::uint8_t { kForward = 1, kRecompute = 2 };
+
+std::string_view name_of(Kind kind);  // "input", "output", "grad_output", ... "scalar"
+std::string_view name_of(Pass pass);  // "forward", "recompute"
+std::optional<Kind> kind_from_name(std::string_view name);
+
+bool is_parameter_kind(Kind kind);  // param, param_grad, main_grad, param_delta, param_after
+
+// Identity of a tensor. As recorded, `name` and `microbatch` are local to the rank (stage-local layer
+// numbers, local micro-batches) and `chunk` tells virtual pipeline chunks apart; `align` turns that into
+// the canonical identity, whose chunk is 0.
+//
+// `name` is the module path (for parameters, with the parameter's name): `decoder.layers.0.mlp.linear_fc1`.
+// A member of a tuple or dict follows after a colon (`attn:1`, `attn:hidden`), a second call of the same
+// module within one micro-batch after a '#' (`shared#1`), in that order: `shared:1#2`.
+struct TensorId {
+  std::int32_t iteration = 0;
+  std::int32_t microbatch = kNoMicrobatch;
+  std::int32_t chunk = 0;
+  Pass pass = Pass::kForward;
+  Kind kind = Kind::kOutput;
+  std::string name;
+
+  friend auto operator<=>(const TensorId&, const TensorId&) = default;
+};
+
+// `decoder.layers.3.mlp output, iteration 0, micro-batch 1` with `, recompute` where it is one. Control
+// characters in the name are escaped: names come from files.
+std::string to_string(const TensorId& id);
+
+using Shape = std::vector<std::int64_t>;
+
+// Product of the dimensions; 1 for a scalar. The shape must have been checked (load does).
+std::int64_t element_count(const Shape& shape);
+std::string to_string(const Shape& shape);  // "[8, 16, 64]"
+
+// One recorded tensor. `offset` and `bytes` lie inside the file, `bytes` equals
+// element_count(shape) * size_of(dtype): load has checked it.
+struct Entry {
+  TensorId id;
+  Dtype dtype = Dtype::kFloat32;
+  Shape shape;
+  std::uint64_t order = 0;  // position in the rank's execution, strictly increasing
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t checksum = 0;
+  std::string module_class;  // "torch.nn.modules.linear.Linear"; empty for scalars
+};
+
+// Where a rank stands: axis name to size or coordinate. Order of `Axes` is the rank order, fastest first:
+// rank = c0 + size0 * (c1 + size1 * (c2 + ...)).
+struct Axis {
+  std::string name;
+  std::int64_t size = 1;
+  friend bool operator==(const Axis&, const Axis&) = default;
+};
+using Axes = std::vector<Axis>;
+using Coordinates = std::map<std::string, std::int64_t>;
+// Names that share another axis's coordinate: sequence parallelism (`sp`) uses the ranks of `tp`.
+using Aliases = std::map<std::string, std::string>;
+
+// A read-only memory mapping of one rank's file.
+class MappedFile {
+ public:
+  virtual ~MappedFile() = default;
+  virtual const std::byte* data() const = 0;
+  virtual std::uint64_t size() const = 0;
+};
+
+struct RankTrace {
+  std::filesystem::path path;
+  std::int32_t rank = 0;
+  Coordinates coordinates;  // without aliases
+  bool complete = false;
+  std::vector<Entry> entries;  // in order of `order`
+  std::shared_ptr<const MappedFile> file;
+
+  const std::byte* bytes_of(const Entry& entry) const { return file->data() + entry.offset; }
+};
+
+struct Trace {
+  std::filesystem::path directory;
+  std::string run_id;
+  std::int32_t world_size = 1;
+  Axes axes;
+  Aliases aliases;
+  std::string compute_dtype;     // a dtype's name, or empty
+  std::string provenance;        // JSON object, of the lowest rank
+  std::vector<RankTrace> ranks;  // by rank; a missing rank is absent, a duplicate appears twice
+};
+
+}  // namespace ttrace

@@ -1,0 +1,150 @@
+/* The C API for recorders: a C, C++, Rust or Python (ctypes) program records one rank's trace with it.
+ *
+ *   ttrace_run run = {sizeof run};
+ *   run.directory = "trace"; run.run_id = "2f6c..."; run.rank = 0; run.world_size = 2;
+ *   run.axes = "tp=2";
+ *   ttrace_recorder* recorder;
+ *   if (ttrace_open(&run, &recorder)) die(ttrace_last_error());
+ *   ttrace_identity id = {sizeof id};
+ *   id.microbatch = 0; id.pass = TTRACE_FORWARD; id.kind = TTRACE_OUTPUT; id.name = "decoder.final_norm";
+ *   int64_t shape[2] = {16, 64};
+ *   ttrace_tensor tensor = {sizeof tensor, data, TTRACE_FLOAT32, 2, shape, NULL};
+ *   if (ttrace_record(recorder, &id, &tensor)) warn(ttrace_last_error());
+ *   ttrace_close(recorder, 1);
+ *
+ * Every call that can fail returns a status, 0 for success; ttrace_last_error() then has one line of text.
+ * A recorder may be used from several threads; calls are serialised. The library starts no thread, writes
+ * nothing to stdout or stderr, does not throw, and a failure leaves the calling program unharmed: record
+ * fails, training goes on. Memory in use is bounded by the largest non-contiguous tensor plus about 200
+ * bytes a tensor.
+ *
+ * The names of files and the format: ttrace/trace.h. */
+#ifndef TTRACE_TTRACE_H
+#define TTRACE_TTRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TTRACE_API __attribute__((visibility("default")))
+#else
+#define TTRACE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ttrace_status {
+  TTRACE_OK = 0,
+  TTRACE_INVALID = 1, /* an argument is wrong; nothing was written */
+  TTRACE_IO = 2,      /* the file system or HDF5 refused */
+  TTRACE_FULL = 3,    /* no space left; the recorder takes no more tensors */
+  TTRACE_FORKED = 4,  /* the recorder belongs to the parent of this process */
+  TTRACE_EXISTS = 5   /* another process already records this rank of this run */
+} ttrace_status;
+
+typedef enum ttrace_dtype {
+  TTRACE_FLOAT64 = 1,
+  TTRACE_FLOAT32 = 2,
+  TTRACE_FLOAT16 = 3,
+  TTRACE_BFLOAT16 = 4,
+  TTRACE_FLOAT8_E4M3FN = 5,
+  TTRACE_FLOAT8_E5M2 = 6,
+  TTRACE_INT8 = 7,
+  TTRACE_INT16 = 8,
+  TTRACE_INT32 = 9,
+  TTRACE_INT64 = 10,
+  TTRACE_UINT8 = 11,
+  TTRACE_BOOL = 12
+} ttrace_dtype;
+
+typedef enum ttrace_kind {
+  TTRACE_INPUT = 1,
+  TTRACE_OUTPUT = 2,
+  TTRACE_GRAD_OUTPUT = 3,
+  TTRACE_GRAD_INPUT = 4,
+  TTRACE_PARAM = 5,
+  TTRACE_PARAM_GRAD = 6,
+  TTRACE_MAIN_GRAD = 7,
+  TTRACE_PARAM_DELTA = 8,
+  TTRACE_PARAM_AFTER = 9,
+  TTRACE_SCALAR = 10
+} ttrace_kind;
+
+typedef enum ttrace_pass { TTRACE_FORWARD = 1, TTRACE_RECOMPUTE = 2 } ttrace_pass;
+
+#define TTRACE_NO_MICROBATCH (-1)
+
+typedef struct ttrace_recorder ttrace_recorder;
+
+/* One rank of one run. Strings are UTF-8; NULL where optional. `struct_size` is sizeof the struct, so
+ * that later versions can add fields. */
+typedef struct ttrace_run {
+  size_t struct_size;
+  const char* directory; /* of the trace; made if missing */
+  const char* run_id;    /* the same for all ranks of the run */
+  int32_t rank, world_size;
+  const char* axes;          /* "tp=2,dp=2,sp=tp", fastest first; optional on one rank */
+  const char* coordinates;   /* "tp=1,dp=0" where they do not follow from the rank; optional */
+  const char* compute_dtype; /* "bfloat16"; optional */
+  const char* provenance;    /* a JSON object; optional */
+  const char* annotations;   /* path of an annotation file, for ttrace_perturbation; optional */
+} ttrace_run;
+
+typedef struct ttrace_identity {
+  size_t struct_size;
+  int32_t iteration;
+  int32_t microbatch; /* this rank's own count, or TTRACE_NO_MICROBATCH */
+  int32_t chunk;      /* virtual pipeline chunk; 0 without */
+  ttrace_pass pass;
+  ttrace_kind kind;
+  const char* name;         /* module path, as this rank knows it; see TensorId in ttrace/trace.h */
+  const char* module_class; /* optional */
+} ttrace_identity;
+
+typedef struct ttrace_tensor {
+  size_t struct_size;
+  const void* data; /* may be NULL when a dimension is 0 */
+  ttrace_dtype dtype;
+  int32_t ndim; /* 0 to 8 */
+  const int64_t* shape;
+  const int64_t* strides; /* in elements, may be 0 or negative; NULL: contiguous, row-major */
+} ttrace_tensor;
+
+TTRACE_API const char* ttrace_version(void);
+
+/* Text of this thread's last failure: one line, never NULL, valid until this thread's next call. */
+TTRACE_API const char* ttrace_last_error(void);
+
+/* Creates the rank's file. On failure `*out` is NULL. */
+TTRACE_API ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** out);
+
+/* Sets the text attribute `provenance`, or the compute dtype, learnt after opening; NULL leaves it. */
+TTRACE_API ttrace_status ttrace_describe(ttrace_recorder* recorder, const char* compute_dtype, const char* provenance);
+
+/* Records one tensor. When the call returns, the bytes have been handed to the operating system: they
+ * outlive a crash or a kill of this process. An identity that was recorded before is TTRACE_INVALID. */
+TTRACE_API ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* identity,
+                                       const ttrace_tensor* tensor);
+
+/* Writes the index and, if `complete`, the completion mark; frees the recorder, whatever it returns.
+ * NULL is allowed. In a forked child it frees the child's copy and leaves the file alone. */
+TTRACE_API ttrace_status ttrace_close(ttrace_recorder* recorder, int complete);
+
+/* Consistent generator: uniform values in [-1, 1) of the box [start, start + size) of a logical tensor.
+ * See ttrace/numeric/generator.h. `out` has room for the product of `size`. */
+TTRACE_API ttrace_status ttrace_fill_uniform(uint64_t seed, const char* key, int32_t ndim, const int64_t* shape,
+                                             const int64_t* start, const int64_t* size, float* out);
+
+/* The same for this rank's shard of a tensor that it is about to perturb or record: the key is the
+ * canonical identity (global layer and micro-batch), the box follows from the recorder's annotations and
+ * coordinates, shards assumed even. `out` has room for the local tensor's elements, row-major. */
+TTRACE_API ttrace_status ttrace_perturbation(ttrace_recorder* recorder, uint64_t seed, const ttrace_identity* identity,
+                                             int32_t ndim, const int64_t* local_shape, float* out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,59 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "ttrace/trace.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::array<std::string_view, kKindLast> kKindNames = {
+    "input",      "output",    "grad_output", "grad_input",  "param",
+    "param_grad", "main_grad", "param_delta", "param_after", "scalar",
+};
+
+// Names come from files: a control character must not reach a terminal.
+std::string printable(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string_view name_of(Kind kind) { return kKindNames[static_cast<std::size_t>(kind) - kKindFirst]; }
+
+std::string_view name_of(Pass pass) { return pass == Pass::kForward ? "forward" : "recompute"; }
+
+std::optional<Kind> kind_from_name(std::string_view name) {
+  for (std::uint8_t value = kKindFirst; value <= kKindLast; ++value) {
+    if (kKindNames[value - kKindFirst] == name) return static_cast<Kind>(value);
+  }
+  return std::nullopt;
+}
+
+bool is_parameter_kind(Kind kind) { return kind >= Kind::kParam && kind <= Kind::kParamAfter; }
+
+std::string to_string(const TensorId& id) {
+  std::string text = fmt::format("{} {}, iteration {}", printable(id.name), name_of(id.kind), id.iteration);
+  if (id.microbatch != kNoMicrobatch) text += fmt::format(", micro-batch {}", id.microbatch);
+  if (id.chunk != 0) text += fmt::format(", chunk {}", id.chunk);
+  if (id.pass == Pass::kRecompute) text += ", recompute";
+  return text;
+}
+
+std::int64_t element_count(const Shape& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return count;
+}
+
+std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+}  // namespace ttrace
