@@ -48,10 +48,9 @@ struct PipelineRule {
 };
 
 // A legal factor between what a program with these axes records and the logical value: recorded =
-// factor * logical, factor the product of the axes' sizes (`dp`, `dp*cp`), or their inverse. Declared,
-// never fitted.
-struct ScaleRule {
-  Kind kind;
+// factor * logical. The factor is a product of axis sizes over a product of axis sizes (`dp`, `dp*cp`,
+// `1/dp`). Declared, never fitted.
+struct Factor {
   std::vector<std::string> numerator, denominator;  // axis names
   int line = 0;
 };
@@ -62,7 +61,9 @@ struct Annotations {
   std::string microbatch_axis = "dp";
   MicrobatchOrder microbatch_order = MicrobatchOrder::kInterleaved;
   std::optional<PipelineRule> pipeline;
-  std::vector<ScaleRule> scales;
+  // Of the loss that backward starts from: applies to the scalar `loss`, to grad_output, grad_input and
+  // param_grad. Not to main_grad, which the framework has averaged by then.
+  std::optional<Factor> loss_scale;
 };
 
 }  // namespace ttrace

@@ -68,6 +68,8 @@ struct Difference {
   std::map<std::int32_t, double> square_by_rank;  // candidate rank -> its share of difference_square
   double replica_square = 0;                      // largest ||replica_k - replica_0||^2 over the other replicas
   std::vector<std::int32_t> replica_ranks;        // ranks whose copy differs from the first copy's bits
+  double reference_replica_square = 0;            // the same within the reference
+  std::vector<std::int32_t> reference_replica_ranks;
 
   // ||reference - candidate||_F / ||reference||_F (papers: TTrace, section 2.3.2). 0 when both norms are
   // 0; infinity when only the reference's is.
