@@ -39,7 +39,8 @@ std::string objection_to_coordinates(const RunDescription& run) {
     }
   }
   if (run.coordinates.size() == run.mesh.axes.size()) return {};
-  return fmt::format("{} coordinates; expected one per axis of {}", run.coordinates.size(), to_string(run.mesh));
+  return fmt::format("{} coordinates; expected one for each of the axes '{}'", run.coordinates.size(),
+                     to_string(run.mesh));
 }
 
 std::string objection_to_description(const RunDescription& run) {
