@@ -84,8 +84,11 @@ def _check_sizes(options):
     for name in names:
         if getattr(options, name) < 1:
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 1 or more")
-    if options.clip_grad < 0:
-        raise OptionsError(f"--clip-grad {options.clip_grad}: must be 0 (off) or more")
+    for name, least in (("lr", "0"), ("clip_grad", "0 (off)"), ("seed", "0")):
+        if not getattr(options, name) >= 0:  # so that nan is refused too
+            raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be {least} or more")
+    if options.seed >= 2**32:
+        raise OptionsError(f"--seed {options.seed}: must be below 2**32")
     room = options.micro_batch_size * options.seq
     if len(vocabulary_boundaries(options.vocab)) > room:
         raise OptionsError(
