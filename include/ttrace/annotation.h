@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ttrace/trace.h"
@@ -23,6 +24,7 @@ struct AxisPlacement {
   Placement placement = Placement::kReplicate;
   std::int32_t dim = 0;               // for kShard; negative counts from the end
   std::string layout = "contiguous";  // name of a registered shard layout (align/layout.h)
+  int line = 0;                       // in the file, for messages
 };
 
 // `kind` is empty for the placement of a parameter (all parameter kinds) and set for `input:`, `output:`
@@ -33,7 +35,7 @@ struct AnnotationRule {
   std::string pattern;  // dotted suffix or glob of the canonical name
   std::optional<Kind> kind;
   std::vector<AxisPlacement> axes;
-  int line = 0;  // in the file, for messages
+  int line = 0;  // of the pattern, in the file
 };
 
 enum class MicrobatchOrder : std::uint8_t { kInterleaved, kBlocked };
@@ -45,6 +47,7 @@ enum class MicrobatchOrder : std::uint8_t { kInterleaved, kBlocked };
 struct PipelineRule {
   std::string axis = "pp";
   std::string layers;
+  int line = 0;
 };
 
 // A legal factor between what a program with these axes records and the logical value: recorded =
@@ -60,10 +63,24 @@ struct Annotations {
   std::vector<AnnotationRule> rules;
   std::string microbatch_axis = "dp";
   MicrobatchOrder microbatch_order = MicrobatchOrder::kInterleaved;
+  int microbatch_line = 0;
   std::optional<PipelineRule> pipeline;
   // Of the loss that backward starts from: applies to the scalar `loss`, to grad_output, grad_input and
   // param_grad. Not to main_grad, which the framework has averaged by then.
   std::optional<Factor> loss_scale;
 };
+
+// True when `pattern` fits `name`. Without a wildcard, the pattern is the name or what follows one of its
+// dots; with one (`*`, `?`, `[..]`, as in fnmatch: `*` also crosses dots), the same of what it stands
+// for. A `:member` or `#call` of the name counts only where the pattern has one.
+bool matches(std::string_view pattern, std::string_view name);
+
+// The rule that places a tensor: of those that match the name and speak of the kind, the most specific.
+// No wildcard beats a wildcard; then more characters outside `*`, `?` and `[..]`; then the later line.
+// Within one pattern, a kind named itself beats one that follows. Null when there is none.
+const AnnotationRule* rule_for(const Annotations& annotations, Kind kind, std::string_view name);
+
+// `gpt.yaml:14: 'linear_qkv': output`, to begin a message about what stands on that line of the rule.
+std::string where(const Annotations& annotations, const AnnotationRule& rule, int line);
 
 }  // namespace ttrace

@@ -1,0 +1,25 @@
+// Where one rank's shard lies, as far as that rank can tell alone.
+#pragma once
+
+#include "ttrace/align/shard_mapping.h"
+#include "ttrace/annotation.h"
+#include "ttrace/mesh.h"
+
+namespace ttrace {
+
+struct Location {
+  TensorId id;  // canonical
+  Shape shape;  // of the logical tensor
+  Box box;      // of this shard in it
+};
+
+// For a rank that is about to perturb or generate its part of a logical tensor. Every other part is taken
+// to have this one's shape. What one rank cannot know:
+// - how many layers a stage has: layer numbers stay as they are, which is right on the first stage only;
+// - how many micro-batches the others ran: with `order: blocked` and several data-parallel ranks, a
+//   tensor of a micro-batch throws.
+// Throws InputError as `align` does, and where the shard is more than one box of the logical tensor.
+Location locate(const Annotations& annotations, const Mesh& mesh, const Coordinates& coordinates,
+                const TensorId& local_id, const Shape& local_shape);
+
+}  // namespace ttrace

@@ -1,0 +1,327 @@
+#include "align/assemble.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "align/describe.h"
+#include "align/frame.h"
+#include "ttrace/align/coverage.h"
+
+namespace ttrace {
+namespace {
+
+// The shards of a group in their slots.
+struct Slots {
+  Frame frame;
+  std::vector<const Shard*> shards;  // null where there is none
+};
+
+Finding about(const Group& group, Verdict verdict, Reason reason, std::string what, std::vector<std::int32_t> ranks) {
+  Finding finding;
+  finding.id = group.id;
+  finding.verdict = verdict;
+  finding.reason = reason;
+  finding.message = fmt::format("{}: {}", to_string(group.id), what);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  if (!ranks.empty() && ranks.front() < 0) ranks.erase(ranks.begin());
+  finding.ranks = std::move(ranks);
+  finding.order = group.shards[0].entry->order;
+  for (const Shard& shard : group.shards) finding.order = std::min(finding.order, shard.entry->order);
+  return finding;
+}
+
+// Of a module that spans the stages, only its end counts: what goes into and comes out of it on the
+// other stages is what flows between its layers.
+void keep_end(Group& group, int stage_axis) {
+  if (stage_axis < 0 || (group.stages != Stages::kFirst && group.stages != Stages::kLast)) return;
+  const auto stage = [&](const Shard& shard) { return shard.holder->place[static_cast<std::size_t>(stage_axis)]; };
+  std::int64_t end = stage(group.shards[0]);
+  for (const Shard& shard : group.shards) {
+    end = group.stages == Stages::kFirst ? std::min(end, stage(shard)) : std::max(end, stage(shard));
+  }
+  std::erase_if(group.shards, [&](const Shard& shard) { return stage(shard) != end; });
+}
+
+// A layer on two stages, or one rank holding the tensor twice.
+std::vector<Finding> find_duplicates(const Group& group, const Frame& frame) {
+  std::vector<Finding> findings;
+  if (group.stages == Stages::kOne && frame.stages.size() > 1) {
+    std::vector<std::string> words;
+    std::vector<std::int32_t> all;
+    for (const std::int64_t stage : frame.stages) {
+      std::vector<std::int32_t> ranks;
+      for (const Shard& shard : group.shards) {
+        if (shard.holder->place[static_cast<std::size_t>(frame.stage_axis)] == stage) {
+          ranks.push_back(shard.holder->trace->rank);
+        }
+      }
+      words.push_back(fmt::format("stage {} ({})", stage, describe_ranks(ranks)));
+      all.insert(all.end(), ranks.begin(), ranks.end());
+    }
+    findings.push_back(
+        about(group, Verdict::kFail, Reason::kDuplicateTensor,
+              fmt::format("a layer belongs to one pipeline stage, this one is on {}", fmt::join(words, " and ")), all));
+  }
+  std::map<std::int32_t, int> times;
+  for (const Shard& shard : group.shards) ++times[shard.holder->trace->rank];
+  std::vector<std::int32_t> twice;
+  for (const auto& [rank, count] : times) {
+    if (count > 1) twice.push_back(rank);
+  }
+  if (!twice.empty()) {
+    findings.push_back(about(group, Verdict::kFail, Reason::kDuplicateTensor,
+                             fmt::format("recorded more than once by {}", describe_ranks(twice)), twice));
+  }
+  return findings;
+}
+
+// `what` is a property of a shard in words; the finding lists its values and who has which.
+template <class Words>
+Finding disagreement(const Group& group, std::string_view rule, const Words& what) {
+  std::map<std::string, std::vector<std::int32_t>> ranks_by_words;
+  std::vector<std::int32_t> ranks;
+  for (const Shard& shard : group.shards) {
+    ranks_by_words[what(*shard.entry)].push_back(shard.holder->trace->rank);
+    ranks.push_back(shard.holder->trace->rank);
+  }
+  std::vector<std::string> words;
+  for (const auto& [value, holders] : ranks_by_words) {
+    words.push_back(fmt::format("{} on {}", value, describe_ranks(holders)));
+  }
+  return about(group, Verdict::kFail, Reason::kShapeMismatch, fmt::format("{}: {}", rule, fmt::join(words, "; ")),
+               ranks);
+}
+
+std::string shape_words(const Entry& entry) { return to_string(entry.shape); }
+
+// The dtype, the number of dimensions, and no absurd dimension.
+std::optional<Finding> check_kin(const Group& group) {
+  const Entry& first = *group.shards[0].entry;
+  for (const Shard& shard : group.shards) {
+    const Entry& entry = *shard.entry;
+    if (entry.dtype != first.dtype) {
+      return disagreement(group, "shards differ in dtype",
+                          [](const Entry& e) { return std::string(name_of(e.dtype)); });
+    }
+    if (entry.shape.size() != first.shape.size()) {
+      return disagreement(group, "shards differ in their number of dimensions", shape_words);
+    }
+    if (std::any_of(entry.shape.begin(), entry.shape.end(), [](std::int64_t n) { return n < 0 || n > kMaxExtent; })) {
+      return disagreement(group, "a shard has an absurd dimension", shape_words);
+    }
+  }
+  return std::nullopt;
+}
+
+// One dimension: which axes split it, how large the part of each coordinate is, where it lies.
+struct Dimension {
+  std::vector<std::size_t> digits;  // of the frame's shard digits, outermost first
+  std::vector<AxisSplit> splits;
+  std::vector<std::int64_t> sizes;  // by part; -1 where no rank holds it
+  AxisLayout layout;
+};
+
+// The digits of a shard index, by digit; then the part of a dimension that they choose.
+std::vector<std::int64_t> digits_of(const Frame& frame, std::int64_t shard) {
+  std::vector<std::int64_t> values(frame.shard.size());
+  for (std::size_t i = values.size(); i-- > 0;) {
+    values[i] = shard % frame.shard[i].size;
+    shard /= frame.shard[i].size;
+  }
+  return values;
+}
+
+std::size_t part_of(const Dimension& dimension, const std::vector<std::int64_t>& digits) {
+  std::int64_t part = 0;
+  for (std::size_t i = 0; i < dimension.digits.size(); ++i) {
+    part = part * dimension.splits[i].size + digits[dimension.digits[i]];
+  }
+  return static_cast<std::size_t>(part);
+}
+
+std::vector<Dimension> dimensions_of(const Group& group, const AssemblyContext& context) {
+  const Shape& shape = group.shards[0].entry->shape;
+  std::vector<Dimension> dimensions(shape.size());
+  std::size_t digit = 0;
+  for (const AxisUse& use : group.placement->uses) {
+    if (use.placement != Placement::kShard) continue;
+    Dimension& dimension = dimensions[dimension_of(context.annotations, *group.placement, use, group.id.name, shape)];
+    dimension.digits.push_back(digit++);
+    dimension.splits.push_back(use.split);
+  }
+  for (Dimension& dimension : dimensions) {
+    std::int64_t parts = 1;
+    for (const AxisSplit& split : dimension.splits) parts *= split.size;
+    dimension.sizes.assign(static_cast<std::size_t>(parts), -1);
+  }
+  return dimensions;
+}
+
+// A dimension's size may depend only on the coordinates that shard it. That is all there is to fitting
+// together: replicas and terms have equal shapes, and so have neighbours across the other dimensions.
+std::optional<Finding> measure(const Group& group, const Slots& slots, std::vector<Dimension>& dimensions) {
+  for (std::size_t slot = 0; slot < slots.shards.size(); ++slot) {
+    if (slots.shards[slot] == nullptr) continue;
+    const Shape& shape = slots.shards[slot]->entry->shape;
+    const auto digits = digits_of(slots.frame, static_cast<std::int64_t>(slot) % slots.frame.shards);
+    for (std::size_t d = 0; d < dimensions.size(); ++d) {
+      std::int64_t& size = dimensions[d].sizes[part_of(dimensions[d], digits)];
+      if (size >= 0 && size != shape[d]) {
+        return disagreement(group, fmt::format("shards do not fit together in dimension {}", d), shape_words);
+      }
+      size = shape[d];
+    }
+  }
+  for (Dimension& dimension : dimensions) {
+    // A part that nobody holds is taken to be as large as the first that somebody does, so that the
+    // finding can say where it would be.
+    const std::int64_t known =
+        *std::find_if(dimension.sizes.begin(), dimension.sizes.end(), [](std::int64_t size) { return size >= 0; });
+    std::replace(dimension.sizes.begin(), dimension.sizes.end(), std::int64_t{-1}, known);
+    dimension.layout = nest(dimension.splits, dimension.sizes);
+  }
+  return std::nullopt;
+}
+
+// The pairs (local box, logical box) of a shard: every combination of its stretches.
+std::vector<std::pair<Box, Box>> boxes_of(const std::vector<Dimension>& dimensions,
+                                          const std::vector<std::int64_t>& digits) {
+  std::vector<std::pair<Box, Box>> boxes(1);
+  for (const Dimension& dimension : dimensions) {
+    std::vector<std::pair<Box, Box>> longer;
+    for (const auto& [local, logical] : boxes) {
+      for (const Stretch& stretch : dimension.layout.parts[part_of(dimension, digits)]) {
+        longer.emplace_back(local, logical);
+        longer.back().first.start.push_back(stretch.local);
+        longer.back().first.size.push_back(stretch.size);
+        longer.back().second.start.push_back(stretch.logical);
+        longer.back().second.size.push_back(stretch.size);
+      }
+    }
+    boxes = std::move(longer);
+  }
+  return boxes;
+}
+
+std::optional<Finding> find_omissions(const Group& group, const Slots& slots, const std::vector<Dimension>& dimensions,
+                                      const RankTable& table) {
+  std::vector<std::int32_t> ranks;
+  std::vector<std::string> words;
+  for (std::size_t slot = 0; slot < slots.shards.size(); ++slot) {
+    if (slots.shards[slot] != nullptr) continue;
+    const auto index = static_cast<std::int64_t>(slot);
+    const Place place = place_of(slots.frame, index);
+    ranks.push_back(table.rank_at[linear(table, place)]);
+    std::vector<std::string> boxes;
+    for (const auto& [local, logical] : boxes_of(dimensions, digits_of(slots.frame, index % slots.frame.shards))) {
+      boxes.push_back(describe(logical));
+    }
+    words.push_back(fmt::format("{} of {}", fmt::join(boxes, ", "), describe_rank(table, place)));
+  }
+  if (ranks.empty()) return std::nullopt;
+  return about(group, Verdict::kMissing, Reason::kOmission, "not there: " + join(words), ranks);
+}
+
+std::vector<Piece> pieces_of(const Slots& slots, const std::vector<Dimension>& dimensions) {
+  std::vector<Piece> pieces;
+  const Frame& frame = slots.frame;
+  for (std::int64_t slot = 0; slot < frame.slots(); ++slot) {
+    const Shard& shard = *slots.shards[static_cast<std::size_t>(slot)];
+    for (auto& [local, logical] : boxes_of(dimensions, digits_of(frame, slot % frame.shards))) {
+      Piece piece;
+      piece.rank = shard.holder->trace->rank;
+      piece.entry = shard.entry;
+      piece.data = shard.holder->trace->bytes_of(*shard.entry);
+      piece.local = std::move(local);
+      piece.logical = std::move(logical);
+      piece.replica = static_cast<std::int32_t>(frame.replica_of(slot));
+      piece.term = static_cast<std::int32_t>(frame.term_of(slot));
+      pieces.push_back(std::move(piece));
+    }
+  }
+  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+    return std::tie(a.replica, a.term, a.logical.start) < std::tie(b.replica, b.term, b.logical.start);
+  });
+  return pieces;
+}
+
+// The proof: each term of replica 0 fills every element once. All shards are there and fit; what can
+// still go wrong is a layout function.
+std::vector<Finding> find_uncovered(const Group& group, const LogicalTensor& tensor, std::int64_t terms) {
+  std::vector<Finding> findings;
+  for (std::int64_t term = 0; term < terms; ++term) {
+    std::vector<Box> boxes;
+    std::vector<std::int32_t> ranks;
+    for (const Piece& piece : tensor.pieces) {
+      if (piece.replica != 0 || piece.term != term) continue;
+      boxes.push_back(piece.logical);
+      ranks.push_back(piece.rank);
+    }
+    const Coverage coverage = cover(tensor.shape, boxes);
+    std::vector<std::string> gaps;
+    for (const Region& gap : coverage.gaps) gaps.push_back(describe(gap.box));
+    if (!gaps.empty()) {
+      findings.push_back(about(group, Verdict::kMissing, Reason::kOmission,
+                               fmt::format("no rank holds {} of {}", join(gaps), to_string(tensor.shape)), ranks));
+    }
+    std::vector<std::string> words;
+    std::vector<std::int32_t> involved;
+    for (const Region& overlap : coverage.overlaps) {
+      std::vector<std::int32_t> holders;
+      for (const std::size_t i : overlap.holders) holders.push_back(ranks[i]);
+      words.push_back(fmt::format("{} by {}", describe(overlap.box), describe_ranks(holders)));
+      involved.insert(involved.end(), holders.begin(), holders.end());
+    }
+    for (const std::size_t i : coverage.outside) {
+      words.push_back(fmt::format("{}, outside {}, by rank {}", describe(boxes[i]), to_string(tensor.shape), ranks[i]));
+      involved.push_back(ranks[i]);
+    }
+    if (!words.empty()) {
+      findings.push_back(
+          about(group, Verdict::kFail, Reason::kOverlap, "filled more than once: " + join(words), involved));
+    }
+  }
+  return findings;
+}
+
+LogicalTensor describe_tensor(const Group& group, const AssemblyContext& context,
+                              const std::vector<Dimension>& dimensions) {
+  LogicalTensor tensor;
+  tensor.id = group.id;
+  tensor.dtype = group.shards[0].entry->dtype;
+  for (const Dimension& dimension : dimensions) tensor.shape.push_back(dimension.layout.extent);
+  tensor.order = group.shards[0].entry->order;
+  for (const Shard& shard : group.shards) tensor.order = std::min(tensor.order, shard.entry->order);
+  tensor.scale = scale_of(context.annotations, context.ranks.mesh, group.id.kind, group.id.name);
+  tensor.module_class = group.shards[0].entry->module_class;
+  tensor.annotated = group.placement->rule != nullptr;
+  return tensor;
+}
+
+}  // namespace
+
+Assembly assemble(const Group& all, const AssemblyContext& context) {
+  Group group = all;
+  keep_end(group, context.stage_axis);
+  Slots slots{frame_of(group, context.ranks.mesh, context.stage_axis, context.microbatch_axis), {}};
+  if (auto findings = find_duplicates(group, slots.frame); !findings.empty()) return {{}, std::move(findings)};
+  if (auto finding = check_kin(group)) return {{}, {*finding}};
+  slots.shards.assign(static_cast<std::size_t>(slots.frame.slots()), nullptr);
+  for (const Shard& shard : group.shards) {
+    slots.shards[static_cast<std::size_t>(slot_of(slots.frame, shard.holder->place))] = &shard;
+  }
+  std::vector<Dimension> dimensions = dimensions_of(group, context);
+  if (auto finding = measure(group, slots, dimensions)) return {{}, {*finding}};
+  if (auto finding = find_omissions(group, slots, dimensions, context.ranks)) return {{}, {*finding}};
+  LogicalTensor tensor = describe_tensor(group, context, dimensions);
+  tensor.pieces = pieces_of(slots, dimensions);
+  if (auto findings = find_uncovered(group, tensor, slots.frame.terms); !findings.empty()) {
+    return {{}, std::move(findings)};
+  }
+  return {std::move(tensor), {}};
+}
+
+}  // namespace ttrace

@@ -1,0 +1,29 @@
+// One logical tensor from its shards.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "align/identity.h"
+
+namespace ttrace {
+
+// What is the same for all tensors of a trace. `stage_axis` and `microbatch_axis` are indexes into the
+// mesh, -1 where it has none.
+struct AssemblyContext {
+  const RankTable& ranks;
+  const Annotations& annotations;
+  int stage_axis = -1;
+  int microbatch_axis = -1;
+};
+
+// The tensor, or what is wrong with its shards: never both, never neither.
+struct Assembly {
+  std::optional<LogicalTensor> tensor;
+  std::vector<Finding> findings;
+};
+
+// Throws InputError when the rule's dim is out of range for the tensor.
+Assembly assemble(const Group& group, const AssemblyContext& context);
+
+}  // namespace ttrace

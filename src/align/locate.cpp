@@ -1,0 +1,88 @@
+#include "ttrace/align/locate.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "align/placement.h"
+#include "align/ranks.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+std::int64_t coordinate_on(const Mesh& mesh, const Coordinates& coordinates, int axis) {
+  if (axis < 0) return 0;
+  const Axis& named = mesh.axes[static_cast<std::size_t>(axis)];
+  const auto found = coordinates.find(named.name);
+  if (found == coordinates.end() || found->second < 0 || found->second >= named.size) {
+    throw InputError(fmt::format("the rank has {} coordinate on axis '{}'; expected 0 to {}",
+                                 found == coordinates.end() ? "no" : std::to_string(found->second), named.name,
+                                 named.size - 1));
+  }
+  return found->second;
+}
+
+TensorId canonical_id(const Annotations& annotations, const Mesh& mesh, const Coordinates& coordinates,
+                      const TensorPlacement& placement, TensorId id) {
+  if (id.chunk != 0) id.name = fmt::format("model{}.{}", id.chunk, id.name);
+  id.chunk = 0;
+  const int axis = axis_index(mesh, annotations.microbatch_axis);
+  const std::int64_t ranks = axis < 0 ? 1 : mesh.axes[static_cast<std::size_t>(axis)].size;
+  if (id.microbatch < 0 || ranks == 1 || names_axis(placement, axis)) return id;
+  if (annotations.microbatch_order == MicrobatchOrder::kBlocked) {
+    throw InputError(
+        fmt::format("{}: with blocked micro-batches one rank cannot tell which of {} this is; expected "
+                    "interleaved ones, or one rank on '{}'",
+                    to_string(id), ranks, annotations.microbatch_axis));
+  }
+  const std::int64_t global = id.microbatch * ranks + coordinate_on(mesh, coordinates, axis);
+  if (global > std::numeric_limits<std::int32_t>::max()) {
+    throw InputError(fmt::format("{}: expected fewer than 2^31 micro-batches in all", to_string(id)));
+  }
+  id.microbatch = static_cast<std::int32_t>(global);
+  return id;
+}
+
+}  // namespace
+
+Location locate(const Annotations& annotations, const Mesh& mesh, const Coordinates& coordinates,
+                const TensorId& local_id, const Shape& local_shape) {
+  check_annotations(annotations, mesh);
+  const std::string name =
+      local_id.chunk == 0 ? local_id.name : fmt::format("model{}.{}", local_id.chunk, local_id.name);
+  const TensorPlacement placement = place(annotations, mesh, local_id.kind, name);
+  Location location{canonical_id(annotations, mesh, coordinates, placement, local_id), {}, {}};
+  for (std::size_t d = 0; d < local_shape.size(); ++d) {
+    std::vector<AxisSplit> splits;
+    std::int64_t parts = 1;
+    std::int64_t part = 0;
+    for (const AxisUse& use : placement.uses) {
+      if (use.placement != Placement::kShard || dimension_of(annotations, placement, use, name, local_shape) != d) {
+        continue;
+      }
+      splits.push_back(use.split);
+      parts *= use.split.size;
+      part = part * use.split.size + coordinate_on(mesh, coordinates, use.axis);
+    }
+    if (local_shape[d] < 0 || local_shape[d] > kMaxExtent) {
+      throw InputError(
+          fmt::format("{}: shape {}; expected dimensions from 0 to 2^40", to_string(local_id), to_string(local_shape)));
+    }
+    const AxisLayout layout = nest(splits, std::vector<std::int64_t>(static_cast<std::size_t>(parts), local_shape[d]));
+    const std::vector<Stretch>& stretches = layout.parts[static_cast<std::size_t>(part)];
+    const bool one = stretches.size() == 1 && stretches[0].size == local_shape[d];
+    if (!one && local_shape[d] > 0) {
+      throw InputError(
+          fmt::format("{}: dimension {} of this rank's shard is {} pieces of the logical tensor; only one "
+                      "is supported",
+                      to_string(local_id), d, stretches.size()));
+    }
+    location.shape.push_back(layout.extent);
+    location.box.start.push_back(stretches.empty() ? 0 : stretches[0].logical);
+    location.box.size.push_back(local_shape[d]);
+  }
+  return location;
+}
+
+}  // namespace ttrace

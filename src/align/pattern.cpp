@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "ttrace/annotation.h"
+
+namespace ttrace {
+namespace {
+
+bool has_wildcard(std::string_view pattern) { return pattern.find_first_of("*?[") != pattern.npos; }
+
+// The name without the parts that the pattern does not speak of: `attn:1#2` is `attn` to a pattern
+// without ':' and '#'.
+std::string visible(std::string_view pattern, std::string_view name) {
+  const std::size_t call = std::min(name.find('#'), name.size());
+  const std::size_t member = std::min(name.substr(0, call).find(':'), call);
+  std::string text(name.substr(0, member));
+  if (pattern.find(':') != pattern.npos) text += name.substr(member, call - member);
+  if (pattern.find('#') != pattern.npos) text += name.substr(call);
+  return text;
+}
+
+// Characters outside `*`, `?` and `[..]`.
+std::size_t literal_characters(std::string_view pattern) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '[') {
+      // A ']' that comes first stands for itself.
+      const std::size_t end = pattern.find(']', i + 2);
+      if (end != pattern.npos) i = end;
+    } else if (pattern[i] != '*' && pattern[i] != '?') {
+      ++count;
+    }
+  }
+  return count;
+}
+
+// 2 when the rule names the kind, 1 when the kind follows what it names, 0 when it says nothing of it.
+int says(const AnnotationRule& rule, Kind kind) {
+  if (!rule.kind) return is_parameter_kind(kind) ? 1 : 0;
+  if (*rule.kind == kind) return 2;
+  const bool follows = (kind == Kind::kGradOutput && *rule.kind == Kind::kOutput) ||
+                       (kind == Kind::kGradInput && *rule.kind == Kind::kInput);
+  return follows ? 1 : 0;
+}
+
+}  // namespace
+
+bool matches(std::string_view pattern, std::string_view name) {
+  const std::string text = visible(pattern, name);
+  if (!has_wildcard(pattern)) {
+    if (!text.ends_with(pattern)) return false;
+    return text.size() == pattern.size() || text[text.size() - pattern.size() - 1] == '.';
+  }
+  const std::string glob(pattern);
+  for (std::size_t begin = 0; begin != text.npos;) {
+    if (fnmatch(glob.c_str(), text.c_str() + begin, 0) == 0) return true;
+    const std::size_t dot = text.find('.', begin);
+    begin = dot == text.npos ? dot : dot + 1;
+  }
+  return false;
+}
+
+const AnnotationRule* rule_for(const Annotations& annotations, Kind kind, std::string_view name) {
+  const auto specificity = [&](const AnnotationRule& rule) {
+    return std::tuple(!has_wildcard(rule.pattern), literal_characters(rule.pattern), rule.line, says(rule, kind));
+  };
+  const AnnotationRule* best = nullptr;
+  for (const AnnotationRule& rule : annotations.rules) {
+    if (says(rule, kind) == 0 || !matches(rule.pattern, name)) continue;
+    if (best == nullptr || specificity(*best) <= specificity(rule)) best = &rule;
+  }
+  return best;
+}
+
+std::string where(const Annotations& annotations, const AnnotationRule& rule, int line) {
+  const std::string kind = rule.kind ? fmt::format(": {}", name_of(*rule.kind)) : "";
+  return fmt::format("{}:{}: '{}'{}", annotations.path.empty() ? "annotations" : annotations.path, line, rule.pattern,
+                     kind);
+}
+
+}  // namespace ttrace

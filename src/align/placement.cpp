@@ -1,0 +1,116 @@
+#include "align/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "align/ranks.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+// One annotation file serves programs with and without each of these.
+constexpr std::array<std::string_view, 8> kWellKnownAxes = {"tp", "sp", "cp", "dp", "ep", "etp", "pp", "edp"};
+
+void check_axis(const Mesh& mesh, const std::string& axis, const std::string& at) {
+  const bool known = std::find(kWellKnownAxes.begin(), kWellKnownAxes.end(), axis) != kWellKnownAxes.end();
+  if (known || mesh.axes.empty() || axis_index(mesh, axis) >= 0) return;
+  std::set<std::string> names;
+  for (const Axis& candidate : mesh.axes) names.insert(candidate.name);
+  for (const auto& [alias, target] : mesh.aliases) names.insert(alias);
+  throw InputError(fmt::format("{}: axis '{}' is not an axis of the trace [{}]", at, axis, fmt::join(names, ", ")));
+}
+
+void check_rule(const Annotations& annotations, const AnnotationRule& rule, const Mesh& mesh) {
+  std::vector<const AxisPlacement*> seen;
+  for (const AxisPlacement& axis : rule.axes) {
+    const std::string at = where(annotations, rule, axis.line);
+    check_axis(mesh, axis.axis, at);
+    if (axis.placement == Placement::kShard && find_layout(axis.layout) == nullptr) {
+      throw InputError(fmt::format("{}: {}: there is no layout '{}'; expected one of {}", at, axis.axis, axis.layout,
+                                   fmt::join(layout_names(), ", ")));
+    }
+    for (const AxisPlacement* other : seen) {
+      const int index = axis_index(mesh, axis.axis);
+      if (axis.axis == other->axis || (index >= 0 && index == axis_index(mesh, other->axis))) {
+        throw InputError(
+            fmt::format("{}: '{}' and '{}' are one axis of the trace; expected it once", at, other->axis, axis.axis));
+      }
+    }
+    seen.push_back(&axis);
+  }
+}
+
+std::string at_line(const Annotations& annotations, int line, std::string_view key) {
+  return fmt::format("{}:{}: 'parallelism': {}", annotations.path.empty() ? "annotations" : annotations.path, line,
+                     key);
+}
+
+}  // namespace
+
+void check_annotations(const Annotations& annotations, const Mesh& mesh) {
+  for (const AnnotationRule& rule : annotations.rules) check_rule(annotations, rule, mesh);
+  check_axis(mesh, annotations.microbatch_axis, at_line(annotations, annotations.microbatch_line, "microbatches"));
+  if (annotations.pipeline) {
+    check_axis(mesh, annotations.pipeline->axis, at_line(annotations, annotations.pipeline->line, "pipeline"));
+  }
+  if (annotations.loss_scale) {
+    const std::string at = at_line(annotations, annotations.loss_scale->line, "loss_scale");
+    for (const std::string& axis : annotations.loss_scale->numerator) check_axis(mesh, axis, at);
+    for (const std::string& axis : annotations.loss_scale->denominator) check_axis(mesh, axis, at);
+  }
+}
+
+TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name) {
+  TensorPlacement placement;
+  placement.rule = rule_for(annotations, kind, name);
+  if (placement.rule == nullptr) return placement;
+  const bool followed = placement.rule->kind && *placement.rule->kind != kind;
+  for (const AxisPlacement& axis : placement.rule->axes) {
+    AxisUse use;
+    use.axis = axis_index(mesh, axis.axis);
+    use.placement = axis.placement;
+    if (followed && use.placement == Placement::kPartial) use.placement = Placement::kReplicate;
+    use.dim = axis.dim;
+    use.split.size = use.axis < 0 ? 1 : mesh.axes[static_cast<std::size_t>(use.axis)].size;
+    use.split.layout = find_layout(axis.layout);
+    use.line = axis.line;
+    placement.uses.push_back(use);
+  }
+  return placement;
+}
+
+std::size_t dimension_of(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use,
+                         const std::string& name, const Shape& shape) {
+  const int ndim = static_cast<int>(shape.size());
+  if (use.dim < -ndim || use.dim >= ndim) {
+    const std::string expected = ndim == 0 ? "no sharding of a scalar" : fmt::format("{} to {}", -ndim, ndim - 1);
+    throw InputError(fmt::format("{}: dim {} is out of range for {} of shape {}; expected {}",
+                                 where(annotations, *placement.rule, use.line), use.dim, name, to_string(shape),
+                                 expected));
+  }
+  return static_cast<std::size_t>(use.dim < 0 ? use.dim + ndim : use.dim);
+}
+
+bool names_axis(const TensorPlacement& placement, int axis) {
+  return axis >= 0 && std::any_of(placement.uses.begin(), placement.uses.end(),
+                                  [axis](const AxisUse& use) { return use.axis == axis; });
+}
+
+double scale_of(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name) {
+  if (!annotations.loss_scale) return 1;
+  const bool scaled = kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad ||
+                      (kind == Kind::kScalar && name == "loss");
+  if (!scaled) return 1;
+  double scale = 1;
+  for (const std::string& axis : annotations.loss_scale->numerator)
+    scale *= static_cast<double>(size_of_axis(mesh, axis));
+  for (const std::string& axis : annotations.loss_scale->denominator)
+    scale /= static_cast<double>(size_of_axis(mesh, axis));
+  return scale;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,49 @@
+// What the annotations say of one tensor, in terms of one trace's mesh.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ttrace/align/layout.h"
+#include "ttrace/annotation.h"
+#include "ttrace/mesh.h"
+
+namespace ttrace {
+
+// Above any real dimension, and low enough that a sum over all ranks fits 64 bits.
+inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;
+
+struct AxisUse {
+  int axis = -1;  // index in the mesh; -1 for one that the mesh lacks, whose size is 1
+  Placement placement = Placement::kReplicate;
+  int dim = 0;  // for a shard; as written, so it may be negative
+  AxisSplit split;
+  int line = 0;
+};
+
+struct TensorPlacement {
+  const AnnotationRule* rule = nullptr;  // null: no rule, replicated over every axis
+  std::vector<AxisUse> uses;             // in the order written, outermost first
+};
+
+// Throws InputError for the first rule that names an axis or a layout that there is not, or one axis
+// twice. A mesh without axes, that of a single rank, has every axis, with size 1.
+void check_annotations(const Annotations& annotations, const Mesh& mesh);
+
+// For checked annotations. The gradient of a value that is partial over an axis is the same on all its
+// ranks (each term enters the sum with factor 1), so a `partial` that a gradient would take over from
+// `input` or `output` becomes `replicate`.
+TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name);
+
+// The dimension that `use` shards, counted from the front. Throws InputError when the shape has none.
+std::size_t dimension_of(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use,
+                         const std::string& name, const Shape& shape);
+
+// True when the rule itself says how the tensor lies along the axis (an index in the mesh).
+bool names_axis(const TensorPlacement& placement, int axis);
+
+// What a tensor of this identity was multiplied by: the declared loss scale, or 1.
+double scale_of(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name);
+
+}  // namespace ttrace

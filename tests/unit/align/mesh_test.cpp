@@ -1,0 +1,52 @@
+#include "ttrace/mesh.h"
+
+#include <doctest/doctest.h>
+
+#include "ttrace/error.h"
+
+using namespace ttrace;
+
+namespace {
+
+std::string error_of(const std::string& text, std::int32_t world_size) {
+  try {
+    parse_mesh(text, world_size, "--axes");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("align");
+
+TEST_CASE("axes are sizes, fastest first, and aliases") {
+  const Mesh mesh = parse_mesh("tp=2,dp=3,sp=tp", 6, "--axes");
+  CHECK(mesh.axes == Axes{{"tp", 2}, {"dp", 3}});
+  CHECK(mesh.aliases == Aliases{{"sp", "tp"}});
+  CHECK(to_string(mesh) == "tp=2,dp=3,sp=tp");
+  CHECK(coordinates_of(mesh.axes, 5) == Coordinates{{"tp", 1}, {"dp", 2}});
+  CHECK(size_of_axis(mesh, "sp") == 2);
+  CHECK(size_of_axis(mesh, "dp") == 3);
+  CHECK(size_of_axis(mesh, "pp") == 1);
+}
+
+TEST_CASE("one rank needs no axes") {
+  CHECK(parse_mesh("", 1, "--axes").axes.empty());
+  CHECK(error_of("", 2) == "--axes: the axes '' make 1 ranks; the run has 2");
+}
+
+TEST_CASE("axes that contradict the run are named") {
+  CHECK(error_of("tp=2,dp=2", 8) == "--axes: the axes 'tp=2,dp=2' make 4 ranks; the run has 8");
+  CHECK(error_of("tp=4,dp=4,pp=4", 8) == "--axes: the axes 'tp=4,dp=4,pp=4' make at least 16 ranks; the run has 8");
+  CHECK(error_of("tp=0", 1) == "--axes: axis 'tp' has size 0; expected 1 to 1, the number of ranks");
+  CHECK(error_of("tp=2,tp=2", 4) == "--axes: axis 'tp' appears twice; expected each axis once");
+  CHECK(error_of("sp=tp,tp=2", 2) == "--axes: 'sp=tp': 'tp' is neither a size nor an axis named before it");
+  CHECK(error_of("tp=99999999999999999999", 2) ==
+        "--axes: 'tp=99999999999999999999': '99999999999999999999' is neither a size nor an axis named before it");
+  CHECK(error_of("tp", 2) == "--axes: 'tp': expected name=size or name=axis, as in tp=2,dp=2,sp=tp");
+  CHECK(error_of("TP=2", 2) == "--axes: 'TP=2': expected name=size or name=axis, as in tp=2,dp=2,sp=tp");
+}
+
+TEST_SUITE_END();
