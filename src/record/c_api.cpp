@@ -201,8 +201,7 @@ ttrace_status ttrace_describe(ttrace_recorder* recorder, const char* compute_dty
 ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* identity, const ttrace_tensor* tensor) {
   return guarded([&] {
     const ttrace_identity& id = checked_struct(identity, "identity");
-    checked(recorder).writer.record(id_of(id), text_or(id.module_class, ""),
-                                    view_of(checked_struct(tensor, "tensor")));
+    checked(recorder).writer.record(id_of(id), text_or(id.module_class, ""), view_of(checked_struct(tensor, "tensor")));
   });
 }
 

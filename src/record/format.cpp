@@ -34,7 +34,12 @@ bool is_utf8(std::string_view text) {
   // Lead byte classes; the second byte's range excludes overlong forms, surrogates, beyond U+10FFFF.
   for (std::size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    const std::size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+    const std::size_t length = lead < 0x80   ? 1
+                               : lead < 0xC2 ? 0
+                               : lead < 0xE0 ? 2
+                               : lead < 0xF0 ? 3
+                               : lead < 0xF5 ? 4
+                                             : 0;
     if (length == 0 || length > text.size() - i || lead == 0) return false;
     for (std::size_t k = 1; k < length; ++k) {
       const auto byte = static_cast<unsigned char>(text[i + k]);

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
+#include <memory>
 #include <mutex>
-#include <numeric>
 #include <vector>
 
 #include "record/hdf5.h"
@@ -25,12 +24,11 @@ Handle properties(hid_t property_class) {
   return list;
 }
 
-Handle create_file(hid_t driver, MemoryFile& memory) {
+Handle create_file(hid_t driver, const std::shared_ptr<MemoryFile>& memory) {
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), "creating properties");
   hdf5_check(use_memory_driver(access, driver, memory), "setting the file driver");
   // Names by the thousand in one group need the link storage of 1.8, which every reader knows.
   hdf5_check(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18), "setting the format version");
-  hdf5_check(H5Pset_meta_block_size(access, 1 << 20), "setting the block size");
   const Handle creation = properties(H5P_FILE_CREATE);
   return Handle(H5Fcreate("ttrace", H5F_ACC_TRUNC, creation, access), "creating the metadata");
 }
@@ -97,9 +95,9 @@ class Datasets {
   // Rows come sorted by identity, so one open group is enough.
   hid_t group_of(const IndexRow& row) {
     const std::string batch = row.microbatch == kNoMicrobatch ? "-" : fmt::format("{}", row.microbatch);
-    const std::string path = fmt::format("/tensors/{}/{}/{}/{}/{}", row.iteration, batch,
-                                         name_of(static_cast<Pass>(row.pass)), name_of(static_cast<Kind>(row.kind)),
-                                         row.chunk);
+    const std::string path =
+        fmt::format("/tensors/{}/{}/{}/{}/{}", row.iteration, batch, name_of(static_cast<Pass>(row.pass)),
+                    name_of(static_cast<Kind>(row.kind)), row.chunk);
     if (path != path_) {
       group_ = Handle(H5Gcreate2(file_, path.c_str(), links_, groups_, H5P_DEFAULT), "creating a group");
       path_ = path;
@@ -139,10 +137,11 @@ void seal(Hdf5Image& image) {
   std::memcpy(image.header.data() + kSealOffset, &seal, sizeof seal);
 }
 
-void build(hid_t driver, MemoryFile& memory, const RunAttributes& run, const Index& index, bool complete) {
+void build(hid_t driver, const std::shared_ptr<MemoryFile>& memory, const RunAttributes& run, const Index& index,
+           bool complete) {
   const Handle file = create_file(driver, memory);
   {
-    Datasets datasets(file, memory);
+    Datasets datasets(file, *memory);
     for (const IndexRow* row : by_group(index)) datasets.adopt(index, *row);
     datasets.write_table("/ttrace/index", hdf5_index_type(), index.rows.size(), index.rows.data());
     datasets.write_table("/ttrace/text", H5T_STD_U8LE, index.text.size(), index.text.data());
@@ -159,15 +158,15 @@ Hdf5Image build_image(const RunAttributes& run, const Index& index, std::uint64_
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   const SilentHdf5 silent;
-  MemoryFile memory;
-  memory.header.resize(kHeaderBytes);
-  memory.metadata_offset = memory.end = std::max(aligned(data_end), kHeaderBytes);
-  memory.alignment = kDataAlignment;
+  const auto memory = std::make_shared<MemoryFile>();
+  memory->header.resize(kHeaderBytes);
+  memory->metadata_offset = std::max(aligned(data_end), kHeaderBytes);
+  memory->alignment = kDataAlignment;
   const Handle driver(register_memory_driver(), "registering the file driver");
   build(driver, memory, run, index, complete);
   // HDF5 takes it for granted that the file is as long as what it allocated.
-  memory.metadata.resize(memory.end - memory.metadata_offset);
-  Hdf5Image image{std::move(memory.header), memory.metadata_offset, std::move(memory.metadata)};
+  memory->metadata.resize(memory->end - memory->metadata_offset);
+  Hdf5Image image{std::move(memory->header), memory->metadata_offset, std::move(memory->metadata)};
   seal(image);
   return image;
 }

@@ -44,8 +44,8 @@ std::optional<RunAttributes> parse_run(std::string_view payload) {
   const nlohmann::json json = nlohmann::json::parse(payload, nullptr, /*allow_exceptions=*/false);
   RunAttributes run;
   try {
-    run = {json.at("ttrace_version"), json.at("run_id"),      json.at("world_size"),
-           json.at("rank"),           json.at("axes"),        json.at("aliases"),
+    run = {json.at("ttrace_version"), json.at("run_id"),        json.at("world_size"),
+           json.at("rank"),           json.at("axes"),          json.at("aliases"),
            json.at("coordinates"),    json.at("compute_dtype"), json.at("provenance")};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
@@ -75,10 +75,15 @@ std::optional<Entry> parse_entry(std::string_view payload) {
 }  // namespace
 
 std::string journal_record(const RunAttributes& run) {
-  const nlohmann::json json = {
-      {"ttrace_version", run.version}, {"run_id", run.run_id},           {"world_size", run.world_size},
-      {"rank", run.rank},              {"axes", run.axes},               {"aliases", run.aliases},
-      {"coordinates", run.coordinates}, {"compute_dtype", run.compute_dtype}, {"provenance", run.provenance}};
+  const nlohmann::json json = {{"ttrace_version", run.version},
+                               {"run_id", run.run_id},
+                               {"world_size", run.world_size},
+                               {"rank", run.rank},
+                               {"axes", run.axes},
+                               {"aliases", run.aliases},
+                               {"coordinates", run.coordinates},
+                               {"compute_dtype", run.compute_dtype},
+                               {"provenance", run.provenance}};
   return framed("R" + json.dump());
 }
 

@@ -7,14 +7,15 @@
 namespace ttrace {
 namespace {
 
+// Read while the file is opened, not later.
 struct Settings {
-  MemoryFile* file;
+  const std::shared_ptr<MemoryFile>* file;
 };
 
 // HDF5's part comes first, as its driver interface requires.
 struct OpenFile {
   H5FD_t base;
-  MemoryFile* file;
+  std::shared_ptr<MemoryFile> file;
 };
 
 MemoryFile& memory_of(const H5FD_t* base) { return *reinterpret_cast<const OpenFile*>(base)->file; }
@@ -24,7 +25,7 @@ H5FD_t* open_file(const char*, unsigned, hid_t access, haddr_t) {
   if (settings == nullptr) return nullptr;
   auto* open = new (std::nothrow) OpenFile{};
   if (open == nullptr) return nullptr;
-  open->file = settings->file;
+  open->file = *settings->file;
   return &open->base;
 }
 
@@ -38,13 +39,16 @@ int compare_files(const H5FD_t* a, const H5FD_t* b) {
 }
 
 herr_t query_features(const H5FD_t*, unsigned long* flags) {
-  *flags = H5FD_FEAT_AGGREGATE_METADATA;  // many small allocations become few
+  *flags = 0;  // aggregation would put metadata behind the superblock, where tensors lie
   return 0;
 }
 
 haddr_t allocate(H5FD_t* base, H5FD_mem_t type, hid_t, hsize_t size) {
   MemoryFile& file = memory_of(base);
-  if (type == H5FD_MEM_SUPER) return 0;  // once per file, and it must lie at 0
+  if (type == H5FD_MEM_SUPER) {  // once per file, before all else, and it must lie at 0
+    file.end = file.metadata_offset;
+    return 0;
+  }
   if (type == H5FD_MEM_DRAW && file.next_dataset) {
     const haddr_t place = *file.next_dataset;
     file.next_dataset.reset();
@@ -61,7 +65,7 @@ haddr_t get_end(const H5FD_t* base, H5FD_mem_t) { return memory_of(base).end; }
 // HDF5 gives back unused space at the end, but never what lies before the metadata.
 herr_t set_end(H5FD_t* base, H5FD_mem_t, haddr_t end) {
   MemoryFile& file = memory_of(base);
-  file.end = std::max<std::uint64_t>(end, file.metadata_offset);
+  if (file.end > 0) file.end = std::max<std::uint64_t>(end, file.metadata_offset);
   return 0;
 }
 
@@ -99,7 +103,7 @@ hid_t register_memory_driver() {
     constexpr H5FD_mem_t kMap[H5FD_MEM_NTYPES] = H5FD_FLMAP_DICHOTOMY;  // raw data apart from metadata
     H5FD_class_t fields{};
 #ifdef H5FD_CLASS_VERSION
-    fields.version = H5FD_CLASS_VERSION;  // since HDF5 1.14
+    fields.version = H5FD_CLASS_VERSION;                  // since HDF5 1.14
     fields.value = static_cast<H5FD_class_value_t>(510);  // any of the range for unregistered drivers
 #endif
     fields.name = "ttrace_memory";
@@ -122,7 +126,7 @@ hid_t register_memory_driver() {
   return H5FDregister(&driver);
 }
 
-herr_t use_memory_driver(hid_t access, hid_t driver, MemoryFile& file) {
+herr_t use_memory_driver(hid_t access, hid_t driver, const std::shared_ptr<MemoryFile>& file) {
   const Settings settings{&file};
   return H5Pset_driver(access, driver, &settings);
 }

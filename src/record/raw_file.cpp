@@ -32,9 +32,9 @@ RawFile::RawFile(const std::filesystem::path& path) : path_(path) {
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ >= 0) return;
   if (errno != EEXIST) fail(path, "can't be created", errno);
-  throw RecordError(RecordStatus::kExists,
-                    fmt::format("{}: exists; expected a directory without a trace, and one process per rank",
-                                path.string()));
+  throw RecordError(
+      RecordStatus::kExists,
+      fmt::format("{}: exists; expected a directory without a trace, and one process per rank", path.string()));
 }
 
 RawFile::~RawFile() {

@@ -26,8 +26,8 @@ void check_coordinates(const RunDescription& run) {
                         axis.size));
     require(axis.size >= 1 && axis.size <= run.world_size, fmt::format("axis '{}' has size {}", axis.name, axis.size));
     ranks *= axis.size;
-    require(ranks <= run.world_size, fmt::format("the axes '{}' make more than {} ranks", to_string(run.mesh),
-                                                 run.world_size));
+    require(ranks <= run.world_size,
+            fmt::format("the axes '{}' make more than {} ranks", to_string(run.mesh), run.world_size));
   }
   require(ranks == run.world_size,
           fmt::format("the axes '{}' make {} ranks; the run has {}", to_string(run.mesh), ranks, run.world_size));
@@ -58,7 +58,7 @@ RunAttributes attributes_of(const RunDescription& run) {
   nlohmann::json aliases(run.mesh.aliases), coordinates(run.coordinates);
   if (aliases.is_null()) aliases = nlohmann::json::object();
   if (coordinates.is_null()) coordinates = nlohmann::json::object();
-  RunAttributes attributes{kTraceVersion, run.run_id,         run.world_size,    run.rank,      axes.dump(),
+  RunAttributes attributes{kTraceVersion,  run.run_id,         run.world_size,    run.rank,      axes.dump(),
                            aliases.dump(), coordinates.dump(), run.compute_dtype, run.provenance};
   check_text(attributes.axes, "list of axes");
   check_text(attributes.aliases, "list of aliases");
