@@ -130,13 +130,15 @@ std::vector<std::int32_t> parse_iterations(const std::string& text) {
     at = after;
     return value;
   };
-  for (bool more = true; more; more = at != end && *at++ == ',') {
+  for (bool more = true; more;) {
     const std::int32_t first = number();
     const std::int32_t last = at != end && *at == '-' ? (++at, number()) : first;
     if (last < first || last - first >= kMostIterations) fail();
     for (std::int32_t i = first; i <= last; ++i) iterations.insert(i);
+    more = at != end && *at == ',';
+    if (more) ++at;
   }
-  if (at != end || (!text.empty() && text.back() == ',') || iterations.size() > kMostIterations) fail();
+  if (at != end || iterations.size() > kMostIterations) fail();
   return {iterations.begin(), iterations.end()};
 }
 

@@ -6,12 +6,11 @@ come in reverse order."""
 import functools
 from typing import Optional
 
-import torch
 import torch.utils.checkpoint
 
 from . import library
 from .collector import Collector
-from .modules import Frame, Modules
+from .modules import Frame, Modules, is_compiling
 
 
 def install(collector: Collector, modules: Modules) -> None:
@@ -20,7 +19,7 @@ def install(collector: Collector, modules: Modules) -> None:
     @functools.wraps(checkpoint)
     def patched(function, *args, **kwargs):
         frames = modules.stack.frames
-        if not collector.active or not frames or torch.compiler.is_compiling():
+        if not collector.active or not frames or is_compiling():
             return checkpoint(function, *args, **kwargs)
         return checkpoint(_run_twice(function, frames[-1], modules), *args, **kwargs)
 

@@ -20,6 +20,10 @@ from .perturb import Perturbation
 from .tensors import inputs_of, outputs_of
 
 
+# torch.compile traces through what is wrapped here, and must find nothing. Before 2.3 the function is elsewhere.
+is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+
+
 class Frame:
     """A module call in progress."""
 
@@ -54,8 +58,7 @@ class Modules:
 
         def _call_impl(module, *args, **kwargs):
             frames = stack.frames
-            # torch.compile traces through here, and must find nothing.
-            if not collector.active or torch.compiler.is_compiling() or (frames and frames[-1] is None):
+            if not collector.active or is_compiling() or (frames and frames[-1] is None):
                 return call_impl(module, *args, **kwargs)
             frame = collector.safely(self._enter, module)
             if frame is not None and frame.path is not None:
