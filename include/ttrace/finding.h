@@ -60,21 +60,27 @@ struct Difference {
   double candidate_square = 0;
   double difference_square = 0;
   double dot = 0;                         // <reference, candidate>
-  double max_abs = 0;                     // largest |reference - candidate|
-  std::vector<std::int64_t> worst_index;  // logical index of it; empty when nothing differs
+  // Largest |reference - candidate|, exact at `worst_index`. Which element that is was decided in fp32 where
+  // both sides are at most fp32 wide; of equal ones it is the first in the logical tensor.
+  double max_abs = 0;
+  std::vector<std::int64_t> worst_index;  // logical index of it; empty when no finite elements differ
   std::int32_t worst_rank = -1;           // the candidate rank that holds it
   std::vector<std::int64_t> worst_local_index;
   double worst_reference = 0, worst_candidate = 0;
-  std::map<std::int32_t, double> square_by_rank;  // candidate rank -> its share of difference_square
+  // Candidate rank (of several terms the first's) -> its share of difference_square; of nonfinite_mismatch.
+  std::map<std::int32_t, double> square_by_rank;
+  std::map<std::int32_t, std::int64_t> nonfinite_by_rank;
+  // Where the candidate's copies disagree, all of the above is of the copy that differs most from the
+  // reference.
   double replica_square = 0;                      // largest ||replica_k - replica_0||^2 over the other replicas
-  std::vector<std::int32_t> replica_ranks;        // ranks whose copy differs from the first copy's bits
+  std::vector<std::int32_t> replica_ranks;        // ranks whose copy differs in value from the first copy
   double reference_replica_square = 0;            // the same within the reference
   std::vector<std::int32_t> reference_replica_ranks;
 
   // ||reference - candidate||_F / ||reference||_F (papers: TTrace, section 2.3.2). 0 when both norms are
   // 0; infinity when only the reference's is.
   double rel_err() const;
-  // ||replica_k - replica_0|| / ||replica_0||, the largest.
+  // The largest ||replica_k - replica_0|| / ||candidate||.
   double replica_rel_err() const;
   // 1 - cos(reference, candidate) = (||A-B||^2 - (||A||-||B||)^2) / (2 ||A|| ||B||); the direct form
   // would lose all digits.

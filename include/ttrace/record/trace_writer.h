@@ -1,0 +1,84 @@
+// Writes one rank's trace. The C API (ttrace/ttrace.h) is a thin layer over this.
+//
+// While the rank runs, record() appends the tensor's bytes to `rank-00000.h5` and then one record to
+// `rank-00000.journal`, with plain writes: what record() has returned for outlives a SIGKILL. HDF5 comes
+// in only at close(), which builds the file's metadata around the bytes that are already there. So
+// nothing of HDF5 is alive while the training program runs, forks or crashes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "ttrace/mesh.h"
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+// The values equal `ttrace_status` in ttrace.h.
+enum class RecordStatus : std::uint8_t { kInvalid = 1, kIo = 2, kFull = 3, kForked = 4, kExists = 5 };
+
+// What went wrong while recording, in one line. Its own type: it never ends the traced program.
+class RecordError : public std::runtime_error {
+ public:
+  RecordError(RecordStatus status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  RecordStatus status() const { return status_; }
+
+ private:
+  RecordStatus status_;
+};
+
+struct RunDescription {
+  std::string run_id;
+  std::int32_t rank = 0;
+  std::int32_t world_size = 1;
+  Mesh mesh;                // sizes multiply to `world_size`
+  Coordinates coordinates;  // one per axis of the mesh, inside its size
+  std::string compute_dtype;
+  std::string provenance = "{}";  // a JSON object
+};
+
+struct TensorView {
+  const void* data = nullptr;  // may be null when a dimension is 0
+  Dtype dtype = Dtype::kFloat32;
+  std::span<const std::int64_t> shape;
+  std::span<const std::int64_t> strides;  // in elements, may be 0 or negative; empty: row-major
+};
+
+// All members throw RecordError, with kForked in a child of the process that opened the writer. Members
+// may be called from several threads; calls are serialised.
+class TraceWriter {
+ public:
+  // Makes `directory` if needed, and the rank's two files. kExists when one of them is there already.
+  TraceWriter(const std::filesystem::path& directory, RunDescription run);
+  // Without a close() before, the files stay as after a crash: the journal says what is there.
+  ~TraceWriter();
+  TraceWriter(const TraceWriter&) = delete;
+  TraceWriter& operator=(const TraceWriter&) = delete;
+
+  // Fixed when the writer was made, but for compute dtype and provenance.
+  const RunDescription& run() const;
+
+  // Sets what became known after opening; an empty view leaves it.
+  void describe(std::string_view compute_dtype, std::string_view provenance);
+
+  // Appends one tensor. kInvalid (nothing is written) for an identity that was recorded before, a name
+  // that is empty, too long, not UTF-8, "." or holds U+2215, more than kMaxDims dimensions, an
+  // overflowing size. kFull or kIo end the recording: every later call throws the same.
+  void record(const TensorId& id, std::string_view module_class, const TensorView& tensor);
+
+  // Writes the HDF5 metadata, with the completion mark when `complete` and no record() failed for lack
+  // of space or I/O. The journal is removed after the mark is in the file, and otherwise stays. The
+  // writer takes no more tensors, whatever the outcome.
+  void close(bool complete);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ttrace

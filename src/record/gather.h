@@ -1,0 +1,15 @@
+// Walks a tensor's elements in row-major order, whatever its strides.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "ttrace/record/trace_writer.h"
+
+namespace ttrace {
+
+// Calls `consume` with the elements' bytes in row-major order, in one call for a tensor that lies so in
+// memory, else in blocks gathered through a buffer of a few MiB. Dimensions must not be negative.
+void for_each_block(const TensorView& tensor, const std::function<void(std::string_view)>& consume);
+
+}  // namespace ttrace

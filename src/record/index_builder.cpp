@@ -1,0 +1,62 @@
+#include "record/index_builder.h"
+
+#include <xxhash.h>
+
+#include <tuple>
+
+namespace ttrace {
+namespace {
+
+auto key_of(const TensorId& id) {
+  return std::tuple(id.iteration, id.microbatch, id.chunk, static_cast<std::uint8_t>(id.pass),
+                    static_cast<std::uint8_t>(id.kind));
+}
+
+auto key_of(const IndexRow& row) { return std::tuple(row.iteration, row.microbatch, row.chunk, row.pass, row.kind); }
+
+std::size_t hash_of(const TensorId& id) {
+  const std::uint64_t seed = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(id.iteration)) << 32 |
+                              static_cast<std::uint32_t>(id.microbatch)) ^
+                             (static_cast<std::uint64_t>(id.chunk) << 16 | static_cast<std::uint64_t>(id.pass) << 8 |
+                              static_cast<std::uint64_t>(id.kind));
+  return XXH3_64bits_withSeed(id.name.data(), id.name.size(), seed);
+}
+
+}  // namespace
+
+bool IndexBuilder::contains(const TensorId& id) const {
+  const auto [first, last] = rows_.equal_range(hash_of(id));
+  for (auto it = first; it != last; ++it) {
+    const IndexRow& row = index_.rows[it->second];
+    if (key_of(row) == key_of(id) && index_.name_of(row) == id.name) return true;
+  }
+  return false;
+}
+
+std::uint64_t IndexBuilder::place_of_module(const std::string& module_class) {
+  const auto [place, is_new] = modules_.try_emplace(module_class, index_.text.size());
+  if (is_new) index_.text += module_class;
+  return place->second;
+}
+
+void IndexBuilder::add(const Entry& entry) {
+  IndexRow row{};
+  std::tie(row.iteration, row.microbatch, row.chunk, row.pass, row.kind) = key_of(entry.id);
+  row.dtype = static_cast<std::uint8_t>(entry.dtype);
+  row.ndim = static_cast<std::uint8_t>(entry.shape.size());
+  row.order = entry.order;
+  row.offset = entry.offset;
+  row.bytes = entry.bytes;
+  row.checksum = entry.checksum;
+  row.module = place_of_module(entry.module_class);
+  row.module_length = static_cast<std::uint32_t>(entry.module_class.size());
+  row.name = index_.text.size();
+  row.name_length = static_cast<std::uint32_t>(entry.id.name.size());
+  index_.text += entry.id.name;
+  row.shape = index_.shapes.size();
+  index_.shapes.insert(index_.shapes.end(), entry.shape.begin(), entry.shape.end());
+  rows_.emplace(hash_of(entry.id), static_cast<std::uint32_t>(index_.rows.size()));
+  index_.rows.push_back(row);
+}
+
+}  // namespace ttrace

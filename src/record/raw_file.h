@@ -1,0 +1,29 @@
+// A file that is written with plain system calls, whose failures say what the recorder needs to know.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+namespace ttrace {
+
+// Every member that fails throws RecordError: kFull for no space (disk, quota, file size limit), kExists
+// where the file was there before, kIo for the rest.
+class RawFile {
+ public:
+  explicit RawFile(const std::filesystem::path& path);  // makes the file, which must not exist
+  ~RawFile();
+  RawFile(const RawFile&) = delete;
+  RawFile& operator=(const RawFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  void write_at(std::uint64_t offset, std::string_view bytes);
+  void truncate(std::uint64_t size) noexcept;  // as well as it goes
+  void close();                                // a network file system may report here what it lost
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace ttrace
