@@ -53,13 +53,15 @@ void note_special(std::span<const Finding> findings, std::vector<std::string>& n
     if (!finding.difference->replica_ranks.empty() && replicas++ == 0) first_replicas = &finding;
   }
   if (nonfinite > 0) {
-    notes.push_back(fmt::format("{} tensors hold NaN or Inf at the same places on both sides, and are judged by their "
-                                "other elements, such as {}",
-                                nonfinite, to_string(first_nonfinite->id)));
+    notes.push_back(
+        fmt::format("{} tensors hold NaN or Inf at the same places on both sides, and are judged by their "
+                    "other elements, such as {}",
+                    nonfinite, to_string(first_nonfinite->id)));
   }
   if (replicas > 0) {
-    notes.push_back(fmt::format("{} tensors have copies on several ranks that differ, within what is allowed, such as {}",
-                                replicas, to_string(first_replicas->id)));
+    notes.push_back(
+        fmt::format("{} tensors have copies on several ranks that differ, within what is allowed, such as {}", replicas,
+                    to_string(first_replicas->id)));
   }
 }
 

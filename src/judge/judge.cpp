@@ -24,22 +24,22 @@ double reference_replica_rel_err(const Difference& difference) {
   return std::sqrt(difference.reference_replica_square) / std::sqrt(difference.reference_square);
 }
 
-// Copies that are not the same bits may differ by what one is allowed to differ from the reference.
-// Written so that a NaN disagrees.
-bool disagree(const std::vector<std::int32_t>& ranks, double rel_err, double allowed) {
-  return !ranks.empty() && !(rel_err <= allowed);
+// Copies of unequal values may differ by what one of them is allowed to differ from the reference. Unequal
+// values without a measurable difference are NaN or Inf in some copy only.
+bool disagree(const std::vector<std::int32_t>& ranks, double square, double rel_err, double allowed) {
+  return !ranks.empty() && (square == 0 || !(rel_err <= allowed));
 }
 
 // Sets the finding and returns true when copies disagree.
 bool judge_replicas(Finding& finding, const Difference& difference, double allowed) {
-  if (disagree(difference.replica_ranks, difference.replica_rel_err(), allowed)) {
+  if (disagree(difference.replica_ranks, difference.replica_square, difference.replica_rel_err(), allowed)) {
     set(finding, Verdict::kFail, Reason::kReplicasDisagree,
         describe_replicas("", difference.replica_ranks, difference.replica_rel_err(), allowed));
     finding.ranks = difference.replica_ranks;
     return true;
   }
   const double reference_rel_err = reference_replica_rel_err(difference);
-  if (disagree(difference.reference_replica_ranks, reference_rel_err, allowed)) {
+  if (disagree(difference.reference_replica_ranks, difference.reference_replica_square, reference_rel_err, allowed)) {
     set(finding, Verdict::kFail, Reason::kReplicasDisagree,
         describe_replicas("in the reference, ", difference.reference_replica_ranks, reference_rel_err, allowed));
     return true;
@@ -70,12 +70,11 @@ void judge_floating(Finding& finding, const TensorPair& pair, const Difference& 
   }
   const double allowed = *finding.allowed;
   if (allowed >= 1) {
-    return set(finding, Verdict::kUntrusted, Reason::kNoise,
-               fmt::format("rel_err {:.3g}, allowed {:.3g}: noise as large as the value", difference.rel_err(), allowed));
+    return set(
+        finding, Verdict::kUntrusted, Reason::kNoise,
+        fmt::format("rel_err {:.3g}, allowed {:.3g}: noise as large as the value", difference.rel_err(), allowed));
   }
-  // Squares that underflow make a rel_err of 0 out of elements that differ.
-  const bool vanished = difference.difference_square == 0 && (allowed == 0 || difference.reference_square == 0);
-  if (difference.rel_err() <= allowed && !vanished) return;
+  if (allowed > 0 && difference.rel_err() <= allowed) return;
   finding.ranks = ranks_holding(difference);
   set(finding, Verdict::kFail, Reason::kExceedsTolerance, describe_excess(pair, difference, allowed, finding.ranks));
 }
@@ -89,9 +88,8 @@ std::vector<std::int32_t> ranks_holding(const Difference& difference) {
     shares.emplace_back(square, rank);
     total += square;
   }
-  std::sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  });
+  std::sort(shares.begin(), shares.end(),
+            [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
   std::vector<std::int32_t> ranks;
   double held = 0;
   for (const auto& [square, rank] : shares) {
@@ -115,6 +113,9 @@ Finding judge(const TensorPair& pair, const Difference& difference, const Tolera
   if (difference.elements == 0) {
     set(finding, Verdict::kUntrusted, Reason::kEmpty, "no elements");
   } else if (difference.nonfinite_mismatch > 0) {
+    for (const auto& [rank, count] : difference.nonfinite_by_rank) {
+      if (count > 0) finding.ranks.push_back(rank);
+    }
     set(finding, Verdict::kFail, Reason::kNotFinite, describe_nonfinite(difference));
   } else if (exact) {
     judge_exact(finding, difference);

@@ -50,9 +50,8 @@ std::optional<Finding> find_misfit(const TensorPair& pair, std::pair<std::string
   const LogicalTensor& b = *pair.candidate;
   const bool other_shape = a.shape != b.shape;
   if (!other_shape && is_floating(a.dtype) == is_floating(b.dtype)) return std::nullopt;
-  Finding finding =
-      about(b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
-            fmt::format("{} {}, {} {}", sides.first, describe_type(a), sides.second, describe_type(b)));
+  Finding finding = about(b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
+                          fmt::format("{} {}, {} {}", sides.first, describe_type(a), sides.second, describe_type(b)));
   finding.ranks = ranks_of(b);
   return finding;
 }
@@ -84,9 +83,10 @@ void note_model_size(const Matching& matching, std::vector<std::string>& notes) 
   const bool some_fit = std::any_of(matching.pairs.begin(), matching.pairs.end(),
                                     [&](const TensorPair& pair) { return is_parameter(pair.candidate->id); });
   if (other > 0 && !some_fit) {
-    notes.push_back(fmt::format("every parameter has another shape than in the reference ({} of them): a model of "
-                                "another size, or annotations that do not say how it is split",
-                                other));
+    notes.push_back(
+        fmt::format("every parameter has another shape than in the reference ({} of them): a model of "
+                    "another size, or annotations that do not say how it is split",
+                    other));
   }
 }
 
@@ -99,9 +99,9 @@ std::string describe_holdings(const Alignment& alignment) {
     if (id.microbatch != kNoMicrobatch) microbatches.insert(id.microbatch);
     if (first == nullptr || tensor.order < first->order) first = &tensor;
   }
-  return fmt::format("{} tensors of iteration {}, micro-batch {}, such as {}", alignment.tensors.size(),
-                     fmt::join(iterations, " "), microbatches.empty() ? "-" : fmt::format("{}", fmt::join(microbatches, " ")),
-                     to_string(first->id));
+  return fmt::format(
+      "{} tensors of iteration {}, micro-batch {}, such as {}", alignment.tensors.size(), fmt::join(iterations, " "),
+      microbatches.empty() ? "-" : fmt::format("{}", fmt::join(microbatches, " ")), to_string(first->id));
 }
 
 [[noreturn]] void refuse_strangers(const Alignment& reference, const Alignment& candidate) {
@@ -151,13 +151,15 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
       ++matching.waived;
       continue;
     }
-    matching.findings.push_back(about(tensor, Verdict::kMissing, Reason::kMissingInCandidate,
-                                      fmt::format("not in the candidate; the reference has {}", describe_type(tensor))));
+    matching.findings.push_back(
+        about(tensor, Verdict::kMissing, Reason::kMissingInCandidate,
+              fmt::format("not in the candidate; the reference has {}", describe_type(tensor))));
   }
   if (matching.waived > 0) {
-    matching.notes.push_back(fmt::format("waived: {} tensors that the reference recomputed and the candidate did not; "
-                                         "their first forward is compared",
-                                         matching.waived));
+    matching.notes.push_back(
+        fmt::format("waived: {} tensors that the reference recomputed and the candidate did not; "
+                    "their first forward is compared",
+                    matching.waived));
   }
 }
 
@@ -207,9 +209,10 @@ void keep_only(Alignment& reference, Alignment& candidate, const std::string& pa
                         [](const Finding& finding) { return !finding.id.name.empty(); });
   }
   if (!found) {
-    throw InputError(fmt::format("--only '{}': no tensor's name matches; expected a name, what follows one of its dots, "
-                                 "or a glob",
-                                 pattern));
+    throw InputError(
+        fmt::format("--only '{}': no tensor's name matches; expected a name, what follows one of its dots, "
+                    "or a glob",
+                    pattern));
   }
 }
 

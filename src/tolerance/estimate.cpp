@@ -74,9 +74,10 @@ void require_effect(std::span<const RunDifferences> perturbed) {
   }
   for (const RunDifferences& run : perturbed) {
     if (!differs(run)) {
-      throw InputError(fmt::format("{}: every floating-point tensor equals the reference's: the perturbation had no "
-                                   "effect; expected a run collected with --perturb",
-                                   run.what));
+      throw InputError(
+          fmt::format("{}: every floating-point tensor equals the reference's: the perturbation had no "
+                      "effect; expected a run collected with --perturb",
+                      run.what));
     }
   }
 }
@@ -84,19 +85,17 @@ void require_effect(std::span<const RunDifferences> perturbed) {
 void note_rerun(const Responses& rerun, ToleranceFile& file) {
   const auto moved = std::count_if(rerun.begin(), rerun.end(), [](const auto& item) { return item.second > 0; });
   if (moved == 0) return;
-  const auto largest = std::max_element(rerun.begin(), rerun.end(),
-                                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  file.notes.push_back(fmt::format("the reference is not reproducible: {} of {} tensors differ in the rerun, {} {} most, "
-                                   "by {:.3g}",
-                                   moved, rerun.size(), largest->first.second, name_of(largest->first.first),
-                                   largest->second));
+  const auto largest =
+      std::max_element(rerun.begin(), rerun.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  file.notes.push_back(
+      fmt::format("the reference is not reproducible: {} of {} tensors differ in the rerun, {} {} most, "
+                  "by {:.3g}",
+                  moved, rerun.size(), largest->first.second, name_of(largest->first.first), largest->second));
 }
 
 }  // namespace
 
-double floor_of(Kind kind, Dtype stored, Dtype compute) {
-  return epsilon_of(kind == Kind::kParam ? stored : compute);
-}
+double floor_of(Kind kind, Dtype stored, Dtype compute) { return epsilon_of(kind == Kind::kParam ? stored : compute); }
 
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options) {
@@ -126,8 +125,8 @@ ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDiffe
       throw InputError(fmt::format("{} {}: measured in {} of {} perturbed runs; expected runs of one program",
                                    key.second, name_of(key.first), tolerance.samples.size(), perturbed.size()));
     }
-    tolerance.estimate = std::max(*std::max_element(tolerance.samples.begin(), tolerance.samples.end()),
-                                  tolerance.rerun.value_or(0));
+    tolerance.estimate =
+        std::max(*std::max_element(tolerance.samples.begin(), tolerance.samples.end()), tolerance.rerun.value_or(0));
     tolerance.allowed = options.margin * std::max(tolerance.estimate, tolerance.floor);
   }
   return file;

@@ -42,9 +42,10 @@ std::optional<std::uint64_t> perturb_seed_of(const Trace& trace) {
   if (trace.provenance.empty()) return std::nullopt;
   const nlohmann::json provenance = nlohmann::json::parse(trace.provenance, nullptr, false);
   if (!provenance.is_object()) {
-    throw InputError(fmt::format("{}: its provenance is no JSON object; expected one that says whether the run was "
-                                 "perturbed",
-                                 trace.directory.string()));
+    throw InputError(
+        fmt::format("{}: its provenance is no JSON object; expected one that says whether the run was "
+                    "perturbed",
+                    trace.directory.string()));
   }
   const auto seed = provenance.find("perturb_seed");
   if (seed == provenance.end() || seed->is_null()) return std::nullopt;
@@ -66,8 +67,8 @@ void identify_runs(const Trace& reference, std::span<const Trace> perturbed, con
     require_same_dtype(reference, trace);
     const auto seed = perturb_seed_of(trace);
     if (!seed) {
-      throw InputError(fmt::format("{}: not perturbed; expected a run collected with --perturb SEED",
-                                   trace.directory.string()));
+      throw InputError(
+          fmt::format("{}: not perturbed; expected a run collected with --perturb SEED", trace.directory.string()));
     }
     const auto [found, is_new] = seeds.emplace(*seed, trace.directory.string());
     if (!is_new) {

@@ -27,9 +27,10 @@ std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id)
 
 void require_fits(const ToleranceFile& file, const Trace& reference) {
   if (file.reference_run == reference.run_id) return;
-  throw InputError(fmt::format("{}: estimated from the reference run {}, but {} holds run {}; expected the same run: "
-                               "run `ttrace estimate-tolerance` again with this reference",
-                               file.path, file.reference_run, reference.directory.string(), reference.run_id));
+  throw InputError(
+      fmt::format("{}: estimated from the reference run {}, but {} holds run {}; expected the same run: "
+                  "run `ttrace estimate-tolerance` again with this reference",
+                  file.path, file.reference_run, reference.directory.string(), reference.run_id));
 }
 
 std::vector<std::string> unused_overrides(const ToleranceFile& file, const std::set<ToleranceKey>& tensors) {

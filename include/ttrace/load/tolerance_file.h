@@ -20,10 +20,13 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "ttrace/tolerance/tolerance.h"
 
 namespace ttrace {
+
+inline constexpr std::string_view kToleranceVersion = "1";
 
 // Throws InputError with `file:line` for YAML that does not parse, keys that are unknown, missing or
 // twice, numbers that are not finite or negative, an override without a reason, an epsilon that is not
