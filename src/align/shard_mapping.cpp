@@ -61,7 +61,7 @@ void note_unused_patterns(const Annotations& annotations, const Grouping& groupi
 void note_unmatched_tensors(const Grouping& grouping, std::vector<std::string>& notes) {
   std::vector<std::string> words;
   for (const auto& [key, placement] : grouping.placements) {
-    if (placement.rule == nullptr) words.push_back(fmt::format("{} {}", key.first, name_of(key.second)));
+    if (placement.rule == nullptr) words.push_back(fmt::format("{} {}", printable(key.first), name_of(key.second)));
   }
   if (words.empty()) return;
   notes.push_back(fmt::format("no rule places these, taken as replicated on every axis: {}", join(words)));
@@ -82,7 +82,7 @@ void note_pipeline(const Grouping& grouping, const AssemblyContext& context, std
   std::set<std::string> names;
   for (const Group& group : grouping.groups) {
     if (group.stages == Stages::kFirst || group.stages == Stages::kLast) {
-      names.insert(fmt::format("'{}' {}", group.id.name, name_of(group.id.kind)));
+      names.insert(fmt::format("'{}' {}", printable(group.id.name), name_of(group.id.kind)));
     }
   }
   if (names.empty()) return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "ttrace/error.h"
@@ -20,12 +21,19 @@ struct Scales {
   double reference = 1, candidate = 1;
 };
 
+// A power of two whose inverse leaves fp32 values exact, unless they are tiny.
+bool is_exact_scale(double scale) {
+  int exponent = 0;
+  return std::frexp(scale, &exponent) == 0.5 && std::abs(exponent) < 32;
+}
+
 Arithmetic arithmetic_for(const Rows& rows, Scales scales) {
-  if (rows.reference_terms() != 1 || rows.terms() != 2 || scales.reference != 1 || scales.candidate != 1) {
-    return Arithmetic::kWide;
-  }
-  if (is_narrow(rows.dtype(0)) && is_narrow(rows.dtype(1))) return Arithmetic::kNarrow;
-  return is_floating(rows.dtype(0)) || is_floating(rows.dtype(1)) ? Arithmetic::kWide : Arithmetic::kInteger;
+  if (rows.reference_terms() != 1 || rows.terms() != 2) return Arithmetic::kWide;
+  const bool exact = is_exact_scale(scales.reference) && is_exact_scale(scales.candidate);
+  if (exact && is_narrow(rows.dtype(0)) && is_narrow(rows.dtype(1))) return Arithmetic::kNarrow;
+  const bool recorded = scales.reference == 1 && scales.candidate == 1;
+  const bool integers = !is_floating(rows.dtype(0)) && !is_floating(rows.dtype(1));
+  return recorded && integers ? Arithmetic::kInteger : Arithmetic::kWide;
 }
 
 // |a - b|, exact as an integer, then rounded to fp64.
@@ -34,15 +42,20 @@ double distance(std::int64_t a, std::int64_t b) {
   return static_cast<double>(larger - smaller);
 }
 
-bool add_narrow_block(const Rows& rows, std::int64_t position, std::int64_t count, LaneSums& sums,
+bool add_narrow_block(const Rows& rows, Scales scales, std::int64_t position, std::int64_t count, LaneSums& sums,
                       BlockCounts& counts) {
-  if (count <= rows.left_in_run(position)) {
-    return add_narrow(rows.at(0, position), rows.dtype(0), rows.at(1, position), rows.dtype(1), count, sums, counts);
+  std::array<std::byte, kBlockElements * sizeof(float)> gathered[2];
+  NarrowBlock sides[2] = {{nullptr, rows.dtype(0), static_cast<float>(1 / scales.reference)},
+                          {nullptr, rows.dtype(1), static_cast<float>(1 / scales.candidate)}};
+  for (std::size_t side : {0, 1}) {
+    if (count <= rows.left_in_run(position)) {
+      sides[side].data = rows.at(side, position);
+    } else {
+      rows.gather(side, position, count, gathered[side].data());
+      sides[side].data = gathered[side].data();
+    }
   }
-  std::array<std::byte, kBlockElements * sizeof(float)> reference, candidate;
-  rows.gather(0, position, count, reference.data());
-  rows.gather(1, position, count, candidate.data());
-  return add_narrow(reference.data(), rows.dtype(0), candidate.data(), rows.dtype(1), count, sums, counts);
+  return add_narrow(sides[0], sides[1], count, sums, counts);
 }
 
 void gather_wide(const Rows& rows, Scales scales, std::int64_t position, std::int64_t count, WideBlock& reference,
@@ -83,7 +96,9 @@ Arithmetic add_block(const Rows& rows, Arithmetic arithmetic, Scales scales, std
     add_integer_block(rows, position, count, sums, counts);
     return arithmetic;
   }
-  if (arithmetic == Arithmetic::kNarrow && add_narrow_block(rows, position, count, sums, counts)) return arithmetic;
+  if (arithmetic == Arithmetic::kNarrow && add_narrow_block(rows, scales, position, count, sums, counts)) {
+    return arithmetic;
+  }
   add_wide_block(rows, scales, position, count, sums, counts);
   return Arithmetic::kWide;
 }

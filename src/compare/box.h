@@ -11,7 +11,7 @@ namespace ttrace {
 
 // What a side's values are computed in.
 enum class Arithmetic : std::uint8_t {
-  kNarrow,   // fp32: both sides one term of a narrow type, scales 1
+  kNarrow,   // fp32: both sides one term of a narrow type, scales powers of two
   kWide,     // fp64
   kInteger,  // exact: both sides one term of an integer type, scales 1
 };

@@ -35,10 +35,17 @@ struct BlockCounts {
 // fp32, fp16 and bf16.
 bool is_narrow(Dtype dtype);
 
+// One side of a block: the elements as recorded and what they are multiplied by, a power of two.
+struct NarrowBlock {
+  const std::byte* data;
+  Dtype dtype;
+  float factor;
+};
+
 // Adds at most kBlockElements elements of narrow types, in fp32. Returns false and adds nothing where
 // fp32 does not do: NaN or Inf among the elements, squares that overflow or vanish. `add_wide` then does.
-bool add_narrow(const std::byte* reference, Dtype reference_dtype, const std::byte* candidate, Dtype candidate_dtype,
-                std::int64_t elements, LaneSums& sums, BlockCounts& counts);
+bool add_narrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::int64_t elements, LaneSums& sums,
+                BlockCounts& counts);
 
 // Adds any number of elements in fp64. NaN and Inf are left out of the sums and counted.
 void add_wide(const double* reference, const double* candidate, std::int64_t elements, LaneSums& sums,

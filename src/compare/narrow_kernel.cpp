@@ -92,10 +92,13 @@ constexpr std::size_t kPrefetchBytes = 2048;
 struct NarrowSums {
   static constexpr std::size_t kVectors = kLanes / hn::MaxLanes(Floats());
   FloatVector reference[kVectors], candidate[kVectors], difference[kVectors], dot[kVectors];
-  FloatVector largest;
+  FloatVector largest, reference_factor, candidate_factor;
   std::size_t differing = 0;
 
-  HWY_INLINE NarrowSums() : largest(hn::Zero(Floats())) {
+  HWY_INLINE NarrowSums(float reference_times, float candidate_times)
+      : largest(hn::Zero(Floats())),
+        reference_factor(hn::Set(Floats(), reference_times)),
+        candidate_factor(hn::Set(Floats(), candidate_times)) {
     for (std::size_t v = 0; v < kVectors; ++v) {
       reference[v] = candidate[v] = difference[v] = dot[v] = hn::Zero(Floats());
     }
@@ -104,8 +107,8 @@ struct NarrowSums {
   template <class Reference, class Candidate>
   HWY_INLINE void add(const typename Reference::Stored* a_data, const typename Candidate::Stored* b_data) {
     for (std::size_t v = 0; v < kVectors; ++v) {
-      const FloatVector a = Reference::load(a_data + v * hn::MaxLanes(Floats()));
-      const FloatVector b = Candidate::load(b_data + v * hn::MaxLanes(Floats()));
+      const FloatVector a = hn::Mul(Reference::load(a_data + v * hn::MaxLanes(Floats())), reference_factor);
+      const FloatVector b = hn::Mul(Candidate::load(b_data + v * hn::MaxLanes(Floats())), candidate_factor);
       const FloatVector delta = hn::Sub(a, b);
       reference[v] = hn::Add(reference[v], hn::Mul(a, a));
       candidate[v] = hn::Add(candidate[v], hn::Mul(b, b));
@@ -141,17 +144,17 @@ struct NarrowSums {
 };
 
 template <class Reference, class Candidate>
-HWY_NOINLINE bool add_narrow_as(const std::byte* reference_bytes, const std::byte* candidate_bytes,
+HWY_NOINLINE bool add_narrow_as(const NarrowBlock& reference_side, const NarrowBlock& candidate_side,
                                 std::size_t elements, LaneSums& sums, BlockCounts& counts) {
   using A = typename Reference::Stored;
   using B = typename Candidate::Stored;
-  const A* reference = reinterpret_cast<const A*>(reference_bytes);
-  const B* candidate = reinterpret_cast<const B*>(candidate_bytes);
-  NarrowSums block;
+  const A* reference = reinterpret_cast<const A*>(reference_side.data);
+  const B* candidate = reinterpret_cast<const B*>(candidate_side.data);
+  NarrowSums block(reference_side.factor, candidate_side.factor);
   std::size_t i = 0;
   for (; i + kLanes <= elements; i += kLanes) {
-    hwy::Prefetch(reference_bytes + i * sizeof(A) + kPrefetchBytes);
-    hwy::Prefetch(candidate_bytes + i * sizeof(B) + kPrefetchBytes);
+    hwy::Prefetch(reference_side.data + i * sizeof(A) + kPrefetchBytes);
+    hwy::Prefetch(candidate_side.data + i * sizeof(B) + kPrefetchBytes);
     block.add<Reference, Candidate>(reference + i, candidate + i);
   }
   if (i < elements) {
@@ -164,8 +167,8 @@ HWY_NOINLINE bool add_narrow_as(const std::byte* reference_bytes, const std::byt
   if (!block.all_moderate()) return false;
   const float largest = hn::GetLane(hn::MaxOfLanes(Floats(), block.largest));
   if (NarrowSums::largest_lane(block.difference) < kTooSmall && largest > 0) return false;
-  if (NarrowSums::largest_lane(block.reference) < kTooSmall && !all_zero<Reference>(reference_bytes, elements)) return false;
-  if (NarrowSums::largest_lane(block.candidate) < kTooSmall && !all_zero<Candidate>(candidate_bytes, elements)) return false;
+  if (NarrowSums::largest_lane(block.reference) < kTooSmall && !all_zero<Reference>(reference_side.data, elements)) return false;
+  if (NarrowSums::largest_lane(block.candidate) < kTooSmall && !all_zero<Candidate>(candidate_side.data, elements)) return false;
   NarrowSums::flush(block.reference, sums.reference_square);
   NarrowSums::flush(block.candidate, sums.candidate_square);
   NarrowSums::flush(block.difference, sums.difference_square);
@@ -176,22 +179,21 @@ HWY_NOINLINE bool add_narrow_as(const std::byte* reference_bytes, const std::byt
 }
 
 template <class Reference>
-bool add_narrow_to(Dtype candidate_dtype, const std::byte* reference, const std::byte* candidate,
-                   std::size_t elements, LaneSums& sums, BlockCounts& counts) {
-  switch (candidate_dtype) {
+bool add_narrow_to(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements, LaneSums& sums,
+                   BlockCounts& counts) {
+  switch (candidate.dtype) {
     case Dtype::kFloat32: return add_narrow_as<Reference, Float32>(reference, candidate, elements, sums, counts);
     case Dtype::kBFloat16: return add_narrow_as<Reference, BFloat16>(reference, candidate, elements, sums, counts);
     default: return add_narrow_as<Reference, Float16>(reference, candidate, elements, sums, counts);
   }
 }
 
-bool AddNarrow(Dtype reference_dtype, Dtype candidate_dtype, const std::byte* reference, const std::byte* candidate,
-               std::size_t elements, LaneSums& sums, BlockCounts& counts) {
-  switch (reference_dtype) {
-    case Dtype::kFloat32: return add_narrow_to<Float32>(candidate_dtype, reference, candidate, elements, sums, counts);
-    case Dtype::kBFloat16:
-      return add_narrow_to<BFloat16>(candidate_dtype, reference, candidate, elements, sums, counts);
-    default: return add_narrow_to<Float16>(candidate_dtype, reference, candidate, elements, sums, counts);
+bool AddNarrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements, LaneSums& sums,
+               BlockCounts& counts) {
+  switch (reference.dtype) {
+    case Dtype::kFloat32: return add_narrow_to<Float32>(reference, candidate, elements, sums, counts);
+    case Dtype::kBFloat16: return add_narrow_to<BFloat16>(reference, candidate, elements, sums, counts);
+    default: return add_narrow_to<Float16>(reference, candidate, elements, sums, counts);
   }
 }
 
@@ -214,11 +216,10 @@ bool is_narrow(Dtype dtype) {
   return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 || dtype == Dtype::kBFloat16;
 }
 
-bool add_narrow(const std::byte* reference, Dtype reference_dtype, const std::byte* candidate, Dtype candidate_dtype,
-                std::int64_t elements, LaneSums& sums, BlockCounts& counts) {
-  assert(is_narrow(reference_dtype) && is_narrow(candidate_dtype) && elements <= kBlockElements);
-  return HWY_DYNAMIC_DISPATCH(AddNarrow)(reference_dtype, candidate_dtype, reference, candidate,
-                                         static_cast<std::size_t>(elements), sums, counts);
+bool add_narrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::int64_t elements, LaneSums& sums,
+                BlockCounts& counts) {
+  assert(is_narrow(reference.dtype) && is_narrow(candidate.dtype) && elements <= kBlockElements);
+  return HWY_DYNAMIC_DISPATCH(AddNarrow)(reference, candidate, static_cast<std::size_t>(elements), sums, counts);
 }
 
 }  // namespace ttrace

@@ -9,7 +9,7 @@
 namespace ttrace {
 namespace {
 
-// An IEEE-like format narrower than fp32: one sign bit, `exponent_bits`, `fraction_bits`. In `e4m3fn` the
+// An IEEE-like format of one byte: one sign bit, `exponent_bits`, `fraction_bits`. In `e4m3fn` the
 // largest exponent holds ordinary numbers, there is no infinity, and only the all-ones pattern is NaN.
 struct Format {
   int exponent_bits, fraction_bits;
@@ -41,22 +41,30 @@ constexpr double decode(unsigned bits, Format format) {
   return negative ? -value : value;
 }
 
-template <std::size_t N>
-constexpr std::array<double, N> table_of(Format format) {
-  std::array<double, N> table{};
-  for (std::size_t bits = 0; bits < N; ++bits) table[bits] = decode(static_cast<unsigned>(bits), format);
+constexpr std::array<double, 256> table_of(Format format) {
+  std::array<double, 256> table{};
+  for (unsigned bits = 0; bits < table.size(); ++bits) table[bits] = decode(bits, format);
   return table;
 }
 
-constexpr auto kFloat8E4M3 = table_of<256>({4, 3, true});
-constexpr auto kFloat8E5M2 = table_of<256>({5, 2});
+constexpr auto kFloat8E4M3 = table_of({4, 3, true});
+constexpr auto kFloat8E5M2 = table_of({5, 2});
 
-double from_float16(std::uint16_t bits) {
-  static const auto table = table_of<65536>({5, 10});
-  return table[bits];
-}
+// bf16 is the upper half of fp32.
+struct FromBFloat16 {
+  double operator()(std::uint16_t bits) const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+};
 
-double from_bfloat16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+// Exponent and fraction move to their place in fp32; multiplying by 2^112 corrects the exponent's bias, also
+// of subnormals. Infinities and NaN keep the largest exponent.
+struct FromFloat16 {
+  double operator()(std::uint16_t bits) const {
+    const std::uint32_t magnitude = bits & 0x7fffu, sign = (bits & 0x8000u) << 16;
+    const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+    const std::uint32_t exponent = magnitude >= 0x7c00u ? 0x7f800000u : 0;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | exponent | sign);
+  }
+};
 
 template <class Stored, class Out, class Convert>
 void widen_each(const std::byte* data, std::int64_t count, Out* out, Convert convert) {
@@ -91,8 +99,8 @@ void widen(const std::byte* data, Dtype dtype, std::int64_t count, double* out) 
   switch (dtype) {
     case Dtype::kFloat64: return widen_plain<double>(data, count, out);
     case Dtype::kFloat32: return widen_plain<float>(data, count, out);
-    case Dtype::kFloat16: return widen_each<std::uint16_t>(data, count, out, from_float16);
-    case Dtype::kBFloat16: return widen_each<std::uint16_t>(data, count, out, from_bfloat16);
+    case Dtype::kFloat16: return widen_each<std::uint16_t>(data, count, out, FromFloat16());
+    case Dtype::kBFloat16: return widen_each<std::uint16_t>(data, count, out, FromBFloat16());
     case Dtype::kFloat8E4M3:
       return widen_each<std::uint8_t>(data, count, out, [](std::uint8_t bits) { return kFloat8E4M3[bits]; });
     case Dtype::kFloat8E5M2:

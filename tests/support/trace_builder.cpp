@@ -25,7 +25,7 @@ std::uint64_t small_float(double value, int exponent_bits, int fraction_bits) {
   const auto units = static_cast<std::uint64_t>(std::nearbyint(std::ldexp(std::fabs(value), fraction_bits - exponent)));
   // A subnormal has no implicit bit, and rounding up to the next power of two carries into the exponent.
   if (units < (1ull << fraction_bits)) return sign | units;
-  return sign | (static_cast<std::uint64_t>(exponent + bias - 1) << fraction_bits) + units;
+  return sign | ((static_cast<std::uint64_t>(exponent + bias - 1) << fraction_bits) + units);
 }
 
 template <typename T>

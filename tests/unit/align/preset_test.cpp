@@ -38,6 +38,12 @@ class Model {
       parameter("embedding.word_embeddings.weight", {kVocab / sizes_.tp, kHidden});
       parameter("embedding.position_embeddings.weight", {kSeq, kHidden});
     }
+    for (const std::string member : {":0", ":1"}) integers("(model)" + member, {kBatch, kSeq});
+    const Shape flowing_out = last ? Shape{kBatch, kSeq} : sizes_.residual();
+    for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
+      add_tensor(trace, rank_, tensor_id(kind, "(model)", 0), flowing_out);
+    }
+    if (!first) add_tensor(trace, rank_, tensor_id(Kind::kInput, "(model):2", 0), sizes_.residual());
     for (std::int64_t i = 0; i < layers; ++i) layer("decoder.layers." + std::to_string(i));
     activation("decoder", sizes_.residual(), sizes_.residual());
     if (!last) return;
@@ -45,7 +51,7 @@ class Model {
     activation("output_layer", sizes_.residual(), sizes_.split(kVocab));
     parameter("output_layer.weight", {kVocab / sizes_.tp, kHidden});
     activation("cross_entropy", sizes_.split(kVocab), {kBatch, kSeq});
-    add_tensor(trace, rank_, tensor_id(Kind::kInput, "cross_entropy:1", 0), {kBatch, kSeq});
+    integers("cross_entropy:1", {kBatch, kSeq});
   }
 
   Trace trace;
@@ -55,6 +61,11 @@ class Model {
     for (const Kind kind : {Kind::kInput, Kind::kGradInput}) add_tensor(trace, rank_, tensor_id(kind, name, 0), input);
     for (const Kind kind : {Kind::kOutput, Kind::kGradOutput})
       add_tensor(trace, rank_, tensor_id(kind, name, 0), output);
+  }
+
+  void integers(const std::string& name, const Shape& shape) {
+    add_tensor(trace, rank_, tensor_id(Kind::kInput, name, 0), shape);
+    trace.ranks[rank_].entries.back().dtype = Dtype::kInt32;
   }
 
   void parameter(const std::string& name, const Shape& shape) {
