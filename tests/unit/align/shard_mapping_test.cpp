@@ -184,16 +184,22 @@ TEST_CASE("of a module around the layers, the first stage's inputs and the last 
     add_tensor(trace, stage, tensor_id(Kind::kOutput, "decoder"), {2});
     add_tensor(trace, stage, tensor_id(Kind::kOutput, "decoder.layers.0"), {2});
   }
-  add_tensor(trace, 1, tensor_id(Kind::kInput, "decoder:hidden"), {2});
+  add_tensor(trace, 1, tensor_id(Kind::kInput, "(model):2"), {2});
+  for (const std::size_t stage : {0, 1}) {
+    add_tensor(trace, stage, tensor_id(Kind::kInput, "(model):1"), {2});
+    trace.ranks[stage].entries.back().dtype = Dtype::kInt32;
+  }
   const Alignment alignment = align(trace, annotations("parallelism: {pipeline: {layers: decoder.layers}}"), {});
   CHECK(alignment.findings.empty());
   CHECK(alignment.tensors.at(tensor_id(Kind::kInput, "decoder")).pieces[0].rank == 0);
   CHECK(alignment.tensors.at(tensor_id(Kind::kOutput, "decoder")).pieces[0].rank == 1);
-  CHECK_FALSE(alignment.tensors.contains(tensor_id(Kind::kInput, "decoder:hidden")));
+  // The hidden state that the second stage was given is no input of the model; the labels, given to both, are.
+  CHECK_FALSE(alignment.tensors.contains(tensor_id(Kind::kInput, "(model):2")));
+  CHECK(alignment.tensors.at(tensor_id(Kind::kInput, "(model):1")).pieces.size() == 2);
   REQUIRE(alignment.notes.size() == 2);
   CHECK(alignment.notes[0] ==
         "modules that span the pipeline's stages, inputs taken from the first stage and outputs from the last: "
-        "'decoder' input, 'decoder' output, 'decoder:hidden' input");
+        "'(model):2' input, 'decoder' input, 'decoder' output");
 }
 
 TEST_CASE("layers that do not divide into the stages are refused") {
@@ -344,13 +350,11 @@ TEST_CASE("a mesh that contradicts itself is refused") {
 
 TEST_CASE("the declared loss scale applies to the loss and what backward makes of it") {
   Trace trace = mesh_trace("dp=2", 2);
-  const std::vector<std::pair<TensorId, double>> cases = {{tensor_id(Kind::kScalar, "loss", 0), 2},
-                                                          {tensor_id(Kind::kScalar, "grad_norm"), 1},
-                                                          {tensor_id(Kind::kGradOutput, "mlp", 0), 2},
-                                                          {tensor_id(Kind::kGradInput, "mlp", 0), 2},
-                                                          {tensor_id(Kind::kParamGrad, "mlp.weight", 0), 2},
-                                                          {tensor_id(Kind::kMainGrad, "mlp.weight"), 1},
-                                                          {tensor_id(Kind::kOutput, "mlp", 0), 1}};
+  const std::vector<std::pair<TensorId, double>> cases = {
+      {tensor_id(Kind::kScalar, "loss", 0), 2},      {tensor_id(Kind::kScalar, "loss#1", 0), 2},
+      {tensor_id(Kind::kScalar, "grad_norm"), 1},    {tensor_id(Kind::kGradOutput, "mlp", 0), 2},
+      {tensor_id(Kind::kGradInput, "mlp", 0), 2},    {tensor_id(Kind::kParamGrad, "mlp.weight", 0), 2},
+      {tensor_id(Kind::kMainGrad, "mlp.weight"), 1}, {tensor_id(Kind::kOutput, "mlp", 0), 1}};
   for (const auto& [id, scale] : cases) {
     for (const std::size_t rank : {0, 1}) add_tensor(trace, rank, id, {});
   }
