@@ -98,8 +98,11 @@ struct TensorId {
   friend auto operator<=>(const TensorId&, const TensorId&) = default;
 };
 
-// `decoder.layers.3.mlp output, iteration 0, micro-batch 1` with `, recompute` where it is one. Control
-// characters in the name are escaped: names come from files.
+// A name with control characters escaped: names come from files and go to terminals.
+std::string printable(std::string_view name);
+
+// `decoder.layers.3.mlp output, iteration 0, micro-batch 1` with `, recompute` where it is one;
+// printable.
 std::string to_string(const TensorId& id);
 
 using Shape = std::vector<std::int64_t>;

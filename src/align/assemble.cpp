@@ -6,6 +6,7 @@
 #include <map>
 
 #include "align/describe.h"
+#include "align/dimension.h"
 #include "align/frame.h"
 #include "ttrace/align/coverage.h"
 
@@ -33,16 +34,14 @@ Finding about(const Group& group, Verdict verdict, Reason reason, std::string wh
   return finding;
 }
 
-// Of a module that spans the stages, only its end counts: what goes into and comes out of it on the
-// other stages is what flows between its layers.
-void keep_end(Group& group, int stage_axis) {
-  if (stage_axis < 0 || (group.stages != Stages::kFirst && group.stages != Stages::kLast)) return;
-  const auto stage = [&](const Shard& shard) { return shard.holder->place[static_cast<std::size_t>(stage_axis)]; };
-  std::int64_t end = stage(group.shards[0]);
-  for (const Shard& shard : group.shards) {
-    end = group.stages == Stages::kFirst ? std::min(end, stage(shard)) : std::max(end, stage(shard));
-  }
-  std::erase_if(group.shards, [&](const Shard& shard) { return stage(shard) != end; });
+// Of a module that spans the stages only the ends count: what flows into and out of it on other stages
+// flows between its layers. False when the end does not hold it.
+bool keep_end(Group& group, const AssemblyContext& context) {
+  if (context.stage_axis < 0 || (group.stages != Stages::kFirst && group.stages != Stages::kLast)) return true;
+  const auto axis = static_cast<std::size_t>(context.stage_axis);
+  const std::int64_t end = group.stages == Stages::kFirst ? 0 : context.ranks.mesh.axes[axis].size - 1;
+  std::erase_if(group.shards, [&](const Shard& shard) { return shard.holder->place[axis] != end; });
+  return !group.shards.empty();
 }
 
 // A layer on two stages, or one rank holding the tensor twice.
@@ -116,50 +115,6 @@ std::optional<Finding> check_kin(const Group& group) {
   return std::nullopt;
 }
 
-// One dimension: which axes split it, how large the part of each coordinate is, where it lies.
-struct Dimension {
-  std::vector<std::size_t> digits;  // of the frame's shard digits, outermost first
-  std::vector<AxisSplit> splits;
-  std::vector<std::int64_t> sizes;  // by part; -1 where no rank holds it
-  AxisLayout layout;
-};
-
-// The digits of a shard index, by digit; then the part of a dimension that they choose.
-std::vector<std::int64_t> digits_of(const Frame& frame, std::int64_t shard) {
-  std::vector<std::int64_t> values(frame.shard.size());
-  for (std::size_t i = values.size(); i-- > 0;) {
-    values[i] = shard % frame.shard[i].size;
-    shard /= frame.shard[i].size;
-  }
-  return values;
-}
-
-std::size_t part_of(const Dimension& dimension, const std::vector<std::int64_t>& digits) {
-  std::int64_t part = 0;
-  for (std::size_t i = 0; i < dimension.digits.size(); ++i) {
-    part = part * dimension.splits[i].size + digits[dimension.digits[i]];
-  }
-  return static_cast<std::size_t>(part);
-}
-
-std::vector<Dimension> dimensions_of(const Group& group, const AssemblyContext& context) {
-  const Shape& shape = group.shards[0].entry->shape;
-  std::vector<Dimension> dimensions(shape.size());
-  std::size_t digit = 0;
-  for (const AxisUse& use : group.placement->uses) {
-    if (use.placement != Placement::kShard) continue;
-    Dimension& dimension = dimensions[dimension_of(context.annotations, *group.placement, use, group.id.name, shape)];
-    dimension.digits.push_back(digit++);
-    dimension.splits.push_back(use.split);
-  }
-  for (Dimension& dimension : dimensions) {
-    std::int64_t parts = 1;
-    for (const AxisSplit& split : dimension.splits) parts *= split.size;
-    dimension.sizes.assign(static_cast<std::size_t>(parts), -1);
-  }
-  return dimensions;
-}
-
 // A dimension's size may depend only on the coordinates that shard it. That is all there is to fitting
 // together: replicas and terms have equal shapes, and so have neighbours across the other dimensions.
 std::optional<Finding> measure(const Group& group, const Slots& slots, std::vector<Dimension>& dimensions) {
@@ -175,35 +130,8 @@ std::optional<Finding> measure(const Group& group, const Slots& slots, std::vect
       size = shape[d];
     }
   }
-  for (Dimension& dimension : dimensions) {
-    // A part that nobody holds is taken to be as large as the first that somebody does, so that the
-    // finding can say where it would be.
-    const std::int64_t known =
-        *std::find_if(dimension.sizes.begin(), dimension.sizes.end(), [](std::int64_t size) { return size >= 0; });
-    std::replace(dimension.sizes.begin(), dimension.sizes.end(), std::int64_t{-1}, known);
-    dimension.layout = nest(dimension.splits, dimension.sizes);
-  }
+  for (Dimension& dimension : dimensions) lay_out(dimension);
   return std::nullopt;
-}
-
-// The pairs (local box, logical box) of a shard: every combination of its stretches.
-std::vector<std::pair<Box, Box>> boxes_of(const std::vector<Dimension>& dimensions,
-                                          const std::vector<std::int64_t>& digits) {
-  std::vector<std::pair<Box, Box>> boxes(1);
-  for (const Dimension& dimension : dimensions) {
-    std::vector<std::pair<Box, Box>> longer;
-    for (const auto& [local, logical] : boxes) {
-      for (const Stretch& stretch : dimension.layout.parts[part_of(dimension, digits)]) {
-        longer.emplace_back(local, logical);
-        longer.back().first.start.push_back(stretch.local);
-        longer.back().first.size.push_back(stretch.size);
-        longer.back().second.start.push_back(stretch.logical);
-        longer.back().second.size.push_back(stretch.size);
-      }
-    }
-    boxes = std::move(longer);
-  }
-  return boxes;
 }
 
 std::optional<Finding> find_omissions(const Group& group, const Slots& slots, const std::vector<Dimension>& dimensions,
@@ -303,9 +231,8 @@ LogicalTensor describe_tensor(const Group& group, const AssemblyContext& context
 
 }  // namespace
 
-Assembly assemble(const Group& all, const AssemblyContext& context) {
-  Group group = all;
-  keep_end(group, context.stage_axis);
+Assembly assemble(Group group, const AssemblyContext& context) {
+  if (!keep_end(group, context)) return {};
   Slots slots{frame_of(group, context.ranks.mesh, context.stage_axis, context.microbatch_axis), {}};
   if (auto findings = find_duplicates(group, slots.frame); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_kin(group)) return {{}, {*finding}};
@@ -313,7 +240,8 @@ Assembly assemble(const Group& all, const AssemblyContext& context) {
   for (const Shard& shard : group.shards) {
     slots.shards[static_cast<std::size_t>(slot_of(slots.frame, shard.holder->place))] = &shard;
   }
-  std::vector<Dimension> dimensions = dimensions_of(group, context);
+  std::vector<Dimension> dimensions =
+      dimensions_of(context.annotations, *group.placement, group.id.name, group.shards[0].entry->shape);
   if (auto finding = measure(group, slots, dimensions)) return {{}, {*finding}};
   if (auto finding = find_omissions(group, slots, dimensions, context.ranks)) return {{}, {*finding}};
   LogicalTensor tensor = describe_tensor(group, context, dimensions);

@@ -17,13 +17,14 @@ struct AssemblyContext {
   int microbatch_axis = -1;
 };
 
-// The tensor, or what is wrong with its shards: never both, never neither.
+// The tensor, or what is wrong with its shards. Neither, where only inner stages hold a tensor of a
+// module that spans the stages.
 struct Assembly {
   std::optional<LogicalTensor> tensor;
   std::vector<Finding> findings;
 };
 
 // Throws InputError when the rule's dim is out of range for the tensor.
-Assembly assemble(const Group& group, const AssemblyContext& context);
+Assembly assemble(Group group, const AssemblyContext& context);
 
 }  // namespace ttrace

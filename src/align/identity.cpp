@@ -53,9 +53,11 @@ CanonicalName& find_name(Names& names, const Pipeline& pipeline, std::int64_t st
   return *known;
 }
 
-Stages stages_of(const CanonicalName& name, Kind kind) {
+// Between stages flow floating-point numbers; tokens, labels and masks are given to each.
+Stages stages_of(const CanonicalName& name, const Entry& entry) {
   if (name.layer) return Stages::kOne;
-  if (!name.spans) return Stages::kAny;
+  if (!name.spans || !is_floating(entry.dtype)) return Stages::kAny;
+  const Kind kind = entry.id.kind;
   if (kind == Kind::kInput || kind == Kind::kGradInput) return Stages::kFirst;
   if (kind == Kind::kOutput || kind == Kind::kGradOutput) return Stages::kLast;
   return Stages::kAny;
@@ -81,53 +83,70 @@ struct GroupKeyHash {
   }
 };
 
+// What stays the same while the entries of all ranks are sorted into groups.
+struct Rules {
+  const RankTable& table;
+  const Annotations& annotations;
+  Pipeline pipeline;
+  Microbatches microbatches;
+};
+
+std::int64_t coordinate(const PresentRank& rank, int axis) {
+  return axis < 0 ? 0 : rank.place[static_cast<std::size_t>(axis)];
+}
+
+const TensorPlacement* find_placement(const Rules& rules, CanonicalName& name, Kind kind, Grouping& grouping) {
+  const TensorPlacement*& known = name.placements[static_cast<std::size_t>(kind)];
+  if (known == nullptr) {
+    TensorPlacement placement = place(rules.annotations, rules.table.mesh, kind, name.text);
+    known = &grouping.placements.emplace(std::pair(name.text, kind), std::move(placement)).first->second;
+  }
+  return known;
+}
+
+// The canonical identity of an entry, and how the group it belongs to starts out.
+Group start_group(const Rules& rules, const PresentRank& rank, const Entry& entry, const CanonicalName& name,
+                  const TensorPlacement* placement) {
+  Group group;
+  group.id = {entry.id.iteration, entry.id.microbatch, 0, entry.id.pass, entry.id.kind, {}};
+  group.stages = stages_of(name, entry);
+  group.placement = placement;
+  // Where the rule itself says how the tensor lies along the axis, as for a batch cut in parts that the
+  // reference runs as one, the micro-batch is the same on all.
+  const Microbatches& microbatches = rules.microbatches;
+  if (entry.id.microbatch >= 0 && microbatches.axis >= 0 && !names_axis(*placement, microbatches.axis)) {
+    group.selected = true;
+    group.id.microbatch =
+        global_microbatch(microbatches, entry.id.iteration, coordinate(rank, microbatches.axis), entry.id.microbatch);
+  }
+  return group;
+}
+
 }  // namespace
 
 Grouping group_shards(const RankTable& table, const Annotations& annotations, const ModelLayout& layout) {
-  const Pipeline pipeline = pipeline_of(table, annotations, layout);
-  const Microbatches microbatches = microbatches_of(table, annotations);
-  const auto coordinate = [](const PresentRank& rank, int axis) {
-    return axis < 0 ? 0 : rank.place[static_cast<std::size_t>(axis)];
-  };
+  const Rules rules{table, annotations, pipeline_of(table, annotations, layout), microbatches_of(table, annotations)};
   Grouping grouping;
   Names names;
   std::unordered_map<GroupKey, std::size_t, GroupKeyHash> index;
-  bool any_selected = false;
   for (const PresentRank& rank : table.ranks) {
     for (const Entry& entry : rank.trace->entries) {
-      const TensorId& local = entry.id;
-      CanonicalName& name = find_name(names, pipeline, coordinate(rank, pipeline.axis), local);
-      const TensorPlacement*& placement = name.placements[static_cast<std::size_t>(local.kind)];
-      if (placement == nullptr) {
-        placement =
-            &grouping.placements
-                 .emplace(std::pair(name.text, local.kind), place(annotations, table.mesh, local.kind, name.text))
-                 .first->second;
-      }
-      // Where the rule itself says how the tensor lies along the axis, as for a batch cut in parts that
-      // the reference runs as one, the micro-batch is the same on all.
-      const bool selected =
-          local.microbatch >= 0 && microbatches.axis >= 0 && !names_axis(*placement, microbatches.axis);
-      any_selected = any_selected || selected;
-      const std::int32_t microbatch =
-          selected
-              ? global_microbatch(microbatches, local.iteration, coordinate(rank, microbatches.axis), local.microbatch)
-              : std::max(local.microbatch, kNoMicrobatch);
-      const auto [found, is_new] =
-          index.try_emplace({&name, local.iteration, microbatch, local.pass, local.kind}, grouping.groups.size());
+      CanonicalName& name = find_name(names, rules.pipeline, coordinate(rank, rules.pipeline.axis), entry.id);
+      const TensorPlacement* placement = find_placement(rules, name, entry.id.kind, grouping);
+      Group group = start_group(rules, rank, entry, name, placement);
+      const GroupKey key{&name, group.id.iteration, group.id.microbatch, group.id.pass, group.id.kind};
+      const auto [found, is_new] = index.try_emplace(key, grouping.groups.size());
       if (is_new) {
-        Group group;
-        group.id = {local.iteration, microbatch, 0, local.pass, local.kind, name.text};
-        group.stages = stages_of(name, local.kind);
-        group.selected = selected;
-        group.placement = placement;
+        group.id.name = name.text;
         grouping.groups.push_back(std::move(group));
       }
       grouping.groups[found->second].shards.push_back({&rank, &entry});
     }
   }
   std::sort(grouping.groups.begin(), grouping.groups.end(), [](const Group& a, const Group& b) { return a.id < b.id; });
-  if (any_selected) grouping.findings = find_holes(table, microbatches);
+  const bool selected =
+      std::any_of(grouping.groups.begin(), grouping.groups.end(), [](const Group& g) { return g.selected; });
+  if (selected) grouping.findings = find_holes(table, rules.microbatches);
   return grouping;
 }
 

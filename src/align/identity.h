@@ -18,8 +18,8 @@ namespace ttrace {
 enum class Stages : std::uint8_t {
   kAny,    // one or several; several are replicas
   kOne,    // a layer's: on two stages it is there twice
-  kFirst,  // what flows into a module that spans the stages: the first one's that holds it
-  kLast,   // what flows out of it
+  kFirst,  // what flows into a module that spans the stages: the first one's
+  kLast,   // what flows out of it: the last one's
 };
 
 struct Shard {

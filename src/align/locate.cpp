@@ -44,6 +44,35 @@ TensorId canonical_id(const Annotations& annotations, const Mesh& mesh, const Co
   return id;
 }
 
+// Where this rank's part of one dimension lies; adds the dimension to the logical shape.
+Stretch find_stretch(const Mesh& mesh, const Coordinates& coordinates, const std::vector<AxisUse>& uses,
+                     std::int64_t size, Location& location) {
+  if (size < 0 || size > kMaxExtent) {
+    throw InputError(fmt::format("{}: a dimension of size {}; expected 0 to 2^40", to_string(location.id), size));
+  }
+  std::vector<AxisSplit> splits;
+  std::size_t parts = 1;
+  std::size_t part = 0;
+  for (const AxisUse& use : uses) {
+    splits.push_back(use.split);
+    parts *= static_cast<std::size_t>(use.split.size);
+    part = part * static_cast<std::size_t>(use.split.size) +
+           static_cast<std::size_t>(coordinate_on(mesh, coordinates, use.axis));
+  }
+  const AxisLayout layout = nest(splits, std::vector<std::int64_t>(parts, size));
+  const std::vector<Stretch>& stretches = layout.parts[part];
+  const std::size_t dim = location.shape.size();
+  location.shape.push_back(layout.extent);
+  if (stretches.empty() && size == 0) return {};
+  if (stretches.size() != 1 || stretches[0].size != size) {
+    throw InputError(
+        fmt::format("{}: dimension {} of this rank's shard is {} pieces of the logical tensor; only a "
+                    "single piece is supported",
+                    to_string(location.id), dim, stretches.size()));
+  }
+  return stretches[0];
+}
+
 }  // namespace
 
 Location locate(const Annotations& annotations, const Mesh& mesh, const Coordinates& coordinates,
@@ -53,33 +82,14 @@ Location locate(const Annotations& annotations, const Mesh& mesh, const Coordina
       local_id.chunk == 0 ? local_id.name : fmt::format("model{}.{}", local_id.chunk, local_id.name);
   const TensorPlacement placement = place(annotations, mesh, local_id.kind, name);
   Location location{canonical_id(annotations, mesh, coordinates, placement, local_id), {}, {}};
+  std::vector<std::vector<AxisUse>> uses(local_shape.size());
+  for (const AxisUse& use : placement.uses) {
+    if (use.placement != Placement::kShard) continue;
+    uses[dimension_of(annotations, placement, use, name, local_shape)].push_back(use);
+  }
   for (std::size_t d = 0; d < local_shape.size(); ++d) {
-    std::vector<AxisSplit> splits;
-    std::int64_t parts = 1;
-    std::int64_t part = 0;
-    for (const AxisUse& use : placement.uses) {
-      if (use.placement != Placement::kShard || dimension_of(annotations, placement, use, name, local_shape) != d) {
-        continue;
-      }
-      splits.push_back(use.split);
-      parts *= use.split.size;
-      part = part * use.split.size + coordinate_on(mesh, coordinates, use.axis);
-    }
-    if (local_shape[d] < 0 || local_shape[d] > kMaxExtent) {
-      throw InputError(
-          fmt::format("{}: shape {}; expected dimensions from 0 to 2^40", to_string(local_id), to_string(local_shape)));
-    }
-    const AxisLayout layout = nest(splits, std::vector<std::int64_t>(static_cast<std::size_t>(parts), local_shape[d]));
-    const std::vector<Stretch>& stretches = layout.parts[static_cast<std::size_t>(part)];
-    const bool one = stretches.size() == 1 && stretches[0].size == local_shape[d];
-    if (!one && local_shape[d] > 0) {
-      throw InputError(
-          fmt::format("{}: dimension {} of this rank's shard is {} pieces of the logical tensor; only one "
-                      "is supported",
-                      to_string(local_id), d, stretches.size()));
-    }
-    location.shape.push_back(layout.extent);
-    location.box.start.push_back(stretches.empty() ? 0 : stretches[0].logical);
+    const Stretch stretch = find_stretch(mesh, coordinates, uses[d], local_shape[d], location);
+    location.box.start.push_back(stretch.logical);
     location.box.size.push_back(local_shape[d]);
   }
   return location;

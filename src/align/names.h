@@ -8,6 +8,9 @@
 
 namespace ttrace {
 
+// What the collector calls the outermost module, whose path is empty.
+inline constexpr std::string_view kRootModule = "(model)";
+
 // A component that is a number: `decoder.layers` . `1` . `mlp`. It stands at [begin, end) of the name.
 struct NameNumber {
   std::string_view prefix;  // what comes before its dot

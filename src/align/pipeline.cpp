@@ -71,7 +71,7 @@ Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, con
                       prefix, stages, stages));
     }
     pipeline.per_stage.emplace(prefix, total / stages);
-    pipeline.spanning.insert("");
+    pipeline.spanning.emplace(kRootModule);
     for (std::size_t dot = prefix.find('.'); dot != prefix.npos; dot = prefix.find('.', dot + 1)) {
       pipeline.spanning.insert(prefix.substr(0, dot));
     }

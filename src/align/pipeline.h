@@ -17,7 +17,7 @@ struct Pipeline {
   int axis = -1;       // in the mesh; -1 where nothing is renumbered: no rule, or one stage
   std::string layers;  // "decoder.layers"
   std::map<std::string, std::int64_t, std::less<>> per_stage;  // layers on a stage, by prefix
-  std::set<std::string, std::less<>> spanning;  // modules that hold layers on several stages: "decoder", ""
+  std::set<std::string, std::less<>> spanning;  // modules that hold layers on several stages: "decoder", "(model)"
 };
 
 // The number of layers comes from the reference's layout; where that has no such layers, it is the sum of

@@ -6,6 +6,7 @@
 #include <array>
 #include <set>
 
+#include "align/names.h"
 #include "align/ranks.h"
 #include "ttrace/error.h"
 
@@ -89,8 +90,8 @@ std::size_t dimension_of(const Annotations& annotations, const TensorPlacement& 
   if (use.dim < -ndim || use.dim >= ndim) {
     const std::string expected = ndim == 0 ? "no sharding of a scalar" : fmt::format("{} to {}", -ndim, ndim - 1);
     throw InputError(fmt::format("{}: dim {} is out of range for {} of shape {}; expected {}",
-                                 where(annotations, *placement.rule, use.line), use.dim, name, to_string(shape),
-                                 expected));
+                                 where(annotations, *placement.rule, use.line), use.dim, printable(name),
+                                 to_string(shape), expected));
   }
   return static_cast<std::size_t>(use.dim < 0 ? use.dim + ndim : use.dim);
 }
@@ -103,7 +104,7 @@ bool names_axis(const TensorPlacement& placement, int axis) {
 double scale_of(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name) {
   if (!annotations.loss_scale) return 1;
   const bool scaled = kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad ||
-                      (kind == Kind::kScalar && name == "loss");
+                      (kind == Kind::kScalar && module_path(name) == "loss");
   if (!scaled) return 1;
   double scale = 1;
   for (const std::string& axis : annotations.loss_scale->numerator)

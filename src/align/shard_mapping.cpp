@@ -1,3 +1,33 @@
+// The canonical shard mapping (TTrace, section 4.1) answers, for every tensor of the model, which elements
+// of which rank's file are which elements of the logical tensor. It is worked out in three steps.
+//
+// 1. Who is it? What a rank recorded gets its canonical identity, the reference's: stage-local layer numbers
+//    become global ones, local micro-batches global ones (identity.cpp). The entries of all ranks with one
+//    identity are the shards of one logical tensor.
+//
+// 2. Where should there be a shard? The annotation gives each axis of the mesh a role in this tensor:
+//      split      the coordinate chooses a part of a dimension
+//      partial    the coordinate chooses a term of a sum
+//      replicate  the coordinate chooses one of several equal copies; so does an axis that is not named
+//      select     the micro-batch axis, where it told the micro-batches apart in step 1
+//      stage      the pipeline axis: a tensor need only be on some stages, and they all are replicas
+//    The coordinates of a rank thus are mixed-radix digits of (replica, term, shard): a slot. The slots of the
+//    stages that hold the tensor must be filled, each once (frame.cpp). An empty one is an omission, and
+//    because places and ranks are in one-to-one correspondence, it is known whose.
+//
+// 3. What does each shard fill? Dimension by dimension, because a placement never mixes them: the size of a
+//    dimension may depend only on the coordinates of the axes that split it. Shards for which that holds fit
+//    together, and no others do: a replica of another shape, a neighbour that is longer across the split, a
+//    swapped pair of uneven shards all break it. Along one dimension the axes nest, outermost first; the
+//    layout of each (contiguous, or another that is registered) places the parts of its level in the whole of
+//    that level, given their sizes, and the levels compose (layout.cpp). Sizes are taken from what was
+//    recorded, so an uneven split needs no annotation. A shard's pieces are the products of its stretches.
+//
+// That every element is filled exactly once does not follow from this: a layout may be wrong. So it is
+// checked for each term of the first replica, on the boxes themselves (coverage.cpp). The other replicas
+// have the same parts in the same places by step 3.
+//
+// The cost is linear in the number of shards, up to a logarithm in the coverage of one tensor.
 #include "ttrace/align/shard_mapping.h"
 
 #include <fmt/format.h>
@@ -31,10 +61,35 @@ void note_unused_patterns(const Annotations& annotations, const Grouping& groupi
 void note_unmatched_tensors(const Grouping& grouping, std::vector<std::string>& notes) {
   std::vector<std::string> words;
   for (const auto& [key, placement] : grouping.placements) {
-    if (placement.rule == nullptr) words.push_back(fmt::format("{} {}", key.first, name_of(key.second)));
+    if (placement.rule == nullptr) words.push_back(fmt::format("{} {}", printable(key.first), name_of(key.second)));
   }
   if (words.empty()) return;
   notes.push_back(fmt::format("no rule places these, taken as replicated on every axis: {}", join(words)));
+}
+
+// Where the pipeline leaves something aside, or where it looks as if nobody had thought of it.
+void note_pipeline(const Grouping& grouping, const AssemblyContext& context, std::vector<std::string>& notes) {
+  if (context.stage_axis < 0) return;
+  const Axis& axis = context.ranks.mesh.axes[static_cast<std::size_t>(context.stage_axis)];
+  if (axis.size == 1) return;
+  if (!context.annotations.pipeline) {
+    notes.push_back(
+        fmt::format("axis '{}' has {} stages and no rule numbers their layers; expected, for example, "
+                    "parallelism: {{pipeline: {{layers: decoder.layers}}}}",
+                    axis.name, axis.size));
+    return;
+  }
+  std::set<std::string> names;
+  for (const Group& group : grouping.groups) {
+    if (group.stages == Stages::kFirst || group.stages == Stages::kLast) {
+      names.insert(fmt::format("'{}' {}", printable(group.id.name), name_of(group.id.kind)));
+    }
+  }
+  if (names.empty()) return;
+  notes.push_back(
+      fmt::format("modules that span the pipeline's stages, inputs taken from the first stage and outputs "
+                  "from the last: {}",
+                  join(std::vector<std::string>(names.begin(), names.end()))));
 }
 
 }  // namespace
@@ -53,18 +108,21 @@ ModelLayout layout_of(const Alignment& reference) {
 Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout) {
   const RankTable ranks = ranks_of(trace);
   check_annotations(annotations, ranks.mesh);
-  const Grouping grouping = group_shards(ranks, annotations, layout);
+  Grouping grouping = group_shards(ranks, annotations, layout);
 
   Alignment alignment;
   alignment.findings = ranks.findings;
   alignment.findings.insert(alignment.findings.end(), grouping.findings.begin(), grouping.findings.end());
   const AssemblyContext context{ranks, annotations, stage_axis(ranks.mesh, annotations),
                                 axis_index(ranks.mesh, annotations.microbatch_axis)};
-  for (const Group& group : grouping.groups) {
-    Assembly assembly = assemble(group, context);
+  note_pipeline(grouping, context, alignment.notes);
+  for (Group& group : grouping.groups) {
+    Assembly assembly = assemble(std::move(group), context);
     for (Finding& finding : assembly.findings) alignment.findings.push_back(std::move(finding));
     // The groups come in order of identity.
-    if (assembly.tensor) alignment.tensors.emplace_hint(alignment.tensors.end(), group.id, std::move(*assembly.tensor));
+    if (auto& tensor = assembly.tensor) {
+      alignment.tensors.emplace_hint(alignment.tensors.end(), tensor->id, std::move(*tensor));
+    }
   }
   note_unused_patterns(annotations, grouping, alignment.notes);
   note_unmatched_tensors(grouping, alignment.notes);

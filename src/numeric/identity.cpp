@@ -12,19 +12,6 @@ constexpr std::array<std::string_view, kKindLast> kKindNames = {
     "param_grad", "main_grad", "param_delta", "param_after", "scalar",
 };
 
-// Names come from files: a control character must not reach a terminal.
-std::string printable(std::string_view name) {
-  std::string text;
-  for (const char c : name) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      text += c;
-    }
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string_view name_of(Kind kind) { return kKindNames[static_cast<std::size_t>(kind) - kKindFirst]; }
@@ -39,6 +26,18 @@ std::optional<Kind> kind_from_name(std::string_view name) {
 }
 
 bool is_parameter_kind(Kind kind) { return kind >= Kind::kParam && kind <= Kind::kParamAfter; }
+
+std::string printable(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
 
 std::string to_string(const TensorId& id) {
   std::string text = fmt::format("{} {}, iteration {}", printable(id.name), name_of(id.kind), id.iteration);

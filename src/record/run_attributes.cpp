@@ -4,65 +4,98 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ttrace/error.h"
+
 namespace ttrace {
 namespace {
 
-void require(bool holds, const std::string& message) {
-  if (!holds) throw RecordError(RecordStatus::kInvalid, message);
+std::string objection_to_text(const std::string& text, std::string_view what) {
+  if (text.size() > kMaxAttributeBytes) {
+    return fmt::format("{} has {} bytes; expected at most 1 MiB", what, text.size());
+  }
+  if (!is_utf8(text)) return fmt::format("{} is not text; expected UTF-8", what);
+  return {};
 }
 
-void check_text(const std::string& text, std::string_view what) {
-  require(text.size() <= kMaxAttributeBytes, fmt::format("{} has {} bytes; at most 1 MiB fits", what, text.size()));
-  require(is_utf8(text), fmt::format("{} is not UTF-8", what));
+// The names may hold anything, so the mesh is written, parsed as a user's would be, and compared.
+std::string objection_to_mesh(const RunDescription& run) {
+  try {
+    const Mesh parsed = parse_mesh(to_string(run.mesh), run.world_size, "axes");
+    if (parsed.axes == run.mesh.axes && parsed.aliases == run.mesh.aliases) return {};
+    return "axes: malformed; expected names of letters, digits and '_'";
+  } catch (const InputError& error) {
+    return error.what();
+  }
 }
 
-void check_coordinates(const RunDescription& run) {
-  std::int64_t ranks = 1;
+std::string objection_to_coordinates(const RunDescription& run) {
   for (const Axis& axis : run.mesh.axes) {
     const auto coordinate = run.coordinates.find(axis.name);
-    require(coordinate != run.coordinates.end(), fmt::format("coordinate of axis '{}' is missing", axis.name));
-    require(coordinate->second >= 0 && coordinate->second < axis.size,
-            fmt::format("coordinate {}={} is outside the axis, whose size is {}", axis.name, coordinate->second,
-                        axis.size));
-    require(axis.size >= 1 && axis.size <= run.world_size, fmt::format("axis '{}' has size {}", axis.name, axis.size));
-    ranks *= axis.size;
-    require(ranks <= run.world_size,
-            fmt::format("the axes '{}' make more than {} ranks", to_string(run.mesh), run.world_size));
+    if (coordinate == run.coordinates.end()) {
+      return fmt::format("coordinate of axis '{}' is missing; expected one per axis", axis.name);
+    }
+    if (coordinate->second < 0 || coordinate->second >= axis.size) {
+      return fmt::format("coordinate {}={}; expected 0 to {}", axis.name, coordinate->second, axis.size - 1);
+    }
   }
-  require(ranks == run.world_size,
-          fmt::format("the axes '{}' make {} ranks; the run has {}", to_string(run.mesh), ranks, run.world_size));
-  require(run.coordinates.size() == run.mesh.axes.size(), "a coordinate is given for an axis that does not exist");
+  if (run.coordinates.size() == run.mesh.axes.size()) return {};
+  return fmt::format("{} coordinates; expected one per axis of {}", run.coordinates.size(), to_string(run.mesh));
 }
 
-void check(const RunDescription& run) {
-  require(!run.run_id.empty(), "run id is empty");
-  check_text(run.run_id, "run id");
-  require(run.world_size >= 1 && run.world_size <= kMaxWorldSize,
-          fmt::format("world size is {}; expected 1 to {}", run.world_size, kMaxWorldSize));
-  require(run.rank >= 0 && run.rank < run.world_size,
-          fmt::format("rank is {}; expected 0 to {}", run.rank, run.world_size - 1));
-  check_coordinates(run);
-  require(run.compute_dtype.empty() || dtype_from_name(run.compute_dtype),
-          fmt::format("compute dtype '{}' is none; expected a name as bfloat16", run.compute_dtype));
-  check_text(run.provenance, "provenance");
-  require(nlohmann::json::parse(run.provenance, nullptr, /*allow_exceptions=*/false).is_object(),
-          "provenance is not a JSON object");
+std::string objection_to_description(const RunDescription& run) {
+  if (!run.compute_dtype.empty() && !dtype_from_name(run.compute_dtype)) {
+    return "compute dtype is unknown; expected a name as bfloat16";
+  }
+  if (std::string objection = objection_to_text(run.provenance, "provenance"); !objection.empty()) return objection;
+  if (!nlohmann::json::parse(run.provenance, nullptr, /*allow_exceptions=*/false).is_object()) {
+    return "provenance does not parse; expected a JSON object";
+  }
+  return {};
 }
 
 }  // namespace
 
 RunAttributes attributes_of(const RunDescription& run) {
-  check(run);
   nlohmann::json axes = nlohmann::json::array();
+  nlohmann::json aliases = nlohmann::json::object();
+  nlohmann::json coordinates = nlohmann::json::object();
   for (const Axis& axis : run.mesh.axes) axes.push_back({axis.name, axis.size});
-  nlohmann::json aliases(run.mesh.aliases), coordinates(run.coordinates);
-  if (aliases.is_null()) aliases = nlohmann::json::object();
-  if (coordinates.is_null()) coordinates = nlohmann::json::object();
-  RunAttributes attributes{kTraceVersion,  run.run_id,         run.world_size,    run.rank,      axes.dump(),
-                           aliases.dump(), coordinates.dump(), run.compute_dtype, run.provenance};
-  check_text(attributes.axes, "list of axes");
-  check_text(attributes.aliases, "list of aliases");
-  return attributes;
+  for (const auto& [name, axis] : run.mesh.aliases) aliases[name] = axis;
+  for (const auto& [axis, coordinate] : run.coordinates) coordinates[axis] = coordinate;
+  return {kTraceVersion,  run.run_id,         run.world_size,    run.rank,      axes.dump(),
+          aliases.dump(), coordinates.dump(), run.compute_dtype, run.provenance};
+}
+
+std::optional<RunDescription> parse_attributes(const RunAttributes& attributes) try {
+  RunDescription run;
+  run.run_id = attributes.run_id;
+  run.rank = attributes.rank;
+  run.world_size = attributes.world_size;
+  const nlohmann::json axes = nlohmann::json::parse(attributes.axes);
+  for (const auto& [name, size] : axes.get<std::vector<std::pair<std::string, std::int64_t>>>()) {
+    run.mesh.axes.push_back({name, size});
+  }
+  nlohmann::json::parse(attributes.aliases).get_to(run.mesh.aliases);
+  nlohmann::json::parse(attributes.coordinates).get_to(run.coordinates);
+  run.compute_dtype = attributes.compute_dtype;
+  run.provenance = attributes.provenance;
+  return run;
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+}
+
+std::string objection_to_run(const RunDescription& run) {
+  if (run.run_id.empty()) return "run id is empty; expected one per run";
+  if (std::string objection = objection_to_text(run.run_id, "run id"); !objection.empty()) return objection;
+  if (run.world_size < 1 || run.world_size > kMaxWorldSize) {
+    return fmt::format("world size is {}; expected 1 to {}", run.world_size, kMaxWorldSize);
+  }
+  if (run.rank < 0 || run.rank >= run.world_size) {
+    return fmt::format("rank is {}; expected 0 to {}", run.rank, run.world_size - 1);
+  }
+  if (std::string objection = objection_to_mesh(run); !objection.empty()) return objection;
+  if (std::string objection = objection_to_coordinates(run); !objection.empty()) return objection;
+  return objection_to_description(run);
 }
 
 }  // namespace ttrace

@@ -1,12 +1,20 @@
-// From what a recorder was told about its run to what the file says.
+// Between what is known about a run and what the file says of it.
 #pragma once
+
+#include <optional>
+#include <string>
 
 #include "record/format.h"
 #include "ttrace/record/trace_writer.h"
 
 namespace ttrace {
 
-// Throws RecordError (kInvalid) for a description that no reader would accept.
 RunAttributes attributes_of(const RunDescription& run);
+
+// Reads the JSON texts; nothing where one is malformed.
+std::optional<RunDescription> parse_attributes(const RunAttributes& attributes);
+
+// Why `run` can't be a run's description, with what was expected; or empty. Writer and reader agree on it.
+std::string objection_to_run(const RunDescription& run);
 
 }  // namespace ttrace

@@ -171,6 +171,7 @@ void TraceWriter::State::finish(bool complete) {
 
 TraceWriter::TraceWriter(const std::filesystem::path& directory, RunDescription run)
     : state_(std::make_unique<State>()) {
+  if (const std::string objection = objection_to_run(run); !objection.empty()) refuse(objection);
   state_->attributes = attributes_of(run);
   state_->run = std::move(run);
   state_->open(directory);
@@ -186,6 +187,7 @@ void TraceWriter::describe(std::string_view compute_dtype, std::string_view prov
   RunDescription run = state_->run;
   if (!compute_dtype.empty()) run.compute_dtype = compute_dtype;
   if (!provenance.empty()) run.provenance = provenance;
+  if (const std::string objection = objection_to_run(run); !objection.empty()) refuse(objection);
   const RunAttributes attributes = attributes_of(run);
   state_->append_to_journal(journal_record(attributes));
   state_->attributes = attributes;

@@ -33,12 +33,12 @@ class RecordError : public std::runtime_error {
 };
 
 struct RunDescription {
-  std::string run_id;
+  std::string run_id{};
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
-  Mesh mesh;                // sizes multiply to `world_size`
-  Coordinates coordinates;  // one per axis of the mesh, inside its size
-  std::string compute_dtype;
+  Mesh mesh{};                // sizes multiply to `world_size`
+  Coordinates coordinates{};  // one per axis of the mesh, inside its size
+  std::string compute_dtype{};
   std::string provenance = "{}";  // a JSON object
 };
 

@@ -48,10 +48,10 @@ TEST_CASE("a contiguous split of a zigzag part falls into the chunks it crosses"
 }
 
 TEST_CASE("a layout is found by its name once registered") {
-  CHECK(find_layout("contiguous") == contiguous);
-  CHECK(find_layout("test-zigzag") == nullptr);
+  CHECK((find_layout("contiguous") == contiguous));
+  CHECK((find_layout("test-zigzag") == nullptr));
   register_layout("test-zigzag", zigzag);
-  CHECK(find_layout("test-zigzag") == zigzag);
+  CHECK((find_layout("test-zigzag") == zigzag));
 }
 
 TEST_SUITE_END();

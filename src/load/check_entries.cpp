@@ -1,0 +1,127 @@
+#include "load/check_entries.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "record/format.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+// Says in which entry of which file something is wrong.
+class Place {
+ public:
+  Place(std::string_view where, std::size_t number) : where_(where), number_(number) {}
+
+  void require(bool holds, std::string_view what, std::string_view expected) const {
+    if (!holds) throw InputError(fmt::format("{}: tensor {} of the index: {}; {}", where_, number_, what, expected));
+  }
+
+ private:
+  std::string_view where_;
+  std::size_t number_;
+};
+
+template <typename Enum>
+bool is_between(Enum value, std::uint8_t first, std::uint8_t last) {
+  const auto number = static_cast<std::uint8_t>(value);
+  return number >= first && number <= last;
+}
+
+void check_identity(const TensorId& id, const Place& place) {
+  place.require(is_between(id.pass, 1, 2), "pass is out of range", "expected 1 or 2");
+  place.require(is_between(id.kind, kKindFirst, kKindLast), "kind is out of range", "expected 1 to 10");
+  place.require(id.iteration >= 0, "iteration is negative", "expected 0 or more");
+  place.require(id.microbatch >= kNoMicrobatch, "micro-batch is negative", "expected -1 or more");
+  place.require(id.chunk >= 0, "chunk is negative", "expected 0 or more");
+  if (const std::string_view objection = objection_to_name(id.name); !objection.empty()) {
+    place.require(false, fmt::format("the name {}", objection), "expected a module path");
+  }
+}
+
+void check_shape(const Entry& entry, const Place& place) {
+  place.require(is_between(entry.dtype, kDtypeFirst, kDtypeLast), "dtype is out of range", "expected 1 to 12");
+  place.require(entry.shape.size() <= kMaxDims, fmt::format("{} dimensions", entry.shape.size()), "expected 0 to 8");
+  // As in the writer, a dimension of 0 does not hide an absurd size of another one.
+  std::int64_t bytes = size_of(entry.dtype);
+  bool is_empty = false;
+  for (const std::int64_t size : entry.shape) {
+    place.require(size >= 0, fmt::format("a dimension is {}", size), "expected 0 or more");
+    is_empty |= size == 0;
+    const bool overflows = __builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes);
+    place.require(!overflows, fmt::format("shape {} is too large", to_string(entry.shape)), "expected less than 2^63");
+  }
+  if (is_empty) bytes = 0;
+  place.require(entry.bytes == static_cast<std::uint64_t>(bytes),
+                fmt::format("{} bytes for shape {} of {}", entry.bytes, to_string(entry.shape), name_of(entry.dtype)),
+                fmt::format("expected {}", bytes));
+}
+
+void check_place_in_file(const Entry& entry, std::uint64_t data_end, const Place& place) {
+  const bool inside =
+      entry.offset >= kHeaderBytes && entry.offset <= data_end && entry.bytes <= data_end - entry.offset;
+  place.require(inside, fmt::format("{} bytes at {} lie outside the tensor data", entry.bytes, entry.offset),
+                fmt::format("expected them between {} and {}", kHeaderBytes, data_end));
+  place.require(entry.offset % kDataAlignment == 0, fmt::format("its data is at {}", entry.offset),
+                fmt::format("expected a multiple of {}", kDataAlignment));
+}
+
+void check_disjoint(const std::vector<Entry>& entries, std::string_view where) {
+  std::vector<std::size_t> by_offset;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].bytes > 0) by_offset.push_back(i);
+  }
+  std::sort(by_offset.begin(), by_offset.end(),
+            [&](std::size_t a, std::size_t b) { return entries[a].offset < entries[b].offset; });
+  for (std::size_t i = 1; i < by_offset.size(); ++i) {
+    const Entry& before = entries[by_offset[i - 1]];
+    const Place place(where, by_offset[i]);
+    place.require(before.offset + before.bytes <= entries[by_offset[i]].offset,
+                  fmt::format("its data overlaps that of tensor {}", by_offset[i - 1]), "expected bytes of its own");
+  }
+}
+
+struct IdentityHash {
+  std::size_t operator()(const TensorId* id) const {
+    const std::uint64_t numbers[] = {static_cast<std::uint32_t>(id->iteration),
+                                     static_cast<std::uint32_t>(id->microbatch), static_cast<std::uint32_t>(id->chunk),
+                                     static_cast<std::uint64_t>(id->pass), static_cast<std::uint64_t>(id->kind)};
+    return XXH3_64bits_withSeed(id->name.data(), id->name.size(), XXH3_64bits(numbers, sizeof numbers));
+  }
+};
+
+struct IdentityEqual {
+  bool operator()(const TensorId* a, const TensorId* b) const { return *a == *b; }
+};
+
+void check_unique(const std::vector<Entry>& entries, std::string_view where) {
+  std::unordered_set<const TensorId*, IdentityHash, IdentityEqual> seen;
+  seen.reserve(entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    Place(where, i).require(seen.insert(&entries[i].id).second,
+                            fmt::format("{} is there twice", to_string(entries[i].id)), "expected each identity once");
+  }
+}
+
+}  // namespace
+
+void check_entries(const std::vector<Entry>& entries, std::uint64_t data_end, std::string_view where) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const Place place(where, i);
+    check_identity(entries[i].id, place);
+    check_shape(entries[i], place);
+    check_place_in_file(entries[i], data_end, place);
+    place.require(entries[i].module_class.size() <= kMaxNameBytes && is_utf8(entries[i].module_class),
+                  "the module class is malformed", "expected UTF-8 of at most 4096 bytes");
+    place.require(i == 0 || entries[i - 1].order < entries[i].order, "its order is not after its predecessor's",
+                  "expected an increasing order");
+  }
+  check_disjoint(entries, where);
+  check_unique(entries, where);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,17 @@
+// The checks that make an index fit to be believed.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+// After this, every entry keeps what `Entry` promises: enumerators in range, shape and bytes that agree,
+// data inside [kHeaderBytes, data_end), aligned, disjoint; names are sound, identities differ, order
+// increases. Throws InputError (`where` is the file) for the first that does not.
+void check_entries(const std::vector<Entry>& entries, std::uint64_t data_end, std::string_view where);
+
+}  // namespace ttrace

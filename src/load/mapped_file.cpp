@@ -1,0 +1,57 @@
+#include "load/mapped_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+[[noreturn]] void fail(const std::filesystem::path& path, std::string_view what) {
+  throw InputError(fmt::format("{}: {}; expected a readable file", path.string(), what));
+}
+
+class Mapping : public MappedFile {
+ public:
+  Mapping(void* data, std::uint64_t size) : data_(data), size_(size) {}
+  ~Mapping() override {
+    if (size_ > 0) ::munmap(data_, size_);
+  }
+  const std::byte* data() const override { return static_cast<const std::byte*>(data_); }
+  std::uint64_t size() const override { return size_; }
+
+ private:
+  void* data_;
+  std::uint64_t size_;
+};
+
+struct Descriptor {
+  int value;
+  ~Descriptor() {
+    if (value >= 0) ::close(value);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path) {
+  // Not blocking: a pipe of that name would wait for a writer.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat status {};
+  if (file.value < 0 || ::fstat(file.value, &status) != 0) fail(path, std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) fail(path, "not a regular file");
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size == 0) return std::make_shared<Mapping>(nullptr, 0);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.value, 0);
+  if (data == MAP_FAILED) fail(path, std::strerror(errno));
+  return std::make_shared<Mapping>(data, size);
+}
+
+}  // namespace ttrace

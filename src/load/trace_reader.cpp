@@ -1,0 +1,129 @@
+#include "ttrace/load/trace_reader.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <optional>
+#include <system_error>
+
+#include "load/check_entries.h"
+#include "load/mapped_file.h"
+#include "load/sealed_file.h"
+#include "record/journal.h"
+#include "record/run_attributes.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RankFile {
+  RunDescription run;
+  RankTrace rank;
+};
+
+// A file's own name tells nothing: a copy under another name is a duplicate rank, and shows as one.
+std::vector<fs::path> rank_files(const fs::path& directory) {
+  std::error_code error;
+  const fs::directory_iterator listing(directory, error);
+  if (error) {
+    throw InputError(fmt::format("{}: {}; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ...",
+                                 directory.string(), error.message()));
+  }
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : listing) {
+    if (entry.path().filename().string().starts_with("rank-") && entry.path().extension() == ".h5") {
+      files.push_back(entry.path());
+    }
+  }
+  if (files.empty()) {
+    throw InputError(fmt::format("{}: no rank's file in it; expected a trace: rank-00000.h5, rank-00001.h5, ...",
+                                 directory.string()));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+RunDescription checked_run(const RunAttributes& attributes, const std::string& where) {
+  if (attributes.version != kTraceVersion) {
+    throw InputError(fmt::format("{}: trace format version {}; this ttrace reads version {}", where, attributes.version,
+                                 kTraceVersion));
+  }
+  const std::optional<RunDescription> run = parse_attributes(attributes);
+  if (!run) throw InputError(fmt::format("{}: axes, aliases or coordinates do not parse; expected JSON", where));
+  if (const std::string objection = objection_to_run(*run); !objection.empty()) {
+    throw InputError(fmt::format("{}: {}", where, objection));
+  }
+  return *run;
+}
+
+RankFile checked_rank(const fs::path& path, std::shared_ptr<const MappedFile> file, const RunAttributes& attributes,
+                      std::vector<Entry> entries, std::uint64_t data_end, bool complete) {
+  const RunDescription run = checked_run(attributes, path.string());
+  check_entries(entries, data_end, path.string());
+  return {run, {path, run.rank, run.coordinates, complete, std::move(entries), std::move(file)}};
+}
+
+// What a rank had recorded when it died; nothing without a readable journal.
+std::optional<RankFile> rank_from_journal(const fs::path& path, const std::shared_ptr<const MappedFile>& file) {
+  const fs::path journal_path = fs::path(path).replace_extension(".journal");
+  std::error_code error;
+  if (!fs::exists(journal_path, error)) return std::nullopt;
+  const auto bytes = map_file(journal_path);
+  std::optional<Journal> journal = parse_journal(text_of(*bytes));
+  if (!journal) return std::nullopt;
+  return checked_rank(path, file, journal->run, std::move(journal->entries), file->size(), /*complete=*/false);
+}
+
+RankFile read_rank(const fs::path& path) {
+  const std::shared_ptr<const MappedFile> file = map_file(path);
+  try {
+    SealedFile sealed = read_sealed_file(path, *file);
+    return checked_rank(path, file, sealed.run, std::move(sealed.entries), sealed.data_end, sealed.complete);
+  } catch (const InputError&) {
+    // The rank died before it could close its file, or while it did.
+    if (std::optional<RankFile> rank = rank_from_journal(path, file)) return std::move(*rank);
+    throw;
+  }
+}
+
+std::string to_text(const Axes& axes) { return axes.empty() ? "none" : to_string(Mesh{axes, {}}); }
+
+void check_same_run(const RankFile& first, const RankFile& other) {
+  const auto require = [&](bool holds, std::string_view what, const auto& of_other, const auto& of_first) {
+    if (holds) return;
+    throw InputError(fmt::format("{}: {} {}, but {} has {}; expected the files of one run", other.rank.path.string(),
+                                 what, of_other, first.rank.path.filename().string(), of_first));
+  };
+  require(other.run.run_id == first.run.run_id, "run id", other.run.run_id, first.run.run_id);
+  require(other.run.world_size == first.run.world_size, "world size", other.run.world_size, first.run.world_size);
+  require(other.run.mesh.axes == first.run.mesh.axes, "axes", to_text(other.run.mesh.axes),
+          to_text(first.run.mesh.axes));
+  require(other.run.mesh.aliases == first.run.mesh.aliases, "axes", to_string(other.run.mesh),
+          to_string(first.run.mesh));
+}
+
+}  // namespace
+
+Trace read_trace(const std::filesystem::path& directory) {
+  std::vector<RankFile> files;
+  for (const fs::path& path : rank_files(directory)) {
+    files.push_back(read_rank(path));
+    check_same_run(files.front(), files.back());
+  }
+  std::stable_sort(files.begin(), files.end(),
+                   [](const RankFile& a, const RankFile& b) { return a.rank.rank < b.rank.rank; });
+  const RunDescription& run = files.front().run;
+  Trace trace{directory,        run.run_id,        run.world_size, run.mesh.axes,
+              run.mesh.aliases, run.compute_dtype, run.provenance, {}};
+  for (RankFile& file : files) trace.ranks.push_back(std::move(file.rank));
+  return trace;
+}
+
+bool verify_checksum(const RankTrace& rank, const Entry& entry) {
+  return XXH3_64bits(rank.bytes_of(entry), entry.bytes) == entry.checksum;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,73 @@
+#include "ttrace/align/locate.h"
+
+#include <doctest/doctest.h>
+
+#include "support/mesh_trace.h"
+#include "ttrace/align/layout.h"
+#include "ttrace/error.h"
+#include "ttrace/load/annotation_file.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+namespace {
+
+const Mesh kMesh = parse_mesh("tp=2,dp=2,pp=2,sp=tp", 8, "test");
+
+Location located(const std::string& text, const Coordinates& coordinates, const TensorId& id, const Shape& shape) {
+  return locate(parse_annotations(text, "gpt.yaml"), kMesh, coordinates, id, shape);
+}
+
+std::string error_of(const std::string& text, const TensorId& id, const Shape& shape) {
+  try {
+    located(text, {{"tp", 1}, {"dp", 0}, {"pp", 0}}, id, shape);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("align");
+
+TEST_CASE("a rank finds its shard and its micro-batch by itself") {
+  const Location location = located("embedding: {output: {sp_dim: 0}}", {{"tp", 1}, {"dp", 1}, {"pp", 0}},
+                                    tensor_id(Kind::kOutput, "embedding", 3), {4, 2, 8});
+  CHECK(location.id == tensor_id(Kind::kOutput, "embedding", 7));
+  CHECK(location.shape == Shape{8, 2, 8});
+  CHECK(location.box == Box{{4, 0, 0}, {4, 2, 8}});
+}
+
+TEST_CASE("a rank finds the place that the alignment of all ranks finds") {
+  const Annotations annotations = parse_annotations("x: {output: {pp_dim: 0, tp_dim: 0, dp_dim: 1}}", "gpt.yaml");
+  Trace trace = mesh_trace("tp=2,dp=2,pp=2,sp=tp", 8);
+  const TensorId id = tensor_id(Kind::kOutput, "x");
+  for (std::size_t rank = 0; rank < 8; ++rank) add_tensor(trace, rank, id, {3, 5});
+  const Alignment alignment = align(trace, annotations, {});
+  REQUIRE(alignment.tensors.size() == 1);
+  for (const Piece& piece : alignment.tensors.at(id).pieces) {
+    const Coordinates& coordinates = trace.ranks[static_cast<std::size_t>(piece.rank)].coordinates;
+    const Location location = locate(annotations, kMesh, coordinates, id, {3, 5});
+    CHECK(location.box == piece.logical);
+    CHECK(location.shape == alignment.tensors.at(id).shape);
+  }
+}
+
+TEST_CASE("what a rank cannot find out alone is refused") {
+  register_layout("test-halves", [](const AxisParts& parts) {
+    AxisLayout layout = contiguous(parts);
+    for (auto& part : layout.parts) part = {{0, part[0].logical, 1}, {1, part[0].logical + 1, part[0].size - 1}};
+    return layout;
+  });
+  CHECK(error_of("x: {output: {tp: {dim: 0, layout: test-halves}}}", tensor_id(Kind::kOutput, "x"), {4}) ==
+        "x output, iteration 0: dimension 0 of this rank's shard is 2 pieces of the logical tensor; only a single "
+        "piece is supported");
+  CHECK(error_of("parallelism: {microbatches: {order: blocked}}", tensor_id(Kind::kOutput, "x", 0), {4}) ==
+        "x output, iteration 0, micro-batch 0: with blocked micro-batches one rank cannot tell which of 2 this is; "
+        "expected interleaved ones, or one rank on 'dp'");
+  CHECK(error_of("x: {output: {tp_dim: 1}}", tensor_id(Kind::kOutput, "x"), {4}) ==
+        "gpt.yaml:1: 'x': output: dim 1 is out of range for x of shape [4]; expected -1 to 0");
+}
+
+TEST_SUITE_END();

@@ -1,0 +1,190 @@
+#include "ttrace/load/annotation_file.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "ttrace/error.h"
+
+using namespace ttrace;
+
+namespace {
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_annotations(text, "gpt.yaml");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+const std::filesystem::path kAnnotations =
+    std::filesystem::path(__FILE__).parent_path().parent_path().parent_path().parent_path() / "annotations";
+
+}  // namespace
+
+TEST_SUITE_BEGIN("load");
+
+TEST_CASE("the paper's figure 3 parses") {
+  const Annotations annotations = parse_annotations(
+      "word_embeddings.weight:\n"
+      "  tp_dim: 0\n"
+      "linear_qkv:\n"
+      "  input:\n"
+      "    sp_dim: 0\n"
+      "    cp_dim: 0\n"
+      "\n"
+      "  output:\n"
+      "    tp_dim: -1\n"
+      "    cp_dim: 0\n",
+      "gpt.yaml");
+  REQUIRE(annotations.rules.size() == 3);
+  const AnnotationRule& weight = annotations.rules[0];
+  CHECK(weight.pattern == "word_embeddings.weight");
+  CHECK_FALSE(weight.kind);
+  CHECK(weight.line == 1);
+  REQUIRE(weight.axes.size() == 1);
+  CHECK(weight.axes[0].axis == "tp");
+  CHECK(weight.axes[0].placement == Placement::kShard);
+  CHECK(weight.axes[0].layout == "contiguous");
+  const AnnotationRule& output = annotations.rules[2];
+  CHECK(output.kind == Kind::kOutput);
+  CHECK(output.line == 3);
+  REQUIRE(output.axes.size() == 2);
+  CHECK(output.axes[0].dim == -1);
+  CHECK(output.axes[0].line == 9);
+  CHECK(output.axes[1].axis == "cp");  // the order written
+}
+
+TEST_CASE("a rule may speak of a parameter and of kinds") {
+  const Annotations annotations = parse_annotations(
+      "bias: {tp: replicate, param_grad: {sp: partial, cp: {dim: 1, layout: zigzag}}, output: {}}", "gpt.yaml");
+  REQUIRE(annotations.rules.size() == 3);
+  CHECK(annotations.rules[0].kind == Kind::kParamGrad);
+  CHECK(annotations.rules[0].axes[0].placement == Placement::kPartial);
+  CHECK(annotations.rules[0].axes[1].placement == Placement::kShard);
+  CHECK(annotations.rules[0].axes[1].dim == 1);
+  CHECK(annotations.rules[0].axes[1].layout == "zigzag");
+  CHECK(annotations.rules[1].kind == Kind::kOutput);
+  CHECK(annotations.rules[1].axes.empty());
+  CHECK_FALSE(annotations.rules[2].kind);
+  CHECK(annotations.rules[2].axes[0].placement == Placement::kReplicate);
+}
+
+TEST_CASE("what is not about one tensor stands under parallelism") {
+  const Annotations annotations = parse_annotations(
+      "parallelism:\n"
+      "  microbatches: {axis: edp, order: blocked}\n"
+      "  pipeline:\n"
+      "    layers: model.blocks\n"
+      "  loss_scale: dp * cp / tp\n",
+      "gpt.yaml");
+  CHECK(annotations.rules.empty());
+  CHECK(annotations.microbatch_axis == "edp");
+  CHECK(annotations.microbatch_order == MicrobatchOrder::kBlocked);
+  CHECK(annotations.microbatch_line == 2);
+  REQUIRE(annotations.pipeline);
+  CHECK(annotations.pipeline->axis == "pp");
+  CHECK(annotations.pipeline->layers == "model.blocks");
+  CHECK(annotations.pipeline->line == 3);
+  REQUIRE(annotations.loss_scale);
+  CHECK(annotations.loss_scale->numerator == std::vector<std::string>{"dp", "cp"});
+  CHECK(annotations.loss_scale->denominator == std::vector<std::string>{"tp"});
+  CHECK(annotations.loss_scale->line == 5);
+  CHECK(parse_annotations("parallelism: {loss_scale: 1/dp}", "x").loss_scale->numerator.empty());
+}
+
+TEST_CASE("a file that says nothing says nothing") {
+  CHECK(parse_annotations("", "gpt.yaml").rules.empty());
+  CHECK(parse_annotations("# nothing\n", "gpt.yaml").path == "gpt.yaml");
+}
+
+TEST_CASE("what is wrong with a file is said with its line") {
+  const std::string kinds =
+      "input, output, grad_output, grad_input, param, param_grad, main_grad, param_delta, param_after, scalar";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"a: {tp_dim: 0\nb: 1", "gpt.yaml:2: end of map flow not found; expected YAML as in annotations/README.md"},
+      {"\n\t- x", "gpt.yaml:2: illegal block entry; expected YAML as in annotations/README.md"},
+      {"- a\n- b", "gpt.yaml:1: not a mapping; expected patterns and their rules"},
+      {"a: {tp_dim: 0}\n---\nb: {tp_dim: 0}", "gpt.yaml:3: a second YAML document; expected one"},
+      {"a: {tp_dim: 0}\na: {tp_dim: 1}", "gpt.yaml:2: 'a' appears twice; expected it once"},
+      {"a:\n  tp_dim: 0\n  tp_dim: 1", "gpt.yaml:3: 'a': 'tp_dim' appears twice; expected it once"},
+      {"a:\n  tp_dim: 0\n  tp: partial", "gpt.yaml:3: 'a': axis 'tp' appears twice; expected it once"},
+      {"a: 0", "gpt.yaml:1: 'a': not a mapping; expected axis keys (tp_dim: 0) or kinds (output: {tp_dim: 0})"},
+      {"a:", "gpt.yaml:1: 'a': not a mapping; expected axis keys (tp_dim: 0) or kinds (output: {tp_dim: 0})"},
+      {"a: {}", "gpt.yaml:1: 'a': says nothing; expected axis keys (tp_dim: 0) or kinds (output: {tp_dim: 0})"},
+      {"a:\n  output: 0", "gpt.yaml:2: 'a': output: not a mapping; expected axis keys (tp_dim: 0)"},
+      {"a:\n  output:\n    tp_dim: x", "gpt.yaml:3: 'a': output: tp_dim: 'x'; expected a dimension from -8 to 7"},
+      {"a:\n  tp_dim: 8", "gpt.yaml:2: 'a': tp_dim: '8'; expected a dimension from -8 to 7"},
+      {"a:\n  tp_dim: 1.0", "gpt.yaml:2: 'a': tp_dim: '1.0'; expected a dimension from -8 to 7"},
+      {"a:\n  tp_dim: [0]", "gpt.yaml:2: 'a': tp_dim: no value; expected a dimension from -8 to 7"},
+      {"a:\n  tp: shard", "gpt.yaml:2: 'a': tp: 'shard'; expected replicate, partial, {dim: d}, or tp_dim: d"},
+      {"a:\n  tp: {dims: 0}", "gpt.yaml:2: 'a': tp: unknown key 'dims'; expected dim and, if not contiguous, layout"},
+      {"a:\n  tp: {layout: zigzag}", "gpt.yaml:2: 'a': tp: no dim; expected dim and, if not contiguous, layout"},
+      {"a:\n  Tp_dim: 0", "gpt.yaml:2: 'a': unknown key 'Tp_dim'; expected <axis>_dim, <axis>, or one of " + kinds},
+      {"a:\n  _dim: 0", "gpt.yaml:2: 'a': unknown key '_dim'; expected <axis>_dim, <axis>, or one of " + kinds},
+      {"? [x]\n: {tp_dim: 0}", "gpt.yaml:1: a key that is no word; expected patterns and their rules"},
+      {"parallelism: {pipelines: {}}",
+       "gpt.yaml:1: 'parallelism': unknown key 'pipelines'; expected microbatches, pipeline or loss_scale"},
+      {"parallelism:\n  pipeline: {axis: pp}",
+       "gpt.yaml:2: 'parallelism': pipeline: no layers; expected layers (decoder.layers) and, if not pp, axis"},
+      {"parallelism:\n  pipeline: {stages: 2}",
+       "gpt.yaml:2: 'parallelism': pipeline: unknown key 'stages'; expected layers (decoder.layers) and, if not pp, "
+       "axis"},
+      {"parallelism:\n  microbatches: {order: random}",
+       "gpt.yaml:2: 'parallelism': microbatches: order: 'random'; expected interleaved or blocked"},
+      {"parallelism:\n  microbatches: {axes: dp}",
+       "gpt.yaml:2: 'parallelism': microbatches: unknown key 'axes'; expected axis and order"},
+      {"parallelism:\n  loss_scale: dp*",
+       "gpt.yaml:2: 'parallelism': loss_scale: 'dp*'; expected axes multiplied or divided, as in dp, dp*cp or 1/dp"},
+      {"parallelism:\n  loss_scale: 2",
+       "gpt.yaml:2: 'parallelism': loss_scale: '2'; expected axes multiplied or divided, as in dp, dp*cp or 1/dp"},
+  };
+  for (const auto& [text, message] : cases) CHECK(error_of(text) == message);
+}
+
+TEST_CASE("YAML cut off or garbled anywhere is refused or read, never a crash") {
+  std::ifstream file(kAnnotations / "megatron_gpt.yaml");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  REQUIRE(text.size() > 1000);
+  for (std::size_t size = 0; size < text.size(); size += 7) {
+    error_of(text.substr(0, size));
+    std::string garbled = text;
+    garbled[size] = "{}[]:*&!\n\"'%"[size % 12];
+    error_of(garbled);
+  }
+  CHECK(error_of(std::string(100000, '[')).starts_with("gpt.yaml:"));
+}
+
+TEST_CASE("every example of the schema's page parses") {
+  std::ifstream file(kAnnotations / "README.md");
+  std::string line, block;
+  int examples = 0;
+  bool inside = false;
+  while (std::getline(file, line)) {
+    if (inside && line == "```") {
+      CHECK(error_of(block) == "");
+      CHECK_FALSE(parse_annotations(block, "README.md").rules.empty());
+      ++examples;
+      inside = false;
+    } else if (inside) {
+      block += line + "\n";
+    } else if (line == "```yaml") {
+      inside = true;
+      block.clear();
+    }
+  }
+  CHECK(examples >= 2);
+}
+
+TEST_CASE("a file that cannot be read is named") {
+  for (const std::filesystem::path& path : {kAnnotations, kAnnotations / "none.yaml"}) {
+    CHECK_THROWS_WITH_AS(read_annotations(path),
+                         (path.string() + ": cannot be read; expected an annotation file").c_str(), InputError);
+  }
+}
+
+TEST_SUITE_END();

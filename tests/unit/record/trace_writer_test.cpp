@@ -1,0 +1,284 @@
+#include "ttrace/record/trace_writer.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "support/trace_builder.h"
+#include "ttrace/load/trace_reader.h"
+
+using namespace ttrace;
+using namespace ttrace::tests;
+
+namespace {
+
+const std::vector<float> kValues{1, 2, 3, 4, 5, 6};
+const Shape kShape{2, 3};
+
+TensorId output_named(const std::string& name) { return {0, 0, 0, Pass::kForward, Kind::kOutput, name}; }
+
+TensorView example_tensor() { return {kValues.data(), Dtype::kFloat32, kShape, {}}; }
+
+RunDescription single_rank() { return {.run_id = "run-1"}; }
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const RecordError& error) {
+    return fmt::format("{}: {}", static_cast<int>(error.status()), error.what());
+  }
+  return "no error";
+}
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Runs `child` in a fork; returns waitpid's status.
+int status_of_fork(const std::function<int()>& child) {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(child());
+  int status = -1;
+  ::waitpid(pid, &status, 0);
+  return status;
+}
+
+}  // namespace
+
+TEST_SUITE("record") {
+  TEST_CASE("What was recorded is read back, with order, checksum and module class") {
+    const TemporaryDirectory directory;
+    {
+      TraceWriter writer(directory.path() / "new" / "trace", single_rank());
+      writer.record(output_named("a"), "torch.nn.Linear", example_tensor());
+      const Shape transposed{3, 2}, strides{1, 3};
+      writer.record(output_named("b"), "", {kValues.data(), Dtype::kFloat32, transposed, strides});
+      writer.record(output_named("empty"), "", {nullptr, Dtype::kBFloat16, Shape{0, 4}, {}});
+      writer.record(output_named("scalar"), "", {kValues.data(), Dtype::kFloat32, {}, {}});
+      writer.describe("bfloat16", R"({"device":"cpu"})");
+      writer.close(true);
+    }
+    const Trace trace = read_trace(directory.path() / "new" / "trace");
+    CHECK(trace.run_id == "run-1");
+    CHECK(trace.compute_dtype == "bfloat16");
+    CHECK(trace.provenance == R"({"device":"cpu"})");
+    REQUIRE(trace.ranks.size() == 1);
+    const RankTrace& rank = trace.ranks[0];
+    CHECK(rank.complete);
+    REQUIRE(rank.entries.size() == 4);
+    CHECK(rank.entries[0].id == output_named("a"));
+    CHECK(rank.entries[0].module_class == "torch.nn.Linear");
+    CHECK(rank.entries[1].shape == Shape{3, 2});
+    const auto* transposed = reinterpret_cast<const float*>(rank.bytes_of(rank.entries[1]));
+    CHECK(std::vector<float>(transposed, transposed + 6) == std::vector<float>{1, 4, 2, 5, 3, 6});
+    CHECK(rank.entries[2].shape == Shape{0, 4});
+    CHECK(rank.entries[2].bytes == 0);
+    CHECK(rank.entries[3].shape.empty());
+    CHECK(rank.entries[3].bytes == 4);
+    for (const Entry& entry : rank.entries) {
+      CHECK(entry.offset % 64 == 0);
+      CHECK(verify_checksum(rank, entry));
+    }
+    CHECK_FALSE(std::filesystem::exists(directory.path() / "new" / "trace" / "rank-00000.journal"));
+  }
+
+  TEST_CASE("The same run recorded twice gives the same bytes") {
+    const TemporaryDirectory first, second;
+    for (const auto* directory : {&first, &second}) {
+      TraceWriter writer(directory->path(), single_rank());
+      for (int i = 0; i < 20; ++i) writer.record(output_named(fmt::format("layer.{}", i)), "", example_tensor());
+      writer.close(true);
+    }
+    CHECK(contents(first.path() / "rank-00000.h5") == contents(second.path() / "rank-00000.h5"));
+  }
+
+  TEST_CASE("A tensor that can't be recorded is refused, and the recording goes on") {
+    const TemporaryDirectory directory;
+    TraceWriter writer(directory.path(), single_rank());
+    const auto error_for = [&](const TensorId& id, const TensorView& tensor) {
+      return error_of([&] { writer.record(id, "", tensor); });
+    };
+    writer.record(output_named("a"), "", example_tensor());
+    CHECK(error_for(output_named("a"), example_tensor()) ==
+          "1: a output, iteration 0, micro-batch 0: was recorded before");
+    CHECK(error_for(output_named(""), example_tensor()) == "1: the tensor's name is empty");
+    CHECK(error_for(output_named("."), example_tensor()) == "1: the tensor's name is '.'");
+    CHECK(error_for(output_named("\xff"), example_tensor()) == "1: the tensor's name is not UTF-8");
+    CHECK(error_for(output_named("a\u2215b"), example_tensor()) == "1: the tensor's name holds U+2215");
+    CHECK(error_for(output_named(std::string(4097, 'x')), example_tensor()) ==
+          "1: the tensor's name is longer than 4096 bytes");
+    CHECK(error_for(output_named("b"), {kValues.data(), Dtype::kFloat32, Shape(9, 1), {}}) ==
+          "1: b output, iteration 0, micro-batch 0: 9 dimensions; at most 8 fit");
+    CHECK(error_for(output_named("b"), {kValues.data(), Dtype::kFloat32, Shape{2, -1}, {}}) ==
+          "1: b output, iteration 0, micro-batch 0: a dimension is -1");
+    CHECK(error_for(output_named("b"), {kValues.data(), Dtype::kFloat32, Shape{1ll << 40, 1ll << 40}, {}}) ==
+          "1: b output, iteration 0, micro-batch 0: the shape's product is too large");
+    CHECK(error_for(output_named("b"), {nullptr, Dtype::kFloat32, kShape, {}}) ==
+          "1: b output, iteration 0, micro-batch 0: no data");
+    writer.record(output_named("a/b"), "", example_tensor());
+    writer.close(true);
+    const Trace trace = read_trace(directory.path());
+    REQUIRE(trace.ranks[0].entries.size() == 2);
+    CHECK(trace.ranks[0].entries[1].id.name == "a/b");
+  }
+
+  TEST_CASE("Identities that differ in one field only are different tensors") {
+    const TemporaryDirectory directory;
+    TraceWriter writer(directory.path(), single_rank());
+    std::vector<TensorId> ids(7, output_named("a"));
+    ids[1].iteration = 1;
+    ids[2].microbatch = 1;
+    ids[3].chunk = 1;
+    ids[4].pass = Pass::kRecompute;
+    ids[5].kind = Kind::kInput;
+    ids[6].microbatch = kNoMicrobatch;
+    for (const TensorId& id : ids) writer.record(id, "", example_tensor());
+    writer.close(true);
+    CHECK(read_trace(directory.path()).ranks[0].entries.size() == ids.size());
+  }
+
+  TEST_CASE("A rank is recorded once: an existing file is never overwritten") {
+    const TemporaryDirectory directory;
+    const std::string path = directory.path().string();
+    const std::string expected = "; expected a directory without a trace, and one process per rank";
+    {
+      TraceWriter writer(directory.path(), single_rank());
+      CHECK(error_of([&] { TraceWriter(directory.path(), single_rank()); }) ==
+            "5: " + path + "/rank-00000.journal: exists" + expected);
+      writer.record(output_named("a"), "", example_tensor());
+      writer.close(true);
+    }
+    CHECK(error_of([&] { TraceWriter(directory.path(), single_rank()); }) ==
+          "5: " + path + "/rank-00000.h5: exists" + expected);
+    CHECK(read_trace(directory.path()).ranks[0].complete);
+  }
+
+  TEST_CASE("A run that no reader would accept is refused before a file is made") {
+    const TemporaryDirectory directory;
+    const auto error_for = [&](RunDescription run) {
+      return error_of([&] { TraceWriter(directory.path(), std::move(run)); });
+    };
+    CHECK(error_for({}) == "1: run id is empty; expected one per run");
+    CHECK(error_for({.run_id = "r", .rank = 1}) == "1: rank is 1; expected 0 to 0");
+    CHECK(error_for({.run_id = "r", .world_size = 0}) == "1: world size is 0; expected 1 to 1000000");
+    CHECK(error_for({.run_id = "r", .world_size = 2}) == "1: axes: the axes '' make 1 ranks; the run has 2");
+    CHECK(error_for({.run_id = "r", .world_size = 2, .mesh = {{{"tp", 2}}, {}}, .coordinates = {{"tp", 2}}}) ==
+          "1: coordinate tp=2; expected 0 to 1");
+    CHECK(error_for({.run_id = "r", .world_size = 2, .mesh = {{{"tp", 2}}, {}}}) ==
+          "1: coordinate of axis 'tp' is missing; expected one per axis");
+    CHECK(error_for({.run_id = "r", .coordinates = {{"tp", 0}}}) == "1: 1 coordinates; expected one per axis of ");
+    CHECK(error_for({.run_id = "r", .compute_dtype = "bf16"}) ==
+          "1: compute dtype is unknown; expected a name as bfloat16");
+    CHECK(error_for({.run_id = "r", .provenance = "[]"}) == "1: provenance does not parse; expected a JSON object");
+    CHECK(error_for({.run_id = "\xff"}) == "1: run id is not text; expected UTF-8");
+    CHECK(std::filesystem::is_empty(directory.path()));
+  }
+
+  TEST_CASE("A forked child can't disturb its parent's recording") {
+    const TemporaryDirectory directory;
+    TraceWriter writer(directory.path(), single_rank());
+    writer.record(output_named("before"), "", example_tensor());
+    const int status = status_of_fork([&] {
+      const bool refused = error_of([&] { writer.record(output_named("child"), "", example_tensor()); })[0] == '4' &&
+                           error_of([&] { writer.close(true); })[0] == '4';
+      return refused ? 0 : 1;
+    });
+    CHECK(status == 0);
+    writer.record(output_named("after"), "", example_tensor());
+    writer.close(true);
+    const Trace trace = read_trace(directory.path());
+    REQUIRE(trace.ranks[0].entries.size() == 2);
+    CHECK(trace.ranks[0].entries[1].id.name == "after");
+  }
+
+  TEST_CASE("Threads may record at the same time") {
+    const TemporaryDirectory directory;
+    TraceWriter writer(directory.path(), single_rank());
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 200; ++i) writer.record(output_named(fmt::format("{}.{}", t, i)), "", example_tensor());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    writer.close(true);
+    const Trace trace = read_trace(directory.path());
+    CHECK(trace.ranks[0].entries.size() == 800);
+    for (const Entry& entry : trace.ranks[0].entries) CHECK(verify_checksum(trace.ranks[0], entry));
+  }
+
+  TEST_CASE("A recorder that is dropped without close leaves an incomplete trace that can be read") {
+    const TemporaryDirectory directory;
+    {
+      TraceWriter writer(directory.path(), single_rank());
+      writer.record(output_named("a"), "torch.nn.Linear", example_tensor());
+    }
+    const Trace trace = read_trace(directory.path());
+    CHECK_FALSE(trace.ranks[0].complete);
+    REQUIRE(trace.ranks[0].entries.size() == 1);
+    CHECK(trace.ranks[0].entries[0].module_class == "torch.nn.Linear");
+    CHECK(verify_checksum(trace.ranks[0], trace.ranks[0].entries[0]));
+  }
+
+  TEST_CASE("A trace closed as incomplete has an index, no completion mark, and keeps its journal") {
+    const TemporaryDirectory directory;
+    TraceWriter writer(directory.path(), single_rank());
+    writer.record(output_named("a"), "", example_tensor());
+    writer.close(false);
+    CHECK(error_of([&] { writer.record(output_named("b"), "", example_tensor()); }) == "1: the recorder is closed");
+    CHECK(std::filesystem::exists(directory.path() / "rank-00000.journal"));
+    std::filesystem::remove(directory.path() / "rank-00000.journal");
+    const Trace trace = read_trace(directory.path());
+    CHECK_FALSE(trace.ranks[0].complete);
+    CHECK(trace.ranks[0].entries.size() == 1);
+  }
+
+  // The limit on a file's size stands for a full disk, and is harsher: unwatched, it kills the process.
+  int record_until_full(const std::filesystem::path& directory, std::uint64_t limit) {
+    TraceWriter writer(directory, single_rank());
+    const rlimit small{limit, RLIM_INFINITY};
+    if (::setrlimit(RLIMIT_FSIZE, &small) != 0) return 2;
+    const std::vector<float> block(1000, 1.0f);
+    for (int i = 0; i < 1000; ++i) {
+      try {
+        writer.record(output_named(fmt::format("t{}", i)), "", {block.data(), Dtype::kFloat32, Shape{1000}, {}});
+      } catch (const RecordError& error) {
+        const bool stays_full = error_of([&] { writer.record(output_named("x"), "", example_tensor()); })[0] == '3';
+        const bool closes_full = error_of([&] { writer.close(true); })[0] == '3';
+        return error.status() == RecordStatus::kFull && stays_full && closes_full ? 0 : 3;
+      }
+    }
+    return error_of([&] { writer.close(true); })[0] == '3' ? 0 : 4;
+  }
+
+  TEST_CASE("A full disk while recording leaves every recorded tensor readable") {
+    const TemporaryDirectory directory;
+    CHECK(status_of_fork([&] { return record_until_full(directory.path(), 100'000); }) == 0);
+    const Trace trace = read_trace(directory.path());
+    CHECK_FALSE(trace.ranks[0].complete);
+    CHECK(trace.ranks[0].entries.size() == 23);  // 4096 + 23 * 4032 <= 100,000
+    for (const Entry& entry : trace.ranks[0].entries) CHECK(verify_checksum(trace.ranks[0], entry));
+  }
+
+  TEST_CASE("A disk that is full only when the trace is closed loses no tensor") {
+    const TemporaryDirectory directory;
+    // Room for the 1000 tensors of 4,032 bytes, not for the metadata behind them.
+    CHECK(status_of_fork([&] { return record_until_full(directory.path(), 4096 + 1000 * 4032 + 1000); }) == 0);
+    const Trace trace = read_trace(directory.path());
+    CHECK_FALSE(trace.ranks[0].complete);
+    CHECK(trace.ranks[0].entries.size() == 1000);
+  }
+
+  TEST_CASE("A directory that can't be written to is an error, not a crash") {
+    CHECK(error_of([] { TraceWriter("/proc/ttrace", single_rank()); }) ==
+          "2: /proc/ttrace: can't be created: No such file or directory");
+  }
+}
