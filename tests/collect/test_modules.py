@@ -115,7 +115,10 @@ model = nn.Linear(3, 2, bias=False, dtype=torch.bfloat16)
 weight = model.weight
 weight.main_grad = torch.zeros(2, 3)
 weight.main_param = nn.Parameter(weight.detach().float())
-weight.register_post_accumulate_grad_hook(lambda p: (p.main_grad.add_(p.grad), setattr(p, 'grad', None)))
+def add_to_main_grad(parameter):
+    parameter.main_grad.add_(parameter.grad)
+    parameter.grad = None
+weight.register_post_accumulate_grad_hook(add_to_main_grad)
 optimizer = torch.optim.SGD([weight.main_param], lr=1e-4)
 for _ in range(2):
     model(torch.ones(4, 3, dtype=torch.bfloat16)).sum().backward()
