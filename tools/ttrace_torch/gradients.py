@@ -51,11 +51,14 @@ class Gradients:
         microbatch.hooked.add((kind, name))
         collector = self._collector
 
-        def hook(gradient):
+        def arrived(gradient):
             collector.safely(self._arrived, microbatch, kind, name, module_class, gradient)
 
         try:
-            tensor.register_hook(hook)
+            if tensor._is_view() and tensor._base.requires_grad and not tensor._base.is_leaf:
+                _hook_view(tensor, arrived)
+            else:
+                tensor.register_hook(arrived)
         except RuntimeError as error:
             collector.warn(f"not traceable: the gradient of '{name}' ({error})")
 
@@ -149,3 +152,29 @@ class Gradients:
         name = f"loss#{microbatch.losses}" if microbatch.losses else "loss"
         microbatch.losses += 1
         self._collector.record(microbatch, library.FORWARD, library.SCALAR, name, "", roots[0].detach().reshape(()))
+
+
+def _hook_view(view: torch.Tensor, arrived: Callable) -> None:
+    """An in-place operation on a view (what nn.Linear returns for three dimensions is one) takes its node out of the
+    graph, and the hook with it. Then the gradient of the view's base, at the place of the view, is the total gradient
+    of what the view was when it was hooked."""
+    base, shape, strides = view._base, view.shape, view.stride()
+    offset = view.storage_offset() - base.storage_offset()
+    base_shape, base_strides = base.shape, base.stride()
+    # Shares the view's version, which counts in-place operations, and holds none of its memory.
+    probe = view.detach()
+    probe.data = torch.empty(0, dtype=view.dtype, device=view.device)
+    version = probe._version
+
+    def of_view(gradient):
+        if probe._version == version:
+            arrived(gradient)
+
+    def of_base(gradient):
+        if probe._version != version and gradient is not None:
+            with torch.no_grad():
+                dense = torch.empty_strided(base_shape, base_strides, dtype=gradient.dtype, device=gradient.device)
+                arrived(dense.copy_(gradient).as_strided(shape, strides, offset))
+
+    view.register_hook(of_view)
+    base.register_hook(of_base)
