@@ -293,6 +293,9 @@ TEST_SUITE("load") {
           file + "1 coordinates; expected one for each of the axes ''");
     CHECK(run_error([](RunAttributes& run) { run.provenance = std::string("{"); }) ==
           file + "provenance does not parse; expected a JSON object");
+    CHECK(run_error([](RunAttributes& run) {
+            run.provenance = fmt::format("{{\"a\":{}1{}}}", std::string(100'000, '['), std::string(100'000, ']'));
+          }) == file + "provenance nests too deeply; expected at most 64");
     CHECK(run_error([](RunAttributes& run) { run.provenance = std::string((1 << 20) + 1, ' '); }) ==
           file + "provenance has 1048577 bytes; expected at most 1 MiB");
   }
