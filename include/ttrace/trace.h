@@ -12,26 +12,33 @@
 //     coordinates      string    JSON object: {"tp":1,"dp":0}
 //     compute_dtype    string    a dtype name ("bfloat16"), or "" when not known
 //     provenance       string    JSON object: command, versions, device, git commit, time, perturb seed, ...
-//     complete         uint8     1, written last; absent in the file of a rank that crashed
+//     complete         uint8     1; absent or 0 in the file of a rank whose recording did not end well
 //   /tensors/<iteration>/<microbatch or "-">/<pass>/<kind>/<chunk>/<name>
 //                            one contiguous dataset per tensor, 64-byte aligned in the file; for people
 //                            and other tools: h5py and h5dump read it, bf16 and fp8 included (custom float
-//                            types with exactly the bits of HDF5 2.0's predefined ones). A '/' in a name
-//                            is stored as U+2215 in the link, and as it is in the index.
+//                            types with exactly the bits of HDF5 2.0's predefined ones; HDF5 takes every
+//                            float for IEEE's kind, so that it shows e4m3fn's 256 to 448 as Inf and NaN).
+//                            A '/' in a name is stored as U+2215 in the link, and as it is in the index.
+//   /ttrace/run              uint8[]: the attributes but `complete`, as one JSON object
 //   /ttrace/index            compound[n]: iteration i32, microbatch i32, chunk i32, pass u8, kind u8,
 //                            dtype u8, ndim u8, order u64, offset u64, bytes u64, checksum u64,
-//                            name u64 + name_length u32, module u64 + module_length u32, shape u64
-//                            (the three u64 positions point into the two tables below)
+//                            name u64, module u64, shape u64, name_length u32, module_length u32
+//                            (name, module and shape are positions in the two tables below)
 //   /ttrace/text             uint8[]: names and module class names, UTF-8, not terminated
 //   /ttrace/shapes           int64[]: the shapes, one after the other
 //
-// `offset` is a byte offset in the file: a reader maps the file and needs one read of the index, not an
+// The file is laid out in three parts: 4096 bytes of header (HDF5's superblock and, at byte 64, the seal:
+// `Seal` in src/record/format.h), the tensors, and all of HDF5's metadata with the tables of /ttrace. The
+// seal holds the completion mark, a checksum of header and metadata, and where the tables lie. The header
+// is written last: until then the file is none of HDF5's, and the journal speaks for it.
+//
+// `offset` is a byte offset in the file: a reader maps the file and needs one look at the index, not an
 // open per tensor. Elements are little-endian, row-major. `checksum` is XXH3-64 of the tensor's bytes.
 //
 // While a rank runs, its index grows in `rank-00000.journal` beside the file (one record per tensor,
-// appended once the tensor's bytes are in the file; grammar in src/record/journal.h). When the file is
-// complete the journal is removed. After a crash the journal says where the recorded tensors lie, even if
-// the HDF5 metadata never reached the disk.
+// appended once the tensor's bytes are in the file; grammar in src/record/journal.h), and nothing else is
+// written of the metadata. When the file is complete the journal is removed. After a crash the journal
+// says where the recorded tensors lie.
 //
 // Nothing in a trace is believed before it is checked against the file: see src/load/.
 #pragma once

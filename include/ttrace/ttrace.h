@@ -15,8 +15,8 @@
  * Every call that can fail returns a status, 0 for success; ttrace_last_error() then has one line of text.
  * A recorder may be used from several threads; calls are serialised. The library starts no thread, writes
  * nothing to stdout or stderr, does not throw, and a failure leaves the calling program unharmed: record
- * fails, training goes on. Memory in use is bounded by the largest non-contiguous tensor plus about 200
- * bytes a tensor.
+ * fails, training goes on. Memory in use is about 200 bytes a tensor, 4 MiB while a non-contiguous one is
+ * recorded, and while the recorder closes another 1000 bytes a tensor.
  *
  * The names of files and the format: ttrace/trace.h. */
 #ifndef TTRACE_TTRACE_H
@@ -117,7 +117,7 @@ TTRACE_API const char* ttrace_version(void);
 /* Text of this thread's last failure: one line, never NULL, valid until this thread's next call. */
 TTRACE_API const char* ttrace_last_error(void);
 
-/* Creates the rank's file. On failure `*out` is NULL. */
+/* Creates the rank's file and, beside it, its journal. On failure `*out` is NULL. */
 TTRACE_API ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** out);
 
 /* Sets the text attribute `provenance`, or the compute dtype, learnt after opening; NULL leaves it. */
@@ -128,8 +128,9 @@ TTRACE_API ttrace_status ttrace_describe(ttrace_recorder* recorder, const char* 
 TTRACE_API ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* identity,
                                        const ttrace_tensor* tensor);
 
-/* Writes the index and, if `complete`, the completion mark; frees the recorder, whatever it returns.
- * NULL is allowed. In a forked child it frees the child's copy and leaves the file alone. */
+/* Writes the index and, if `complete` and nothing was lost, the completion mark; frees the recorder,
+ * whatever it returns. What failed first (TTRACE_FULL, TTRACE_IO) comes back here once more. NULL is
+ * allowed. In a forked child it frees the child's copy, leaves the file alone and returns TTRACE_OK. */
 TTRACE_API ttrace_status ttrace_close(ttrace_recorder* recorder, int complete);
 
 /* Consistent generator: uniform values in [-1, 1) of the box [start, start + size) of a logical tensor.

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "load/mapped_file.h"
-#include "record/hdf5.h"
+#include "record/run_attributes.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -17,20 +17,11 @@ class Reader {
  public:
   Reader(const std::filesystem::path& path, const MappedFile& file) : where_(path.string()), bytes_(text_of(file)) {}
 
-  SealedFile read() {
+  SealedFile read() const {
     const Seal seal = checked_seal();
-    const SilentHdf5 silent;
-    SealedFile result;
-    result.data_end = seal.metadata_offset;
-    try {
-      const Handle file = open();
-      result.run = read_attributes(file);
-      result.complete = H5Aexists(file, "complete") > 0 && read_number(file, "complete") == 1;
-      result.entries = read_entries(file);
-    } catch (const Hdf5Error& error) {
-      fail(error.what(), "expected the metadata of a trace");
-    }
-    return result;
+    const std::optional<RunAttributes> run = attributes_from_json(table(seal, seal.run, 1, "/ttrace/run"));
+    require(run.has_value(), "/ttrace/run does not parse", "expected the run's attributes as JSON");
+    return {*run, seal.complete == 1, read_entries(seal), seal.metadata.offset};
   }
 
  private:
@@ -47,80 +38,35 @@ class Reader {
             "expected one written by ttrace");
     require(bytes_.size() >= kHeaderBytes, fmt::format("truncated to {} bytes", bytes_.size()),
             "expected the file as it was recorded");
-    Seal seal;
-    std::memcpy(&seal, bytes_.data() + kSealOffset, sizeof seal);
+    const Seal seal = seal_of(bytes_);
     require(std::string_view(seal.magic, sizeof seal.magic) == kSealMagic, "an HDF5 file, but not a trace",
             "expected one written by ttrace");
     require(seal.version == static_cast<std::uint32_t>(kTraceVersion),
             fmt::format("trace format version {}", seal.version),
             fmt::format("this ttrace reads version {}", kTraceVersion));
-    const bool fits = seal.metadata_offset >= kHeaderBytes && seal.metadata_offset <= bytes_.size() &&
-                      seal.metadata_bytes == bytes_.size() - seal.metadata_offset;
+    const bool fits = seal.metadata.offset >= kHeaderBytes && seal.metadata.offset <= bytes_.size() &&
+                      seal.metadata.bytes == bytes_.size() - seal.metadata.offset;
     require(fits, fmt::format("truncated: has {} bytes", bytes_.size()),
-            fmt::format("expected {}", seal.metadata_offset + seal.metadata_bytes));
-    require(seal.checksum == seal_checksum(bytes_.substr(0, kHeaderBytes), bytes_.substr(seal.metadata_offset)),
+            fmt::format("expected {}", seal.metadata.offset + seal.metadata.bytes));
+    require(seal.checksum == seal_checksum(bytes_.substr(0, kHeaderBytes), bytes_.substr(seal.metadata.offset)),
             "the metadata is damaged: its checksum differs", "expected the file as it was recorded");
     return seal;
   }
 
-  Handle open() const {
-    const Handle access(H5Pcreate(H5P_FILE_ACCESS), "creating properties");
-#if H5_VERSION_GE(1, 10, 7)
-    // Some network file systems know no locks, and nobody writes this file any more.
-    hdf5_check(H5Pset_file_locking(access, false, true), "creating properties");
-#endif
-    return Handle(H5Fopen(where_.c_str(), H5F_ACC_RDONLY, access), "opening the file");
+  // The bytes of a table, whose extent is checked like everything else.
+  std::string_view table(const Seal& seal, Extent extent, std::size_t element, std::string_view name) const {
+    if (extent.bytes == 0) return {};
+    const bool inside = extent.offset >= seal.metadata.offset && extent.offset <= bytes_.size() &&
+                        extent.bytes <= bytes_.size() - extent.offset && extent.bytes % element == 0;
+    require(inside, fmt::format("{} with {} bytes at {} does not fit", name, extent.bytes, extent.offset),
+            fmt::format("expected it between {} and {}", seal.metadata.offset, bytes_.size()));
+    return bytes_.substr(extent.offset, extent.bytes);
   }
 
-  std::int32_t read_number(hid_t file, const char* name) const {
-    const Handle attribute(H5Aopen(file, name, H5P_DEFAULT), fmt::format("attribute {}", name));
-    const Handle type(H5Aget_type(attribute), name);
-    const Handle space(H5Aget_space(attribute), name);
-    require(H5Tget_class(type) == H5T_INTEGER && H5Sget_simple_extent_type(space) == H5S_SCALAR,
-            fmt::format("attribute {} is malformed", name), "expected an integer");
-    std::int32_t value = 0;
-    hdf5_check(H5Aread(attribute, H5T_NATIVE_INT32, &value), fmt::format("attribute {}", name));
-    return value;
-  }
-
-  std::string read_text(hid_t file, const char* name) const {
-    const Handle attribute(H5Aopen(file, name, H5P_DEFAULT), fmt::format("attribute {}", name));
-    const Handle type(H5Aget_type(attribute), name);
-    const Handle space(H5Aget_space(attribute), name);
-    require(H5Tis_variable_str(type) > 0 && H5Sget_simple_extent_type(space) == H5S_SCALAR,
-            fmt::format("attribute {} is malformed", name), "expected a string of variable length");
-    char* text = nullptr;
-    hdf5_check(H5Aread(attribute, hdf5_string_type(), &text), fmt::format("attribute {}", name));
-    const std::string value = text == nullptr ? "" : text;
-    H5free_memory(text);
-    return value;
-  }
-
-  RunAttributes read_attributes(hid_t file) const {
-    return {read_number(file, "ttrace_version"), read_text(file, "run_id"),        read_number(file, "world_size"),
-            read_number(file, "rank"),           read_text(file, "axes"),          read_text(file, "aliases"),
-            read_text(file, "coordinates"),      read_text(file, "compute_dtype"), read_text(file, "provenance")};
-  }
-
-  // The bytes of a one-dimensional dataset of `type`, in the mapping: no read through HDF5 is needed.
-  std::string_view table(hid_t file, const char* path, hid_t type, std::size_t element) const {
-    const Handle dataset(H5Dopen2(file, path, H5P_DEFAULT), path);
-    const Handle stored_type(H5Dget_type(dataset), path);
-    const Handle space(H5Dget_space(dataset), path);
-    require(H5Tequal(stored_type, type) > 0 && H5Sget_simple_extent_ndims(space) == 1,
-            fmt::format("{} has another type than a trace's", path), "expected it as ttrace wrote it");
-    const auto count = static_cast<std::uint64_t>(H5Sget_simple_extent_npoints(space));
-    if (count == 0) return {};
-    const haddr_t offset = H5Dget_offset(dataset);
-    const bool inside = offset != HADDR_UNDEF && offset <= bytes_.size() && count <= (bytes_.size() - offset) / element;
-    require(inside, fmt::format("{} with {} elements lies outside the file", path, count), "expected it inside");
-    return bytes_.substr(offset, count * element);
-  }
-
-  std::vector<Entry> read_entries(hid_t file) const {
-    const std::string_view rows = table(file, "/ttrace/index", hdf5_index_type(), sizeof(IndexRow));
-    const std::string_view text = table(file, "/ttrace/text", H5T_STD_U8LE, 1);
-    const std::string_view shapes = table(file, "/ttrace/shapes", H5T_STD_I64LE, sizeof(std::int64_t));
+  std::vector<Entry> read_entries(const Seal& seal) const {
+    const std::string_view rows = table(seal, seal.index, sizeof(IndexRow), "/ttrace/index");
+    const std::string_view text = table(seal, seal.text, 1, "/ttrace/text");
+    const std::string_view shapes = table(seal, seal.shapes, sizeof(std::int64_t), "/ttrace/shapes");
     std::vector<Entry> entries(rows.size() / sizeof(IndexRow));
     for (std::size_t i = 0; i < entries.size(); ++i) {
       IndexRow row;

@@ -1,4 +1,4 @@
-// What a closed trace file says of itself: its attributes and its index, by way of HDF5.
+// What a closed trace file says of itself: the run and the index.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,8 @@ struct SealedFile {
   std::uint64_t data_end = 0;
 };
 
-// Throws InputError for a file that is not HDF5, not ttrace's, of another version, cut, changed, or
-// without the attributes and tables of a trace. The seal is checked before HDF5 sees the file: HDF5 is
-// not made for damaged ones.
+// Throws InputError for a file that is not HDF5, not ttrace's, of another version, cut, changed, or whose
+// seal leads nowhere. HDF5 itself is not asked: it crashes and loops on files that are made to do so.
 SealedFile read_sealed_file(const std::filesystem::path& path, const MappedFile& file);
 
 }  // namespace ttrace

@@ -33,20 +33,18 @@ void seal_again(const std::filesystem::path& path) {
   file.exceptions(std::ios::failbit | std::ios::badbit);
   std::string header(kHeaderBytes, '\0');
   file.read(header.data(), static_cast<std::streamsize>(header.size()));
-  Seal seal;
-  std::memcpy(&seal, header.data() + kSealOffset, sizeof seal);
+  Seal seal = seal_of(header);
   const auto size = std::filesystem::file_size(path);
-  if (seal.metadata_offset > size || size - seal.metadata_offset != seal.metadata_bytes) {
+  if (seal.metadata.offset > size || size - seal.metadata.offset != seal.metadata.bytes) {
     throw InputError(fmt::format("{}: its seal does not fit; expected a closed rank file", path.string()));
   }
-  std::string metadata(seal.metadata_bytes, '\0');
-  file.seekg(static_cast<std::streamoff>(seal.metadata_offset));
+  std::string metadata(seal.metadata.bytes, '\0');
+  file.seekg(static_cast<std::streamoff>(seal.metadata.offset));
   file.read(metadata.data(), static_cast<std::streamsize>(metadata.size()));
-  seal.checksum = 0;
-  std::memcpy(header.data() + kSealOffset, &seal, sizeof seal);
-  seal.checksum = seal_checksum(header, metadata);
-  file.seekp(kSealOffset);
-  file.write(reinterpret_cast<const char*>(&seal), sizeof seal);
+  seal.complete = 0;
+  put_seal(header, seal, metadata);
+  file.seekp(0);
+  file.write(header.data(), static_cast<std::streamsize>(header.size()));
 }
 
 }  // namespace

@@ -9,11 +9,22 @@
 
 namespace ttrace {
 
+Seal seal_of(std::string_view header) {
+  Seal seal;
+  std::memcpy(&seal, header.data() + kSealOffset, sizeof seal);
+  return seal;
+}
+
 std::uint64_t seal_checksum(std::string_view header, std::string_view metadata) {
   std::string zeroed(header);
   std::memset(zeroed.data() + kSealOffset + offsetof(Seal, checksum), 0, sizeof(Seal::checksum));
-  const std::uint64_t of_header = XXH3_64bits(zeroed.data(), zeroed.size());
-  return XXH3_64bits_withSeed(metadata.data(), metadata.size(), of_header);
+  return XXH3_64bits_withSeed(metadata.data(), metadata.size(), XXH3_64bits(zeroed.data(), zeroed.size()));
+}
+
+void put_seal(std::string& header, Seal seal, std::string_view metadata) {
+  std::memcpy(header.data() + kSealOffset, &seal, sizeof seal);
+  seal.checksum = seal_checksum(header, metadata);
+  std::memcpy(header.data() + kSealOffset, &seal, sizeof seal);
 }
 
 std::string rank_file_name(std::int32_t rank) { return fmt::format("rank-{:05}.h5", rank); }

@@ -54,19 +54,27 @@ struct Index {
   }
 };
 
-// What shows that nobody cut or changed the file's metadata since it was closed.
+// A range of bytes in the file; offset 0 where it is empty.
+struct Extent {
+  std::uint64_t offset, bytes;
+};
+
+// The header's part of ttrace's own. It shows that nobody cut or changed the file's metadata since it was
+// closed, and leads a reader to the index without HDF5, which is not made for hostile files.
 struct Seal {
   char magic[8];
-  std::uint32_t version;  // of the trace; stays at this place in later versions
-  std::uint32_t reserved;
-  std::uint64_t metadata_offset, metadata_bytes;  // they end the file
-  std::uint64_t checksum;                         // see seal_checksum
+  std::uint32_t version;            // of the trace; stays at this place in later versions
+  std::uint32_t complete;           // 1 or 0, as the attribute
+  Extent metadata;                  // ends the file; the others lie in it
+  Extent run, index, text, shapes;  // the data of the datasets in /ttrace
+  std::uint64_t checksum;           // XXH3-64 of the header with this field 0, then (that as seed) of the metadata
 };
-static_assert(sizeof(Seal) == 40, "stored as it is");
+static_assert(sizeof(Seal) == 104, "stored as it is");
 inline constexpr std::string_view kSealMagic = "TTRACE\r\n";
 
-// XXH3-64 of the header with the seal's checksum taken as 0, then of the metadata.
+Seal seal_of(std::string_view header);  // of kHeaderBytes
 std::uint64_t seal_checksum(std::string_view header, std::string_view metadata);
+void put_seal(std::string& header, Seal seal, std::string_view metadata);  // with the right checksum
 
 std::string rank_file_name(std::int32_t rank);     // "rank-00003.h5"
 std::string journal_file_name(std::int32_t rank);  // "rank-00003.journal"

@@ -11,6 +11,7 @@
 
 #include "record/hdf5.h"
 #include "record/memory_driver.h"
+#include "record/run_attributes.h"
 
 namespace ttrace {
 namespace {
@@ -85,10 +86,13 @@ class Datasets {
     }
   }
 
-  void write_table(const char* path, hid_t type, hsize_t count, const void* data) {
+  // Returns where the elements lie.
+  Extent write_table(const char* path, hid_t type, hsize_t count, const void* data) {
     const Handle space(H5Screate_simple(1, &count, nullptr), "creating a dataspace");
     const Handle dataset(H5Dcreate2(file_, path, type, space, links_, creation_, H5P_DEFAULT), "creating a table");
-    if (count > 0) hdf5_check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data), "writing a table");
+    if (count == 0) return {0, 0};
+    hdf5_check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data), "writing a table");
+    return {H5Dget_offset(dataset), count * H5Tget_size(type)};
   }
 
  private:
@@ -126,32 +130,29 @@ std::vector<const IndexRow*> by_group(const Index& index) {
   return rows;
 }
 
-void build(hid_t driver, const std::shared_ptr<MemoryFile>& memory, const RunAttributes& run, const Index& index,
+// Returns what is known of the seal by then.
+Seal build(hid_t driver, const std::shared_ptr<MemoryFile>& memory, const RunAttributes& run, const Index& index,
            bool complete) {
+  Seal seal{};
+  std::copy(kSealMagic.begin(), kSealMagic.end(), seal.magic);
+  seal.version = static_cast<std::uint32_t>(run.version);
+  seal.complete = complete;
   const Handle file = create_file(driver, memory);
   {
     Datasets datasets(file, *memory);
     for (const IndexRow* row : by_group(index)) datasets.adopt(index, *row);
-    datasets.write_table("/ttrace/index", hdf5_index_type(), index.rows.size(), index.rows.data());
-    datasets.write_table("/ttrace/text", H5T_STD_U8LE, index.text.size(), index.text.data());
-    datasets.write_table("/ttrace/shapes", H5T_STD_I64LE, index.shapes.size(), index.shapes.data());
+    const std::string json = to_json(run);
+    seal.run = datasets.write_table("/ttrace/run", H5T_STD_U8LE, json.size(), json.data());
+    seal.index = datasets.write_table("/ttrace/index", hdf5_index_type(), index.rows.size(), index.rows.data());
+    seal.text = datasets.write_table("/ttrace/text", H5T_STD_U8LE, index.text.size(), index.text.data());
+    seal.shapes = datasets.write_table("/ttrace/shapes", H5T_STD_I64LE, index.shapes.size(), index.shapes.data());
   }
   write_attributes(file, run, complete);
   hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), "writing the metadata");
+  return seal;
 }
 
 }  // namespace
-
-void seal(Hdf5Image& image) {
-  Seal seal{};
-  std::copy(kSealMagic.begin(), kSealMagic.end(), seal.magic);
-  seal.version = kTraceVersion;
-  seal.metadata_offset = image.metadata_offset;
-  seal.metadata_bytes = image.metadata.size();
-  std::memcpy(image.header.data() + kSealOffset, &seal, sizeof seal);
-  seal.checksum = seal_checksum(image.header, image.metadata);
-  std::memcpy(image.header.data() + kSealOffset, &seal, sizeof seal);
-}
 
 Hdf5Image build_image(const RunAttributes& run, const Index& index, std::uint64_t data_end, bool complete) {
   // HDF5 need not be thread-safe, and two recorders may close at once.
@@ -163,12 +164,12 @@ Hdf5Image build_image(const RunAttributes& run, const Index& index, std::uint64_
   memory->metadata_offset = std::max(aligned(data_end), kHeaderBytes);
   memory->alignment = kDataAlignment;
   const Handle driver(register_memory_driver(), "registering the file driver");
-  build(driver, memory, run, index, complete);
+  Seal seal = build(driver, memory, run, index, complete);
   // HDF5 takes it for granted that the file is as long as what it allocated.
   memory->metadata.resize(memory->end - memory->metadata_offset);
-  Hdf5Image image{std::move(memory->header), memory->metadata_offset, std::move(memory->metadata)};
-  seal(image);
-  return image;
+  seal.metadata = {memory->metadata_offset, memory->metadata.size()};
+  put_seal(memory->header, seal, memory->metadata);
+  return {std::move(memory->header), memory->metadata_offset, std::move(memory->metadata)};
 }
 
 }  // namespace ttrace

@@ -3,7 +3,8 @@
 #include <xxhash.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
+
+#include "record/run_attributes.h"
 
 namespace ttrace {
 namespace {
@@ -40,19 +41,6 @@ std::optional<std::string_view> take_record(std::string_view& in) {
   return payload;
 }
 
-std::optional<RunAttributes> parse_run(std::string_view payload) {
-  const nlohmann::json json = nlohmann::json::parse(payload, nullptr, /*allow_exceptions=*/false);
-  RunAttributes run;
-  try {
-    run = {json.at("ttrace_version"), json.at("run_id"),        json.at("world_size"),
-           json.at("rank"),           json.at("axes"),          json.at("aliases"),
-           json.at("coordinates"),    json.at("compute_dtype"), json.at("provenance")};
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;
-  }
-  return run;
-}
-
 std::optional<Entry> parse_entry(std::string_view payload) {
   Entry entry;
   std::uint8_t ndim = 0;
@@ -74,18 +62,7 @@ std::optional<Entry> parse_entry(std::string_view payload) {
 
 }  // namespace
 
-std::string journal_record(const RunAttributes& run) {
-  const nlohmann::json json = {{"ttrace_version", run.version},
-                               {"run_id", run.run_id},
-                               {"world_size", run.world_size},
-                               {"rank", run.rank},
-                               {"axes", run.axes},
-                               {"aliases", run.aliases},
-                               {"coordinates", run.coordinates},
-                               {"compute_dtype", run.compute_dtype},
-                               {"provenance", run.provenance}};
-  return framed("R" + json.dump());
-}
+std::string journal_record(const RunAttributes& run) { return framed("R" + to_json(run)); }
 
 std::string journal_record(const Entry& entry) {
   std::string payload = "T";
@@ -112,7 +89,7 @@ std::optional<Journal> parse_journal(std::string_view bytes) {
   bool described = false;
   while (const auto payload = take_record(bytes)) {
     if (payload->front() == 'R') {
-      const auto run = parse_run(payload->substr(1));
+      const auto run = attributes_from_json(payload->substr(1));
       if (!run) break;
       journal.run = *run;
       described = true;

@@ -76,6 +76,28 @@ RunAttributes attributes_of(const RunDescription& run) {
           aliases.dump(), coordinates.dump(), run.compute_dtype, run.provenance};
 }
 
+std::string to_json(const RunAttributes& attributes) {
+  return nlohmann::json({{"ttrace_version", attributes.version},
+                         {"run_id", attributes.run_id},
+                         {"world_size", attributes.world_size},
+                         {"rank", attributes.rank},
+                         {"axes", attributes.axes},
+                         {"aliases", attributes.aliases},
+                         {"coordinates", attributes.coordinates},
+                         {"compute_dtype", attributes.compute_dtype},
+                         {"provenance", attributes.provenance}})
+      .dump();
+}
+
+std::optional<RunAttributes> attributes_from_json(std::string_view text) try {
+  const nlohmann::json json = nlohmann::json::parse(text);
+  return RunAttributes{json.at("ttrace_version"), json.at("run_id"),        json.at("world_size"),
+                       json.at("rank"),           json.at("axes"),          json.at("aliases"),
+                       json.at("coordinates"),    json.at("compute_dtype"), json.at("provenance")};
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+}
+
 std::optional<RunDescription> parse_attributes(const RunAttributes& attributes) try {
   RunDescription run;
   run.run_id = attributes.run_id;

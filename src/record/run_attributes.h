@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "record/format.h"
 #include "ttrace/record/trace_writer.h"
@@ -10,6 +11,10 @@
 namespace ttrace {
 
 RunAttributes attributes_of(const RunDescription& run);
+
+// The attributes as one JSON object, as the journal and /ttrace/run hold them. The strings must be UTF-8.
+std::string to_json(const RunAttributes& attributes);
+std::optional<RunAttributes> attributes_from_json(std::string_view json);  // nothing where it is malformed
 
 // Reads the JSON texts; nothing where one is malformed.
 std::optional<RunDescription> parse_attributes(const RunAttributes& attributes);

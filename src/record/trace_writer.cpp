@@ -99,8 +99,11 @@ void TraceWriter::State::open(const std::filesystem::path& directory) {
   try {
     append_to_journal(journal_record(attributes));
     file.emplace(directory / rank_file_name(run.rank));
+    // Takes the header's space now: a hole would cost more when the disk is full, even to read.
+    file->write_at(0, std::string(kHeaderBytes, '\0'));
   } catch (const RecordError&) {
     std::error_code ignored;
+    if (file) std::filesystem::remove(file->path(), ignored);
     std::filesystem::remove(journal->path(), ignored);
     throw;
   }
@@ -164,6 +167,9 @@ void TraceWriter::State::finish(bool complete) {
     file->write_at(image.metadata_offset, image.metadata);
     file->write_at(0, image.header);
     file->close();
+  } catch (const RecordError&) {
+    file->truncate(data_end);
+    throw;
   } catch (const Hdf5Error& error) {
     throw RecordError(RecordStatus::kIo, fmt::format("{}: {}", file->path().string(), error.what()));
   }

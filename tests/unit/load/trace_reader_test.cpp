@@ -91,7 +91,7 @@ struct ForgedTrace {
     const std::size_t at = image.metadata.find(from);
     REQUIRE(at != image.metadata.npos);
     std::memcpy(image.metadata.data() + at, index.rows.data(), from.size());
-    seal(image);
+    put_seal(image.header, seal_of(image.header), image.metadata);
     std::string file(image.metadata_offset, '\0');
     file.replace(0, image.header.size(), image.header);
     replace_contents(directory.path() / "rank-00000.h5", file + image.metadata);
@@ -357,6 +357,38 @@ TEST_SUITE("load") {
             r.module_length = 1;
             forged.index.text += '\xc0';
           }) == row + "the module class is malformed; expected UTF-8 of at most 4096 bytes");
+  }
+
+  TEST_CASE("A seal that leads outside the metadata is refused, though its checksum is right") {
+    TraceBuilder builder;
+    const fs::path path = builder.tensor("a", Kind::kOutput, {3}, index_value).write() / "rank-00000.h5";
+    const std::string sound = contents(path);
+    const Seal sound_seal = seal_of(sound);
+    const auto error_with = [&](const std::function<void(Seal&)>& change) {
+      std::string header = sound.substr(0, kHeaderBytes);
+      Seal seal = sound_seal;
+      change(seal);
+      put_seal(header, seal, std::string_view(sound).substr(sound_seal.metadata.offset));
+      replace_contents(path, header + sound.substr(kHeaderBytes));
+      return error_of(path.parent_path());
+    };
+    const std::string range = fmt::format("expected it between {} and {}", sound_seal.metadata.offset, sound.size());
+    CHECK(error_with([](Seal&) {}) == "");
+    CHECK(error_with([](Seal& seal) { seal.index.offset = kHeaderBytes; }) ==
+          "DIR/rank-00000.h5: /ttrace/index with 80 bytes at 4096 does not fit; " + range);
+    CHECK(error_with([](Seal& seal) { seal.index.bytes = 81; }) ==
+          fmt::format("DIR/rank-00000.h5: /ttrace/index with 81 bytes at {} does not fit; {}", sound_seal.index.offset,
+                      range));
+    CHECK(error_with([](Seal& seal) { seal.text.bytes = ~std::uint64_t{0}; }) ==
+          fmt::format("DIR/rank-00000.h5: /ttrace/text with {} bytes at {} does not fit; {}", ~std::uint64_t{0},
+                      sound_seal.text.offset, range));
+    CHECK(error_with([](Seal& seal) { seal.shapes.offset = ~std::uint64_t{0}; }) ==
+          fmt::format("DIR/rank-00000.h5: /ttrace/shapes with 8 bytes at {} does not fit; {}", ~std::uint64_t{0}, range));
+    CHECK(error_with([](Seal& seal) { --seal.run.bytes; }) ==
+          "DIR/rank-00000.h5: /ttrace/run does not parse; expected the run's attributes as JSON");
+    CHECK(error_with([](Seal& seal) { seal.metadata.offset = 64; }) ==
+          fmt::format("DIR/rank-00000.h5: truncated: has {} bytes; expected {}", sound.size(),
+                      64 + sound_seal.metadata.bytes));
   }
 
   TEST_CASE("A journal's numbers are checked as those of an index") {
