@@ -77,7 +77,7 @@ void add_inspect(CLI::App& app, Run& run_out) {
   inspect->footer(
       "Examples:\n"
       "  ttrace inspect reference\n"
-      "  ttrace inspect candidate --stats --tensor 'layers.0.*'\n"
+      "  ttrace inspect candidate --stats --tensor 'layers.0.**'\n"
       "  ttrace inspect candidate --verify\n"
       "\n"
       "JSON: {\"schema\": \"ttrace-inspect/1\", \"directory\", \"run_id\", \"world_size\", \"missing_ranks\": [],\n"
