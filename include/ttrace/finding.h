@@ -44,7 +44,7 @@ enum class Reason : std::uint8_t {
   kNoTolerance,  // "no-tolerance"
   kAllZero,      // "all-zero": both sides are zero
   kNoise,        // "noise": the tolerance is 1 or more, so that any value would pass
-  kEmpty,        // "empty": no elements
+  kEmpty,        // "empty": no elements, or none that is finite on both sides
 };
 std::string_view name_of(Reason reason);
 
@@ -59,22 +59,28 @@ struct Difference {
   double reference_square = 0;          // sum of squares
   double candidate_square = 0;
   double difference_square = 0;
-  double dot = 0;                         // <reference, candidate>
-  double max_abs = 0;                     // largest |reference - candidate|
-  std::vector<std::int64_t> worst_index;  // logical index of it; empty when nothing differs
+  double dot = 0;  // <reference, candidate>
+  // Largest |reference - candidate|, exact at `worst_index`. Which element that is was decided in fp32 where
+  // both sides are at most fp32 wide; of equal ones it is the first in the logical tensor.
+  double max_abs = 0;
+  std::vector<std::int64_t> worst_index;  // logical index of it; empty when no finite elements differ
   std::int32_t worst_rank = -1;           // the candidate rank that holds it
   std::vector<std::int64_t> worst_local_index;
   double worst_reference = 0, worst_candidate = 0;
-  std::map<std::int32_t, double> square_by_rank;  // candidate rank -> its share of difference_square
-  double replica_square = 0;                      // largest ||replica_k - replica_0||^2 over the other replicas
-  std::vector<std::int32_t> replica_ranks;        // ranks whose copy differs from the first copy's bits
-  double reference_replica_square = 0;            // the same within the reference
+  // Candidate rank (of several terms the first's) -> its share of difference_square; of nonfinite_mismatch.
+  std::map<std::int32_t, double> square_by_rank;
+  std::map<std::int32_t, std::int64_t> nonfinite_by_rank;
+  // Where the candidate's copies disagree, all of the above is of the copy that differs most from the
+  // reference.
+  double replica_square = 0;                // largest ||replica_k - replica_0||^2 over the other replicas
+  std::vector<std::int32_t> replica_ranks;  // ranks whose copy differs in value from the first copy
+  double reference_replica_square = 0;      // the same within the reference
   std::vector<std::int32_t> reference_replica_ranks;
 
   // ||reference - candidate||_F / ||reference||_F (papers: TTrace, section 2.3.2). 0 when both norms are
   // 0; infinity when only the reference's is.
   double rel_err() const;
-  // ||replica_k - replica_0|| / ||replica_0||, the largest.
+  // The largest ||replica_k - replica_0|| / ||candidate||.
   double replica_rel_err() const;
   // 1 - cos(reference, candidate) = (||A-B||^2 - (||A||-||B||)^2) / (2 ||A|| ||B||); the direct form
   // would lose all digits.
@@ -94,12 +100,15 @@ struct Finding {
   std::optional<Difference> difference;  // when compared
   std::optional<double> allowed;         // when a tolerance applied
   std::uint64_t order = 0;               // position in the reference's execution (the candidate's, if only there)
+  bool only_in_candidate = false;        // then `order` says nothing about the reference's tensors
 };
 
-// Execution order of findings: by iteration; then findings about ranks, initial parameters, forward
-// tensors, losses, backward tensors, parameter gradients, main gradients, scalars of the step, parameter
-// deltas, parameters after; within each by `order`, then by identity. Never by size: the residual
-// path can hide a large error one layer later (TTrace, table 1, bug 13).
+// Execution order of findings: findings about ranks; then by iteration; then initial parameters, forward
+// tensors, losses, recomputed forward tensors, backward tensors, parameter gradients, main gradients,
+// scalars of the step, parameter deltas, parameters after; within each by `order`, tensors that only
+// the candidate holds last, then by identity. Never by size: the residual path can hide a large error
+// one layer later (TTrace, table 1, bug 13). A loss is a scalar of a micro-batch, or one whose name ends
+// in `loss`.
 bool executes_before(const Finding& a, const Finding& b);
 
 }  // namespace ttrace

@@ -25,6 +25,7 @@ struct Piece {
   std::int32_t rank = 0;
   const Entry* entry = nullptr;     // owned by the Trace
   const std::byte* data = nullptr;  // the entry's first byte
+  const MappedFile* file = nullptr;  // that holds it, to release its pages; may be null
   Box local, logical;
   std::int32_t replica = 0;
   std::int32_t term = 0;
@@ -56,8 +57,9 @@ struct ModelLayout {
 };
 ModelLayout layout_of(const Alignment& reference);
 
-// Throws InputError when the annotations contradict the trace: an axis that is none, a dim out of range
-// for a matching tensor.
+// The trace must outlive the alignment, whose pieces point into it. Throws InputError when the annotations
+// contradict the trace (an axis that is none, a dim out of range for a matching tensor, layers that do not
+// divide into the stages) or the trace's mesh contradicts itself.
 Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout);
 
 }  // namespace ttrace

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ttrace/align/shard_mapping.h"
@@ -17,7 +18,8 @@ struct StridedTerm {
   Dtype dtype = Dtype::kFloat32;
   Shape strides;
   std::int32_t rank = 0;
-  Shape local_start;  // index of the first element in the rank's tensor
+  Shape local_start;                 // index of the first element in the rank's tensor
+  const MappedFile* file = nullptr;  // that holds `data`; may be null
 };
 
 // A box of the logical tensor that is one strided block on both sides. The value on a side is the sum of
@@ -37,5 +39,12 @@ struct Overlay {
 
 // The shapes must be equal; every element must be filled by replica 0 on both sides (align has shown it).
 Overlay overlay(const LogicalTensor& reference, const LogicalTensor& candidate);
+
+// The part of `box` inside `within`; nothing when they share no element.
+std::optional<OverlayBox> clip(const OverlayBox& box, const Box& within);
+
+// `tensor` as the ranks of `replica` see it: that replica, and replica 0 where it holds nothing, as the
+// only replica.
+LogicalTensor seen_by_replica(const LogicalTensor& tensor, std::int32_t replica);
 
 }  // namespace ttrace

@@ -1,0 +1,45 @@
+// The difference of one overlay box: picks the loop that fits the two sides' types and feeds it blocks.
+#pragma once
+
+#include <cstdint>
+
+#include "compare/kernel.h"
+#include "compare/rows.h"
+#include "ttrace/merge/overlay.h"
+
+namespace ttrace {
+
+// What a side's values are computed in.
+enum class Arithmetic : std::uint8_t {
+  kNarrow,   // fp32: both sides one term of a narrow type, scales powers of two
+  kWide,     // fp64
+  kInteger,  // exact: both sides one term of an integer type, scales 1
+};
+
+// The block that holds the box's first largest difference.
+struct LargestBlock {
+  double difference = 0;  // as the block's arithmetic rounds it
+  std::int64_t position = 0, elements = 0;
+  Arithmetic arithmetic = Arithmetic::kNarrow;
+};
+
+struct BoxDifference {
+  std::int64_t elements = 0;
+  double reference_square = 0, candidate_square = 0, difference_square = 0, dot = 0;
+  BlockCounts counts;  // without `max_difference`
+  LargestBlock largest;
+};
+BoxDifference measure_box(const OverlayBox& box, double reference_scale, double candidate_scale);
+
+// The element with the largest difference of a measured box, and the values there.
+struct WorstElement {
+  std::int64_t position = 0;
+  double reference = 0, candidate = 0, max_abs = 0;
+};
+WorstElement find_worst(const OverlayBox& box, const LargestBlock& block, double reference_scale,
+                        double candidate_scale);
+
+// True when both sides are one term of the same type with the same bytes.
+bool same_bytes(const OverlayBox& box);
+
+}  // namespace ttrace

@@ -1,0 +1,55 @@
+// What follows from the sums. None of these may come out small because something overflowed, vanished or
+// was never a number: that would be a silent pass. Where the sums cannot tell, the answer is infinity.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ttrace/finding.h"
+
+namespace ttrace {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// sqrt(part / whole), for sums of squares. `differs` tells a part of exactly 0 from squares that vanished.
+double relative(double part, double whole, bool differs) {
+  if (!differs) return 0;
+  const double ratio = std::sqrt(part) / std::sqrt(whole);
+  const bool vanished = part < std::numeric_limits<double>::min() && whole < std::numeric_limits<double>::min();
+  return vanished || std::isnan(ratio) || !std::isfinite(part) || !std::isfinite(whole) ? kInfinity : ratio;
+}
+
+}  // namespace
+
+double Difference::rel_err() const {
+  return relative(difference_square, reference_square, difference_square > 0 || max_abs > 0);
+}
+
+double Difference::replica_rel_err() const {
+  return relative(replica_square, candidate_square, replica_square > 0);
+}
+
+double Difference::one_minus_cosine() const {
+  const double a = std::sqrt(reference_square), b = std::sqrt(candidate_square);
+  if (a == 0 && b == 0) return 0;
+  if (a == 0 || b == 0) return 1;
+  const double value = (difference_square - (a - b) * (a - b)) / (2 * a * b);
+  return std::isnan(value) ? kInfinity : std::max(value, 0.0);
+}
+
+double Difference::uniform_factor() const {
+  return reference_square > 0 ? dot / reference_square : std::numeric_limits<double>::quiet_NaN();
+}
+
+double Difference::uniform_factor_residual() const {
+  // ||B - fA||^2 with the least-squares f, written as ||(B - A) - (f - 1) A||^2 = ||D||^2 - <D, A>^2 / ||A||^2,
+  // <D, A> = ||A||^2 - <A, B>.
+  if (candidate_square == 0) return reference_square == 0 ? 0 : 1;
+  if (reference_square == 0) return 1;
+  const double along = reference_square - dot;
+  const double left = difference_square - along * along / reference_square;
+  const double value = std::sqrt(std::max(left, 0.0) / candidate_square);
+  return std::isnan(value) ? kInfinity : value;
+}
+
+}  // namespace ttrace

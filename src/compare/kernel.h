@@ -1,0 +1,54 @@
+// The inner loops of the comparison, one for narrow floating types and one for fp64. They run on blocks
+// that fit in the first-level cache. SIMD through Highway: the best instruction set of the machine is
+// picked at run time, and all of them give the same bits (see narrow_kernel.cpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "ttrace/numeric/dtype.h"
+
+namespace ttrace {
+
+// Elements in a block. fp32 partial sums are flushed to fp64 after each: that keeps the norm to 3e-8, as
+// good as fp64 all the way; sums over 65,536 elements lose two digits.
+inline constexpr std::int64_t kBlockElements = 2048;
+
+inline constexpr std::size_t kLanes = 16;
+
+// Partial sums: element i of a block belongs to lane i % kLanes, whatever the width of a vector.
+struct LaneSums {
+  using Lanes = std::array<double, kLanes>;
+  Lanes reference_square{}, candidate_square{}, difference_square{}, dot{};
+};
+double total_of(const LaneSums::Lanes& lanes);  // in a fixed order
+
+// What a block adds beside the sums. `max_difference` is rounded to fp32 by `add_narrow`.
+struct BlockCounts {
+  double max_difference = 0;
+  std::int64_t differing = 0;
+  std::int64_t reference_nan = 0, reference_inf = 0, candidate_nan = 0, candidate_inf = 0;
+  std::int64_t nonfinite_mismatch = 0;
+};
+
+// fp32, fp16 and bf16.
+bool is_narrow(Dtype dtype);
+
+// One side of a block: the elements as recorded and what they are multiplied by, a power of two.
+struct NarrowBlock {
+  const std::byte* data;
+  Dtype dtype;
+  float factor;
+};
+
+// Adds at most kBlockElements elements of narrow types, in fp32. Returns false and adds nothing where
+// fp32 does not do: NaN or Inf among the elements, squares that overflow or vanish. `add_wide` then does.
+bool add_narrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::int64_t elements, LaneSums& sums,
+                BlockCounts& counts);
+
+// Adds any number of elements in fp64. NaN and Inf are left out of the sums and counted.
+void add_wide(const double* reference, const double* candidate, std::int64_t elements, LaneSums& sums,
+              BlockCounts& counts);
+
+}  // namespace ttrace

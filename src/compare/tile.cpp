@@ -1,0 +1,180 @@
+#include "compare/tile.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "compare/box.h"
+
+namespace ttrace {
+namespace {
+
+Shape index_in(const Shape& start, const Shape& size, std::int64_t position) {
+  Shape index = start;
+  for (std::size_t i = size.size(); i-- > 0; position /= size[i]) index[i] += position % size[i];
+  return index;
+}
+
+void note_reads(const std::vector<StridedTerm>& terms, const Box& logical, std::vector<PageRange>& read) {
+  for (const StridedTerm& term : terms) {
+    if (term.file == nullptr) continue;
+    std::int64_t span = 1;
+    for (std::size_t i = 0; i < term.strides.size(); ++i) span += (logical.size[i] - 1) * term.strides[i];
+    read.push_back({term.file, term.data, term.data + span * size_of(term.dtype)});
+  }
+}
+
+void note_reads(const OverlayBox& box, std::vector<PageRange>& read) {
+  note_reads(box.reference, box.logical, read);
+  note_reads(box.candidate, box.logical, read);
+}
+
+Difference difference_of(const BoxDifference& box, std::int32_t rank) {
+  Difference part;
+  part.elements = box.elements;
+  part.differing = box.counts.differing;
+  part.reference_nan = box.counts.reference_nan;
+  part.reference_inf = box.counts.reference_inf;
+  part.candidate_nan = box.counts.candidate_nan;
+  part.candidate_inf = box.counts.candidate_inf;
+  part.nonfinite_mismatch = box.counts.nonfinite_mismatch;
+  part.reference_square = box.reference_square;
+  part.candidate_square = box.candidate_square;
+  part.difference_square = box.difference_square;
+  part.dot = box.dot;
+  part.square_by_rank[rank] = box.difference_square;
+  if (box.counts.nonfinite_mismatch > 0) part.nonfinite_by_rank[rank] = box.counts.nonfinite_mismatch;
+  return part;
+}
+
+void set_worst(Difference& difference, const OverlayBox& box, const WorstElement& worst) {
+  const StridedTerm& holder = box.candidate.front();
+  difference.max_abs = worst.max_abs;
+  difference.worst_index = index_in(box.logical.start, box.logical.size, worst.position);
+  difference.worst_rank = holder.rank;
+  difference.worst_local_index = index_in(holder.local_start, box.logical.size, worst.position);
+  difference.worst_reference = worst.reference;
+  difference.worst_candidate = worst.candidate;
+}
+
+// Replica 0 against the reference.
+Difference measure_first_copy(const Overlay& overlay, const Box& tile, std::vector<PageRange>& read) {
+  struct Measured {
+    OverlayBox box;
+    LargestBlock largest;
+  };
+  std::vector<Measured> measured;
+  Difference total;
+  double largest = 0;
+  for (const OverlayBox& whole : overlay.boxes) {
+    auto box = clip(whole, tile);
+    if (!box) continue;
+    const BoxDifference part = measure_box(*box, overlay.reference_scale, overlay.candidate_scale);
+    add_part(total, difference_of(part, box->candidate.front().rank));
+    note_reads(*box, read);
+    largest = std::max(largest, part.largest.difference);
+    measured.push_back({std::move(*box), part.largest});
+  }
+  // Only now is it known which boxes are worth a second look at one of their blocks.
+  for (const Measured& one : measured) {
+    if (largest == 0 || one.largest.difference != largest) continue;
+    Difference worst;
+    set_worst(worst, one.box, find_worst(one.box, one.largest, overlay.reference_scale, overlay.candidate_scale));
+    add_part(total, worst);
+  }
+  return total;
+}
+
+// Most copies have equal bytes, which memcmp tells fastest. Bytes that differ need not be values that do:
+// there are two zeros and many NaN.
+std::vector<ReplicaDifference> measure_replicas(const std::vector<std::vector<OverlayBox>>& replicas, double scale,
+                                                const Box& tile, std::vector<PageRange>& read) {
+  std::vector<ReplicaDifference> result(replicas.size());
+  for (std::size_t i = 0; i < replicas.size(); ++i) {
+    for (const OverlayBox& whole : replicas[i]) {
+      const auto box = clip(whole, tile);
+      if (!box) continue;
+      note_reads(*box, read);
+      if (same_bytes(*box)) continue;
+      const BoxDifference part = measure_box(*box, scale, scale);
+      if (part.counts.differing == 0) continue;
+      ReplicaDifference disagreement{part.difference_square, {}};
+      for (const StridedTerm& term : box->candidate) disagreement.ranks.push_back(term.rank);
+      std::sort(disagreement.ranks.begin(), disagreement.ranks.end());
+      add_part(result[i], disagreement);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<Box> tiles_of(const Shape& shape, std::int64_t elements) {
+  // The outermost dimension whose inside fits in a tile is cut; those outside of it are stepped through.
+  std::size_t cut = 0;
+  std::int64_t inside = element_count(shape);
+  if (inside == 0) return {};
+  if (shape.empty()) return {Box{}};
+  for (; cut < shape.size(); ++cut) {
+    inside /= shape[cut];
+    if (inside <= elements) break;
+  }
+  const std::int64_t step = std::clamp(elements / inside, std::int64_t{1}, shape[cut]);
+  std::vector<Box> tiles;
+  Box tile{Shape(shape.size(), 0), shape};
+  for (std::size_t i = 0; i < cut; ++i) tile.size[i] = 1;
+  while (tile.start[0] < shape[0]) {
+    tile.size[cut] = std::min(step, shape[cut] - tile.start[cut]);
+    tiles.push_back(tile);
+    tile.start[cut] += step;
+    for (std::size_t i = cut; i > 0 && tile.start[i] >= shape[i]; --i) {
+      tile.start[i] = 0;
+      ++tile.start[i - 1];
+    }
+  }
+  return tiles;
+}
+
+TileDifference measure_tile(const Overlay& overlay, const Box& tile) {
+  TileDifference result;
+  result.difference = measure_first_copy(overlay, tile, result.read);
+  result.candidate_replicas =
+      measure_replicas(overlay.candidate_replicas, overlay.candidate_scale, tile, result.read);
+  result.reference_replicas =
+      measure_replicas(overlay.reference_replicas, overlay.reference_scale, tile, result.read);
+  return result;
+}
+
+void add_part(Difference& total, const Difference& part) {
+  total.elements += part.elements;
+  total.differing += part.differing;
+  total.reference_nan += part.reference_nan;
+  total.reference_inf += part.reference_inf;
+  total.candidate_nan += part.candidate_nan;
+  total.candidate_inf += part.candidate_inf;
+  total.nonfinite_mismatch += part.nonfinite_mismatch;
+  total.reference_square += part.reference_square;
+  total.candidate_square += part.candidate_square;
+  total.difference_square += part.difference_square;
+  total.dot += part.dot;
+  for (const auto& [rank, square] : part.square_by_rank) total.square_by_rank[rank] += square;
+  for (const auto& [rank, count] : part.nonfinite_by_rank) total.nonfinite_by_rank[rank] += count;
+  const bool worse = part.max_abs > total.max_abs ||
+                     (part.max_abs > 0 && part.max_abs == total.max_abs && part.worst_index < total.worst_index);
+  if (!worse) return;
+  total.max_abs = part.max_abs;
+  total.worst_index = part.worst_index;
+  total.worst_rank = part.worst_rank;
+  total.worst_local_index = part.worst_local_index;
+  total.worst_reference = part.worst_reference;
+  total.worst_candidate = part.worst_candidate;
+}
+
+void add_part(ReplicaDifference& total, const ReplicaDifference& part) {
+  total.square += part.square;
+  std::vector<std::int32_t> ranks;
+  std::set_union(total.ranks.begin(), total.ranks.end(), part.ranks.begin(), part.ranks.end(),
+                 std::back_inserter(ranks));
+  total.ranks = std::move(ranks);
+}
+
+}  // namespace ttrace

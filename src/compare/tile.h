@@ -1,0 +1,39 @@
+// A tile is a box of the logical tensor, cut without regard to shards: about 1 MiB a side, so that it
+// stays in cache while replicas are held against it. Tiles are the unit of parallel work and of
+// summation: their borders, and with them every sum, depend on the tensors alone, not on threads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ttrace/finding.h"
+#include "ttrace/merge/overlay.h"
+
+namespace ttrace {
+
+// Row-major, about `elements` in each. A scalar has one tile, a tensor without elements none.
+std::vector<Box> tiles_of(const Shape& shape, std::int64_t elements);
+
+// Mapped bytes that a tile has read.
+struct PageRange {
+  const MappedFile* file;
+  const std::byte *begin, *end;
+};
+
+struct ReplicaDifference {
+  double square = 0;                // ||replica - replica 0||^2
+  std::vector<std::int32_t> ranks;  // ascending; empty when all values agree
+};
+
+struct TileDifference {
+  Difference difference;  // of replica 0; the replica fields are left for the whole tensor
+  std::vector<ReplicaDifference> candidate_replicas, reference_replicas;  // as in Overlay
+  std::vector<PageRange> read;
+};
+TileDifference measure_tile(const Overlay& overlay, const Box& tile);
+
+// Adds `part`, whose elements come after those of `total` or lie among them, to `total`.
+void add_part(Difference& total, const Difference& part);
+void add_part(ReplicaDifference& total, const ReplicaDifference& part);
+
+}  // namespace ttrace
