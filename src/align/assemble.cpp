@@ -163,6 +163,7 @@ std::vector<Piece> pieces_of(const Slots& slots, const std::vector<Dimension>& d
       piece.rank = shard.holder->trace->rank;
       piece.entry = shard.entry;
       piece.data = shard.holder->trace->bytes_of(*shard.entry);
+      piece.file = shard.holder->trace->file.get();
       piece.local = std::move(local);
       piece.logical = std::move(logical);
       piece.replica = static_cast<std::int32_t>(frame.replica_of(slot));

@@ -68,7 +68,7 @@ Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, con
           fmt::format("{}:{}: 'parallelism': pipeline: {} layers of {} do not divide into {} stages; "
                       "expected a multiple of {}",
                       annotations.path.empty() ? "annotations" : annotations.path, annotations.pipeline->line, total,
-                      prefix, stages, stages));
+                      printable(prefix), stages, stages));
     }
     pipeline.per_stage.emplace(prefix, total / stages);
     pipeline.spanning.emplace(kRootModule);

@@ -129,8 +129,12 @@ std::string readable_bytes(std::uint64_t bytes) {
 }
 
 std::string readable_count(std::uint64_t count) {
-  std::string text = fmt::format("{}", count);
-  for (std::size_t place = text.size(); place > 3; place -= 3) text.insert(place - 3, ",");
+  const std::string digits = fmt::format("{}", count);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
   return text;
 }
 

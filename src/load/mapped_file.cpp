@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -26,6 +27,15 @@ class Mapping : public MappedFile {
   }
   const std::byte* data() const override { return static_cast<const std::byte*>(data_); }
   std::uint64_t size() const override { return size_; }
+
+  // Whole pages, those at the ends too: a neighbour that shares one faults it back in. Should the kernel
+  // refuse, the pages merely stay.
+  void release(const std::byte* begin, std::uint64_t bytes) const override {
+    static const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    const auto offset = static_cast<std::uint64_t>(begin - data());
+    const std::uint64_t first = offset / page * page, end = std::min((offset + bytes + page - 1) / page * page, size_);
+    ::madvise(static_cast<char*>(data_) + first, end - first, MADV_DONTNEED);
+  }
 
  private:
   void* data_;

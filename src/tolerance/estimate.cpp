@@ -20,6 +20,17 @@
 // gradient that does not depend on the input, the loss when differences cancel), which does not make the
 // candidate's rounding of it any smaller.
 //
+// An optimizer's step is not smooth. Adam's first one is lr * sign(gradient) but for the tiniest gradients:
+// where a gradient is close to zero, rounding decides its sign, and that element of param_delta jumps by
+// twice its size. A few such elements carry the whole difference, in tensors that a handful of runs cannot
+// foresee. What can be measured is how far one element jumps: over all tensors of the kind and all runs,
+//
+//   jump  = max |x_s[i] - x[i]| / rms(x)
+//   floor = jump / sqrt(n)                         n: the tensor's elements
+//
+// that is, any tensor of the kind may see the largest jump that any of them saw, once; the margin leaves
+// room for margin^2 of them. Only tensors with few elements notice.
+//
 // What this cannot do: a quantity whose exact value is zero (the gradient of a key's bias) is noise on
 // both sides, its response is of the order of 1, and it is reported as untrusted rather than passed.
 // Where the function is not smooth (top-k routing near a tie) the response of S runs may miss a jump.
@@ -57,6 +68,24 @@ Responses responses_of(const RunDifferences& run) {
     largest = std::max(largest, response_of(run.differences[i]));
   }
   return responses;
+}
+
+bool is_stepped(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
+
+// The largest jump of one element, relative to the root mean square of its tensor, per kind.
+std::map<Kind, double> jumps_of(std::span<const RunDifferences> runs) {
+  std::map<Kind, double> jumps;
+  for (const RunDifferences& run : runs) {
+    for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+      const Kind kind = run.pairs[i].reference->id.kind;
+      const Difference& difference = run.differences[i];
+      if (!is_stepped(kind) || difference.reference_square == 0) continue;
+      const double rms = std::sqrt(difference.reference_square / static_cast<double>(difference.elements));
+      double& largest = jumps[kind];
+      largest = std::max(largest, difference.max_abs / rms);
+    }
+  }
+  return jumps;
 }
 
 bool differs(const RunDifferences& run) {
@@ -105,11 +134,16 @@ ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDiffe
   file.compute_dtype = name_of(options.compute_dtype);
   file.epsilon = epsilon_of(options.compute_dtype);
 
+  const std::map<Kind, double> jumps = jumps_of(perturbed);
   for (const TensorPair& pair : perturbed[0].pairs) {
     const LogicalTensor& tensor = *pair.reference;
     if (!is_floating(tensor.dtype)) continue;
     double& floor = file.tensors[{tensor.id.kind, tensor.id.name}].floor;
     floor = std::max(floor, floor_of(tensor.id.kind, tensor.dtype, options.compute_dtype));
+    const auto jump = jumps.find(tensor.id.kind);
+    const std::int64_t elements = element_count(tensor.shape);
+    if (jump == jumps.end() || elements == 0) continue;
+    floor = std::max(floor, jump->second / std::sqrt(static_cast<double>(elements)));
   }
   for (const RunDifferences& run : perturbed) {
     for (const auto& [key, response] : responses_of(run)) file.tensors[key].samples.push_back(response);

@@ -57,8 +57,9 @@ struct ModelLayout {
 };
 ModelLayout layout_of(const Alignment& reference);
 
-// Throws InputError when the annotations contradict the trace: an axis that is none, a dim out of range
-// for a matching tensor.
+// The trace must outlive the alignment, whose pieces point into it. Throws InputError when the annotations
+// contradict the trace (an axis that is none, a dim out of range for a matching tensor, layers that do not
+// divide into the stages) or the trace's mesh contradicts itself.
 Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout);
 
 }  // namespace ttrace
