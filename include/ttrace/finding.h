@@ -59,7 +59,7 @@ struct Difference {
   double reference_square = 0;          // sum of squares
   double candidate_square = 0;
   double difference_square = 0;
-  double dot = 0;                         // <reference, candidate>
+  double dot = 0;  // <reference, candidate>
   // Largest |reference - candidate|, exact at `worst_index`. Which element that is was decided in fp32 where
   // both sides are at most fp32 wide; of equal ones it is the first in the logical tensor.
   double max_abs = 0;
@@ -72,9 +72,9 @@ struct Difference {
   std::map<std::int32_t, std::int64_t> nonfinite_by_rank;
   // Where the candidate's copies disagree, all of the above is of the copy that differs most from the
   // reference.
-  double replica_square = 0;                      // largest ||replica_k - replica_0||^2 over the other replicas
-  std::vector<std::int32_t> replica_ranks;        // ranks whose copy differs in value from the first copy
-  double reference_replica_square = 0;            // the same within the reference
+  double replica_square = 0;                // largest ||replica_k - replica_0||^2 over the other replicas
+  std::vector<std::int32_t> replica_ranks;  // ranks whose copy differs in value from the first copy
+  double reference_replica_square = 0;      // the same within the reference
   std::vector<std::int32_t> reference_replica_ranks;
 
   // ||reference - candidate||_F / ||reference||_F (papers: TTrace, section 2.3.2). 0 when both norms are

@@ -149,8 +149,8 @@ std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, int
 void require_coverage(const TensorPair& pair, const Difference& difference) {
   const std::int64_t elements = element_count(pair.reference->shape);
   if (difference.elements == elements) return;
-  throw std::logic_error(fmt::format("{}: {} of {} elements were compared", to_string(pair.reference->id),
-                                     difference.elements, elements));
+  throw std::logic_error(
+      fmt::format("{}: {} of {} elements were compared", to_string(pair.reference->id), difference.elements, elements));
 }
 
 bool is_worse(const Difference& a, const Difference& b) {

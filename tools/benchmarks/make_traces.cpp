@@ -73,7 +73,8 @@ std::vector<float> values_of(const Tensor& tensor, std::uint64_t seed, bool nois
   return values;
 }
 
-void record(ttrace_recorder* recorder, const std::string& name, const Tensor& tensor, const std::vector<float>& values) {
+void record(ttrace_recorder* recorder, const std::string& name, const Tensor& tensor,
+            const std::vector<float>& values) {
   const std::int64_t shape[2] = {tensor.rows / (tensor.tp_dim == 0 ? kRanks : 1),
                                  tensor.columns / (tensor.tp_dim == 1 ? kRanks : 1)};
   std::vector<std::uint16_t> halves;
