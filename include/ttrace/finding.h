@@ -44,7 +44,7 @@ enum class Reason : std::uint8_t {
   kNoTolerance,  // "no-tolerance"
   kAllZero,      // "all-zero": both sides are zero
   kNoise,        // "noise": the tolerance is 1 or more, so that any value would pass
-  kEmpty,        // "empty": no elements
+  kEmpty,        // "empty": no elements, or none that is finite on both sides
 };
 std::string_view name_of(Reason reason);
 
@@ -100,12 +100,15 @@ struct Finding {
   std::optional<Difference> difference;  // when compared
   std::optional<double> allowed;         // when a tolerance applied
   std::uint64_t order = 0;               // position in the reference's execution (the candidate's, if only there)
+  bool only_in_candidate = false;        // then `order` says nothing about the reference's tensors
 };
 
-// Execution order of findings: by iteration; then findings about ranks, initial parameters, forward
-// tensors, losses, backward tensors, parameter gradients, main gradients, scalars of the step, parameter
-// deltas, parameters after; within each by `order`, then by identity. Never by size: the residual
-// path can hide a large error one layer later (TTrace, table 1, bug 13).
+// Execution order of findings: findings about ranks; then by iteration; then initial parameters, forward
+// tensors, losses, recomputed forward tensors, backward tensors, parameter gradients, main gradients,
+// scalars of the step, parameter deltas, parameters after; within each by `order`, tensors that only
+// the candidate holds last, then by identity. Never by size: the residual path can hide a large error
+// one layer later (TTrace, table 1, bug 13). A loss is a scalar of a micro-batch, or one whose name ends
+// in `loss`.
 bool executes_before(const Finding& a, const Finding& b);
 
 }  // namespace ttrace

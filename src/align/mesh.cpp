@@ -64,7 +64,7 @@ Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view
 std::string to_string(const Mesh& mesh) {
   std::string text;
   for (const Axis& axis : mesh.axes) text += fmt::format("{}{}={}", text.empty() ? "" : ",", axis.name, axis.size);
-  for (const auto& [name, axis] : mesh.aliases) text += fmt::format(",{}={}", name, axis);
+  for (const auto& [name, axis] : mesh.aliases) text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, axis);
   return text;
 }
 

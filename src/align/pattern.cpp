@@ -2,6 +2,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <span>
 #include <tuple>
 
 #include "ttrace/annotation.h"
@@ -37,6 +38,28 @@ std::size_t literal_characters(std::string_view pattern) {
   return count;
 }
 
+using Components = std::vector<std::string>;
+
+Components components_of(std::string_view dotted) {
+  Components components;
+  for (std::size_t begin = 0; begin <= dotted.size();) {
+    const std::size_t dot = std::min(dotted.find('.', begin), dotted.size());
+    components.emplace_back(dotted.substr(begin, dot - begin));
+    begin = dot + 1;
+  }
+  return components;
+}
+
+// Each component of the pattern speaks of one of the name, `**` of any number.
+bool matches_all(std::span<const std::string> pattern, std::span<const std::string> name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] == "**") {
+    return matches_all(pattern.subspan(1), name) || (!name.empty() && matches_all(pattern, name.subspan(1)));
+  }
+  return !name.empty() && fnmatch(pattern[0].c_str(), name[0].c_str(), 0) == 0 &&
+         matches_all(pattern.subspan(1), name.subspan(1));
+}
+
 // 2 when the rule names the kind, 1 when the kind follows what it names, 0 when it says nothing of it.
 int says(const AnnotationRule& rule, Kind kind) {
   if (!rule.kind) return is_parameter_kind(kind) ? 1 : 0;
@@ -54,11 +77,9 @@ bool matches(std::string_view pattern, std::string_view name) {
     if (!text.ends_with(pattern)) return false;
     return text.size() == pattern.size() || text[text.size() - pattern.size() - 1] == '.';
   }
-  const std::string glob(pattern);
-  for (std::size_t begin = 0; begin != text.npos;) {
-    if (fnmatch(glob.c_str(), text.c_str() + begin, 0) == 0) return true;
-    const std::size_t dot = text.find('.', begin);
-    begin = dot == text.npos ? dot : dot + 1;
+  const Components pattern_parts = components_of(pattern), name_parts = components_of(text);
+  for (std::size_t begin = 0; begin < name_parts.size(); ++begin) {
+    if (matches_all(pattern_parts, std::span(name_parts).subspan(begin))) return true;
   }
   return false;
 }

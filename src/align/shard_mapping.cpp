@@ -61,6 +61,7 @@ void note_unused_patterns(const Annotations& annotations, const Grouping& groupi
 void note_unmatched_tensors(const Grouping& grouping, std::vector<std::string>& notes) {
   std::vector<std::string> words;
   for (const auto& [key, placement] : grouping.placements) {
+    if (key.second == Kind::kScalar) continue;  // needs none: every rank that has a scalar has the same
     if (placement.rule == nullptr) words.push_back(fmt::format("{} {}", printable(key.first), name_of(key.second)));
   }
   if (words.empty()) return;

@@ -126,17 +126,6 @@ std::vector<const IndexRow*> by_group(const Index& index) {
   return rows;
 }
 
-void seal(Hdf5Image& image) {
-  Seal seal{};
-  std::copy(kSealMagic.begin(), kSealMagic.end(), seal.magic);
-  seal.version = kTraceVersion;
-  seal.metadata_offset = image.metadata_offset;
-  seal.metadata_bytes = image.metadata.size();
-  std::memcpy(image.header.data() + kSealOffset, &seal, sizeof seal);
-  seal.checksum = seal_checksum(image.header, image.metadata);
-  std::memcpy(image.header.data() + kSealOffset, &seal, sizeof seal);
-}
-
 void build(hid_t driver, const std::shared_ptr<MemoryFile>& memory, const RunAttributes& run, const Index& index,
            bool complete) {
   const Handle file = create_file(driver, memory);
@@ -152,6 +141,17 @@ void build(hid_t driver, const std::shared_ptr<MemoryFile>& memory, const RunAtt
 }
 
 }  // namespace
+
+void seal(Hdf5Image& image) {
+  Seal seal{};
+  std::copy(kSealMagic.begin(), kSealMagic.end(), seal.magic);
+  seal.version = kTraceVersion;
+  seal.metadata_offset = image.metadata_offset;
+  seal.metadata_bytes = image.metadata.size();
+  std::memcpy(image.header.data() + kSealOffset, &seal, sizeof seal);
+  seal.checksum = seal_checksum(image.header, image.metadata);
+  std::memcpy(image.header.data() + kSealOffset, &seal, sizeof seal);
+}
 
 Hdf5Image build_image(const RunAttributes& run, const Index& index, std::uint64_t data_end, bool complete) {
   // HDF5 need not be thread-safe, and two recorders may close at once.

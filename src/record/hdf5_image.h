@@ -21,4 +21,7 @@ struct Hdf5Image {
 // arguments (and HDF5's version).
 Hdf5Image build_image(const RunAttributes& run, const Index& index, std::uint64_t data_end, bool complete);
 
+// Fills in the seal of `image`. Part of build_image().
+void seal(Hdf5Image& image);
+
 }  // namespace ttrace

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ttrace/error.h"
 
 namespace ttrace {
 namespace {
+
+constexpr int kMaxJsonDepth = 64;  // programs that print JSON recurse
 
 std::string objection_to_text(const std::string& text, std::string_view what) {
   if (text.size() > kMaxAttributeBytes) {
@@ -39,7 +42,8 @@ std::string objection_to_coordinates(const RunDescription& run) {
     }
   }
   if (run.coordinates.size() == run.mesh.axes.size()) return {};
-  return fmt::format("{} coordinates; expected one per axis of {}", run.coordinates.size(), to_string(run.mesh));
+  return fmt::format("{} coordinates; expected one for each of the axes '{}'", run.coordinates.size(),
+                     to_string(run.mesh));
 }
 
 std::string objection_to_description(const RunDescription& run) {
@@ -47,9 +51,15 @@ std::string objection_to_description(const RunDescription& run) {
     return "compute dtype is unknown; expected a name as bfloat16";
   }
   if (std::string objection = objection_to_text(run.provenance, "provenance"); !objection.empty()) return objection;
-  if (!nlohmann::json::parse(run.provenance, nullptr, /*allow_exceptions=*/false).is_object()) {
+  int deepest = 0;
+  const auto note_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    deepest = std::max(deepest, depth);
+    return depth <= kMaxJsonDepth;  // what is deeper is not even kept
+  };
+  if (!nlohmann::json::parse(run.provenance, note_depth, /*allow_exceptions=*/false).is_object()) {
     return "provenance does not parse; expected a JSON object";
   }
+  if (deepest > kMaxJsonDepth) return fmt::format("provenance nests too deeply; expected at most {}", kMaxJsonDepth);
   return {};
 }
 

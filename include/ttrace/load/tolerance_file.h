@@ -1,14 +1,36 @@
 // Reads and writes tolerance files: YAML, one line a tensor, so that a diff shows what moved.
+//
+//   ttrace_tolerance: 1
+//   reference: 2f6c                        # run ids
+//   perturbed:
+//     - {run: 81aa, seed: 1}
+//   rerun: 97d0                            # or null
+//   compute_dtype: bfloat16
+//   epsilon: 0.0078125                     # of the compute dtype
+//   margin: 3
+//   notes: []                              # what the estimation met
+//   overrides:                             # of people; the last that matches wins
+//     - {pattern: mlp.router, kind: output, allowed: 0.2, reason: a token near a tie may be re-routed}
+//   tensors:                               # by kind
+//     output:
+//       embedding: {samples: [0.003], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}
+//
+// A check reads `reference`, `overrides` and each `allowed`; the rest says where they come from.
 #pragma once
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "ttrace/tolerance/tolerance.h"
 
 namespace ttrace {
 
-// Throws InputError with `file:line`.
+inline constexpr std::string_view kToleranceVersion = "1";
+
+// Throws InputError with `file:line` for YAML that does not parse, keys that are unknown, missing or
+// twice, numbers that are not finite or negative, an override without a reason, an epsilon that is not
+// the compute dtype's.
 ToleranceFile read_tolerances(const std::filesystem::path& path);
 ToleranceFile parse_tolerances(const std::string& text, const std::string& where);
 std::string to_yaml(const ToleranceFile& file);  // parses back to the same values

@@ -3,24 +3,43 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ttrace/finding.h"
 
 namespace ttrace {
 
+// Each tensor counts once, by the worst of its findings (fail, missing, untrusted, pass); a finding about
+// ranks counts like a tensor.
 struct Counts {
-  std::int64_t compared = 0;  // pass + fail + untrusted, of tensors on both sides
+  std::int64_t compared = 0;  // pass + fail + untrusted
   std::int64_t pass = 0, fail = 0, untrusted = 0, missing = 0;
+
+  void add(Verdict verdict);
+};
+
+// A whole iteration or micro-batch that one side lacks: one line for people instead of thousands.
+struct MissingGroup {
+  Reason reason = Reason::kMissingInCandidate;
+  std::int32_t iteration = 0;
+  std::optional<std::int32_t> microbatch;  // absent: the whole iteration
+  std::int64_t tensors = 0;
 };
 
 struct Report {
   std::string reference, candidate;  // directories, as the user gave them
   Counts counts;
+  std::int64_t waived = 0;        // compared + missing + waived = tensors of either side + findings about ranks
   std::vector<Finding> findings;  // every verdict but `pass`, in execution order
+  std::vector<MissingGroup> missing_groups;
+  std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::vector<std::string> notes;
-  bool strict = false;  // untrusted counts as failed
+  std::string command_for_all;  // the command that prints all findings
+  bool strict = false;          // untrusted counts as failed
 
   // Same: something passed, nothing failed, nothing is missing (and, if strict, nothing is untrusted).
   bool same() const;
@@ -28,8 +47,13 @@ struct Report {
   const Finding* root_cause() const;
 };
 
+// rel_err / allowed; absent where nothing was allowed or measured, or where it is not finite.
+std::optional<double> ratio_of(const Finding& finding);
+
+// For a terminal: at most `most_findings` findings, control characters escaped.
 std::string to_text(const Report& report, std::size_t most_findings);
 std::string to_json(const Report& report);
+// One test case per name and kind, in order of the names.
 std::string to_junit(const Report& report);
 
 }  // namespace ttrace

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "ttrace/finding.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
@@ -30,22 +30,31 @@ struct ToleranceOverride {
   std::optional<Kind> kind;
   double allowed = 0;
   std::string reason;  // required: somebody will ask
+  int line = 0;        // in the file, for messages
 };
 
 struct ToleranceFile {
   std::string path;
   std::string reference_run;  // run id of the reference: another reference is refused
   std::vector<std::string> perturbed_runs;
-  std::vector<std::int64_t> seeds;
+  std::vector<std::uint64_t> seeds;  // one per perturbed run
   std::optional<std::string> rerun;
   std::string compute_dtype;
   double epsilon = 0;  // of the compute dtype: the size of the perturbation
   double margin = 0;
+  std::vector<std::string> notes;  // what the estimation met, for the reader of the file
   std::vector<ToleranceOverride> overrides;
   std::map<ToleranceKey, Tolerance> tensors;
 };
 
 // Overrides first (the last that matches wins), then the tensor's own entry.
 std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id);
+
+// Throws InputError when the file was estimated from another reference than this trace: what one run may
+// differ by says nothing about another.
+void require_fits(const ToleranceFile& file, const Trace& reference);
+
+// One note for each override that matches none of the tensors `(kind, name)`.
+std::vector<std::string> unused_overrides(const ToleranceFile& file, const std::set<ToleranceKey>& tensors);
 
 }  // namespace ttrace

@@ -34,8 +34,19 @@ TEST_CASE("wildcards work on whole names and after dots") {
   CHECK(matches("decoder.layers.[0-9]", "decoder.layers.3"));
   CHECK(matches("layers.?", "decoder.layers.3"));
   CHECK_FALSE(matches("layers.?", "decoder.layers.13"));
-  CHECK(matches("layers.*.weight", "decoder.layers.3.mlp.linear_fc1.weight"));
+  CHECK(matches("layers.*.mlp", "decoder.layers.3.mlp"));
   CHECK_FALSE(matches("ayers.*", "decoder.layers.3"));
+}
+
+TEST_CASE("a star stays within a component, two cross dots") {
+  CHECK(matches("layers.*", "decoder.layers.13"));
+  CHECK_FALSE(matches("layers.*", "decoder.layers.13.mlp"));
+  CHECK_FALSE(matches("layers.*.weight", "decoder.layers.3.mlp.linear_fc1.weight"));
+  CHECK(matches("layers.**.weight", "decoder.layers.3.mlp.linear_fc1.weight"));
+  CHECK(matches("layers.3.**", "decoder.layers.3.mlp.linear_fc1"));
+  CHECK(matches("layers.3.**", "decoder.layers.3"));
+  CHECK_FALSE(matches("layers.3.**", "decoder.layers.30"));
+  CHECK(matches("**", "decoder"));
 }
 
 TEST_CASE("members and calls are ignored by a pattern that has none") {
@@ -50,9 +61,9 @@ TEST_CASE("members and calls are ignored by a pattern that has none") {
 
 TEST_CASE("the more specific pattern wins") {
   const auto output = Kind::kOutput;
-  CHECK(line_for({rule("mlp", output, 1), rule("layers.*", output, 2)}, output, "layers.0.mlp") == 1);
+  CHECK(line_for({rule("mlp", output, 1), rule("layers.**", output, 2)}, output, "layers.0.mlp") == 1);
   CHECK(line_for({rule("0.mlp", output, 1), rule("mlp", output, 2)}, output, "layers.0.mlp") == 1);
-  CHECK(line_for({rule("layers.*", output, 1), rule("*", output, 2)}, output, "layers.0.mlp") == 1);
+  CHECK(line_for({rule("layers.**", output, 1), rule("**", output, 2)}, output, "layers.0.mlp") == 1);
   CHECK(line_for({rule("*.mlp", output, 1), rule("[0-9].mlp", output, 2)}, output, "layers.0.mlp") == 2);
   CHECK(line_for({rule("mlp", output, 1)}, output, "layers.0.attention") == 0);
 }

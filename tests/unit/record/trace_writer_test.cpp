@@ -26,7 +26,11 @@ TensorId output_named(const std::string& name) { return {0, 0, 0, Pass::kForward
 
 TensorView example_tensor() { return {kValues.data(), Dtype::kFloat32, kShape, {}}; }
 
-RunDescription single_rank() { return {.run_id = "run-1"}; }
+RunDescription single_rank() {
+  RunDescription run;
+  run.run_id = std::string("run-1");
+  return run;
+}
 
 std::string error_of(const std::function<void()>& call) {
   try {
@@ -147,38 +151,50 @@ TEST_SUITE("record") {
 
   TEST_CASE("A rank is recorded once: an existing file is never overwritten") {
     const TemporaryDirectory directory;
-    const std::string path = directory.path().string();
-    const std::string expected = "; expected a directory without a trace, and one process per rank";
+    const auto exists = [&](std::string_view file) {
+      return fmt::format("5: {}/{}: exists; expected a directory without a trace, and one process per rank",
+                         directory.path().string(), file);
+    };
     {
       TraceWriter writer(directory.path(), single_rank());
-      CHECK(error_of([&] { TraceWriter(directory.path(), single_rank()); }) ==
-            "5: " + path + "/rank-00000.journal: exists" + expected);
+      CHECK(error_of([&] { TraceWriter(directory.path(), single_rank()); }) == exists("rank-00000.journal"));
       writer.record(output_named("a"), "", example_tensor());
       writer.close(true);
     }
-    CHECK(error_of([&] { TraceWriter(directory.path(), single_rank()); }) ==
-          "5: " + path + "/rank-00000.h5: exists" + expected);
+    CHECK(error_of([&] { TraceWriter(directory.path(), single_rank()); }) == exists("rank-00000.h5"));
     CHECK(read_trace(directory.path()).ranks[0].complete);
   }
 
   TEST_CASE("A run that no reader would accept is refused before a file is made") {
     const TemporaryDirectory directory;
-    const auto error_for = [&](RunDescription run) {
-      return error_of([&] { TraceWriter(directory.path(), std::move(run)); });
+    const auto error_with = [&](const std::function<void(RunDescription&)>& change) {
+      RunDescription run = single_rank();
+      change(run);
+      return error_of([&] { TraceWriter(directory.path(), run); });
     };
-    CHECK(error_for({}) == "1: run id is empty; expected one per run");
-    CHECK(error_for({.run_id = "r", .rank = 1}) == "1: rank is 1; expected 0 to 0");
-    CHECK(error_for({.run_id = "r", .world_size = 0}) == "1: world size is 0; expected 1 to 1000000");
-    CHECK(error_for({.run_id = "r", .world_size = 2}) == "1: axes: the axes '' make 1 ranks; the run has 2");
-    CHECK(error_for({.run_id = "r", .world_size = 2, .mesh = {{{"tp", 2}}, {}}, .coordinates = {{"tp", 2}}}) ==
-          "1: coordinate tp=2; expected 0 to 1");
-    CHECK(error_for({.run_id = "r", .world_size = 2, .mesh = {{{"tp", 2}}, {}}}) ==
+    CHECK(error_with([](auto& run) { run.run_id.clear(); }) == "1: run id is empty; expected one per run");
+    CHECK(error_with([](auto& run) { run.run_id = std::string("\xff"); }) == "1: run id is not text; expected UTF-8");
+    CHECK(error_with([](auto& run) { run.rank = 1; }) == "1: rank is 1; expected 0 to 0");
+    CHECK(error_with([](auto& run) { run.world_size = 0; }) == "1: world size is 0; expected 1 to 1000000");
+    CHECK(error_with([](auto& run) { run.world_size = 2; }) == "1: axes: the axes '' make 1 ranks; the run has 2");
+    const auto two_ranks = [](RunDescription& run, Coordinates coordinates) {
+      run.world_size = 2;
+      run.mesh.axes = {{"tp", 2}};
+      run.coordinates = std::move(coordinates);
+    };
+    CHECK(error_with([&](auto& run) { two_ranks(run, {{"tp", 2}}); }) == "1: coordinate tp=2; expected 0 to 1");
+    CHECK(error_with([&](auto& run) { two_ranks(run, {}); }) ==
           "1: coordinate of axis 'tp' is missing; expected one per axis");
-    CHECK(error_for({.run_id = "r", .coordinates = {{"tp", 0}}}) == "1: 1 coordinates; expected one per axis of ");
-    CHECK(error_for({.run_id = "r", .compute_dtype = "bf16"}) ==
+    CHECK(error_with([&](auto& run) {
+            two_ranks(run, {{"tp", 1}, {"dp", 0}});
+          }) == "1: 2 coordinates; expected one for each of the axes 'tp=2'");
+    CHECK(error_with([](auto& run) {
+            run.mesh.axes = {{"a,b", 1}};
+          }) == "1: axes: 'a': expected name=size or name=axis, as in tp=2,dp=2,sp=tp");
+    CHECK(error_with([](auto& run) { run.compute_dtype = std::string("bf16"); }) ==
           "1: compute dtype is unknown; expected a name as bfloat16");
-    CHECK(error_for({.run_id = "r", .provenance = "[]"}) == "1: provenance does not parse; expected a JSON object");
-    CHECK(error_for({.run_id = "\xff"}) == "1: run id is not text; expected UTF-8");
+    CHECK(error_with([](auto& run) { run.provenance = std::string("[]"); }) ==
+          "1: provenance does not parse; expected a JSON object");
     CHECK(std::filesystem::is_empty(directory.path()));
   }
 

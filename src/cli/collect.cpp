@@ -1,0 +1,189 @@
+#include "cli/collect.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "cli/collected.h"
+#include "cli/commands.h"
+#include "cli/launch.h"
+#include "ttrace/error.h"
+#include "ttrace/load/annotation_file.h"
+#include "ttrace/mesh.h"
+
+namespace ttrace::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int32_t kMostIterations = 10'000;  // in one --iterations; a trace of more is a mistake
+
+// What belongs to this program lies beside it, in the build tree as in an installation.
+fs::path beside_program(const fs::path& relative) {
+  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / relative;
+  if (!fs::exists(path)) throw InputError(fmt::format("{}: not there; expected a whole installation", path.string()));
+  return path;
+}
+
+// Everything about the axes but whether they fit the number of ranks, which the ranks check.
+void check_axes(const std::string& axes) {
+  std::int64_t product = 1;
+  for (std::size_t equals = axes.find('='); equals != axes.npos; equals = axes.find('=', equals + 1)) {
+    std::int64_t size = 1;
+    std::from_chars(axes.data() + equals + 1, axes.data() + axes.size(), size);
+    if (size > 0 && size <= INT32_MAX / product) product *= size;
+  }
+  if (!axes.empty()) parse_mesh(axes, static_cast<std::int32_t>(product), "--axes");
+}
+
+void check_output(const fs::path& output) {
+  std::error_code error;
+  if (fs::exists(output, error) && !(fs::is_directory(output, error) && fs::is_empty(output, error))) {
+    throw InputError(fmt::format("{0}: already exists; expected a new or an empty directory (rm -r {0} removes it)",
+                                 output.string()));
+  }
+  fs::create_directories(output, error);
+  if (error) throw InputError(fmt::format("{}: cannot be made: {}", output.string(), error.message()));
+}
+
+std::string random_run_id() {
+  std::random_device random;
+  std::uniform_int_distribution<std::uint64_t> bits;
+  const std::uint64_t high = bits(random), low = bits(random);
+  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, (high >> 16) & 0xffff, high & 0xffff, low >> 48,
+                     low & 0xffff'ffff'ffff);
+}
+
+// Of the working directory, or empty: where there is no repository or no git.
+std::string git_commit() {
+  std::string text;
+  if (FILE* pipe = popen("git rev-parse HEAD 2>/dev/null", "r")) {
+    char buffer[128];
+    while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) text += buffer;
+    if (pclose(pipe) != 0) text.clear();
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+// For the processes below the command; read by config.py of the collector.
+std::string configuration(const CollectOptions& options) {
+  nlohmann::json config;
+  config["directory"] = fs::absolute(options.output).string();
+  config["run_id"] = random_run_id();
+  config["iterations"] = options.iterations;
+  config["axes"] = options.axes;
+  config["annotations"] = options.annotations.empty() ? "" : fs::absolute(options.annotations).string();
+  config["perturb"] = nullptr;
+  if (options.perturb) config["perturb"] = *options.perturb;
+  config["library"] = beside_program("lib/libttrace.so").string();
+  const std::string commit = git_commit();
+  config["provenance"] = {{"ttrace", TTRACE_VERSION},
+                          {"command", options.command},
+                          {"started", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+                          {"git_commit", nullptr}};
+  if (!commit.empty()) config["provenance"]["git_commit"] = commit;
+  // Arguments may hold bytes that are no text.
+  return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string python_path() {
+  const std::string ours = beside_program("share/ttrace/ttrace_torch/inject").string();
+  const char* theirs = std::getenv("PYTHONPATH");
+  return theirs != nullptr && *theirs != '\0' ? ours + ":" + theirs : ours;
+}
+
+Outcome run_with_progress(const std::vector<std::string>& command, const std::vector<std::string>& environment,
+                          const fs::path& output) {
+  if (isatty(STDERR_FILENO) == 0) return run_command(command, environment, {});
+  const char* const erase_line = "\r\x1b[K";
+  const Outcome outcome = run_command(command, environment, [&] {
+    const Progress progress = progress_of(output);
+    fmt::print(stderr, "{}ttrace: {} rank{}, {} so far{}", erase_line, progress.ranks, progress.ranks == 1 ? "" : "s",
+               readable_bytes(progress.bytes), "\r");
+  });
+  fmt::print(stderr, "{}", erase_line);
+  return outcome;
+}
+
+}  // namespace
+
+std::vector<std::int32_t> parse_iterations(const std::string& text) {
+  const auto fail = [&] {
+    throw InputError(fmt::format("--iterations: '{}'; expected numbers and ranges from 0, as in 0,2,5-7, of at most {} "
+                                 "iterations",
+                                 text, kMostIterations));
+  };
+  std::set<std::int32_t> iterations;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto number = [&] {
+    std::int32_t value = -1;
+    const auto [after, error] = std::from_chars(at, end, value);
+    if (error != std::errc() || value < 0) fail();
+    at = after;
+    return value;
+  };
+  for (bool more = true; more;) {
+    const std::int32_t first = number();
+    const std::int32_t last = at != end && *at == '-' ? (++at, number()) : first;
+    if (last < first || last - first >= kMostIterations) fail();
+    for (std::int32_t i = first; i <= last; ++i) iterations.insert(i);
+    more = at != end && *at == ',';
+    if (more) ++at;
+  }
+  if (at != end || iterations.size() > kMostIterations) fail();
+  return {iterations.begin(), iterations.end()};
+}
+
+int collect(const CollectOptions& options) {
+  if (options.command.empty()) throw InputError("no command; expected one after --, as in -- python train.py");
+  check_axes(options.axes);
+  if (!options.annotations.empty()) read_annotations(options.annotations);  // throws where a rank would
+  const std::vector<std::string> environment = {"PYTHONPATH=" + python_path(), "TTRACE_CONFIG=" + configuration(options)};
+  check_output(options.output);
+
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = run_with_progress(options.command, environment, options.output);
+  if (!outcome.started) {
+    fmt::print(stderr, "ttrace: error: {}: {}; expected a command\n", options.command[0], outcome.failure);
+    return outcome.exit_code;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return conclude(options.output, outcome, seconds.count());
+}
+
+void add_collect(CLI::App& app, Run& run) {
+  struct Arguments {
+    CollectOptions options;
+    std::string iterations = "0";
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("collect", "Run a training command and record what it computes");
+  command->add_option("-o,--output", arguments->options.output, "Directory for the trace, new or empty")->required();
+  command->add_option("-a,--annotations", arguments->options.annotations,
+                      "How the program places its tensors (for --perturb on several ranks)");
+  command->add_option("--iterations", arguments->iterations, "Iterations to record, as in 0,2,5-7 [0]");
+  command->add_option("--axes", arguments->options.axes,
+                      "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp");
+  command->add_option("--perturb", arguments->options.perturb,
+                      "Perturb the first activation by the dtype's epsilon, with this seed");
+  command->add_option("command", arguments->options.command, "The command and its arguments, after --")->required();
+  command->footer(
+      "Exit codes: the command's own where it fails (128 + n after signal n, 127 not found, 126 not executable);\n"
+      "2 where the trace is not whole; else 0.");
+  command->callback([arguments, &run] {
+    run = [arguments] {
+      arguments->options.iterations = parse_iterations(arguments->iterations);
+      return collect(arguments->options);
+    };
+  });
+}
+
+}  // namespace ttrace::cli

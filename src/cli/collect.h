@@ -1,0 +1,30 @@
+// `ttrace collect`: runs a command with the collector in every Python process below it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ttrace::cli {
+
+struct CollectOptions {
+  std::filesystem::path output;  // of the trace; must not exist, or be empty
+  std::filesystem::path annotations;
+  std::vector<std::int32_t> iterations = {0};
+  std::string axes;  // as in parse_mesh; empty: the collector finds out
+  std::optional<std::uint64_t> perturb;
+  std::vector<std::string> command;
+};
+
+// Runs the command and returns the exit code of `ttrace collect`: the command's own where that is not 0
+// (128 + n when signal n killed it, 127 when it was not found and 126 when it could not be run, as env and
+// nice have it); else 2 where the trace is not what was asked for, with the reason on stderr; else 0.
+// Throws InputError where the options make no sense; then nothing has run.
+int collect(const CollectOptions& options);
+
+// Parses `0,2,5-7`, sorted and each once. Throws InputError.
+std::vector<std::int32_t> parse_iterations(const std::string& text);
+
+}  // namespace ttrace::cli

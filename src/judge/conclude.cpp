@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+#include <set>
+
+#include "ttrace/judge/judge.h"
+
+namespace ttrace {
+namespace {
+
+// The worse of two verdicts on one tensor. Fail before missing: something is there, and it is wrong.
+Verdict worse(Verdict a, Verdict b) {
+  for (const Verdict verdict : {Verdict::kFail, Verdict::kMissing, Verdict::kUntrusted}) {
+    if (a == verdict || b == verdict) return verdict;
+  }
+  return Verdict::kPass;
+}
+
+// Findings come with the order of whichever side they were seen on; one order holds for all.
+void place(Finding& finding, const Alignment& reference) {
+  const LogicalTensor* tensor = counterpart(reference, finding.id);
+  finding.only_in_candidate = tensor == nullptr;
+  if (tensor != nullptr) finding.order = tensor->order;
+}
+
+void count(std::span<const Finding> findings, Report& report) {
+  std::map<TensorId, Verdict> verdicts;
+  for (const Finding& finding : findings) {
+    if (finding.id.name.empty()) {
+      report.counts.add(finding.verdict);
+      continue;
+    }
+    const auto [found, is_new] = verdicts.emplace(finding.id, finding.verdict);
+    if (!is_new) found->second = worse(found->second, finding.verdict);
+  }
+  for (const auto& [id, verdict] : verdicts) {
+    report.counts.add(verdict);
+    report.by_name[{id.name, id.kind}].add(verdict);
+  }
+}
+
+void note_special(std::span<const Finding> findings, std::vector<std::string>& notes) {
+  std::int64_t nonfinite = 0, replicas = 0;
+  const Finding* first_nonfinite = nullptr;
+  const Finding* first_replicas = nullptr;
+  for (const Finding& finding : findings) {
+    if (!finding.difference || finding.verdict == Verdict::kFail) continue;
+    if (finding.difference->reference_nan + finding.difference->reference_inf > 0 && nonfinite++ == 0) {
+      first_nonfinite = &finding;
+    }
+    if (!finding.difference->replica_ranks.empty() && replicas++ == 0) first_replicas = &finding;
+  }
+  if (nonfinite > 0) {
+    notes.push_back(
+        fmt::format("{} tensors hold NaN or Inf at the same places on both sides, and are judged by their "
+                    "other elements, such as {}",
+                    nonfinite, to_string(first_nonfinite->id)));
+  }
+  if (replicas > 0) {
+    notes.push_back(
+        fmt::format("{} tensors have copies on several ranks that differ, within what is allowed, such as {}", replicas,
+                    to_string(first_replicas->id)));
+  }
+}
+
+struct Tally {
+  std::int64_t all = 0, not_in_candidate = 0, not_in_reference = 0;
+};
+
+// Iterations and micro-batches of which one side has nothing. A micro-batch of a missing iteration is not
+// mentioned again.
+std::vector<MissingGroup> find_missing_groups(std::span<const Finding> findings) {
+  std::map<std::int32_t, Tally> iterations;
+  std::map<std::pair<std::int32_t, std::int32_t>, Tally> microbatches;
+  for (const Finding& finding : findings) {
+    if (finding.id.name.empty()) continue;
+    Tally& iteration = iterations[finding.id.iteration];
+    Tally& microbatch = microbatches[{finding.id.iteration, finding.id.microbatch}];
+    for (Tally* tally : {&iteration, &microbatch}) {
+      ++tally->all;
+      tally->not_in_candidate += finding.reason == Reason::kMissingInCandidate;
+      tally->not_in_reference += finding.reason == Reason::kMissingInReference;
+    }
+  }
+  const auto whole = [](const Tally& tally) {
+    return tally.all > 1 && (tally.not_in_candidate == tally.all || tally.not_in_reference == tally.all);
+  };
+  const auto reason = [](const Tally& tally) {
+    return tally.not_in_candidate > 0 ? Reason::kMissingInCandidate : Reason::kMissingInReference;
+  };
+  std::vector<MissingGroup> groups;
+  for (const auto& [iteration, tally] : iterations) {
+    if (whole(tally)) groups.push_back({reason(tally), iteration, std::nullopt, tally.all});
+  }
+  for (const auto& [id, tally] : microbatches) {
+    if (id.second == kNoMicrobatch || whole(iterations[id.first]) || !whole(tally)) continue;
+    groups.push_back({reason(tally), id.first, id.second, tally.all});
+  }
+  return groups;
+}
+
+}  // namespace
+
+Report conclude(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
+                const ToleranceFile* tolerance) {
+  assert(differences.size() == matching.pairs.size() + matching.recomputed.size());
+  std::vector<Finding> findings = matching.findings;
+  for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
+    findings.push_back(judge(matching.pairs[i], differences[i], tolerance));
+  }
+  for (std::size_t i = 0; i < matching.recomputed.size(); ++i) {
+    findings.push_back(judge_recompute(matching.recomputed[i], differences[matching.pairs.size() + i], tolerance));
+  }
+  for (Finding& finding : findings) place(finding, reference);
+
+  Report report;
+  report.notes = matching.notes;
+  report.waived = matching.waived;
+  count(findings, report);
+  note_special(findings, report.notes);
+  report.missing_groups = find_missing_groups(findings);
+  std::erase_if(findings, [](const Finding& finding) { return finding.verdict == Verdict::kPass; });
+  std::stable_sort(findings.begin(), findings.end(), executes_before);
+  report.findings = std::move(findings);
+  return report;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,96 @@
+#include "ttrace/finding.h"
+
+#include <array>
+#include <tuple>
+
+namespace ttrace {
+namespace {
+
+// In the order of the enumerators.
+constexpr std::array<std::string_view, 4> kVerdictNames = {"pass", "fail", "untrusted", "missing"};
+constexpr std::array<std::string_view, 20> kReasonNames = {
+    "none",
+    "exceeds-tolerance",
+    "not-finite",
+    "integer-differs",
+    "replicas-disagree",
+    "recompute-differs",
+    "shape-mismatch",
+    "dtype-mismatch",
+    "overlap",
+    "duplicate-tensor",
+    "duplicate-rank",
+    "missing-in-candidate",
+    "missing-in-reference",
+    "omission",
+    "missing-rank",
+    "incomplete-rank",
+    "no-tolerance",
+    "all-zero",
+    "noise",
+    "empty",
+};
+static_assert(kReasonNames.size() == static_cast<std::size_t>(Reason::kEmpty) + 1);
+static_assert(kVerdictNames.size() == static_cast<std::size_t>(Verdict::kMissing) + 1);
+
+// The phases of one iteration, in the order in which they end up in each other: what is wrong in one
+// explains what is wrong in later ones.
+enum class Phase : std::uint8_t {
+  kParameters,
+  kForward,
+  kLoss,
+  kRecompute,  // runs within backward, before the gradients that it feeds
+  kBackward,
+  kParamGrad,
+  kMainGrad,
+  kStepScalar,
+  kDelta,
+  kAfter,
+};
+
+Phase phase_of(const TensorId& id) {
+  switch (id.kind) {
+    case Kind::kInput:
+    case Kind::kOutput:
+      return id.pass == Pass::kRecompute ? Phase::kRecompute : Phase::kForward;
+    case Kind::kGradOutput:
+    case Kind::kGradInput:
+      return Phase::kBackward;
+    case Kind::kParam:
+      return Phase::kParameters;
+    case Kind::kParamGrad:
+      return Phase::kParamGrad;
+    case Kind::kMainGrad:
+      return Phase::kMainGrad;
+    case Kind::kParamDelta:
+      return Phase::kDelta;
+    case Kind::kParamAfter:
+      return Phase::kAfter;
+    case Kind::kScalar:
+      break;
+  }
+  const bool is_loss = id.microbatch != kNoMicrobatch || id.name.ends_with("loss");
+  return is_loss ? Phase::kLoss : Phase::kStepScalar;
+}
+
+bool is_about_ranks(const Finding& finding) { return finding.id.name.empty(); }
+
+}  // namespace
+
+std::string_view name_of(Verdict verdict) { return kVerdictNames[static_cast<std::size_t>(verdict)]; }
+
+std::string_view name_of(Reason reason) { return kReasonNames[static_cast<std::size_t>(reason)]; }
+
+bool executes_before(const Finding& a, const Finding& b) {
+  if (is_about_ranks(a) || is_about_ranks(b)) {
+    return std::tuple(!is_about_ranks(a), a.reason, a.ranks) < std::tuple(!is_about_ranks(b), b.reason, b.ranks);
+  }
+  using Key = std::tuple<std::int32_t, Phase, bool, std::uint64_t, const TensorId&, Reason>;
+  const auto key = [](const Finding& finding) {
+    return Key(finding.id.iteration, phase_of(finding.id), finding.only_in_candidate, finding.order, finding.id,
+               finding.reason);
+  };
+  return key(a) < key(b);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,153 @@
+#include "ttrace/judge/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "judge/words.h"
+
+namespace ttrace {
+namespace {
+
+// See ranks_holding. 99 % of the square is 99.5 % of the norm.
+constexpr double kShareOfSquare = 0.99;
+
+void set(Finding& finding, Verdict verdict, Reason reason, const std::string& what) {
+  finding.verdict = verdict;
+  finding.reason = reason;
+  finding.message = fmt::format("{}: {}", to_string(finding.id), what);
+}
+
+double reference_replica_rel_err(const Difference& difference) {
+  if (difference.reference_replica_square == 0) return 0;
+  return std::sqrt(difference.reference_replica_square) / std::sqrt(difference.reference_square);
+}
+
+// Copies of unequal values may differ by what one of them is allowed to differ from the reference. Unequal
+// values without a measurable difference are NaN or Inf in some copy only.
+bool disagree(const std::vector<std::int32_t>& ranks, double square, double rel_err, double allowed) {
+  return !ranks.empty() && (square == 0 || !(rel_err <= allowed));
+}
+
+// Sets the finding and returns true when copies disagree.
+bool judge_replicas(Finding& finding, const Difference& difference, double allowed) {
+  if (disagree(difference.replica_ranks, difference.replica_square, difference.replica_rel_err(), allowed)) {
+    set(finding, Verdict::kFail, Reason::kReplicasDisagree,
+        describe_replicas("", difference.replica_ranks, difference.replica_rel_err(), allowed));
+    finding.ranks = difference.replica_ranks;
+    return true;
+  }
+  const double reference_rel_err = reference_replica_rel_err(difference);
+  if (disagree(difference.reference_replica_ranks, difference.reference_replica_square, reference_rel_err, allowed)) {
+    set(finding, Verdict::kFail, Reason::kReplicasDisagree,
+        describe_replicas("in the reference, ", difference.reference_replica_ranks, reference_rel_err, allowed));
+    return true;
+  }
+  return false;
+}
+
+// `ranks`, and those that hold equal copies of what they hold, or the other terms of its sum.
+std::vector<std::int32_t> with_copies(const LogicalTensor& tensor, const std::vector<std::int32_t>& ranks) {
+  std::set<Shape> starts;  // of the boxes in question
+  for (const Piece& piece : tensor.pieces) {
+    if (std::binary_search(ranks.begin(), ranks.end(), piece.rank)) starts.insert(piece.logical.start);
+  }
+  std::set<std::int32_t> all;
+  for (const Piece& piece : tensor.pieces) {
+    if (starts.contains(piece.logical.start)) all.insert(piece.rank);
+  }
+  return {all.begin(), all.end()};
+}
+
+void judge_exact(Finding& finding, const TensorPair& pair, const Difference& difference) {
+  if (judge_replicas(finding, difference, 0)) return;
+  if (difference.differing == 0) return;
+  finding.ranks = with_copies(*pair.candidate, ranks_holding(difference));
+  set(finding, Verdict::kFail, Reason::kIntegerDiffers, describe_exact(difference, finding.ranks));
+}
+
+// Nothing is non-finite on one side only.
+void judge_floating(Finding& finding, const TensorPair& pair, const Difference& difference) {
+  if (judge_replicas(finding, difference, finding.allowed.value_or(0))) return;
+  if (difference.reference_nan + difference.reference_inf == difference.elements) {
+    return set(finding, Verdict::kUntrusted, Reason::kEmpty, "no element is finite");
+  }
+  if (difference.differing == 0) {
+    if (difference.reference_square > 0) return;
+    return set(finding, Verdict::kUntrusted, Reason::kAllZero, "zero on both sides");
+  }
+  if (!finding.allowed) {
+    return set(finding, Verdict::kUntrusted, Reason::kNoTolerance,
+               fmt::format("rel_err {:.3g}, and the tolerance file does not list it", difference.rel_err()));
+  }
+  const double allowed = *finding.allowed;
+  if (allowed >= 1) {
+    return set(
+        finding, Verdict::kUntrusted, Reason::kNoise,
+        fmt::format("rel_err {:.3g}, allowed {:.3g}: noise as large as the value", difference.rel_err(), allowed));
+  }
+  if (allowed > 0 && difference.rel_err() <= allowed) return;
+  finding.ranks = with_copies(*pair.candidate, ranks_holding(difference));
+  set(finding, Verdict::kFail, Reason::kExceedsTolerance, describe_excess(pair, difference, allowed, finding.ranks));
+}
+
+}  // namespace
+
+std::vector<std::int32_t> ranks_holding(const Difference& difference) {
+  std::vector<std::pair<double, std::int32_t>> shares;
+  double total = 0;
+  for (const auto& [rank, square] : difference.square_by_rank) {
+    shares.emplace_back(square, rank);
+    total += square;
+  }
+  std::sort(shares.begin(), shares.end(),
+            [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+  std::vector<std::int32_t> ranks;
+  double held = 0;
+  for (const auto& [square, rank] : shares) {
+    if (square == 0 || held >= kShareOfSquare * total) break;
+    held += square;
+    ranks.push_back(rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+Finding judge(const TensorPair& pair, const Difference& difference, const ToleranceFile* tolerance) {
+  Finding finding;
+  finding.id = pair.candidate->id;
+  finding.order = pair.reference->order;
+  finding.difference = difference;
+  set(finding, Verdict::kPass, Reason::kNone, "same");
+  const bool exact = !is_floating(pair.reference->dtype);
+  if (!exact) finding.allowed = tolerance == nullptr ? 0 : allowed_for(*tolerance, finding.id);
+
+  if (difference.elements == 0) {
+    set(finding, Verdict::kUntrusted, Reason::kEmpty, "no elements");
+  } else if (difference.nonfinite_mismatch > 0) {
+    for (const auto& [rank, count] : difference.nonfinite_by_rank) {
+      if (count > 0) finding.ranks.push_back(rank);
+    }
+    set(finding, Verdict::kFail, Reason::kNotFinite, describe_nonfinite(difference));
+  } else if (exact) {
+    judge_exact(finding, pair, difference);
+  } else {
+    judge_floating(finding, pair, difference);
+  }
+  return finding;
+}
+
+Finding judge_recompute(const TensorPair& pair, const Difference& difference, const ToleranceFile* tolerance) {
+  Finding finding = judge(pair, difference, tolerance);
+  const bool value_differs = finding.reason == Reason::kExceedsTolerance || finding.reason == Reason::kNotFinite ||
+                             finding.reason == Reason::kIntegerDiffers;
+  if (value_differs) {
+    finding.reason = Reason::kRecomputeDiffers;
+    finding.message += " (here the reference is the candidate's own first forward)";
+  }
+  return finding;
+}
+
+}  // namespace ttrace

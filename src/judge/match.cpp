@@ -1,0 +1,219 @@
+#include "ttrace/judge/match.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "align/describe.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+TensorId forward_of(TensorId id) {
+  id.pass = Pass::kForward;
+  return id;
+}
+
+const LogicalTensor* find(const Alignment& alignment, const TensorId& id) {
+  const auto found = alignment.tensors.find(id);
+  return found == alignment.tensors.end() ? nullptr : &found->second;
+}
+
+std::vector<std::int32_t> ranks_of(const LogicalTensor& tensor) {
+  std::set<std::int32_t> ranks;
+  for (const Piece& piece : tensor.pieces) ranks.insert(piece.rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+std::string describe_type(const LogicalTensor& tensor) {
+  return fmt::format("{} {}", name_of(tensor.dtype), to_string(tensor.shape));
+}
+
+Finding about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what) {
+  Finding finding;
+  finding.id = tensor.id;
+  finding.verdict = verdict;
+  finding.reason = reason;
+  finding.message = fmt::format("{}: {}", to_string(tensor.id), what);
+  finding.order = tensor.order;
+  return finding;
+}
+
+// Why two tensors cannot be compared at all. `sides` are the words for the two.
+std::optional<Finding> find_misfit(const TensorPair& pair, std::pair<std::string_view, std::string_view> sides) {
+  const LogicalTensor& a = *pair.reference;
+  const LogicalTensor& b = *pair.candidate;
+  const bool other_shape = a.shape != b.shape;
+  if (!other_shape && is_floating(a.dtype) == is_floating(b.dtype)) return std::nullopt;
+  Finding finding = about(b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
+                          fmt::format("{} {}, {} {}", sides.first, describe_type(a), sides.second, describe_type(b)));
+  finding.ranks = ranks_of(b);
+  return finding;
+}
+
+// Each pair of dtypes once, with how often and where first.
+class DtypeNotes {
+ public:
+  void add(const TensorPair& pair) {
+    if (pair.reference->dtype == pair.candidate->dtype) return;
+    auto& [count, first] = seen_[{pair.reference->dtype, pair.candidate->dtype}];
+    if (count++ == 0) first = to_string(pair.candidate->id);
+  }
+  void write(std::vector<std::string>& notes) const {
+    for (const auto& [dtypes, use] : seen_) {
+      notes.push_back(fmt::format("{} in the reference is {} in the candidate: {} tensors, such as {}",
+                                  name_of(dtypes.first), name_of(dtypes.second), use.first, use.second));
+    }
+  }
+
+ private:
+  std::map<std::pair<Dtype, Dtype>, std::pair<std::int64_t, std::string>> seen_;
+};
+
+void note_model_size(const Matching& matching, std::vector<std::string>& notes) {
+  const auto is_parameter = [](const TensorId& id) { return id.kind == Kind::kParam; };
+  const auto other = std::count_if(matching.findings.begin(), matching.findings.end(), [&](const Finding& finding) {
+    return finding.reason == Reason::kShapeMismatch && is_parameter(finding.id);
+  });
+  const bool some_fit = std::any_of(matching.pairs.begin(), matching.pairs.end(),
+                                    [&](const TensorPair& pair) { return is_parameter(pair.candidate->id); });
+  if (other > 0 && !some_fit) {
+    notes.push_back(
+        fmt::format("every parameter has another shape than in the reference ({} of them): a model of "
+                    "another size, or annotations that do not say how it is split",
+                    other));
+  }
+}
+
+std::string describe_holdings(const Alignment& alignment) {
+  if (alignment.tensors.empty()) return "no whole tensor";
+  std::set<std::int32_t> iterations, microbatches;
+  const LogicalTensor* first = nullptr;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    iterations.insert(id.iteration);
+    if (id.microbatch != kNoMicrobatch) microbatches.insert(id.microbatch);
+    if (first == nullptr || tensor.order < first->order) first = &tensor;
+  }
+  return fmt::format(
+      "{} tensors of iteration {}, micro-batch {}, such as {}", alignment.tensors.size(), fmt::join(iterations, " "),
+      microbatches.empty() ? "-" : fmt::format("{}", fmt::join(microbatches, " ")), to_string(first->id));
+}
+
+[[noreturn]] void refuse_strangers(const Alignment& reference, const Alignment& candidate) {
+  throw InputError(
+      fmt::format("reference and candidate: no tensor in common: the reference holds {}; the candidate holds {}; "
+                  "expected two runs of one model, with the same names and iterations",
+                  describe_holdings(reference), describe_holdings(candidate)));
+}
+
+// The candidate's tensors, each with what it is held against.
+void pair_candidates(const Alignment& reference, const Alignment& candidate, Matching& matching) {
+  DtypeNotes dtypes;
+  for (const auto& [id, tensor] : candidate.tensors) {
+    const TensorPair pair{counterpart(reference, id), &tensor};
+    if (pair.reference == nullptr) {
+      Finding finding = about(tensor, Verdict::kMissing, Reason::kMissingInReference,
+                              fmt::format("not in the reference; the candidate has {}", describe_type(tensor)));
+      finding.ranks = ranks_of(tensor);
+      matching.findings.push_back(std::move(finding));
+    } else if (auto misfit = find_misfit(pair, {"the reference has", "the candidate"})) {
+      matching.findings.push_back(std::move(*misfit));
+    } else {
+      dtypes.add(pair);
+      matching.pairs.push_back(pair);
+    }
+    if (id.pass != Pass::kRecompute) continue;
+    const TensorPair twice{find(candidate, forward_of(id)), &tensor};
+    if (twice.reference == nullptr) continue;
+    if (auto misfit = find_misfit(twice, {"the candidate's first forward has", "its recomputation"})) {
+      matching.findings.push_back(std::move(*misfit));
+    } else {
+      matching.recomputed.push_back(twice);
+    }
+  }
+  dtypes.write(matching.notes);
+}
+
+// `broken`: what the candidate holds in part, and has a finding about already.
+void find_missing(const Alignment& reference, const Alignment& candidate, const std::set<TensorId>& broken,
+                  Matching& matching) {
+  const auto holds = [&](const TensorId& id) { return candidate.tensors.contains(id) || broken.contains(id); };
+  for (const auto& [id, tensor] : reference.tensors) {
+    if (holds(id)) continue;
+    // Which activations are recomputed is a choice of memory, not of values. The forward is compared, and
+    // what a wrong recomputation would feed, the gradients, too.
+    if (id.pass == Pass::kRecompute && holds(forward_of(id))) {
+      ++matching.waived;
+      continue;
+    }
+    matching.findings.push_back(
+        about(tensor, Verdict::kMissing, Reason::kMissingInCandidate,
+              fmt::format("not in the candidate; the reference has {}", describe_type(tensor))));
+  }
+  if (matching.waived > 0) {
+    matching.notes.push_back(
+        fmt::format("waived: {} tensors that the reference recomputed and the candidate did not; "
+                    "their first forward is compared",
+                    matching.waived));
+  }
+}
+
+}  // namespace
+
+const LogicalTensor* counterpart(const Alignment& reference, const TensorId& id) {
+  const LogicalTensor* same = find(reference, id);
+  return same != nullptr || id.pass == Pass::kForward ? same : find(reference, forward_of(id));
+}
+
+Matching match(const Alignment& reference, const Alignment& candidate) {
+  Matching matching;
+  std::set<TensorId> broken;
+  bool in_common = false;
+  for (const Finding& finding : candidate.findings) {
+    matching.findings.push_back(finding);
+    if (finding.id.name.empty()) continue;
+    broken.insert(finding.id);
+    in_common = in_common || counterpart(reference, finding.id) != nullptr;
+  }
+  for (const auto& [id, tensor] : candidate.tensors) {
+    in_common = in_common || counterpart(reference, id) != nullptr;
+  }
+  if (!in_common) refuse_strangers(reference, candidate);
+  pair_candidates(reference, candidate, matching);
+  find_missing(reference, candidate, broken, matching);
+  note_model_size(matching, matching.notes);
+  return matching;
+}
+
+void require_whole(const Alignment& alignment, const std::string& what) {
+  if (alignment.findings.empty()) return;
+  const std::size_t others = alignment.findings.size() - 1;
+  throw InputError(fmt::format("{}: {}{}; expected a whole trace", what, alignment.findings[0].message,
+                               others == 0 ? "" : fmt::format(" (and {} more)", others)));
+}
+
+void keep_only(Alignment& reference, Alignment& candidate, const std::string& pattern) {
+  bool found = false;
+  for (Alignment* side : {&reference, &candidate}) {
+    std::erase_if(side->tensors, [&](const auto& item) { return !matches(pattern, item.first.name); });
+    std::erase_if(side->findings, [&](const Finding& finding) {
+      return !finding.id.name.empty() && !matches(pattern, finding.id.name);
+    });
+    found = found || !side->tensors.empty() ||
+            std::any_of(side->findings.begin(), side->findings.end(),
+                        [](const Finding& finding) { return !finding.id.name.empty(); });
+  }
+  if (!found) {
+    throw InputError(
+        fmt::format("--only '{}': no tensor's name matches; expected a name, what follows one of its dots, "
+                    "or a glob",
+                    pattern));
+  }
+}
+
+}  // namespace ttrace

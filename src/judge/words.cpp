@@ -1,0 +1,67 @@
+#include "judge/words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "align/describe.h"
+
+namespace ttrace {
+namespace {
+
+std::string describe_worst(const Difference& difference) {
+  if (difference.worst_index.empty() && difference.worst_rank < 0) return "";
+  return fmt::format("; worst at {}: reference {:.6g}, candidate {:.6g}, on rank {} at {}",
+                     to_string(difference.worst_index), difference.worst_reference, difference.worst_candidate,
+                     difference.worst_rank, to_string(difference.worst_local_index));
+}
+
+std::string describe_holders(std::span<const std::int32_t> ranks) {
+  return ranks.empty() ? "" : fmt::format("; on {}", describe_ranks(ranks));
+}
+
+// One factor explains the difference when what it leaves is what a correct tensor may differ by. Every
+// single number is a multiple of another, so that a scalar says nothing.
+std::string describe_factor(const TensorPair& pair, const Difference& difference, double allowed) {
+  const double rounding = std::max(epsilon_of(pair.reference->dtype), epsilon_of(pair.candidate->dtype));
+  const double factor = difference.uniform_factor();
+  if (difference.elements < 2 || !std::isfinite(factor) || factor == 0) return "";
+  if (!(difference.uniform_factor_residual() <= std::max(allowed, rounding))) return "";
+  return fmt::format("; looks like a factor of {:.3f}", factor);
+}
+
+}  // namespace
+
+std::string describe_excess(const TensorPair& pair, const Difference& difference, double allowed,
+                            std::span<const std::int32_t> ranks) {
+  const double rel_err = difference.rel_err();
+  std::string text = fmt::format("rel_err {:.3g}, allowed {:.3g}", rel_err, allowed);
+  if (std::isinf(rel_err)) {
+    text += " (the reference is zero)";
+  } else if (allowed > 0) {
+    text += fmt::format(" ({:.3g} times)", rel_err / allowed);
+  }
+  return text + describe_worst(difference) + describe_holders(ranks) + describe_factor(pair, difference, allowed);
+}
+
+std::string describe_exact(const Difference& difference, std::span<const std::int32_t> ranks) {
+  return fmt::format("{} of {} elements differ; integers and bool must be equal{}{}", difference.differing,
+                     difference.elements, describe_worst(difference), describe_holders(ranks));
+}
+
+std::string describe_nonfinite(const Difference& difference) {
+  return fmt::format(
+      "NaN or Inf at other places: the reference has {} NaN and {} Inf, the candidate {} NaN and {} Inf; "
+      "{} of {} elements disagree",
+      difference.reference_nan, difference.reference_inf, difference.candidate_nan, difference.candidate_inf,
+      difference.nonfinite_mismatch, difference.elements);
+}
+
+std::string describe_replicas(std::string_view side, std::span<const std::int32_t> ranks, double rel_err,
+                              double allowed) {
+  return fmt::format("{}copies that must be equal differ by {:.3g} of their norm, allowed {:.3g}: {} against the first",
+                     side, rel_err, allowed, describe_ranks(ranks));
+}
+
+}  // namespace ttrace

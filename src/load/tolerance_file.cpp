@@ -1,0 +1,148 @@
+#include "ttrace/load/tolerance_file.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+
+#include "load/yaml_fields.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+Kind kind_of(const std::string& where, const Fields& fields, const std::string& word) {
+  const auto kind = kind_from_name(word);
+  if (!kind) {
+    fail_at(where, fields.last_line(), fmt::format("'{}' is no kind of tensor; expected output, main_grad, ...", word));
+  }
+  return *kind;
+}
+
+void read_perturbed(const std::string& where, Fields& header, ToleranceFile& file) {
+  for (const YAML::Node& node : header.take_list("perturbed")) {
+    Fields run(where, node, line_of(node), "a perturbed run");
+    file.perturbed_runs.push_back(run.take_word("run"));
+    const std::string word = run.take_word("seed");
+    std::uint64_t seed = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), seed);
+    if (error != std::errc() || end != word.data() + word.size()) {
+      fail_at(where, run.last_line(), fmt::format("seed '{}'; expected an integer from 0", word));
+    }
+    file.seeds.push_back(seed);
+    run.done();
+  }
+}
+
+void read_overrides(const std::string& where, Fields& header, ToleranceFile& file) {
+  for (const YAML::Node& node : header.take_list("overrides")) {
+    Fields fields(where, node, line_of(node), "an override");
+    ToleranceOverride item;
+    item.line = fields.line();
+    item.pattern = fields.take_word("pattern");
+    item.allowed = fields.take_number("allowed");
+    item.reason = fields.take_word("reason");
+    if (const auto kind = fields.take_if("kind"))
+      item.kind = kind_of(where, fields, kind->IsScalar() ? kind->Scalar() : "");
+    fields.done();
+    file.overrides.push_back(std::move(item));
+  }
+}
+
+Tolerance read_tolerance(const std::string& where, const YAML::Node& node, int line, const std::string& name) {
+  Fields fields(where, node, line, fmt::format("'{}'", name));
+  Tolerance tolerance;
+  for (const YAML::Node& sample : fields.take_list("samples")) {
+    tolerance.samples.push_back(fields.number_of(sample, "samples"));
+  }
+  if (const auto rerun = fields.take_if("rerun")) tolerance.rerun = fields.number_of(*rerun, "rerun");
+  tolerance.estimate = fields.take_number("estimate");
+  tolerance.floor = fields.take_number("floor");
+  tolerance.allowed = fields.take_number("allowed");
+  fields.done();
+  return tolerance;
+}
+
+void read_tensors(const std::string& where, Fields& header, ToleranceFile& file) {
+  const YAML::Node tensors = header.take("tensors");
+  Fields kinds(where, tensors, header.last_line(), "'tensors'");
+  for (const std::string& word : kinds.keys()) {
+    const YAML::Node node = kinds.take(word);
+    const Kind kind = kind_of(where, kinds, word);
+    Fields names(where, node, kinds.last_line(), fmt::format("'{}'", word));
+    for (const std::string& name : names.keys()) {
+      const YAML::Node entry = names.take(name);
+      file.tensors.emplace(ToleranceKey{kind, name}, read_tolerance(where, entry, names.last_line(), name));
+    }
+  }
+}
+
+void read_epsilon(const std::string& where, Fields& header, ToleranceFile& file) {
+  file.compute_dtype = header.take_word("compute_dtype");
+  const auto dtype = dtype_from_name(file.compute_dtype);
+  if (!dtype || !is_floating(*dtype)) {
+    fail_at(where, header.last_line(),
+            fmt::format("compute_dtype is '{}'; expected a floating-point one, such as bfloat16", file.compute_dtype));
+  }
+  file.epsilon = header.take_number("epsilon");
+  if (file.epsilon != epsilon_of(*dtype)) {
+    fail_at(
+        where, header.last_line(),
+        fmt::format("epsilon is {}; expected {}, that of {}", file.epsilon, epsilon_of(*dtype), file.compute_dtype));
+  }
+}
+
+ToleranceFile read_header(const std::string& where, Fields& header) {
+  ToleranceFile file;
+  file.path = where;
+  const std::string version = header.take_word("ttrace_tolerance");
+  if (version != kToleranceVersion) {
+    fail_at(
+        where, header.last_line(),
+        fmt::format("tolerance file version {}; expected {}, all that this program reads", version, kToleranceVersion));
+  }
+  file.reference_run = header.take_word("reference");
+  read_perturbed(where, header, file);
+  const YAML::Node rerun = header.take("rerun");
+  if (!rerun.IsNull()) file.rerun = rerun.IsScalar() ? rerun.Scalar() : "";
+  read_epsilon(where, header, file);
+  file.margin = header.take_number("margin");
+  for (const YAML::Node& note : header.take_list("notes")) {
+    file.notes.push_back(note.IsScalar() ? note.Scalar() : "");
+  }
+  read_overrides(where, header, file);
+  read_tensors(where, header, file);
+  header.done();
+  return file;
+}
+
+}  // namespace
+
+ToleranceFile parse_tolerances(const std::string& text, const std::string& where) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() != 1 || !documents[0].IsMap()) {
+      throw InputError(fmt::format("{}: not one YAML mapping; expected a file of `ttrace estimate-tolerance`", where));
+    }
+    Fields header(where, documents[0], 1, "the file");
+    return read_header(where, header);
+  } catch (const YAML::Exception& error) {
+    const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
+    throw InputError(
+        fmt::format("{}{}: {}; expected YAML as `ttrace estimate-tolerance` writes it", where, line, error.msg));
+  }
+}
+
+ToleranceFile read_tolerances(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code ignored;
+  if (!file || std::filesystem::is_directory(path, ignored)) {
+    throw InputError(fmt::format("{}: cannot be read; expected a file of `ttrace estimate-tolerance`", path.string()));
+  }
+  return parse_tolerances(std::string(std::istreambuf_iterator<char>(file), {}), path.string());
+}
+
+}  // namespace ttrace

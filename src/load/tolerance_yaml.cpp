@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "ttrace/load/tolerance_file.h"
+
+namespace ttrace {
+namespace {
+
+// Names come from traces. What could mean something to YAML is quoted.
+std::string yaml_word(std::string_view text) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
+  };
+  const bool word = !text.empty() && ((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z'));
+  if (word && text != "null" && std::all_of(text.begin(), text.end(), plain)) return std::string(text);
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      result += fmt::format("\\{}", c);
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result + '"';
+}
+
+std::string header_yaml(const ToleranceFile& file) {
+  std::string text = fmt::format(
+      "# What each tensor may differ by in `ttrace check`: allowed = margin * max(estimate, floor), where\n"
+      "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. To allow something else, add\n"
+      "# an override: {{pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}}\n"
+      "ttrace_tolerance: {}\nreference: {}\nperturbed:\n",
+      kToleranceVersion, yaml_word(file.reference_run));
+  for (std::size_t i = 0; i < file.perturbed_runs.size(); ++i) {
+    text += fmt::format("  - {{run: {}, seed: {}}}\n", yaml_word(file.perturbed_runs[i]), file.seeds[i]);
+  }
+  text += fmt::format("rerun: {}\ncompute_dtype: {}\nepsilon: {}\nmargin: {}\n",
+                      file.rerun ? yaml_word(*file.rerun) : "null", file.compute_dtype, file.epsilon, file.margin);
+  text += file.notes.empty() ? "notes: []\n" : "notes:\n";
+  for (const std::string& note : file.notes) text += fmt::format("  - {}\n", yaml_word(note));
+  text += file.overrides.empty() ? "overrides: []\n" : "overrides:\n";
+  for (const ToleranceOverride& item : file.overrides) {
+    text += fmt::format("  - {{pattern: {}, {}allowed: {}, reason: {}}}\n", yaml_word(item.pattern),
+                        item.kind ? fmt::format("kind: {}, ", name_of(*item.kind)) : "", item.allowed,
+                        yaml_word(item.reason));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string to_yaml(const ToleranceFile& file) {
+  std::string text = header_yaml(file);
+  text += file.tensors.empty() ? "tensors: {}\n" : "tensors:\n";
+  std::optional<Kind> kind;
+  for (const auto& [key, tolerance] : file.tensors) {
+    if (kind != key.first) text += fmt::format("  {}:\n", name_of(key.first));
+    kind = key.first;
+    text += fmt::format("    {}: {{samples: [{}], ", yaml_word(key.second), fmt::join(tolerance.samples, ", "));
+    if (tolerance.rerun) text += fmt::format("rerun: {}, ", *tolerance.rerun);
+    text +=
+        fmt::format("estimate: {}, floor: {}, allowed: {}}}\n", tolerance.estimate, tolerance.floor, tolerance.allowed);
+  }
+  return text;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,64 @@
+#include "ttrace/record/completion.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "record/format.h"
+#include "record/hdf5.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+// False where there is no mark.
+bool clear_attribute(const std::filesystem::path& path) {
+  [[maybe_unused]] const SilentHdf5 silent;
+  // A file that was never closed is none of HDF5's.
+  if (H5Fis_hdf5(path.c_str()) <= 0) return false;
+  const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), "opening the file");
+  if (hdf5_check(H5Aexists(file, "complete"), "looking for the completion mark") == 0) return false;
+  const Handle mark(H5Aopen(file, "complete", H5P_DEFAULT), "opening the completion mark");
+  const std::uint8_t no = 0;
+  hdf5_check(H5Awrite(mark, H5T_NATIVE_UINT8, &no), "clearing the completion mark");
+  return true;
+}
+
+// The metadata has changed in place, so that its extent is what the seal says.
+void seal_again(const std::filesystem::path& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.exceptions(std::ios::failbit | std::ios::badbit);
+  std::string header(kHeaderBytes, '\0');
+  file.read(header.data(), static_cast<std::streamsize>(header.size()));
+  Seal seal;
+  std::memcpy(&seal, header.data() + kSealOffset, sizeof seal);
+  const auto size = std::filesystem::file_size(path);
+  if (seal.metadata_offset > size || size - seal.metadata_offset != seal.metadata_bytes) {
+    throw InputError(fmt::format("{}: its seal does not fit; expected a closed rank file", path.string()));
+  }
+  std::string metadata(seal.metadata_bytes, '\0');
+  file.seekg(static_cast<std::streamoff>(seal.metadata_offset));
+  file.read(metadata.data(), static_cast<std::streamsize>(metadata.size()));
+  seal.checksum = 0;
+  std::memcpy(header.data() + kSealOffset, &seal, sizeof seal);
+  seal.checksum = seal_checksum(header, metadata);
+  file.seekp(kSealOffset);
+  file.write(reinterpret_cast<const char*>(&seal), sizeof seal);
+}
+
+}  // namespace
+
+void remove_completion_mark(const std::filesystem::path& rank_file) {
+  try {
+    if (clear_attribute(rank_file)) seal_again(rank_file);
+  } catch (const Hdf5Error& error) {
+    throw InputError(fmt::format("{}: {}", rank_file.string(), error.what()));
+  } catch (const std::ios::failure&) {
+    throw InputError(fmt::format("{}: cannot be sealed again: {}", rank_file.string(), std::strerror(errno)));
+  }
+}
+
+}  // namespace ttrace

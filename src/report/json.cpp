@@ -1,0 +1,82 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ttrace/report/report.h"
+
+namespace ttrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no infinity and no NaN; the message has the words.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json number(const std::optional<double>& value) { return value ? number(*value) : Json(nullptr); }
+
+Json identity(const Finding& finding) {
+  const TensorId& id = finding.id;
+  // A finding about ranks is about no tensor.
+  const bool tensor = !id.name.empty();
+  Json json;
+  json["name"] = id.name;
+  json["kind"] = tensor ? Json(name_of(id.kind)) : Json(nullptr);
+  json["iteration"] = tensor ? Json(id.iteration) : Json(nullptr);
+  json["microbatch"] = tensor && id.microbatch != kNoMicrobatch ? Json(id.microbatch) : Json(nullptr);
+  json["pass"] = tensor ? Json(name_of(id.pass)) : Json(nullptr);
+  return json;
+}
+
+Json worst(const Finding& finding) {
+  if (!finding.difference || finding.difference->worst_rank < 0) return nullptr;
+  const Difference& difference = *finding.difference;
+  Json json;
+  json["index"] = difference.worst_index;
+  json["rank"] = difference.worst_rank;
+  json["local_index"] = difference.worst_local_index;
+  json["reference"] = number(difference.worst_reference);
+  json["candidate"] = number(difference.worst_candidate);
+  json["abs"] = number(difference.max_abs);
+  return json;
+}
+
+Json to_object(const Finding& finding) {
+  Json json = identity(finding);
+  json["verdict"] = name_of(finding.verdict);
+  json["reason"] = name_of(finding.reason);
+  json["rel_err"] = finding.difference ? number(finding.difference->rel_err()) : Json(nullptr);
+  json["allowed"] = number(finding.allowed);
+  json["ratio"] = number(ratio_of(finding));
+  json["worst"] = worst(finding);
+  json["ranks"] = finding.ranks;
+  json["message"] = finding.message;
+  return json;
+}
+
+Json to_object(const Counts& counts) {
+  return {{"compared", counts.compared},
+          {"pass", counts.pass},
+          {"fail", counts.fail},
+          {"untrusted", counts.untrusted},
+          {"missing", counts.missing}};
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  Json json;
+  json["schema"] = "ttrace-report/1";
+  json["verdict"] = report.same() ? "pass" : "fail";
+  json["strict"] = report.strict;
+  json["reference"] = report.reference;
+  json["candidate"] = report.candidate;
+  json["counts"] = to_object(report.counts);
+  json["waived"] = report.waived;
+  json["root_cause"] = report.root_cause() == nullptr ? Json(nullptr) : to_object(*report.root_cause());
+  json["findings"] = Json::array();
+  for (const Finding& finding : report.findings) json["findings"].push_back(to_object(finding));
+  json["notes"] = report.notes;
+  // Names are bytes from traces: what is no UTF-8 becomes U+FFFD.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ttrace

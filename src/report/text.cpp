@@ -1,0 +1,149 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "align/describe.h"
+#include "report/printable.h"
+#include "ttrace/report/report.h"
+
+namespace ttrace {
+namespace {
+
+// verdict, reason, rel_err, allowed, ratio, ranks, what
+constexpr std::size_t kColumns = 7;
+using Row = std::array<std::string, kColumns>;
+
+std::string short_number(const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : "-"; }
+
+// `0-3,8`.
+std::string short_ranks(const std::vector<std::int32_t>& ranks) {
+  constexpr std::size_t kMostRanges = 4;
+  std::vector<std::string> ranges;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    ranges.push_back(end - i == 1 ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[end - 1]));
+    i = end;
+  }
+  if (ranges.size() > kMostRanges) {
+    ranges.resize(kMostRanges);
+    ranges.push_back("...");
+  }
+  return ranges.empty() ? "-" : fmt::format("{}", fmt::join(ranges, ","));
+}
+
+Row row_of(const Finding& finding) {
+  std::optional<double> rel_err;
+  if (finding.difference) rel_err = finding.difference->rel_err();
+  const bool measured = finding.difference.has_value();
+  return {std::string(name_of(finding.verdict)),
+          std::string(name_of(finding.reason)),
+          short_number(rel_err),
+          short_number(finding.allowed),
+          short_number(ratio_of(finding)),
+          short_ranks(finding.ranks),
+          measured ? to_string(finding.id) : finding.message};
+}
+
+std::string words_of(const MissingGroup& group) {
+  const std::string_view side = group.reason == Reason::kMissingInCandidate ? "candidate" : "reference";
+  const std::string part = group.microbatch
+                               ? fmt::format("micro-batch {} of iteration {}", *group.microbatch, group.iteration)
+                               : fmt::format("iteration {}", group.iteration);
+  return fmt::format("all of {} ({} tensors): not in the {}", part, group.tensors, side);
+}
+
+bool belongs(const Finding& finding, const MissingGroup& group) {
+  return finding.reason == group.reason && finding.id.iteration == group.iteration &&
+         (!group.microbatch || finding.id.microbatch == *group.microbatch);
+}
+
+const MissingGroup* group_of(const Report& report, const Finding& finding) {
+  const auto found = std::find_if(report.missing_groups.begin(), report.missing_groups.end(),
+                                  [&](const MissingGroup& group) { return belongs(finding, group); });
+  return found == report.missing_groups.end() ? nullptr : &*found;
+}
+
+// One row a finding, one a missing group where its first tensor would be.
+std::vector<Row> rows_of(const Report& report, std::size_t most, std::size_t& left_out) {
+  std::vector<Row> rows;
+  std::vector<const MissingGroup*> mentioned;
+  left_out = 0;
+  for (const Finding& finding : report.findings) {
+    const MissingGroup* group = group_of(report, finding);
+    if (group != nullptr && std::find(mentioned.begin(), mentioned.end(), group) != mentioned.end()) continue;
+    if (rows.size() == most) {
+      ++left_out;
+      if (group != nullptr) mentioned.push_back(group);
+      continue;
+    }
+    rows.push_back(row_of(finding));
+    if (group == nullptr) continue;
+    mentioned.push_back(group);
+    rows.back().back() = words_of(*group);
+  }
+  return rows;
+}
+
+std::string table(std::vector<Row> rows) {
+  rows.insert(rows.begin(), Row{"verdict", "reason", "rel_err", "allowed", "ratio", "ranks", "tensor"});
+  std::array<std::size_t, kColumns> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    text += " ";
+    for (std::size_t i = 0; i + 1 < kColumns; ++i) text += fmt::format(" {:<{}} ", row[i], widths[i]);
+    text += fmt::format(" {}\n", printable(row.back()));
+  }
+  return text;
+}
+
+std::string describe_root(const Report& report) {
+  const Finding* root = report.root_cause();
+  if (root == nullptr) return "";
+  if (const MissingGroup* group = group_of(report, *root)) {
+    return fmt::format("first missing: {}\n", words_of(*group));
+  }
+  if (root->id.name.empty()) return fmt::format("first: {}\n", printable(root->message));
+  // The message begins with the identity, which is on the line before it.
+  const std::string id = to_string(root->id);
+  std::string_view what = root->message;
+  if (what.starts_with(id + ": ")) what.remove_prefix(id.size() + 2);
+  return fmt::format("first {} tensor: {}\n  {}\n", root->verdict == Verdict::kMissing ? "missing" : "wrong",
+                     printable(id), printable(what));
+}
+
+std::string headline(const Report& report) {
+  if (report.same()) return "same\n";
+  if (report.counts.compared == 0) return "different: nothing could be compared\n";
+  if (report.root_cause() != nullptr) return "different\n";
+  if (report.counts.pass == 0) return "different: nothing trusted was compared\n";
+  return "different: untrusted tensors count as failed (--strict)\n";
+}
+
+std::string totals(const Report& report) {
+  const Counts& counts = report.counts;
+  return fmt::format("{} compared: {} pass, {} fail, {} untrusted; {} missing{}\n", counts.compared, counts.pass,
+                     counts.fail, counts.untrusted, counts.missing,
+                     report.waived > 0 ? fmt::format(", {} waived", report.waived) : "");
+}
+
+}  // namespace
+
+std::string to_text(const Report& report, std::size_t most_findings) {
+  std::string text = headline(report) + describe_root(report);
+  std::size_t left_out = 0;
+  const std::vector<Row> rows = rows_of(report, most_findings, left_out);
+  if (!rows.empty()) text += "\nfindings, in order of execution:\n" + table(rows);
+  if (left_out > 0) text += fmt::format("  ... and {} more: {}\n", left_out, printable(report.command_for_all));
+  if (!report.notes.empty()) text += "\n";
+  for (const std::string& note : report.notes) text += fmt::format("note: {}\n", printable(note));
+  if (!rows.empty() || !report.notes.empty()) text += "\n";
+  return text + totals(report);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,88 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "ttrace/error.h"
+#include "ttrace/tolerance/estimate.h"
+
+namespace ttrace {
+namespace {
+
+void require_unperturbed(const Trace& trace, std::string_view role) {
+  const auto seed = perturb_seed_of(trace);
+  if (!seed) return;
+  throw InputError(fmt::format("{}: perturbed with seed {}; expected an unperturbed run as the {}",
+                               trace.directory.string(), *seed, role));
+}
+
+// Two names of one run would make an estimate of 0 look measured.
+class DistinctRuns {
+ public:
+  void add(const Trace& trace) {
+    const auto [found, is_new] = seen_.emplace(trace.run_id, trace.directory.string());
+    if (is_new) return;
+    throw InputError(fmt::format("{}: holds the same run as {} ({}); expected each run once", trace.directory.string(),
+                                 found->second, trace.run_id));
+  }
+
+ private:
+  std::map<std::string, std::string> seen_;
+};
+
+void require_same_dtype(const Trace& reference, const Trace& trace) {
+  if (trace.compute_dtype == reference.compute_dtype) return;
+  throw InputError(fmt::format("{}: computes in '{}'; expected '{}', as the reference {}", trace.directory.string(),
+                               trace.compute_dtype, reference.compute_dtype, reference.directory.string()));
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> perturb_seed_of(const Trace& trace) {
+  if (trace.provenance.empty()) return std::nullopt;
+  const nlohmann::json provenance = nlohmann::json::parse(trace.provenance, nullptr, false);
+  if (!provenance.is_object()) {
+    throw InputError(
+        fmt::format("{}: its provenance is no JSON object; expected one that says whether the run was "
+                    "perturbed",
+                    trace.directory.string()));
+  }
+  const auto seed = provenance.find("perturb_seed");
+  if (seed == provenance.end() || seed->is_null()) return std::nullopt;
+  if (!seed->is_number_unsigned()) {
+    throw InputError(fmt::format("{}: its provenance has a perturb_seed that is no seed; expected an integer from 0",
+                                 trace.directory.string()));
+  }
+  return seed->get<std::uint64_t>();
+}
+
+void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file) {
+  DistinctRuns runs;
+  runs.add(reference);
+  require_unperturbed(reference, "reference");
+  file.reference_run = reference.run_id;
+  std::map<std::uint64_t, std::string> seeds;
+  for (const Trace& trace : perturbed) {
+    runs.add(trace);
+    require_same_dtype(reference, trace);
+    const auto seed = perturb_seed_of(trace);
+    if (!seed) {
+      throw InputError(
+          fmt::format("{}: not perturbed; expected a run collected with --perturb SEED", trace.directory.string()));
+    }
+    const auto [found, is_new] = seeds.emplace(*seed, trace.directory.string());
+    if (!is_new) {
+      throw InputError(fmt::format("{}: perturbed with seed {}, as {} was; expected another seed for each run",
+                                   trace.directory.string(), *seed, found->second));
+    }
+    file.perturbed_runs.push_back(trace.run_id);
+    file.seeds.push_back(*seed);
+  }
+  if (rerun == nullptr) return;
+  runs.add(*rerun);
+  require_unperturbed(*rerun, "rerun");
+  require_same_dtype(reference, *rerun);
+  file.rerun = rerun->run_id;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,74 @@
+"""Data parallel training on gloo ranks, from torchrun or, with --spawn or --fork, by multiprocessing. Rank r of n
+runs as its m-th micro-batch the global one m * n + r. --crash RANK: that rank fails in its second step."""
+
+import argparse
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--spawn", action="store_true")
+parser.add_argument("--fork", action="store_true")
+parser.add_argument("--crash", type=int, default=-1)
+parser.add_argument("--steps", type=int, default=1)
+parser.add_argument("--reentrant", action="store_true")
+options = parser.parse_args()
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(16, 6)
+        self.head = nn.Linear(6, 16)
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+
+def train(rank, size):
+    if size > 1:
+        dist.init_process_group("gloo", rank=rank, world_size=size)
+    torch.manual_seed(0)
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = torch.randint(0, 16, (options.steps, 4, 2, 5))
+    for step in range(options.steps):
+        if step == 1 and rank == options.crash:
+            print("this rank fails", file=sys.stderr)
+            sys.exit(5)
+        for microbatch in range(4 // size):
+            tokens = batches[step, microbatch * size + rank]
+            nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+        for parameter in model.parameters():
+            if size > 1:
+                dist.all_reduce(parameter.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+    if size > 1:
+        dist.destroy_process_group()
+
+
+def start(rank, size, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    train(rank, size)
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
+
+
+if __name__ == "__main__":
+    if options.spawn or options.fork:
+        multiprocessing.start_processes(
+            start, args=(2, free_port()), nprocs=2, start_method="fork" if options.fork else "spawn"
+        )
+    else:
+        train(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))

@@ -1,0 +1,117 @@
+"""`--perturb`: the right tensor, by the right factors."""
+
+import ctypes
+import ctypes.util
+
+import numpy
+import pytest
+
+from conftest import PYTHON, program
+from test_processes import RANKS, TORCHRUN
+
+SEED = 42
+WORD = 0xFFFFFFFF
+
+
+def philox(key, block):
+    """Philox4x32-10 from its definition (Salmon et al., SC'11): four words of the counter `block`."""
+    counter, key = [block & WORD, block >> 32, 0, 0], [key & WORD, key >> 32]
+    for _ in range(10):
+        first, second = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [(second >> 32) ^ counter[1] ^ key[0], second & WORD, (first >> 32) ^ counter[3] ^ key[1], first & WORD]
+        key = [(key[0] + 0x9E3779B9) & WORD, (key[1] + 0xBB67AE85) & WORD]
+    return counter
+
+
+def test_philox_here_is_the_papers():
+    # The known answer for zero counter and key, from the authors' Random123.
+    assert [f"{word:08x}" for word in philox(0, 0)] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
+
+
+def hashed(text, seed):
+    library = ctypes.CDLL(ctypes.util.find_library("xxhash"))
+    library.XXH3_64bits_withSeed.restype = ctypes.c_uint64
+    library.XXH3_64bits_withSeed.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64]
+    return library.XXH3_64bits_withSeed(text.encode(), len(text), seed)
+
+
+def uniform(identity, shape):
+    key, count = hashed(identity, SEED), int(numpy.prod(shape))
+    words = [philox(key, index // 4)[index % 4] for index in range(count)]
+    return numpy.array([(word >> 8) * 2.0**-23 - 1 for word in words], "f4").reshape(shape)
+
+
+def rounded_to_bf16(values):
+    """fp32 to the bits of bf16, to nearest, ties to even."""
+    bits = values.view("u4")
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("u2")
+
+
+def embedded(rank, microbatch):
+    """What the embedding would give, unperturbed."""
+    weight = rank.tensors["param", "embedding.weight", -1]
+    return weight[rank.tensors["input", "embedding", microbatch]]
+
+
+def test_the_embeddings_output_is_multiplied_by_the_generators_factors(collect):
+    rank = collect("--perturb", str(SEED), command=program("small")).rank()
+    for microbatch in (0, 1):
+        plain = embedded(rank, microbatch)
+        u = uniform(f"0/{microbatch}/output/embedding", plain.shape)
+        factor = numpy.float32(1) + numpy.float32(2.0**-23) * u
+        assert (factor != 1).any()
+        assert numpy.array_equal(rank.tensors["output", "embedding", microbatch], plain * factor)
+        assert numpy.array_equal(rank.tensors["input", "blocks.0", microbatch], plain * factor)
+
+
+def test_bf16_is_perturbed_in_fp32_and_rounded_back(collect):
+    rank = collect("--perturb", str(SEED), command=program("small", "--bf16")).rank()
+    plain = (embedded(rank, 0).astype("u4") << 16).view("f4")
+    u = uniform("0/0/output/embedding", plain.shape)
+    expected = rounded_to_bf16(plain * (numpy.float32(1) + numpy.float32(2.0**-7) * u))
+    assert numpy.array_equal(rank.tensors["output", "embedding", 0], expected)
+
+
+@pytest.mark.parametrize("recompute", ["reentrant", "nonreentrant"])
+def test_iterations_that_are_not_recorded_are_perturbed_too(collect, recompute):
+    command = program("small", "--recompute", recompute)
+    later = collect("--perturb", str(SEED), "--iterations", "1", command=command)
+    both = collect("--perturb", str(SEED), "--iterations", "0,1", command=command)
+    assert later.code == 0, later.process.stderr
+    assert later.stdout == both.stdout
+    for identity, values in later.rank().all.items():
+        assert numpy.array_equal(values, both.rank().all[identity])
+
+
+def test_one_rank_and_two_data_parallel_ranks_get_the_same_values(collect, tmp_path):
+    annotations = tmp_path / "annotations.yaml"
+    annotations.write_text("parallelism:\n  microbatches: {axis: dp, order: interleaved}\n")
+    options = ["--perturb", str(SEED), "-a", annotations]
+    one = collect(*options, command=[PYTHON, RANKS])
+    two = collect(*options, "--axes", "dp=2", command=[*TORCHRUN, RANKS])
+    assert two.code == 0, two.process.stderr
+    for microbatch in range(4):
+        mine = one.rank().tensors["output", "embedding", microbatch]
+        theirs = two.rank(microbatch % 2).tensors["output", "embedding", microbatch // 2]
+        assert numpy.array_equal(mine, theirs)
+        assert not numpy.array_equal(mine, embedded(one.rank(), microbatch))
+
+
+def test_a_model_without_embedding_has_its_input_perturbed(collect, script):
+    text = "import torch\nmodel = torch.nn.Linear(3, 2)\nmodel(torch.ones(4, 3)).sum().backward()\n"
+    collected = collect("--perturb", str(SEED), command=script(text))
+    assert collected.code == 0, collected.process.stderr
+    expected = numpy.float32(1) + numpy.float32(2.0**-23) * uniform("0/0/input/(model)", (4, 3))
+    assert numpy.array_equal(collected.rank().tensors["input", "(model)", 0], expected)
+
+
+def test_where_nothing_can_be_perturbed_the_trace_is_refused(collect, script):
+    text = "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    text += "        self.w = torch.nn.Parameter(torch.ones(3))\n    def forward(self, n):\n        return n * self.w\n"
+    text += "Model()(torch.arange(3)).sum().backward()\n"
+    collected = collect("--perturb", str(SEED), command=script(text))
+    # Its one module takes integers and gives floating values: that is an embedding, of a kind.
+    assert collected.code == 0, collected.process.stderr
+    collected = collect("--perturb", str(SEED), command=script(text.replace("torch.arange(3)", "5")))
+    assert collected.code == 2
+    assert any("rank 0: nothing could be perturbed in iteration 0" in line for line in collected.messages)

@@ -1,0 +1,215 @@
+"""Through every way in which Python processes come into being, and to every end that they may come to."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import HERE, PYTHON, TTRACE, program
+
+TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+RANKS = HERE / "programs" / "ranks.py"
+
+
+def check_two_ranks(collected):
+    assert collected.code == 0, collected.process.stderr
+    assert sorted(path.name for path in collected.directory.iterdir()) == ["rank-00000.h5", "rank-00001.h5"]
+    first, second = collected.rank(0), collected.rank(1)
+    assert first.complete and second.complete
+    assert first.attributes["run_id"] == second.attributes["run_id"]
+    assert (first.attributes["world_size"], second.attributes["rank"]) == (2, 1)
+    assert second.attributes["coordinates"] == '{"dp":1}'
+    assert set(first.all) == set(second.all)
+    assert collected.messages[0].startswith("ttrace: collected 2 ranks, ")
+
+
+def test_torchrun_gives_one_file_per_rank_and_none_for_its_agent(collect):
+    check_two_ranks(collect("--axes", "dp=2", command=[*TORCHRUN, RANKS]))
+
+
+@pytest.mark.parametrize("method", ["--spawn", "--fork"])
+def test_multiprocessing_gives_one_file_per_rank(collect, method):
+    check_two_ranks(collect("--axes", "dp=2", command=program("ranks", method)))
+
+
+def test_several_ranks_without_axes_are_refused_with_the_option_that_helps(collect):
+    collected = collect(command=program("ranks", "--spawn"))
+    assert collected.code == 2
+    expected = "the run has 2 ranks and nothing says how they are arranged; expected --axes, as in --axes tp=2"
+    assert f"ttrace: error: rank 0: {expected}" in collected.messages
+    assert f"ttrace: error: rank 1: {expected}" in collected.messages
+
+
+def test_axes_that_do_not_fit_the_ranks_are_refused(collect):
+    collected = collect("--axes", "tp=3", command=program("ranks", "--spawn"))
+    assert collected.code == 2
+    assert "ttrace: error: rank 0: axes: axis 'tp' has size 3; expected 1 to 2, the number of ranks" in collected.messages
+
+
+def test_a_rank_that_crashes_leaves_its_exit_code_to_torchrun_and_an_incomplete_trace(collect):
+    collected = collect("--axes", "dp=2", "--iterations", "0,1", command=[*TORCHRUN, RANKS, "--steps", "3", "--crash", "1"])
+    assert collected.code == 1  # torchrun's
+    assert "this rank fails" in collected.process.stderr
+    assert collected.messages[-1] == "ttrace: error: the command exited with code 1; the trace is marked incomplete"
+    for rank in (0, 1):
+        inspected = subprocess.run([TTRACE, "inspect", collected.directory], capture_output=True, text=True)
+        assert f"rank {rank}" in inspected.stdout
+
+
+def test_an_uncaught_exception_passes_through_with_its_traceback_and_leaves_an_incomplete_trace(collect):
+    collected = collect("--iterations", "0,1", command=program("small", "--fail-at", "1"))
+    assert collected.code == 1
+    assert "RuntimeError: the training program fails" in collected.process.stderr
+    assert not collected.rank().complete
+    assert ("param_delta", "head.weight", -1) in collected.rank().tensors
+    assert collected.messages[-1] == "ttrace: error: the command exited with code 1; the trace is marked incomplete"
+
+
+def test_a_command_that_fails_after_recording_leaves_no_completion_mark(collect):
+    command = program("small", "--steps", "1")
+    collected = collect(command=["sh", "-c", f"{' '.join(map(str, command))}; exit 7"])
+    assert collected.code == 7
+    assert not collected.rank().complete
+    assert collected.messages[-1] == "ttrace: error: the command exited with code 7; the trace is marked incomplete"
+
+
+def test_a_killed_program_leaves_what_was_recorded_readable(collect):
+    collected = collect("--iterations", "0,1", command=program("small", "--kill-at", "1"))
+    assert collected.code == 128 + signal.SIGKILL
+    assert collected.messages[-1] == (
+        "ttrace: error: the command was killed by signal 9 (Killed); the trace is marked incomplete"
+    )
+    assert sorted(path.name for path in collected.directory.iterdir()) == ["rank-00000.h5", "rank-00000.journal"]
+    inspected = subprocess.run([TTRACE, "inspect", collected.directory, "--verify"], capture_output=True, text=True)
+    assert "blocks.1.fc1" in inspected.stdout, inspected.stderr
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_training(collect):
+    command = program("small", "--steps", "2")
+    # 8 blocks of 1 KiB for any file stand for the disk.
+    collected = collect(command=["bash", "-c", f"ulimit -f 8; exec {' '.join(map(str, command))}"])
+    assert collected.code == 2
+    assert "parameters" in collected.stdout
+    text = "\n".join(collected.messages)
+    assert "rank-00000" in text and "ttrace: error: rank 0: " in text, text
+
+
+def test_a_running_command_gets_the_signal_that_ttrace_is_sent(tmp_path):
+    command = [TTRACE, "collect", "-o", tmp_path / "trace", "--", PYTHON, "-c",
+               "import sys, time; print('up', flush=True); time.sleep(60)"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGTERM)
+        _, messages = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert messages == "ttrace: error: the command was killed by signal 15 (Terminated); nothing was recorded\n"
+
+
+def test_a_command_that_is_not_python_is_told_from_a_trace(collect):
+    collected = collect(command=["echo", "hello"])
+    assert (collected.code, collected.stdout) == (2, "hello\n")
+    assert collected.process.stderr.startswith("ttrace: error: nothing was recorded; expected a Python program")
+
+
+def test_a_command_that_does_not_exist_exits_as_with_env(collect):
+    collected = collect(command=["no-such-command"])
+    assert collected.code == 127
+    assert collected.process.stderr == "ttrace: error: no-such-command: No such file or directory; expected a command\n"
+
+
+def test_the_commands_arguments_and_stdin_are_its_own(collect):
+    collected = collect(command=["sh", "-c", 'cat; echo "$@"', "sh", "--", "-o", "x", "--axes"], input="from stdin ")
+    assert collected.stdout == "from stdin -- -o x --axes\n"
+
+
+def test_a_directory_that_holds_something_is_left_alone(collect, tmp_path):
+    (tmp_path / "trace1").mkdir()
+    (tmp_path / "trace1" / "precious").touch()
+    collected = collect(command=["echo", "hello"])
+    assert (collected.code, collected.stdout) == (2, "")
+    directory = collected.directory
+    assert collected.process.stderr == (
+        f"ttrace: error: {directory}: already exists; expected a new or an empty directory (rm -r {directory} removes it)\n"
+    )
+
+
+def test_the_users_own_sitecustomize_runs(collect, tmp_path, script):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "sitecustomize.py").write_text("import builtins; builtins.mine = 'ran'\n")
+    text = "import sys, torch; print(mine, sys.modules['sitecustomize'].__file__)\ntorch.nn.Linear(2, 2)(torch.ones(2, 2))"
+    collected = collect(command=script(text), environment={"PYTHONPATH": str(tmp_path / "mine")})
+    assert collected.code == 0, collected.process.stderr
+    assert collected.stdout == f"ran {tmp_path / 'mine' / 'sitecustomize.py'}\n"
+
+
+def test_modules_and_subprocesses_are_collected_too(collect, tmp_path, script):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__main__.py").write_text(Path(program("small")[1]).read_text())
+    collected = collect(command=[PYTHON, "-m", "package"], cwd=tmp_path)
+    assert collected.code == 0 and collected.rank().complete, collected.process.stderr
+    command = program("small")
+    outer = script(f"import subprocess; raise SystemExit(subprocess.call({[str(part) for part in command]}))")
+    collected = collect(command=outer)
+    assert collected.code == 0 and collected.rank().complete, collected.process.stderr
+
+
+def test_looking_for_torch_without_importing_it_does_not_lose_the_collector(collect, script):
+    text = "import importlib.util\nassert importlib.util.find_spec('torch')\n" + Path(program("small")[1]).read_text()
+    collected = collect(command=script(text))
+    assert collected.code == 0 and collected.rank().complete, collected.process.stderr
+
+
+def test_a_process_without_torch_is_left_alone(collect, script):
+    collected = collect(command=script("import sys; print([name for name in sys.modules if 'ttrace' in name])"))
+    assert collected.stdout == "[]\n"
+
+
+def test_an_old_torch_is_named_and_refused_and_the_training_goes_on(collect, tmp_path, script):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("__version__ = '2.1.2+cpu'\n")
+    collected = collect(command=script("import torch; print('trained')"))
+    assert (collected.code, collected.stdout) == (2, "trained\n")
+    expected = "rank 0: PyTorch 2.1.2+cpu is too old; expected 2.2 or newer; nothing is recorded"
+    assert collected.messages == [f"ttrace: {expected}", f"ttrace: error: {expected}"]
+
+
+def test_an_iteration_that_is_never_reached_is_no_whole_trace(collect):
+    collected = collect("--iterations", "1,9", command=program("small", "--steps", "2"))
+    assert collected.code == 2
+    expected = "rank 0: iterations asked for and not reached: 9; the program ended after 2"
+    assert f"ttrace: error: {expected}" in collected.messages
+    assert collected.messages[-1] == f"ttrace: error: {collected.directory}: incomplete: rank 0"
+
+
+def test_a_second_process_of_the_same_rank_is_a_problem_and_harms_neither(collect):
+    command = " ".join(map(str, program("small")))
+    collected = collect(command=["sh", "-c", f"{command} && {command}"])
+    assert collected.code == 2
+    assert collected.stdout.count("parameters") == 2
+    assert any("rank-00000" in message and "error: rank 0:" in message for message in collected.messages)
+
+
+def test_an_error_in_the_collector_never_ends_the_training(collect, script):
+    text = "import torch\nimport ttrace_torch.tensors as t\nt.inputs_of.__code__ = (lambda args, kwargs: 1 / 0).__code__\n"
+    collected = collect(command=script(text + Path(program("small")[1]).read_text()))
+    assert collected.code == 2
+    assert "parameters" in collected.stdout
+    assert any("internal error: ZeroDivisionError('division by zero')" in line for line in collected.messages)
+
+
+@pytest.mark.parametrize("text, message", [
+    ("0,2,x", "--iterations: '0,2,x'; expected numbers and ranges from 0, as in 0,2,5-7, of at most 10000 iterations"),
+    ("3-1", "--iterations: '3-1'; expected numbers and ranges from 0, as in 0,2,5-7, of at most 10000 iterations"),
+    ("1,", "--iterations: '1,'; expected numbers and ranges from 0, as in 0,2,5-7, of at most 10000 iterations"),
+])  # fmt: skip
+def test_wrong_iterations_are_refused_before_anything_runs(collect, text, message):
+    collected = collect("--iterations", text, command=["echo", "hello"])
+    assert (collected.code, collected.stdout, collected.process.stderr) == (2, "", f"ttrace: error: {message}\n")
+
+
+def test_wrong_axes_are_refused_before_anything_runs(collect):
+    collected = collect("--axes", "tp=2,sp=tq", command=["echo", "hello"])
+    assert (collected.code, collected.stdout) == (2, "")
+    assert collected.process.stderr == "ttrace: error: --axes: 'sp=tq': 'tq' is neither a size nor an axis named before it\n"

@@ -1,0 +1,84 @@
+"""Who may include whom. The stages are a pipeline, and a stage knows only what comes before it."""
+
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# A folder may include its own headers and these. `base` stands for the value types directly under
+# include/ttrace/ (trace.h, finding.h, annotation.h, mesh.h, error.h).
+ALLOWED = {
+    "base": {"numeric"},
+    "numeric": {"base"},
+    "align": {"base", "numeric"},
+    "merge": {"base", "numeric", "align"},
+    "compare": {"base", "numeric", "align", "merge"},
+    "tolerance": {"base", "numeric", "align", "compare"},
+    "judge": {"base", "numeric", "align", "compare", "tolerance", "report"},
+    "report": {"base", "numeric"},
+    "load": {"base", "numeric", "align", "tolerance", "record"},  # record: the journal's grammar
+    "record": {"base", "numeric", "align", "load"},  # load: annotations, to perturb the right shard
+    "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "report", "load", "record"},
+}
+
+# Third-party headers, and the only folders that may know them.
+LIBRARIES = {
+    r"hdf5\.h|H5.*\.h": {"load", "record"},
+    r"yaml-cpp/.*": {"load"},
+    r"nlohmann/.*": {"load", "record", "report", "cli"},
+    r"pugixml\.hpp": {"report"},
+    r"hwy/.*": {"compare"},
+    r"omp\.h": {"compare", "align"},
+    r"CLI/.*|spdlog/.*": {"cli"},
+    r"xxhash\.h": {"numeric", "record", "load"},
+}
+
+
+def folder_of(path: pathlib.Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    inside = parts[2:] if parts[0] == "include" else parts[1:]
+    return inside[0] if len(inside) > 1 else "base"
+
+
+def folder_of_include(name: str) -> str | None:
+    parts = name.split("/")
+    if parts[0] == "ttrace":
+        return parts[1] if len(parts) > 2 else "base"
+    return parts[0] if parts[0] in ALLOWED and len(parts) > 1 else None
+
+
+def includes():
+    for top in ("include/ttrace", "src"):
+        for path in sorted((ROOT / top).rglob("*")):
+            if path.suffix in {".h", ".cpp"}:
+                for number, line in enumerate(path.read_text().splitlines(), 1):
+                    match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
+                    if match:
+                        yield path, number, match.group(1)
+
+
+def test_a_stage_includes_only_what_comes_before_it():
+    seen = 0
+    wrong = []
+    for path, number, name in includes():
+        source, target = folder_of(path), folder_of_include(name)
+        if target is None or target == source:
+            continue
+        seen += 1
+        if target not in ALLOWED[source]:
+            wrong.append(f"{path.relative_to(ROOT)}:{number}: {source} includes {name} ({target})")
+    assert seen > 50, "the scan found hardly any include: it looks in the wrong place"
+    assert not wrong, "\n".join(wrong)
+
+
+def test_third_party_libraries_stay_in_their_folders():
+    seen = set()
+    wrong = []
+    for path, number, name in includes():
+        for pattern, folders in LIBRARIES.items():
+            if re.fullmatch(pattern, name):
+                seen.add(pattern)
+                if folder_of(path) not in folders:
+                    wrong.append(f"{path.relative_to(ROOT)}:{number}: {name} belongs in {sorted(folders)}")
+    assert seen == set(LIBRARIES), f"never included: {set(LIBRARIES) - seen}"
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,90 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tinygpt.options import parse_options
+
+TRAIN = Path(__file__).resolve().parents[2] / "tools" / "tinygpt" / "train.py"
+STEP = r"step 0 loss \d+\.\d+ grad_norm \d+\.\d+\n"
+DIGEST = r"parameters [0-9a-f]{64}\n"
+
+
+def output_of(*command):
+    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def torchrun(processes, *arguments):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes]
+    return output_of(*launcher, TRAIN, *arguments)
+
+
+def test_a_single_process_prints_the_same_digits_every_time_and_others_for_another_seed():
+    first, again = (output_of(TRAIN, "--print-digest") for _ in range(2))
+    other_seed = output_of(TRAIN, "--print-digest", "--seed", 7)
+    assert re.fullmatch(STEP + DIGEST, first)
+    assert first == again
+    assert first.splitlines()[1] != other_seed.splitlines()[1]
+
+
+def test_four_ranks_print_the_same_digits_every_time():
+    runs = [torchrun(4, "--tp", 2, "--sp", "--dp", 2, "--print-digest") for _ in range(2)]
+    assert re.fullmatch(STEP + DIGEST, runs[0])
+    assert runs[0] == runs[1]
+
+
+def test_the_single_process_runs_without_the_parallel_code():
+    script = (
+        f"import sys; sys.path.insert(0, {str(TRAIN.parents[1])!r})\n"
+        "from tinygpt import train; train.main([])\n"
+        "print([m for m in sys.modules if m.startswith('tinygpt.parallel')])"
+    )
+    assert output_of("-c", script).splitlines()[-1] == "[]"
+
+
+def test_help_states_the_rank_order_and_every_bug():
+    text = output_of(TRAIN, "--help")
+    assert "rank = tp + TP * (dp + DP * pp): tensor parallel fastest, then data parallel, then pipeline" in text
+    assert "embedding-mask: " in text
+
+
+@pytest.mark.parametrize(
+    "arguments, started, message",
+    [
+        ("--heads 3", 1, "--hidden over --heads: 64 is not divisible by 3"),
+        ("--tp 4 --heads 2", 4, "--heads over --tp: 2 is not divisible by 4"),
+        ("--tp 4 --vocab 126", 4, "--vocab over --tp: 126 is not divisible by 4"),
+        ("--pp 3", 3, "--layers over --pp: 4 is not divisible by 3"),
+        ("--dp 3", 3, "--micro-batches over --dp: 4 is not divisible by 3"),
+        ("--tp 2 --sp --seq 33", 2, "--seq over --tp with --sp: 33 is not divisible by 2"),
+        ("--sp", 1, "--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks"),
+        ("--bug embedding-mask --dp 2", 2, "--bug embedding-mask needs --tp 2 or more"),
+        ("--layers 0", 1, "--layers 0: must be 1 or more"),
+        ("--clip-grad -1", 1, "--clip-grad -1.0: must be 0 (off) or more"),
+        ("--lr nan", 1, "--lr nan: must be 0 or more"),
+        ("--seed 4294967296", 1, "--seed 4294967296: must be below 2**32"),
+        ("--seq 4", 1, "--vocab 128 has 16 boundary tokens, a micro-batch only 8 positions"),
+        ("--tp 2 --dp 2", 1, "--tp 2 --dp 2 --pp 1 needs 4 processes, 1 started (torchrun --nproc-per-node 4)"),
+        ("", 2, "--tp 1 --dp 1 --pp 1 needs 1 processes, 2 started (torchrun --nproc-per-node 1)"),
+        ("--layers x", 1, "argument --layers: invalid int value: 'x'"),
+        ("--tpp 2", 1, "unrecognized arguments: --tpp 2"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_with_one_line(arguments, started, message, monkeypatch, capsys):
+    monkeypatch.setitem(os.environ, "WORLD_SIZE", str(started))
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(SystemExit) as exit_:
+        parse_options(arguments.split())
+    assert exit_.value.code == 2
+    assert capsys.readouterr() == ("", f"tinygpt: error: {message}\n")
+
+
+def test_only_the_first_rank_prints_the_error(monkeypatch, capsys):
+    monkeypatch.setitem(os.environ, "RANK", "1")
+    with pytest.raises(SystemExit):
+        parse_options(["--layers", "0"])
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,382 @@
+#include "ttrace/load/trace_reader.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "record/format.h"
+#include "record/hdf5_image.h"
+#include "record/journal.h"
+#include "support/trace_builder.h"
+#include "ttrace/error.h"
+
+using namespace ttrace;
+using namespace ttrace::tests;
+namespace fs = std::filesystem;
+
+namespace {
+
+double index_value(std::int32_t rank, std::int64_t i) { return 100 * rank + static_cast<double>(i); }
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void replace_contents(const fs::path& path, std::string_view bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+// The message, with the directory's name taken out; empty when the trace is read.
+std::string error_of(const fs::path& directory) {
+  try {
+    read_trace(directory);
+  } catch (const InputError& error) {
+    std::string text = error.what();
+    const std::string prefix = directory.string();
+    for (std::size_t at = 0; (at = text.find(prefix)) != text.npos;) text.replace(at, prefix.size(), "DIR");
+    return text;
+  }
+  return {};
+}
+
+// A trace of one rank with any index, sealed as the writer would, to show the reader.
+struct ForgedTrace {
+  TemporaryDirectory directory;
+  RunAttributes run{1, "run-1", 1, 0, "[]", "{}", "{}", "", "{}"};
+  Index index;
+  std::uint64_t data_end = kHeaderBytes + 256;
+
+  // A tensor "t<n>" of four fp32 elements at its own place; `change` makes it wrong.
+  IndexRow& add() {
+    const std::uint64_t n = index.rows.size();
+    IndexRow row{};
+    row.pass = row.kind = 1;
+    row.dtype = 2;
+    row.ndim = 1;
+    row.order = n;
+    row.offset = kHeaderBytes + 64 * n;
+    row.bytes = 16;
+    row.name = index.text.size();
+    row.name_length = 2;
+    row.shape = index.shapes.size();
+    index.text += fmt::format("t{}", n);
+    index.shapes.push_back(4);
+    index.rows.push_back(row);
+    return index.rows.back();
+  }
+
+  // The image is built for an innocent index of the same size, and the rows are put in afterwards: the
+  // writer would not make them.
+  std::string error() {
+    Index innocent{{}, index.text, index.shapes};
+    innocent.rows.resize(index.rows.size());
+    for (std::size_t i = 0; i < innocent.rows.size(); ++i) {
+      // Distinct empty tensors: nothing of them lies in the file but the row.
+      innocent.text += fmt::format("innocent{:08}", i);
+      IndexRow& row = innocent.rows[i];
+      row.pass = row.kind = 1;
+      row.dtype = 2;
+      row.ndim = 1;
+      row.order = 0xF00DF00DF00DF00D + i;
+      row.name = innocent.text.size() - 16;
+      row.name_length = 16;
+      row.shape = innocent.shapes.size();
+      innocent.shapes.push_back(0);
+    }
+    Hdf5Image image = build_image(run, innocent, data_end, true);
+    const std::string_view from(reinterpret_cast<const char*>(innocent.rows.data()),
+                                innocent.rows.size() * sizeof(IndexRow));
+    const std::size_t at = image.metadata.find(from);
+    REQUIRE(at != image.metadata.npos);
+    std::memcpy(image.metadata.data() + at, index.rows.data(), from.size());
+    seal(image);
+    std::string file(image.metadata_offset, '\0');
+    file.replace(0, image.header.size(), image.header);
+    replace_contents(directory.path() / "rank-00000.h5", file + image.metadata);
+    return error_of(directory.path());
+  }
+};
+
+std::string index_error(const std::function<void(ForgedTrace&, IndexRow&)>& change) {
+  ForgedTrace forged;
+  forged.add();
+  forged.add();
+  change(forged, forged.index.rows[1]);
+  return forged.error();
+}
+
+std::string run_error(const std::function<void(RunAttributes&)>& change) {
+  ForgedTrace forged;
+  forged.add();
+  change(forged.run);
+  return forged.error();
+}
+
+}  // namespace
+
+TEST_SUITE("load") {
+  TEST_CASE("A trace of several ranks is read with axes, coordinates, values") {
+    TraceBuilder builder;
+    const Trace trace = builder.axes("tp=2,dp=2,sp=tp")
+                            .compute_dtype("bfloat16")
+                            .provenance(R"({"command":"train"})")
+                            .tensor("layers.0.mlp", Kind::kOutput, {2, 3}, index_value)
+                            .tensor("layers.0.mlp.weight", Kind::kParam, {5}, index_value, Dtype::kBFloat16)
+                            .read();
+    CHECK(trace.run_id == "run-1");
+    CHECK(trace.world_size == 4);
+    CHECK(trace.axes == Axes{{"tp", 2}, {"dp", 2}});
+    CHECK(trace.aliases == Aliases{{"sp", "tp"}});
+    CHECK(trace.compute_dtype == "bfloat16");
+    CHECK(trace.provenance == R"({"command":"train"})");
+    REQUIRE(trace.ranks.size() == 4);
+    const RankTrace& rank = trace.ranks[3];
+    CHECK(rank.rank == 3);
+    CHECK(rank.complete);
+    CHECK(rank.coordinates == Coordinates{{"tp", 1}, {"dp", 1}});
+    REQUIRE(rank.entries.size() == 2);
+    CHECK(rank.entries[0].id == TensorId{0, 0, 0, Pass::kForward, Kind::kOutput, "layers.0.mlp"});
+    CHECK(rank.entries[1].id.microbatch == kNoMicrobatch);
+    CHECK(rank.entries[0].shape == Shape{2, 3});
+    float last = 0;
+    std::memcpy(&last, rank.bytes_of(rank.entries[0]) + 5 * sizeof last, sizeof last);
+    CHECK(last == 305.0f);
+  }
+
+  TEST_CASE("A missing rank, a crashed rank and a rank that is there twice are read as they are") {
+    TraceBuilder builder;
+    const fs::path directory =
+        builder.axes("dp=4").without_rank(1).crashed_rank(2).tensor("a", Kind::kOutput, {3}, index_value).write();
+    fs::copy_file(directory / "rank-00003.h5", directory / "rank-00003-copy.h5");
+    const Trace trace = read_trace(directory);
+    std::vector<std::int32_t> ranks;
+    for (const RankTrace& rank : trace.ranks) ranks.push_back(rank.rank);
+    CHECK(ranks == std::vector<std::int32_t>{0, 2, 3, 3});
+    CHECK(trace.ranks[0].complete);
+    CHECK_FALSE(trace.ranks[1].complete);
+    CHECK(trace.ranks[1].entries.size() == 1);
+    CHECK(verify_checksum(trace.ranks[1], trace.ranks[1].entries[0]));
+  }
+
+  TEST_CASE("A directory that is no trace is named as such") {
+    const TemporaryDirectory directory;
+    CHECK(error_of(directory.path()) ==
+          "DIR: no rank's file in it; expected a trace: rank-00000.h5, rank-00001.h5, ...");
+    CHECK(error_of(directory.path() / "none") ==
+          "DIR: No such file or directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ...");
+    replace_contents(directory.path() / "file", "");
+    CHECK(error_of(directory.path() / "file") ==
+          "DIR: Not a directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ...");
+  }
+
+  TEST_CASE("A file that is not a trace's is named as such") {
+    const TemporaryDirectory directory;
+    const fs::path path = directory.path() / "rank-00000.h5";
+    replace_contents(path, "");
+    CHECK(error_of(directory.path()) == "DIR/rank-00000.h5: not an HDF5 file; expected one written by ttrace");
+    replace_contents(path, std::string(10000, 'x'));
+    CHECK(error_of(directory.path()) == "DIR/rank-00000.h5: not an HDF5 file; expected one written by ttrace");
+    replace_contents(path, "\x89HDF\r\n\x1a\n" + std::string(10000, '\0'));
+    CHECK(error_of(directory.path()) ==
+          "DIR/rank-00000.h5: an HDF5 file, but not a trace; expected one written by ttrace");
+    fs::remove(path);
+    fs::create_directory(path);
+    CHECK(error_of(directory.path()) == "DIR/rank-00000.h5: not a regular file; expected a readable file");
+    fs::remove(path);
+    ::mkfifo(path.c_str(), 0600);
+    CHECK(error_of(directory.path()) == "DIR/rank-00000.h5: not a regular file; expected a readable file");
+  }
+
+  TEST_CASE("Files of two runs do not mix") {
+    TraceBuilder first, second;
+    const fs::path directory = first.axes("dp=2").tensor("a", Kind::kOutput, {3}, index_value).write();
+    const fs::path other = second.axes("dp=2").run_id("run-2").tensor("a", Kind::kOutput, {3}, index_value).write();
+    fs::copy_file(other / "rank-00001.h5", directory / "rank-00001.h5", fs::copy_options::overwrite_existing);
+    CHECK(error_of(directory) ==
+          "DIR/rank-00001.h5: run id run-2, but rank-00000.h5 has run-1; expected the files of one run");
+  }
+
+  TEST_CASE("Ranks must agree on the world's size and axes") {
+    TraceBuilder first, larger, other;
+    const fs::path directory = first.axes("dp=2").tensor("a", Kind::kOutput, {3}, index_value).write();
+    const auto replace_rank_1 = [&](const fs::path& from) {
+      fs::copy_file(from / "rank-00001.h5", directory / "rank-00001.h5", fs::copy_options::overwrite_existing);
+    };
+    replace_rank_1(larger.axes("dp=4").tensor("a", Kind::kOutput, {3}, index_value).write());
+    CHECK(error_of(directory) ==
+          "DIR/rank-00001.h5: world size 4, but rank-00000.h5 has 2; expected the files of one run");
+    replace_rank_1(other.axes("tp=2").tensor("a", Kind::kOutput, {3}, index_value).write());
+    CHECK(error_of(directory) ==
+          "DIR/rank-00001.h5: axes tp=2, but rank-00000.h5 has dp=2; expected the files of one run");
+  }
+
+  TEST_CASE("A trace of a later version is refused with both versions") {
+    TraceBuilder builder;
+    const fs::path directory = builder.tensor("a", Kind::kOutput, {3}, index_value).write();
+    std::string bytes = contents(directory / "rank-00000.h5");
+    bytes[kSealOffset + offsetof(Seal, version)] = 2;
+    replace_contents(directory / "rank-00000.h5", bytes);
+    CHECK(error_of(directory) == "DIR/rank-00000.h5: trace format version 2; this ttrace reads version 1");
+    CHECK(run_error([](RunAttributes& run) { run.version = 7; }) ==
+          "DIR/rank-00000.h5: trace format version 7; this ttrace reads version 1");
+  }
+
+  TEST_CASE("A complete file that is cut at any byte is refused, never shorter") {
+    TraceBuilder builder;
+    const fs::path directory = builder.tensor("a", Kind::kOutput, {3}, index_value)
+                                   .tensor("b.weight", Kind::kParam, {2, 2}, index_value)
+                                   .write();
+    const fs::path path = directory / "rank-00000.h5";
+    for (std::uintmax_t size = fs::file_size(path); size-- > 0;) {
+      fs::resize_file(path, size);
+      REQUIRE_FALSE(error_of(directory).empty());
+    }
+  }
+
+  TEST_CASE("A truncated file is called truncated") {
+    TraceBuilder builder;
+    const fs::path directory = builder.tensor("a", Kind::kOutput, {3}, index_value).write();
+    const fs::path path = directory / "rank-00000.h5";
+    const std::uintmax_t size = fs::file_size(path);
+    fs::resize_file(path, size - 1);
+    CHECK(error_of(directory) ==
+          fmt::format("DIR/rank-00000.h5: truncated: has {} bytes; expected {}", size - 1, size));
+    fs::resize_file(path, 1000);
+    CHECK(error_of(directory) == "DIR/rank-00000.h5: truncated to 1000 bytes; expected the file as it was recorded");
+  }
+
+  TEST_CASE("A changed byte anywhere in the file is noticed, or lies in padding") {
+    TraceBuilder builder;
+    const fs::path directory = builder.tensor("a", Kind::kOutput, {3}, index_value)
+                                   .tensor("b.weight", Kind::kParam, {2, 2}, index_value)
+                                   .write();
+    const fs::path path = directory / "rank-00000.h5";
+    const std::string sound = contents(path);
+    int refused = 0, mismatched = 0, unnoticed = 0;
+    for (std::size_t at = 0; at < sound.size(); ++at) {
+      std::string damaged = sound;
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
+      replace_contents(path, damaged);
+      if (!error_of(directory).empty()) {
+        ++refused;
+        continue;
+      }
+      const RankTrace rank = std::move(read_trace(directory).ranks[0]);
+      REQUIRE(rank.entries.size() == 2);
+      const bool verified = verify_checksum(rank, rank.entries[0]) && verify_checksum(rank, rank.entries[1]);
+      ++(verified ? unnoticed : mismatched);
+    }
+    CHECK(mismatched == 3 * 4 + 4 * 4);      // every byte of the two tensors
+    CHECK(unnoticed == 2 * 64 - (12 + 16));  // what is left of their 64-byte lines
+    CHECK(refused + mismatched + unnoticed == static_cast<int>(sound.size()));
+  }
+
+  TEST_CASE("The attributes of a run are checked, though the seal is whole") {
+    const std::string file = "DIR/rank-00000.h5: ";
+    CHECK(run_error([](RunAttributes&) {}) == "");
+    CHECK(run_error([](RunAttributes& run) { run.rank = 1; }) == file + "rank is 1; expected 0 to 0");
+    CHECK(run_error([](RunAttributes& run) { run.rank = -1; }) == file + "rank is -1; expected 0 to 0");
+    CHECK(run_error([](RunAttributes& run) { run.world_size = 1'000'001; }) ==
+          file + "world size is 1000001; expected 1 to 1000000");
+    CHECK(run_error([](RunAttributes& run) { run.run_id.clear(); }) == file + "run id is empty; expected one per run");
+    CHECK(run_error([](RunAttributes& run) { run.axes = std::string("[[\"tp\",2]]"); }) ==
+          file + "axes: axis 'tp' has size 2; expected 1 to 1, the number of ranks");
+    CHECK(run_error([](RunAttributes& run) { run.axes = std::string("[[\"tp\"]]"); }) ==
+          file + "axes, aliases or coordinates do not parse; expected JSON");
+    CHECK(run_error([](RunAttributes& run) { run.axes = std::string("[["); }) ==
+          file + "axes, aliases or coordinates do not parse; expected JSON");
+    CHECK(run_error([](RunAttributes& run) { run.aliases = std::string("{\"sp\":\"tp\"}"); }) ==
+          file + "axes: 'sp=tp': 'tp' is neither a size nor an axis named before it");
+    CHECK(run_error([](RunAttributes& run) { run.coordinates = std::string("{\"tp\":0}"); }) ==
+          file + "1 coordinates; expected one for each of the axes ''");
+    CHECK(run_error([](RunAttributes& run) { run.provenance = std::string("{"); }) ==
+          file + "provenance does not parse; expected a JSON object");
+    CHECK(run_error([](RunAttributes& run) {
+            run.provenance = fmt::format("{{\"a\":{}1{}}}", std::string(100'000, '['), std::string(100'000, ']'));
+          }) == file + "provenance nests too deeply; expected at most 64");
+    CHECK(run_error([](RunAttributes& run) { run.provenance = std::string((1 << 20) + 1, ' '); }) ==
+          file + "provenance has 1048577 bytes; expected at most 1 MiB");
+  }
+
+  TEST_CASE("Every number of the index is checked, though the seal is whole") {
+    const std::string row = "DIR/rank-00000.h5: tensor 1 of the index: ";
+    constexpr auto kHuge = ~std::uint64_t{0};
+    CHECK(index_error([](auto&, auto&) {}) == "");
+    CHECK(index_error([](auto&, auto& r) { r.pass = 3; }) == row + "pass is out of range; expected 1 or 2");
+    CHECK(index_error([](auto&, auto& r) { r.kind = 0; }) == row + "kind is out of range; expected 1 to 10");
+    CHECK(index_error([](auto&, auto& r) { r.kind = 11; }) == row + "kind is out of range; expected 1 to 10");
+    CHECK(index_error([](auto&, auto& r) { r.dtype = 13; }) == row + "dtype is out of range; expected 1 to 12");
+    CHECK(index_error([](auto&, auto& r) { r.iteration = -1; }) == row + "iteration is negative; expected 0 or more");
+    CHECK(index_error([](auto&, auto& r) { r.microbatch = -2; }) ==
+          row + "micro-batch is negative; expected -1 or more");
+    CHECK(index_error([](auto&, auto& r) { r.chunk = -1; }) == row + "chunk is negative; expected 0 or more");
+    CHECK(index_error([](auto&, auto& r) { r.order = 0; }) ==
+          row + "its order is not after its predecessor's; expected an increasing order");
+    CHECK(index_error([](auto&, auto& r) { r.bytes = 15; }) == row + "15 bytes for shape [4] of float32; expected 16");
+    CHECK(index_error([](auto&, auto& r) { r.offset = 4160 + 8; }) ==
+          row + "its data is at 4168; expected a multiple of 64");
+    CHECK(index_error([](auto&, auto& r) { r.offset = 0; }) ==
+          row + "16 bytes at 0 lie outside the tensor data; expected them between 4096 and 4352");
+    CHECK(index_error([](auto&, auto& r) { r.offset = 4352; }) ==
+          row + "16 bytes at 4352 lie outside the tensor data; expected them between 4096 and 4352");
+    CHECK(index_error([](auto&, auto& r) { r.offset = kHuge; }) ==
+          row + fmt::format("16 bytes at {} lie outside the tensor data; expected them between 4096 and 4352", kHuge));
+    CHECK(index_error([](auto&, auto& r) { r.offset = 4096; }) ==
+          row + "its data overlaps that of tensor 0; expected bytes of its own");
+    CHECK(index_error([](auto&, auto& r) { r.name = 0; }) ==
+          row + "t0 input, iteration 0, micro-batch 0 is there twice; expected each identity once");
+    CHECK(index_error([](auto&, auto& r) { r.name_length = 0; }) == row + "the name is empty; expected a module path");
+  }
+
+  TEST_CASE("Names and shapes are checked, though the seal is whole") {
+    const std::string row = "DIR/rank-00000.h5: tensor 1 of the index: ";
+    const std::string outside = row + "its name or shape lies outside the tables; expected it inside";
+    constexpr auto kHuge = ~std::uint64_t{0};
+    CHECK(index_error([](auto&, auto& r) { r.name_length = 1000; }) == outside);
+    CHECK(index_error([](auto&, auto& r) { r.name = kHuge; }) == outside);
+    CHECK(index_error([](auto&, auto& r) { r.module = kHuge; }) == outside);
+    CHECK(index_error([](auto&, auto& r) { r.module_length = 1000; }) == outside);
+    CHECK(index_error([](auto&, auto& r) { r.shape = kHuge; }) == outside);
+    CHECK(index_error([](auto&, auto& r) { r.ndim = 255; }) == outside);
+    CHECK(index_error([](auto& forged, auto& r) {
+            forged.index.shapes.insert(forged.index.shapes.end(), 9, 1);
+            r.ndim = 9;
+          }) == row + "9 dimensions; expected 0 to 8");
+    CHECK(index_error([](auto& forged, auto&) { forged.index.shapes[1] = -4; }) ==
+          row + "a dimension is -4; expected 0 or more");
+    CHECK(index_error([](auto& forged, auto& r) {
+            forged.index.shapes = {4, 1ll << 32, 1ll << 32, 0};
+            r.ndim = 3;
+          }) == row + "shape [4294967296, 4294967296, 0] is too large; expected less than 2^63");
+    CHECK(index_error([](auto& forged, auto&) { forged.index.text[3] = '\xff'; }) ==
+          row + "the name is not UTF-8; expected a module path");
+    CHECK(index_error([](auto& forged, auto& r) {
+            r.module = forged.index.text.size();
+            r.module_length = 1;
+            forged.index.text += '\xc0';
+          }) == row + "the module class is malformed; expected UTF-8 of at most 4096 bytes");
+  }
+
+  TEST_CASE("A journal's numbers are checked as those of an index") {
+    TraceBuilder builder;
+    const fs::path directory = builder.crashed_rank(0).tensor("a", Kind::kOutput, {3}, index_value).write();
+    CHECK(error_of(directory) == "");
+    Entry entry = read_trace(directory).ranks[0].entries[0];
+    entry.id.name = "b";
+    entry.order = 1;
+    entry.offset += 64;
+    std::ofstream(directory / "rank-00000.journal", std::ios::binary | std::ios::app) << journal_record(entry);
+    CHECK(error_of(directory) ==
+          "DIR/rank-00000.h5: tensor 1 of the index: 12 bytes at 4160 lie outside the tensor data; "
+          "expected them between 4096 and 4108");
+  }
+
+  TEST_CASE("A crashed rank without a journal can't be read") {
+    TraceBuilder builder;
+    const fs::path directory = builder.crashed_rank(0).tensor("a", Kind::kOutput, {3}, index_value).write();
+    fs::remove(directory / "rank-00000.journal");
+    CHECK(error_of(directory) == "DIR/rank-00000.h5: not an HDF5 file; expected one written by ttrace");
+  }
+}

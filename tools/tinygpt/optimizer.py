@@ -1,0 +1,50 @@
+"""Mixed precision training: parameters in the compute dtype, gradients and masters in fp32.
+
+Each parameter `p` has
+- `p.main_grad`, the sum of the micro-batches' gradients. Backward adds each micro-batch's `p.grad` to it as soon as
+  that is complete, and drops `p.grad`;
+- `p.main_param`, the master that the optimizer updates. The parameter is its rounded copy."""
+
+import torch
+
+
+class MixedPrecisionOptimizer:
+    def __init__(self, parameters, options):
+        self.parameters = list(parameters)
+        self.clip_grad = options.clip_grad
+        for parameter in self.parameters:
+            parameter.main_grad = torch.zeros_like(parameter, dtype=torch.float32)
+            parameter.register_post_accumulate_grad_hook(_add_to_main_grad)
+            parameter.main_param = torch.nn.Parameter(parameter.detach().clone().float())
+        masters = [parameter.main_param for parameter in self.parameters]
+        if options.optimizer == "adam":
+            self.inner = torch.optim.Adam(masters, lr=options.lr, betas=(0.9, 0.95))
+        else:
+            self.inner = torch.optim.SGD(masters, lr=options.lr)
+
+    def zero_grad(self):
+        for parameter in self.parameters:
+            parameter.main_grad.zero_()
+
+    def step(self, grad_norm):
+        """Clips the gradients, whose norm over all ranks is `grad_norm`, and updates the parameters."""
+        masters = [parameter.main_param for parameter in self.parameters]
+        for parameter in self.parameters:
+            parameter.main_param.grad = parameter.main_grad
+        if self.clip_grad > 0:
+            torch.nn.utils.clip_grads_with_norm_(masters, self.clip_grad, grad_norm)
+        self.inner.step()
+        with torch.no_grad():
+            for parameter in self.parameters:
+                parameter.copy_(parameter.main_param)
+
+
+def _add_to_main_grad(parameter):
+    parameter.main_grad.add_(parameter.grad)
+    parameter.grad = None
+
+
+def grad_square(parameters):
+    """Sum of squares of the main gradients; fp64, so that the order of summation does not show."""
+    zero = torch.zeros((), dtype=torch.float64)
+    return sum((parameter.main_grad.double().square().sum() for parameter in parameters), zero)

@@ -1,0 +1,1 @@
+"""Training on many processes: tensor, sequence, data and pipeline parallelism over gloo."""

@@ -1,0 +1,38 @@
+"""Training on one process: what the parallel program does with collectives is nothing here."""
+
+import torch
+
+from tinygpt import model
+from tinygpt.data import micro_batch
+from tinygpt.optimizer import grad_square
+from tinygpt.schedule import accumulate
+
+
+class SingleProcess:
+    rank = 0
+
+    def __init__(self, options):
+        self.options = options
+
+    def build_model(self):
+        return model.build_model(self.options)
+
+    def forward_backward(self, gpt, step):
+        """Accumulates the main gradients of step `step`; returns its loss."""
+        count = self.options.micro_batches
+        batches = [micro_batch(self.options, step * count + number) for number in range(count)]
+        losses = accumulate(gpt, batches)
+        return torch.stack(losses).double().mean().item()
+
+    def finalize_gradients(self, gpt):
+        pass
+
+    def grad_norm(self, gpt):
+        return grad_square(gpt.parameters()).sqrt().float()
+
+    def gather(self, text):
+        """What every rank has to say, by rank."""
+        return [text]
+
+    def stop(self):
+        pass

@@ -1,0 +1,73 @@
+"""Trains a small GPT. `train.py --help` says how."""
+
+import hashlib
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+if not __package__:  # run as a script: the package is this file's directory
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from tinygpt.optimizer import MixedPrecisionOptimizer  # noqa: E402
+from tinygpt.options import parse_options  # noqa: E402
+from tinygpt.single import SingleProcess  # noqa: E402
+
+
+def main(arguments=None):
+    options = parse_options(arguments)
+    make_deterministic()
+    ranks = start(options)
+    model = train(options, ranks)
+    if options.print_digest:
+        digests = ranks.gather(digest(model))
+        if ranks.rank == 0:
+            print(f"parameters {hashlib.sha256(' '.join(digests).encode()).hexdigest()}", flush=True)
+    ranks.stop()
+
+
+def train(options, ranks):
+    """Runs all steps on this process; returns its (part of the) model."""
+    model = ranks.build_model()
+    optimizer = MixedPrecisionOptimizer(model.parameters(), options)
+    for step in range(options.steps):
+        started = time.perf_counter()
+        optimizer.zero_grad()
+        loss = ranks.forward_backward(model, step)
+        ranks.finalize_gradients(model)
+        grad_norm = ranks.grad_norm(model)
+        optimizer.step(grad_norm)
+        if ranks.rank == 0:
+            print(f"step {step} loss {loss!r} grad_norm {grad_norm.item()!r}", flush=True)
+            if options.print_times:
+                print(f"step {step} seconds {time.perf_counter() - started:.6f}", flush=True)
+    return model
+
+
+def start(options):
+    """What this process is: the only one, or one rank of many."""
+    if options.world_size == 1:
+        return SingleProcess(options)
+    from tinygpt.parallel.ranks import Ranks  # only here: the reference has no parallel code in its path
+
+    return Ranks(options)
+
+
+def make_deterministic():
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+
+
+def digest(model):
+    """SHA-256 over the names and bits of this process's parameters and masters."""
+    bits = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        bits.update(name.encode())
+        for value in (parameter, parameter.main_param):
+            bits.update(value.detach().contiguous().view(torch.uint8).numpy().tobytes())
+    return bits.hexdigest()
+
+
+if __name__ == "__main__":
+    main()

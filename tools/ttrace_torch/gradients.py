@@ -1,0 +1,180 @@
+"""Gradients: of activations by tensor hooks, of parameters by hooks on the leaves, and the loss.
+
+Tensor hooks see the total gradient with respect to a tensor, and leave the graph as it is. Full backward hooks of
+modules would put views into the graph, which forbids in-place operations and may change the order of sums.
+
+A gradient has the identity that it has without activation checkpointing, wherever the hook fires. Non-reentrant
+checkpointing keeps the first forward's tensors in the graph, and their hooks fire. Reentrant checkpointing runs the
+first forward without grad; then the recomputed tensors are hooked, but not those that a hook waits for already (the
+input of the checkpointed part, which the recomputation replaces by a detached copy that sees less).
+
+Reentrant checkpointing also runs a backward within the backward, so that a parameter which is used in two parts gets
+its gradient in two portions. These are added up, as PyTorch does, and recorded when the micro-batch's backward is
+over."""
+
+from typing import Callable, Dict, Optional, Set, Tuple
+
+import torch
+
+from . import library
+from .clock import Chunk, Microbatch
+from .collector import Collector
+
+
+class Gradients:
+    def __init__(self, collector: Collector):
+        self._collector = collector
+        self._hooked_parameters: Set[Tuple[int, int]] = set()  # (chunk, id)
+        self._first_fired: Optional[Microbatch] = None  # in this backward
+        self._portions: Dict[str, torch.Tensor] = {}  # name -> sum so far
+        self._portions_of: Optional[Microbatch] = None
+
+    def install(self) -> None:
+        collector, backward = self._collector, torch.autograd.backward
+
+        def patched(tensors, *args, **kwargs):
+            if not collector.active or torch._C._current_graph_task_id() != -1:
+                return backward(tensors, *args, **kwargs)
+            collector.safely(self._begin_backward)
+            result = backward(tensors, *args, **kwargs)
+            collector.safely(self._end_backward, tensors)
+            return result
+
+        patched.__name__, patched.__doc__ = backward.__name__, backward.__doc__
+        torch.autograd.backward = patched  # torch.Tensor.backward looks it up here
+
+    # Activations.
+
+    def hook(self, microbatch: Microbatch, kind: int, name: str, module_class: str, tensor: torch.Tensor) -> None:
+        if not tensor.requires_grad or (kind, name) in microbatch.hooked:
+            return
+        microbatch.hooked.add((kind, name))
+        collector = self._collector
+
+        def arrived(gradient):
+            collector.safely(self._arrived, microbatch, kind, name, module_class, gradient)
+
+        try:
+            if tensor._is_view() and tensor._base.requires_grad and not tensor._base.is_leaf:
+                _hook_view(tensor, arrived)
+            else:
+                tensor.register_hook(arrived)
+        except RuntimeError as error:
+            collector.warn(f"not traceable: the gradient of '{name}' ({error})")
+
+    def _arrived(self, microbatch: Microbatch, kind: int, name: str, module_class: str,
+                 gradient: Optional[torch.Tensor]) -> None:  # fmt: skip
+        if microbatch.owner is not None:
+            microbatch.owner.in_backward = microbatch
+        if self._first_fired is None:
+            self._first_fired = microbatch
+        if self._portions_of is not microbatch:
+            self.record_portions()
+        if gradient is None or microbatch.iteration != self._collector.clock.iteration:
+            return
+        if (kind, name) in microbatch.fired:
+            self._collector.warn(f"not traceable: the gradient of '{name}' came more than once in a micro-batch; "
+                                 "only the first is recorded")  # fmt: skip
+            return
+        microbatch.fired.add((kind, name))
+        self._collector.record(microbatch, library.FORWARD, kind, name, module_class, gradient)
+
+    # Parameters.
+
+    def hook_parameters(self, chunk: Chunk) -> None:
+        names: Dict[int, list] = {}
+        parameters = {}
+        for name, parameter in chunk.parameters():
+            names.setdefault(id(parameter), []).append(name)
+            parameters[id(parameter)] = parameter
+        for key, parameter in parameters.items():
+            if parameter.requires_grad and parameter.is_leaf and (chunk.number, key) not in self._hooked_parameters:
+                self._hooked_parameters.add((chunk.number, key))
+                parameter.register_hook(self._parameter_hook(chunk, parameter, names[key]))
+
+    def _parameter_hook(self, chunk: Chunk, parameter: torch.nn.Parameter, names: list) -> Callable:
+        collector = self._collector
+
+        def hook(gradient):
+            collector.safely(self._parameter_arrived, chunk, parameter, names, gradient)
+
+        return hook
+
+    def _parameter_arrived(self, chunk: Chunk, parameter: torch.nn.Parameter, names: list,
+                           gradient: Optional[torch.Tensor]) -> None:  # fmt: skip
+        microbatch = chunk.in_backward
+        if gradient is None or not self._collector.is_recorded():
+            return
+        if microbatch is None or not microbatch.recorded:
+            self._collector.warn(f"not traceable: a gradient of '{names[0]}' that belongs to no micro-batch")
+            return
+        if getattr(parameter, "grad_added_to_main_grad", False):
+            self._collector.warn(f"not traceable: param_grad of '{names[0]}', which a fused kernel adds to main_grad")
+            return
+        for name in names:
+            if microbatch.reentrant:
+                self._add_portion(microbatch, name, gradient)
+            elif (library.PARAM_GRAD, name) in microbatch.fired:
+                self._collector.warn(f"not traceable: '{name}' got its gradient in more than one portion; param_grad "
+                                     "is the first")  # fmt: skip
+            else:
+                microbatch.fired.add((library.PARAM_GRAD, name))
+                self._collector.record(microbatch, library.FORWARD, library.PARAM_GRAD, name, "", gradient)
+
+    def _add_portion(self, microbatch: Microbatch, name: str, gradient: torch.Tensor) -> None:
+        self._portions_of = microbatch
+        with torch.no_grad():
+            before = self._portions.get(name)
+            # A copy: PyTorch may take this very tensor as the parameter's `.grad` and add to it.
+            self._portions[name] = gradient.detach().clone() if before is None else before + gradient
+
+    def record_portions(self) -> None:
+        """The parameter gradients of the backward that is over."""
+        microbatch, portions = self._portions_of, self._portions
+        self._portions_of, self._portions = None, {}
+        for name, gradient in portions.items():
+            self._collector.record(microbatch, library.FORWARD, library.PARAM_GRAD, name, "", gradient)
+
+    # The loss.
+
+    def _begin_backward(self) -> None:
+        self._first_fired = None
+        self.record_portions()
+        for chunk in self._collector.clock.chunks.values():
+            chunk.in_backward = None
+
+    def _end_backward(self, tensors) -> None:
+        self.record_portions()
+        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        microbatch = self._first_fired
+        if len(roots) != 1 or roots[0].numel() != 1 or microbatch is None or not microbatch.recorded:
+            return
+        name = f"loss#{microbatch.losses}" if microbatch.losses else "loss"
+        microbatch.losses += 1
+        self._collector.record(microbatch, library.FORWARD, library.SCALAR, name, "", roots[0].detach().reshape(()))
+
+
+def _hook_view(view: torch.Tensor, arrived: Callable) -> None:
+    """An in-place operation on a view (what nn.Linear returns for three dimensions is one) takes its node out of the
+    graph, and the hook with it. Then the gradient of the view's base, at the place of the view, is the total gradient
+    of what the view was when it was hooked."""
+    base, shape, strides = view._base, view.shape, view.stride()
+    offset = view.storage_offset() - base.storage_offset()
+    base_shape, base_strides = base.shape, base.stride()
+    # Shares the view's version, which counts in-place operations, and holds none of its memory.
+    probe = view.detach()
+    probe.data = torch.empty(0, dtype=view.dtype, device=view.device)
+    version = probe._version
+
+    def of_view(gradient):
+        if probe._version == version:
+            arrived(gradient)
+
+    def of_base(gradient):
+        if probe._version != version and gradient is not None:
+            with torch.no_grad():
+                dense = torch.empty_strided(base_shape, base_strides, dtype=gradient.dtype, device=gradient.device)
+                arrived(dense.copy_(gradient).as_strided(shape, strides, offset))
+
+    view.register_hook(of_view)
+    base.register_hook(of_base)

@@ -1,0 +1,194 @@
+"""Module calls: names, inputs and outputs, forward and recomputation.
+
+`torch.nn.Module._call_impl` is wrapped rather than hooked by PyTorch's global module hooks. Those do not see keyword
+arguments (before 2.3 no forward hook does), run before a module's own hooks (so that an output which such a hook
+completes by an all-reduce would be recorded half done), and are not called where forward raises. Outside the
+wrapped function a module looks as its caller sees it: arguments before any hook, result after all of them.
+
+A forward that runs while the autograd engine is at work is a recomputation (`torch._C._current_graph_task_id()`)."""
+
+import threading
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+
+from . import library
+from .clock import Chunk, Microbatch
+from .collector import Collector
+from .gradients import Gradients
+from .perturb import Perturbation
+from .tensors import inputs_of, outputs_of
+
+
+# torch.compile traces through what is wrapped here, and must find nothing. Before 2.3 the function is elsewhere.
+is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+
+
+class Frame:
+    """A module call in progress."""
+
+    __slots__ = ("microbatch", "pass_", "calls", "names", "chunk", "path", "call", "module_class")
+
+    def __init__(self, microbatch: Microbatch, pass_: int, calls: Dict[str, int], names: Dict[int, Optional[str]],
+                 chunk: Optional[Chunk]):  # fmt: skip
+        self.microbatch, self.pass_, self.calls, self.names, self.chunk = microbatch, pass_, calls, names, chunk
+        self.path: Optional[str] = None  # None: not recorded
+        self.call = ""  # "#1" for the second call
+        self.module_class = ""
+
+    def tensor_name(self, member: str) -> str:
+        """`member` as in `inputs_of`."""
+        return f"{self.path}{member}{self.call}"
+
+
+class _Stack(threading.local):
+    """Of the module calls of this thread; None stands for one whose inside is of no interest."""
+
+    def __init__(self) -> None:
+        self.frames: List[Optional[Frame]] = []
+
+
+class Modules:
+    def __init__(self, collector: Collector, gradients: Gradients, perturbation: Optional[Perturbation]):
+        self._collector, self._gradients, self._perturbation = collector, gradients, perturbation
+        self.stack = _Stack()
+
+    def install(self) -> None:
+        collector, stack, call_impl = self._collector, self.stack, torch.nn.Module._call_impl
+
+        def _call_impl(module, *args, **kwargs):
+            frames = stack.frames
+            if not collector.active or is_compiling() or (frames and frames[-1] is None):
+                return call_impl(module, *args, **kwargs)
+            frame = collector.safely(self._enter, module)
+            if frame is not None and frame.path is not None:
+                changed = collector.safely(self._record_inputs, frame, args, kwargs)
+                if changed is not None:
+                    args, kwargs = changed
+            frames.append(frame)
+            try:
+                result = call_impl(module, *args, **kwargs)
+            finally:
+                frames.pop()
+            if frame is not None and frame.path is not None:
+                changed = collector.safely(self._record_outputs, frame, args, kwargs, result)
+                if changed is not None:
+                    result = changed[0]
+            return result
+
+        torch.nn.Module._call_impl = _call_impl
+
+    # Which call this is.
+
+    def _enter(self, module: torch.nn.Module) -> Optional[Frame]:
+        in_backward = torch._C._current_graph_task_id() != -1
+        parent = self.stack.frames[-1] if self.stack.frames else None
+        if parent is not None:
+            frame = self._inner_call(parent, in_backward)
+        elif in_backward:
+            frame = self._recomputation_of(module)
+        else:
+            frame = self._outermost_call(module)
+        if frame is not None:
+            self._name(frame, parent, module)
+        return frame
+
+    def _inner_call(self, parent: Frame, in_backward: bool) -> Frame:
+        microbatch, calls, pass_ = parent.microbatch, parent.calls, parent.pass_
+        if pass_ == library.FORWARD and in_backward:  # backward within forward
+            pass_, calls = library.RECOMPUTE, microbatch.recomputed
+        elif pass_ == library.FORWARD and not torch.is_grad_enabled():
+            microbatch.reentrant = True
+        return Frame(microbatch, pass_, calls, parent.names, parent.chunk)
+
+    def _outermost_call(self, module: torch.nn.Module) -> Optional[Frame]:
+        collector, clock = self._collector, self._collector.clock
+        in_grad_mode = torch.is_grad_enabled()
+        collector.before_outermost_call(in_grad_mode)
+        if not in_grad_mode or not collector.active:
+            return None  # evaluation, or the end
+        recorded = collector.is_recorded()
+        if next(module.parameters(), None) is None:
+            if not recorded:
+                return None
+            name = type(module).__name__
+            names = {id(inner): f"{name}.{path}" if path else name for path, inner in module.named_modules()}
+            microbatch = clock.for_parameterless(recorded)
+            return Frame(microbatch, library.FORWARD, microbatch.calls, names, None)
+        microbatch = clock.begin_microbatch(module, recorded)
+        if not recorded and self._perturbation is None:
+            return None
+        if microbatch.number == 0:
+            self._begin_chunk(microbatch.owner, recorded)
+        return Frame(microbatch, library.FORWARD, microbatch.calls, microbatch.owner.names, microbatch.owner)
+
+    def _begin_chunk(self, chunk: Chunk, recorded: bool) -> None:
+        """Before the chunk's first call in this iteration."""
+        collector = self._collector
+        collector.open().describe_model(chunk.root)
+        for path, module in chunk.root.named_modules():
+            if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+                collector.warn(f"not traceable: what runs inside '{path or type(module).__name__}' is compiled by "
+                               "torch.compile; train without it to see the modules inside")  # fmt: skip
+        if not recorded:
+            return
+        self._gradients.hook_parameters(chunk)
+        for name, parameter in chunk.parameters():
+            collector.record_parameter(chunk.number, library.PARAM, name, parameter)
+
+    def _recomputation_of(self, module: torch.nn.Module) -> Optional[Frame]:
+        """Of a checkpoint function that we have not wrapped (Megatron-LM has its own): the micro-batch is that of
+        the backward in progress, which the gradient hooks that fired before have told."""
+        chunk = self._collector.clock.chunk_of(module)
+        if chunk is None or not torch.is_grad_enabled():
+            return None
+        if chunk.in_backward is None:
+            if self._collector.is_recorded():
+                self._collector.warn(f"not traceable: recomputation of '{chunk.names[id(module)]}', whose forward "
+                                     "was not seen")  # fmt: skip
+            return None
+        return Frame(chunk.in_backward, library.RECOMPUTE, chunk.in_backward.recomputed, chunk.names, chunk)
+
+    def _name(self, frame: Frame, parent: Optional[Frame], module: torch.nn.Module) -> None:
+        key = id(module)
+        if key not in frame.names and frame.chunk is not None:
+            frame.chunk.find_names()  # a module that was added after the first call
+            frame.names = frame.chunk.names
+        if key in frame.names:
+            path = frame.names[key]
+        else:  # called in a module, but not registered in it
+            path = ".".join(filter(None, [parent.path if parent else None, type(module).__name__]))
+        if path is None:
+            return
+        call = frame.calls.get(path, 0)
+        frame.calls[path] = call + 1
+        frame.path, frame.call = path, f"#{call}" if call else ""
+        frame.module_class = f"{type(module).__module__}.{type(module).__qualname__}"
+
+    # What goes in and comes out.
+
+    def _record_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
+        changed = None
+        if self._perturbation is not None:
+            changed = self._perturbation.of_inputs(frame, args, kwargs)
+            if changed is not None:
+                args, kwargs = changed
+        if frame.microbatch.recorded:
+            self._record_all(frame, library.INPUT, library.GRAD_INPUT, inputs_of(args, kwargs))
+        return changed
+
+    def _record_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Optional[Tuple[Any]]:
+        changed = None
+        if self._perturbation is not None:
+            changed = self._perturbation.of_outputs(frame, args, kwargs, result)
+            if changed is not None:
+                (result,) = changed
+        if frame.microbatch.recorded:
+            self._record_all(frame, library.OUTPUT, library.GRAD_OUTPUT, outputs_of(result))
+        return changed
+
+    def _record_all(self, frame: Frame, kind: int, grad_kind: int, found: List[Tuple[str, torch.Tensor]]) -> None:
+        for member, tensor in found:
+            name = frame.tensor_name(member)
+            self._collector.record(frame.microbatch, frame.pass_, kind, name, frame.module_class, tensor)
+            self._gradients.hook(frame.microbatch, grad_kind, name, frame.module_class, tensor)

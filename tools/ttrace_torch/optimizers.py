@@ -1,0 +1,122 @@
+"""The optimizer's part: main gradients before clipping, the gradient norm, parameter deltas, parameters after.
+
+`main_grad` is what the optimizer is about to use, taken at the first of: a call of PyTorch's clipping functions, an
+optimizer step. Two attributes of Megatron-LM's are known: a parameter's `main_grad`, and its fp32 master
+`main_param`. Some frameworks copy the masters back after `step` has returned, so `param_after` is read late: when
+the program calls a module again, or ends."""
+
+import functools
+from typing import Dict, Iterator, Optional, Tuple
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from . import library
+from .clock import Chunk
+from .collector import Collector
+from .gradients import Gradients
+
+_CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
+
+
+class Optimizers:
+    def __init__(self, collector: Collector, gradients: Gradients):
+        self._collector, self._gradients = collector, gradients
+        self._before: Dict[int, Dict[int, torch.Tensor]] = {}  # optimizer -> master -> its value before the step
+        self._done = -1  # the iteration whose main gradients are recorded
+        self._norms = (-1, 0)  # iteration, gradient norms so far
+        self._deltas = set()
+
+    def install(self) -> None:
+        collector = self._collector
+        register_optimizer_step_pre_hook(lambda optimizer, *_: collector.safely(self._before_step, optimizer))
+        register_optimizer_step_post_hook(lambda optimizer, *_: collector.safely(self._after_step, optimizer))
+        collector.record_params_after = self._record_params_after
+        for name in _CLIPPING:
+            for module in (torch.nn.utils.clip_grad, torch.nn.utils):
+                if hasattr(module, name):
+                    setattr(module, name, self._clipping(getattr(module, name)))
+
+    def _clipping(self, clip):
+        collector, takes_norm = self._collector, clip.__name__ == "clip_grads_with_norm_"
+
+        @functools.wraps(clip)
+        def patched(*args, **kwargs):
+            collector.safely(self._record_main_grads)
+            result = clip(*args, **kwargs)
+            norm = kwargs.get("total_norm", args[2] if len(args) > 2 else None) if takes_norm else result
+            collector.safely(self._record_norm, norm)
+            return result
+
+        return patched
+
+    def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self._record_main_grads()
+        if not self._collector.is_recorded():
+            return
+        stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self._before[id(optimizer)] = {
+            id(master): master.detach().clone()
+            for _, _, _, master in self._masters()
+            if id(master) in stepped
+        }
+
+    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        before = self._before.pop(id(optimizer), {})
+        for chunk, name, parameter, master in self._masters():
+            if id(master) not in before or (chunk.number, name) in self._deltas:
+                continue
+            self._deltas.add((chunk.number, name))
+            if master.shape != parameter.shape:
+                self._collector.warn(f"not traceable: param_delta of '{name}', whose master is a flat shard")
+                continue
+            wide = torch.float64 if master.dtype == torch.float64 else torch.float32
+            with torch.no_grad():
+                delta = master.detach().to(wide) - before[id(master)].to(wide)
+            self._collector.record_parameter(chunk.number, library.PARAM_DELTA, name, delta)
+        clock = self._collector.clock
+        # A step before any forward initialises the optimizer's state; it trains nothing.
+        clock.stepped = clock.stepped or clock.running
+        clock.ever_stepped = clock.ever_stepped or clock.running
+
+    def _record_main_grads(self) -> None:
+        self._gradients.record_portions()
+        clock = self._collector.clock
+        if self._done == clock.iteration or not self._collector.is_recorded() or not clock.running:
+            return
+        self._done = clock.iteration
+        self._deltas.clear()
+        for chunk, name, parameter, _ in self._masters():
+            gradient = _main_grad(parameter)
+            if gradient is not None:
+                self._collector.record_parameter(chunk.number, library.MAIN_GRAD, name, gradient)
+
+    def _record_norm(self, norm) -> None:
+        if not self._collector.is_recorded() or not isinstance(norm, (torch.Tensor, float)):
+            return
+        iteration, count = self._norms
+        count = count if iteration == self._collector.clock.iteration else 0
+        self._norms = (self._collector.clock.iteration, count + 1)
+        value = norm.detach().reshape(()) if isinstance(norm, torch.Tensor) else torch.tensor(norm)
+        self._collector.record_parameter(0, library.SCALAR, f"grad_norm#{count}" if count else "grad_norm", value)
+
+    def _record_params_after(self) -> None:
+        for chunk, name, parameter, _ in self._masters():
+            self._collector.record_parameter(chunk.number, library.PARAM_AFTER, name, parameter)
+
+    def _masters(self) -> Iterator[Tuple[Chunk, str, torch.nn.Parameter, torch.Tensor]]:
+        """Every parameter of the chunks that ran in this iteration, with the tensor that the optimizer updates."""
+        for chunk in self._collector.clock.chunks.values():
+            if not chunk.microbatches:
+                continue
+            for name, parameter in chunk.parameters():
+                master = getattr(parameter, "main_param", None)
+                yield chunk, name, parameter, master if isinstance(master, torch.Tensor) else parameter
+
+
+def _main_grad(parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
+    main_grad = getattr(parameter, "main_grad", None)
+    if isinstance(main_grad, torch.Tensor):
+        return main_grad
+    master_grad = getattr(getattr(parameter, "main_param", None), "grad", None)
+    return parameter.grad if master_grad is None else master_grad

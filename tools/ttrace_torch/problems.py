@@ -1,0 +1,40 @@
+"""What went wrong while collecting: one line on stderr, and the same in a file that `ttrace collect` reads.
+
+A problem (`rank-00000.problem`) means that the trace is not what was asked for. A warning (`rank-00000.warning`)
+names what could not be recorded and is no reason to distrust the rest. Each text is told once."""
+
+import os
+import sys
+from typing import Set
+
+
+
+class CollectError(Exception):
+    """Something that the user can put right. The text is complete in itself."""
+
+
+_told: Set[str] = set()
+
+
+def problem(directory: str, rank: int, text: str) -> None:
+    _tell(directory, rank, "problem", text)
+
+
+def warning(directory: str, rank: int, text: str) -> None:
+    _tell(directory, rank, "warning", text)
+
+
+def _tell(directory: str, rank: int, sort: str, text: str) -> None:
+    line = f"rank {rank}: " + " ".join(text.split())
+    if line in _told:
+        return
+    _told.add(line)
+    try:
+        print(f"ttrace: {'warning: ' if sort == 'warning' else ''}{line}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass  # no stderr any more
+    try:
+        with open(os.path.join(directory, f"rank-{rank:05}.{sort}"), "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    except OSError:
+        pass  # a full disk: the file without a completion mark says enough

@@ -1,0 +1,87 @@
+"""This rank's file: opened with what is known about the rank, described when more is known, closed once."""
+
+import json
+import platform
+from typing import Optional
+
+import torch
+
+from .config import Config
+from .coordinates import place_of_this_rank, rank_and_world_size
+from .library import Recorder
+from .problems import CollectError
+from .tensors import dtype_code, dtype_name, to_host
+
+
+class RankFile:
+    def __init__(self, config: Config):
+        self.place = place_of_this_rank(config.axes)
+        self.compute_dtype: Optional[torch.dtype] = None
+        self._device = ""
+        self._config = config
+        self._recorder = Recorder(config.library, config.directory, config.run_id, self.place.rank,
+                                  self.place.world_size, self.place.axes, self.place.coordinates,
+                                  config.annotations)  # fmt: skip
+        self._recorder.describe(None, self._provenance(0.0))
+
+    def describe_model(self, model: torch.nn.Module) -> None:
+        """Compute dtype and device, learnt from the first model that runs."""
+        if (self.place.rank, self.place.world_size) != rank_and_world_size():
+            raise CollectError(
+                f"recording began as rank {self.place.rank} of {self.place.world_size}, and torch.distributed, "
+                f"initialised later, says rank {rank_and_world_size()[0]} of {rank_and_world_size()[1]}"
+            )
+        if self.compute_dtype is not None:
+            return
+        self._device = next(model.parameters()).device.type
+        self.compute_dtype = _compute_dtype(model, self._device)
+        self._recorder.describe(dtype_name(self.compute_dtype), self._provenance(0.0))
+
+    def record(self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str,
+               module_class: str, tensor: torch.Tensor) -> None:  # fmt: skip
+        """Raises NotTraceable, TraceError."""
+        host = to_host(tensor)
+        strides = None if host.is_contiguous() else host.stride()
+        self._recorder.record(iteration, microbatch, chunk, pass_, kind, name, module_class, host.data_ptr(),
+                              dtype_code(host), host.shape, strides)  # fmt: skip
+
+    def perturbation(self, seed: int, iteration: int, microbatch: int, chunk: int, kind: int, name: str,
+                     shape: torch.Size) -> torch.Tensor:  # fmt: skip
+        """u in [-1, 1), fp32, on the host, for this rank's part of the tensor: shape `shape`."""
+        noise = torch.zeros(shape, dtype=torch.float32, device="cpu")
+        self._recorder.perturbation(seed, iteration, microbatch, chunk, kind, name, shape, noise.data_ptr())
+        return noise
+
+    def close(self, complete: bool, seconds: float) -> None:
+        try:
+            self._recorder.describe(None, self._provenance(seconds))
+        finally:
+            self._recorder.close(complete)
+
+    def _provenance(self, seconds: float) -> str:
+        facts = dict(self._config.provenance)
+        facts["python"] = platform.python_version()
+        facts["torch"] = str(torch.__version__)
+        facts["device"] = self._device
+        facts["perturb_seed"] = self._config.perturb
+        facts["recording_seconds"] = round(seconds, 3)
+        return json.dumps(facts)
+
+
+def _compute_dtype(model: torch.nn.Module, device: str) -> torch.dtype:
+    """Autocast's where it is on, else that of most elements of the floating parameters."""
+    if _autocast_enabled(device):
+        if hasattr(torch, "get_autocast_dtype"):  # 2.4
+            return torch.get_autocast_dtype(device)
+        return torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
+    elements = {}
+    for parameter in model.parameters():
+        if parameter.dtype.is_floating_point:
+            elements[parameter.dtype] = elements.get(parameter.dtype, 0) + parameter.numel()
+    return max(elements, key=elements.get, default=torch.get_default_dtype())
+
+
+def _autocast_enabled(device: str) -> bool:
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.is_autocast_enabled(device)
+    return torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled()

@@ -1,0 +1,25 @@
+"""Puts the parts together and into torch."""
+
+import atexit
+import os
+
+from . import checkpoints
+from .collector import Collector
+from .config import Config
+from .gradients import Gradients
+from .modules import Modules
+from .optimizers import Optimizers
+from .perturb import Perturbation
+
+
+def start(config: Config) -> Collector:
+    collector = Collector(config)
+    gradients = Gradients(collector)
+    modules = Modules(collector, gradients, None if config.perturb is None else Perturbation(collector, config.perturb))
+    modules.install()
+    checkpoints.install(collector, modules)
+    gradients.install()
+    Optimizers(collector, gradients).install()
+    os.register_at_fork(after_in_child=collector.after_fork)
+    atexit.register(collector.at_exit)
+    return collector
