@@ -136,6 +136,7 @@ def time_script(python, script, directory):
     say(f"{script}, {THREADS} threads")
     command = [python, HERE / script, directory / "reference", directory / "candidate"]
     environment = os.environ | {name: str(THREADS) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    environment["OMP_WAIT_POLICY"] = "passive"  # spinning threads would make torch slower still on a busy machine
     try:
         done = subprocess.run(command, check=True, env=environment, **CAPTURED)
     except (OSError, subprocess.CalledProcessError) as error:
