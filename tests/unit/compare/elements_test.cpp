@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <vector>
 
 #include "support/differences.h"
 
@@ -105,6 +107,28 @@ TEST_SUITE("compare") {
     shards.add(tensor, test::bytes_of<float>({1, 2, 3, 4}), {.parts = {2}});
     tensor.pieces.back().file = &broken;
     CHECK_THROWS_WITH(difference(tensor, tensor, 3), "no");
+  }
+
+  TEST_CASE("all that was read of a mapped file is released") {
+    struct Recorded : MappedFile {
+      const std::byte* data() const override { return begin; }
+      std::uint64_t size() const override { return flags.size(); }
+      void release(const std::byte* from, std::uint64_t bytes) const override {
+        std::fill_n(flags.begin() + (from - begin), bytes, true);
+      }
+      const std::byte* begin = nullptr;
+      mutable std::vector<bool> flags;
+    } file;
+    Shards shards;
+    LogicalTensor tensor = shards.tensor(Dtype::kInt8, {700, 1000});
+    shards.add(tensor, Bytes(700000), {.parts = {1, 1}});
+    LogicalTensor candidate = shards.tensor(Dtype::kInt8, {700, 1000});
+    shards.add(candidate, Bytes(700000), {.parts = {1, 3}});
+    file.begin = tensor.pieces.front().data;
+    file.flags.resize(700000);
+    tensor.pieces.front().file = &file;
+    difference(tensor, candidate);
+    CHECK(std::count(file.flags.begin(), file.flags.end(), true) == 700000);
   }
 
   TEST_CASE("progress ends at all bytes of both sides") {
