@@ -13,7 +13,7 @@ import pytest
 from rank_file import RankFile
 
 HERE = Path(__file__).resolve().parent
-TTRACE = os.environ.get("TTRACE", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
+TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
 PYTHON = sys.executable
 TIMEOUT = 120
 
