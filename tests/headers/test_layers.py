@@ -28,7 +28,7 @@ LIBRARIES = {
     r"nlohmann/.*": {"load", "record", "report", "cli"},
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare"},
-    r"omp\.h": {"compare", "align"},
+    r"omp\.h": {"compare"},
     r"CLI/.*|spdlog/.*": {"cli"},
     r"xxhash\.h": {"numeric", "record", "load"},
 }
