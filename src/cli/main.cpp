@@ -19,7 +19,8 @@ using ttrace::cli::kCouldNotLook;
 std::string describe_misuse(const CLI::App& app, const CLI::ParseError& error) {
   const auto commands = app.get_subcommands();  // what was given
   const std::string command = commands.empty() ? "ttrace" : "ttrace " + commands.front()->get_name();
-  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  std::erase(unknown, "--");
   const auto option = std::find_if(unknown.begin(), unknown.end(), [](const auto& word) { return word[0] == '-'; });
   std::string what = error.what();
   if (!unknown.empty()) {

@@ -13,8 +13,33 @@ from traces import PROGRAM, Tensor, record_run
 ANNOTATIONS = """\
 embedding:
   output: {tp_dim: 1}
+layers.*.mlp:
+  output: {}
 layers.*.mlp.weight:
   tp_dim: 0
+"""
+
+TOLERANCES = """\
+ttrace_tolerance: 1
+reference: reference
+perturbed:
+  - {run: p1, seed: 1}
+  - {run: p2, seed: 2}
+  - {run: p3, seed: 3}
+rerun: null
+compute_dtype: bfloat16
+epsilon: 0.0078125
+margin: 3
+notes: []
+overrides: []
+tensors:
+  output:
+    embedding: {samples: [0.01, 0.01, 0.01], estimate: 0.01, floor: 0.0078125, allowed: 0.03}
+    layers.0.mlp: {samples: [0.02, 0.02, 0.02], estimate: 0.02, floor: 0.0078125, allowed: 0.06}
+  main_grad:
+    layers.0.mlp.weight: {samples: [0.02, 0.02, 0.02], estimate: 0.02, floor: 0.0078125, allowed: 0.06}
+  scalar:
+    loss: {samples: [0.001, 0.001, 0.001], estimate: 0.001, floor: 0.0078125, allowed: 0.0234375}
 """
 
 
@@ -81,6 +106,7 @@ class Program:
 @pytest.fixture
 def ttrace(tmp_path):
     (tmp_path / "a.yaml").write_text(ANNOTATIONS)
+    (tmp_path / "t.yaml").write_text(TOLERANCES)
     return Program(tmp_path)
 
 
