@@ -127,7 +127,7 @@ def test_a_reader_that_stops_early_is_no_error(trace_directory):
     for preparation in ("", "trap '' PIPE; "):  # with SIGPIPE, and ignoring it
         run = subprocess.run(["bash", "-c", f"{preparation}'{PROGRAM}' inspect '{trace_directory}' | head -1"],
                              capture_output=True, text=True)
-        assert (run.stdout, run.stderr) == (f"trace         {trace_directory}\n", "")
+        assert (run.stdout, run.stderr) == (f"trace             {trace_directory}\n", "")
 
 
 def test_output_that_cannot_be_written_is_an_error(trace_directory):
