@@ -56,8 +56,9 @@ class Reader {
             fmt::format("this ttrace reads version {}", kTraceVersion));
     const bool fits = seal.metadata_offset >= kHeaderBytes && seal.metadata_offset <= bytes_.size() &&
                       seal.metadata_bytes == bytes_.size() - seal.metadata_offset;
-    require(fits, fmt::format("truncated: has {} bytes", bytes_.size()),
-            fmt::format("expected {}", seal.metadata_offset + seal.metadata_bytes));
+    const std::uint64_t end = seal.metadata_offset + seal.metadata_bytes;
+    require(fits, fmt::format("{}has {} bytes", bytes_.size() < end ? "truncated: " : "", bytes_.size()),
+            fmt::format("expected {}", end));
     require(seal.checksum == seal_checksum(bytes_.substr(0, kHeaderBytes), bytes_.substr(seal.metadata_offset)),
             "the metadata is damaged: its checksum differs", "expected the file as it was recorded");
     return seal;
