@@ -210,7 +210,7 @@ def test_what_a_rank_recorded_before_it_died_is_compared(check, tmp_path, end):
     report, findings = check(model(), None)
     assert findings == [
         ("", "incomplete-rank",
-         "rank 1 did not finish: no completion mark; what was recorded until then is compared"),
+         "rank 1 did not finish: no completion mark; only what it recorded until then is there"),
         ("loss", "omission", "loss scalar, iteration 0, micro-batch 0: not there: [] of rank 1 (tp=1, its file is "
                              "incomplete)"),
         ("layers.0.mlp.weight", "omission", "layers.0.mlp.weight main_grad, iteration 0: not there: [4:8, 0:8] of "
@@ -232,7 +232,7 @@ def test_an_incomplete_reference_is_refused(ttrace, tmp_path, candidate):
     record_rank(tmp_path / "reference", model(), complete=False, run_id="reference")
     candidate()
     assert ttrace.refuses(*CHECK) == (
-        "reference: rank 0 did not finish: no completion mark; what was recorded until then is compared; "
+        "reference: rank 0 did not finish: no completion mark; only what it recorded until then is there; "
         "expected a whole trace")  # fmt: skip
 
 

@@ -73,7 +73,7 @@ REFUSED = {
         "x: every floating-point tensor equals the reference's: the perturbation had no effect; expected a run "
         "collected with --perturb"),
     "an incomplete run": (lambda make: make("x", perturbed(4), 4, complete=False), ["p1", "p2", "x"], None,
-        "x: rank 0 did not finish: no completion mark; what was recorded until then is compared; expected a whole "
+        "x: rank 0 did not finish: no completion mark; only what it recorded until then is there; expected a whole "
         "trace"),
     "a run that is not there": (None, ["p1", "p2", "x"], None, "x: No such file or directory; expected a trace: a "
         "directory with rank-00000.h5, rank-00001.h5, ..."),

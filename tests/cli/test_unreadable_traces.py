@@ -1,6 +1,7 @@
 """A trace that cannot be what a recorder left is refused with one line; nothing in it is believed."""
 
 import os
+import re
 import shutil
 import struct
 
@@ -9,7 +10,7 @@ import numpy
 import pytest
 
 from conftest import CHECK, model, shards
-from traces import edit_index, record_run, seal_again
+from traces import edit_index, record_rank, record_run, seal_again
 
 RANK = "candidate/rank-00001.h5"
 
@@ -144,6 +145,20 @@ def test_an_index_that_lies_under_a_good_seal_is_refused(refused, lie):
     assert refused(spoil) == f"{RANK}: tensor 1 of the index: {message}"
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_metadata_that_hdf5_cannot_read_under_a_good_seal_is_refused(refused, number):
+    def spoil(path):
+        data = bytearray(path.read_bytes())
+        # The datasets under /ttrace are the last to be described.
+        headers = [match.start() for match in re.finditer(b"OHDR", data)]
+        data[headers[-number] + 7] ^= 0xFF
+        path.write_bytes(data)
+        seal_again(path)
+
+    message = refused(spoil)  # what is between is HDF5's
+    assert message.startswith(f"{RANK}: ") and message.endswith("; expected the metadata of a trace")
+
+
 def test_a_file_edited_without_a_lie_and_sealed_again_is_accepted(ttrace, reference, candidate):
     # So that what the tests above refuse is the lie, not the edit.
     path = candidate() / "rank-00001.h5"
@@ -171,3 +186,18 @@ def test_a_rank_of_another_run_is_refused(refused, tmp_path, what):
 def test_control_characters_in_a_path_do_not_break_the_line(ttrace, reference):
     assert ttrace.refuses("check", "--reference", "reference", "--candidate", "a\nb") == (
         "a\\x0ab: No such file or directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ...")  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [("inspect",), ("inspect", "--stats"), ("inspect", "--verify"), ("inspect", "--json")])
+def test_inspect_refuses_what_check_refuses(ttrace, candidate, tmp_path, command):
+    candidate()
+    (tmp_path / RANK).write_text("rank 1\n" * 2000)
+    assert ttrace.refuses(*command, "candidate") == f"{RANK}: not an HDF5 file; expected one written by ttrace"
+
+
+def test_two_ranks_in_one_place_are_refused(ttrace, reference, tmp_path):
+    for rank in range(2):
+        record_rank(tmp_path / "candidate", shards(model())[rank], rank=rank, world_size=2, run_id="run", axes="tp=2",
+                    coordinates="tp=1")  # fmt: skip
+    assert ttrace.refuses(*CHECK) == (
+        "candidate: ranks 0 and 1 have the same coordinates [1]; expected each place once")  # fmt: skip

@@ -64,9 +64,11 @@ def check(status):
 class Recorder:
     """One rank of one run."""
 
-    def __init__(self, directory, rank=0, world_size=1, run_id="run", axes=None, compute_dtype="float32", provenance=None):
+    def __init__(self, directory, rank=0, world_size=1, run_id="run", axes=None, coordinates=None,
+                 compute_dtype="float32", provenance=None):  # fmt: skip
         run = Run(ctypes.sizeof(Run), os.fsencode(directory), run_id.encode(), rank, world_size)
         run.axes = axes.encode() if axes else None
+        run.coordinates = coordinates.encode() if coordinates else None
         run.compute_dtype = compute_dtype.encode()
         run.provenance = provenance.encode() if provenance else None
         self.handle = ctypes.c_void_p()
