@@ -1,0 +1,161 @@
+/* A C program that records a trace of two ranks through ttrace.h alone. Argument: the trace's directory.
+ * Exits 0 when every call did what the header says. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ttrace/ttrace.h"
+
+#define EXPECT(status, call)                                                                                \
+  do {                                                                                                      \
+    const ttrace_status got = (call);                                                                       \
+    if (got != (status)) {                                                                                  \
+      fprintf(stderr, "line %d: status %d, expected %d: %s\n", __LINE__, got, status, ttrace_last_error()); \
+      exit(1);                                                                                              \
+    }                                                                                                       \
+  } while (0)
+
+#define EXPECT_ERROR(text)                                                                    \
+  do {                                                                                        \
+    if (strcmp(ttrace_last_error(), text) != 0) {                                             \
+      fprintf(stderr, "line %d: '%s', expected '%s'\n", __LINE__, ttrace_last_error(), text); \
+      exit(1);                                                                                \
+    }                                                                                         \
+  } while (0)
+
+static ttrace_run example_run(const char* directory, int32_t rank) {
+  ttrace_run run = {sizeof run, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL};
+  run.directory = directory;
+  run.run_id = "c-program";
+  run.rank = rank;
+  run.world_size = 2;
+  run.axes = "tp=2,sp=tp";
+  run.compute_dtype = "float32";
+  run.provenance = "{\"language\": \"C\"}";
+  return run;
+}
+
+static ttrace_identity example_identity(const char* name) {
+  ttrace_identity identity = {sizeof identity, 0, 0, 0, TTRACE_FORWARD, TTRACE_OUTPUT, NULL, "Linear"};
+  identity.name = name;
+  return identity;
+}
+
+static void record_tensors(ttrace_recorder* recorder) {
+  const float values[6] = {0, 1, 2, 3, 4, 5};
+  const int64_t shape[2] = {3, 2};
+  const int64_t transposed[2] = {1, 3};
+  ttrace_identity identity = example_identity("linear");
+  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 2, NULL, NULL};
+  tensor.data = values;
+  tensor.shape = shape;
+  EXPECT(TTRACE_OK, ttrace_record(recorder, &identity, &tensor));
+  EXPECT_ERROR("");
+  identity.name = "linear.transposed";
+  tensor.strides = transposed;
+  EXPECT(TTRACE_OK, ttrace_record(recorder, &identity, &tensor));
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
+  EXPECT_ERROR("linear.transposed output, iteration 0, micro-batch 0: was recorded before");
+  identity.name = "loss";
+  identity.kind = TTRACE_SCALAR;
+  identity.microbatch = TTRACE_NO_MICROBATCH;
+  identity.module_class = NULL;
+  tensor.ndim = 0;
+  tensor.shape = tensor.strides = NULL;
+  EXPECT(TTRACE_OK, ttrace_record(recorder, &identity, &tensor));
+}
+
+static void refuse_wrong_arguments(ttrace_recorder* recorder) {
+  const float value = 1;
+  const int64_t shape[1] = {1};
+  ttrace_identity identity = example_identity("wrong");
+  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 1, NULL, NULL};
+  tensor.data = &value;
+  tensor.shape = shape;
+  EXPECT(TTRACE_INVALID, ttrace_record(NULL, &identity, &tensor));
+  EXPECT_ERROR("recorder is NULL");
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, NULL, &tensor));
+  EXPECT_ERROR("identity is NULL");
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, NULL));
+  EXPECT_ERROR("tensor is NULL");
+  identity.struct_size = 8;
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
+  EXPECT_ERROR("identity: struct_size is 8; expected 48");
+  identity = example_identity(NULL);
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
+  EXPECT_ERROR("name is empty");
+  identity = example_identity("wrong");
+  identity.kind = (ttrace_kind)11;
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
+  EXPECT_ERROR("kind is 11; expected 1 to 10");
+  identity = example_identity("wrong");
+  identity.pass = (ttrace_pass)0;
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
+  EXPECT_ERROR("pass is 0; expected TTRACE_FORWARD or TTRACE_RECOMPUTE");
+  identity = example_identity("wrong");
+  tensor.dtype = (ttrace_dtype)13;
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
+  EXPECT_ERROR("dtype is 13; expected 1 to 12");
+  tensor.dtype = TTRACE_FLOAT32;
+  tensor.ndim = 9;
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
+  EXPECT_ERROR("ndim is 9; expected 0 to 8");
+}
+
+/* A struct of a later version of the header, with a field more. */
+static void refuse_fields_of_the_future(ttrace_recorder* recorder) {
+  struct {
+    ttrace_identity identity;
+    int64_t more;
+  } later;
+  const float value = 1;
+  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 0, NULL, NULL};
+  tensor.data = &value;
+  later.identity = example_identity("later");
+  later.identity.struct_size = sizeof later;
+  later.more = 7;
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &later.identity, &tensor));
+  later.more = 0;
+  EXPECT(TTRACE_OK, ttrace_record(recorder, &later.identity, &tensor));
+}
+
+static void generate_alike(ttrace_recorder* recorder) {
+  const int64_t shape[2] = {4, 6}, origin[2] = {0, 0}, start[2] = {1, 2}, size[2] = {2, 3}, outside[2] = {3, 4};
+  float whole[24], part[6], perturbation[24];
+  ttrace_identity identity = example_identity("embedding");
+  int i;
+  EXPECT(TTRACE_OK, ttrace_fill_uniform(7, "0/0/output/embedding", 2, shape, origin, shape, whole));
+  EXPECT(TTRACE_OK, ttrace_fill_uniform(7, "0/0/output/embedding", 2, shape, start, size, part));
+  for (i = 0; i < 6; ++i) {
+    if (part[i] != whole[(1 + i / 3) * 6 + 2 + i % 3]) exit(2);
+    if (!(fabsf(part[i]) <= 1)) exit(2);
+  }
+  EXPECT(TTRACE_INVALID, ttrace_fill_uniform(7, "key", 2, shape, outside, size, part));
+  EXPECT_ERROR("the box does not lie in the shape: dimension 0 has size 4, the box starts at 3 with 2");
+  EXPECT(TTRACE_OK, ttrace_perturbation(recorder, 7, &identity, 2, shape, perturbation));
+  if (memcmp(whole, perturbation, sizeof whole) != 0) exit(2);
+}
+
+int main(int argc, char** argv) {
+  int32_t rank;
+  if (argc != 2 || ttrace_version()[0] == '\0') return 1;
+  for (rank = 0; rank < 2; ++rank) {
+    ttrace_run run = example_run(argv[1], rank);
+    ttrace_recorder* recorder = NULL;
+    ttrace_recorder* second = (ttrace_recorder*)argv;
+    EXPECT(TTRACE_OK, ttrace_open(&run, &recorder));
+    EXPECT(TTRACE_EXISTS, ttrace_open(&run, &second));
+    if (second != NULL) return 1;
+    record_tensors(recorder);
+    refuse_wrong_arguments(recorder);
+    refuse_fields_of_the_future(recorder);
+    generate_alike(recorder);
+    EXPECT(TTRACE_INVALID, ttrace_describe(recorder, "float33", NULL));
+    EXPECT(TTRACE_OK, ttrace_describe(recorder, "bfloat16", NULL));
+    EXPECT(TTRACE_OK, ttrace_close(recorder, 1));
+  }
+  EXPECT(TTRACE_OK, ttrace_close(NULL, 1));
+  return 0;
+}

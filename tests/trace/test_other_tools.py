@@ -1,0 +1,135 @@
+"""A trace is an ordinary HDF5 file: other people's tools read it."""
+
+import ctypes
+import glob
+import os
+import struct
+import subprocess
+
+import h5py
+import numpy as np
+
+import recorder as api
+from recorder import Recorder
+
+GROUP = "tensors/0/0/forward/output/0"
+
+
+def bfloat16_bytes(values):
+    return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype("<u2").tobytes()
+
+
+def recorded_file(directory, name, data, dtype, shape, strides=None):
+    recorder = Recorder(directory)
+    recorder.record(name, data, dtype, shape, strides)
+    recorder.close()
+    return directory / "rank-00000.h5"
+
+
+def test_h5py_reads_every_common_dtype(trace_directory):
+    codes = {
+        "float64": api.FLOAT64, "float32": api.FLOAT32, "float16": api.FLOAT16, "int8": api.INT8, "int16": api.INT16,
+        "int32": api.INT32, "int64": api.INT64, "uint8": api.UINT8, "bool": api.BOOL,
+    }
+    arrays = {name: (np.arange(6).reshape(2, 3) % 2 if name == "bool" else np.arange(6).reshape(2, 3)).astype(name)
+              for name in codes}
+    recorder = Recorder(trace_directory)
+    for name, array in arrays.items():
+        recorder.record(name, array.ctypes.data, codes[name], array.shape)
+    recorder.close()
+    with h5py.File(trace_directory / "rank-00000.h5") as file:
+        for name, array in arrays.items():
+            assert file[GROUP][name].dtype == array.dtype
+            assert np.array_equal(file[GROUP][name][()], array)
+
+
+def test_h5py_decodes_bfloat16(trace_directory):
+    values = np.array([0.0, -0.0, 1.0, -2.5, 3.0e38, 1.0e-38, 1.0e-40, 0.00781250], np.float32)
+    values = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
+    path = recorded_file(trace_directory, "x", bfloat16_bytes(values), api.BFLOAT16, (8,))
+    with h5py.File(path) as file:
+        decoded = file[GROUP]["x"][()]
+    assert decoded.astype(np.float32).tobytes() == values.tobytes()
+
+
+def test_h5py_decodes_fp8(trace_directory):
+    recorder = Recorder(trace_directory)
+    codes = bytes(range(256))
+    recorder.record("e4m3", codes, api.FLOAT8_E4M3, (256,))
+    recorder.record("e5m2", codes, api.FLOAT8_E5M2, (256,))
+    recorder.close()
+    with h5py.File(trace_directory / "rank-00000.h5") as file:
+        e4m3 = file[GROUP]["e4m3"][()].astype(np.float32)
+        e5m2 = file[GROUP]["e5m2"][()].astype(np.float32)
+    # e5m2 is the upper byte of fp16.
+    assert np.array_equal(e5m2, (np.arange(256) << 8).astype(np.uint16).view(np.float16).astype(np.float32),
+                          equal_nan=True)
+    for code in range(256):
+        exponent, fraction = code >> 3 & 15, code & 7
+        # HDF5 knows no format without infinities: the top exponent's 256 to 448 come out as Inf and NaN.
+        # ttrace itself reads the bits.
+        if exponent < 15:
+            value = (1 + fraction / 8) * 2.0 ** (exponent - 7) if exponent else fraction * 2.0**-9
+            assert e4m3[code] == (-value if code & 128 else value)
+
+
+def test_small_floats_have_the_bits_of_hdf5_2(trace_directory):
+    """h5py's HDF5 2.0 has these types predefined: H5Tequal says whether ours are the same."""
+    recorder = Recorder(trace_directory)
+    names = {"H5T_FLOAT_BFLOAT16LE_g": api.BFLOAT16, "H5T_FLOAT_F8E4M3_g": api.FLOAT8_E4M3,
+             "H5T_FLOAT_F8E5M2_g": api.FLOAT8_E5M2}
+    for name, dtype in names.items():
+        recorder.record(name, bytes(16), dtype, (4,))
+    recorder.close()
+    (library,) = glob.glob(os.path.join(os.path.dirname(h5py.__path__[0]), "h5py.libs", "libhdf5-*.so*"))
+    hdf5 = ctypes.CDLL(library)
+    hdf5.H5Tequal.argtypes = [ctypes.c_int64, ctypes.c_int64]
+    with h5py.File(trace_directory / "rank-00000.h5") as file:
+        for name in names:
+            predefined = ctypes.c_int64.in_dll(hdf5, name).value
+            assert hdf5.H5Tequal(file[GROUP][name].id.get_type().id, predefined) == 1
+
+
+def test_h5dump_prints_a_transposed_bfloat16_tensor(trace_directory):
+    data = bfloat16_bytes([1, 2, 3, 4, 5, 6.5])
+    path = recorded_file(trace_directory, "layers.0.mlp", data, api.BFLOAT16, (3, 2), strides=(1, 3))
+    run = subprocess.run(["h5dump", "-d", f"/{GROUP}/layers.0.mlp", path], capture_output=True, text=True, check=True)
+    assert run.stderr == ""
+    assert run.stdout == f'''HDF5 "{path}" {{
+DATASET "/{GROUP}/layers.0.mlp" {{
+   DATATYPE  16-bit little-endian floating-point 16-bit precision
+   DATASPACE  SIMPLE {{ ( 3, 2 ) / ( 3, 2 ) }}
+   DATA {{
+   (0,0): 1, 4,
+   (1,0): 2, 5,
+   (2,0): 3, 6.5
+   }}
+}}
+}}
+'''
+
+
+def test_every_tensor_is_a_dataset_at_the_place_that_the_index_names(trace_directory):
+    count = 3000
+    recorder = Recorder(trace_directory, rank=1, world_size=2, axes="tp=2")
+    for number in range(count):
+        shape = (number % 5, 3) if number % 7 else ()
+        data = struct.pack("<15f", *range(number, number + 15))
+        recorder.record(f"layers.{number}/x", data, api.FLOAT32, shape, microbatch=number % 3)
+    recorder.close()
+    with h5py.File(trace_directory / "rank-00001.h5") as file:
+        assert dict(file.attrs) == {
+            "ttrace_version": 1, "run_id": "run-1", "world_size": 2, "rank": 1, "axes": '[["tp",2]]', "aliases": "{}",
+            "coordinates": '{"tp":1}', "compute_dtype": "", "provenance": "{}", "complete": 1,
+        }
+        index, text, shapes = (file["ttrace"][name][()] for name in ("index", "text", "shapes"))
+        assert len(index) == count
+        for number, row in enumerate(index):
+            name = bytes(text[row["name"] : row["name"] + row["name_length"]]).decode()
+            assert name == f"layers.{number}/x"
+            dataset = file[f"tensors/0/{row['microbatch']}/forward/output/0"][name.replace("/", "\u2215")]
+            assert list(dataset.shape) == list(shapes[row["shape"] : row["shape"] + row["ndim"]])
+            assert dataset.nbytes == row["bytes"]
+            if dataset.nbytes:
+                assert dataset.id.get_offset() == row["offset"] and row["offset"] % 64 == 0
+                assert np.array_equal(dataset[()].ravel(), np.arange(number, number + dataset.size, dtype=np.float32))
