@@ -19,6 +19,8 @@ class Reader {
 
   SealedFile read() {
     const Seal seal = checked_seal();
+    // What HDF5 cannot make sense of it may be unable to let go of, and says so at exit. Nothing is left to write.
+    H5dont_atexit();
     const SilentHdf5 silent;
     SealedFile result;
     result.data_end = seal.metadata_offset;

@@ -24,9 +24,10 @@ REFUSED = {
     "a pattern twice": ("embedding:\n  output: {tp_dim: 1}\nembedding:\n  output: {tp_dim: 0}\n",
         "a.yaml:3: 'embedding' appears twice; expected it once"),
     "a list": ("- embedding\n", "a.yaml:1: not a mapping; expected patterns and their rules"),
-    "a brace that is not closed": ("embedding:\n  output: {tp_dim: 1\nloss: 1\n", "a.yaml:3: end of map flow not found; " + NOT_YAML),
+    "a brace that is not closed": ("embedding:\n  output: {tp_dim: 1\nloss: 1\n",
+        "a.yaml:3: end of map flow not found; " + NOT_YAML),
     "a tab": ("embedding:\n\toutput: {tp_dim: 1}\n", "a.yaml:2: illegal map value; " + NOT_YAML),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -48,7 +49,7 @@ def test_a_pattern_that_places_nothing_is_noted_beside_what_follows_from_it(ttra
     candidate()
     report = ttrace.reports(*CHECK, code=1)
     assert report.startswith("different\nfirst wrong tensor: embedding output, iteration 0, micro-batch 0\n"
-                             "  the reference has float32 [4, 8], the candidate float32 [4, 4]\n")  # fmt: skip
+                             "  the reference has float32 [4, 8], the candidate float32 [4, 4]\n")
     assert "note: candidate: a.yaml:1: 'embeding' places no tensor of the trace\n" in report
     assert report.endswith("4 compared: 3 pass, 1 fail, 0 untrusted; 0 missing\n")
 
@@ -58,7 +59,7 @@ def test_the_wrong_dim_is_a_finding(ttrace, reference, candidate, tmp_path):
     candidate()
     assert ttrace.reports(*CHECK, code=1).startswith(
         "different\nfirst wrong tensor: embedding output, iteration 0, micro-batch 0\n"
-        "  the reference has float32 [4, 8], the candidate float32 [8, 4]\n")  # fmt: skip
+        "  the reference has float32 [4, 8], the candidate float32 [8, 4]\n")
 
 
 def test_layers_that_do_not_divide_into_the_stages_are_refused(ttrace, tmp_path):
@@ -69,4 +70,4 @@ def test_layers_that_do_not_divide_into_the_stages_are_refused(ttrace, tmp_path)
     record_run(tmp_path / "candidate", [[layer(0), layer(1)], [layer(0)]], axes="pp=2")
     (tmp_path / "a.yaml").write_text("parallelism:\n  pipeline: {axis: pp, layers: layers}\n")
     assert ttrace.refuses(*CHECK) == (
-        "a.yaml:2: 'parallelism': pipeline: 3 layers of layers do not divide into 2 stages; expected a multiple of 2")  # fmt: skip
+        "a.yaml:2: 'parallelism': pipeline: 3 layers of layers do not divide into 2 stages; expected a multiple of 2")

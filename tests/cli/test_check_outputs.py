@@ -60,7 +60,7 @@ CASES = {
     "only_the_layer.txt": (model(), wrong(), ["-t", "t.yaml", "--only", "layers.**"], 1),
     "the_first_ten.txt": (deep(1), deep(2), [], 1),
     "all.txt": (deep(1), deep(2), ["--all"], 1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -110,3 +110,12 @@ def test_later_microbatches_are_findings_of_their_own(ttrace, tmp_path, candidat
     candidate(two(model(), wrong()))
     report = ttrace.reports(*CHECK, "-t", "t.yaml", code=1)
     assert report == (EXPECTED / "a_wrong_microbatch.txt").read_text()
+
+
+def test_a_run_held_against_itself_is_noted(ttrace, reference):
+    assert ttrace.reports("check", "--reference", "reference", "--candidate", "reference", code=0) == (
+        "same\n"
+        "\n"
+        "note: reference and candidate are one and the same run\n"
+        "\n"
+        "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n")

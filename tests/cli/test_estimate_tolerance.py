@@ -35,7 +35,7 @@ def estimate(*perturbed, rerun=None):
 
 def test_an_estimate_fits_the_check(ttrace, runs, candidate):
     assert ttrace.reports(*estimate("p1", "p2", "p3", rerun="again"), code=0) == (
-        "out.yaml: 4 tolerances from 3 perturbed runs and a rerun, margin 3\n")  # fmt: skip
+        "out.yaml: 4 tolerances from 3 perturbed runs and a rerun, margin 3\n")
     candidate()
     assert ttrace.reports(*CHECK, "-t", "out.yaml", code=0).startswith("same\n")
     ttrace.reports(*CHECK[:-2], "-t", "out.yaml", code=1)
@@ -73,11 +73,11 @@ REFUSED = {
         "x: every floating-point tensor equals the reference's: the perturbation had no effect; expected a run "
         "collected with --perturb"),
     "an incomplete run": (lambda make: make("x", perturbed(4), 4, complete=False), ["p1", "p2", "x"], None,
-        "x: rank 0 did not finish: no completion mark; what was recorded until then is compared; expected a whole "
+        "x: rank 0 did not finish: no completion mark; only what it recorded until then is there; expected a whole "
         "trace"),
     "a run that is not there": (None, ["p1", "p2", "x"], None, "x: No such file or directory; expected a trace: a "
         "directory with rank-00000.h5, rank-00001.h5, ..."),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -100,7 +100,7 @@ def test_a_reference_without_a_compute_dtype_is_refused(ttrace, runs, tmp_path):
     words = ["r" if word == "reference" else word for word in estimate("q1", "q2", "q3")]
     assert ttrace.refuses(*words) == (
         "r: its compute dtype is ''; expected a floating-point one, such as bfloat16: the least that a tensor may "
-        "differ by follows from it")  # fmt: skip
+        "differ by follows from it")
 
 
 def test_a_place_that_cannot_be_written_is_refused(ttrace, runs):

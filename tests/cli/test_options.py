@@ -41,7 +41,7 @@ MISUSE = {
                                     see("ttrace estimate-tolerance")),
     "no reference": ([*ESTIMATE, "--perturbed", "a", "b", "c"],
                      "no --reference; expected one, or a command after -- to collect it"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", MISUSE)

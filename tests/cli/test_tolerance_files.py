@@ -39,7 +39,7 @@ REFUSED = {
         "expected YAML as `ttrace estimate-tolerance` writes it"),
     "a list": (TOLERANCES, "- 1\n", "t.yaml: not one YAML mapping; expected a file of `ttrace estimate-tolerance`"),
     "nothing": (TOLERANCES, "", "t.yaml: not one YAML mapping; expected a file of `ttrace estimate-tolerance`"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -54,7 +54,7 @@ def test_a_mistake_is_refused_with_its_line(ttrace, reference, candidate, tmp_pa
 def test_a_file_that_is_not_there_is_named(ttrace, reference, candidate):
     candidate()
     assert ttrace.refuses(*CHECK, "-t", "none.yaml") == (
-        "none.yaml: cannot be read; expected a file of `ttrace estimate-tolerance`")  # fmt: skip
+        "none.yaml: cannot be read; expected a file of `ttrace estimate-tolerance`")
 
 
 def test_a_tensor_without_a_tolerance_is_untrusted(ttrace, reference, candidate, tmp_path):
@@ -68,11 +68,12 @@ def test_a_tensor_without_a_tolerance_is_untrusted(ttrace, reference, candidate,
         "  verdict    reason        rel_err  allowed  ratio  ranks  tensor\n"
         "  untrusted  no-tolerance  3.66     -        -      -      embedding output, iteration 0, micro-batch 0\n"
         "\n"
-        "4 compared: 3 pass, 0 fail, 1 untrusted; 0 missing\n")  # fmt: skip
+        "4 compared: 3 pass, 0 fail, 1 untrusted; 0 missing\n")
 
 
 def test_an_override_counts_and_one_that_fits_nothing_is_noted(ttrace, reference, candidate, tmp_path):
-    overrides = (OVERRIDE % ("layers.*.mlp", "0.5", "a test")) + "\n  - {pattern: layers.*.mpl, allowed: 1, reason: a typo}"
+    overrides = OVERRIDE % ("layers.*.mlp", "0.5", "a test")
+    overrides += "\n  - {pattern: layers.*.mpl, allowed: 1, reason: a typo}"
     (tmp_path / "t.yaml").write_text(TOLERANCES.replace("overrides: []", overrides))
     candidate(changed(model(), "layers.0.mlp", (1, 2), 8))
     assert ttrace.reports(*CHECK, "-t", "t.yaml", code=0) == (
@@ -80,4 +81,4 @@ def test_an_override_counts_and_one_that_fits_nothing_is_noted(ttrace, reference
         "\n"
         "note: t.yaml:14: the override 'layers.*.mpl' matches no tensor\n"
         "\n"
-        "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n")  # fmt: skip
+        "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n")

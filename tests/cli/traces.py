@@ -13,8 +13,8 @@ PROGRAM = pathlib.Path(os.environ["TTRACE_PROGRAM"]).resolve()
 LIBRARY = ctypes.CDLL(str(PROGRAM.parent.parent / "lib" / "libttrace.so"))
 LIBRARY.ttrace_last_error.restype = ctypes.c_char_p
 
-KINDS = ["input", "output", "grad_output", "grad_input", "param", "param_grad", "main_grad", "param_delta", "param_after",
-         "scalar"]  # fmt: skip
+KINDS = ["input", "output", "grad_output", "grad_input", "param", "param_grad", "main_grad", "param_delta",
+         "param_after", "scalar"]
 DTYPES = {"float64": 1, "float32": 2, "float16": 3, "bfloat16": 4, "int32": 9, "int64": 10}
 
 
@@ -22,19 +22,19 @@ class Run(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("directory", ctypes.c_char_p), ("run_id", ctypes.c_char_p),
                 ("rank", ctypes.c_int32), ("world_size", ctypes.c_int32), ("axes", ctypes.c_char_p),
                 ("coordinates", ctypes.c_char_p), ("compute_dtype", ctypes.c_char_p),
-                ("provenance", ctypes.c_char_p), ("annotations", ctypes.c_char_p)]  # fmt: skip
+                ("provenance", ctypes.c_char_p), ("annotations", ctypes.c_char_p)]
 
 
 class Identity(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("iteration", ctypes.c_int32), ("microbatch", ctypes.c_int32),
                 ("chunk", ctypes.c_int32), ("pass_", ctypes.c_int), ("kind", ctypes.c_int), ("name", ctypes.c_char_p),
-                ("module_class", ctypes.c_char_p)]  # fmt: skip
+                ("module_class", ctypes.c_char_p)]
 
 
 class CTensor(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("data", ctypes.c_void_p), ("dtype", ctypes.c_int),
                 ("ndim", ctypes.c_int32), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64))]  # fmt: skip
+                ("strides", ctypes.POINTER(ctypes.c_int64))]
 
 
 @dataclass
@@ -64,9 +64,11 @@ def check(status):
 class Recorder:
     """One rank of one run."""
 
-    def __init__(self, directory, rank=0, world_size=1, run_id="run", axes=None, compute_dtype="float32", provenance=None):
+    def __init__(self, directory, rank=0, world_size=1, run_id="run", axes=None, coordinates=None,
+                 compute_dtype="float32", provenance=None):
         run = Run(ctypes.sizeof(Run), os.fsencode(directory), run_id.encode(), rank, world_size)
         run.axes = axes.encode() if axes else None
+        run.coordinates = coordinates.encode() if coordinates else None
         run.compute_dtype = compute_dtype.encode()
         run.provenance = provenance.encode() if provenance else None
         self.handle = ctypes.c_void_p()
@@ -75,10 +77,10 @@ class Recorder:
     def record(self, tensor):
         values = numpy.ascontiguousarray(tensor.values).reshape(tensor.values.shape)
         identity = Identity(ctypes.sizeof(Identity), tensor.iteration, tensor.microbatch, 0, 1,
-                            1 + KINDS.index(tensor.kind), tensor.name.encode())  # fmt: skip
+                            1 + KINDS.index(tensor.kind), tensor.name.encode())
         shape = (ctypes.c_int64 * max(values.ndim, 1))(*values.shape)
         described = CTensor(ctypes.sizeof(CTensor), values.ctypes.data, DTYPES[tensor.dtype or str(values.dtype)],
-                            values.ndim, shape)  # fmt: skip
+                            values.ndim, shape)
         check(LIBRARY.ttrace_record(self.handle, ctypes.byref(identity), ctypes.byref(described)))
 
     def close(self, complete=True):
