@@ -90,13 +90,14 @@ class Reader {
     const Handle attribute(H5Aopen(file, name, H5P_DEFAULT), fmt::format("attribute {}", name));
     const Handle type(H5Aget_type(attribute), name);
     const Handle space(H5Aget_space(attribute), name);
-    require(H5Tis_variable_str(type) > 0 && H5Sget_simple_extent_type(space) == H5S_SCALAR,
-            fmt::format("attribute {} is malformed", name), "expected a string of variable length");
-    char* text = nullptr;
-    hdf5_check(H5Aread(attribute, hdf5_string_type(), &text), fmt::format("attribute {}", name));
-    const std::string value = text == nullptr ? "" : text;
-    H5free_memory(text);
-    return value;
+    const bool is_text = H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0;
+    const std::size_t bytes = is_text ? H5Tget_size(type) : 0;
+    require(bytes >= 1 && bytes <= kMaxAttributeBytes && H5Sget_simple_extent_type(space) == H5S_SCALAR,
+            fmt::format("attribute {} is malformed", name), "expected a string of fixed length");
+    std::string text(bytes, '\0');
+    hdf5_check(H5Aread(attribute, hdf5_string_type(bytes), text.data()), fmt::format("attribute {}", name));
+    text.resize(text.find_last_not_of('\0') + 1);
+    return text;
   }
 
   RunAttributes read_attributes(hid_t file) const {

@@ -57,12 +57,12 @@ def test_a_file_that_is_not_there_is_named(ttrace, reference, candidate):
         "none.yaml: cannot be read; expected a file of `ttrace estimate-tolerance`")
 
 
-def test_a_tensor_without_a_tolerance_is_untrusted(ttrace, reference, candidate, tmp_path):
+def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace, reference, candidate, tmp_path):
     (line,) = [line for line in TOLERANCES.splitlines(keepends=True) if line.startswith("    embedding:")]
     (tmp_path / "t.yaml").write_text(TOLERANCES.replace(line, ""))
     candidate(changed(model(), "embedding", (0, 0), 90))
-    assert ttrace.reports(*CHECK, "-t", "t.yaml", "--strict", code=1) == (
-        "different: untrusted tensors count as failed (--strict)\n"
+    assert ttrace.reports(*CHECK, "-t", "t.yaml", code=1) == (
+        "different: the tolerance file does not list a tensor that differs\n"
         "\n"
         "findings, in order of execution:\n"
         "  verdict    reason        rel_err  allowed  ratio  ranks  tensor\n"
