@@ -150,7 +150,8 @@ class Reader {
                 std::string(text.substr(row.name, row.name_length))};
     entry.dtype = static_cast<Dtype>(row.dtype);
     entry.shape.resize(row.ndim);
-    std::memcpy(entry.shape.data(), shapes.data() + row.shape * sizeof(std::int64_t), row.ndim * sizeof(std::int64_t));
+    const std::string_view sizes = shapes.substr(row.shape * sizeof(std::int64_t), row.ndim * sizeof(std::int64_t));
+    sizes.copy(reinterpret_cast<char*>(entry.shape.data()), sizes.size());
     entry.order = row.order;
     entry.offset = row.offset;
     entry.bytes = row.bytes;

@@ -30,53 +30,107 @@ std::vector<Dim> joined_dims(const TensorView& tensor) {
   return dims;
 }
 
+// A two-dimensional part of the tensor; strides are in elements.
+struct Plane {
+  const std::byte* data;
+  Dim rows, columns;
+};
+
+// Row-major into `to`. In squares that fit the cache, because where a column is contiguous (a transposed
+// matrix) every row touches other lines of memory.
 template <typename T>
-void copy_strided(const std::byte* from, std::int64_t stride, std::int64_t count, char* to) {
-  for (std::int64_t i = 0; i < count; ++i) std::memcpy(to + i * sizeof(T), from + i * stride, sizeof(T));
+void copy_squares(const Plane& plane, char* to) {
+  constexpr std::int64_t kSide = 32;
+  for (std::int64_t row_start = 0; row_start < plane.rows.size; row_start += kSide) {
+    const std::int64_t row_end = std::min(row_start + kSide, plane.rows.size);
+    for (std::int64_t start = 0; start < plane.columns.size; start += kSide) {
+      const std::int64_t end = std::min(start + kSide, plane.columns.size);
+      for (std::int64_t row = row_start; row < row_end; ++row) {
+        for (std::int64_t column = start; column < end; ++column) {
+          const std::int64_t from = row * plane.rows.stride + column * plane.columns.stride;
+          const std::int64_t index = row * plane.columns.size + column;
+          std::memcpy(to + index * std::int64_t{sizeof(T)}, plane.data + from * std::int64_t{sizeof(T)}, sizeof(T));
+        }
+      }
+    }
+  }
 }
 
-// `count` elements that are `stride` bytes apart.
-void copy_row(const std::byte* from, std::int64_t stride, std::int64_t size, std::int64_t count, char* to) {
-  if (stride == size) {
-    std::memcpy(to, from, static_cast<std::size_t>(count * size));
+void copy_plane(const Plane& plane, std::int64_t element, char* to) {
+  if (plane.columns.stride == 1) {
+    const std::int64_t bytes = plane.columns.size * element;
+    for (std::int64_t row = 0; row < plane.rows.size; ++row) {
+      std::memcpy(to + row * bytes, plane.data + row * plane.rows.stride * element, static_cast<std::size_t>(bytes));
+    }
     return;
   }
-  switch (size) {
+  switch (element) {
     case 1:
-      return copy_strided<std::uint8_t>(from, stride, count, to);
+      return copy_squares<std::uint8_t>(plane, to);
     case 2:
-      return copy_strided<std::uint16_t>(from, stride, count, to);
+      return copy_squares<std::uint16_t>(plane, to);
     case 4:
-      return copy_strided<std::uint32_t>(from, stride, count, to);
+      return copy_squares<std::uint32_t>(plane, to);
     default:
-      return copy_strided<std::uint64_t>(from, stride, count, to);
+      return copy_squares<std::uint64_t>(plane, to);
   }
 }
 
-// The last dimension is copied row by row; the others count like an odometer.
-void gather(const std::byte* data, std::int64_t element, const std::vector<Dim>& dims, std::int64_t total,
+// Collects planes, one after the other, in a buffer of bounded size.
+class Gatherer {
+ public:
+  Gatherer(std::int64_t element, std::int64_t total, const std::function<void(std::string_view)>& consume)
+      : element_(element), capacity_(std::min(kBufferBytes / element, total)), consume_(consume) {
+    buffer_.resize(static_cast<std::size_t>(capacity_ * element));
+  }
+
+  void add(Plane plane) {
+    // Rows that alone are larger than the buffer are cut.
+    const std::int64_t widest = std::min(plane.columns.size, capacity_);
+    for (std::int64_t row = 0; row < plane.rows.size;) {
+      const std::int64_t rows = widest < plane.columns.size ? 1 : std::min(plane.rows.size - row, capacity_ / widest);
+      for (std::int64_t column = 0; column < plane.columns.size; column += widest) {
+        const std::int64_t columns = std::min(widest, plane.columns.size - column);
+        const std::int64_t start = row * plane.rows.stride + column * plane.columns.stride;
+        add_part({plane.data + start * element_, {rows, plane.rows.stride}, {columns, plane.columns.stride}});
+      }
+      row += rows;
+    }
+  }
+
+  void flush() {
+    if (filled_ > 0) consume_(std::string_view(buffer_).substr(0, static_cast<std::size_t>(filled_ * element_)));
+    filled_ = 0;
+  }
+
+ private:
+  void add_part(const Plane& part) {  // which fits into the empty buffer
+    const std::int64_t count = part.rows.size * part.columns.size;
+    if (count > capacity_ - filled_) flush();
+    copy_plane(part, element_, buffer_.data() + filled_ * element_);
+    filled_ += count;
+  }
+
+  std::int64_t element_, capacity_;
+  std::int64_t filled_ = 0;
+  std::string buffer_;
+  const std::function<void(std::string_view)>& consume_;
+};
+
+// The last two dimensions make planes; the others count like an odometer.
+void gather(const std::byte* data, std::int64_t element, std::vector<Dim> dims, std::int64_t total,
             const std::function<void(std::string_view)>& consume) {
-  std::string buffer(static_cast<std::size_t>(std::min(kBufferBytes, total * element)), '\0');
-  const std::int64_t capacity = static_cast<std::int64_t>(buffer.size()) / element;
-  const Dim row = dims.back();
-  std::vector<std::int64_t> at(dims.size() - 1, 0);
-  std::int64_t filled = 0;
-  for (std::int64_t done = 0; done < total; done += row.size) {
+  if (dims.size() == 1) dims.insert(dims.begin(), {1, 0});
+  const Dim rows = dims[dims.size() - 2], columns = dims.back();
+  Gatherer gatherer(element, total, consume);
+  std::vector<std::int64_t> at(dims.size() - 2, 0);
+  for (std::int64_t done = 0; done < total; done += rows.size * columns.size) {
     std::int64_t start = 0;
     for (std::size_t i = 0; i < at.size(); ++i) start += at[i] * dims[i].stride;
-    for (std::int64_t column = 0; column < row.size;) {
-      const std::int64_t count = std::min(row.size - column, capacity - filled);
-      copy_row(data + (start + column * row.stride) * element, row.stride * element, element, count,
-               buffer.data() + filled * element);
-      column += count;
-      filled += count;
-      if (filled < capacity) continue;
-      consume(buffer);
-      filled = 0;
-    }
+    gatherer.add({data + start * element, rows, columns});
     for (std::size_t i = at.size(); i > 0 && ++at[i - 1] == dims[i - 1].size; --i) at[i - 1] = 0;
   }
-  if (filled > 0) consume(std::string_view(buffer).substr(0, static_cast<std::size_t>(filled * element)));
+  gatherer.flush();
 }
 
 }  // namespace

@@ -127,11 +127,15 @@ void TraceWriter::State::append_to_journal(const std::string& record) {
 
 // Returns the checksum.
 std::uint64_t TraceWriter::State::append_data(std::uint64_t offset, const TensorView& tensor) {
+  constexpr std::size_t kPiece = 1 << 18;  // still in the cache when it is written, after it was hashed
   HashState hash;
   for_each_block(tensor, [&](std::string_view block) {
-    XXH3_64bits_update(hash.state, block.data(), block.size());
-    file->write_at(offset, block);
-    offset += block.size();
+    for (; !block.empty(); block.remove_prefix(std::min(kPiece, block.size()))) {
+      const std::string_view piece = block.substr(0, kPiece);
+      XXH3_64bits_update(hash.state, piece.data(), piece.size());
+      file->write_at(offset, piece);
+      offset += piece.size();
+    }
   });
   return XXH3_64bits_digest(hash.state);
 }

@@ -90,11 +90,18 @@ TEST_SUITE("record") {
   }
 
   TEST_CASE("A large strided tensor passes through a small buffer") {
-    const std::int64_t rows = 1500, columns = 1031;  // 5.9 MiB, blocks that end within a row
-    const auto values = counting<float>(rows * columns);
-    const Gathered result = gathered(values.data(), Dtype::kFloat32, {columns, rows}, {1, columns});
-    CHECK(result.blocks == 2);
-    CHECK(result.bytes == elements(values.data(), {columns, rows}, {1, columns}));
+    const auto values = counting<float>(4'000'000);
+    const auto check = [&](const Shape& shape, const Shape& strides, int blocks) {
+      const Gathered result = gathered(values.data(), Dtype::kFloat32, shape, strides);
+      CHECK(result.blocks == blocks);
+      CHECK(result.bytes == elements(values.data(), shape, strides));
+    };
+    check({1031, 1500}, {1, 1031}, 2);         // 5.9 MiB, transposed
+    check({2, 700'000}, {1, 2}, 2);            // rows that fit the buffer, one at a time
+    check({2'000'000}, {2}, 2);                // one row, larger than the buffer
+    check({2, 1'300'000}, {1, 3}, 4);          // several of these
+    check({5, 700, 500}, {1, 5 * 500, 5}, 3);  // planes that do not end with the buffer
+    check({3, 800, 1000}, {1'000'000, 1001, 1}, 3);
   }
 
   TEST_CASE("An empty tensor has no bytes, and a scalar has one element's") {
