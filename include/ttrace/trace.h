@@ -3,7 +3,7 @@
 // A trace is a directory with one HDF5 file per rank, `rank-00000.h5`, `rank-00001.h5`, ... Each rank
 // writes its own file and talks to nobody. Format version 1:
 //
-//   /                        attributes (scalars; strings are variable-length UTF-8):
+//   /                        attributes (scalars; strings are UTF-8 of fixed length):
 //     ttrace_version   int32     1
 //     run_id           string    one per `ttrace collect`; files of two runs do not mix
 //     world_size, rank int32

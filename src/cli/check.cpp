@@ -141,7 +141,6 @@ int run(const CheckOptions& options) {
   json.write([&] { return to_json(report); });
   junit.write([&] { return to_junit(report); });
   if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
-  if (report.counts.compared == 0) return kCouldNotLook;
   return report.same() ? kSame : kDifferent;
 }
 
@@ -165,10 +164,10 @@ void add_check(CLI::App& app, Run& run_command) {
   check->footer(
       "Examples:\n"
       "  ttrace check --reference reference --candidate candidate -a gpt.yaml -t tolerance.yaml\n"
-      "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --only 'layers.0.*' --all\n"
+      "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --only 'layers.0.**' --all\n"
       "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --json - | jq .root_cause\n"
       "\n"
-      "Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, nothing to compare).");
+      "Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, no tensor in common).");
   check->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }
 

@@ -19,6 +19,8 @@ class Reader {
 
   SealedFile read() {
     const Seal seal = checked_seal();
+    // What HDF5 cannot make sense of it may be unable to let go of, and says so at exit. Nothing is left to write.
+    H5dont_atexit();
     const SilentHdf5 silent;
     SealedFile result;
     result.data_end = seal.metadata_offset;
@@ -56,8 +58,9 @@ class Reader {
             fmt::format("this ttrace reads version {}", kTraceVersion));
     const bool fits = seal.metadata_offset >= kHeaderBytes && seal.metadata_offset <= bytes_.size() &&
                       seal.metadata_bytes == bytes_.size() - seal.metadata_offset;
-    require(fits, fmt::format("truncated: has {} bytes", bytes_.size()),
-            fmt::format("expected {}", seal.metadata_offset + seal.metadata_bytes));
+    const std::uint64_t end = seal.metadata_offset + seal.metadata_bytes;
+    require(fits, fmt::format("{}has {} bytes", bytes_.size() < end ? "truncated: " : "", bytes_.size()),
+            fmt::format("expected {}", end));
     require(seal.checksum == seal_checksum(bytes_.substr(0, kHeaderBytes), bytes_.substr(seal.metadata_offset)),
             "the metadata is damaged: its checksum differs", "expected the file as it was recorded");
     return seal;
@@ -87,13 +90,14 @@ class Reader {
     const Handle attribute(H5Aopen(file, name, H5P_DEFAULT), fmt::format("attribute {}", name));
     const Handle type(H5Aget_type(attribute), name);
     const Handle space(H5Aget_space(attribute), name);
-    require(H5Tis_variable_str(type) > 0 && H5Sget_simple_extent_type(space) == H5S_SCALAR,
-            fmt::format("attribute {} is malformed", name), "expected a string of variable length");
-    char* text = nullptr;
-    hdf5_check(H5Aread(attribute, hdf5_string_type(), &text), fmt::format("attribute {}", name));
-    const std::string value = text == nullptr ? "" : text;
-    H5free_memory(text);
-    return value;
+    const bool is_text = H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0;
+    const std::size_t bytes = is_text ? H5Tget_size(type) : 0;
+    require(bytes >= 1 && bytes <= kMaxAttributeBytes && H5Sget_simple_extent_type(space) == H5S_SCALAR,
+            fmt::format("attribute {} is malformed", name), "expected a string of fixed length");
+    std::string text(bytes, '\0');
+    hdf5_check(H5Aread(attribute, hdf5_string_type(bytes), text.data()), fmt::format("attribute {}", name));
+    text.resize(text.find_last_not_of('\0') + 1);
+    return text;
   }
 
   RunAttributes read_attributes(hid_t file) const {

@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kHeaderBytes = 4096;
 inline constexpr std::uint64_t kDataAlignment = 64;
 inline constexpr std::uint64_t kSealOffset = 64;
 inline constexpr std::size_t kMaxNameBytes = 4096;
-inline constexpr std::size_t kMaxAttributeBytes = 1 << 20;
+inline constexpr std::size_t kMaxAttributeBytes = 60'000;  // HDF5 keeps an attribute in 64 KiB, with its header
 inline constexpr std::int32_t kMaxWorldSize = 1'000'000;
 
 // The root attributes, as they are stored.

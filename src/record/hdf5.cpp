@@ -107,9 +107,10 @@ Handle hdf5_index_type() {
   return type;
 }
 
-Handle hdf5_string_type() {
+Handle hdf5_string_type(std::size_t bytes) {
   Handle type(H5Tcopy(H5T_C_S1), "defining a string type");
-  hdf5_check(H5Tset_size(type, H5T_VARIABLE), "defining a string type");
+  hdf5_check(H5Tset_size(type, bytes), "defining a string type");
+  hdf5_check(H5Tset_strpad(type, H5T_STR_NULLPAD), "defining a string type");
   hdf5_check(H5Tset_cset(type, H5T_CSET_UTF8), "defining a string type");
   return type;
 }

@@ -60,7 +60,9 @@ class SilentHdf5 {
 // The stored type of a tensor's elements. bf16 and fp8 have exactly the bits of HDF5 2.0's predefined
 // H5T_FLOAT_BFLOAT16LE, H5T_FLOAT_F8E4M3 and H5T_FLOAT_F8E5M2; bool is h5py's enumeration.
 Handle hdf5_type(Dtype dtype);
-Handle hdf5_index_type();   // IndexRow
-Handle hdf5_string_type();  // variable-length UTF-8
+Handle hdf5_index_type();  // IndexRow
+// UTF-8 of `bytes` bytes, one or more, padded with NUL. Not of variable length: that lies in HDF5's global heap,
+// whose reader trusts what it reads.
+Handle hdf5_string_type(std::size_t bytes);
 
 }  // namespace ttrace

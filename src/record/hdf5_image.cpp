@@ -33,25 +33,29 @@ Handle create_file(hid_t driver, const std::shared_ptr<MemoryFile>& memory) {
   return Handle(H5Fcreate("ttrace", H5F_ACC_TRUNC, creation, access), "creating the metadata");
 }
 
-template <typename T>
-void write_attribute(hid_t file, const char* name, hid_t type, const T& value) {
+void write_attribute(hid_t file, const char* name, hid_t type, const void* value) {
   const Handle space(H5Screate(H5S_SCALAR), "creating a dataspace");
   const Handle attribute(H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT), "creating an attribute");
-  hdf5_check(H5Awrite(attribute, type, &value), "writing an attribute");
+  hdf5_check(H5Awrite(attribute, type, value), "writing an attribute");
+}
+
+void write_text(hid_t file, const char* name, const std::string& text) {
+  // A string of no bytes is none to HDF5; c_str() has a byte even then.
+  write_attribute(file, name, hdf5_string_type(std::max<std::size_t>(text.size(), 1)), text.c_str());
 }
 
 void write_attributes(hid_t file, const RunAttributes& run, bool complete) {
-  const Handle string = hdf5_string_type();
-  write_attribute(file, "ttrace_version", H5T_STD_I32LE, run.version);
-  write_attribute(file, "run_id", string, run.run_id.c_str());
-  write_attribute(file, "world_size", H5T_STD_I32LE, run.world_size);
-  write_attribute(file, "rank", H5T_STD_I32LE, run.rank);
-  write_attribute(file, "axes", string, run.axes.c_str());
-  write_attribute(file, "aliases", string, run.aliases.c_str());
-  write_attribute(file, "coordinates", string, run.coordinates.c_str());
-  write_attribute(file, "compute_dtype", string, run.compute_dtype.c_str());
-  write_attribute(file, "provenance", string, run.provenance.c_str());
-  if (complete) write_attribute(file, "complete", H5T_STD_U8LE, std::uint8_t{1});
+  write_attribute(file, "ttrace_version", H5T_STD_I32LE, &run.version);
+  write_text(file, "run_id", run.run_id);
+  write_attribute(file, "world_size", H5T_STD_I32LE, &run.world_size);
+  write_attribute(file, "rank", H5T_STD_I32LE, &run.rank);
+  write_text(file, "axes", run.axes);
+  write_text(file, "aliases", run.aliases);
+  write_text(file, "coordinates", run.coordinates);
+  write_text(file, "compute_dtype", run.compute_dtype);
+  write_text(file, "provenance", run.provenance);
+  const std::uint8_t mark = 1;
+  if (complete) write_attribute(file, "complete", H5T_STD_U8LE, &mark);
 }
 
 class Datasets {

@@ -14,7 +14,7 @@ constexpr int kMaxJsonDepth = 64;  // programs that print JSON recurse
 
 std::string objection_to_text(const std::string& text, std::string_view what) {
   if (text.size() > kMaxAttributeBytes) {
-    return fmt::format("{} has {} bytes; expected at most 1 MiB", what, text.size());
+    return fmt::format("{} has {} bytes; expected at most {}", what, text.size(), kMaxAttributeBytes);
   }
   if (!is_utf8(text)) return fmt::format("{} is not text; expected UTF-8", what);
   return {};
