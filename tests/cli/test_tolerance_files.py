@@ -1,6 +1,8 @@
 """A tolerance file that does not belong to the reference, or was spoilt by hand, is refused: what it does not say must
 not let a tensor pass."""
 
+from xml.etree import ElementTree
+
 import pytest
 
 from conftest import CHECK, TOLERANCES, changed, model
@@ -69,6 +71,10 @@ def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace
         "  untrusted  no-tolerance  3.66     -        -      -      embedding output, iteration 0, micro-batch 0\n"
         "\n"
         "4 compared: 3 pass, 0 fail, 1 untrusted; 0 missing\n")
+    # A consumer of JUnit sees failures and no exit code.
+    junit = ElementTree.fromstring(ttrace.reports(*CHECK, "-t", "t.yaml", "--junit", "-", code=1))
+    assert junit.find("testsuite").get("failures") == "1"
+    assert [failure.get("type") for failure in junit.iter("failure")] == ["no-tolerance"]
 
 
 def test_an_override_counts_and_one_that_fits_nothing_is_noted(ttrace, reference, candidate, tmp_path):
