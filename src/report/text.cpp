@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "align/describe.h"
-#include "report/printable.h"
 #include "ttrace/report/report.h"
 
 namespace ttrace {
