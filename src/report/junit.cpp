@@ -4,7 +4,6 @@
 #include <pugixml.hpp>
 #include <sstream>
 
-#include "report/printable.h"
 #include "ttrace/report/report.h"
 
 namespace ttrace {

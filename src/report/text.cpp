@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "report/printable.h"
 #include "ttrace/report/report.h"
 
 namespace ttrace {

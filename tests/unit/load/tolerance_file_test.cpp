@@ -106,8 +106,8 @@ TEST_CASE("what is written reads back the same, whatever the names and the numbe
   file.rerun = std::nullopt;
   file.notes = {"one: \"two\" \\ # three", "", "tab\tline\nend"};
   file.overrides.push_back({"*:attn#1", std::nullopt, 0, "- {a: b}", 0});
-  for (const char* name :
-       {"null", "yes", "~", "1e5", "a: b", "shared:1#2", "\x01\x1b[2J", "\xc3\xa9", "0.mlp", "-", "a'\"b"}) {
+  for (const char* name : {"null", "yes", "~", "1e5", "a: b", "shared:1#2", "\x01\x1b[2J", "\xc3\xa9", "\xc2\x85",
+                           "\xe2\x80\xa8x", "\xff", "0.mlp", "-", "a'\"b"}) {
     file.tensors[{Kind::kParamDelta, name}] = {
         {1.0 / 3, std::numeric_limits<double>::denorm_min(), 0}, std::nullopt, 1.0 / 3, 1e-300, 1e300};
   }
