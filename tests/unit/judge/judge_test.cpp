@@ -205,6 +205,18 @@ TEST_CASE("copies on several ranks that differ fail and name the ranks that disa
   CHECK(finding.ranks == Ranks{2});
   CHECK(sides.judged(nullptr).reason == Reason::kReplicasDisagree);
   CHECK(sides.judged(&loose).verdict == Verdict::kPass);
+  const ToleranceFile nothing;
+  CHECK(sides.judged(&nothing).reason == Reason::kReplicasDisagree);
+}
+
+TEST_CASE("copies that differ without a measurable difference disagree, whatever is allowed") {
+  Sides sides({2});
+  sides.shards.add(sides.reference, bytes_of<float>({3, 4}), {.parts = {1}});
+  sides.shards.add(sides.candidate, bytes_of<float>({3, 4}), {.parts = {1}});
+  Difference difference = test::difference(sides.reference, sides.candidate);
+  difference.replica_ranks = {5};
+  const ToleranceFile loose = allowing(0.5);
+  CHECK(judge({&sides.reference, &sides.candidate}, difference, &loose).reason == Reason::kReplicasDisagree);
 }
 
 TEST_CASE("copies of an integer tensor must be equal") {

@@ -90,6 +90,18 @@ TEST_CASE("a check that trusted nothing, or compared nothing, is no success") {
         "different: nothing could be compared\n0 compared: 0 pass, 0 fail, 0 untrusted; 0 missing\n");
 }
 
+TEST_CASE("counts and findings must both say same") {
+  CHECK(report_of({}, 1).same());
+  for (const Verdict verdict : {Verdict::kFail, Verdict::kMissing}) {
+    Report counted = report_of({}, 1);
+    counted.counts.add(verdict);
+    CHECK_FALSE(counted.same());
+  }
+  Report listed = report_of({}, 1);
+  listed.findings = {wrong("mlp")};
+  CHECK_FALSE(listed.same());
+}
+
 TEST_CASE("a missing micro-batch is one line, whatever number of tensors it has") {
   Report report = report_of({missing("a"), missing("b"), wrong("c")}, 1);
   report.missing_groups = {{Reason::kMissingInCandidate, 0, 1, 2}};
