@@ -105,8 +105,9 @@ struct TensorId {
   friend auto operator<=>(const TensorId&, const TensorId&) = default;
 };
 
-// A name with control characters escaped: names come from files and go to terminals.
-std::string printable(std::string_view name);
+// Text from files, fit for a terminal or an XML file. Control characters, bytes that are no UTF-8 and code
+// points that XML forbids or that turn the direction of writing become `\xNN`, byte by byte.
+std::string printable(std::string_view text);
 
 // `decoder.layers.3.mlp output, iteration 0, micro-batch 1` with `, recompute` where it is one;
 // printable.

@@ -127,7 +127,7 @@ RankTable ranks_of(const Trace& trace) {
   if (!table.crashed.empty()) {
     table.findings.push_back(
         about_ranks(Verdict::kMissing, Reason::kIncompleteRank,
-                    fmt::format("{} did not finish: no completion mark; what was recorded until then is compared",
+                    fmt::format("{} did not finish: no completion mark; only what it recorded until then is there",
                                 describe_ranks(table.crashed)),
                     table.crashed));
   }

@@ -116,9 +116,10 @@ Outcome run_with_progress(const std::vector<std::string>& command, const std::ve
 
 std::vector<std::int32_t> parse_iterations(const std::string& text) {
   const auto fail = [&] {
-    throw InputError(fmt::format("--iterations: '{}'; expected numbers and ranges from 0, as in 0,2,5-7, of at most {} "
-                                 "iterations",
-                                 text, kMostIterations));
+    throw InputError(
+        fmt::format("--iterations: '{}'; expected numbers and ranges from 0, as in 0,2,5-7, of at most {} "
+                    "iterations",
+                    text, kMostIterations));
   };
   std::set<std::int32_t> iterations;
   const char* at = text.data();
@@ -146,7 +147,8 @@ int collect(const CollectOptions& options) {
   if (options.command.empty()) throw InputError("no command; expected one after --, as in -- python train.py");
   check_axes(options.axes);
   if (!options.annotations.empty()) read_annotations(options.annotations);  // throws where a rank would
-  const std::vector<std::string> environment = {"PYTHONPATH=" + python_path(), "TTRACE_CONFIG=" + configuration(options)};
+  const std::vector<std::string> environment = {"PYTHONPATH=" + python_path(),
+                                                "TTRACE_CONFIG=" + configuration(options)};
   check_output(options.output);
 
   const auto start = std::chrono::steady_clock::now();

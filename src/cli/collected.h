@@ -16,8 +16,8 @@ struct Progress {
 };
 Progress progress_of(const std::filesystem::path& directory);
 
-std::string readable_bytes(std::uint64_t bytes);    // "23.4 MiB"
-std::string readable_count(std::uint64_t count);    // "3,912"
+std::string readable_bytes(std::uint64_t bytes);  // "23.4 MiB"
+std::string readable_count(std::uint64_t count);  // "3,912"
 
 // Tells the user on stderr what was collected, and what is wrong with it; returns the exit code of
 // `ttrace collect`. After a command that failed, the ranks' files lose their completion marks: such a

@@ -11,7 +11,7 @@ namespace ttrace::cli {
 // Exit codes, the same for all subcommands: stable, for CI.
 inline constexpr int kSame = 0;          // done; nothing differs
 inline constexpr int kDifferent = 1;     // the traces differ
-inline constexpr int kCouldNotLook = 2;  // misuse, unreadable input, nothing to compare
+inline constexpr int kCouldNotLook = 2;  // misuse, unreadable input, no tensor in common
 
 // Registers a subcommand: options go to a struct it owns, and when it is parsed `run` is set to what
 // executes it and returns the exit code.

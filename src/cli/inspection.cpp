@@ -54,7 +54,7 @@ void print_provenance(const Trace& trace, std::FILE* out) {
   const auto facts = nlohmann::json::parse(trace.provenance);
   for (const auto& [key, value] : facts.items()) {
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    fmt::print(out, "{:<14}{}\n", printable(key), printable(text));
+    fmt::print(out, "{:<18}{}\n", printable(key), printable(text));
   }
 }
 
@@ -141,15 +141,15 @@ std::vector<RankSelection> select_tensors(const Trace& trace, const std::string&
 void print_summary(const Trace& trace, std::FILE* out) {
   const Mesh mesh{trace.axes, trace.aliases};
   const std::string axes = to_string(mesh);
-  fmt::print(out, "{:<14}{}\n", "trace", printable(trace.directory.string()));
-  fmt::print(out, "{:<14}{}\n", "run", printable(trace.run_id));
-  fmt::print(out, "{:<14}{}{}{}\n", "ranks", trace.world_size, axes.empty() ? "" : ": ", axes);
-  fmt::print(out, "{:<14}{}\n", "compute dtype", trace.compute_dtype.empty() ? "not known" : trace.compute_dtype);
+  fmt::print(out, "{:<18}{}\n", "trace", printable(trace.directory.string()));
+  fmt::print(out, "{:<18}{}\n", "run", printable(trace.run_id));
+  fmt::print(out, "{:<18}{}{}{}\n", "ranks", trace.world_size, axes.empty() ? "" : ": ", axes);
+  fmt::print(out, "{:<18}{}\n", "compute dtype", trace.compute_dtype.empty() ? "not known" : trace.compute_dtype);
   print_provenance(trace, out);
   for (const RankTrace& rank : trace.ranks) {
     std::uint64_t bytes = 0;
     for (const Entry& entry : rank.entries) bytes += entry.bytes;
-    fmt::print(out, "{:<14}{} tensor{}, {}{}{}\n", fmt::format("rank {}", rank.rank),
+    fmt::print(out, "{:<18}{} tensor{}, {}{}{}\n", fmt::format("rank {}", rank.rank),
                readable_count(rank.entries.size()), rank.entries.size() == 1 ? "" : "s", readable_bytes(bytes),
                coordinates_text(rank), rank.complete ? "" : ", INCOMPLETE: it crashed, or is still running");
   }
@@ -157,7 +157,7 @@ void print_summary(const Trace& trace, std::FILE* out) {
   const std::vector<std::int32_t> missing = missing_ranks(trace);
   if (missing.empty()) return;
   const std::size_t shown = std::min<std::size_t>(missing.size(), 16);
-  fmt::print(out, "{:<14}{}{}\n", "MISSING ranks", fmt::join(missing.begin(), missing.begin() + shown, ", "),
+  fmt::print(out, "{:<18}{}{}\n", "MISSING ranks", fmt::join(missing.begin(), missing.begin() + shown, ", "),
              missing.size() > shown ? fmt::format(" and {} more", missing.size() - shown) : "");
 }
 

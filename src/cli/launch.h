@@ -8,8 +8,8 @@
 namespace ttrace::cli {
 
 struct Outcome {
-  int exit_code = 0;      // as a shell has it: 128 + n for signal n, 127 not found, 126 could not be run
-  std::string failure;    // "exited with code 3", "was killed by signal 9 (Killed)"; empty for success
+  int exit_code = 0;    // as a shell has it: 128 + n for signal n, 127 not found, 126 could not be run
+  std::string failure;  // "exited with code 3", "was killed by signal 9 (Killed)"; empty for success
   bool started = true;
 };
 

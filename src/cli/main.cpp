@@ -1,16 +1,37 @@
+#include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 
 #include "cli/commands.h"
 #include "ttrace/error.h"
+#include "ttrace/trace.h"
 
 namespace {
 
 using ttrace::cli::kCouldNotLook;
-using ttrace::cli::kSame;
+
+// Misuse in one line, as every other error. CLI11 says what is missing before it says what is unknown, and
+// so hides the misspelt option behind the one that it stands for.
+std::string describe_misuse(const CLI::App& app, const CLI::ParseError& error) {
+  const auto commands = app.get_subcommands();  // what was given
+  const std::string command = commands.empty() ? "ttrace" : "ttrace " + commands.front()->get_name();
+  std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  std::erase(unknown, "--");
+  const auto option = std::find_if(unknown.begin(), unknown.end(), [](const auto& word) { return word[0] == '-'; });
+  std::string what = error.what();
+  if (!unknown.empty()) {
+    const std::string& word = option == unknown.end() ? unknown.front() : *option;
+    what = commands.empty() && option == unknown.end() ? fmt::format("there is no command '{}'", word)
+                                                       : fmt::format("'{}' was not expected", word);
+  } else if (commands.empty()) {
+    what = "no command";
+  }
+  return fmt::format("{}: {}; expected what `{} --help` says", command, what, command);
+}
 
 int run_program(int argc, char** argv) {
   CLI::App app{"ttrace: differential tester for distributed training", "ttrace"};
@@ -32,8 +53,9 @@ int run_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // CLI11 has codes of its own, 105 and more; ours are few and stable.
-    return app.exit(error) == 0 ? kSame : kCouldNotLook;
+    // CLI11 has codes of its own, 105 and more; ours are few and stable. 0: --help, --version.
+    if (error.get_exit_code() == 0) return app.exit(error);
+    throw ttrace::InputError(describe_misuse(app, error));
   }
   return run();
 }
@@ -47,9 +69,9 @@ int main(int argc, char** argv) {
   try {
     return run_program(argc, argv);
   } catch (const ttrace::InputError& error) {
-    spdlog::error(error.what());
+    spdlog::error(ttrace::printable(error.what()));  // one line, whatever a path or a file holds
   } catch (const std::exception& error) {
-    spdlog::error("unexpected: {}; please report this", error.what());
+    spdlog::error("unexpected: {}; please report this", ttrace::printable(error.what()));
   }
   return kCouldNotLook;
 }

@@ -90,8 +90,8 @@ void add_integer_block(const Rows& rows, std::int64_t position, std::int64_t cou
 }
 
 // Returns the arithmetic that was used.
-Arithmetic add_block(const Rows& rows, Arithmetic arithmetic, Scales scales, std::int64_t position,
-                     std::int64_t count, LaneSums& sums, BlockCounts& counts) {
+Arithmetic add_block(const Rows& rows, Arithmetic arithmetic, Scales scales, std::int64_t position, std::int64_t count,
+                     LaneSums& sums, BlockCounts& counts) {
   if (arithmetic == Arithmetic::kInteger) {
     add_integer_block(rows, position, count, sums, counts);
     return arithmetic;
@@ -142,8 +142,10 @@ WorstElement find_worst(const OverlayBox& box, const LargestBlock& block, double
     switch (block.arithmetic) {
       case Arithmetic::kNarrow:
         return std::fabs(static_cast<float>(reference[i]) - static_cast<float>(candidate[i]));
-      case Arithmetic::kInteger: return distance(reference_integers[i], candidate_integers[i]);
-      default: return std::fabs(reference[i] - candidate[i]);
+      case Arithmetic::kInteger:
+        return distance(reference_integers[i], candidate_integers[i]);
+      default:
+        return std::fabs(reference[i] - candidate[i]);
     }
   };
   std::size_t i = 0;

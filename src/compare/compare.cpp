@@ -1,62 +1,44 @@
-// Pairs are cut into tiles, tiles are measured in batches. A batch is measured by all threads, then its
-// results are added in order by the calling thread, then the pages it has read are released: memory in use
-// stays near the size of a batch, and no sum depends on which thread was faster.
+// Pairs are cut into tiles. All threads measure tiles and release the pages they have read; the calling
+// thread then adds the tiles' results in order. So no sum depends on which thread was faster, and memory in
+// use stays small. Batches are large, because at the end of each the threads wait for each other, which is
+// long on a machine with other work to do.
 #include "ttrace/compare/compare.h"
 
+#include <fmt/format.h>
 #include <omp.h>
 
 #include <algorithm>
-#include <deque>
+#include <atomic>
 #include <exception>
 #include <stdexcept>
 
-#include <fmt/format.h>
-
+#include "compare/pages.h"
 #include "compare/tile.h"
 
 namespace ttrace {
 namespace {
 
+using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
+
 constexpr std::int64_t kTileBytes = 2 << 20;  // of both sides
 constexpr std::int64_t kLeastTileElements = 16 << 10;
-constexpr std::int64_t kBatchBytes = 64 << 20;
-constexpr std::int64_t kLeastBytes = 16 << 10;  // that a tile or tensor counts for: its bookkeeping takes memory too
-// Pages in between are released along: a fault maps its neighbours too.
-constexpr std::ptrdiff_t kGapBytes = 64 << 10;
+constexpr std::size_t kBatchTiles = 4096;
+constexpr std::uint64_t kProgressBytes = 64 << 20;
 
-std::int64_t bytes_of(const LogicalTensor& tensor) {
+std::uint64_t bytes_of(const LogicalTensor& tensor) {
   std::int64_t bytes = 0;
   for (const Piece& piece : tensor.pieces) bytes += element_count(piece.logical.size) * size_of(piece.entry->dtype);
-  return bytes;
+  return static_cast<std::uint64_t>(bytes);
 }
 
-// One pair of tensors on its way: how the sides lie on each other, and what has been measured.
-struct Job {
-  Overlay overlay;
-  std::vector<Box> tiles;
-  std::size_t next_tile = 0;
-  std::int64_t bytes = 0;
-  TileDifference sum;
-};
+std::uint64_t bytes_of(const TensorPair& pair) { return bytes_of(*pair.reference) + bytes_of(*pair.candidate); }
 
-Job job_for(const TensorPair& pair) {
+std::vector<Box> cut(const TensorPair& pair) {
   const Shape& shape = pair.reference->shape;
-  Job job;
-  job.overlay = overlay(*pair.reference, *pair.candidate);
-  job.bytes = bytes_of(*pair.reference) + bytes_of(*pair.candidate);
-  const std::int64_t bytes_an_element = job.bytes / std::max<std::int64_t>(element_count(shape), 1);
-  const std::int64_t elements = kTileBytes / std::max<std::int64_t>(bytes_an_element, 1);
-  job.tiles = tiles_of(shape, std::max(elements, kLeastTileElements));
-  job.sum.candidate_replicas.resize(job.overlay.candidate_replicas.size());
-  job.sum.reference_replicas.resize(job.overlay.reference_replicas.size());
-  return job;
+  const std::int64_t elements = std::max<std::int64_t>(element_count(shape), 1);
+  const std::int64_t bytes_an_element = std::max<std::int64_t>(static_cast<std::int64_t>(bytes_of(pair)) / elements, 1);
+  return tiles_of(shape, std::max(kTileBytes / bytes_an_element, kLeastTileElements));
 }
-
-struct Work {
-  Job* job;
-  Box tile;
-  TileDifference result;
-};
 
 // Calls `body(i)` for every i below `count` on `threads` threads. The first exception in order of i is
 // thrown here, after all threads have finished: none may cross the end of the region, none may be lost.
@@ -76,74 +58,89 @@ void parallel_for(std::size_t count, int threads, Body body) {
   }
 }
 
-void add_result(Job& job, const TileDifference& tile) {
-  add_part(job.sum.difference, tile.difference);
-  for (std::size_t i = 0; i < tile.candidate_replicas.size(); ++i) {
-    add_part(job.sum.candidate_replicas[i], tile.candidate_replicas[i]);
+// Counts bytes on all threads; tells the calling thread's.
+class ProgressMeter {
+ public:
+  ProgressMeter(const Progress& progress, std::span<const TensorPair> pairs) : progress_(progress) {
+    for (const TensorPair& pair : pairs) all_ += bytes_of(pair);
   }
-  for (std::size_t i = 0; i < tile.reference_replicas.size(); ++i) {
-    add_part(job.sum.reference_replicas[i], tile.reference_replicas[i]);
+  void add(std::uint64_t bytes) {
+    done_ += bytes;
+    if (omp_get_thread_num() == 0 && done_ >= told_ + kProgressBytes) tell();
   }
-}
+  void tell() {
+    told_ = done_;
+    if (progress_) progress_(told_, all_);
+  }
 
-void release_pages(const std::vector<Work>& batch, int threads) {
-  std::vector<PageRange> ranges;
-  for (const Work& work : batch) ranges.insert(ranges.end(), work.result.read.begin(), work.result.read.end());
-  std::sort(ranges.begin(), ranges.end(), [](const PageRange& a, const PageRange& b) { return a.begin < b.begin; });
-  std::vector<PageRange> merged;
-  for (const PageRange& range : ranges) {
-    if (!merged.empty() && merged.back().file == range.file && range.begin - merged.back().end <= kGapBytes) {
-      merged.back().end = std::max(merged.back().end, range.end);
-    } else {
-      merged.push_back(range);
-    }
-  }
-  parallel_for(merged.size(), threads, [&](std::size_t i) {
-    merged[i].file->release(merged[i].begin, static_cast<std::uint64_t>(merged[i].end - merged[i].begin));
-  });
-}
+ private:
+  const Progress& progress_;
+  std::atomic<std::uint64_t> done_ = 0;
+  std::uint64_t told_ = 0, all_ = 0;  // of the calling thread only
+};
 
-// Takes tiles from the unfinished job at the back of `jobs`, then from new jobs for the pairs that follow.
-std::vector<Work> next_batch(std::deque<Job>& jobs, std::span<const TensorPair> pairs, std::size_t& next_pair) {
+struct Work {
+  std::size_t pair;
+  Box tile;
+  std::uint64_t bytes;
+  TileDifference result;
+};
+
+// Tiles of `pairs` from the first on, until the batch is full. Whole pairs, one at least.
+std::vector<Work> next_batch(std::span<const TensorPair> pairs, std::size_t& count) {
   std::vector<Work> batch;
-  std::int64_t bytes = 0;
-  while (bytes < kBatchBytes) {
-    if (jobs.empty() || jobs.back().next_tile == jobs.back().tiles.size()) {
-      if (next_pair == pairs.size()) break;
-      jobs.push_back(job_for(pairs[next_pair++]));
-      bytes += kLeastBytes;
-      continue;
-    }
-    Job& job = jobs.back();
-    bytes += std::max(job.bytes / static_cast<std::int64_t>(job.tiles.size()), kLeastBytes);
-    batch.push_back({&job, job.tiles[job.next_tile++], {}});
+  for (count = 0; count < pairs.size() && batch.size() + count < kBatchTiles; ++count) {
+    const std::vector<Box> tiles = cut(pairs[count]);
+    for (const Box& tile : tiles) batch.push_back({count, tile, bytes_of(pairs[count]) / tiles.size(), {}});
   }
   return batch;
 }
 
-// The sums of every pair, over all of its tiles.
-std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, int threads,
-                                          const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-  std::uint64_t done = 0, all = 0;
-  for (const TensorPair& pair : pairs) {
-    all += static_cast<std::uint64_t>(bytes_of(*pair.reference) + bytes_of(*pair.candidate));
+void add_result(TileDifference& sum, const TileDifference& tile) {
+  add_part(sum.difference, tile.difference);
+  for (std::size_t i = 0; i < tile.candidate_replicas.size(); ++i) {
+    add_part(sum.candidate_replicas[i], tile.candidate_replicas[i]);
   }
+  for (std::size_t i = 0; i < tile.reference_replicas.size(); ++i) {
+    add_part(sum.reference_replicas[i], tile.reference_replicas[i]);
+  }
+}
+
+// Measures a batch; the sums of each of its pairs are appended to `results`.
+void measure_batch(std::span<const TensorPair> pairs, std::vector<Work>& batch, int threads, ProgressMeter& meter,
+                   std::vector<TileDifference>& results) {
+  std::vector<Overlay> overlays(pairs.size());
+  parallel_for(pairs.size(), threads,
+               [&](std::size_t i) { overlays[i] = overlay(*pairs[i].reference, *pairs[i].candidate); });
+  std::vector<ReadPages> read(static_cast<std::size_t>(threads));
+  parallel_for(batch.size(), threads, [&](std::size_t i) {
+    batch[i].result = measure_tile(overlays[batch[i].pair], batch[i].tile);
+    read[static_cast<std::size_t>(omp_get_thread_num())].add(batch[i].result.read);
+    batch[i].result.read = {};
+    meter.add(batch[i].bytes);
+  });
+  for (ReadPages& pages : read) pages.release();
+  const std::size_t first = results.size();
+  for (const Overlay& overlay : overlays) {
+    results.emplace_back();
+    results.back().candidate_replicas.resize(overlay.candidate_replicas.size());
+    results.back().reference_replicas.resize(overlay.reference_replicas.size());
+  }
+  for (const Work& work : batch) add_result(results[first + work.pair], work.result);
+}
+
+// The sums of every pair, over all of its tiles.
+std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, int threads, const Progress& progress) {
+  ProgressMeter meter(progress, pairs);
   std::vector<TileDifference> results;
   results.reserve(pairs.size());
-  std::deque<Job> jobs;  // a deque: work points at its job
-  for (std::size_t next_pair = 0; results.size() < pairs.size();) {
-    std::vector<Work> batch = next_batch(jobs, pairs, next_pair);
-    parallel_for(batch.size(), threads,
-                 [&](std::size_t i) { batch[i].result = measure_tile(batch[i].job->overlay, batch[i].tile); });
-    for (const Work& work : batch) add_result(*work.job, work.result);
-    release_pages(batch, threads);
-    while (!jobs.empty() && jobs.front().next_tile == jobs.front().tiles.size()) {
-      done += static_cast<std::uint64_t>(jobs.front().bytes);
-      results.push_back(std::move(jobs.front().sum));
-      jobs.pop_front();
-    }
-    if (progress) progress(done, all);
+  while (results.size() < pairs.size()) {
+    const std::span<const TensorPair> left = pairs.subspan(results.size());
+    std::size_t count = 0;
+    std::vector<Work> batch = next_batch(left, count);
+    measure_batch(left.first(count), batch, threads, meter, results);
   }
+  meter.tell();
   return results;
 }
 
@@ -152,8 +149,8 @@ std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, int
 void require_coverage(const TensorPair& pair, const Difference& difference) {
   const std::int64_t elements = element_count(pair.reference->shape);
   if (difference.elements == elements) return;
-  throw std::logic_error(fmt::format("{}: {} of {} elements were compared", to_string(pair.reference->id),
-                                     difference.elements, elements));
+  throw std::logic_error(
+      fmt::format("{}: {} of {} elements were compared", to_string(pair.reference->id), difference.elements, elements));
 }
 
 bool is_worse(const Difference& a, const Difference& b) {

@@ -25,9 +25,7 @@ double Difference::rel_err() const {
   return relative(difference_square, reference_square, difference_square > 0 || max_abs > 0);
 }
 
-double Difference::replica_rel_err() const {
-  return relative(replica_square, candidate_square, replica_square > 0);
-}
+double Difference::replica_rel_err() const { return relative(replica_square, candidate_square, replica_square > 0); }
 
 double Difference::one_minus_cosine() const {
   const double a = std::sqrt(reference_square), b = std::sqrt(candidate_square);

@@ -18,10 +18,10 @@
 // Vectors of unknown width cannot be members of an array; ARM falls back to NEON.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 
-#include "compare/kernel.h"
-
 #include <cassert>
 #include <cstring>
+
+#include "compare/kernel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compare/narrow_kernel.cpp"
@@ -167,8 +167,10 @@ HWY_NOINLINE bool add_narrow_as(const NarrowBlock& reference_side, const NarrowB
   if (!block.all_moderate()) return false;
   const float largest = hn::GetLane(hn::MaxOfLanes(Floats(), block.largest));
   if (NarrowSums::largest_lane(block.difference) < kTooSmall && largest > 0) return false;
-  if (NarrowSums::largest_lane(block.reference) < kTooSmall && !all_zero<Reference>(reference_side.data, elements)) return false;
-  if (NarrowSums::largest_lane(block.candidate) < kTooSmall && !all_zero<Candidate>(candidate_side.data, elements)) return false;
+  if (NarrowSums::largest_lane(block.reference) < kTooSmall && !all_zero<Reference>(reference_side.data, elements))
+    return false;
+  if (NarrowSums::largest_lane(block.candidate) < kTooSmall && !all_zero<Candidate>(candidate_side.data, elements))
+    return false;
   NarrowSums::flush(block.reference, sums.reference_square);
   NarrowSums::flush(block.candidate, sums.candidate_square);
   NarrowSums::flush(block.difference, sums.difference_square);
@@ -182,18 +184,24 @@ template <class Reference>
 bool add_narrow_to(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements, LaneSums& sums,
                    BlockCounts& counts) {
   switch (candidate.dtype) {
-    case Dtype::kFloat32: return add_narrow_as<Reference, Float32>(reference, candidate, elements, sums, counts);
-    case Dtype::kBFloat16: return add_narrow_as<Reference, BFloat16>(reference, candidate, elements, sums, counts);
-    default: return add_narrow_as<Reference, Float16>(reference, candidate, elements, sums, counts);
+    case Dtype::kFloat32:
+      return add_narrow_as<Reference, Float32>(reference, candidate, elements, sums, counts);
+    case Dtype::kBFloat16:
+      return add_narrow_as<Reference, BFloat16>(reference, candidate, elements, sums, counts);
+    default:
+      return add_narrow_as<Reference, Float16>(reference, candidate, elements, sums, counts);
   }
 }
 
 bool AddNarrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements, LaneSums& sums,
                BlockCounts& counts) {
   switch (reference.dtype) {
-    case Dtype::kFloat32: return add_narrow_to<Float32>(reference, candidate, elements, sums, counts);
-    case Dtype::kBFloat16: return add_narrow_to<BFloat16>(reference, candidate, elements, sums, counts);
-    default: return add_narrow_to<Float16>(reference, candidate, elements, sums, counts);
+    case Dtype::kFloat32:
+      return add_narrow_to<Float32>(reference, candidate, elements, sums, counts);
+    case Dtype::kBFloat16:
+      return add_narrow_to<BFloat16>(reference, candidate, elements, sums, counts);
+    default:
+      return add_narrow_to<Float16>(reference, candidate, elements, sums, counts);
   }
 }
 

@@ -137,10 +137,8 @@ std::vector<Box> tiles_of(const Shape& shape, std::int64_t elements) {
 TileDifference measure_tile(const Overlay& overlay, const Box& tile) {
   TileDifference result;
   result.difference = measure_first_copy(overlay, tile, result.read);
-  result.candidate_replicas =
-      measure_replicas(overlay.candidate_replicas, overlay.candidate_scale, tile, result.read);
-  result.reference_replicas =
-      measure_replicas(overlay.reference_replicas, overlay.reference_scale, tile, result.read);
+  result.candidate_replicas = measure_replicas(overlay.candidate_replicas, overlay.candidate_scale, tile, result.read);
+  result.reference_replicas = measure_replicas(overlay.reference_replicas, overlay.reference_scale, tile, result.read);
   return result;
 }
 

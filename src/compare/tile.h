@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "compare/pages.h"
 #include "ttrace/finding.h"
 #include "ttrace/merge/overlay.h"
 
@@ -13,12 +14,6 @@ namespace ttrace {
 
 // Row-major, about `elements` in each. A scalar has one tile, a tensor without elements none.
 std::vector<Box> tiles_of(const Shape& shape, std::int64_t elements);
-
-// Mapped bytes that a tile has read.
-struct PageRange {
-  const MappedFile* file;
-  const std::byte *begin, *end;
-};
 
 struct ReplicaDifference {
   double square = 0;                // ||replica - replica 0||^2

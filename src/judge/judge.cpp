@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "judge/words.h"
 
@@ -47,10 +48,23 @@ bool judge_replicas(Finding& finding, const Difference& difference, double allow
   return false;
 }
 
-void judge_exact(Finding& finding, const Difference& difference) {
+// `ranks`, and those that hold equal copies of what they hold, or the other terms of its sum.
+std::vector<std::int32_t> with_copies(const LogicalTensor& tensor, const std::vector<std::int32_t>& ranks) {
+  std::set<Shape> starts;  // of the boxes in question
+  for (const Piece& piece : tensor.pieces) {
+    if (std::binary_search(ranks.begin(), ranks.end(), piece.rank)) starts.insert(piece.logical.start);
+  }
+  std::set<std::int32_t> all;
+  for (const Piece& piece : tensor.pieces) {
+    if (starts.contains(piece.logical.start)) all.insert(piece.rank);
+  }
+  return {all.begin(), all.end()};
+}
+
+void judge_exact(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, 0)) return;
   if (difference.differing == 0) return;
-  finding.ranks = ranks_holding(difference);
+  finding.ranks = with_copies(*pair.candidate, ranks_holding(difference));
   set(finding, Verdict::kFail, Reason::kIntegerDiffers, describe_exact(difference, finding.ranks));
 }
 
@@ -75,7 +89,7 @@ void judge_floating(Finding& finding, const TensorPair& pair, const Difference& 
         fmt::format("rel_err {:.3g}, allowed {:.3g}: noise as large as the value", difference.rel_err(), allowed));
   }
   if (allowed > 0 && difference.rel_err() <= allowed) return;
-  finding.ranks = ranks_holding(difference);
+  finding.ranks = with_copies(*pair.candidate, ranks_holding(difference));
   set(finding, Verdict::kFail, Reason::kExceedsTolerance, describe_excess(pair, difference, allowed, finding.ranks));
 }
 
@@ -118,7 +132,7 @@ Finding judge(const TensorPair& pair, const Difference& difference, const Tolera
     }
     set(finding, Verdict::kFail, Reason::kNotFinite, describe_nonfinite(difference));
   } else if (exact) {
-    judge_exact(finding, difference);
+    judge_exact(finding, pair, difference);
   } else {
     judge_floating(finding, pair, difference);
   }

@@ -183,7 +183,9 @@ Matching match(const Alignment& reference, const Alignment& candidate) {
   for (const auto& [id, tensor] : candidate.tensors) {
     in_common = in_common || counterpart(reference, id) != nullptr;
   }
-  if (!in_common) refuse_strangers(reference, candidate);
+  // A side that holds nothing (of what --only asks for) misses everything: that is for the report to say.
+  const bool both_hold = !reference.tensors.empty() && !(candidate.tensors.empty() && broken.empty());
+  if (!in_common && both_hold) refuse_strangers(reference, candidate);
   pair_candidates(reference, candidate, matching);
   find_missing(reference, candidate, broken, matching);
   note_model_size(matching, matching.notes);

@@ -46,8 +46,9 @@ class Reader {
             fmt::format("this ttrace reads version {}", kTraceVersion));
     const bool fits = seal.metadata.offset >= kHeaderBytes && seal.metadata.offset <= bytes_.size() &&
                       seal.metadata.bytes == bytes_.size() - seal.metadata.offset;
-    require(fits, fmt::format("truncated: has {} bytes", bytes_.size()),
-            fmt::format("expected {}", seal.metadata.offset + seal.metadata.bytes));
+    const std::uint64_t end = seal.metadata.offset + seal.metadata.bytes;
+    require(fits, fmt::format("{}has {} bytes", bytes_.size() < end ? "truncated: " : "", bytes_.size()),
+            fmt::format("expected {}", end));
     require(seal.checksum == seal_checksum(bytes_.substr(0, kHeaderBytes), bytes_.substr(seal.metadata.offset)),
             "the metadata is damaged: its checksum differs", "expected the file as it was recorded");
     return seal;

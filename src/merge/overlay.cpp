@@ -77,8 +77,7 @@ void for_each_common(const std::vector<Cell>& some, std::vector<Cell> others, Vi
   if (some.front().logical.start.empty()) return visit(some.front(), others.front(), Box{});
   const std::size_t dim = sweep_dimension(others);
   const auto start = [dim](const Cell& cell) { return cell.logical.start[dim]; };
-  std::stable_sort(others.begin(), others.end(),
-                   [&](const Cell& a, const Cell& b) { return start(a) < start(b); });
+  std::stable_sort(others.begin(), others.end(), [&](const Cell& a, const Cell& b) { return start(a) < start(b); });
   std::int64_t longest = 0;
   for (const Cell& other : others) longest = std::max(longest, other.logical.size[dim]);
   for (const Cell& one : some) {

@@ -83,13 +83,19 @@ void widen_plain(const std::byte* data, std::int64_t count, Out* out) {
 template <class Out>
 void widen_integer(const std::byte* data, Dtype dtype, std::int64_t count, Out* out) {
   switch (dtype) {
-    case Dtype::kInt8: return widen_plain<std::int8_t>(data, count, out);
-    case Dtype::kInt16: return widen_plain<std::int16_t>(data, count, out);
-    case Dtype::kInt32: return widen_plain<std::int32_t>(data, count, out);
-    case Dtype::kInt64: return widen_plain<std::int64_t>(data, count, out);
+    case Dtype::kInt8:
+      return widen_plain<std::int8_t>(data, count, out);
+    case Dtype::kInt16:
+      return widen_plain<std::int16_t>(data, count, out);
+    case Dtype::kInt32:
+      return widen_plain<std::int32_t>(data, count, out);
+    case Dtype::kInt64:
+      return widen_plain<std::int64_t>(data, count, out);
     case Dtype::kUInt8:
-    case Dtype::kBool: return widen_plain<std::uint8_t>(data, count, out);
-    default: assert(!"not an integer dtype");
+    case Dtype::kBool:
+      return widen_plain<std::uint8_t>(data, count, out);
+    default:
+      assert(!"not an integer dtype");
   }
 }
 
@@ -97,15 +103,20 @@ void widen_integer(const std::byte* data, Dtype dtype, std::int64_t count, Out* 
 
 void widen(const std::byte* data, Dtype dtype, std::int64_t count, double* out) {
   switch (dtype) {
-    case Dtype::kFloat64: return widen_plain<double>(data, count, out);
-    case Dtype::kFloat32: return widen_plain<float>(data, count, out);
-    case Dtype::kFloat16: return widen_each<std::uint16_t>(data, count, out, FromFloat16());
-    case Dtype::kBFloat16: return widen_each<std::uint16_t>(data, count, out, FromBFloat16());
+    case Dtype::kFloat64:
+      return widen_plain<double>(data, count, out);
+    case Dtype::kFloat32:
+      return widen_plain<float>(data, count, out);
+    case Dtype::kFloat16:
+      return widen_each<std::uint16_t>(data, count, out, FromFloat16());
+    case Dtype::kBFloat16:
+      return widen_each<std::uint16_t>(data, count, out, FromBFloat16());
     case Dtype::kFloat8E4M3:
       return widen_each<std::uint8_t>(data, count, out, [](std::uint8_t bits) { return kFloat8E4M3[bits]; });
     case Dtype::kFloat8E5M2:
       return widen_each<std::uint8_t>(data, count, out, [](std::uint8_t bits) { return kFloat8E5M2[bits]; });
-    default: return widen_integer(data, dtype, count, out);
+    default:
+      return widen_integer(data, dtype, count, out);
   }
 }
 

@@ -27,18 +27,6 @@ std::optional<Kind> kind_from_name(std::string_view name) {
 
 bool is_parameter_kind(Kind kind) { return kind >= Kind::kParam && kind <= Kind::kParamAfter; }
 
-std::string printable(std::string_view name) {
-  std::string text;
-  for (const char c : name) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      text += c;
-    }
-  }
-  return text;
-}
-
 std::string to_string(const TensorId& id) {
   std::string text = fmt::format("{} {}, iteration {}", printable(id.name), name_of(id.kind), id.iteration);
   if (id.microbatch != kNoMicrobatch) text += fmt::format(", micro-batch {}", id.microbatch);

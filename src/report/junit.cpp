@@ -4,7 +4,6 @@
 #include <pugixml.hpp>
 #include <sstream>
 
-#include "report/printable.h"
 #include "ttrace/report/report.h"
 
 namespace ttrace {
@@ -59,7 +58,9 @@ std::string to_junit(const Report& report) {
       continue;
     }
     Case& outcome = cases[{finding.id.name, finding.id.kind}];
-    const bool doubt = finding.verdict == Verdict::kUntrusted && !report.strict;
+    // What keeps the verdict from being `same` is a failure.
+    const bool doubt =
+        finding.verdict == Verdict::kUntrusted && finding.reason != Reason::kNoTolerance && !report.strict;
     (doubt ? outcome.doubts : outcome.failures).push_back(&finding);
   }
   // A consumer that counts failures must see one whenever the verdict is not `same`.

@@ -15,7 +15,12 @@ void Counts::add(Verdict verdict) {
 
 bool Report::same() const {
   return counts.pass > 0 && counts.fail == 0 && counts.missing == 0 && (!strict || counts.untrusted == 0) &&
-         root_cause() == nullptr;
+         root_cause() == nullptr && !lacks_tolerance();
+}
+
+bool Report::lacks_tolerance() const {
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const Finding& finding) { return finding.reason == Reason::kNoTolerance; });
 }
 
 const Finding* Report::root_cause() const {

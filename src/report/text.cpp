@@ -4,8 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "align/describe.h"
-#include "report/printable.h"
 #include "ttrace/report/report.h"
 
 namespace ttrace {
@@ -122,6 +120,7 @@ std::string headline(const Report& report) {
   if (report.counts.compared == 0) return "different: nothing could be compared\n";
   if (report.root_cause() != nullptr) return "different\n";
   if (report.counts.pass == 0) return "different: nothing trusted was compared\n";
+  if (report.lacks_tolerance()) return "different: the tolerance file does not list a tensor that differs\n";
   return "different: untrusted tensors count as failed (--strict)\n";
 }
 

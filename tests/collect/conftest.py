@@ -1,6 +1,6 @@
 """Runs real programs under `ttrace collect` and reads what they leave.
 
-The program under test is build/bin/ttrace, or what the environment variable TTRACE names; Python and torchrun are
+The program under test is build/bin/ttrace, or what the environment variable TTRACE_PROGRAM names; Python and torchrun are
 those that run the tests."""
 
 import os
@@ -13,7 +13,7 @@ import pytest
 from rank_file import RankFile
 
 HERE = Path(__file__).resolve().parent
-TTRACE = os.environ.get("TTRACE", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
+TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
 PYTHON = sys.executable
 TIMEOUT = 120
 

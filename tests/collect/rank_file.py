@@ -16,7 +16,8 @@ class RankFile:
     def __init__(self, path):
         data = path.read_bytes()
         with h5py.File(path) as file:
-            self.attributes = dict(file.attrs)
+            self.attributes = {
+                name: value.decode() if isinstance(value, bytes) else value for name, value in file.attrs.items()}
             rows = file["ttrace/index"][()]
             text = file["ttrace/text"][()].tobytes()
             shapes = file["ttrace/shapes"][()]

@@ -57,7 +57,7 @@ def test_members_of_tuples_and_dictionaries_follow_after_a_colon(collect, script
 
 
 def test_dataclass_results_are_recorded_by_field(collect, script):
-    model = "import dataclasses\n@dataclasses.dataclass\nclass Out:\n    logits: object = None\n    hidden: object = None\n"
+    model = "import dataclasses\n@dataclasses.dataclass\nclass Out:\n    logits: object\n    hidden: object\n"
     model += INNER.format(arguments="x", body="return Out(logits=x * self.weight, hidden=x + 1)",
                           call="return self.inner(x).logits")  # fmt: skip
     found = names(collect, script, model, "model(torch.ones(2, 3)).sum().backward()", "output")
@@ -138,7 +138,8 @@ for _ in range(2):
 
 
 def test_what_cannot_be_recorded_is_named_and_no_reason_to_fail(collect, script):
-    model = INNER.format(arguments="x", body="return x.to_dense() * self.weight", call="return self.inner(x.to_sparse())")
+    model = INNER.format(arguments="x", body="return x.to_dense() * self.weight",
+                         call="return self.inner(x.to_sparse())")  # fmt: skip
     step = "model(torch.ones(2, 3)).sum().backward()"
     collected = collect(command=script(TRAIN.format(model=model, step=step)))
     assert collected.code == 0, collected.process.stderr

@@ -18,7 +18,8 @@ def philox(key, block):
     counter, key = [block & WORD, block >> 32, 0, 0], [key & WORD, key >> 32]
     for _ in range(10):
         first, second = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
-        counter = [(second >> 32) ^ counter[1] ^ key[0], second & WORD, (first >> 32) ^ counter[3] ^ key[1], first & WORD]
+        counter = [(second >> 32) ^ counter[1] ^ key[0], second & WORD,
+                   (first >> 32) ^ counter[3] ^ key[1], first & WORD]  # fmt: skip
         key = [(key[0] + 0x9E3779B9) & WORD, (key[1] + 0xBB67AE85) & WORD]
     return counter
 

@@ -1,7 +1,10 @@
 """Through every way in which Python processes come into being, and to every end that they may come to."""
 
+import os
+import pty
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,15 @@ def test_multiprocessing_gives_one_file_per_rank(collect, method):
     check_two_ranks(collect("--axes", "dp=2", command=program("ranks", method)))
 
 
+def test_axes_come_from_the_programs_device_mesh_and_names_from_within_ddp(collect):
+    collected = collect(command=program("ranks", "--spawn", "--device-mesh", "--ddp"))
+    check_two_ranks(collected)
+    assert collected.rank().names("output", 0) == ["embedding", "head", "(model)"]
+    assert collected.rank().names("param") == ["embedding.weight", "head.weight", "head.bias"]
+    same = [collected.rank(rank).tensors["main_grad", "head.bias", -1].tobytes() for rank in (0, 1)]
+    assert same[0] == same[1]
+
+
 def test_several_ranks_without_axes_are_refused_with_the_option_that_helps(collect):
     collected = collect(command=program("ranks", "--spawn"))
     assert collected.code == 2
@@ -45,17 +57,17 @@ def test_several_ranks_without_axes_are_refused_with_the_option_that_helps(colle
 def test_axes_that_do_not_fit_the_ranks_are_refused(collect):
     collected = collect("--axes", "tp=3", command=program("ranks", "--spawn"))
     assert collected.code == 2
-    assert "ttrace: error: rank 0: axes: axis 'tp' has size 3; expected 1 to 2, the number of ranks" in collected.messages
+    expected = "rank 0: axes: axis 'tp' has size 3; expected 1 to 2, the number of ranks"
+    assert f"ttrace: error: {expected}" in collected.messages
 
 
 def test_a_rank_that_crashes_leaves_its_exit_code_to_torchrun_and_an_incomplete_trace(collect):
-    collected = collect("--axes", "dp=2", "--iterations", "0,1", command=[*TORCHRUN, RANKS, "--steps", "3", "--crash", "1"])
+    command = [*TORCHRUN, RANKS, "--steps", "3", "--crash", "1"]
+    collected = collect("--axes", "dp=2", "--iterations", "0,1", command=command)
     assert collected.code == 1  # torchrun's
     assert "this rank fails" in collected.process.stderr
     assert collected.messages[-1] == "ttrace: error: the command exited with code 1; the trace is marked incomplete"
-    for rank in (0, 1):
-        inspected = subprocess.run([TTRACE, "inspect", collected.directory], capture_output=True, text=True)
-        assert f"rank {rank}" in inspected.stdout
+    assert any(message.startswith("ttrace: collected 2 ranks, ") for message in collected.messages)
 
 
 def test_an_uncaught_exception_passes_through_with_its_traceback_and_leaves_an_incomplete_trace(collect):
@@ -82,8 +94,10 @@ def test_a_killed_program_leaves_what_was_recorded_readable(collect):
         "ttrace: error: the command was killed by signal 9 (Killed); the trace is marked incomplete"
     )
     assert sorted(path.name for path in collected.directory.iterdir()) == ["rank-00000.h5", "rank-00000.journal"]
-    inspected = subprocess.run([TTRACE, "inspect", collected.directory, "--verify"], capture_output=True, text=True)
-    assert "blocks.1.fc1" in inspected.stdout, inspected.stderr
+    inspected = subprocess.run([TTRACE, "inspect", collected.directory], capture_output=True, text=True).stdout
+    assert "INCOMPLETE" in inspected and "blocks.1.fc1" in inspected
+    verified = subprocess.run([TTRACE, "inspect", collected.directory, "--verify"], capture_output=True, text=True)
+    assert verified.returncode == 0 and "every checksum" in verified.stdout, verified
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_training(collect):
@@ -105,6 +119,28 @@ def test_a_running_command_gets_the_signal_that_ttrace_is_sent(tmp_path):
         _, messages = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
     assert messages == "ttrace: error: the command was killed by signal 15 (Terminated); nothing was recorded\n"
+
+
+def test_the_terminals_interrupt_reaches_the_command_once(tmp_path):
+    text = "import signal, time\ncount = 0\ndef add(*_):\n    global count; count += 1\n"
+    text += "signal.signal(signal.SIGINT, add)\n"
+    text += "print('up', flush=True)\nend = time.monotonic() + 1.5\nwhile time.monotonic() < end: time.sleep(0.1)\n"
+    text += "print('interrupts:', count)"
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(TTRACE, [TTRACE, "collect", "-o", str(tmp_path / "trace"), "--", PYTHON, "-c", text])
+    output = b""
+    while True:
+        try:
+            output += os.read(terminal, 1000)
+        except OSError:
+            break  # both have closed the terminal
+        if output.count(b"up") == 1 and b"^C" not in output:
+            os.write(terminal, b"\x03")
+            time.sleep(0.2)
+    os.close(terminal)
+    os.waitpid(child, 0)
+    assert b"interrupts: 1" in output
 
 
 def test_a_command_that_is_not_python_is_told_from_a_trace(collect):
@@ -131,14 +167,16 @@ def test_a_directory_that_holds_something_is_left_alone(collect, tmp_path):
     assert (collected.code, collected.stdout) == (2, "")
     directory = collected.directory
     assert collected.process.stderr == (
-        f"ttrace: error: {directory}: already exists; expected a new or an empty directory (rm -r {directory} removes it)\n"
+        f"ttrace: error: {directory}: already exists; expected a new or an empty directory "
+        f"(rm -r {directory} removes it)\n"
     )
 
 
 def test_the_users_own_sitecustomize_runs(collect, tmp_path, script):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "sitecustomize.py").write_text("import builtins; builtins.mine = 'ran'\n")
-    text = "import sys, torch; print(mine, sys.modules['sitecustomize'].__file__)\ntorch.nn.Linear(2, 2)(torch.ones(2, 2))"
+    text = "import sys, torch; print(mine, sys.modules['sitecustomize'].__file__)\n"
+    text += "torch.nn.Linear(2, 2)(torch.ones(2, 2))"
     collected = collect(command=script(text), environment={"PYTHONPATH": str(tmp_path / "mine")})
     assert collected.code == 0, collected.process.stderr
     assert collected.stdout == f"ran {tmp_path / 'mine' / 'sitecustomize.py'}\n"
@@ -192,7 +230,8 @@ def test_a_second_process_of_the_same_rank_is_a_problem_and_harms_neither(collec
 
 
 def test_an_error_in_the_collector_never_ends_the_training(collect, script):
-    text = "import torch\nimport ttrace_torch.tensors as t\nt.inputs_of.__code__ = (lambda args, kwargs: 1 / 0).__code__\n"
+    text = "import torch\nimport ttrace_torch.tensors as t\n"
+    text += "t.inputs_of.__code__ = (lambda args, kwargs: 1 / 0).__code__\n"
     collected = collect(command=script(text + Path(program("small")[1]).read_text()))
     assert collected.code == 2
     assert "parameters" in collected.stdout
@@ -212,4 +251,5 @@ def test_wrong_iterations_are_refused_before_anything_runs(collect, text, messag
 def test_wrong_axes_are_refused_before_anything_runs(collect):
     collected = collect("--axes", "tp=2,sp=tq", command=["echo", "hello"])
     assert (collected.code, collected.stdout) == (2, "")
-    assert collected.process.stderr == "ttrace: error: --axes: 'sp=tq': 'tq' is neither a size nor an axis named before it\n"
+    expected = "--axes: 'sp=tq': 'tq' is neither a size nor an axis named before it"
+    assert collected.process.stderr == f"ttrace: error: {expected}\n"

@@ -35,21 +35,39 @@ Bytes random_elements(std::mt19937_64& random, Dtype dtype, std::int64_t count, 
     const double value = normal(random) * magnitude;
     const auto bits = static_cast<std::uint64_t>(random());
     switch (dtype) {
-      case Dtype::kFloat64: append(bytes, value); break;
-      case Dtype::kFloat32: append(bytes, static_cast<float>(value)); break;
+      case Dtype::kFloat64:
+        append(bytes, value);
+        break;
+      case Dtype::kFloat32:
+        append(bytes, static_cast<float>(value));
+        break;
       case Dtype::kBFloat16:
         append(bytes, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16));
         break;
       // Below the largest exponent.
-      case Dtype::kFloat16: append(bytes, static_cast<std::uint16_t>(bits & 0xbbff)); break;
+      case Dtype::kFloat16:
+        append(bytes, static_cast<std::uint16_t>(bits & 0xbbff));
+        break;
       case Dtype::kFloat8E4M3:
-      case Dtype::kFloat8E5M2: append(bytes, static_cast<std::uint8_t>(bits & 0xbb)); break;
-      case Dtype::kInt16: append(bytes, static_cast<std::int16_t>(bits)); break;
-      case Dtype::kInt32: append(bytes, static_cast<std::int32_t>(bits)); break;
-      case Dtype::kInt64: append(bytes, bits); break;
+      case Dtype::kFloat8E5M2:
+        append(bytes, static_cast<std::uint8_t>(bits & 0xbb));
+        break;
+      case Dtype::kInt16:
+        append(bytes, static_cast<std::int16_t>(bits));
+        break;
+      case Dtype::kInt32:
+        append(bytes, static_cast<std::int32_t>(bits));
+        break;
+      case Dtype::kInt64:
+        append(bytes, bits);
+        break;
       case Dtype::kInt8:
-      case Dtype::kUInt8: append(bytes, static_cast<std::uint8_t>(bits)); break;
-      case Dtype::kBool: append(bytes, static_cast<std::uint8_t>(bits & 1)); break;
+      case Dtype::kUInt8:
+        append(bytes, static_cast<std::uint8_t>(bits));
+        break;
+      case Dtype::kBool:
+        append(bytes, static_cast<std::uint8_t>(bits & 1));
+        break;
     }
   }
   return bytes;

@@ -25,12 +25,12 @@ def two_ranks(directory):
 
 
 SUMMARY = """\
-trace         {0}
-run           run-1
-ranks         2: tp=2,sp=tp
-compute dtype not known
-rank 0        2 tensors, 24 bytes (tp=0)
-rank 1        2 tensors, 24 bytes (tp=1), INCOMPLETE: it crashed, or is still running
+trace             {0}
+run               run-1
+ranks             2: tp=2,sp=tp
+compute dtype     not known
+rank 0            2 tensors, 24 bytes (tp=0)
+rank 1            2 tensors, 24 bytes (tp=1), INCOMPLETE: it crashed, or is still running
 """
 
 
@@ -106,8 +106,8 @@ def test_a_missing_rank_is_shown(trace_directory):
     two_ranks(trace_directory)
     (trace_directory / "rank-00000.h5").unlink()
     assert run_inspect(trace_directory)[1].splitlines()[4:6] == [
-        "rank 1        2 tensors, 24 bytes (tp=1), INCOMPLETE: it crashed, or is still running",
-        "MISSING ranks 0",
+        "rank 1            2 tensors, 24 bytes (tp=1), INCOMPLETE: it crashed, or is still running",
+        "MISSING ranks     0",
     ]
     assert inspect(trace_directory)["missing_ranks"] == [0]
 
@@ -127,7 +127,7 @@ def test_a_reader_that_stops_early_is_no_error(trace_directory):
     for preparation in ("", "trap '' PIPE; "):  # with SIGPIPE, and ignoring it
         run = subprocess.run(["bash", "-c", f"{preparation}'{PROGRAM}' inspect '{trace_directory}' | head -1"],
                              capture_output=True, text=True)
-        assert (run.stdout, run.stderr) == (f"trace         {trace_directory}\n", "")
+        assert (run.stdout, run.stderr) == (f"trace             {trace_directory}\n", "")
 
 
 def test_output_that_cannot_be_written_is_an_error(trace_directory):

@@ -8,27 +8,29 @@ import subprocess
 import sys
 import tempfile
 
+HELP = "step time of tinygpt with and without collection"
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TTRACE = ROOT / "build" / "bin" / "ttrace"
 TRAIN = ROOT / "tools" / "tinygpt" / "train.py"
 
 
-def add_arguments(parser):
-    parser.add_argument("--pairs", type=int, default=5, help="runs of each (default 5)")
-    parser.add_argument("--steps", type=int, default=6, help="training steps a run, the first not counted (default 6)")
-    parser.add_argument("--json", metavar="F", help="write the figures to F")
+def add_options(parser):
+    parser.add_argument("--pairs", type=int, default=5, help="runs of each (default: 5)")
+    parser.add_argument("--steps", type=int, default=6, help="training steps a run, the first not counted (default: 6)")
+    parser.add_argument("--python", default=str(ROOT / ".venv" / "bin" / "python"), help="with torch")
     parser.add_argument("train", nargs="*", help="arguments for tinygpt, after --")
 
 
 def run(options):
-    train = [sys.executable, str(TRAIN), "--steps", str(options.steps), "--print-times", *options.train]
+    ttrace = str(options.build / "bin" / "ttrace")
+    train = [options.python, str(TRAIN), "--steps", str(options.steps), "--print-times", *options.train]
     without, collected = [], []
     for pair in range(options.pairs):
         print(f"\rbench collect: pair {pair + 1} of {options.pairs}", end="", file=sys.stderr)
         without.append(step_seconds(train))
         with tempfile.TemporaryDirectory() as directory:
             every_step = ["--iterations", f"0-{options.steps - 1}"]
-            collected.append(step_seconds([str(TTRACE), "collect", "-o", f"{directory}/trace", *every_step, "--", *train]))
+            collected.append(step_seconds([ttrace, "collect", "-o", f"{directory}/trace", *every_step, "--", *train]))
     print(file=sys.stderr)
     ratios = [b / a for a, b in zip(without, collected)]
     figures = {
@@ -41,7 +43,8 @@ def run(options):
     for name, value in figures.items():
         print(f"{name:24} {value:.4f}")
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
 
 
 def step_seconds(command):

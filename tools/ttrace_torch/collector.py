@@ -25,6 +25,7 @@ class Collector:
         self.active = True
         self.file: Optional[RankFile] = None  # opened with the first tensor
         self.seconds = 0.0  # spent in here
+        self.on_first_model: list = []  # called when the program's first model runs
         self.on_iteration_end: list = []  # called before the last tensors of the iteration are recorded
         self.record_params_after: Callable[[], None] = lambda: None
 
@@ -58,6 +59,11 @@ class Collector:
             self.file = RankFile(self.config)
             _at_end_of_child_process(self.at_exit)
         return self.file
+
+    def begin_model(self, model: torch.nn.Module) -> None:
+        self.open().describe_model(model)
+        while self.on_first_model:
+            self.on_first_model.pop(0)()
 
     def record(self, microbatch: Microbatch, pass_: int, kind: int, name: str, module_class: str,
                tensor: torch.Tensor) -> None:  # fmt: skip

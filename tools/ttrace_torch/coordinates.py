@@ -7,7 +7,7 @@ from typing import Dict, Tuple
 
 import torch
 
-from .adapters import device_mesh, megatron
+from . import adapters
 from .problems import CollectError
 
 
@@ -48,7 +48,7 @@ def place_of_this_rank(axes: str) -> Place:
         return Place(rank, world_size, axes, "")
     if world_size == 1:
         return Place(rank, world_size, "", "")
-    for adapter in (megatron, device_mesh):
+    for adapter in adapters.ALL:
         found = adapter.find(world_size) if adapter.MODULE in sys.modules else None
         if found:
             return Place(rank, world_size, *found)

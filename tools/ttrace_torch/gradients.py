@@ -12,11 +12,12 @@ Reentrant checkpointing also runs a backward within the backward, so that a para
 its gradient in two portions. These are added up, as PyTorch does, and recorded when the micro-batch's backward is
 over."""
 
+import functools
 from typing import Callable, Dict, Optional, Set, Tuple
 
 import torch
 
-from . import library
+from . import adapters, library
 from .clock import Chunk, Microbatch
 from .collector import Collector
 
@@ -30,18 +31,26 @@ class Gradients:
         self._portions_of: Optional[Microbatch] = None
 
     def install(self) -> None:
-        collector, backward = self._collector, torch.autograd.backward
+        # torch.Tensor.backward looks it up there.
+        torch.autograd.backward = self._backward(torch.autograd.backward)
 
+    def install_adapters(self) -> None:
+        for module, name in adapters.loaded("BACKWARD"):
+            setattr(module, name, self._backward(getattr(module, name)))
+
+    def _backward(self, backward: Callable) -> Callable:
+        collector = self._collector
+
+        @functools.wraps(backward)
         def patched(tensors, *args, **kwargs):
             if not collector.active or torch._C._current_graph_task_id() != -1:
                 return backward(tensors, *args, **kwargs)
             collector.safely(self._begin_backward)
             result = backward(tensors, *args, **kwargs)
-            collector.safely(self._end_backward, tensors)
+            collector.safely(self._end_backward, tensors, args[0] if args else kwargs.get("grad_tensors"))
             return result
 
-        patched.__name__, patched.__doc__ = backward.__name__, backward.__doc__
-        torch.autograd.backward = patched  # torch.Tensor.backward looks it up here
+        return patched
 
     # Activations.
 
@@ -55,7 +64,8 @@ class Gradients:
             collector.safely(self._arrived, microbatch, kind, name, module_class, gradient)
 
         try:
-            if tensor._is_view() and tensor._base.requires_grad and not tensor._base.is_leaf:
+            plain = type(tensor) is torch.Tensor
+            if plain and tensor._is_view() and tensor._base.requires_grad and not tensor._base.is_leaf:
                 _hook_view(tensor, arrived)
             else:
                 tensor.register_hook(arrived)
@@ -70,7 +80,7 @@ class Gradients:
             self._first_fired = microbatch
         if self._portions_of is not microbatch:
             self.record_portions()
-        if gradient is None or microbatch.iteration != self._collector.clock.iteration:
+        if gradient is None:
             return
         if (kind, name) in microbatch.fired:
             self._collector.warn(f"not traceable: the gradient of '{name}' came more than once in a micro-batch; "
@@ -143,15 +153,21 @@ class Gradients:
         for chunk in self._collector.clock.chunks.values():
             chunk.in_backward = None
 
-    def _end_backward(self, tensors) -> None:
+    def _end_backward(self, roots, gradients) -> None:
         self.record_portions()
-        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        roots, gradients = _listed(roots), [gradient for gradient in _listed(gradients) if gradient is not None]
         microbatch = self._first_fired
-        if len(roots) != 1 or roots[0].numel() != 1 or microbatch is None or not microbatch.recorded:
+        if microbatch is None or not microbatch.recorded or len(roots) != 1 or roots[0].numel() != 1:
             return
+        if gradients and gradients[0].numel() != 1:
+            return  # a pipeline stage's output, whose data was freed
         name = f"loss#{microbatch.losses}" if microbatch.losses else "loss"
         microbatch.losses += 1
         self._collector.record(microbatch, library.FORWARD, library.SCALAR, name, "", roots[0].detach().reshape(()))
+
+
+def _listed(value) -> list:
+    return [value] if value is None or isinstance(value, torch.Tensor) else list(value)
 
 
 def _hook_view(view: torch.Tensor, arrived: Callable) -> None:

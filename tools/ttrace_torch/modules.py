@@ -125,7 +125,7 @@ class Modules:
     def _begin_chunk(self, chunk: Chunk, recorded: bool) -> None:
         """Before the chunk's first call in this iteration."""
         collector = self._collector
-        collector.open().describe_model(chunk.root)
+        collector.begin_model(chunk.root)
         for path, module in chunk.root.named_modules():
             if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
                 collector.warn(f"not traceable: what runs inside '{path or type(module).__name__}' is compiled by "

@@ -11,11 +11,12 @@ from typing import Dict, Iterator, Optional, Tuple
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import library
+from . import adapters, library
 from .clock import Chunk
 from .collector import Collector
 from .gradients import Gradients
 
+_TAKES_NORM = ("clip_grads_with_norm_", "clip_grad_by_total_norm_fp32")  # as third argument; others return it
 _CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
 
 
@@ -37,8 +38,12 @@ class Optimizers:
                 if hasattr(module, name):
                     setattr(module, name, self._clipping(getattr(module, name)))
 
+    def install_adapters(self) -> None:
+        for module, name in adapters.loaded("CLIPPING"):
+            setattr(module, name, self._clipping(getattr(module, name)))
+
     def _clipping(self, clip):
-        collector, takes_norm = self._collector, clip.__name__ == "clip_grads_with_norm_"
+        collector, takes_norm = self._collector, clip.__name__ in _TAKES_NORM
 
         @functools.wraps(clip)
         def patched(*args, **kwargs):

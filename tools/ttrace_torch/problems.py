@@ -13,6 +13,8 @@ class CollectError(Exception):
     """Something that the user can put right. The text is complete in itself."""
 
 
+WARNINGS_SHOWN = 10  # on stderr, by a rank; the file has them all
+
 _told: Set[str] = set()
 
 
@@ -30,7 +32,8 @@ def _tell(directory: str, rank: int, sort: str, text: str) -> None:
         return
     _told.add(line)
     try:
-        print(f"ttrace: {'warning: ' if sort == 'warning' else ''}{line}", file=sys.stderr, flush=True)
+        if sort == "problem" or len(_told) <= WARNINGS_SHOWN:
+            print(f"ttrace: {'warning: ' if sort == 'warning' else ''}{line}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass  # no stderr any more
     try:

@@ -19,7 +19,9 @@ def start(config: Config) -> Collector:
     modules.install()
     checkpoints.install(collector, modules)
     gradients.install()
-    Optimizers(collector, gradients).install()
+    optimizers = Optimizers(collector, gradients)
+    optimizers.install()
+    collector.on_first_model += [gradients.install_adapters, optimizers.install_adapters]
     os.register_at_fork(after_in_child=collector.after_fork)
     atexit.register(collector.at_exit)
     return collector

@@ -94,7 +94,11 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
         raise NotTraceable(f"a tensor of {tensor.dim()} dimensions")
     if tensor.is_neg():
         tensor = tensor.detach().resolve_neg()
-    return tensor if tensor.device.type == "cpu" else tensor.detach().to("cpu")
+    if tensor.device.type == "cpu":
+        return tensor
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise NotTraceable("computed inside a CUDA graph that is being captured")
+    return tensor.detach().to("cpu")
 
 
 def dtype_code(tensor: torch.Tensor) -> int:

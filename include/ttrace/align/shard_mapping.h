@@ -23,8 +23,8 @@ struct Box {
 // whole tensor; others may fill part of it.
 struct Piece {
   std::int32_t rank = 0;
-  const Entry* entry = nullptr;     // owned by the Trace
-  const std::byte* data = nullptr;  // the entry's first byte
+  const Entry* entry = nullptr;      // owned by the Trace
+  const std::byte* data = nullptr;   // the entry's first byte
   const MappedFile* file = nullptr;  // that holds it, to release its pages; may be null
   Box local, logical;
   std::int32_t replica = 0;

@@ -41,8 +41,11 @@ struct Report {
   std::string command_for_all;  // the command that prints all findings
   bool strict = false;          // untrusted counts as failed
 
-  // Same: something passed, nothing failed, nothing is missing (and, if strict, nothing is untrusted).
+  // Same: something passed, nothing failed, nothing is missing, no difference is without a tolerance (and,
+  // if strict, nothing is untrusted).
   bool same() const;
+  // A tensor differs, and nobody says by how much it may.
+  bool lacks_tolerance() const;
   // The first finding in execution order that is `fail` or `missing`; null when there is none.
   const Finding* root_cause() const;
 };

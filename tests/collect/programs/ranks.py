@@ -15,7 +15,8 @@ parser.add_argument("--spawn", action="store_true")
 parser.add_argument("--fork", action="store_true")
 parser.add_argument("--crash", type=int, default=-1)
 parser.add_argument("--steps", type=int, default=1)
-parser.add_argument("--reentrant", action="store_true")
+parser.add_argument("--ddp", action="store_true")
+parser.add_argument("--device-mesh", action="store_true")
 options = parser.parse_args()
 
 
@@ -32,8 +33,14 @@ class Model(nn.Module):
 def train(rank, size):
     if size > 1:
         dist.init_process_group("gloo", rank=rank, world_size=size)
+    if options.device_mesh:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("dp",))  # noqa: F841
     torch.manual_seed(0)
     model = Model()
+    if options.ddp:
+        model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = torch.randint(0, 16, (options.steps, 4, 2, 5))
     for step in range(options.steps):
@@ -44,7 +51,7 @@ def train(rank, size):
             tokens = batches[step, microbatch * size + rank]
             nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
         for parameter in model.parameters():
-            if size > 1:
+            if size > 1 and not options.ddp:
                 dist.all_reduce(parameter.grad)
         optimizer.step()
         optimizer.zero_grad()

@@ -115,9 +115,7 @@ class Model {
   std::size_t rank_ = 0;
 };
 
-const std::filesystem::path kPreset =
-    std::filesystem::path(__FILE__).parent_path().parent_path().parent_path().parent_path() / "annotations" /
-    "megatron_gpt.yaml";
+const std::filesystem::path kPreset = std::filesystem::path(TTRACE_SOURCE_DIR) / "annotations" / "megatron_gpt.yaml";
 
 // The parallel program's tensors are the reference's, with the same shapes, and each is placed by a rule.
 void check_same_model(const std::string& mesh, std::int32_t world, const Sizes& sizes, std::int64_t stages) {

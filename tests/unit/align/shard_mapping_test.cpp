@@ -258,7 +258,7 @@ TEST_CASE("a duplicate rank and one that crashed are findings") {
         "rank");
   CHECK(alignment.findings[1].reason == Reason::kIncompleteRank);
   CHECK(alignment.findings[1].message ==
-        "rank 0 did not finish: no completion mark; what was recorded until then is compared");
+        "rank 0 did not finish: no completion mark; only what it recorded until then is there");
   CHECK(alignment.tensors.size() == 1);
 }
 

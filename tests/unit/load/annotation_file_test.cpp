@@ -21,8 +21,7 @@ std::string error_of(const std::string& text) {
   return "";
 }
 
-const std::filesystem::path kAnnotations =
-    std::filesystem::path(__FILE__).parent_path().parent_path().parent_path().parent_path() / "annotations";
+const std::filesystem::path kAnnotations = std::filesystem::path(TTRACE_SOURCE_DIR) / "annotations";
 
 }  // namespace
 

@@ -382,13 +382,13 @@ TEST_SUITE("load") {
     CHECK(error_with([](Seal& seal) { seal.text.bytes = ~std::uint64_t{0}; }) ==
           fmt::format("DIR/rank-00000.h5: /ttrace/text with {} bytes at {} does not fit; {}", ~std::uint64_t{0},
                       sound_seal.text.offset, range));
-    CHECK(error_with([](Seal& seal) { seal.shapes.offset = ~std::uint64_t{0}; }) ==
-          fmt::format("DIR/rank-00000.h5: /ttrace/shapes with 8 bytes at {} does not fit; {}", ~std::uint64_t{0}, range));
+    CHECK(
+        error_with([](Seal& seal) { seal.shapes.offset = ~std::uint64_t{0}; }) ==
+        fmt::format("DIR/rank-00000.h5: /ttrace/shapes with 8 bytes at {} does not fit; {}", ~std::uint64_t{0}, range));
     CHECK(error_with([](Seal& seal) { --seal.run.bytes; }) ==
           "DIR/rank-00000.h5: /ttrace/run does not parse; expected the run's attributes as JSON");
     CHECK(error_with([](Seal& seal) { seal.metadata.offset = 64; }) ==
-          fmt::format("DIR/rank-00000.h5: truncated: has {} bytes; expected {}", sound.size(),
-                      64 + sound_seal.metadata.bytes));
+          fmt::format("DIR/rank-00000.h5: has {} bytes; expected {}", sound.size(), 64 + sound_seal.metadata.bytes));
   }
 
   TEST_CASE("A journal's numbers are checked as those of an index") {

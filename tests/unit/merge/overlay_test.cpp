@@ -97,8 +97,8 @@ TEST_SUITE("merge") {
     Shards shards;
     const Shape shape = {8, 4};
     const auto reference = counted(shards, shape, {{.parts = {1, 1}}});
-    const auto candidate = counted(
-        shards, shape, {{.parts = {2, 1}}, {.parts = {1, 2}, .first_rank = 2, .replica = 1}});
+    const auto candidate =
+        counted(shards, shape, {{.parts = {2, 1}}, {.parts = {1, 2}, .first_rank = 2, .replica = 1}});
     const Overlay laid = overlay(reference, candidate);
     REQUIRE(laid.candidate_replicas.size() == 1);
     CHECK(laid.reference_replicas.empty());

@@ -2,4 +2,22 @@
 
 An adapter has `MODULE`, the module whose presence in sys.modules means that the program uses the framework, and
 `find(world_size)`, which returns the mesh's axes and this rank's coordinates as texts ("tp=2,dp=2", "tp=1,dp=0"),
-or None where the framework does not know."""
+or None where the framework does not know. It may also have
+- `CLIPPING`, functions (module, name) that clip gradients by a norm, their third argument, outside torch.nn.utils;
+- `BACKWARD`, functions that start backward without torch.autograd.backward, from their first argument.
+These are patched when a model first runs, by when the program has imported what it uses."""
+
+import sys
+from typing import Iterator, Tuple
+
+from . import device_mesh, megatron
+
+ALL = (megatron, device_mesh)
+
+
+def loaded(sort: str) -> Iterator[Tuple[object, str]]:
+    """The (module, function name) of that sort, "CLIPPING" or "BACKWARD", whose modules the program has imported."""
+    for adapter in ALL:
+        for module, name in getattr(adapter, sort, ()):
+            if hasattr(sys.modules.get(module), name):
+                yield sys.modules[module], name

@@ -7,6 +7,10 @@ import sys
 from typing import Optional, Tuple
 
 MODULE = "megatron.core.parallel_state"
+# Clips the masters' gradients in place, which are the parameters' `main_grad` themselves.
+CLIPPING = [("megatron.core.optimizer.optimizer", "clip_grad_by_total_norm_fp32")]
+# Calls the engine directly, because the output's data is freed by then.
+BACKWARD = [("megatron.core.pipeline_parallel.schedules", "custom_backward")]
 
 
 def find(world_size: int) -> Optional[Tuple[str, str]]:

@@ -1,9 +1,9 @@
-#include "report/printable.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
+
+#include "ttrace/trace.h"
 
 namespace ttrace {
 namespace {

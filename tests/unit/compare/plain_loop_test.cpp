@@ -1,47 +1,22 @@
-#include "ttrace/compare/compare.h"
-
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <hwy/targets.h>
-#include <limits>
 #include <string>
 
-#include "support/shards.h"
+#include "support/differences.h"
 #include "ttrace/numeric/convert.h"
 
 namespace {
 
 using namespace ttrace;
 using test::Bytes;
-using test::Cut;
+using test::difference;
 using test::Shards;
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
-std::vector<Difference> compare_one(const LogicalTensor& reference, const LogicalTensor& candidate, int threads = 2) {
-  const TensorPair pair{&reference, &candidate};
-  return compare({&pair, 1}, {threads, {}});
-}
-
-Difference difference(const LogicalTensor& reference, const LogicalTensor& candidate) {
-  return compare_one(reference, candidate).front();
-}
-
-// One rank on each side.
-Difference difference(const std::vector<float>& reference, const std::vector<float>& candidate) {
-  Shards shards;
-  const Shape shape = {static_cast<std::int64_t>(reference.size())};
-  LogicalTensor a = shards.tensor(Dtype::kFloat32, shape), b = a;
-  shards.add(a, test::bytes_of(reference), {.parts = {1}});
-  shards.add(b, test::bytes_of(candidate), {.parts = {1}});
-  return difference(a, b);
-}
 
 // All of it, floating-point numbers by their bits.
 std::string bits_of(const Difference& d) {
@@ -84,7 +59,8 @@ const Piece& holder_of(const LogicalTensor& tensor, const Shape& index) {
   return *std::find_if(tensor.pieces.begin(), tensor.pieces.end(), [&](const Piece& piece) {
     bool inside = piece.replica == 0;
     for (std::size_t i = 0; i < index.size(); ++i) {
-      inside = inside && index[i] >= piece.logical.start[i] && index[i] < piece.logical.start[i] + piece.logical.size[i];
+      inside =
+          inside && index[i] >= piece.logical.start[i] && index[i] < piece.logical.start[i] + piece.logical.size[i];
     }
     return inside;
   });
@@ -170,9 +146,14 @@ TEST_SUITE("compare") {
       Shards shards;
       const Bytes elements = test::random_elements(random, Dtype::kFloat32, element_count(shape));
       LogicalTensor reference = shards.tensor(Dtype::kFloat32, shape), candidate = reference;
-      shards.add(reference, elements, {.parts = shape.size() == 1 ? Shape{4} : shape.size() == 2 ? Shape{4, 1} : Shape{1, 4, 1}});
+      shards.add(reference, elements,
+                 {.parts = shape.size() == 1   ? Shape{4}
+                           : shape.size() == 2 ? Shape{4, 1}
+                                               : Shape{1, 4, 1}});
       shards.add(candidate, noisy(random, elements, 1e-6),
-                 {.parts = shape.size() == 1 ? Shape{3} : shape.size() == 2 ? Shape{1, 8} : Shape{1, 1, 2}});
+                 {.parts = shape.size() == 1   ? Shape{3}
+                           : shape.size() == 2 ? Shape{1, 8}
+                                               : Shape{1, 1, 2}});
       check_against_plain(reference, candidate);
     }
   }
@@ -231,8 +212,8 @@ TEST_SUITE("compare") {
     shards.add(reference, elements, {.parts = {4, 1}});
     shards.add(candidate, noisy(random, elements, 1e-3), {.parts = {1, 4}});
     shards.add(candidate, noisy(random, elements, 1e-3), {.parts = {2, 2}, .first_rank = 4, .replica = 1});
-    const std::string once = bits_of(compare_one(reference, candidate, 1).front());
-    for (const int threads : {2, 3, 8}) CHECK(bits_of(compare_one(reference, candidate, threads).front()) == once);
+    const std::string once = bits_of(difference(reference, candidate, 1));
+    for (const int threads : {2, 3, 8}) CHECK(bits_of(difference(reference, candidate, threads)) == once);
   }
 
   TEST_CASE("every instruction set of this machine gives the same bits") {
@@ -264,178 +245,6 @@ TEST_SUITE("compare") {
       hwy::SetSupportedTargetsForTest(0);
     }
     CHECK(targets >= 1);
-  }
-
-  TEST_CASE("NaN and Inf are counted on each side and left out of the sums") {
-    const Difference d = difference({1, kNan, kNan, kInf, kInf, -kInf, 2, 3}, {1, kNan, 5, kInf, -kInf, 6, kNan, 4});
-    CHECK(d.reference_nan == 2);
-    CHECK(d.reference_inf == 3);
-    CHECK(d.candidate_nan == 2);
-    CHECK(d.candidate_inf == 2);
-    CHECK(d.nonfinite_mismatch == 4);  // NaN-5, Inf--Inf, -Inf-6, 2-NaN
-    CHECK(d.differing == 5);
-    CHECK(d.reference_square == 10);
-    CHECK(d.candidate_square == 17);
-    CHECK(d.difference_square == 1);
-    CHECK(d.worst_index == Shape{7});
-    CHECK(d.nonfinite_by_rank == std::map<std::int32_t, std::int64_t>{{0, 4}});
-  }
-
-  TEST_CASE("NaN in the same places on both sides is no difference") {
-    std::vector<float> values(10000, 2);
-    for (std::size_t i = 0; i < values.size(); i += 97) values[i] = kNan;
-    const Difference d = difference(values, values);
-    CHECK(d.differing == 0);
-    CHECK(d.nonfinite_mismatch == 0);
-    CHECK(d.rel_err() == 0);
-    CHECK(d.candidate_nan == 104);
-  }
-
-  TEST_CASE("integers are compared exactly, beyond what fp64 can tell apart") {
-    const std::int64_t big = std::int64_t{1} << 60, least = std::numeric_limits<std::int64_t>::min();
-    Shards shards;
-    LogicalTensor reference = shards.tensor(Dtype::kInt64, {4}), candidate = reference;
-    shards.add(reference, test::bytes_of<std::int64_t>({big, big, 7, least}), {.parts = {1}});
-    shards.add(candidate, test::bytes_of<std::int64_t>({big, big + 1, 7, least}), {.parts = {1}});
-    const Difference d = difference(reference, candidate);
-    CHECK(d.differing == 1);
-    CHECK(d.max_abs == 1);
-    CHECK(d.worst_index == Shape{1});
-    CHECK(d.difference_square == 1);
-  }
-
-  TEST_CASE("a scalar is compared, an empty tensor has nothing to compare") {
-    Shards shards;
-    LogicalTensor reference = shards.tensor(Dtype::kFloat32, {}), candidate = reference;
-    shards.add(reference, test::bytes_of<float>({3}), {.parts = {}});
-    shards.add(candidate, test::bytes_of<float>({4}), {.parts = {}, .first_rank = 5});
-    const Difference d = difference(reference, candidate);
-    CHECK(d.elements == 1);
-    CHECK(d.max_abs == 1);
-    CHECK(d.worst_rank == 5);
-    LogicalTensor empty = shards.tensor(Dtype::kFloat32, {8, 0});
-    shards.add(empty, {}, {.parts = {2, 1}});
-    const Difference none = difference(empty, empty);
-    CHECK(none.elements == 0);
-    CHECK(none.rel_err() == 0);
-  }
-
-  TEST_CASE("of equal differences the first in the logical tensor is named, whichever rank holds it") {
-    Shards shards;
-    const Shape shape = {4, 6};
-    std::vector<float> zeros(24, 0), wrong = zeros;
-    wrong[4] = wrong[6] = wrong[23] = 1;  // row 0 on rank 1, row 1 on rank 0
-    LogicalTensor reference = shards.tensor(Dtype::kFloat32, shape), candidate = reference;
-    shards.add(reference, test::bytes_of(zeros), {.parts = {1, 1}});
-    shards.add(candidate, test::bytes_of(wrong), {.parts = {1, 2}});
-    const Difference d = difference(reference, candidate);
-    CHECK(d.worst_index == Shape{0, 4});
-    CHECK(d.worst_rank == 1);
-    CHECK(d.worst_local_index == Shape{0, 1});
-    CHECK(d.square_by_rank == std::map<std::int32_t, double>{{0, 1}, {1, 2}});
-  }
-
-  TEST_CASE("copies that agree in value are no disagreement, whatever their bits") {
-    Shards shards;
-    LogicalTensor reference = shards.tensor(Dtype::kFloat32, {3}), candidate = reference;
-    shards.add(reference, test::bytes_of<float>({0, kNan, 1}), {.parts = {1}});
-    shards.add(candidate, test::bytes_of<float>({0, kNan, 1}), {.parts = {1}});
-    shards.add(candidate, test::bytes_of<float>({-0.0f, -kNan, 1}), {.parts = {1}, .first_rank = 1, .replica = 1});
-    const Difference d = difference(reference, candidate);
-    CHECK(d.replica_ranks.empty());
-    CHECK(d.replica_square == 0);
-    CHECK(d.differing == 0);
-  }
-
-  TEST_CASE("a wrong second copy fails on its own merits") {
-    Shards shards;
-    std::vector<float> values(3000, 1), wrong = values;
-    wrong[2999] = 4;
-    LogicalTensor reference = shards.tensor(Dtype::kFloat32, {3000}), candidate = reference;
-    shards.add(reference, test::bytes_of(values), {.parts = {1}});
-    shards.add(candidate, test::bytes_of(values), {.parts = {2}});
-    shards.add(candidate, test::bytes_of(values), {.parts = {2}, .first_rank = 2, .replica = 1});
-    shards.add(candidate, test::bytes_of(wrong), {.parts = {2}, .first_rank = 4, .replica = 2});
-    const Difference d = difference(reference, candidate);
-    CHECK(d.replica_ranks == std::vector<std::int32_t>{5});
-    CHECK(d.replica_square == 9);
-    CHECK(d.rel_err() == doctest::Approx(3 / std::sqrt(3000)));
-    CHECK(d.worst_rank == 5);
-    CHECK(d.worst_index == Shape{2999});
-    CHECK(d.worst_local_index == Shape{1499});
-  }
-
-  TEST_CASE("NaN in a second copy only is a mismatch of the tensor") {
-    Shards shards;
-    LogicalTensor reference = shards.tensor(Dtype::kFloat32, {2}), candidate = reference;
-    shards.add(reference, test::bytes_of<float>({1, 2}), {.parts = {1}});
-    shards.add(candidate, test::bytes_of<float>({1, 2}), {.parts = {1}});
-    shards.add(candidate, test::bytes_of<float>({1, kNan}), {.parts = {1}, .first_rank = 1, .replica = 1});
-    const Difference d = difference(reference, candidate);
-    CHECK(d.nonfinite_mismatch == 1);
-    CHECK(d.candidate_nan == 1);
-    CHECK(d.replica_ranks == std::vector<std::int32_t>{1});
-  }
-
-  TEST_CASE("a reference whose copies disagree says so") {
-    Shards shards;
-    LogicalTensor reference = shards.tensor(Dtype::kFloat32, {2}), candidate = reference;
-    shards.add(reference, test::bytes_of<float>({1, 2}), {.parts = {1}});
-    shards.add(reference, test::bytes_of<float>({1, 5}), {.parts = {1}, .first_rank = 1, .replica = 1});
-    shards.add(candidate, test::bytes_of<float>({1, 2}), {.parts = {1}});
-    const Difference d = difference(reference, candidate);
-    CHECK(d.reference_replica_ranks == std::vector<std::int32_t>{1});
-    CHECK(d.reference_replica_square == 9);
-    CHECK(d.replica_ranks.empty());
-    CHECK(d.rel_err() == 0);
-  }
-
-  TEST_CASE("an element that no shard holds is never passed over") {
-    Shards shards;
-    LogicalTensor reference = shards.tensor(Dtype::kFloat32, {4}), candidate = reference;
-    shards.add(reference, test::bytes_of<float>({1, 2, 3, 4}), {.parts = {1}});
-    shards.add(candidate, test::bytes_of<float>({1, 2, 3, 4}), {.parts = {2}});
-    candidate.pieces.pop_back();
-    CHECK_THROWS_WITH(compare_one(reference, candidate),
-                      "layer output, iteration 0: 2 of 4 elements were compared");
-  }
-
-  TEST_CASE("what a thread throws arrives at the caller") {
-    struct Broken : MappedFile {
-      const std::byte* data() const override { return nullptr; }
-      std::uint64_t size() const override { return 0; }
-      void release(const std::byte*, std::uint64_t) const override { throw std::runtime_error("no"); }
-    } broken;
-    Shards shards;
-    LogicalTensor tensor = shards.tensor(Dtype::kFloat32, {4});
-    shards.add(tensor, test::bytes_of<float>({1, 2, 3, 4}), {.parts = {2}});
-    tensor.pieces.back().file = &broken;
-    CHECK_THROWS_WITH(compare_one(tensor, tensor, 3), "no");
-  }
-
-  TEST_CASE("progress ends at all bytes of both sides") {
-    Shards shards;
-    LogicalTensor tensor = shards.tensor(Dtype::kBFloat16, {4});
-    shards.add(tensor, Bytes(8), {.parts = {2}});
-    const TensorPair pair{&tensor, &tensor};
-    std::uint64_t done = 0, all = 0;
-    compare({&pair, 1}, {1, [&](std::uint64_t now, std::uint64_t total) { done = now, all = total; }});
-    CHECK(done == 16);
-    CHECK(all == 16);
-  }
-
-  TEST_CASE("statistics tell norm, extremes and what is not finite") {
-    const std::vector<float> values = {3, -4, 0, kNan, kInf, -kInf};
-    const auto statistics =
-        statistics_of(reinterpret_cast<const std::byte*>(values.data()), Dtype::kFloat32, 6);
-    CHECK(statistics.norm == 5);
-    CHECK(statistics.min == -4);
-    CHECK(statistics.max == 3);
-    CHECK(statistics.mean == doctest::Approx(-1.0 / 3));
-    CHECK(statistics.nan == 1);
-    CHECK(statistics.inf == 2);
-    CHECK(statistics.zero == 1);
-    CHECK(statistics_of(nullptr, Dtype::kFloat32, 0).norm == 0);
   }
 }
 

@@ -1,0 +1,174 @@
+// `ttrace check`: does the candidate compute what the reference computes, and if not, where does it first
+// go wrong?
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <set>
+
+#include "cli/commands.h"
+#include "cli/progress_line.h"
+#include "ttrace/error.h"
+#include "ttrace/judge/judge.h"
+#include "ttrace/load/annotation_file.h"
+#include "ttrace/load/tolerance_file.h"
+#include "ttrace/load/trace_reader.h"
+#include "ttrace/report/report.h"
+
+namespace ttrace::cli {
+namespace {
+
+constexpr std::size_t kFindingsShown = 10;
+
+struct CheckOptions {
+  std::string reference, candidate;
+  std::string annotations, tolerance;
+  std::string only;
+  std::string json, junit;  // `-` is stdout
+  bool strict = false;
+  bool all = false;
+  int threads = 0;
+};
+
+std::string shell_word(const std::string& word) {
+  const std::string plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./=,:+@%-";
+  if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// The same check, with every finding.
+std::string command_for_all(const CheckOptions& options) {
+  std::string command = fmt::format("ttrace check --reference {} --candidate {}", shell_word(options.reference),
+                                    shell_word(options.candidate));
+  const auto add = [&](std::string_view name, const std::string& value) {
+    if (!value.empty()) command += fmt::format(" {} {}", name, shell_word(value));
+  };
+  add("-a", options.annotations);
+  add("-t", options.tolerance);
+  add("--only", options.only);
+  return command + (options.strict ? " --strict --all" : " --all");
+}
+
+// A report for other programs. Opened before anything is read: a path that cannot be written is said at
+// once, and a check that could not look leaves no report of an earlier one behind.
+class ReportFile {
+ public:
+  explicit ReportFile(const std::string& path) : path_(path) {
+    if (path_.empty() || is_stdout()) return;
+    stream_.open(path_, std::ios::binary | std::ios::trunc);
+    if (!stream_) fail();
+  }
+  bool is_stdout() const { return path_ == "-"; }
+  void write(const std::function<std::string()>& render) {
+    if (path_.empty()) return;
+    std::ostream& stream = is_stdout() ? std::cout : stream_;
+    stream << render() << std::flush;
+    if (!stream) fail();
+  }
+
+ private:
+  [[noreturn]] void fail() const { throw InputError(fmt::format("{}: cannot be written; expected a file", path_)); }
+
+  std::string path_;
+  std::ofstream stream_;
+};
+
+// A mistake in the annotations matters where they are needed: on several ranks.
+void add_notes(const std::string& side, const Trace& trace, const Alignment& alignment,
+               std::vector<std::string>& notes) {
+  if (trace.world_size == 1) return;
+  for (const std::string& note : alignment.notes) notes.push_back(fmt::format("{}: {}", side, note));
+}
+
+void note_overrides(const ToleranceFile& tolerance, const Alignment& reference, std::vector<std::string>& notes) {
+  std::set<ToleranceKey> tensors;
+  for (const auto& [id, tensor] : reference.tensors) tensors.emplace(id.kind, id.name);
+  for (std::string& note : unused_overrides(tolerance, tensors)) notes.push_back(std::move(note));
+}
+
+std::vector<Difference> measure(const Matching& matching, int threads) {
+  std::vector<TensorPair> pairs = matching.pairs;
+  pairs.insert(pairs.end(), matching.recomputed.begin(), matching.recomputed.end());
+  const ProgressLine progress("comparing");
+  return compare(pairs, {threads, progress.callback()});
+}
+
+int run(const CheckOptions& options) {
+  ReportFile json(options.json), junit(options.junit);
+  if (json.is_stdout() && junit.is_stdout()) throw InputError("--json and --junit: both go to stdout; expected one");
+
+  // load
+  const Trace reference = read_trace(options.reference);
+  const Trace candidate = read_trace(options.candidate);
+  Annotations annotations;
+  if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
+  std::optional<ToleranceFile> tolerance;
+  if (!options.tolerance.empty()) {
+    tolerance = read_tolerances(options.tolerance);
+    require_fits(*tolerance, reference);
+  }
+
+  // align: the candidate is measured against the reference's number of layers, not against its own.
+  Alignment reference_tensors = align(reference, annotations, {});
+  require_whole(reference_tensors, options.reference);
+  Alignment candidate_tensors = align(candidate, annotations, layout_of(reference_tensors));
+  std::vector<std::string> notes;
+  add_notes("reference", reference, reference_tensors, notes);
+  add_notes("candidate", candidate, candidate_tensors, notes);
+  if (tolerance) note_overrides(*tolerance, reference_tensors, notes);
+  if (reference.run_id == candidate.run_id) notes.push_back("reference and candidate are one and the same run");
+  if (!options.only.empty()) keep_only(reference_tensors, candidate_tensors, options.only);
+
+  // merge, compare: in one pass over memory, for the merge is a view.
+  const Matching matching = match(reference_tensors, candidate_tensors);
+  const std::vector<Difference> differences = measure(matching, options.threads);
+
+  // judge
+  Report report = conclude(reference_tensors, matching, differences, tolerance ? &*tolerance : nullptr);
+  report.reference = options.reference;
+  report.candidate = options.candidate;
+  report.strict = options.strict;
+  report.command_for_all = command_for_all(options);
+  report.notes.insert(report.notes.end(), notes.begin(), notes.end());
+
+  // report
+  const std::size_t most = options.all ? report.findings.size() : kFindingsShown;
+  if (!json.is_stdout() && !junit.is_stdout()) std::cout << to_text(report, most) << std::flush;
+  json.write([&] { return to_json(report); });
+  junit.write([&] { return to_junit(report); });
+  if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
+  return report.same() ? kSame : kDifferent;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Run& run_command) {
+  auto options = std::make_shared<CheckOptions>();
+  CLI::App* check = app.add_subcommand("check", "Compare a candidate's trace with the reference's");
+  check->add_option("--reference", options->reference, "Trace of the trusted run")->required();
+  check->add_option("--candidate", options->candidate, "Trace of the run under test")->required();
+  check->add_option("-a,--annotations", options->annotations, "How the program places its tensors (YAML)");
+  check->add_option("-t,--tolerance", options->tolerance,
+                    "What each tensor may differ by, from estimate-tolerance; without, all must be equal");
+  check->add_option("--only", options->only, "Only tensors whose name matches this glob or dotted suffix");
+  check->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
+  check->add_option("--junit", options->junit, "Write the report as JUnit XML to this file (-: stdout)");
+  check->add_flag("--strict", options->strict, "Untrusted tensors count as failed");
+  check->add_flag("--all", options->all, "Print all findings, not just the first ten");
+  check->add_option("--threads", options->threads, "Number of threads (default: one a core)")
+      ->check(CLI::Range(1, 4096));
+  check->footer(
+      "Examples:\n"
+      "  ttrace check --reference reference --candidate candidate -a gpt.yaml -t tolerance.yaml\n"
+      "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --only 'layers.0.**' --all\n"
+      "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --json - | jq .root_cause\n"
+      "\n"
+      "Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, no tensor in common).");
+  check->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,38 @@
+#include "compare/pages.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+
+namespace ttrace {
+namespace {
+
+constexpr std::int64_t kReleasedAtOnce = 8 << 20;
+// Pages in between are released along: a fault maps its neighbours too.
+constexpr std::ptrdiff_t kGapBytes = 64 << 10;
+
+}  // namespace
+
+void ReadPages::add(const std::vector<PageRange>& ranges) {
+  ranges_.insert(ranges_.end(), ranges.begin(), ranges.end());
+  for (const PageRange& range : ranges) bytes_ += std::max<std::int64_t>(range.end - range.begin, 4096);
+  if (bytes_ >= kReleasedAtOnce) release();
+}
+
+void ReadPages::release() {
+  std::sort(ranges_.begin(), ranges_.end(),
+            [](const PageRange& a, const PageRange& b) { return std::less<>()(a.begin, b.begin); });
+  for (auto range = ranges_.begin(); range != ranges_.end();) {
+    const std::byte* end = range->end;
+    auto next = range + 1;
+    for (; next != ranges_.end() && next->file == range->file && next->begin - end <= kGapBytes; ++next) {
+      end = std::max(end, next->end);
+    }
+    range->file->release(range->begin, static_cast<std::uint64_t>(end - range->begin));
+    range = next;
+  }
+  ranges_.clear();
+  bytes_ = 0;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,108 @@
+"""Runs that do not fit together give no tolerances: each would be too wide, or made of nothing."""
+
+import json
+
+import pytest
+
+from conftest import CHECK, changed, model
+from traces import bfloat16, record_run
+
+SEEDS = {"p1": 1, "p2": 2, "p3": 3}
+
+
+def perturbed(seed):
+    return changed(model(), "embedding", (0, 0), 1 + seed / 128)
+
+
+@pytest.fixture
+def runs(tmp_path, reference):
+    """Makes perturbed runs p1, p2, p3 and an unperturbed rerun, and others by name."""
+
+    def make(name, tensors, seed=None, **run):
+        provenance = json.dumps({} if seed is None else {"perturb_seed": seed})
+        return record_run(tmp_path / name, [tensors], provenance=provenance, **run)
+
+    for name, seed in SEEDS.items():
+        make(name, perturbed(seed), seed)
+    make("again", model())
+    return make
+
+
+def estimate(*perturbed, rerun=None):
+    words = ["estimate-tolerance", "-o", "out.yaml", "--reference", "reference", "--perturbed", *perturbed]
+    return words + (["--rerun", rerun] if rerun else [])
+
+
+def test_an_estimate_fits_the_check(ttrace, runs, candidate):
+    assert ttrace.reports(*estimate("p1", "p2", "p3", rerun="again"), code=0) == (
+        "out.yaml: 4 tolerances from 3 perturbed runs and a rerun, margin 3\n")
+    candidate()
+    assert ttrace.reports(*CHECK, "-t", "out.yaml", code=0).startswith("same\n")
+    ttrace.reports(*CHECK[:-2], "-t", "out.yaml", code=1)
+
+
+# what to make, the perturbed runs, the rerun, the error line
+REFUSED = {
+    "two perturbed runs": (None, ["p1", "p2"], None, "2 perturbed runs; expected 3 or more after --perturbed, or a "
+        "command after -- to collect them"),
+    "the same run twice": (None, ["p1", "p2", "p1"], None, "p1: holds the same run as p1 (p1); expected each run once"),
+    "the same run under another name": (lambda make: make("x", perturbed(4), 4, run_id="p1"), ["p1", "p2", "x"], None,
+        "x: holds the same run as p1 (p1); expected each run once"),
+    "the reference as a perturbed run": (None, ["p1", "p2", "reference"], None,
+        "reference: holds the same run as reference (reference); expected each run once"),
+    "an unperturbed run as a perturbed one": (None, ["p1", "p2", "again"], None,
+        "again: not perturbed; expected a run collected with --perturb SEED"),
+    "a seed twice": (lambda make: make("x", perturbed(4), 2), ["p1", "p2", "x"], None,
+        "x: perturbed with seed 2, as p2 was; expected another seed for each run"),
+    "a seed that is none": (lambda make: make("x", perturbed(4), "two"), ["p1", "p2", "x"], None,
+        "x: its provenance has a perturb_seed that is no seed; expected an integer from 0"),
+    "a perturbed run as the rerun": (lambda make: make("x", perturbed(4), 4), ["p1", "p2", "p3"], "x",
+        "x: perturbed with seed 4; expected an unperturbed run as the rerun"),
+    "the reference as the rerun": (None, ["p1", "p2", "p3"], "reference",
+        "reference: holds the same run as reference (reference); expected each run once"),
+    "a run that lacks a tensor": (lambda make: make("x", perturbed(4)[:3], 4), ["p1", "p2", "x"], None,
+        "x: layers.0.mlp.weight main_grad, iteration 0: not in the candidate; the reference has float32 [8, 8]; "
+        "expected the tensors of the reference"),
+    "a run of another size": (lambda make: make("x", model(16), 4), ["p1", "p2", "x"], None,
+        "x: layers.0.mlp.weight main_grad, iteration 0: the reference has float32 [8, 8], the candidate float32 "
+        "[16, 16] (and 2 more); expected the tensors of the reference"),
+    "a run in another dtype": (lambda make: make("x", [bfloat16(tensor) for tensor in model()], 4,
+                                                 compute_dtype="bfloat16"), ["p1", "p2", "x"], None,
+        "x: computes in 'bfloat16'; expected 'float32', as the reference reference"),
+    "a perturbation without effect": (lambda make: make("x", model(), 4), ["p1", "p2", "x"], None,
+        "x: every floating-point tensor equals the reference's: the perturbation had no effect; expected a run "
+        "collected with --perturb"),
+    "an incomplete run": (lambda make: make("x", perturbed(4), 4, complete=False), ["p1", "p2", "x"], None,
+        "x: rank 0 did not finish: no completion mark; only what it recorded until then is there; expected a whole "
+        "trace"),
+    "a run that is not there": (None, ["p1", "p2", "x"], None, "x: No such file or directory; expected a trace: a "
+        "directory with rank-00000.h5, rank-00001.h5, ..."),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_runs_that_do_not_fit_are_refused(ttrace, runs, tmp_path, what):
+    make, names, rerun, message = REFUSED[what]
+    if make:
+        make(runs)
+    assert ttrace.refuses(*estimate(*names, rerun=rerun)) == message
+    assert not (tmp_path / "out.yaml").exists()
+
+
+def test_a_perturbed_reference_is_refused(ttrace, runs):
+    words = ["p1" if word == "reference" else word for word in estimate("p2", "p3", "again")]
+    assert ttrace.refuses(*words) == "p1: perturbed with seed 1; expected an unperturbed run as the reference"
+
+
+def test_a_reference_without_a_compute_dtype_is_refused(ttrace, runs, tmp_path):
+    for name, seed in {"r": None, **{f"q{i}": i for i in (1, 2, 3)}}.items():
+        runs(name, perturbed(seed or 0), seed, compute_dtype="")
+    words = ["r" if word == "reference" else word for word in estimate("q1", "q2", "q3")]
+    assert ttrace.refuses(*words) == (
+        "r: its compute dtype is ''; expected a floating-point one, such as bfloat16: the least that a tensor may "
+        "differ by follows from it")
+
+
+def test_a_place_that_cannot_be_written_is_refused(ttrace, runs):
+    words = ["no/out.yaml" if word == "out.yaml" else word for word in estimate("p1", "p2", "p3")]
+    assert ttrace.refuses(*words) == "no/out.yaml: cannot be written; expected a file"

@@ -1,0 +1,85 @@
+"""Misuse is refused with one line that says where the help is, before anything is read or written."""
+
+import subprocess
+
+import pytest
+
+from conftest import CHECK
+from traces import PROGRAM
+
+ESTIMATE = ("estimate-tolerance", "-o", "t.yaml")
+
+
+def see(command):
+    return f"; expected what `{command} --help` says"
+
+
+MISUSE = {
+    "no command": ([], "ttrace: no command" + see("ttrace")),
+    "an unknown command": (["chek", "a", "b"], "ttrace: there is no command 'chek'" + see("ttrace")),
+    "an unknown option and no command": (["--frobnicate"], "ttrace: '--frobnicate' was not expected" + see("ttrace")),
+    "a missing option": (["check", "--reference", "r"], "ttrace check: --candidate is required" + see("ttrace check")),
+    "an option without its value": (["check", "--reference"], "ttrace check: --reference: 1 required TEXT missing" +
+                                    see("ttrace check")),
+    # Not: --candidate is required.
+    "a misspelt option": (["check", "--reference", "r", "--candidat", "c"],
+                          "ttrace check: '--candidat' was not expected" + see("ttrace check")),
+    "one directory too many": ([*CHECK, "another"], "ttrace check: 'another' was not expected" + see("ttrace check")),
+    "no number of threads": ([*CHECK, "--threads", "many"],
+                             "ttrace check: --threads: Value many not in range 1 to 4096" + see("ttrace check")),
+    "a number of threads out of range": ([*CHECK, "--threads", "0"],
+                                         "ttrace check: --threads: Value 0 not in range 1 to 4096" +
+                                         see("ttrace check")),
+    "two reports on stdout": ([*CHECK, "--json", "-", "--junit", "-"],
+                              "--json and --junit: both go to stdout; expected one"),
+    "no place for the trace": (["collect", "--", "true"], "ttrace collect: --output is required" +
+                               see("ttrace collect")),
+    "no command to collect from": (["collect", "-o", "trace"], "ttrace collect: command is required" +
+                                   see("ttrace collect")),
+    "no place for the tolerances": (["estimate-tolerance", "--reference", "r"],
+                                    "ttrace estimate-tolerance: --output is required" +
+                                    see("ttrace estimate-tolerance")),
+    "no reference": ([*ESTIMATE, "--perturbed", "a", "b", "c"],
+                     "no --reference; expected one, or a command after -- to collect it"),
+}
+
+
+@pytest.mark.parametrize("what", MISUSE)
+def test_misuse_is_refused_in_one_line(ttrace, reference, candidate, what):
+    candidate()
+    words, message = MISUSE[what]
+    assert ttrace.refuses(*words) == message
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit"])
+@pytest.mark.parametrize("path", ["no/directory/report", "reference"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_check(ttrace, reference, candidate, option, path):
+    candidate()
+    assert ttrace.refuses(*CHECK, option, path) == f"{path}: cannot be written; expected a file"
+
+
+def test_a_report_that_does_not_fit_on_the_disk_is_no_success(ttrace, reference, candidate):
+    candidate()
+    _, stderr = ttrace(*CHECK, "--json", "/dev/full", code=2)
+    assert stderr == "ttrace: error: /dev/full: cannot be written; expected a file\n"
+
+
+def test_a_check_that_could_not_look_leaves_no_report_of_an_earlier_one(ttrace, reference, tmp_path):
+    (tmp_path / "report.json").write_text('{"verdict": "pass"}')
+    ttrace.refuses(*CHECK, "--json", "report.json")
+    assert (tmp_path / "report.json").read_text() == ""
+
+
+@pytest.mark.parametrize("command", [(), ("check",), ("collect",), ("estimate-tolerance",), ("inspect",)])
+def test_help_goes_to_stdout(ttrace, command):
+    help = ttrace.reports(*command, "--help", code=0)
+    assert "Usage: " + " ".join(("ttrace", *command)) in help
+    assert "Exit code" in help
+
+
+def test_a_report_that_does_not_fit_into_stdout_is_no_success(ttrace, reference, candidate):
+    candidate()
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([PROGRAM, *CHECK], cwd=ttrace.directory, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 2
+    assert result.stderr == "ttrace: error: stdout: cannot be written; expected a place for the report\n"

@@ -1,0 +1,175 @@
+#include <doctest/doctest.h>
+
+#include "support/mesh_trace.h"
+#include "ttrace/judge/judge.h"
+
+namespace {
+
+using namespace ttrace;
+
+void hold(Alignment& alignment, const TensorId& id) {
+  LogicalTensor tensor;
+  tensor.id = id;
+  tensor.shape = {4};
+  tensor.order = alignment.tensors.size();
+  alignment.tensors.emplace(id, std::move(tensor));
+}
+
+Difference moved_by(double rel_err) {
+  Difference difference;
+  difference.elements = 4;
+  difference.differing = rel_err > 0 ? 1 : 0;
+  difference.reference_square = difference.candidate_square = 1;
+  difference.difference_square = rel_err * rel_err;
+  return difference;
+}
+
+TensorId output(const std::string& name, std::int32_t microbatch = 0, std::int32_t iteration = 0) {
+  TensorId id = test::tensor_id(Kind::kOutput, name, microbatch);
+  id.iteration = iteration;
+  return id;
+}
+
+TensorId recomputed(TensorId id) {
+  id.pass = Pass::kRecompute;
+  return id;
+}
+
+Report conclude_all(const Alignment& reference, const Alignment& candidate, const std::vector<double>& responses,
+                    const ToleranceFile* tolerance = nullptr) {
+  const Matching matching = match(reference, candidate);
+  std::vector<Difference> differences;
+  for (const double response : responses) differences.push_back(moved_by(response));
+  return conclude(reference, matching, differences, tolerance);
+}
+
+std::vector<std::string> names_of(const Report& report) {
+  std::vector<std::string> names;
+  for (const Finding& finding : report.findings) names.push_back(finding.id.name);
+  return names;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("judge");
+
+TEST_CASE("a report counts every tensor once and lists all but what passed, in order of execution") {
+  Alignment reference, candidate;
+  for (const char* name : {"d", "c", "b", "a"}) hold(reference, output(name));
+  hold(reference, test::tensor_id(Kind::kGradInput, "a", 0));
+  for (const char* name : {"a", "b", "d", "extra"}) hold(candidate, output(name));
+  hold(candidate, test::tensor_id(Kind::kGradInput, "a", 0));
+  Finding rank;
+  rank.verdict = Verdict::kMissing;
+  rank.reason = Reason::kMissingRank;
+  rank.ranks = {1};
+  candidate.findings = {rank};
+  ToleranceFile tolerance;
+  tolerance.tensors[{Kind::kOutput, "a"}].allowed = 0.1;
+  tolerance.tensors[{Kind::kOutput, "b"}].allowed = 2;
+  tolerance.tensors[{Kind::kGradInput, "a"}].allowed = 0.1;
+
+  // Pairs come by identity: the outputs a, b and d, then the gradient.
+  const Report report = conclude_all(reference, candidate, {0.5, 0.5, 0, 0.9}, &tolerance);
+  CHECK(report.counts.pass == 1);
+  CHECK(report.counts.fail == 2);
+  CHECK(report.counts.untrusted == 1);
+  CHECK(report.counts.missing == 3);
+  CHECK(report.counts.compared == 4);
+  CHECK(names_of(report) == std::vector<std::string>{"", "c", "b", "a", "extra", "a"});
+  CHECK(report.findings[4].only_in_candidate);
+  CHECK(report.findings[5].id.kind == Kind::kGradInput);
+  REQUIRE(report.root_cause() != nullptr);
+  CHECK(report.root_cause()->reason == Reason::kMissingRank);
+  CHECK_FALSE(report.same());
+}
+
+TEST_CASE("two findings about one tensor count once, by the worse") {
+  Alignment reference, candidate;
+  hold(reference, output("mlp"));
+  hold(candidate, output("mlp"));
+  hold(candidate, recomputed(output("mlp")));
+  ToleranceFile tolerance;
+  tolerance.tensors[{Kind::kOutput, "mlp"}].allowed = 0.1;
+  // The forward and the recomputation are like the reference's forward, but not like each other.
+  const Report report = conclude_all(reference, candidate, {0.09, 0.09, 0.15}, &tolerance);
+  CHECK(report.counts.compared == 2);
+  CHECK(report.counts.pass == 1);
+  CHECK(report.counts.fail == 1);
+  REQUIRE(report.findings.size() == 1);
+  CHECK(report.findings[0].reason == Reason::kRecomputeDiffers);
+  const Counts& counts = report.by_name.at({"mlp", Kind::kOutput});
+  CHECK(counts.pass == 1);
+  CHECK(counts.fail == 1);
+}
+
+TEST_CASE("a name's counts add up over micro-batches and iterations") {
+  Alignment reference, candidate;
+  for (const auto& id : {output("mlp", 0), output("mlp", 1), output("mlp", 0, 1), output("norm")}) {
+    hold(reference, id);
+    hold(candidate, id);
+  }
+  const Report report = conclude_all(reference, candidate, {0, 0, 0.5, 0});
+  CHECK(report.by_name.size() == 2);
+  CHECK(report.by_name.at({"mlp", Kind::kOutput}).compared == 3);
+  CHECK(report.by_name.at({"mlp", Kind::kOutput}).pass + report.by_name.at({"norm", Kind::kOutput}).pass == 3);
+  CHECK(report.counts.fail == 1);
+}
+
+TEST_CASE("a micro-batch or an iteration of which a side has nothing is one group") {
+  Alignment reference, candidate;
+  for (const char* name : {"mlp", "norm"}) {
+    hold(reference, output(name, 0));
+    hold(candidate, output(name, 0));
+    hold(reference, output(name, 1));
+    hold(reference, output(name, 0, 1));
+    hold(reference, output(name, 1, 1));
+    hold(candidate, output(name, 0, 2));
+  }
+  const Report report = conclude_all(reference, candidate, {0, 0});
+  REQUIRE(report.missing_groups.size() == 3);
+  CHECK(report.missing_groups[0].iteration == 1);
+  CHECK_FALSE(report.missing_groups[0].microbatch.has_value());
+  CHECK(report.missing_groups[0].reason == Reason::kMissingInCandidate);
+  CHECK(report.missing_groups[0].tensors == 4);
+  CHECK(report.missing_groups[1].iteration == 2);
+  CHECK(report.missing_groups[1].reason == Reason::kMissingInReference);
+  CHECK(report.missing_groups[2].iteration == 0);
+  CHECK(report.missing_groups[2].microbatch == 1);
+  CHECK(report.missing_groups[2].tensors == 2);
+  CHECK(report.findings.size() == 8);  // all of them, for programs
+}
+
+TEST_CASE("what is waived is counted, so that the tensors add up") {
+  Alignment reference, candidate;
+  hold(reference, output("mlp"));
+  hold(reference, recomputed(output("mlp")));
+  hold(candidate, output("mlp"));
+  const Report report = conclude_all(reference, candidate, {0});
+  CHECK(report.waived == 1);
+  CHECK(report.counts.compared + report.counts.missing + report.waived == 2);
+  CHECK(report.same());
+}
+
+TEST_CASE("passing tensors with NaN at the same places, or with copies that differ, are mentioned") {
+  Alignment reference, candidate;
+  for (const char* name : {"mlp", "norm"}) {
+    hold(reference, output(name));
+    hold(candidate, output(name));
+  }
+  const Matching matching = match(reference, candidate);
+  std::vector<Difference> differences = {moved_by(0), moved_by(0.01)};
+  differences[0].reference_nan = differences[0].candidate_nan = 1;
+  differences[1].replica_ranks = {1};
+  differences[1].replica_square = 1e-6;
+  ToleranceFile tolerance;
+  tolerance.tensors[{Kind::kOutput, "norm"}].allowed = 0.1;
+  const Report report = conclude(reference, matching, differences, &tolerance);
+  CHECK(report.same());
+  CHECK(report.notes ==
+        std::vector<std::string>{
+            "1 tensors hold NaN or Inf at the same places on both sides, and are judged by their other elements, such "
+            "as mlp output, iteration 0, micro-batch 0",
+            "1 tensors have copies on several ranks that differ, within what is allowed, such as norm output, "
+            "iteration 0, micro-batch 0"});
+}

@@ -1,0 +1,250 @@
+#include "ttrace/judge/match.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "support/mesh_trace.h"
+#include "ttrace/error.h"
+
+namespace {
+
+using namespace ttrace;
+using Ranks = std::vector<std::int32_t>;
+using Notes = std::vector<std::string>;
+
+const TensorId kMlp = test::tensor_id(Kind::kOutput, "mlp", 0);
+const TensorId kNorm = test::tensor_id(Kind::kOutput, "norm", 0);
+const TensorId kWeight = test::tensor_id(Kind::kParam, "mlp.weight");
+
+TensorId recomputed(TensorId id) {
+  id.pass = Pass::kRecompute;
+  return id;
+}
+
+struct Held {
+  TensorId id;
+  Shape shape = {2};
+  Dtype dtype = Dtype::kFloat32;
+  Ranks ranks = {0};
+};
+
+Alignment holding(const std::vector<Held>& all) {
+  Alignment alignment;
+  for (const Held& held : all) {
+    LogicalTensor tensor;
+    tensor.id = held.id;
+    tensor.shape = held.shape;
+    tensor.dtype = held.dtype;
+    tensor.order = alignment.tensors.size();
+    for (const std::int32_t rank : held.ranks) tensor.pieces.emplace_back().rank = rank;
+    alignment.tensors.emplace(held.id, std::move(tensor));
+  }
+  return alignment;
+}
+
+Finding omission_of(const TensorId& id) {
+  Finding finding;
+  finding.id = id;
+  finding.verdict = Verdict::kMissing;
+  finding.reason = Reason::kOmission;
+  finding.message = to_string(id) + ": elements [0:1] are on no rank";
+  return finding;
+}
+
+Finding missing_rank() {
+  Finding finding;
+  finding.verdict = Verdict::kMissing;
+  finding.reason = Reason::kMissingRank;
+  finding.message = "rank 1 has no file";
+  finding.ranks = {1};
+  return finding;
+}
+
+void check_only_finding(const Matching& matching, Verdict verdict, Reason reason, const std::string& message,
+                        const Ranks& ranks) {
+  REQUIRE(matching.findings.size() == 1);
+  const Finding& finding = matching.findings[0];
+  CHECK(name_of(finding.verdict) == name_of(verdict));
+  CHECK(name_of(finding.reason) == name_of(reason));
+  CHECK(finding.message == message);
+  CHECK(finding.ranks == ranks);
+}
+
+template <class Function>
+std::string refusal_of(Function function) {
+  try {
+    function();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("judge");
+
+TEST_CASE("tensors of one identity are paired, in order of it") {
+  const Alignment reference = holding({{kNorm}, {kMlp}}), candidate = holding({{kMlp}, {kNorm}});
+  const Matching matching = match(reference, candidate);
+  REQUIRE(matching.pairs.size() == 2);
+  CHECK(matching.pairs[0].reference == &reference.tensors.at(kMlp));
+  CHECK(matching.pairs[0].candidate == &candidate.tensors.at(kMlp));
+  CHECK(matching.pairs[1].reference == &reference.tensors.at(kNorm));
+  CHECK(matching.findings.empty());
+  CHECK(matching.notes.empty());
+}
+
+TEST_CASE("a tensor that the candidate lacks is missing") {
+  const Alignment reference = holding({{kMlp}, {kNorm, {4, 2}, Dtype::kBFloat16}}), candidate = holding({{kMlp}});
+  check_only_finding(match(reference, candidate), Verdict::kMissing, Reason::kMissingInCandidate,
+                     "norm output, iteration 0, micro-batch 0: not in the candidate; the reference has bfloat16 [4, 2]",
+                     {});
+}
+
+TEST_CASE("a tensor that the reference lacks is missing, and names the ranks that have it") {
+  const Alignment reference = holding({{kMlp}});
+  const Alignment candidate = holding({{kMlp}, {kNorm, {2}, Dtype::kFloat32, {3, 1, 3}}});
+  check_only_finding(match(reference, candidate), Verdict::kMissing, Reason::kMissingInReference,
+                     "norm output, iteration 0, micro-batch 0: not in the reference; the candidate has float32 [2]",
+                     {1, 3});
+}
+
+TEST_CASE("another shape fails and is not compared") {
+  const Alignment reference = holding({{kMlp, {4, 2}}}), candidate = holding({{kMlp, {2, 4}, Dtype::kFloat32, {0, 1}}});
+  const Matching matching = match(reference, candidate);
+  check_only_finding(matching, Verdict::kFail, Reason::kShapeMismatch,
+                     "mlp output, iteration 0, micro-batch 0: the reference has float32 [4, 2], the candidate "
+                     "float32 [2, 4]",
+                     {0, 1});
+  CHECK(matching.pairs.empty());
+}
+
+TEST_CASE("floating point against integers fails, two floating dtypes are compared and mentioned") {
+  const Alignment reference = holding({{kMlp}, {kNorm}, {kWeight}});
+  const Alignment integer = holding({{kMlp, {2}, Dtype::kInt64}, {kNorm}, {kWeight}});
+  check_only_finding(match(reference, integer), Verdict::kFail, Reason::kDtypeMismatch,
+                     "mlp output, iteration 0, micro-batch 0: the reference has float32 [2], the candidate int64 [2]",
+                     {0});
+  const Alignment half = holding({{kMlp, {2}, Dtype::kBFloat16}, {kNorm, {2}, Dtype::kBFloat16}, {kWeight}});
+  const Matching matching = match(reference, half);
+  CHECK(matching.findings.empty());
+  CHECK(matching.pairs.size() == 3);
+  CHECK(matching.notes == Notes{"float32 in the reference is bfloat16 in the candidate: 2 tensors, such as mlp output, "
+                                "iteration 0, micro-batch 0"});
+}
+
+TEST_CASE("a recomputed forward is held against the reference's forward and the candidate's own") {
+  const Alignment reference = holding({{kMlp}}), candidate = holding({{kMlp}, {recomputed(kMlp)}});
+  const Matching matching = match(reference, candidate);
+  REQUIRE(matching.pairs.size() == 2);
+  CHECK(matching.pairs[1].reference == &reference.tensors.at(kMlp));
+  CHECK(matching.pairs[1].candidate == &candidate.tensors.at(recomputed(kMlp)));
+  REQUIRE(matching.recomputed.size() == 1);
+  CHECK(matching.recomputed[0].reference == &candidate.tensors.at(kMlp));
+  CHECK(matching.recomputed[0].candidate == &candidate.tensors.at(recomputed(kMlp)));
+}
+
+TEST_CASE("a recomputed forward of the reference is preferred to its first forward") {
+  const Alignment reference = holding({{kMlp}, {recomputed(kMlp)}}), candidate = holding({{kMlp}, {recomputed(kMlp)}});
+  const Matching matching = match(reference, candidate);
+  REQUIRE(matching.pairs.size() == 2);
+  CHECK(matching.pairs[1].reference == &reference.tensors.at(recomputed(kMlp)));
+}
+
+TEST_CASE("what only the reference recomputes is waived, if the candidate has the forward") {
+  const Alignment reference = holding({{kMlp}, {recomputed(kMlp)}, {kNorm}});
+  const Matching waived = match(reference, holding({{kMlp}, {kNorm}}));
+  CHECK(waived.findings.empty());
+  CHECK(waived.waived == 1);
+  CHECK(waived.notes == Notes{"waived: 1 tensors that the reference recomputed and the candidate did not; their first "
+                              "forward is compared"});
+  const Matching missing = match(reference, holding({{kNorm}}));
+  CHECK(missing.findings.size() == 2);
+  CHECK(missing.waived == 0);
+}
+
+TEST_CASE("a recomputation of another shape than the first forward fails") {
+  const Alignment reference = holding({{kMlp}});
+  const Alignment candidate = holding({{kMlp}, {recomputed(kMlp), {3}}});
+  const Matching matching = match(reference, candidate);
+  REQUIRE(matching.findings.size() == 2);
+  CHECK(matching.findings[1].message ==
+        "mlp output, iteration 0, micro-batch 0, recompute: the candidate's first forward has float32 [2], its "
+        "recomputation float32 [3]");
+  CHECK(matching.recomputed.empty());
+}
+
+TEST_CASE("a tensor that the candidate holds in part is not missing a second time") {
+  const Alignment reference = holding({{kMlp}, {kNorm}});
+  Alignment candidate = holding({{kMlp}});
+  candidate.findings = {omission_of(kNorm)};
+  check_only_finding(match(reference, candidate), Verdict::kMissing, Reason::kOmission,
+                     "norm output, iteration 0, micro-batch 0: elements [0:1] are on no rank", {});
+}
+
+TEST_CASE("every tensor of either side is accounted for once") {
+  const TensorId only_there = test::tensor_id(Kind::kOutput, "extra", 0), lost = test::tensor_id(Kind::kOutput, "z", 0),
+                 cut = test::tensor_id(Kind::kOutput, "cut", 0), wide = test::tensor_id(Kind::kOutput, "wide", 0);
+  const Alignment reference = holding({{kMlp}, {kNorm}, {recomputed(kNorm)}, {lost}, {cut}, {wide, {4}}, {kWeight}});
+  Alignment candidate = holding({{kMlp}, {recomputed(kMlp)}, {kNorm}, {only_there}, {wide}, {kWeight}});
+  candidate.findings = {missing_rank(), omission_of(cut)};
+  const Matching matching = match(reference, candidate);
+
+  std::multiset<TensorId> accounted;
+  for (const TensorPair& pair : matching.pairs) accounted.insert(pair.candidate->id);
+  for (const Finding& finding : matching.findings) {
+    if (!finding.id.name.empty()) accounted.insert(finding.id);
+  }
+  CHECK(accounted == std::multiset<TensorId>{kMlp, recomputed(kMlp), kNorm, only_there, lost, cut, wide, kWeight});
+  CHECK(matching.waived == 1);
+  CHECK(matching.findings.size() == 5);  // with the one about a rank
+}
+
+TEST_CASE("a model of another size is said to be one, unless some parameter fits") {
+  const TensorId bias = test::tensor_id(Kind::kParam, "mlp.bias");
+  const Alignment reference = holding({{kMlp}, {kWeight, {4, 2}}, {bias, {4}}});
+  CHECK(match(reference, holding({{kMlp}, {kWeight, {8, 2}}, {bias, {8}}})).notes ==
+        Notes{"every parameter has another shape than in the reference (2 of them): a model of another size, or "
+              "annotations that do not say how it is split"});
+  CHECK(match(reference, holding({{kMlp}, {kWeight, {8, 2}}, {bias, {4}}})).notes.empty());
+}
+
+TEST_CASE("traces without a tensor in common are refused") {
+  TensorId later = kNorm;
+  later.iteration = 3;
+  const Alignment reference = holding({{kMlp}, {kNorm}}), candidate = holding({{later}}), none;
+  CHECK(refusal_of([&] { match(reference, candidate); }) ==
+        "reference and candidate: no tensor in common: the reference holds 2 tensors of iteration 0, micro-batch 0, "
+        "such as mlp output, iteration 0, micro-batch 0; the candidate holds 1 tensors of iteration 3, micro-batch 0, "
+        "such as norm output, iteration 3, micro-batch 0; expected two runs of one model, with the same names and "
+        "iterations");
+  // One that holds nothing at all lacks everything.
+  CHECK(match(reference, none).findings.size() == 2);
+  CHECK(match(none, candidate).findings.at(0).reason == Reason::kMissingInReference);
+}
+
+TEST_CASE("a reference that is not whole is refused") {
+  Alignment reference = holding({{kMlp}});
+  CHECK_NOTHROW(require_whole(reference, "reference 'runs/a'"));
+  reference.findings = {missing_rank()};
+  CHECK(refusal_of([&] { require_whole(reference, "reference 'runs/a'"); }) ==
+        "reference 'runs/a': rank 1 has no file; expected a whole trace");
+  reference.findings.push_back(omission_of(kNorm));
+  CHECK(refusal_of([&] { require_whole(reference, "reference 'runs/a'"); }) ==
+        "reference 'runs/a': rank 1 has no file (and 1 more); expected a whole trace");
+}
+
+TEST_CASE("a restriction by name keeps findings about ranks, and is refused where it leaves no tensor") {
+  Alignment reference = holding({{kMlp}, {kNorm}}), candidate = holding({{kMlp}});
+  candidate.findings = {missing_rank(), omission_of(kNorm)};
+  Alignment reference_only = reference, candidate_only = candidate;
+  keep_only(reference_only, candidate_only, "mlp");
+  CHECK(reference_only.tensors.size() == 1);
+  CHECK(reference_only.tensors.contains(kMlp));
+  REQUIRE(candidate_only.findings.size() == 1);
+  CHECK(candidate_only.findings[0].reason == Reason::kMissingRank);
+  CHECK(refusal_of([&] { keep_only(reference, candidate, "router"); }) ==
+        "--only 'router': no tensor's name matches; expected a name, what follows one of its dots, or a glob");
+}

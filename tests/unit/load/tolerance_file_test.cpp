@@ -1,0 +1,235 @@
+#include "ttrace/load/tolerance_file.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <limits>
+
+#include "support/temporary_directory.h"
+#include "ttrace/error.h"
+
+using namespace ttrace;
+
+namespace {
+
+// One line a field; the tests replace one.
+const std::string kWhole =
+    "ttrace_tolerance: 1\n"
+    "reference: 2f6c\n"
+    "perturbed:\n"
+    "  - {run: 81aa, seed: 1}\n"
+    "rerun: 97d0\n"
+    "compute_dtype: bfloat16\n"
+    "epsilon: 0.0078125\n"
+    "margin: 3\n"
+    "notes: []\n"
+    "overrides:\n"
+    "  - {pattern: mlp.router, kind: output, allowed: 0.2, reason: a token near a tie may be re-routed}\n"
+    "tensors:\n"
+    "  output:\n"
+    "    embedding: {samples: [0.003], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}\n";
+
+std::string with(const std::string& part, const std::string& other) {
+  std::string text = kWhole;
+  const std::size_t at = text.find(part);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, part.size(), other);
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_tolerances(text, "t.yaml");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void check_equal(const ToleranceFile& a, const ToleranceFile& b) {
+  CHECK(a.reference_run == b.reference_run);
+  CHECK(a.perturbed_runs == b.perturbed_runs);
+  CHECK(a.seeds == b.seeds);
+  CHECK(a.rerun == b.rerun);
+  CHECK(a.compute_dtype == b.compute_dtype);
+  CHECK(a.epsilon == b.epsilon);
+  CHECK(a.margin == b.margin);
+  CHECK(a.notes == b.notes);
+  REQUIRE(a.overrides.size() == b.overrides.size());
+  for (std::size_t i = 0; i < a.overrides.size(); ++i) {
+    CHECK(a.overrides[i].pattern == b.overrides[i].pattern);
+    CHECK(a.overrides[i].kind == b.overrides[i].kind);
+    CHECK(a.overrides[i].allowed == b.overrides[i].allowed);
+    CHECK(a.overrides[i].reason == b.overrides[i].reason);
+  }
+  REQUIRE(a.tensors.size() == b.tensors.size());
+  for (auto one = a.tensors.begin(), other = b.tensors.begin(); one != a.tensors.end(); ++one, ++other) {
+    CHECK(one->first == other->first);
+    CHECK(one->second.samples == other->second.samples);
+    CHECK(one->second.rerun == other->second.rerun);
+    CHECK(one->second.estimate == other->second.estimate);
+    CHECK(one->second.floor == other->second.floor);
+    CHECK(one->second.allowed == other->second.allowed);
+  }
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("load");
+
+TEST_CASE("every field of a tolerance file is read") {
+  const ToleranceFile file = parse_tolerances(kWhole, "t.yaml");
+  CHECK(file.path == "t.yaml");
+  CHECK(file.reference_run == "2f6c");
+  CHECK(file.perturbed_runs == std::vector<std::string>{"81aa"});
+  CHECK(file.seeds == std::vector<std::uint64_t>{1});
+  CHECK(file.rerun == "97d0");
+  CHECK(file.compute_dtype == "bfloat16");
+  CHECK(file.epsilon == 0.0078125);
+  CHECK(file.margin == 3);
+  REQUIRE(file.overrides.size() == 1);
+  CHECK(file.overrides[0].pattern == "mlp.router");
+  CHECK(file.overrides[0].kind == Kind::kOutput);
+  CHECK(file.overrides[0].allowed == 0.2);
+  CHECK(file.overrides[0].reason == "a token near a tie may be re-routed");
+  CHECK(file.overrides[0].line == 11);
+  REQUIRE(file.tensors.size() == 1);
+  const Tolerance& tolerance = file.tensors.at({Kind::kOutput, "embedding"});
+  CHECK(tolerance.samples == std::vector<double>{0.003});
+  CHECK(tolerance.rerun == 0);
+  CHECK(tolerance.allowed == 0.0234375);
+}
+
+TEST_CASE("what is written reads back the same, whatever the names and the numbers") {
+  ToleranceFile file = parse_tolerances(kWhole, "t.yaml");
+  file.seeds = {std::numeric_limits<std::uint64_t>::max()};
+  file.perturbed_runs = {"null"};
+  file.rerun = std::nullopt;
+  file.notes = {"one: \"two\" \\ # three", "", "tab\tline\nend"};
+  file.overrides.push_back({"*:attn#1", std::nullopt, 0, "- {a: b}", 0});
+  for (const char* name : {"null", "yes", "~", "1e5", "a: b", "shared:1#2", "\x01\x1b[2J", "\xc3\xa9", "\xc2\x85",
+                           "\xe2\x80\xa8x", "\xff", "0.mlp", "-", "a'\"b"}) {
+    file.tensors[{Kind::kParamDelta, name}] = {
+        {1.0 / 3, std::numeric_limits<double>::denorm_min(), 0}, std::nullopt, 1.0 / 3, 1e-300, 1e300};
+  }
+  const std::string text = to_yaml(file);
+  const ToleranceFile back = parse_tolerances(text, "t.yaml");
+  check_equal(file, back);
+  CHECK(to_yaml(back) == text);
+}
+
+TEST_CASE("a file without tensors, notes and overrides reads back") {
+  ToleranceFile file = parse_tolerances(kWhole, "t.yaml");
+  file.tensors.clear();
+  file.overrides.clear();
+  check_equal(file, parse_tolerances(to_yaml(file), "t.yaml"));
+}
+
+TEST_CASE("a written tolerance file is one line a tensor") {
+  CHECK(to_yaml(parse_tolerances(kWhole, "t.yaml")) ==
+        "# What each tensor may differ by in `ttrace check`: allowed = margin * max(estimate, floor), where\n"
+        "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. To allow something else, add\n"
+        "# an override: {pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}\n"
+        "ttrace_tolerance: 1\n"
+        "reference: \"2f6c\"\n"
+        "perturbed:\n"
+        "  - {run: \"81aa\", seed: 1}\n"
+        "rerun: \"97d0\"\n"
+        "compute_dtype: bfloat16\n"
+        "epsilon: 0.0078125\n"
+        "margin: 3\n"
+        "notes: []\n"
+        "overrides:\n"
+        "  - {pattern: mlp.router, kind: output, allowed: 0.2, reason: \"a token near a tie may be re-routed\"}\n"
+        "tensors:\n"
+        "  output:\n"
+        "    embedding: {samples: [0.003], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}\n");
+}
+
+TEST_CASE("the header's mistakes are refused with their line") {
+  CHECK(error_of(with("ttrace_tolerance: 1", "ttrace_tolerance: 2")) ==
+        "t.yaml:1: tolerance file version 2; expected 1, all that this program reads");
+  CHECK(error_of(with("reference: 2f6c\n", "")) == "t.yaml:1: the file has no 'reference'; expected one");
+  CHECK(error_of(with("reference: 2f6c", "reference: []")) ==
+        "t.yaml:2: 'reference' of the file is no word; expected one");
+  CHECK(error_of(with("margin: 3", "margin: 3\nmargin: 4")) ==
+        "t.yaml:9: the file has 'margin' twice; expected it once");
+  CHECK(error_of(with("margin: 3", "margin: 3\nmargn: 4")) ==
+        "t.yaml:9: the file has an unknown key 'margn'; expected none");
+  CHECK(error_of(with("notes: []", "notes: none")) == "t.yaml:9: 'notes' of the file is no list; expected one");
+  CHECK(error_of(with("seed: 1", "seed: -1")) == "t.yaml:4: seed '-1'; expected an integer from 0");
+  CHECK(error_of(with("seed: 1", "seed: 18446744073709551616")) ==
+        "t.yaml:4: seed '18446744073709551616'; expected an integer from 0");
+  CHECK(error_of(with(", seed: 1", "")) == "t.yaml:4: a perturbed run has no 'seed'; expected one");
+}
+
+TEST_CASE("an epsilon that is not the compute dtype's is refused") {
+  CHECK(error_of(with("compute_dtype: bfloat16", "compute_dtype: int64")) ==
+        "t.yaml:6: compute_dtype is 'int64'; expected a floating-point one, such as bfloat16");
+  CHECK(error_of(with("compute_dtype: bfloat16", "compute_dtype: bf16")) ==
+        "t.yaml:6: compute_dtype is 'bf16'; expected a floating-point one, such as bfloat16");
+  CHECK(error_of(with("epsilon: 0.0078125", "epsilon: 0.5")) ==
+        "t.yaml:7: epsilon is 0.5; expected 0.0078125, that of bfloat16");
+}
+
+TEST_CASE("numbers that are not finite, negative or no numbers are refused") {
+  for (const char* word : {"-3", "inf", ".inf", "nan", ".nan", "1e999", "3x", "0x3", "''", "[3]"}) {
+    const bool scalar = std::string(word) != "''" && std::string(word) != "[3]";
+    CHECK(error_of(with("margin: 3", std::string("margin: ") + word)) ==
+          std::string("t.yaml:8: 'margin' of the file is '") + (scalar ? word : "") +
+              "'; expected a finite number from 0");
+  }
+  CHECK(error_of(with("samples: [0.003]", "samples: [0.003, -1]")) ==
+        "t.yaml:14: 'samples' of 'embedding' is '-1'; expected a finite number from 0");
+  CHECK(error_of(with("allowed: 0.0234375", "allowed: nan")) ==
+        "t.yaml:14: 'allowed' of 'embedding' is 'nan'; expected a finite number from 0");
+}
+
+TEST_CASE("an override needs a pattern, a number and a reason, and a kind that exists") {
+  CHECK(error_of(with(", reason: a token near a tie may be re-routed", "")) ==
+        "t.yaml:11: an override has no 'reason'; expected one");
+  CHECK(error_of(with("reason: a token near a tie may be re-routed", "reason: ''")) ==
+        "t.yaml:11: 'reason' of an override is no word; expected one");
+  CHECK(error_of(with("allowed: 0.2", "allowed: any")) ==
+        "t.yaml:11: 'allowed' of an override is 'any'; expected a finite number from 0");
+  CHECK(error_of(with("pattern: mlp.router, ", "")) == "t.yaml:11: an override has no 'pattern'; expected one");
+  CHECK(error_of(with("kind: output", "kind: outputs")) ==
+        "t.yaml:11: 'outputs' is no kind of tensor; expected output, main_grad, ...");
+  CHECK(error_of(with("kind: output", "iteration: 0")) ==
+        "t.yaml:11: an override has an unknown key 'iteration'; expected none");
+  CHECK(error_of(with("  - {pattern: mlp.router, kind: output, allowed: 0.2, reason: a token near a tie may be "
+                      "re-routed}",
+                      "  - mlp.router")) == "t.yaml:11: an override is no mapping; expected `key: value`");
+}
+
+TEST_CASE("a tensor's entry is complete and there once") {
+  CHECK(error_of(with("  output:\n", "  outputs:\n")) ==
+        "t.yaml:13: 'outputs' is no kind of tensor; expected output, main_grad, ...");
+  CHECK(error_of(with(", allowed: 0.0234375", "")) == "t.yaml:14: 'embedding' has no 'allowed'; expected one");
+  CHECK(error_of(with("floor: 0.0078125", "floor: 0.0078125, scale: 2")) ==
+        "t.yaml:14: 'embedding' has an unknown key 'scale'; expected none");
+  CHECK(error_of(kWhole + "    embedding: {}\n") == "t.yaml:15: 'output' has 'embedding' twice; expected it once");
+  CHECK(error_of(kWhole + "  output: {}\n") == "t.yaml:15: 'tensors' has 'output' twice; expected it once");
+  CHECK(error_of(kWhole + "    mlp: 0.5\n") == "t.yaml:15: 'mlp' is no mapping; expected `key: value`");
+}
+
+TEST_CASE("what is no tolerance file is refused") {
+  const std::string refusal = "t.yaml: not one YAML mapping; expected a file of `ttrace estimate-tolerance`";
+  CHECK(error_of("") == refusal);
+  CHECK(error_of("- 1\n") == refusal);
+  CHECK(error_of(kWhole + "---\n" + kWhole) == refusal);
+  CHECK(error_of("reference: [1\nmargin: 2\n") ==
+        "t.yaml:2: end of sequence flow not found; expected YAML as `ttrace estimate-tolerance` writes it");
+}
+
+TEST_CASE("a tolerance file is read from disk, and refused by name when it cannot be") {
+  const tests::TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "t.yaml";
+  std::ofstream(path) << kWhole;
+  const ToleranceFile file = read_tolerances(path);
+  CHECK(file.path == path.string());
+  CHECK(file.tensors.size() == 1);
+  for (const std::filesystem::path& other : {directory.path() / "none.yaml", directory.path()}) {
+    const std::string refusal = other.string() + ": cannot be read; expected a file of `ttrace estimate-tolerance`";
+    CHECK_THROWS_WITH_AS(read_tolerances(other), refusal.c_str(), InputError);
+  }
+}

@@ -1,0 +1,77 @@
+#include <doctest/doctest.h>
+
+#include "support/reports.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+namespace {
+
+const std::string kHead = "<?xml version=\"1.0\"?>\n<testsuites>\n";
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_SUITE_BEGIN("report");
+
+TEST_CASE("each name and kind that was compared is a passing test case") {
+  Report report = report_of({}, 2);
+  report.by_name[{"mlp", Kind::kGradInput}].add(Verdict::kPass);
+  CHECK(to_junit(report) == kHead + R"(  <testsuite name="ttrace check" tests="2" failures="0" skipped="0">
+    <testcase classname="grad_input" name="mlp" />
+    <testcase classname="output" name="same" />
+  </testsuite>
+</testsuites>
+)");
+}
+
+TEST_CASE("failed and missing tensors fail their case, untrusted ones skip it") {
+  Finding later = wrong("mlp");
+  later.message = "mlp output, iteration 1, micro-batch 0: later";
+  CHECK(to_junit(report_of({missing_rank(), wrong("mlp"), missing("norm"), untrusted("w"), later}, 1)) ==
+        kHead + R"(  <testsuite name="ttrace check" tests="5" failures="3" skipped="1">
+    <testcase classname="ranks" name="ranks">
+      <failure message="rank 2 has no file" type="missing-rank">rank 2 has no file
+</failure>
+    </testcase>
+    <testcase classname="output" name="mlp">
+      <failure message="mlp output, iteration 0, micro-batch 1: rel_err 0.1, allowed 0.05" type="exceeds-tolerance">mlp output, iteration 0, micro-batch 1: rel_err 0.1, allowed 0.05
+mlp output, iteration 1, micro-batch 0: later
+</failure>
+    </testcase>
+    <testcase classname="output" name="norm">
+      <failure message="norm output, iteration 0, micro-batch 1: not in the candidate; the reference has float32 [2]" type="missing-in-candidate">norm output, iteration 0, micro-batch 1: not in the candidate; the reference has float32 [2]
+</failure>
+    </testcase>
+    <testcase classname="output" name="same" />
+    <testcase classname="param_grad" name="w">
+      <skipped message="w param_grad, iteration 0, micro-batch 0: the tolerance file does not list it" type="no-tolerance">w param_grad, iteration 0, micro-batch 0: the tolerance file does not list it
+</skipped>
+    </testcase>
+  </testsuite>
+</testsuites>
+)");
+}
+
+TEST_CASE("a strict check fails the untrusted cases") {
+  Report report = report_of({untrusted("w")}, 1);
+  CHECK(contains(to_junit(report), R"(tests="2" failures="0" skipped="1")"));
+  report.strict = true;
+  CHECK(contains(to_junit(report), R"(tests="2" failures="1" skipped="0")"));
+  CHECK(contains(to_junit(report), "<failure message="));
+}
+
+TEST_CASE("a check that trusted nothing has a failure of its own") {
+  for (const Report& report : {report_of({untrusted("w")}, 0), report_of({}, 0)}) {
+    CHECK(contains(to_junit(report), R"(failures="1")"));
+    CHECK(contains(to_junit(report), R"(<failure message="nothing trusted was compared")"));
+  }
+}
+
+TEST_CASE("a name that is hostile to XML is escaped") {
+  const std::string text = to_junit(report_of({wrong("<m a=\"1\">&]]>\x1b\n\xff\xef\xbf\xbe")}, 1));
+  CHECK(contains(
+      text, "<testcase classname=\"output\" name=\"&lt;m a=&quot;1&quot;>&amp;]]>\\x1b\\x0a\\xff\\xef\\xbf\\xbe\">"));
+  for (const char c : text) CHECK((c == '\n' || (c >= 0x20 && c < 0x7f)));
+}

@@ -1,0 +1,135 @@
+#include <doctest/doctest.h>
+
+#include "support/reports.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+TEST_SUITE_BEGIN("report");
+
+TEST_CASE("two equal runs are the same, in one line and the counts") {
+  CHECK(to_text(report_of({}, 3), 10) == "same\n3 compared: 3 pass, 0 fail, 0 untrusted; 0 missing\n");
+}
+
+TEST_CASE("a difference names the first wrong tensor and lists all findings") {
+  Report report = report_of({wrong("mlp"), missing("norm"), untrusted("w")}, 2);
+  report.notes = {"a note"};
+  report.waived = 4;
+  CHECK(to_text(report, 10) == R"(different
+first wrong tensor: mlp output, iteration 0, micro-batch 1
+  rel_err 0.1, allowed 0.05
+
+findings, in order of execution:
+  verdict    reason                rel_err  allowed  ratio  ranks  tensor
+  fail       exceeds-tolerance     0.1      0.05     2      0-1,3  mlp output, iteration 0, micro-batch 1
+  missing    missing-in-candidate  -        -        -      -      norm output, iteration 0, micro-batch 1: not in the candidate; the reference has float32 [2]
+  untrusted  no-tolerance          -        -        -      -      w param_grad, iteration 0, micro-batch 0: the tolerance file does not list it
+
+note: a note
+
+4 compared: 2 pass, 1 fail, 1 untrusted; 1 missing, 4 waived
+)");
+}
+
+TEST_CASE("a missing tensor can be the first finding, and so can a rank") {
+  CHECK(to_text(report_of({missing("norm")}, 1), 0) == R"(different
+first missing tensor: norm output, iteration 0, micro-batch 1
+  not in the candidate; the reference has float32 [2]
+  ... and 1 more: ttrace check --all
+1 compared: 1 pass, 0 fail, 0 untrusted; 1 missing
+)");
+  CHECK(to_text(report_of({missing_rank()}, 1), 10) == R"(different
+first: rank 2 has no file
+
+findings, in order of execution:
+  verdict  reason        rel_err  allowed  ratio  ranks  tensor
+  missing  missing-rank  -        -        -      2      rank 2 has no file
+
+1 compared: 1 pass, 0 fail, 0 untrusted; 1 missing
+)");
+}
+
+TEST_CASE("more findings than asked for are counted, with the command that prints them") {
+  const std::string text = to_text(report_of({wrong("a"), wrong("b"), wrong("c")}, 1), 1);
+  CHECK(text == R"(different
+first wrong tensor: a output, iteration 0, micro-batch 1
+  rel_err 0.1, allowed 0.05
+
+findings, in order of execution:
+  verdict  reason             rel_err  allowed  ratio  ranks  tensor
+  fail     exceeds-tolerance  0.1      0.05     2      0-1,3  a output, iteration 0, micro-batch 1
+  ... and 2 more: ttrace check --all
+
+4 compared: 1 pass, 3 fail, 0 untrusted; 0 missing
+)");
+}
+
+TEST_CASE("an untrusted tensor alone is no difference, unless the check is strict") {
+  Report report = report_of({untrusted("w")}, 1);
+  const std::string table = R"(
+findings, in order of execution:
+  verdict    reason        rel_err  allowed  ratio  ranks  tensor
+  untrusted  no-tolerance  -        -        -      -      w param_grad, iteration 0, micro-batch 0: the tolerance file does not list it
+
+2 compared: 1 pass, 0 fail, 1 untrusted; 0 missing
+)";
+  CHECK(report.same());
+  CHECK(to_text(report, 10) == "same\n" + table);
+  report.strict = true;
+  CHECK_FALSE(report.same());
+  CHECK(to_text(report, 10) == "different: untrusted tensors count as failed (--strict)\n" + table);
+}
+
+TEST_CASE("a check that trusted nothing, or compared nothing, is no success") {
+  const Report untrusted_only = report_of({untrusted("w")}, 0);
+  CHECK_FALSE(untrusted_only.same());
+  CHECK(to_text(untrusted_only, 10).starts_with("different: nothing trusted was compared\n\n"));
+  const Report nothing = report_of({}, 0);
+  CHECK_FALSE(nothing.same());
+  CHECK(to_text(nothing, 10) ==
+        "different: nothing could be compared\n0 compared: 0 pass, 0 fail, 0 untrusted; 0 missing\n");
+}
+
+TEST_CASE("counts and findings must both say same") {
+  CHECK(report_of({}, 1).same());
+  for (const Verdict verdict : {Verdict::kFail, Verdict::kMissing}) {
+    Report counted = report_of({}, 1);
+    counted.counts.add(verdict);
+    CHECK_FALSE(counted.same());
+  }
+  Report listed = report_of({}, 1);
+  listed.findings = {wrong("mlp")};
+  CHECK_FALSE(listed.same());
+}
+
+TEST_CASE("a missing micro-batch is one line, whatever number of tensors it has") {
+  Report report = report_of({missing("a"), missing("b"), wrong("c")}, 1);
+  report.missing_groups = {{Reason::kMissingInCandidate, 0, 1, 2}};
+  CHECK(to_text(report, 10) == R"(different
+first missing: all of micro-batch 1 of iteration 0 (2 tensors): not in the candidate
+
+findings, in order of execution:
+  verdict  reason                rel_err  allowed  ratio  ranks  tensor
+  missing  missing-in-candidate  -        -        -      -      all of micro-batch 1 of iteration 0 (2 tensors): not in the candidate
+  fail     exceeds-tolerance     0.1      0.05     2      0-1,3  c output, iteration 0, micro-batch 1
+
+2 compared: 1 pass, 1 fail, 0 untrusted; 2 missing
+)");
+}
+
+TEST_CASE("many ranks are shortened") {
+  Finding finding = wrong("mlp");
+  finding.ranks = {0, 2, 3, 5, 7, 9};
+  CHECK(to_text(report_of({finding}, 1), 10).find(" 0,2-3,5,7,...  mlp output") != std::string::npos);
+}
+
+TEST_CASE("control characters of names, messages and notes never reach the terminal") {
+  const std::string name = "m\x1b[2J\n\xc2\x9b\xe2\x80\xae\xff\x7f";
+  Report report = report_of({wrong(name), missing(name)}, 1);
+  report.findings[1].message = name;
+  report.notes = {name};
+  report.command_for_all = "ttrace check " + name;
+  const std::string text = to_text(report, 1) + to_text(report, 2);
+  for (const char c : text) CHECK((c == '\n' || (c >= 0x20 && c < 0x7f)));
+  CHECK(text.find("note: m\\x1b[2J\\x0a\\xc2\\x9b\\xe2\\x80\\xae\\xff\\x7f\n") != std::string::npos);
+}

@@ -1,0 +1,262 @@
+#include "ttrace/tolerance/estimate.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <deque>
+#include <limits>
+
+#include "support/differences.h"
+#include "support/mesh_trace.h"
+#include "ttrace/error.h"
+#include "ttrace/judge/judge.h"
+
+namespace {
+
+using namespace ttrace;
+
+constexpr double kFloat32Epsilon = 1.0 / (1 << 23);
+
+// Owns the reference's tensors, which all runs are measured against.
+class Model {
+ public:
+  const LogicalTensor* tensor(Kind kind, const std::string& name, std::int32_t microbatch = kNoMicrobatch,
+                              Dtype dtype = Dtype::kFloat32, Shape shape = {4}) {
+    LogicalTensor& one = tensors_.emplace_back();
+    one.id = test::tensor_id(kind, name, microbatch);
+    one.dtype = dtype;
+    one.shape = std::move(shape);
+    return &one;
+  }
+
+ private:
+  std::deque<LogicalTensor> tensors_;
+};
+
+Difference moved_by(double rel_err) {
+  Difference difference;
+  difference.elements = 4;
+  difference.differing = rel_err > 0 ? 1 : 0;
+  difference.reference_square = difference.candidate_square = 4;
+  difference.difference_square = 4 * rel_err * rel_err;
+  difference.max_abs = 2 * rel_err;
+  return difference;
+}
+
+// The response of each tensor, in order.
+RunDifferences run_of(const std::string& what, const std::vector<const LogicalTensor*>& tensors,
+                      const std::vector<double>& responses) {
+  RunDifferences run;
+  run.what = what;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    run.pairs.push_back({tensors[i], tensors[i]});
+    run.differences.push_back(moved_by(responses[i]));
+  }
+  return run;
+}
+
+std::vector<RunDifferences> runs_of(const std::vector<const LogicalTensor*>& tensors,
+                                    const std::vector<std::vector<double>>& responses) {
+  std::vector<RunDifferences> runs;
+  for (const auto& one : responses) {
+    runs.push_back(run_of("perturbed run 'p" + std::to_string(runs.size()) + "'", tensors, one));
+  }
+  return runs;
+}
+
+std::string refusal_of(const std::vector<RunDifferences>& runs, const RunDifferences* rerun = nullptr) {
+  try {
+    estimate(runs, rerun, {});
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("tolerance");
+
+TEST_CASE("what is allowed is the margin times the largest response of any run and micro-batch") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kOutput, "mlp", 1)};
+  const ToleranceFile file =
+      estimate(runs_of(tensors, {{0.125, 0.25}, {0.5, 0.0625}, {0.25, 0.25}}), nullptr, {.margin = 1.5});
+  REQUIRE(file.tensors.size() == 1);
+  const Tolerance& tolerance = file.tensors.at({Kind::kOutput, "mlp"});
+  CHECK(tolerance.samples == std::vector<double>{0.25, 0.5, 0.25});
+  CHECK_FALSE(tolerance.rerun.has_value());
+  CHECK(tolerance.estimate == 0.5);
+  CHECK(tolerance.floor == kFloat32Epsilon);
+  CHECK(tolerance.allowed == 0.75);
+  CHECK(file.margin == 1.5);
+  CHECK(file.compute_dtype == "float32");
+  CHECK(file.epsilon == kFloat32Epsilon);
+  CHECK(file.notes.empty());
+}
+
+TEST_CASE("a rerun that differs more than the perturbed runs decides, and is mentioned") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kMainGrad, "w")};
+  const RunDifferences rerun = run_of("rerun", tensors, {0, 0.5});
+  const ToleranceFile file = estimate(runs_of(tensors, {{0.25, 0.25}, {0.25, 0.25}, {0.25, 0.25}}), &rerun, {});
+  CHECK(file.tensors.at({Kind::kOutput, "mlp"}).rerun == 0);
+  CHECK(file.tensors.at({Kind::kOutput, "mlp"}).estimate == 0.25);
+  CHECK(file.tensors.at({Kind::kMainGrad, "w"}).rerun == 0.5);
+  CHECK(file.tensors.at({Kind::kMainGrad, "w"}).estimate == 0.5);
+  CHECK(file.tensors.at({Kind::kMainGrad, "w"}).allowed == 1.5);
+  CHECK(file.notes == std::vector<std::string>{
+                          "the reference is not reproducible: 1 of 2 tensors differ in the rerun, w main_grad most, "
+                          "by 0.5"});
+}
+
+TEST_CASE("a tensor that no perturbation reaches may differ by a rounding step of the compute dtype") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kMainGrad, "w")};
+  const ToleranceFile file =
+      estimate(runs_of(tensors, {{0.5, 0}, {0.5, 0}, {0.5, 0}}), nullptr, {.compute_dtype = Dtype::kBFloat16});
+  const Tolerance& still = file.tensors.at({Kind::kMainGrad, "w"});
+  CHECK(still.estimate == 0);
+  CHECK(still.floor == 1.0 / 128);
+  CHECK(still.allowed == 3.0 / 128);
+  CHECK(file.epsilon == 1.0 / 128);
+}
+
+TEST_CASE("an initial parameter may differ by a rounding step of the dtype it is stored in, not of bf16") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kParam, "w"),
+                               model.tensor(Kind::kParam, "b", kNoMicrobatch, Dtype::kBFloat16)};
+  const ToleranceFile file =
+      estimate(runs_of(tensors, {{0.5, 0, 0}, {0.5, 0, 0}, {0.5, 0, 0}}), nullptr, {.compute_dtype = Dtype::kBFloat16});
+  CHECK(file.tensors.at({Kind::kParam, "w"}).floor == kFloat32Epsilon);
+  CHECK(file.tensors.at({Kind::kParam, "b"}).floor == 1.0 / 128);
+}
+
+TEST_CASE("integers get no tolerance") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0),
+                               model.tensor(Kind::kScalar, "tokens", 0, Dtype::kInt64)};
+  const ToleranceFile file = estimate(runs_of(tensors, {{0.5, 0}, {0.5, 0}, {0.5, 0}}), nullptr, {});
+  CHECK(file.tensors.size() == 1);
+  CHECK(file.tensors.contains({Kind::kOutput, "mlp"}));
+}
+
+TEST_CASE("a response without bound is 1, which no tensor is trusted by") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "zero", 0), model.tensor(Kind::kOutput, "nan", 0)};
+  std::vector<RunDifferences> runs = runs_of(tensors, {{0.25, 0.25}, {0.25, 0.25}, {0.25, 0.25}});
+  runs[1].differences[0].reference_square = 0;
+  runs[2].differences[1].nonfinite_mismatch = 1;
+  const ToleranceFile file = estimate(runs, nullptr, {});
+  CHECK(file.tensors.at({Kind::kOutput, "zero"}).samples == std::vector<double>{0.25, 1, 0.25});
+  CHECK(file.tensors.at({Kind::kOutput, "nan"}).samples == std::vector<double>{0.25, 0.25, 1});
+  CHECK(file.tensors.at({Kind::kOutput, "nan"}).allowed == 3);
+}
+
+namespace {
+
+// Steps of an optimizer that moves every element by 1, as one rank's tensor on each side.
+struct Steps {
+  Steps(Kind kind, const std::string& name, std::size_t elements) {
+    reference = shards.tensor(Dtype::kFloat32, {static_cast<std::int64_t>(elements)});
+    reference.id = test::tensor_id(kind, name);
+    candidate = flipped = reference;
+    std::vector<float> steps(elements, 1);
+    shards.add(reference, test::bytes_of(steps), {.parts = {1}});
+    shards.add(candidate, test::bytes_of(steps), {.parts = {1}});
+    steps[elements / 2] = -1;
+    shards.add(flipped, test::bytes_of(steps), {.parts = {1}});
+  }
+
+  Finding judge_flipped(const ToleranceFile& file) const {
+    return judge({&reference, &flipped}, test::difference(reference, flipped), &file);
+  }
+
+  test::Shards shards;
+  LogicalTensor reference, candidate, flipped;
+};
+
+// The sign of one element of `large` flips in the second of three runs; nothing else moves but `mover`.
+ToleranceFile estimate_flip(const Steps& large, const Steps& other) {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mover", 0)};
+  std::vector<RunDifferences> runs = runs_of(tensors, {{0.25}, {0.25}, {0.25}});
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const LogicalTensor& side = i == 1 ? large.flipped : large.candidate;
+    runs[i].pairs.push_back({&large.reference, &side});
+    runs[i].differences.push_back(test::difference(large.reference, side));
+    runs[i].pairs.push_back({&other.reference, &other.candidate});
+    runs[i].differences.push_back(test::difference(other.reference, other.candidate));
+  }
+  return estimate(runs, nullptr, {});
+}
+
+}  // namespace
+
+TEST_CASE("one flipped step is allowed in any tensor of a kind in which the perturbed runs saw one") {
+  for (const Kind kind : {Kind::kParamDelta, Kind::kParamAfter}) {
+    const Steps large(kind, "large", 1024), small(kind, "small", 64), tiny(kind, "tiny", 4);
+    const ToleranceFile file = estimate_flip(large, small);
+    CHECK(file.tensors.at({kind, "small"}).estimate == 0);
+    CHECK(file.tensors.at({kind, "small"}).floor == 0.25);      // 2 / sqrt(64)
+    CHECK(file.tensors.at({kind, "large"}).floor == 2.0 / 32);  // what it was measured to be
+    CHECK(small.judge_flipped(file).verdict == Verdict::kPass);
+    CHECK(large.judge_flipped(file).verdict == Verdict::kPass);
+    // One of four elements is as large as the tensor itself: nothing to be trusted, and nothing failed.
+    CHECK(tiny.judge_flipped(estimate_flip(large, tiny)).reason == Reason::kNoise);
+  }
+}
+
+TEST_CASE("a flipped sign is not allowed in kinds that no optimizer steps") {
+  for (const Kind kind : {Kind::kMainGrad, Kind::kParamGrad, Kind::kParam}) {
+    const Steps large(kind, "large", 1024), small(kind, "small", 64);
+    const ToleranceFile file = estimate_flip(large, small);
+    CHECK(file.tensors.at({kind, "small"}).floor == kFloat32Epsilon);
+    CHECK(small.judge_flipped(file).reason == Reason::kExceedsTolerance);
+  }
+}
+
+TEST_CASE("a jump of one kind of step says nothing about the other kind") {
+  const Steps large(Kind::kParamDelta, "large", 1024), small(Kind::kParamAfter, "small", 64);
+  const ToleranceFile file = estimate_flip(large, small);
+  CHECK(small.judge_flipped(file).reason == Reason::kExceedsTolerance);
+}
+
+TEST_CASE("fewer than three perturbed runs are refused") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0)};
+  CHECK(refusal_of(runs_of(tensors, {{0.5}, {0.5}})) ==
+        "2 perturbed runs; expected 3 or more, since the largest of fewer responses is a matter of luck");
+  CHECK(refusal_of({}) ==
+        "0 perturbed runs; expected 3 or more, since the largest of fewer responses is a matter of luck");
+}
+
+TEST_CASE("a perturbation without effect is refused, even if integers differ") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0),
+                               model.tensor(Kind::kScalar, "tokens", 0, Dtype::kInt64)};
+  CHECK(refusal_of(runs_of(tensors, {{0.5, 0}, {0, 1}, {0.5, 0}})) ==
+        "perturbed run 'p1': every floating-point tensor equals the reference's: the perturbation had no effect; "
+        "expected a run collected with --perturb");
+}
+
+TEST_CASE("a tensor that one perturbed run lacks is refused") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kMainGrad, "w")};
+  const std::string refusal = "w main_grad: measured in 2 of 3 perturbed runs; expected runs of one program";
+  for (std::size_t lacking = 0; lacking < 3; ++lacking) {
+    CAPTURE(lacking);
+    std::vector<RunDifferences> runs = runs_of(tensors, {{0.5, 0.5}, {0.5, 0.5}, {0.5, 0.5}});
+    runs[lacking].pairs.pop_back();
+    runs[lacking].differences.pop_back();
+    CHECK(refusal_of(runs) == refusal);
+  }
+}
+
+TEST_CASE("a tensor that only the rerun holds is refused") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0)};
+  const RunDifferences rerun = run_of("rerun", {tensors[0], model.tensor(Kind::kMainGrad, "w")}, {0, 0});
+  CHECK(refusal_of(runs_of(tensors, {{0.5}, {0.5}, {0.5}}), &rerun) ==
+        "w main_grad: measured in 0 of 3 perturbed runs; expected runs of one program");
+}
