@@ -72,7 +72,8 @@ struct Annotations {
 
 // True when `pattern` fits `name`. Without a wildcard, the pattern is the name or what follows one of its
 // dots. With one, the same component by component: `*`, `?` and `[..]` stand for what they do in a shell
-// within one component, `**` for any number of components (none too). A `:member` or `#call` of the name counts only where the pattern has one.
+// within one component, `**` for any number of components (none too). A `:member` or `#call` of the name counts only
+// where the pattern has one.
 bool matches(std::string_view pattern, std::string_view name);
 
 // The rule that places a tensor: of those that match the name and speak of the kind, the most specific.

@@ -195,9 +195,11 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   estimate->add_option("--perturbed", options->perturbed, "Traces of perturbed runs, three or more");
   estimate->add_option("--rerun", options->rerun, "Trace of an unperturbed rerun: the run's own noise");
   estimate->add_option("-a,--annotations", options->annotations, "For a reference on several ranks (YAML)");
-  estimate->add_option("--margin", options->margin, "allowed = margin * max(estimate, floor)")->capture_default_str()
+  estimate->add_option("--margin", options->margin, "allowed = margin * max(estimate, floor)")
+      ->capture_default_str()
       ->check(CLI::Range(1.0, 1000.0));
-  estimate->add_option("--seeds", options->seeds, "Number of perturbed runs to collect")->capture_default_str()
+  estimate->add_option("--seeds", options->seeds, "Number of perturbed runs to collect")
+      ->capture_default_str()
       ->check(CLI::Range(kLeastPerturbedRuns, std::size_t{1000}));
   estimate->add_option("--runs", options->runs, "Directory for the runs it collects [OUTPUT with .runs]");
   estimate->add_option("--iterations", options->iterations, "Iterations to record [those of the reference, or 0]");

@@ -46,8 +46,7 @@ inline Finding missing(const std::string& name) {
 }
 
 inline Finding untrusted(const std::string& name) {
-  return finding(tensor_id(Kind::kParamGrad, name, 0), Verdict::kUntrusted, Reason::kNoTolerance,
-                 "the tolerance file does not list it");
+  return finding(tensor_id(Kind::kParamGrad, name, 0), Verdict::kUntrusted, Reason::kAllZero, "zero on both sides");
 }
 
 inline Finding missing_rank() {

@@ -73,13 +73,13 @@ TEST_CASE("the JSON report of a difference") {
       "microbatch": 0,
       "pass": "forward",
       "verdict": "untrusted",
-      "reason": "no-tolerance",
+      "reason": "all-zero",
       "rel_err": null,
       "allowed": null,
       "ratio": null,
       "worst": null,
       "ranks": [],
-      "message": "w param_grad, iteration 0, micro-batch 0: the tolerance file does not list it"
+      "message": "w param_grad, iteration 0, micro-batch 0: zero on both sides"
     })";
   CHECK(text.find("  \"findings\": [\n    " + untrusted_tensor + ",\n    " + wrong_tensor + "\n  ],\n") !=
         std::string::npos);

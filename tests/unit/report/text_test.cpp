@@ -23,7 +23,7 @@ findings, in order of execution:
   verdict    reason                rel_err  allowed  ratio  ranks  tensor
   fail       exceeds-tolerance     0.1      0.05     2      0-1,3  mlp output, iteration 0, micro-batch 1
   missing    missing-in-candidate  -        -        -      -      norm output, iteration 0, micro-batch 1: not in the candidate; the reference has float32 [2]
-  untrusted  no-tolerance          -        -        -      -      w param_grad, iteration 0, micro-batch 0: the tolerance file does not list it
+  untrusted  all-zero              -        -        -      -      w param_grad, iteration 0, micro-batch 0: zero on both sides
 
 note: a note
 
@@ -68,8 +68,8 @@ TEST_CASE("an untrusted tensor alone is no difference, unless the check is stric
   Report report = report_of({untrusted("w")}, 1);
   const std::string table = R"(
 findings, in order of execution:
-  verdict    reason        rel_err  allowed  ratio  ranks  tensor
-  untrusted  no-tolerance  -        -        -      -      w param_grad, iteration 0, micro-batch 0: the tolerance file does not list it
+  verdict    reason    rel_err  allowed  ratio  ranks  tensor
+  untrusted  all-zero  -        -        -      -      w param_grad, iteration 0, micro-batch 0: zero on both sides
 
 2 compared: 1 pass, 0 fail, 1 untrusted; 0 missing
 )";
@@ -78,6 +78,13 @@ findings, in order of execution:
   report.strict = true;
   CHECK_FALSE(report.same());
   CHECK(to_text(report, 10) == "different: untrusted tensors count as failed (--strict)\n" + table);
+}
+
+TEST_CASE("a difference that nobody says is allowed is not the same") {
+  Report report = report_of({untrusted("w")}, 1);
+  report.findings[0].reason = Reason::kNoTolerance;
+  CHECK_FALSE(report.same());
+  CHECK(to_text(report, 10).starts_with("different: the tolerance file does not list a tensor that differs\n"));
 }
 
 TEST_CASE("a check that trusted nothing, or compared nothing, is no success") {
