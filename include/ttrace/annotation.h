@@ -8,24 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "ttrace/mapping.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
-
-// How a tensor lies along one axis of the mesh. An axis that is not named replicates.
-enum class Placement : std::uint8_t {
-  kReplicate,
-  kShard,    // split along `dim`, in order of the coordinate, sizes as recorded
-  kPartial,  // the logical value is the sum over the axis
-};
-
-struct AxisPlacement {
-  std::string axis;  // an axis of the trace, an alias, or a well-known axis that the trace lacks (size 1)
-  Placement placement = Placement::kReplicate;
-  std::int32_t dim = 0;               // for kShard; negative counts from the end
-  std::string layout = "contiguous";  // name of a registered shard layout (align/layout.h)
-  int line = 0;                       // in the file, for messages
-};
 
 // `kind` is empty for the placement of a parameter (all parameter kinds) and set for `input:`, `output:`
 // or a kind named on its own (`param_grad:`). Gradients follow: grad_output an output's, grad_input an

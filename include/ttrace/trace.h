@@ -54,6 +54,7 @@
 #include <tuple>
 #include <vector>
 
+#include "ttrace/mapping.h"
 #include "ttrace/numeric/dtype.h"
 
 namespace ttrace {
@@ -113,8 +114,6 @@ std::string printable(std::string_view text);
 // printable.
 std::string to_string(const TensorId& id);
 
-using Shape = std::vector<std::int64_t>;
-
 // Product of the dimensions; 1 for a scalar. The shape must have been checked (load does).
 std::int64_t element_count(const Shape& shape);
 std::string to_string(const Shape& shape);  // "[8, 16, 64]"
@@ -130,6 +129,9 @@ struct Entry {
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;
   std::string module_class;  // "torch.nn.modules.linear.Linear"; empty for scalars
+  // What the program said of the tensor's place; null where it said nothing. Shared by the entries of a rank
+  // that have the same text.
+  std::shared_ptr<const RecordedMapping> mapping;
 };
 
 // Where a rank stands: axis name to size or coordinate. Order of `Axes` is the rank order, fastest first:

@@ -13,11 +13,6 @@
 
 namespace ttrace {
 
-struct Box {
-  Shape start, size;  // same length; element ranges [start, start + size)
-  friend bool operator==(const Box&, const Box&) = default;
-};
-
 // One slice. `local` and `logical` have equal sizes. The logical value of an element is the sum over
 // `term` of the pieces that hold it in one `replica`; replicas hold the same value. Replica 0 fills the
 // whole tensor; others may fill part of it.

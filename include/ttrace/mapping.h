@@ -1,0 +1,71 @@
+// Words for where a tensor lies: along an axis of the mesh, as a fragment of a larger tensor, and what a
+// recording program itself said of that.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+using Shape = std::vector<std::int64_t>;
+
+struct Box {
+  Shape start, size;  // same length; element ranges [start, start + size)
+  friend bool operator==(const Box&, const Box&) = default;
+};
+
+// How a tensor lies along one axis of the mesh. An axis that is not named replicates.
+enum class Placement : std::uint8_t {
+  kReplicate,
+  kShard,    // split along `dim`, sizes as recorded
+  kPartial,  // the logical value is the sum over the axis
+};
+
+struct AxisPlacement {
+  std::string axis;  // an axis of the trace, an alias, or a well-known axis that the trace lacks (size 1)
+  Placement placement = Placement::kReplicate;
+  std::int32_t dim = 0;               // for kShard; negative counts from the end
+  std::string layout = "contiguous";  // name of a registered shard layout (align/layout.h)
+  int line = 0;                       // in the file, for messages; 0 for one that a trace carries
+};
+
+// What was recorded is only a part of the tensor: of the rank's own tensor, which the axes place, or, where
+// no axis splits it, of the logical one.
+struct Slice {
+  Box local, whole;  // of equal sizes: in what was recorded, and in the whole
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+struct Fragment {
+  Shape whole;                // the shape of what it is a part of
+  std::vector<Slice> slices;  // empty where `range` says it
+  // [begin, end) of the elements of `whole` in row-major order, recorded as one dimension (ZeRO's flat
+  // shards).
+  struct Range {
+    std::int64_t begin = 0, end = 0;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+  std::optional<Range> range;
+  friend bool operator==(const Fragment&, const Fragment&) = default;
+};
+
+// What the recording program knew of a tensor's place: DTensor placements, ZeRO ownership, slices. It takes
+// the place of an annotation. In the trace it is a JSON object; each key is optional:
+//   {"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0},
+//             {"axis": "dp", "size": 2, "placement": "replicate"}],   or "partial"; outermost first
+//    "shape": [8, 16],                              of the logical tensor
+//    "fragment": {"whole": [8, 16], "range": [0, 64]}}
+//   ... or {"whole": [8, 16], "slices": [{"local": [0, 0], "start": [4, 0], "size": [4, 16]}]}
+struct RecordedMapping {
+  struct Axis {
+    AxisPlacement placement;
+    std::int64_t size = 1;  // of the axis, as the program knew it
+  };
+  std::optional<std::vector<Axis>> axes;  // without: annotations say how the axes split it
+  std::optional<Shape> shape;
+  std::optional<Fragment> fragment;
+};
+
+}  // namespace ttrace
