@@ -22,6 +22,8 @@ struct AnnotationRule {
   std::optional<Kind> kind;
   std::vector<AxisPlacement> axes;
   int line = 0;  // of the pattern, in the file
+  // Describes the rank's own layout (token ids, padded sequence lengths): never compared.
+  bool local = false;
 };
 
 enum class MicrobatchOrder : std::uint8_t { kInterleaved, kBlocked };

@@ -24,13 +24,23 @@ enum class Placement : std::uint8_t {
   kPartial,  // the logical value is the sum over the axis
 };
 
+// Numbers by name, as in `blocks: [1, 1]`.
+using LayoutOptions = std::map<std::string, std::vector<std::int64_t>>;
+
 struct AxisPlacement {
   std::string axis;  // an axis of the trace, an alias, or a well-known axis that the trace lacks (size 1)
   Placement placement = Placement::kReplicate;
   std::int32_t dim = 0;               // for kShard; negative counts from the end
   std::string layout = "contiguous";  // name of a registered shard layout (align/layout.h)
-  int line = 0;                       // in the file, for messages; 0 for one that a trace carries
+  LayoutOptions options;              // of the layout
+  // The whole ends here, what lies behind is padding: a number of elements, or kReferenceExtent.
+  std::optional<std::int64_t> unpadded;
+  // Packed sequences: names of the recorded tensors that hold their cumulative lengths, without padding and
+  // with it. The layout then holds for each sequence by itself. Empty where the dimension is one sequence.
+  std::string cu_seqlens, cu_seqlens_padded;
+  int line = 0;  // in the file, for messages; 0 for one that a trace carries
 };
+inline constexpr std::int64_t kReferenceExtent = -1;
 
 // What was recorded is only a part of the tensor: of the rank's own tensor, which the axes place, or, where
 // no axis splits it, of the logical one.

@@ -4,20 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 #include "align/describe.h"
-#include "align/dimension.h"
-#include "align/frame.h"
+#include "align/pieces.h"
 #include "ttrace/align/coverage.h"
 
 namespace ttrace {
 namespace {
-
-// The shards of a group in their slots.
-struct Slots {
-  Frame frame;
-  std::vector<const Shard*> shards;  // null where there is none
-};
 
 Finding about(const Group& group, Verdict verdict, Reason reason, std::string what, std::vector<std::int32_t> ranks) {
   Finding finding;
@@ -94,22 +88,38 @@ Finding disagreement(const Group& group, std::string_view rule, const Words& wha
                ranks);
 }
 
-std::string shape_words(const Entry& entry) { return to_string(entry.shape); }
+std::string shape_words(const Entry& entry) { return to_string(own_shape(entry)); }
 
-// The dtype, the number of dimensions, and no absurd dimension.
+std::string placement_words(const Entry& entry) {
+  if (!entry.mapping || !entry.mapping->axes) return "no placement";
+  std::vector<std::string> words;
+  for (const auto& [axis, size] : *entry.mapping->axes) {
+    words.push_back(axis.placement == Placement::kShard     ? fmt::format("{} shards {}", axis.axis, axis.dim)
+                    : axis.placement == Placement::kPartial ? fmt::format("{} is partial", axis.axis)
+                                                            : fmt::format("{} replicates", axis.axis));
+  }
+  return words.empty() ? "replicated" : fmt::format("{}", fmt::join(words, ", "));
+}
+
+// The dtype, the number of dimensions, no absurd dimension, and what the program said of its place.
 std::optional<Finding> check_kin(const Group& group) {
   const Entry& first = *group.shards[0].entry;
+  const std::string placement = placement_words(first);
   for (const Shard& shard : group.shards) {
     const Entry& entry = *shard.entry;
+    const Shape& shape = own_shape(entry);
     if (entry.dtype != first.dtype) {
       return disagreement(group, "shards differ in dtype",
                           [](const Entry& e) { return std::string(name_of(e.dtype)); });
     }
-    if (entry.shape.size() != first.shape.size()) {
+    if (shape.size() != own_shape(first).size()) {
       return disagreement(group, "shards differ in their number of dimensions", shape_words);
     }
-    if (std::any_of(entry.shape.begin(), entry.shape.end(), [](std::int64_t n) { return n < 0 || n > kMaxExtent; })) {
+    if (std::any_of(shape.begin(), shape.end(), [](std::int64_t n) { return n < 0 || n > kMaxExtent; })) {
       return disagreement(group, "a shard has an absurd dimension", shape_words);
+    }
+    if (entry.mapping != first.mapping && placement_words(entry) != placement) {
+      return disagreement(group, "shards were recorded with different placements", placement_words);
     }
   }
   return std::nullopt;
@@ -117,96 +127,160 @@ std::optional<Finding> check_kin(const Group& group) {
 
 // A dimension's size may depend only on the coordinates that shard it. That is all there is to fitting
 // together: replicas and terms have equal shapes, and so have neighbours across the other dimensions.
-std::optional<Finding> measure(const Group& group, const Slots& slots, std::vector<Dimension>& dimensions) {
-  for (std::size_t slot = 0; slot < slots.shards.size(); ++slot) {
-    if (slots.shards[slot] == nullptr) continue;
-    const Shape& shape = slots.shards[slot]->entry->shape;
-    const auto digits = digits_of(slots.frame, static_cast<std::int64_t>(slot) % slots.frame.shards);
-    for (std::size_t d = 0; d < dimensions.size(); ++d) {
-      std::int64_t& size = dimensions[d].sizes[part_of(dimensions[d], digits)];
+std::optional<Finding> measure(const Group& group, Plan& plan) {
+  for (std::size_t slot = 0; slot < plan.shards.size(); ++slot) {
+    if (plan.shards[slot].entry == nullptr) continue;
+    const Shape& shape = own_shape(*plan.shards[slot].entry);
+    const auto digits = digits_of(plan.frame, static_cast<std::int64_t>(slot) % plan.frame.shards);
+    for (std::size_t d = 0; d < plan.dimensions.size(); ++d) {
+      std::int64_t& size = plan.dimensions[d].sizes[part_of(plan.dimensions[d], digits)];
       if (size >= 0 && size != shape[d]) {
         return disagreement(group, fmt::format("shards do not fit together in dimension {}", d), shape_words);
       }
       size = shape[d];
     }
   }
-  for (Dimension& dimension : dimensions) lay_out(dimension);
   return std::nullopt;
 }
 
-std::optional<Finding> find_omissions(const Group& group, const Slots& slots, const std::vector<Dimension>& dimensions,
-                                      const RankTable& table) {
+// Where packed sequences begin, for the axes whose layout is one of them.
+std::optional<Finding> find_sequences(const Group& group, const AssemblyContext& context, Plan& plan) {
+  const Shape& shape = own_shape(*group.shards[0].entry);
+  for (const AxisUse& use : group.placement->uses) {
+    if (use.placement != Placement::kShard || use.cu_seqlens.empty()) continue;
+    Sequences sequences = sequences_of(context.lengths, context.annotations, use, group);
+    if (const auto* objection = std::get_if<std::string>(&sequences)) {
+      return about(group, Verdict::kFail, Reason::kShapeMismatch, *objection, {});
+    }
+    Dimension& dimension =
+        plan.dimensions[dimension_of(context.annotations, *group.placement, use, group.id.name, shape)];
+    const auto split = std::find_if(dimension.splits.begin(), dimension.splits.end(),
+                                    [&](const AxisSplit& s) { return s.axis == use.split.axis; });
+    split->segments = std::get<std::vector<Segment>>(std::move(sequences));
+  }
+  return std::nullopt;
+}
+
+std::optional<Finding> lay_out_dimensions(const Group& group, Plan& plan) {
+  for (std::size_t d = 0; d < plan.dimensions.size(); ++d) {
+    try {
+      lay_out(plan.dimensions[d]);
+    } catch (const LayoutError& error) {
+      return disagreement(group, fmt::format("dimension {}: {}", d, error.what()), shape_words);
+    }
+  }
+  return std::nullopt;
+}
+
+std::string describe_boxes(const Plan& plan, std::int64_t shard, const Box& within) {
+  std::vector<std::string> words;
+  for (const PlacedBox& box : boxes_of(plan.dimensions, digits_of(plan.frame, shard), within)) {
+    words.push_back(describe(box.logical));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+Box whole_box(const Shape& shape) { return {Shape(shape.size(), 0), shape}; }
+
+// A slot without a shard.
+std::optional<Finding> find_omissions(const Group& group, const Plan& plan, const RankTable& table) {
   std::vector<std::int32_t> ranks;
   std::vector<std::string> words;
-  for (std::size_t slot = 0; slot < slots.shards.size(); ++slot) {
-    if (slots.shards[slot] != nullptr) continue;
+  for (std::size_t slot = 0; slot < plan.shards.size(); ++slot) {
+    if (plan.shards[slot].entry != nullptr) continue;
     const auto index = static_cast<std::int64_t>(slot);
-    const Place place = place_of(slots.frame, index);
+    const std::int64_t shard = index % plan.frame.shards;
+    const Place place = place_of(plan.frame, index);
     ranks.push_back(table.rank_at[linear(table, place)]);
-    std::vector<std::string> boxes;
-    for (const auto& [local, logical] : boxes_of(dimensions, digits_of(slots.frame, index % slots.frame.shards))) {
-      boxes.push_back(describe(logical));
-    }
-    words.push_back(fmt::format("{} of {}", fmt::join(boxes, ", "), describe_rank(table, place)));
+    words.push_back(fmt::format("{} of {}", describe_boxes(plan, shard, whole_box(shard_shape(plan, shard))),
+                                describe_rank(table, place)));
   }
   if (ranks.empty()) return std::nullopt;
   return about(group, Verdict::kMissing, Reason::kOmission, "not there: " + join(words), ranks);
 }
 
-std::vector<Piece> pieces_of(const Slots& slots, const std::vector<Dimension>& dimensions) {
-  std::vector<Piece> pieces;
-  const Frame& frame = slots.frame;
-  for (std::int64_t slot = 0; slot < frame.slots(); ++slot) {
-    const Shard& shard = *slots.shards[static_cast<std::size_t>(slot)];
-    for (auto& [local, logical] : boxes_of(dimensions, digits_of(frame, slot % frame.shards))) {
-      Piece piece;
-      piece.rank = shard.holder->trace->rank;
-      piece.entry = shard.entry;
-      piece.data = shard.holder->trace->bytes_of(*shard.entry);
-      piece.file = shard.holder->trace->file.get();
-      piece.local = std::move(local);
-      piece.logical = std::move(logical);
-      piece.replica = static_cast<std::int32_t>(frame.replica_of(slot));
-      piece.term = static_cast<std::int32_t>(frame.term_of(slot));
-      pieces.push_back(std::move(piece));
+// What none of the ranks that share a shard in fragments holds.
+std::optional<Finding> find_lost_fragments(const Group& group, const Plan& plan, const RankTable& table) {
+  std::vector<std::int32_t> ranks;
+  std::vector<std::string> words;
+  const Frame& frame = plan.frame;
+  for (std::int64_t i = 0; i < frame.terms * frame.shards; ++i) {
+    const std::int64_t term = i / frame.shards, shard = i % frame.shards;
+    std::vector<Box> held;
+    for (const LayeredBox& box : layer_fragments(plan, term, shard)) {
+      if (box.layer == 0) held.push_back(box.held.box);
     }
+    const Coverage coverage = cover(shard_shape(plan, shard), held);
+    if (coverage.gaps.empty()) continue;
+    std::vector<std::int32_t> sharers;
+    for (std::int64_t replica = 0; replica < frame.replicas(); ++replica) {
+      sharers.push_back(table.rank_at[linear(table, place_of(frame, frame.slot(replica, term, shard)))]);
+    }
+    for (const Region& gap : coverage.gaps) {
+      words.push_back(fmt::format("{} of {}", describe_boxes(plan, shard, gap.box), describe_ranks(sharers)));
+    }
+    ranks.insert(ranks.end(), sharers.begin(), sharers.end());
   }
-  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    return std::tie(a.replica, a.term, a.logical.start) < std::tie(b.replica, b.term, b.logical.start);
-  });
-  return pieces;
+  if (ranks.empty()) return std::nullopt;
+  return about(group, Verdict::kMissing, Reason::kOmission, "in no rank's fragment: " + join(words), ranks);
 }
 
-// The proof: each term of replica 0 fills every element once. All shards are there and fit; what can
-// still go wrong is a layout function.
-std::vector<Finding> find_uncovered(const Group& group, const LogicalTensor& tensor, std::int64_t terms) {
-  std::vector<Finding> findings;
-  for (std::int64_t term = 0; term < terms; ++term) {
-    std::vector<Box> boxes;
-    std::vector<std::int32_t> ranks;
-    for (const Piece& piece : tensor.pieces) {
-      if (piece.replica != 0 || piece.term != term) continue;
-      boxes.push_back(piece.logical);
-      ranks.push_back(piece.rank);
+// The ranks of the first replica and term whose part of dimension `d` is one of `parts`.
+std::vector<std::int32_t> holders_of(const Plan& plan, std::size_t d, const std::vector<std::size_t>& parts) {
+  std::vector<std::int32_t> ranks;
+  for (std::int64_t shard = 0; shard < plan.frame.shards; ++shard) {
+    const std::size_t part = part_of(plan.dimensions[d], digits_of(plan.frame, shard));
+    const HeldShard& holder = plan.shards[static_cast<std::size_t>(shard)];
+    if (holder.entry != nullptr && std::find(parts.begin(), parts.end(), part) != parts.end()) {
+      ranks.push_back(holder.rank->rank);
     }
-    const Coverage coverage = cover(tensor.shape, boxes);
-    std::vector<std::string> gaps;
-    for (const Region& gap : coverage.gaps) gaps.push_back(describe(gap.box));
+  }
+  return ranks;
+}
+
+// The proof: the first copies fill every element once. All shards are there and fit; what can still go wrong
+// is a layout function. A tensor is the product of its dimensions, so each is looked at by itself.
+std::vector<Finding> find_uncovered(const Group& group, const Plan& plan) {
+  std::vector<Finding> findings;
+  const Shape shape = extents_of(plan.dimensions);
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    std::vector<Box> boxes;
+    std::vector<std::size_t> parts;
+    const AxisLayout& layout = plan.dimensions[d].layout;
+    for (std::size_t part = 0; part < layout.parts.size(); ++part) {
+      for (const Stretch& stretch : layout.parts[part]) {
+        if (stretch.copy != 0) continue;
+        boxes.push_back({{stretch.logical}, {stretch.size}});
+        parts.push_back(part);
+      }
+    }
+    const auto across = [&](const Box& range) {
+      Box box = whole_box(shape);
+      box.start[d] = range.start[0];
+      box.size[d] = range.size[0];
+      return describe(box);
+    };
+    const Coverage coverage = cover({shape[d]}, boxes);
+    std::vector<std::string> gaps, words;
+    std::vector<std::int32_t> involved;
+    for (const Region& gap : coverage.gaps) gaps.push_back(across(gap.box));
     if (!gaps.empty()) {
       findings.push_back(about(group, Verdict::kMissing, Reason::kOmission,
-                               fmt::format("no rank holds {} of {}", join(gaps), to_string(tensor.shape)), ranks));
+                               fmt::format("no rank holds {} of {}", join(gaps), to_string(shape)),
+                               holders_of(plan, d, parts)));
     }
-    std::vector<std::string> words;
-    std::vector<std::int32_t> involved;
     for (const Region& overlap : coverage.overlaps) {
-      std::vector<std::int32_t> holders;
-      for (const std::size_t i : overlap.holders) holders.push_back(ranks[i]);
-      words.push_back(fmt::format("{} by {}", describe(overlap.box), describe_ranks(holders)));
-      involved.insert(involved.end(), holders.begin(), holders.end());
+      std::vector<std::size_t> holding;
+      for (const std::size_t i : overlap.holders) holding.push_back(parts[i]);
+      const std::vector<std::int32_t> ranks = holders_of(plan, d, holding);
+      words.push_back(fmt::format("{} by {}", across(overlap.box), describe_ranks(ranks)));
+      involved.insert(involved.end(), ranks.begin(), ranks.end());
     }
     for (const std::size_t i : coverage.outside) {
-      words.push_back(fmt::format("{}, outside {}, by rank {}", describe(boxes[i]), to_string(tensor.shape), ranks[i]));
-      involved.push_back(ranks[i]);
+      const std::vector<std::int32_t> ranks = holders_of(plan, d, {parts[i]});
+      words.push_back(
+          fmt::format("{}, outside {}, by {}", across(boxes[i]), to_string(shape), describe_ranks(ranks)));
+      involved.insert(involved.end(), ranks.begin(), ranks.end());
     }
     if (!words.empty()) {
       findings.push_back(
@@ -216,41 +290,69 @@ std::vector<Finding> find_uncovered(const Group& group, const LogicalTensor& ten
   return findings;
 }
 
-LogicalTensor describe_tensor(const Group& group, const AssemblyContext& context,
-                              const std::vector<Dimension>& dimensions) {
+// The program said which shape the logical tensor has.
+std::optional<Finding> check_recorded_shape(const Group& group, const Shape& shape) {
+  for (const Shard& shard : group.shards) {
+    const auto& mapping = shard.entry->mapping;
+    if (!mapping || !mapping->shape || *mapping->shape == shape) continue;
+    return disagreement(group, fmt::format("the shards make {}, and were recorded as parts of another tensor",
+                                           to_string(shape)),
+                        [](const Entry& e) { return e.mapping && e.mapping->shape ? to_string(*e.mapping->shape) : "-"; });
+  }
+  return std::nullopt;
+}
+
+LogicalTensor describe_tensor(const Group& group, const AssemblyContext& context, Plan plan) {
   LogicalTensor tensor;
   tensor.id = group.id;
   tensor.dtype = group.shards[0].entry->dtype;
-  for (const Dimension& dimension : dimensions) tensor.shape.push_back(dimension.layout.extent);
+  tensor.shape = extents_of(plan.dimensions);
   tensor.order = group.shards[0].entry->order;
-  for (const Shard& shard : group.shards) tensor.order = std::min(tensor.order, shard.entry->order);
+  for (const Shard& shard : group.shards) {
+    tensor.order = std::min(tensor.order, shard.entry->order);
+    tensor.bytes += shard.entry->bytes;
+  }
   tensor.scale = scale_of(context.annotations, context.ranks.mesh, group.id.kind, group.id.name);
   tensor.module_class = group.shards[0].entry->module_class;
-  tensor.annotated = group.placement->rule != nullptr;
+  tensor.annotated = group.placement->is_placed();
+  tensor.pieces = [plan = std::make_shared<const Plan>(std::move(plan))] { return make_pieces(*plan); };
   return tensor;
+}
+
+// The slots filled, the dimensions not yet laid out.
+Plan plan_of(const Group& group, const AssemblyContext& context) {
+  Plan plan;
+  plan.frame = frame_of(group, context.ranks.mesh, context.stage_axis, context.microbatch_axis);
+  plan.shards.resize(static_cast<std::size_t>(plan.frame.slots()));
+  for (const Shard& shard : group.shards) {
+    plan.shards[static_cast<std::size_t>(slot_of(plan.frame, shard.holder->place))] = {shard.holder->trace, shard.entry};
+    plan.fragments = plan.fragments || (shard.entry->mapping && shard.entry->mapping->fragment);
+  }
+  const auto known = context.layout.shapes.find({group.id.name, group.id.kind});
+  plan.dimensions = dimensions_of(context.annotations, *group.placement, group.id.name,
+                                  own_shape(*group.shards[0].entry),
+                                  known == context.layout.shapes.end() ? nullptr : &known->second);
+  const Kind kind = group.id.kind;
+  plan.copies_are_terms = kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
+  return plan;
 }
 
 }  // namespace
 
 Assembly assemble(Group group, const AssemblyContext& context) {
   if (!keep_end(group, context)) return {};
-  Slots slots{frame_of(group, context.ranks.mesh, context.stage_axis, context.microbatch_axis), {}};
-  if (auto findings = find_duplicates(group, slots.frame); !findings.empty()) return {{}, std::move(findings)};
+  const Frame frame = frame_of(group, context.ranks.mesh, context.stage_axis, context.microbatch_axis);
+  if (auto findings = find_duplicates(group, frame); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_kin(group)) return {{}, {*finding}};
-  slots.shards.assign(static_cast<std::size_t>(slots.frame.slots()), nullptr);
-  for (const Shard& shard : group.shards) {
-    slots.shards[static_cast<std::size_t>(slot_of(slots.frame, shard.holder->place))] = &shard;
-  }
-  std::vector<Dimension> dimensions =
-      dimensions_of(context.annotations, *group.placement, group.id.name, group.shards[0].entry->shape);
-  if (auto finding = measure(group, slots, dimensions)) return {{}, {*finding}};
-  if (auto finding = find_omissions(group, slots, dimensions, context.ranks)) return {{}, {*finding}};
-  LogicalTensor tensor = describe_tensor(group, context, dimensions);
-  tensor.pieces = pieces_of(slots, dimensions);
-  if (auto findings = find_uncovered(group, tensor, slots.frame.terms); !findings.empty()) {
-    return {{}, std::move(findings)};
-  }
-  return {std::move(tensor), {}};
+  Plan plan = plan_of(group, context);
+  if (auto finding = measure(group, plan)) return {{}, {*finding}};
+  if (auto finding = find_sequences(group, context, plan)) return {{}, {*finding}};
+  if (auto finding = lay_out_dimensions(group, plan)) return {{}, {*finding}};
+  const auto find_lost = plan.fragments ? find_lost_fragments : find_omissions;
+  if (auto finding = find_lost(group, plan, context.ranks)) return {{}, {*finding}};
+  if (auto findings = find_uncovered(group, plan); !findings.empty()) return {{}, std::move(findings)};
+  if (auto finding = check_recorded_shape(group, extents_of(plan.dimensions))) return {{}, {*finding}};
+  return {describe_tensor(group, context, std::move(plan)), {}};
 }
 
 }  // namespace ttrace

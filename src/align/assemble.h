@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "align/identity.h"
+#include "align/sequences.h"
 
 namespace ttrace {
 
@@ -13,6 +14,8 @@ namespace ttrace {
 struct AssemblyContext {
   const RankTable& ranks;
   const Annotations& annotations;
+  const ModelLayout& layout;
+  LengthTensors lengths;
   int stage_axis = -1;
   int microbatch_axis = -1;
 };

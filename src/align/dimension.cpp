@@ -1,18 +1,33 @@
 #include "align/dimension.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "ttrace/error.h"
 
 namespace ttrace {
 
 std::vector<Dimension> dimensions_of(const Annotations& annotations, const TensorPlacement& placement,
-                                     const std::string& name, const Shape& shape) {
+                                     const std::string& name, const Shape& shape, const Shape* reference) {
   std::vector<Dimension> dimensions(shape.size());
   std::size_t digit = 0;
   for (const AxisUse& use : placement.uses) {
     if (use.placement != Placement::kShard) continue;
-    Dimension& dimension = dimensions[dimension_of(annotations, placement, use, name, shape)];
+    const std::size_t index = dimension_of(annotations, placement, use, name, shape);
+    Dimension& dimension = dimensions[index];
     dimension.digits.push_back(digit++);
     dimension.splits.push_back(use.split);
+    if (!use.unpadded) continue;
+    if (dimension.unpadded) {
+      throw InputError(fmt::format("{}: two axes say where the padding of dimension {} begins; expected one",
+                                   where(annotations, placement, use), index));
+    }
+    if (*use.unpadded != kReferenceExtent) {
+      dimension.unpadded = use.unpadded;
+    } else if (reference != nullptr && reference->size() == shape.size()) {
+      dimension.unpadded = (*reference)[index];
+    }
   }
   for (Dimension& dimension : dimensions) {
     std::int64_t parts = 1;
@@ -26,6 +41,10 @@ void lay_out(Dimension& dimension) {
   const auto known = std::find_if(dimension.sizes.begin(), dimension.sizes.end(), [](auto size) { return size >= 0; });
   std::replace(dimension.sizes.begin(), dimension.sizes.end(), std::int64_t{-1}, std::int64_t{*known});
   dimension.layout = nest(dimension.splits, dimension.sizes);
+  if (dimension.unpadded) cut_padding(dimension.layout, *dimension.unpadded);
+  const bool copies = std::any_of(dimension.splits.begin(), dimension.splits.end(),
+                                  [](const AxisSplit& split) { return split.layout->copies; });
+  if (copies) dimension.copies = number_copies(dimension.layout);
 }
 
 std::vector<std::int64_t> digits_of(const Frame& frame, std::int64_t shard) {
@@ -45,23 +64,40 @@ std::size_t part_of(const Dimension& dimension, const std::vector<std::int64_t>&
   return static_cast<std::size_t>(part);
 }
 
-std::vector<std::pair<Box, Box>> boxes_of(const std::vector<Dimension>& dimensions,
-                                          const std::vector<std::int64_t>& digits) {
-  std::vector<std::pair<Box, Box>> boxes(1);
-  for (const Dimension& dimension : dimensions) {
-    std::vector<std::pair<Box, Box>> longer;
-    for (const auto& [local, logical] : boxes) {
-      for (const Stretch& stretch : dimension.layout.parts[part_of(dimension, digits)]) {
-        longer.emplace_back(local, logical);
-        longer.back().first.start.push_back(stretch.local);
-        longer.back().first.size.push_back(stretch.size);
-        longer.back().second.start.push_back(stretch.logical);
-        longer.back().second.size.push_back(stretch.size);
+std::vector<PlacedBox> boxes_of(const std::vector<Dimension>& dimensions, const std::vector<std::int64_t>& digits,
+                                const Box& within) {
+  std::vector<PlacedBox> boxes(1);
+  for (std::size_t d = 0; d < dimensions.size(); ++d) {
+    const std::int64_t begin = within.start[d], end = begin + within.size[d];
+    std::vector<PlacedBox> longer;
+    for (const PlacedBox& box : boxes) {
+      for (const Stretch& stretch : dimensions[d].layout.parts[part_of(dimensions[d], digits)]) {
+        const std::int64_t from = std::max(stretch.local, begin);
+        const std::int64_t size = std::min(stretch.local + stretch.size, end) - from;
+        if (size <= 0) continue;
+        PlacedBox& next = longer.emplace_back(box);
+        next.local.start.push_back(from);
+        next.local.size.push_back(size);
+        next.logical.start.push_back(stretch.logical + from - stretch.local);
+        next.logical.size.push_back(size);
+        next.copy = next.copy * dimensions[d].copies + stretch.copy;
       }
     }
     boxes = std::move(longer);
   }
   return boxes;
+}
+
+Shape extents_of(const std::vector<Dimension>& dimensions) {
+  Shape shape;
+  for (const Dimension& dimension : dimensions) shape.push_back(dimension.layout.extent);
+  return shape;
+}
+
+std::int32_t copies_of(const std::vector<Dimension>& dimensions) {
+  std::int32_t copies = 1;
+  for (const Dimension& dimension : dimensions) copies *= dimension.copies;
+  return copies;
 }
 
 }  // namespace ttrace

@@ -26,6 +26,9 @@ struct Frame {
 
   std::int64_t replicas() const { return replicas_per_stage * static_cast<std::int64_t>(stages.size()); }
   std::int64_t slots() const { return replicas() * terms * shards; }
+  std::int64_t slot(std::int64_t of_replica, std::int64_t of_term, std::int64_t of_shard) const {
+    return (of_replica * terms + of_term) * shards + of_shard;
+  }
   std::int64_t replica_of(std::int64_t slot) const { return slot / shards / terms; }
   std::int64_t term_of(std::int64_t slot) const { return slot / shards % terms; }
 };

@@ -95,7 +95,17 @@ std::int64_t coordinate(const PresentRank& rank, int axis) {
   return axis < 0 ? 0 : rank.place[static_cast<std::size_t>(axis)];
 }
 
-const TensorPlacement* find_placement(const Rules& rules, CanonicalName& name, Kind kind, Grouping& grouping) {
+const TensorPlacement* find_placement(const Rules& rules, CanonicalName& name, const PresentRank& rank,
+                                      const Entry& entry, Grouping& grouping) {
+  const Kind kind = entry.id.kind;
+  if (entry.mapping && entry.mapping->axes) {
+    const auto [found, is_new] = grouping.recorded.try_emplace(entry.mapping.get());
+    if (is_new) {
+      found->second = place(*entry.mapping, rules.table.mesh,
+                            fmt::format("{}: {}", rank.trace->path.string(), to_string(entry.id)));
+    }
+    return &found->second;
+  }
   const TensorPlacement*& known = name.placements[static_cast<std::size_t>(kind)];
   if (known == nullptr) {
     TensorPlacement placement = place(rules.annotations, rules.table.mesh, kind, name.text);
@@ -132,8 +142,13 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
   for (const PresentRank& rank : table.ranks) {
     for (const Entry& entry : rank.trace->entries) {
       CanonicalName& name = find_name(names, rules.pipeline, coordinate(rank, rules.pipeline.axis), entry.id);
-      const TensorPlacement* placement = find_placement(rules, name, entry.id.kind, grouping);
+      const TensorPlacement* placement = find_placement(rules, name, rank, entry, grouping);
       Group group = start_group(rules, rank, entry, name, placement);
+      if (placement->rule != nullptr && placement->rule->local) {
+        group.id.name = name.text;
+        grouping.local.insert(std::move(group.id));
+        continue;
+      }
       const GroupKey key{&name, group.id.iteration, group.id.microbatch, group.id.pass, group.id.kind};
       const auto [found, is_new] = index.try_emplace(key, grouping.groups.size());
       if (is_new) {

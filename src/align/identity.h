@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,8 @@ struct Group {
 struct Grouping {
   std::vector<Group> groups;                                           // by id
   std::map<std::pair<std::string, Kind>, TensorPlacement> placements;  // by canonical name and kind
+  std::map<const RecordedMapping*, TensorPlacement> recorded;          // by what the program said
+  std::set<TensorId> local;                                            // what a rule keeps out
   std::vector<Finding> findings;                                       // micro-batches that nobody ran
 };
 Grouping group_shards(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "align/dimension.h"
 #include "align/placement.h"
 #include "align/ranks.h"
 #include "ttrace/error.h"
@@ -44,35 +45,6 @@ TensorId canonical_id(const Annotations& annotations, const Mesh& mesh, const Co
   return id;
 }
 
-// Where this rank's part of one dimension lies; adds the dimension to the logical shape.
-Stretch find_stretch(const Mesh& mesh, const Coordinates& coordinates, const std::vector<AxisUse>& uses,
-                     std::int64_t size, Location& location) {
-  if (size < 0 || size > kMaxExtent) {
-    throw InputError(fmt::format("{}: a dimension of size {}; expected 0 to 2^40", to_string(location.id), size));
-  }
-  std::vector<AxisSplit> splits;
-  std::size_t parts = 1;
-  std::size_t part = 0;
-  for (const AxisUse& use : uses) {
-    splits.push_back(use.split);
-    parts *= static_cast<std::size_t>(use.split.size);
-    part = part * static_cast<std::size_t>(use.split.size) +
-           static_cast<std::size_t>(coordinate_on(mesh, coordinates, use.axis));
-  }
-  const AxisLayout layout = nest(splits, std::vector<std::int64_t>(parts, size));
-  const std::vector<Stretch>& stretches = layout.parts[part];
-  const std::size_t dim = location.shape.size();
-  location.shape.push_back(layout.extent);
-  if (stretches.empty() && size == 0) return {};
-  if (stretches.size() != 1 || stretches[0].size != size) {
-    throw InputError(
-        fmt::format("{}: dimension {} of this rank's shard is {} pieces of the logical tensor; only a "
-                    "single piece is supported",
-                    to_string(location.id), dim, stretches.size()));
-  }
-  return stretches[0];
-}
-
 }  // namespace
 
 Location locate(const Annotations& annotations, const Mesh& mesh, const Coordinates& coordinates,
@@ -82,15 +54,27 @@ Location locate(const Annotations& annotations, const Mesh& mesh, const Coordina
       local_id.chunk == 0 ? local_id.name : fmt::format("model{}.{}", local_id.chunk, local_id.name);
   const TensorPlacement placement = place(annotations, mesh, local_id.kind, name);
   Location location{canonical_id(annotations, mesh, coordinates, placement, local_id), {}, {}};
-  std::vector<std::vector<AxisUse>> uses(local_shape.size());
-  for (const AxisUse& use : placement.uses) {
-    if (use.placement != Placement::kShard) continue;
-    uses[dimension_of(annotations, placement, use, name, local_shape)].push_back(use);
+  for (const std::int64_t size : local_shape) {
+    if (size < 0 || size > kMaxExtent) {
+      throw InputError(fmt::format("{}: a dimension of size {}; expected 0 to 2^40", to_string(location.id), size));
+    }
   }
-  for (std::size_t d = 0; d < local_shape.size(); ++d) {
-    const Stretch stretch = find_stretch(mesh, coordinates, uses[d], local_shape[d], location);
-    location.box.start.push_back(stretch.logical);
-    location.box.size.push_back(local_shape[d]);
+  std::vector<std::int64_t> digits;
+  for (const AxisUse& use : placement.uses) {
+    if (use.placement == Placement::kShard) digits.push_back(coordinate_on(mesh, coordinates, use.axis));
+  }
+  std::vector<Dimension> dimensions = dimensions_of(annotations, placement, name, local_shape, nullptr);
+  try {
+    for (std::size_t d = 0; d < dimensions.size(); ++d) {
+      dimensions[d].sizes.assign(dimensions[d].sizes.size(), local_shape[d]);
+      lay_out(dimensions[d]);
+    }
+  } catch (const LayoutError& error) {
+    throw InputError(fmt::format("{}: {}", to_string(location.id), error.what()));
+  }
+  location.shape = extents_of(dimensions);
+  for (PlacedBox& box : boxes_of(dimensions, digits, {Shape(local_shape.size(), 0), local_shape})) {
+    location.slices.push_back({std::move(box.local), std::move(box.logical)});
   }
   return location;
 }

@@ -25,15 +25,33 @@ void check_axis(const Mesh& mesh, const std::string& axis, const std::string& at
   throw InputError(fmt::format("{}: axis '{}' is not an axis of the trace [{}]", at, axis, fmt::join(names, ", ")));
 }
 
+// The layout is there and has the options that it takes, no others.
+void check_layout(const AxisPlacement& axis, const std::string& at) {
+  const Layout* layout = find_layout(axis.layout);
+  if (layout == nullptr) {
+    throw InputError(fmt::format("{}: {}: there is no layout '{}'; expected one of {}", at, axis.axis, axis.layout,
+                                 fmt::join(layout_names(), ", ")));
+  }
+  const std::string takes =
+      layout->options.empty() ? "takes no options" : fmt::format("takes {}", fmt::join(layout->options, " and "));
+  for (const auto& [name, numbers] : axis.options) {
+    if (std::find(layout->options.begin(), layout->options.end(), name) == layout->options.end()) {
+      throw InputError(fmt::format("{}: {}: unknown key '{}'; layout '{}' {}", at, axis.axis, name, axis.layout, takes));
+    }
+  }
+  for (const std::string& name : layout->options) {
+    if (!axis.options.contains(name)) {
+      throw InputError(fmt::format("{}: {}: no '{}'; layout '{}' {}", at, axis.axis, name, axis.layout, takes));
+    }
+  }
+}
+
 void check_rule(const Annotations& annotations, const AnnotationRule& rule, const Mesh& mesh) {
   std::vector<const AxisPlacement*> seen;
   for (const AxisPlacement& axis : rule.axes) {
     const std::string at = where(annotations, rule, axis.line);
     check_axis(mesh, axis.axis, at);
-    if (axis.placement == Placement::kShard && find_layout(axis.layout) == nullptr) {
-      throw InputError(fmt::format("{}: {}: there is no layout '{}'; expected one of {}", at, axis.axis, axis.layout,
-                                   fmt::join(layout_names(), ", ")));
-    }
+    if (axis.placement == Placement::kShard) check_layout(axis, at);
     for (const AxisPlacement* other : seen) {
       const int index = axis_index(mesh, axis.axis);
       if (axis.axis == other->axis || (index >= 0 && index == axis_index(mesh, other->axis))) {
@@ -43,6 +61,22 @@ void check_rule(const Annotations& annotations, const AnnotationRule& rule, cons
     }
     seen.push_back(&axis);
   }
+}
+
+AxisUse use_of(const AxisPlacement& axis, const Mesh& mesh) {
+  AxisUse use;
+  use.axis = axis_index(mesh, axis.axis);
+  use.placement = axis.placement;
+  use.dim = axis.dim;
+  use.split.size = use.axis < 0 ? 1 : mesh.axes[static_cast<std::size_t>(use.axis)].size;
+  use.split.axis = axis.axis;
+  use.split.layout = find_layout(axis.layout);
+  use.split.options = axis.options;
+  use.unpadded = axis.unpadded;
+  use.cu_seqlens = axis.cu_seqlens;
+  use.cu_seqlens_padded = axis.cu_seqlens_padded;
+  use.line = axis.line;
+  return use;
 }
 
 std::string at_line(const Annotations& annotations, int line, std::string_view key) {
@@ -71,17 +105,33 @@ TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kin
   if (placement.rule == nullptr) return placement;
   const bool followed = placement.rule->kind && *placement.rule->kind != kind;
   for (const AxisPlacement& axis : placement.rule->axes) {
-    AxisUse use;
-    use.axis = axis_index(mesh, axis.axis);
-    use.placement = axis.placement;
+    AxisUse use = use_of(axis, mesh);
     if (followed && use.placement == Placement::kPartial) use.placement = Placement::kReplicate;
-    use.dim = axis.dim;
-    use.split.size = use.axis < 0 ? 1 : mesh.axes[static_cast<std::size_t>(use.axis)].size;
-    use.split.layout = find_layout(axis.layout);
-    use.line = axis.line;
-    placement.uses.push_back(use);
+    placement.uses.push_back(std::move(use));
   }
   return placement;
+}
+
+TensorPlacement place(const RecordedMapping& mapping, const Mesh& mesh, const std::string& at) {
+  TensorPlacement placement;
+  placement.recorded = &mapping;
+  for (const RecordedMapping::Axis& axis : *mapping.axes) {
+    AxisUse use = use_of(axis.placement, mesh);
+    if (use.split.size != axis.size) {
+      throw InputError(fmt::format("{}: recorded on an axis '{}' of {} ranks; the trace's axes are '{}'", at,
+                                   axis.placement.axis, axis.size, to_string(mesh)));
+    }
+    if (names_axis(placement, use.axis)) {
+      throw InputError(
+          fmt::format("{}: axis '{}' appears twice in its recorded mapping; expected it once", at, axis.placement.axis));
+    }
+    placement.uses.push_back(std::move(use));
+  }
+  return placement;
+}
+
+std::string where(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use) {
+  return placement.rule != nullptr ? where(annotations, *placement.rule, use.line) : "the recorded mapping";
 }
 
 std::size_t dimension_of(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use,
@@ -90,7 +140,7 @@ std::size_t dimension_of(const Annotations& annotations, const TensorPlacement& 
   if (use.dim < -ndim || use.dim >= ndim) {
     const std::string expected = ndim == 0 ? "no sharding of a scalar" : fmt::format("{} to {}", -ndim, ndim - 1);
     throw InputError(fmt::format("{}: dim {} is out of range for {} of shape {}; expected {}",
-                                 where(annotations, *placement.rule, use.line), use.dim, printable(name),
+                                 where(annotations, placement, use), use.dim, printable(name),
                                  to_string(shape), expected));
   }
   return static_cast<std::size_t>(use.dim < 0 ? use.dim + ndim : use.dim);

@@ -1,7 +1,8 @@
-// What the annotations say of one tensor, in terms of one trace's mesh.
+// What the annotations, or the recording program, say of one tensor, in terms of one trace's mesh.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,16 @@ struct AxisUse {
   Placement placement = Placement::kReplicate;
   int dim = 0;  // for a shard; as written, so it may be negative
   AxisSplit split;
+  std::optional<std::int64_t> unpadded;  // as in AxisPlacement
+  std::string cu_seqlens, cu_seqlens_padded;
   int line = 0;
 };
 
 struct TensorPlacement {
-  const AnnotationRule* rule = nullptr;  // null: no rule, replicated over every axis
-  std::vector<AxisUse> uses;             // in the order written, outermost first
+  const AnnotationRule* rule = nullptr;        // null: none, replicated over every axis
+  const RecordedMapping* recorded = nullptr;   // then `rule` is null
+  std::vector<AxisUse> uses;                   // in the order written, outermost first
+  bool is_placed() const { return rule != nullptr || recorded != nullptr; }
 };
 
 // Throws InputError for the first rule that names an axis or a layout that there is not, or one axis
@@ -36,11 +41,18 @@ void check_annotations(const Annotations& annotations, const Mesh& mesh);
 // `input` or `output` becomes `replicate`.
 TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name);
 
+// `mapping` has axes. Throws InputError where the trace's mesh lacks one of them or has it in another size;
+// `at` says whose mapping it is.
+TensorPlacement place(const RecordedMapping& mapping, const Mesh& mesh, const std::string& at);
+
+// Who says so, to begin a message: the annotation's line, or the trace.
+std::string where(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use);
+
 // The dimension that `use` shards, counted from the front. Throws InputError when the shape has none.
 std::size_t dimension_of(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use,
                          const std::string& name, const Shape& shape);
 
-// True when the rule itself says how the tensor lies along the axis (an index in the mesh).
+// True when it is said how the tensor lies along the axis (an index in the mesh).
 bool names_axis(const TensorPlacement& placement, int axis);
 
 // What a tensor of this identity was multiplied by: the declared loss scale, or 1.

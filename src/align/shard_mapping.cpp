@@ -98,6 +98,7 @@ void note_pipeline(const Grouping& grouping, const AssemblyContext& context, std
 ModelLayout layout_of(const Alignment& reference) {
   ModelLayout layout;
   for (const auto& [id, tensor] : reference.tensors) {
+    layout.shapes.emplace(std::pair(id.name, id.kind), tensor.shape);
     for (auto number = number_in(id.name); number; number = number_in(id.name, number->end)) {
       std::int64_t& count = layout.layer_counts[std::string(number->prefix)];
       count = std::max(count, number->value + 1);
@@ -114,9 +115,10 @@ Alignment align(const Trace& trace, const Annotations& annotations, const ModelL
   Alignment alignment;
   alignment.findings = ranks.findings;
   alignment.findings.insert(alignment.findings.end(), grouping.findings.begin(), grouping.findings.end());
-  const AssemblyContext context{ranks, annotations, stage_axis(ranks.mesh, annotations),
+  const AssemblyContext context{ranks, annotations, layout, find_length_tensors(ranks, annotations), stage_axis(ranks.mesh, annotations),
                                 axis_index(ranks.mesh, annotations.microbatch_axis)};
   note_pipeline(grouping, context, alignment.notes);
+  alignment.local = std::move(grouping.local);
   for (Group& group : grouping.groups) {
     Assembly assembly = assemble(std::move(group), context);
     for (Finding& finding : assembly.findings) alignment.findings.push_back(std::move(finding));

@@ -25,13 +25,7 @@ constexpr std::int64_t kLeastTileElements = 16 << 10;
 constexpr std::size_t kBatchTiles = 4096;
 constexpr std::uint64_t kProgressBytes = 64 << 20;
 
-std::uint64_t bytes_of(const LogicalTensor& tensor) {
-  std::int64_t bytes = 0;
-  for (const Piece& piece : tensor.pieces) bytes += element_count(piece.logical.size) * size_of(piece.entry->dtype);
-  return static_cast<std::uint64_t>(bytes);
-}
-
-std::uint64_t bytes_of(const TensorPair& pair) { return bytes_of(*pair.reference) + bytes_of(*pair.candidate); }
+std::uint64_t bytes_of(const TensorPair& pair) { return pair.reference->bytes + pair.candidate->bytes; }
 
 std::vector<Box> cut(const TensorPair& pair) {
   const Shape& shape = pair.reference->shape;

@@ -51,11 +51,11 @@ bool judge_replicas(Finding& finding, const Difference& difference, double allow
 // `ranks`, and those that hold equal copies of what they hold, or the other terms of its sum.
 std::vector<std::int32_t> with_copies(const LogicalTensor& tensor, const std::vector<std::int32_t>& ranks) {
   std::set<Shape> starts;  // of the boxes in question
-  for (const Piece& piece : tensor.pieces) {
+  for (const Piece& piece : tensor.pieces()) {
     if (std::binary_search(ranks.begin(), ranks.end(), piece.rank)) starts.insert(piece.logical.start);
   }
   std::set<std::int32_t> all;
-  for (const Piece& piece : tensor.pieces) {
+  for (const Piece& piece : tensor.pieces()) {
     if (starts.contains(piece.logical.start)) all.insert(piece.rank);
   }
   return {all.begin(), all.end()};

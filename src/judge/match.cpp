@@ -26,7 +26,7 @@ const LogicalTensor* find(const Alignment& alignment, const TensorId& id) {
 
 std::vector<std::int32_t> ranks_of(const LogicalTensor& tensor) {
   std::set<std::int32_t> ranks;
-  for (const Piece& piece : tensor.pieces) ranks.insert(piece.rank);
+  for (const Piece& piece : tensor.pieces()) ranks.insert(piece.rank);
   return {ranks.begin(), ranks.end()};
 }
 
@@ -163,6 +163,18 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
   }
 }
 
+// What describes a rank's own layout is waived, on both sides.
+void count_local(const Alignment& reference, const Alignment& candidate, Matching& matching) {
+  std::set<TensorId> local = reference.local;
+  local.insert(candidate.local.begin(), candidate.local.end());
+  if (local.empty()) return;
+  matching.waived += static_cast<std::int64_t>(local.size());
+  std::set<std::string> names;
+  for (const TensorId& id : local) names.insert(printable(id.name));
+  matching.notes.push_back(fmt::format("waived: {} tensors that the annotations declare local: {}", local.size(),
+                                       join(std::vector<std::string>(names.begin(), names.end()))));
+}
+
 }  // namespace
 
 const LogicalTensor* counterpart(const Alignment& reference, const TensorId& id) {
@@ -188,6 +200,7 @@ Matching match(const Alignment& reference, const Alignment& candidate) {
   if (!in_common && both_hold) refuse_strangers(reference, candidate);
   pair_candidates(reference, candidate, matching);
   find_missing(reference, candidate, broken, matching);
+  count_local(reference, candidate, matching);
   note_model_size(matching, matching.notes);
   return matching;
 }

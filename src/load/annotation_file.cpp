@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::string_view kParallelism = "parallelism";  // the one top-level key that is not a pattern
 constexpr std::string_view kDimSuffix = "_dim";
+constexpr std::int64_t kMaxNumber = std::int64_t{1} << 40;  // of elements; far more than of anything else
+constexpr std::size_t kMaxNumbers = 1024;
 
 // What a message is about: `gpt.yaml:14: 'linear_qkv': output`.
 struct Place {
@@ -87,40 +89,88 @@ std::string kind_names() {
   return names;
 }
 
+std::int64_t number_of(const YAML::Node& node, const Place& place, int line) {
+  const std::string expected = fmt::format("a number from 1 to {}", kMaxNumber);
+  const std::string word = word_of(node, place, line, expected);
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || end != word.data() + word.size() || number < 1 || number > kMaxNumber) {
+    fail(place, line, fmt::format("'{}'; expected {}", word, expected));
+  }
+  return number;
+}
+
+// A number, or a list of them.
+std::vector<std::int64_t> numbers_of(const YAML::Node& node, const Place& place, int line) {
+  if (!node.IsSequence()) return {number_of(node, place, line)};
+  std::vector<std::int64_t> numbers;
+  for (const auto& item : node) numbers.push_back(number_of(item, place, line));
+  if (numbers.empty() || numbers.size() > kMaxNumbers) {
+    fail(place, line, fmt::format("{} numbers; expected 1 to {}", numbers.size(), kMaxNumbers));
+  }
+  return numbers;
+}
+
+bool is_layout_option(std::string_view name) {
+  const std::vector<std::string> layouts = layout_names();
+  return std::any_of(layouts.begin(), layouts.end(), [&](const std::string& layout) {
+    const std::vector<std::string>& options = find_layout(layout)->options;
+    return std::find(options.begin(), options.end(), name) != options.end();
+  });
+}
+
+// `{dim: d}`, and beside it the layout with its options, padding, packed sequences.
+AxisPlacement read_shard(const YAML::Node& value, const Place& place, int line) {
+  constexpr std::string_view kExpected = "dim and, if not contiguous, layout";
+  AxisPlacement axis;
+  axis.placement = Placement::kShard;
+  bool has_dim = false;
+  for (const auto& [name, at, node] : items_of(value, place, line, kExpected)) {
+    const Place inside = place.inside(name);
+    if (name == "dim") {
+      axis.dim = dim_of(node, inside, at);
+      has_dim = true;
+    } else if (name == "layout") {
+      axis.layout = word_of(node, inside, at, "the name of a layout");
+    } else if (name == "unpadded") {
+      const bool reference = node.IsScalar() && node.Scalar() == "reference";
+      axis.unpadded = reference ? kReferenceExtent : number_of(node, inside, at);
+    } else if (name == "cu_seqlens") {
+      axis.cu_seqlens = word_of(node, inside, at, "the name of the recorded tensor");
+    } else if (name == "cu_seqlens_padded") {
+      axis.cu_seqlens_padded = word_of(node, inside, at, "the name of the recorded tensor");
+    } else if (is_layout_option(name)) {
+      axis.options[name] = numbers_of(node, inside, at);
+    } else {
+      fail(place, at, fmt::format("unknown key '{}'; expected {}", name, kExpected));
+    }
+  }
+  if (!has_dim) fail(place, line, fmt::format("no dim; expected {}", kExpected));
+  if (axis.cu_seqlens.empty() && !axis.cu_seqlens_padded.empty()) {
+    fail(place, line, "cu_seqlens_padded without cu_seqlens; expected both");
+  }
+  return axis;
+}
+
 // `<axis>_dim: d`, `<axis>: replicate`, `<axis>: partial`, `<axis>: {dim: d, layout: l}`.
 AxisPlacement read_axis(const std::string& key, const YAML::Node& value, const Place& place, int line) {
   AxisPlacement axis;
-  axis.line = line;
+  axis.axis = key;
   if (key.ends_with(kDimSuffix)) {
     axis.axis = key.substr(0, key.size() - kDimSuffix.size());
     axis.placement = Placement::kShard;
     axis.dim = dim_of(value, place.inside(key), line);
-  } else {
+  } else if (value.IsMap()) {
+    axis = read_shard(value, place.inside(key), line);
     axis.axis = key;
-    const Place inside = place.inside(key);
-    if (value.IsMap()) {
-      constexpr std::string_view kExpected = "dim and, if not contiguous, layout";
-      axis.placement = Placement::kShard;
-      bool has_dim = false;
-      for (const auto& [name, at, node] : items_of(value, inside, line, kExpected)) {
-        if (name == "dim") {
-          axis.dim = dim_of(node, inside.inside(name), at);
-          has_dim = true;
-        } else if (name == "layout") {
-          axis.layout = word_of(node, inside.inside(name), at, "the name of a layout");
-        } else {
-          fail(inside, at, fmt::format("unknown key '{}'; expected {}", name, kExpected));
-        }
-      }
-      if (!has_dim) fail(inside, line, fmt::format("no dim; expected {}", kExpected));
-    } else {
-      const std::string expected = fmt::format("replicate, partial, {{dim: d}}, or {}_dim: d", key);
-      const std::string word = word_of(value, inside, line, expected);
-      if (word != "replicate" && word != "partial")
-        fail(inside, line, fmt::format("'{}'; expected {}", word, expected));
-      axis.placement = word == "partial" ? Placement::kPartial : Placement::kReplicate;
-    }
+  } else {
+    const std::string expected = fmt::format("replicate, partial, {{dim: d}}, or {}_dim: d", key);
+    const std::string word = word_of(value, place.inside(key), line, expected);
+    if (word != "replicate" && word != "partial")
+      fail(place.inside(key), line, fmt::format("'{}'; expected {}", word, expected));
+    axis.placement = word == "partial" ? Placement::kPartial : Placement::kReplicate;
   }
+  axis.line = line;
   if (!is_axis_name(axis.axis)) {
     fail(place, line, fmt::format("unknown key '{}'; expected <axis>_dim, <axis>, or one of {}", key, kind_names()));
   }
@@ -136,6 +186,12 @@ void add_axis(std::vector<AxisPlacement>& axes, AxisPlacement axis, const Place&
   axes.push_back(std::move(axis));
 }
 
+void read_axes(const YAML::Node& node, const Place& place, int line, std::vector<AxisPlacement>& axes) {
+  for (const auto& [axis, at, placement] : items_of(node, place, line, "axis keys (tp_dim: 0), or local")) {
+    add_axis(axes, read_axis(axis, placement, place, at), place);
+  }
+}
+
 void read_rule(const std::string& pattern, const YAML::Node& node, int line, Annotations& annotations) {
   const Place place{annotations.path, fmt::format("'{}'", pattern)};
   const std::string expected = "axis keys (tp_dim: 0) or kinds (output: {tp_dim: 0})";
@@ -144,11 +200,9 @@ void read_rule(const std::string& pattern, const YAML::Node& node, int line, Ann
   if (items.empty()) fail(place, line, fmt::format("says nothing; expected {}", expected));
   for (const auto& [key, at, value] : items) {
     if (const auto kind = kind_from_name(key)) {
-      AnnotationRule rule{pattern, kind, {}, line};
+      AnnotationRule rule{pattern, kind, {}, line, value.IsScalar() && value.Scalar() == "local"};
       const Place inside = place.inside(key);
-      for (const auto& [axis, axis_line, placement] : items_of(value, inside, at, "axis keys (tp_dim: 0)")) {
-        add_axis(rule.axes, read_axis(axis, placement, inside, axis_line), inside);
-      }
+      if (!rule.local) read_axes(value, inside, at, rule.axes);
       annotations.rules.push_back(std::move(rule));
     } else {
       add_axis(parameters.axes, read_axis(key, value, place, at), place);

@@ -32,10 +32,9 @@ std::optional<Box> common_part(const Box& a, const Box& b) {
 StridedTerm advanced(StridedTerm term, const Box& from, const Box& to) {
   std::int64_t elements = 0;
   for (std::size_t i = 0; i < term.strides.size(); ++i) {
-    const std::int64_t steps = to.start[i] - from.start[i];
-    elements += steps * term.strides[i];
-    term.local_start[i] += steps;
+    elements += (to.start[i] - from.start[i]) * term.strides[i];
   }
+  term.offset += elements;
   term.data += elements * size_of(term.dtype);
   return term;
 }
@@ -46,16 +45,15 @@ void append_advanced(std::vector<StridedTerm>& out, const std::vector<StridedTer
 }
 
 Cell cell_of(const Piece& piece) {
-  const Shape& shape = piece.entry->shape;
   StridedTerm term;
-  term.data = piece.data;
   term.dtype = piece.entry->dtype;
+  term.data = piece.data + piece.offset * size_of(term.dtype);
+  term.strides = piece.strides;
   term.rank = piece.rank;
+  term.entry = piece.entry;
+  term.offset = piece.offset;
   term.file = piece.file;
-  term.strides.assign(shape.size(), 1);
-  for (std::size_t i = shape.size(); i-- > 1;) term.strides[i - 1] = term.strides[i] * shape[i];
-  term.local_start.assign(shape.size(), 0);
-  return {piece.logical, {advanced(std::move(term), {Shape(shape.size(), 0), shape}, piece.local)}};
+  return {piece.logical, {std::move(term)}};
 }
 
 // The dimension that tells the cells apart best.
@@ -89,23 +87,74 @@ void for_each_common(const std::vector<Cell>& some, std::vector<Cell> others, Vi
   }
 }
 
-// The cells of one replica. Terms may be cut differently: a cell is where one piece of each term meets.
-std::vector<Cell> cells_of(const LogicalTensor& tensor, std::int32_t replica) {
+// What is left of `box` without the elements of `taken`: it is cut along one dimension after the other, and
+// what lies outside is kept.
+void append_remainder(std::vector<Box>& out, Box box, const Box& taken) {
+  const auto common = common_part(box, taken);
+  if (!common) return out.push_back(std::move(box));
+  const auto slice = [](Box part, std::size_t dim, std::int64_t start, std::int64_t size) {
+    part.start[dim] = start;
+    part.size[dim] = size;
+    return part;
+  };
+  for (std::size_t i = 0; i < common->start.size(); ++i) {
+    const std::int64_t end = box.start[i] + box.size[i], common_end = common->start[i] + common->size[i];
+    if (box.start[i] < common->start[i]) out.push_back(slice(box, i, box.start[i], common->start[i] - box.start[i]));
+    if (common_end < end) out.push_back(slice(box, i, common_end, end - common_end));
+    box = slice(std::move(box), i, common->start[i], common->size[i]);
+  }
+}
+
+Piece part_of(Piece piece, const Box& box) {
+  for (std::size_t i = 0; i < box.start.size(); ++i) {
+    piece.offset += (box.start[i] - piece.logical.start[i]) * piece.strides[i];
+  }
+  piece.logical = box;
+  return piece;
+}
+
+// What is left of `whole` without the boxes `taken`, which lie in it and share no element.
+std::vector<Box> remainder(const Box& whole, const std::vector<Box>& taken) {
+  std::vector<Box> left = {whole};
+  for (const Box& hole : taken) {
+    std::vector<Box> next;
+    for (const Box& box : left) append_remainder(next, box, hole);
+    left = std::move(next);
+  }
+  return left;
+}
+
+// The sum of the cells of one more term: cut where they meet, and as it was where the term holds nothing.
+std::vector<Cell> add_term(const std::vector<Cell>& sums, std::vector<Cell> term) {
+  std::vector<Cell> joined;
+  std::map<const Cell*, std::vector<Box>> met;
+  for_each_common(sums, std::move(term), [&](const Cell& sum, const Cell& next, const Box& common) {
+    Cell cell{common, {}};
+    append_advanced(cell.terms, sum.terms, sum.logical, common);
+    append_advanced(cell.terms, next.terms, next.logical, common);
+    joined.push_back(std::move(cell));
+    met[&sum].push_back(common);
+  });
+  for (const Cell& sum : sums) {
+    for (const Box& box : remainder(sum.logical, met[&sum])) {
+      Cell cell{box, {}};
+      append_advanced(cell.terms, sum.terms, sum.logical, box);
+      joined.push_back(std::move(cell));
+    }
+  }
+  return joined;
+}
+
+// The cells of one replica. Terms may be cut differently, and those after the first may hold a part only.
+std::vector<Cell> cells_of(const std::vector<Piece>& pieces, std::int32_t replica) {
   std::map<std::int32_t, std::vector<Cell>> by_term;
-  for (const Piece& piece : tensor.pieces) {
+  for (const Piece& piece : pieces) {
     if (piece.replica == replica && !is_empty(piece.logical)) by_term[piece.term].push_back(cell_of(piece));
   }
   if (by_term.empty()) return {};
   std::vector<Cell> cells = std::move(by_term.begin()->second);
   for (auto next_term = std::next(by_term.begin()); next_term != by_term.end(); ++next_term) {
-    std::vector<Cell> joined;
-    for_each_common(cells, std::move(next_term->second), [&](const Cell& sum, const Cell& next, const Box& common) {
-      Cell cell{common, {}};
-      append_advanced(cell.terms, sum.terms, sum.logical, common);
-      append_advanced(cell.terms, next.terms, next.logical, common);
-      joined.push_back(std::move(cell));
-    });
-    cells = std::move(joined);
+    cells = add_term(cells, std::move(next_term->second));
   }
   return cells;
 }
@@ -123,48 +172,42 @@ std::vector<OverlayBox> lay_over(const std::vector<Cell>& reference, std::vector
   return boxes;
 }
 
-std::vector<std::vector<OverlayBox>> lay_over_replicas(const LogicalTensor& tensor, const std::vector<Cell>& first) {
+std::vector<std::vector<OverlayBox>> lay_over_replicas(const std::vector<Piece>& pieces,
+                                                       const std::vector<Cell>& first) {
   std::int32_t last = 0;
-  for (const Piece& piece : tensor.pieces) last = std::max(last, piece.replica);
+  for (const Piece& piece : pieces) last = std::max(last, piece.replica);
   std::vector<std::vector<OverlayBox>> replicas;
   for (std::int32_t replica = 1; replica <= last; ++replica) {
-    replicas.push_back(lay_over(first, cells_of(tensor, replica)));
+    replicas.push_back(lay_over(first, cells_of(pieces, replica)));
   }
   return replicas;
-}
-
-// What is left of `piece` without the logical elements of `taken`: it is cut along one dimension after the
-// other, and what lies outside is kept.
-void append_remainder(std::vector<Piece>& out, Piece piece, const Box& taken) {
-  const auto common = common_part(piece.logical, taken);
-  if (!common) return out.push_back(std::move(piece));
-  const auto slice = [](Piece part, std::size_t dim, std::int64_t skipped, std::int64_t size) {
-    part.logical.start[dim] += skipped;
-    part.local.start[dim] += skipped;
-    part.logical.size[dim] = part.local.size[dim] = size;
-    return part;
-  };
-  for (std::size_t i = 0; i < common->start.size(); ++i) {
-    const std::int64_t before = common->start[i] - piece.logical.start[i];
-    const std::int64_t after = piece.logical.size[i] - before - common->size[i];
-    if (before > 0) out.push_back(slice(piece, i, 0, before));
-    if (after > 0) out.push_back(slice(piece, i, before + common->size[i], after));
-    piece = slice(std::move(piece), i, before, common->size[i]);
-  }
 }
 
 }  // namespace
 
 Overlay overlay(const LogicalTensor& reference, const LogicalTensor& candidate) {
-  const std::vector<Cell> reference_cells = cells_of(reference, 0);
-  const std::vector<Cell> candidate_cells = cells_of(candidate, 0);
+  const std::vector<Piece> reference_pieces = reference.pieces(), candidate_pieces = candidate.pieces();
+  const std::vector<Cell> reference_cells = cells_of(reference_pieces, 0);
+  const std::vector<Cell> candidate_cells = cells_of(candidate_pieces, 0);
   Overlay result;
   result.boxes = lay_over(reference_cells, candidate_cells);
-  result.candidate_replicas = lay_over_replicas(candidate, candidate_cells);
-  result.reference_replicas = lay_over_replicas(reference, reference_cells);
+  result.candidate_replicas = lay_over_replicas(candidate_pieces, candidate_cells);
+  result.reference_replicas = lay_over_replicas(reference_pieces, reference_cells);
   result.reference_scale = reference.scale;
   result.candidate_scale = candidate.scale;
   return result;
+}
+
+Shape local_index(const StridedTerm& term, const Shape& index) {
+  std::int64_t position = term.offset;
+  for (std::size_t i = 0; i < index.size(); ++i) position += index[i] * term.strides[i];
+  const Shape& shape = term.entry->shape;
+  Shape local(shape.size(), 0);
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    local[i] = position % shape[i];
+    position /= shape[i];
+  }
+  return local;
 }
 
 std::optional<OverlayBox> clip(const OverlayBox& box, const Box& within) {
@@ -177,27 +220,24 @@ std::optional<OverlayBox> clip(const OverlayBox& box, const Box& within) {
 }
 
 LogicalTensor seen_by_replica(const LogicalTensor& tensor, std::int32_t replica) {
-  LogicalTensor seen = tensor;
-  seen.pieces.clear();
-  std::vector<Piece> rest;
-  for (const Piece& piece : tensor.pieces) {
-    if (piece.replica == replica) seen.pieces.push_back(piece);
+  std::vector<Piece> own, rest;
+  for (const Piece& piece : tensor.pieces()) {
+    if (piece.replica == replica) own.push_back(piece);
     if (piece.replica == 0) rest.push_back(piece);
   }
-  for (const Piece& own : std::vector<Piece>(seen.pieces)) {
-    std::vector<Piece> left;
-    for (const Piece& piece : rest) {
-      if (piece.term == own.term) {
-        append_remainder(left, piece, own.logical);
-      } else {
-        left.push_back(piece);
-      }
+  std::vector<Piece> seen = own;
+  for (const Piece& piece : rest) {
+    std::vector<Box> taken;
+    for (const Piece& other : own) {
+      const auto common = other.term == piece.term ? common_part(piece.logical, other.logical) : std::nullopt;
+      if (common) taken.push_back(*common);
     }
-    rest = std::move(left);
+    for (const Box& box : remainder(piece.logical, taken)) seen.push_back(part_of(piece, box));
   }
-  seen.pieces.insert(seen.pieces.end(), rest.begin(), rest.end());
-  for (Piece& piece : seen.pieces) piece.replica = 0;
-  return seen;
+  for (Piece& piece : seen) piece.replica = 0;
+  LogicalTensor result = tensor;
+  result.pieces = [seen = std::move(seen)] { return seen; };
+  return result;
 }
 
 }  // namespace ttrace

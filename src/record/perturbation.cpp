@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "ttrace/align/locate.h"
 #include "ttrace/numeric/generator.h"
 
@@ -13,15 +16,34 @@ std::string key_of(const TensorId& id) {
   return fmt::format("{}/{}/{}/{}", id.iteration, batch, name_of(id.kind), id.name);
 }
 
+// Writes the values of `slice.whole` to where `slice.local` lies in a row-major tensor of `shape`.
+void fill_slice(std::uint64_t seed, const std::string& key, const Shape& whole, const Slice& slice, const Shape& shape,
+                float* out) {
+  std::vector<float> values(static_cast<std::size_t>(element_count(slice.local.size)));
+  fill_uniform(seed, key, whole, slice.whole.start, slice.whole.size, values.data());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::int64_t rest = static_cast<std::int64_t>(i), position = 0, stride = 1;
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      position += (slice.local.start[d] + rest % slice.local.size[d]) * stride;
+      rest /= slice.local.size[d];
+      stride *= shape[d];
+    }
+    out[position] = values[i];
+  }
+}
+
 }  // namespace
 
 void fill_perturbation(const Annotations& annotations, const RunDescription& run, std::uint64_t seed,
                        const TensorId& local_id, const Shape& local_shape, float* out) {
-  Location location{local_id, local_shape, {Shape(local_shape.size(), 0), local_shape}};
-  if (run.world_size > 1 && !annotations.path.empty()) {
-    location = locate(annotations, run.mesh, run.coordinates, local_id, local_shape);
+  if (run.world_size == 1 || annotations.path.empty()) {
+    return fill_uniform(seed, key_of(local_id), local_shape, Shape(local_shape.size(), 0), local_shape, out);
   }
-  fill_uniform(seed, key_of(location.id), location.shape, location.box.start, location.box.size, out);
+  const Location location = locate(annotations, run.mesh, run.coordinates, local_id, local_shape);
+  std::fill_n(out, element_count(local_shape), 0.0f);  // padding
+  for (const Slice& slice : location.slices) {
+    fill_slice(seed, key_of(location.id), location.shape, slice, local_shape, out);
+  }
 }
 
 }  // namespace ttrace

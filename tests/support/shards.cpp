@@ -73,16 +73,22 @@ Bytes random_elements(std::mt19937_64& random, Dtype dtype, std::int64_t count, 
   return bytes;
 }
 
+void set_pieces(LogicalTensor& tensor, std::vector<Piece> pieces) {
+  tensor.pieces = [pieces = std::move(pieces)] { return pieces; };
+}
+
 LogicalTensor Shards::tensor(Dtype dtype, Shape shape) {
   LogicalTensor tensor;
   tensor.id.name = "layer";
   tensor.dtype = dtype;
   tensor.shape = std::move(shape);
+  set_pieces(tensor, {});
   return tensor;
 }
 
 void Shards::add(LogicalTensor& tensor, const Bytes& elements, const Cut& cut, Dtype dtype) {
   const std::int64_t width = size_of(dtype);
+  std::vector<Piece> pieces = tensor.pieces();
   Shape part(tensor.shape.size(), 0);
   std::int32_t rank = cut.first_rank;
   do {
@@ -91,32 +97,35 @@ void Shards::add(LogicalTensor& tensor, const Bytes& elements, const Cut& cut, D
       const std::int64_t begin = tensor.shape[i] * part[i] / cut.parts[i];
       piece.logical.start.push_back(begin);
       piece.logical.size.push_back(tensor.shape[i] * (part[i] + 1) / cut.parts[i] - begin);
-      piece.local.start.push_back(cut.margin);
     }
-    piece.local.size = piece.logical.size;
     Entry& entry = entries_.emplace_back();
     entry.dtype = dtype;
     entry.shape = piece.logical.size;
     for (std::int64_t& size : entry.shape) size += 2 * cut.margin;
+    piece.strides.assign(entry.shape.size(), 1);
+    for (std::size_t i = entry.shape.size(); i-- > 1;) piece.strides[i - 1] = piece.strides[i] * entry.shape[i];
+    for (const std::int64_t stride : piece.strides) piece.offset += cut.margin * stride;
     // One byte in front: recorded data need not be aligned.
     Bytes& bytes = bytes_.emplace_back(static_cast<std::size_t>(element_count(entry.shape) * width + 1));
-    if (element_count(piece.local.size) > 0) {
+    if (element_count(piece.logical.size) > 0) {
       Shape index(part.size(), 0);
       do {
-        Shape from = piece.logical.start, to = piece.local.start;
+        Shape from = piece.logical.start, to(part.size(), cut.margin);
         for (std::size_t i = 0; i < index.size(); ++i) from[i] += index[i], to[i] += index[i];
         std::memcpy(&bytes[static_cast<std::size_t>(1 + linear(to, entry.shape) * width)],
                     &elements[static_cast<std::size_t>(linear(from, tensor.shape) * width)],
                     static_cast<std::size_t>(width));
-      } while (next_index(index, piece.local.size));
+      } while (next_index(index, piece.logical.size));
     }
     piece.rank = rank++;
     piece.entry = &entry;
     piece.data = bytes.data() + 1;
     piece.replica = cut.replica;
     piece.term = cut.term;
-    tensor.pieces.push_back(std::move(piece));
+    tensor.bytes += static_cast<std::uint64_t>(element_count(piece.logical.size) * width);
+    pieces.push_back(std::move(piece));
   } while (next_index(part, cut.parts));
+  set_pieces(tensor, std::move(pieces));
 }
 
 }  // namespace ttrace::test

@@ -30,6 +30,9 @@ struct Cut {
   std::int64_t margin = 0;  // elements that surround the piece in the rank's tensor, on every side
 };
 
+// Gives the tensor just these pieces.
+void set_pieces(LogicalTensor& tensor, std::vector<Piece> pieces);
+
 // Owns entries and bytes; must outlive the tensors.
 class Shards {
  public:

@@ -1,6 +1,8 @@
 // Where one rank's shard lies, as far as that rank can tell alone.
 #pragma once
 
+#include <vector>
+
 #include "ttrace/align/shard_mapping.h"
 #include "ttrace/annotation.h"
 #include "ttrace/mesh.h"
@@ -8,17 +10,18 @@
 namespace ttrace {
 
 struct Location {
-  TensorId id;  // canonical
-  Shape shape;  // of the logical tensor
-  Box box;      // of this shard in it
+  TensorId id;                // canonical
+  Shape shape;                // of the logical tensor
+  std::vector<Slice> slices;  // of this shard (`local`) in it (`whole`); what none names is padding
 };
 
 // For a rank that is about to perturb or generate its part of a logical tensor. Every other part is taken
 // to have this one's shape. What one rank cannot know:
 // - how many layers a stage has: layer numbers stay as they are, which is right on the first stage only;
+// - where packed sequences begin: a dimension of them is taken as one sequence;
 // - how many micro-batches the others ran: with `order: blocked` and several data-parallel ranks, a
 //   tensor of a micro-batch throws.
-// Throws InputError as `align` does, and where the shard is more than one box of the logical tensor.
+// Throws InputError as `align` does, and where no shards of this shape make up a tensor.
 Location locate(const Annotations& annotations, const Mesh& mesh, const Coordinates& coordinates,
                 const TensorId& local_id, const Shape& local_shape);
 

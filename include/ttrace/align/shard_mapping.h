@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ttrace/annotation.h"
@@ -13,15 +16,18 @@
 
 namespace ttrace {
 
-// One slice. `local` and `logical` have equal sizes. The logical value of an element is the sum over
-// `term` of the pieces that hold it in one `replica`; replicas hold the same value. Replica 0 fills the
-// whole tensor; others may fill part of it.
+// One slice: the box `logical` of the logical tensor, held by one rank. Its first element is `offset` elements
+// after the entry's first; `strides`, in elements, say how to go on, one per dimension of the logical tensor.
+// The logical value of an element is the sum over `term` of the pieces that hold it in one `replica`; replicas
+// hold the same value. Term 0 of replica 0 fills the whole tensor; others may fill part of it.
 struct Piece {
   std::int32_t rank = 0;
   const Entry* entry = nullptr;      // owned by the Trace
   const std::byte* data = nullptr;   // the entry's first byte
   const MappedFile* file = nullptr;  // that holds it, to release its pages; may be null
-  Box local, logical;
+  Box logical;
+  std::int64_t offset = 0;
+  Shape strides;
   std::int32_t replica = 0;
   std::int32_t term = 0;
 };
@@ -33,8 +39,11 @@ struct LogicalTensor {
   std::uint64_t order = 0;  // smallest of the entries'
   double scale = 1;         // recorded = scale * logical (declared in the annotations)
   std::string module_class;
-  std::vector<Piece> pieces;  // by replica, term, logical start
-  bool annotated = false;     // some rule matched
+  // Makes the pieces, by replica, term, logical start. They are not kept: thousands of ranks, or stripes of
+  // one token, have too many.
+  std::function<std::vector<Piece>()> pieces = [] { return std::vector<Piece>(); };
+  std::uint64_t bytes = 0;  // of the recorded tensors that hold them
+  bool annotated = false;   // some rule, or the recording program, said where it lies
 };
 
 // The result of aligning one trace. `findings` hold what the training code may have caused: missing and
@@ -43,12 +52,14 @@ struct LogicalTensor {
 struct Alignment {
   std::map<TensorId, LogicalTensor> tensors;
   std::vector<Finding> findings;
+  std::set<TensorId> local;        // declared to describe the rank's own layout: not compared
   std::vector<std::string> notes;  // patterns that matched nothing, tensors that no rule matched
 };
 
 // What the reference knows and the candidate is measured against. Empty when aligning the reference.
 struct ModelLayout {
-  std::map<std::string, std::int64_t> layer_counts;  // "decoder.layers" -> number of layers
+  std::map<std::string, std::int64_t> layer_counts = {};      // "decoder.layers" -> number of layers
+  std::map<std::pair<std::string, Kind>, Shape> shapes = {};  // by name and kind
 };
 ModelLayout layout_of(const Alignment& reference);
 

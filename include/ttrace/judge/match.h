@@ -19,7 +19,8 @@ struct Matching {
   std::vector<TensorPair> recomputed;
   std::vector<Finding> findings;   // the candidate's own; missing on one side; shape or dtype mismatch
   std::vector<std::string> notes;  // floating dtypes that differ, what is waived, another model size
-  std::int64_t waived = 0;         // recomputed in the reference only: the forward tells as much
+  // Recomputed in the reference only, when the forward tells as much; declared local.
+  std::int64_t waived = 0;
 };
 
 // Pairs by identity. A recomputed tensor of the candidate whose reference did not recompute is paired

@@ -18,7 +18,8 @@ struct StridedTerm {
   Dtype dtype = Dtype::kFloat32;
   Shape strides;
   std::int32_t rank = 0;
-  Shape local_start;                 // index of the first element in the rank's tensor
+  const Entry* entry = nullptr;      // the rank's tensor
+  std::int64_t offset = 0;           // of the first element in it, in elements
   const MappedFile* file = nullptr;  // that holds `data`; may be null
 };
 
@@ -39,6 +40,9 @@ struct Overlay {
 
 // The shapes must be equal; every element must be filled by replica 0 on both sides (align has shown it).
 Overlay overlay(const LogicalTensor& reference, const LogicalTensor& candidate);
+
+// Index in the rank's tensor of the element at `index` (counted from the box's start) of a term.
+Shape local_index(const StridedTerm& term, const Shape& index);
 
 // The part of `box` inside `within`; nothing when they share no element.
 std::optional<OverlayBox> clip(const OverlayBox& box, const Box& within);

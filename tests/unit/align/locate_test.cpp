@@ -36,7 +36,14 @@ TEST_CASE("a rank finds its shard and its micro-batch by itself") {
                                     tensor_id(Kind::kOutput, "embedding", 3), {4, 2, 8});
   CHECK(location.id == tensor_id(Kind::kOutput, "embedding", 7));
   CHECK(location.shape == Shape{8, 2, 8});
-  CHECK(location.box == Box{{4, 0, 0}, {4, 2, 8}});
+  CHECK(location.slices == std::vector<Slice>{{{{0, 0, 0}, {4, 2, 8}}, {{4, 0, 0}, {4, 2, 8}}}});
+}
+
+TEST_CASE("a rank of a zigzag finds both of its chunks") {
+  const Location location = located("x: {output: {tp: {dim: 0, layout: zigzag}}}", {{"tp", 1}, {"dp", 0}, {"pp", 0}},
+                                    tensor_id(Kind::kOutput, "x"), {4, 3});
+  CHECK(location.shape == Shape{8, 3});
+  CHECK(location.slices == std::vector<Slice>{{{{0, 0}, {2, 3}}, {{2, 0}, {2, 3}}}, {{{2, 0}, {2, 3}}, {{4, 0}, {2, 3}}}});
 }
 
 TEST_CASE("a rank finds the place that the alignment of all ranks finds") {
@@ -46,23 +53,18 @@ TEST_CASE("a rank finds the place that the alignment of all ranks finds") {
   for (std::size_t rank = 0; rank < 8; ++rank) add_tensor(trace, rank, id, {3, 5});
   const Alignment alignment = align(trace, annotations, {});
   REQUIRE(alignment.tensors.size() == 1);
-  for (const Piece& piece : alignment.tensors.at(id).pieces) {
+  for (const Piece& piece : alignment.tensors.at(id).pieces()) {
     const Coordinates& coordinates = trace.ranks[static_cast<std::size_t>(piece.rank)].coordinates;
     const Location location = locate(annotations, kMesh, coordinates, id, {3, 5});
-    CHECK(location.box == piece.logical);
+    REQUIRE(location.slices.size() == 1);
+    CHECK(location.slices[0].whole == piece.logical);
     CHECK(location.shape == alignment.tensors.at(id).shape);
   }
 }
 
 TEST_CASE("what a rank cannot find out alone is refused") {
-  register_layout("test-halves", [](const AxisParts& parts) {
-    AxisLayout layout = contiguous(parts);
-    for (auto& part : layout.parts) part = {{0, part[0].logical, 1}, {1, part[0].logical + 1, part[0].size - 1}};
-    return layout;
-  });
-  CHECK(error_of("x: {output: {tp: {dim: 0, layout: test-halves}}}", tensor_id(Kind::kOutput, "x"), {4}) ==
-        "x output, iteration 0: dimension 0 of this rank's shard is 2 pieces of the logical tensor; only a single "
-        "piece is supported");
+  CHECK(error_of("x: {output: {tp: {dim: 0, layout: zigzag}}}", tensor_id(Kind::kOutput, "x"), {5}) ==
+        "x output, iteration 0: parts of 5, 5 elements do not zigzag; expected equal and even parts, 4 chunks in all");
   CHECK(error_of("parallelism: {microbatches: {order: blocked}}", tensor_id(Kind::kOutput, "x", 0), {4}) ==
         "x output, iteration 0, micro-batch 0: with blocked micro-batches one rank cannot tell which of 2 this is; "
         "expected interleaved ones, or one rank on 'dp'");

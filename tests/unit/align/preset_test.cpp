@@ -143,7 +143,7 @@ void check_same_model(const std::string& mesh, std::int32_t world, const Sizes& 
 
 std::size_t terms_of(const Alignment& alignment, const TensorId& id) {
   std::set<std::int32_t> terms;
-  for (const Piece& piece : alignment.tensors.at(id).pieces) terms.insert(piece.term);
+  for (const Piece& piece : alignment.tensors.at(id).pieces()) terms.insert(piece.term);
   return terms.size();
 }
 

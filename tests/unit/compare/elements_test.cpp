@@ -92,7 +92,9 @@ TEST_SUITE("compare") {
     LogicalTensor reference = shards.tensor(Dtype::kFloat32, {4}), candidate = reference;
     shards.add(reference, test::bytes_of<float>({1, 2, 3, 4}), {.parts = {1}});
     shards.add(candidate, test::bytes_of<float>({1, 2, 3, 4}), {.parts = {2}});
-    candidate.pieces.pop_back();
+    std::vector<Piece> pieces = candidate.pieces();
+    pieces.pop_back();
+    test::set_pieces(candidate, pieces);
     CHECK_THROWS_WITH(difference(reference, candidate), "layer output, iteration 0: 2 of 4 elements were compared");
   }
 
@@ -105,7 +107,9 @@ TEST_SUITE("compare") {
     Shards shards;
     LogicalTensor tensor = shards.tensor(Dtype::kFloat32, {4});
     shards.add(tensor, test::bytes_of<float>({1, 2, 3, 4}), {.parts = {2}});
-    tensor.pieces.back().file = &broken;
+    std::vector<Piece> pieces = tensor.pieces();
+    pieces.back().file = &broken;
+    test::set_pieces(tensor, pieces);
     CHECK_THROWS_WITH(difference(tensor, tensor, 3), "no");
   }
 
@@ -124,9 +128,11 @@ TEST_SUITE("compare") {
     shards.add(tensor, Bytes(700000), {.parts = {1, 1}});
     LogicalTensor candidate = shards.tensor(Dtype::kInt8, {700, 1000});
     shards.add(candidate, Bytes(700000), {.parts = {1, 3}});
-    file.begin = tensor.pieces.front().data;
+    std::vector<Piece> pieces = tensor.pieces();
+    file.begin = pieces.front().data;
     file.flags.resize(700000);
-    tensor.pieces.front().file = &file;
+    pieces.front().file = &file;
+    test::set_pieces(tensor, pieces);
     difference(tensor, candidate);
     CHECK(std::count(file.flags.begin(), file.flags.end(), true) == 700000);
   }

@@ -35,16 +35,15 @@ std::string bits_of(const Difference& d) {
 // A side's values, element by element in fp64, without tiles, blocks or lanes.
 std::vector<double> plain_values(const LogicalTensor& tensor) {
   std::vector<double> values(static_cast<std::size_t>(element_count(tensor.shape)), 0);
-  for (const Piece& piece : tensor.pieces) {
+  for (const Piece& piece : tensor.pieces()) {
     if (piece.replica != 0) continue;
     for (std::int64_t n = 0; n < element_count(piece.logical.size); ++n) {
-      std::int64_t rest = n, to = 0, from = 0, to_step = 1, from_step = 1;
+      std::int64_t rest = n, to = 0, from = piece.offset, to_step = 1;
       for (std::size_t i = tensor.shape.size(); i-- > 0; rest /= piece.logical.size[i]) {
         const std::int64_t step = rest % piece.logical.size[i];
         to += (piece.logical.start[i] + step) * to_step;
-        from += (piece.local.start[i] + step) * from_step;
+        from += step * piece.strides[i];
         to_step *= tensor.shape[i];
-        from_step *= piece.entry->shape[i];
       }
       double value = 0;
       widen(piece.data + from * size_of(piece.entry->dtype), piece.entry->dtype, 1, &value);
@@ -55,8 +54,9 @@ std::vector<double> plain_values(const LogicalTensor& tensor) {
   return values;
 }
 
-const Piece& holder_of(const LogicalTensor& tensor, const Shape& index) {
-  return *std::find_if(tensor.pieces.begin(), tensor.pieces.end(), [&](const Piece& piece) {
+Piece holder_of(const LogicalTensor& tensor, const Shape& index) {
+  const std::vector<Piece> pieces = tensor.pieces();
+  return *std::find_if(pieces.begin(), pieces.end(), [&](const Piece& piece) {
     bool inside = piece.replica == 0;
     for (std::size_t i = 0; i < index.size(); ++i) {
       inside =
@@ -78,12 +78,14 @@ void check_worst(const Difference& measured, const LogicalTensor& candidate, con
   CHECK(measured.worst_reference == a[at]);
   CHECK(measured.worst_candidate == b[at]);
   CHECK(measured.max_abs == doctest::Approx(std::fabs(a[at] - b[at])).epsilon(1e-15));
-  const Piece& holder = holder_of(candidate, measured.worst_index);
+  const Piece holder = holder_of(candidate, measured.worst_index);
   CHECK(measured.worst_rank == holder.rank);
+  std::int64_t position = 0, offset = holder.offset;
   for (std::size_t i = 0; i < candidate.shape.size(); ++i) {
-    const std::int64_t inside = measured.worst_local_index[i] - holder.local.start[i];
-    CHECK(inside == measured.worst_index[i] - holder.logical.start[i]);
+    position = position * holder.entry->shape[i] + measured.worst_local_index[i];
+    offset += (measured.worst_index[i] - holder.logical.start[i]) * holder.strides[i];
   }
+  CHECK(position == offset);
 }
 
 void check_against_plain(const LogicalTensor& reference, const LogicalTensor& candidate) {

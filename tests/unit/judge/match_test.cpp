@@ -37,7 +37,9 @@ Alignment holding(const std::vector<Held>& all) {
     tensor.shape = held.shape;
     tensor.dtype = held.dtype;
     tensor.order = alignment.tensors.size();
-    for (const std::int32_t rank : held.ranks) tensor.pieces.emplace_back().rank = rank;
+    std::vector<Piece> pieces;
+    for (const std::int32_t rank : held.ranks) pieces.emplace_back().rank = rank;
+    tensor.pieces = [pieces] { return pieces; };
     alignment.tensors.emplace(held.id, std::move(tensor));
   }
   return alignment;

@@ -1,0 +1,26 @@
+// Packed sequences: where one begins and how much of it is padding, from what each rank recorded of it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "align/identity.h"
+
+namespace ttrace {
+
+// The integer tensors that annotations name as sequence lengths: by pattern, rank, iteration, local micro-batch.
+using LengthTensors = std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>, const Entry*>;
+LengthTensors find_length_tensors(const RankTable& table, const Annotations& annotations);
+
+// Segments of the dimension that `use` shards, or what is wrong with the recorded lengths, which the training
+// code may have caused. The shards must agree: lengths are global. Throws InputError when no shard's rank has
+// recorded a tensor of the name that the annotation gives.
+using Sequences = std::variant<std::vector<Segment>, std::string>;
+Sequences sequences_of(const LengthTensors& tensors, const Annotations& annotations, const AxisUse& use,
+                       const Group& group);
+
+}  // namespace ttrace
