@@ -18,7 +18,7 @@ REFUSED = {
     "a dim that is no number": ("embedding:\n  output: {tp_dim: last}\n",
         "a.yaml:2: 'embedding': output: tp_dim: 'last'; expected a dimension from -8 to 7"),
     "an unknown layout": ("embedding:\n  output: {tp: {dim: 1, layout: spiral}}\n",
-        "a.yaml:2: 'embedding': output: tp: there is no layout 'spiral'; expected one of contiguous"),
+        "a.yaml:2: 'embedding': output: tp: there is no layout 'spiral'; expected one of contiguous, kv_heads, qkv_heads, stacked, striped, zigzag"),
     "an unknown kind": ("embedding:\n  outptu: {tp_dim: 1}\n", "a.yaml:2: 'embedding': outptu: unknown key 'tp_dim'; "
         "expected dim and, if not contiguous, layout"),
     "a pattern twice": ("embedding:\n  output: {tp_dim: 1}\nembedding:\n  output: {tp_dim: 0}\n",
