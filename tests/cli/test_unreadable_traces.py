@@ -127,9 +127,9 @@ LIES = {
                                                             "data; expected them between 4096 and 4480"),
     "claims an absurd size": ({"bytes": 1 << 62}, "4611686018427387904 bytes for shape [4, 8] of float32; "
                                                    "expected 128"),
-    "claims a shape beyond the table": ({"shape": 1 << 60}, "its name or shape lies outside the tables; "
+    "claims a shape beyond the table": ({"shape": 1 << 60}, "its name, shape or mapping lies outside the tables; "
                                                             "expected it inside"),
-    "claims a name beyond the table": ({"name_length": 1 << 31}, "its name or shape lies outside the tables; "
+    "claims a name beyond the table": ({"name_length": 1 << 31}, "its name, shape or mapping lies outside the tables; "
                                                                  "expected it inside"),
     "claims an unknown dtype": ({"dtype": 77}, "dtype is out of range; expected 1 to 12"),
 }
@@ -144,6 +144,15 @@ def test_an_index_that_lies_under_a_good_seal_is_refused(refused, lie):
         seal_again(path)
 
     assert refused(spoil) == f"{RANK}: tensor 1 of the index: {message}"
+
+
+def test_a_mapping_that_the_recorder_would_not_have_taken_is_refused(refused):
+    # The name of a tensor stands where its mapping should be.
+    def spoil(path):
+        edit_index(path, 1, mapping=0, mapping_length=5)
+        seal_again(path)
+
+    assert refused(spoil) == f"{RANK}: tensor 1 of the index: mapping: does not parse; expected a JSON object"
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
