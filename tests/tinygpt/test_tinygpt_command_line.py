@@ -69,16 +69,13 @@ def test_help_states_the_rank_order_and_every_bug():
         ("--kv-heads 2", 1, "--kv-heads needs --arch llama: a GPT's heads have a key and a value each"),
         ("--arch llama --kv-heads 3", 1, "--heads over --kv-heads: 4 is not divisible by 3"),
         ("--arch llama --kv-heads -1", 1, "--kv-heads -1: must be 0 (as many as --heads) or more"),
-        (
-            "--arch llama --hidden 60",
-            1,
-            "--hidden over pairs in --heads, which --arch llama rotates: 60 is not divisible by 8",
-        ),
+        ("--arch llama --hidden 60", 1, "--hidden over 2 * --heads with --arch llama: 60 is not divisible by 8"),
         ("--pad-vocab-to -1", 1, "--pad-vocab-to -1: must be 0 (off) or more"),
         (
             "--packed --seq 8 --micro-batch-size 4 --vocab 16",
             1,
-            "--packed: a row has 8 documents of different lengths between half and all of --seq, which 8 has not",
+            "--packed needs 8 documents of different lengths from half to all of --seq, 2 for each of "
+            "--micro-batch-size: --seq 8 has only 5",
         ),
         ("--sp", 1, "--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks"),
         ("--bug embedding-mask --dp 2", 2, "--bug embedding-mask needs --tp 2 or more"),

@@ -130,8 +130,8 @@ def _check_sizes(options):
         )
     if options.packed and options.seq // 2 + 1 < options.documents:
         raise OptionsError(
-            f"--packed: a row has {options.documents} documents of different lengths between half and all of --seq, "
-            f"which {options.seq} has not"
+            f"--packed needs {options.documents} documents of different lengths from half to all of --seq, 2 for each "
+            f"of --micro-batch-size: --seq {options.seq} has only {options.seq // 2 + 1}"
         )
 
 
@@ -143,7 +143,7 @@ def _divisions(options):
     yield "--layers over --pp", options.layers, options.pp
     yield "--micro-batches over --dp", options.micro_batches, options.dp
     if options.arch == "llama":
-        yield "--hidden over pairs in --heads, which --arch llama rotates", options.hidden, 2 * options.heads
+        yield "--hidden over 2 * --heads with --arch llama", options.hidden, 2 * options.heads
         yield "--heads over --kv-heads", options.heads, options.key_value_heads
     if not options.packed:  # documents are padded as needed
         yield from _sequence_divisions(options)

@@ -35,9 +35,9 @@ class Ranks:
     def finalize_gradients(self, stage):
         mesh, per_token = self.mesh, self.options.per_token_loss
         sum_gradients(stage, mesh.cp)
+        sum_shared_rows(stage, mesh.tp)
         (sum_gradients if per_token else average_gradients)(stage, mesh.dp)
         reduce_tensor_parallel_gradients(stage, mesh.tp)
-        sum_shared_rows(stage, mesh.tp)
         if per_token:
             divide_gradients(stage, self.unmasked)
 
