@@ -29,7 +29,8 @@ def assert_equal_but_for_rounding(candidate, single, initial, dtype="fp32"):
 
 
 def wrong_gradients(candidate, single, dtype="fp32"):
-    """Names of the parameters whose gradient is further off than rounding explains."""
+    """Names of the parameters whose gradient is further off than rounding explains. For runs without clipping, which
+    takes out a common factor and spreads what is wrong in one to all."""
     allowed = {name: ROUNDINGS * EPS[dtype] * grad.norm() for name, grad in single.main_grads.items()}
     return [
         name
