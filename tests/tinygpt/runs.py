@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from stacked import join, shared_rows_differ
 from tinygpt import options as tinygpt_options
 from tinygpt import train
 
@@ -87,7 +88,7 @@ def _train(options, rank, port, directory):
 
 def _canonical(name, options, rank):
     """From the rank order that `--help` promises, not from the program's own arithmetic."""
-    stage = rank // (options.tp * options.dp)
+    stage = rank // (options.tp * options.cp * options.dp)
     return re.sub(
         r"^decoder\.layers\.(\d+)",
         lambda match: f"decoder.layers.{stage * options.layers // options.pp + int(match[1])}",
@@ -98,13 +99,16 @@ def _canonical(name, options, rank):
 def _put_together(options, shards, what):
     whole, differing = {}, []
     for stage in range(options.pp):
-        first = stage * options.tp * options.dp
+        ranks_per_stage = options.tp * options.cp * options.dp
+        first = stage * ranks_per_stage
         for name, of_first in shards[first].items():
             assert name not in whole, f"{name} is on two stages"
             parts = [shards[first + tp][name][what] for tp in range(options.tp)]
-            for rank in range(first, first + options.tp * options.dp):
+            for rank in range(first, first + ranks_per_stage):
                 original = parts[rank % options.tp if of_first["dim"] is not None else 0]
                 if not torch.equal(shards[rank][name][what], original):
                     differing.append(f"{name} {what} on rank {rank}")
-            whole[name] = parts[0] if of_first["dim"] is None else torch.cat(parts, dim=of_first["dim"])
+            if shared_rows_differ(name, parts, options):
+                differing.append(f"{name} {what} in heads that several ranks have")
+            whole[name] = parts[0] if of_first["dim"] is None else join(name, parts, of_first["dim"], options)
     return whole, differing

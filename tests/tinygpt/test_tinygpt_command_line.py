@@ -48,7 +48,8 @@ def test_the_single_process_runs_without_the_parallel_code():
 
 def test_help_states_the_rank_order_and_every_bug():
     text = output_of(TRAIN, "--help")
-    assert "rank = tp + TP * (dp + DP * pp): tensor parallel fastest, then data parallel, then pipeline" in text
+    order = "tensor parallel fastest, then context parallel, then data parallel, then pipeline"
+    assert f"rank = tp + TP * (cp + CP * (dp + DP * pp)): {order}" in " ".join(text.split())
     assert "embedding-mask: " in text
 
 
@@ -61,6 +62,21 @@ def test_help_states_the_rank_order_and_every_bug():
         ("--pp 3", 3, "--layers over --pp: 4 is not divisible by 3"),
         ("--dp 3", 3, "--micro-batches over --dp: 4 is not divisible by 3"),
         ("--tp 2 --sp --seq 33", 2, "--seq over --tp with --sp: 33 is not divisible by 2"),
+        ("--cp 2 --seq 34", 2, "--seq over 2 * --cp with --cp-layout zigzag: 34 is not divisible by 4"),
+        ("--cp 2 --seq 33 --cp-layout striped", 2, "--seq over --cp: 33 is not divisible by 2"),
+        ("--cp 2 --tp 4 --sp --seq 36", 8, "--seq over --cp * --tp with --sp: 36 is not divisible by 8"),
+        ("--cp 0", 1, "--cp 0: must be 1 or more"),
+        ("--kv-heads 2", 1, "--kv-heads needs --arch llama: a GPT's heads have a key and a value each"),
+        ("--arch llama --kv-heads 3", 1, "--heads over --kv-heads: 4 is not divisible by 3"),
+        ("--arch llama --kv-heads -1", 1, "--kv-heads -1: must be 0 (as many as --heads) or more"),
+        ("--arch llama --hidden 60", 1, "--hidden over 2 * --heads with --arch llama: 60 is not divisible by 8"),
+        ("--pad-vocab-to -1", 1, "--pad-vocab-to -1: must be 0 (off) or more"),
+        (
+            "--packed --seq 8 --micro-batch-size 4 --vocab 16",
+            1,
+            "--packed needs 8 documents of different lengths from half to all of --seq, 2 for each of "
+            "--micro-batch-size: --seq 8 has only 5",
+        ),
         ("--sp", 1, "--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks"),
         ("--bug embedding-mask --dp 2", 2, "--bug embedding-mask needs --tp 2 or more"),
         ("--layers 0", 1, "--layers 0: must be 1 or more"),
@@ -68,8 +84,8 @@ def test_help_states_the_rank_order_and_every_bug():
         ("--lr nan", 1, "--lr nan: must be 0 or more"),
         ("--seed 4294967296", 1, "--seed 4294967296: must be below 2**32"),
         ("--seq 4", 1, "--vocab 128 has 16 boundary tokens, a micro-batch only 8 positions"),
-        ("--tp 2 --dp 2", 1, "--tp 2 --dp 2 --pp 1 needs 4 processes, 1 started (torchrun --nproc-per-node 4)"),
-        ("", 2, "--tp 1 --dp 1 --pp 1 needs 1 processes, 2 started (torchrun --nproc-per-node 1)"),
+        ("--tp 2 --dp 2", 1, "--tp 2 --cp 1 --dp 2 --pp 1 needs 4 processes, 1 started (torchrun --nproc-per-node 4)"),
+        ("", 2, "--tp 1 --cp 1 --dp 1 --pp 1 needs 1 processes, 2 started (torchrun --nproc-per-node 1)"),
         ("--layers x", 1, "argument --layers: invalid int value: 'x'"),
         ("--tpp 2", 1, "unrecognized arguments: --tpp 2"),
     ],

@@ -3,9 +3,11 @@ trains on the same tokens.
 
 What can go wrong silently only shows on data that touches it, therefore each micro-batch has
 - a token at the first and last id of each rank's vocabulary range, for every tensor parallel size up to 8;
-- a loss mask with a different number of unmasked tokens in each sample."""
+- a loss mask with a different number of unmasked tokens in each sample.
 
-from dataclasses import dataclass
+A packed micro-batch is one row of documents of different lengths, each a sample of its own."""
+
+from dataclasses import dataclass, field
 
 import torch
 
@@ -17,6 +19,8 @@ class MicroBatch:
     tokens: torch.Tensor  # int64 [b, s]
     labels: torch.Tensor  # int64 [b, s]: the next tokens
     loss_mask: torch.Tensor  # fp32 [b, s]: 1 where the token counts
+    unmasked: torch.Tensor  # fp32: how many tokens count, over all ranks that have a part of the micro-batch
+    packing: dict = field(default_factory=dict)  # cu_seqlens and what else the model takes of a packed row
 
 
 def micro_batch(options, number):
@@ -24,19 +28,39 @@ def micro_batch(options, number):
     # A large odd stride keeps the streams of two seeds apart.
     generator = torch.Generator().manual_seed(options.seed * 1_000_003 + number)
     batch, seq = options.micro_batch_size, options.seq
-    text = torch.randint(options.vocab, (batch, seq + 1), generator=generator)
+    lengths = _document_lengths(options, generator) if options.packed else [seq] * batch
+    # Of each sample one token more, which its last one predicts.
+    text = torch.randint(options.vocab, (sum(lengths) + len(lengths),), generator=generator)
+    inputs = torch.cat([part[:-1] for part in torch.arange(len(text)).split([length + 1 for length in lengths])])
     boundaries = torch.tensor(vocabulary_boundaries(options.vocab))
-    places = torch.randperm(batch * seq, generator=generator)[: len(boundaries)]
-    text[places // seq, places % seq] = boundaries
-    return MicroBatch(text[:, :-1].contiguous(), text[:, 1:].contiguous(), _loss_mask(batch, seq, generator))
+    places = torch.randperm(len(inputs), generator=generator)[: len(boundaries)]
+    text[inputs[places]] = boundaries
+    rows = (1, -1) if options.packed else (batch, seq)
+    mask = _loss_mask(lengths, seq, generator).view(rows)
+    return MicroBatch(
+        text[inputs].view(rows), text[inputs + 1].view(rows), mask, mask.sum(),
+        {"cu_seqlens": cumulative(lengths)} if options.packed else {},
+    )
 
 
-def _loss_mask(batch, seq, generator):
+def _document_lengths(options, generator):
+    """Different ones, between half and all of --seq."""
+    shortest = (options.seq + 1) // 2
+    lengths = shortest + torch.randperm(options.seq - shortest + 1, generator=generator)
+    return lengths[: options.documents].tolist()
+
+
+def cumulative(lengths):
+    """Where each document starts and the last one ends: int32 [n + 1]."""
+    return torch.tensor([0, *lengths]).cumsum(0).int()
+
+
+def _loss_mask(lengths, seq, generator):
     # Between half and all of each sample counts. The counts differ from sample to sample until they run out.
     fewest = (seq + 1) // 2
     counts = fewest + torch.randperm(seq - fewest + 1, generator=generator)
-    mask = torch.zeros(batch, seq)
-    for sample in range(batch):
-        chosen = torch.randperm(seq, generator=generator)[: counts[sample % len(counts)]]
-        mask[sample, chosen] = 1
-    return mask
+    masks = []
+    for sample, length in enumerate(lengths):
+        chosen = torch.randperm(length, generator=generator)[: counts[sample % len(counts)]]
+        masks.append(torch.zeros(length).index_fill(0, chosen, 1))
+    return torch.cat(masks)

@@ -1,7 +1,7 @@
-"""A GPT for one device, of plain PyTorch modules. This is the program that the parallel one must equal.
+"""A GPT or a Llama for one device, of plain PyTorch modules. This is the program that the parallel one must equal.
 
-Activations are [s, b, h] between the embedding and the logits. Module names are Megatron-core's. `linear_qkv`
-holds query, key and value of head 0, then of head 1, and so on."""
+Activations are [s, b, h] between the embedding and the logits. Module names are Megatron-core's. A GPT's
+`linear_qkv` holds query, key and value of head 0, then of head 1, and so on."""
 
 import hashlib
 import math
@@ -11,31 +11,37 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tinygpt import llama
+from tinygpt.attention import CoreAttention, places_in_row
+
 
 class GPT(nn.Module):
     def __init__(self, options):
         super().__init__()
         self.embedding = Embedding(options)
         self.decoder = Decoder(options)
-        self.output_layer = nn.Linear(options.hidden, options.vocab, bias=False)
-        self.cross_entropy = CrossEntropy()
+        self.output_layer = nn.Linear(options.hidden, options.padded_vocab, bias=False)
+        self.cross_entropy = CrossEntropy(options.vocab)
 
-    def forward(self, tokens, labels):
-        """tokens, labels [b, s] -> the loss of each token, fp32 [b, s]."""
-        hidden = self.decoder(self.embedding(tokens))
+    def forward(self, tokens, labels, cu_seqlens=None):
+        """tokens, labels [b, s] -> the loss of each token, fp32 [b, s]. A packed row has b = 1; its documents lie
+        between `cu_seqlens`, int32 [documents + 1]."""
+        places = places_in_row(tokens.shape[1], cu_seqlens)
+        hidden = self.decoder(self.embedding(tokens, places), places)
         return self.cross_entropy(self.output_layer(hidden), labels)
 
 
 class Embedding(nn.Module):
     def __init__(self, options):
         super().__init__()
-        self.word_embeddings = nn.Embedding(options.vocab, options.hidden)
-        self.position_embeddings = nn.Embedding(options.seq, options.hidden)
+        self.word_embeddings = nn.Embedding(options.padded_vocab, options.hidden)
+        self.position_embeddings = position_embeddings(options)
 
-    def forward(self, tokens):
+    def forward(self, tokens, places):
         """[b, s] -> [s, b, h]."""
-        positions = torch.arange(tokens.shape[1]).expand_as(tokens)
-        embedded = self.word_embeddings(tokens) + self.position_embeddings(positions)
+        embedded = self.word_embeddings(tokens)
+        if self.position_embeddings is not None:
+            embedded = embedded + self.position_embeddings(places.positions.expand_as(tokens))
         return embedded.transpose(0, 1).contiguous()
 
 
@@ -44,30 +50,31 @@ class Decoder(nn.Module):
         super().__init__()
         self.recompute = options.recompute
         self.layers = nn.ModuleList(TransformerLayer(options) for _ in range(options.layers))
-        self.final_layernorm = nn.LayerNorm(options.hidden)
+        self.final_layernorm = norm(options)
 
-    def forward(self, hidden):
-        return self.final_layernorm(self.run_layers(hidden))
+    def forward(self, hidden, places):
+        return self.final_layernorm(self.run_layers(hidden, places))
 
-    def run_layers(self, hidden):
+    def run_layers(self, hidden, places):
         for layer in self.layers:
             if self.recompute == "none":
-                hidden = layer(hidden)
+                hidden = layer(hidden, places)
             else:
-                hidden = checkpoint(layer, hidden, use_reentrant=self.recompute == "reentrant")
+                hidden = checkpoint(layer, hidden, places, use_reentrant=self.recompute == "reentrant")
         return hidden
 
 
 class TransformerLayer(nn.Module):
     def __init__(self, options):
         super().__init__()
-        self.input_layernorm = nn.LayerNorm(options.hidden)
-        self.self_attention = SelfAttention(options)
-        self.pre_mlp_layernorm = nn.LayerNorm(options.hidden)
-        self.mlp = MLP(options)
+        is_llama = options.arch == "llama"
+        self.input_layernorm = norm(options)
+        self.self_attention = llama.SelfAttention(options) if is_llama else SelfAttention(options)
+        self.pre_mlp_layernorm = norm(options)
+        self.mlp = llama.MLP(options) if is_llama else MLP(options)
 
-    def forward(self, hidden):
-        hidden = hidden + self.self_attention(self.input_layernorm(hidden))
+    def forward(self, hidden, places):
+        hidden = hidden + self.self_attention(self.input_layernorm(hidden), places)
         return hidden + self.mlp(self.pre_mlp_layernorm(hidden))
 
 
@@ -79,21 +86,10 @@ class SelfAttention(nn.Module):
         self.core_attention = CoreAttention()
         self.linear_proj = nn.Linear(options.hidden, options.hidden)
 
-    def forward(self, hidden):
+    def forward(self, hidden, places):
         heads = self.linear_qkv(hidden).unflatten(-1, (-1, 3 * self.head_size))  # [s, b, heads, 3 d]
         query, key, value = heads.chunk(3, dim=-1)
-        return self.linear_proj(self.core_attention(query, key, value))
-
-
-class CoreAttention(nn.Module):
-    def forward(self, query, key, value):
-        """Causal scaled dot products: three times [s, b, heads, d] -> [s, b, heads * d]."""
-        query, key, value = (x.permute(1, 2, 0, 3) for x in (query, key, value))  # [b, heads, s, d]
-        scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(diagonal=1)
-        # In bf16 the softmax would lose the small probabilities.
-        probabilities = scores.float().masked_fill(future, -math.inf).softmax(dim=-1).to(value.dtype)
-        return (probabilities @ value).permute(2, 0, 1, 3).flatten(start_dim=2)
+        return self.linear_proj(self.core_attention(query, key, value, places))
 
 
 class MLP(nn.Module):
@@ -108,15 +104,42 @@ class MLP(nn.Module):
 
 
 class CrossEntropy(nn.Module):
+    def __init__(self, vocab):
+        super().__init__()
+        self.vocab = vocab
+
     def forward(self, logits, labels):
         """logits [s, b, v], labels [b, s] -> fp32 [b, s]."""
-        return F.cross_entropy(logits.float().permute(1, 2, 0), labels, reduction="none")
+        logits = mask_padding(logits.float(), self.vocab)
+        return F.cross_entropy(logits.permute(1, 2, 0), labels, reduction="none")
 
 
-def initial_value(name, shape, seed):
+def mask_padding(logits, vocab, first_id=0):
+    """`logits` [..., n] of the ids from `first_id` on, with -inf for those that are no token, from `vocab` on."""
+    padding = torch.arange(first_id, first_id + logits.shape[-1]) >= vocab
+    return logits.masked_fill(padding, -math.inf) if padding.any() else logits
+
+
+def norm(options):
+    return llama.rms_norm(options) if options.arch == "llama" else nn.LayerNorm(options.hidden)
+
+
+def position_embeddings(options):
+    """Learned ones, or None where attention rotates by position."""
+    return None if options.arch == "llama" else nn.Embedding(options.seq, options.hidden)
+
+
+def initial_value(name, shape, options):
     """The initial value of the parameter `name`, fp32: a function of its canonical name and the seed alone, so
     that every layout starts from the same numbers. Nothing starts at a value that hides mistakes: biases are
-    not zero, layer norm weights not all one."""
+    not zero, layer norm weights not all one. The rows that pad the vocabulary are drawn apart from the others."""
+    if name in ("embedding.word_embeddings.weight", "output_layer.weight") and shape[0] > options.vocab:
+        tokens, padding = [options.vocab, *shape[1:]], [shape[0] - options.vocab, *shape[1:]]
+        return torch.cat((_drawn(name, tokens, options.seed), _drawn(f"{name} padding", padding, options.seed)))
+    return _drawn(name, shape, options.seed)
+
+
+def _drawn(name, shape, seed):
     digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
     noise = torch.randn(shape, generator=generator)
@@ -128,5 +151,5 @@ def build_model(options):
     model = GPT(options)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(initial_value(name, parameter.shape, options.seed))
+            parameter.copy_(initial_value(name, parameter.shape, options))
     return model.to(options.torch_dtype)

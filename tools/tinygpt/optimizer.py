@@ -45,6 +45,8 @@ def _add_to_main_grad(parameter):
 
 
 def grad_square(parameters):
-    """Sum of squares of the main gradients; fp64, so that the order of summation does not show."""
+    """Sum of squares of the main gradients; fp64, so that the order of summation does not show. Of rows that other
+    ranks hold too only those in `owned_rows` are counted."""
     zero = torch.zeros((), dtype=torch.float64)
-    return sum((parameter.main_grad.double().square().sum() for parameter in parameters), zero)
+    counted = (parameter.main_grad[getattr(parameter, "owned_rows", ...)] for parameter in parameters)
+    return sum((gradient.double().square().sum() for gradient in counted), zero)

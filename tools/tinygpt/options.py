@@ -1,6 +1,7 @@
 """The command line: what can be asked for, and which combinations make no sense."""
 
 import argparse
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -8,19 +9,27 @@ from dataclasses import dataclass
 import torch
 
 from tinygpt.bugs import BUGS
+from tinygpt.help import ATTENTION
 
-RANK_ORDER = "rank = tp + TP * (dp + DP * pp): tensor parallel fastest, then data parallel, then pipeline"
+RANK_ORDER = (
+    "rank = tp + TP * (cp + CP * (dp + DP * pp)): tensor parallel fastest, then context parallel, then data parallel,\n"
+    "then pipeline"
+)
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 @dataclass(frozen=True)
 class Options:
+    arch: str = "gpt"
     layers: int = 4
     hidden: int = 64
     heads: int = 4
+    kv_heads: int = 0  # 0: as many as heads
     seq: int = 32
+    packed: bool = False
     vocab: int = 128
+    pad_vocab_to: int = 0  # 0: no padding
     micro_batch_size: int = 2
     micro_batches: int = 4  # of the whole run, per step
     steps: int = 1
@@ -29,9 +38,13 @@ class Options:
     lr: float = 1e-3
     clip_grad: float = 1.0  # 0: no clipping
     seed: int = 1234
+    per_token_loss: bool = False
     recompute: str = "none"
     tp: int = 1
     sp: bool = False
+    cp: int = 1
+    cp_comm: str = "ring"
+    cp_layout: str = "zigzag"
     dp: int = 1
     pp: int = 1
     bug: str | None = None
@@ -44,7 +57,23 @@ class Options:
 
     @property
     def world_size(self):
-        return self.tp * self.dp * self.pp
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def key_value_heads(self):
+        return self.kv_heads or self.heads
+
+    @property
+    def padded_vocab(self):
+        if not self.pad_vocab_to:
+            return self.vocab
+        multiple = self.pad_vocab_to * self.tp
+        return math.ceil(self.vocab / multiple) * multiple
+
+    @property
+    def documents(self):
+        """In a packed row. Each has at least half of --seq, so that a row has the tokens of a micro-batch or more."""
+        return 2 * self.micro_batch_size
 
 
 class OptionsError(Exception):
@@ -69,10 +98,12 @@ def check(options, started):
             raise OptionsError(f"{what}: {total} is not divisible by {parts}")
     if options.sp and options.tp == 1:
         raise OptionsError("--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks")
+    if options.kv_heads and options.arch != "llama":
+        raise OptionsError("--kv-heads needs --arch llama: a GPT's heads have a key and a value each")
     if options.bug and not BUGS[options.bug].can_show(options):
         raise OptionsError(f"--bug {options.bug} needs {BUGS[options.bug].needs}")
     if started != options.world_size:
-        layout = f"--tp {options.tp} --dp {options.dp} --pp {options.pp}"
+        layout = f"--tp {options.tp} --cp {options.cp} --dp {options.dp} --pp {options.pp}"
         raise OptionsError(
             f"{layout} needs {options.world_size} processes, {started} started "
             f"(torchrun --nproc-per-node {options.world_size})"
@@ -80,11 +111,13 @@ def check(options, started):
 
 
 def _check_sizes(options):
-    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp dp pp".split()
+    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp cp dp pp".split()
     for name in names:
         if getattr(options, name) < 1:
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 1 or more")
-    for name, least in (("lr", "0"), ("clip_grad", "0 (off)"), ("seed", "0")):
+    least_of = {"lr": "0", "clip_grad": "0 (off)", "seed": "0", "pad_vocab_to": "0 (off)"}
+    least_of["kv_heads"] = "0 (as many as --heads)"
+    for name, least in least_of.items():
         if not getattr(options, name) >= 0:  # so that nan is refused too
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be {least} or more")
     if options.seed >= 2**32:
@@ -95,16 +128,35 @@ def _check_sizes(options):
             f"--vocab {options.vocab} has {len(vocabulary_boundaries(options.vocab))} boundary tokens, "
             f"a micro-batch only {room} positions"
         )
+    if options.packed and options.seq // 2 + 1 < options.documents:
+        raise OptionsError(
+            f"--packed needs {options.documents} documents of different lengths from half to all of --seq, 2 for each "
+            f"of --micro-batch-size: --seq {options.seq} has only {options.seq // 2 + 1}"
+        )
 
 
 def _divisions(options):
     """What is divided into equal parts: (words for the error, total, parts)."""
     yield "--hidden over --heads", options.hidden, options.heads
     yield "--heads over --tp", options.heads, options.tp
-    yield "--vocab over --tp", options.vocab, options.tp
+    yield "--vocab over --tp", options.padded_vocab, options.tp
     yield "--layers over --pp", options.layers, options.pp
     yield "--micro-batches over --dp", options.micro_batches, options.dp
-    if options.sp:
+    if options.arch == "llama":
+        yield "--hidden over 2 * --heads with --arch llama", options.hidden, 2 * options.heads
+        yield "--heads over --kv-heads", options.heads, options.key_value_heads
+    if not options.packed:  # documents are padded as needed
+        yield from _sequence_divisions(options)
+
+
+def _sequence_divisions(options):
+    if options.cp > 1 and options.cp_layout == "zigzag":
+        yield "--seq over 2 * --cp with --cp-layout zigzag", options.seq, 2 * options.cp
+    elif options.cp > 1:
+        yield "--seq over --cp", options.seq, options.cp
+    if options.sp and options.cp > 1:
+        yield "--seq over --cp * --tp with --sp", options.seq, options.cp * options.tp
+    elif options.sp:
         yield "--seq over --tp with --sp", options.seq, options.tp
 
 
@@ -135,11 +187,12 @@ def _parser():
     parser = _Parser(
         prog="train.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Trains a small GPT on synthetic tokens: on one process with plain PyTorch modules, or under\n"
-        "torchrun with tensor, sequence, data and pipeline parallelism. One line per step: loss and gradient\n"
-        "norm, with all digits. The same command prints the same line every time.",
+        description="Trains a small GPT or Llama on synthetic tokens: on one process with plain PyTorch modules, or\n"
+        "under torchrun with tensor, sequence, context, data and pipeline parallelism. One line per step: loss and\n"
+        "gradient norm, with all digits. The same command prints the same line every time.",
         epilog=f"Ranks: {RANK_ORDER}.\n"
         "Micro-batches: local micro-batch m of data parallel rank r is the global one m * dp + r.\n\n"
+        f"{ATTENTION}\n"
         f"Bugs:\n{bugs}\n\n"
         "Examples:\n  python train.py\n  torchrun --nproc-per-node 4 train.py --tp 2 --sp --dp 2",
     )
@@ -150,11 +203,16 @@ def _parser():
         default = getattr(defaults, name.lstrip("-").replace("-", "_"))
         add(name, type=kind, default=default, metavar="X" if kind is float else "N", help=f"{text} ({default})")
 
+    add("--arch", choices=["gpt", "llama"], default=defaults.arch,
+        help="llama: rotary positions, SwiGLU, RMSNorm, no biases (gpt)")
     add_number("--layers", "transformer layers")
     add_number("--hidden", "width")
     add_number("--heads", "attention heads")
+    add_number("--kv-heads", "key and value heads of a llama, 0 for as many as --heads")
     add_number("--seq", "tokens in a sequence")
+    add("--packed", action="store_true", help="a micro-batch is one row of documents of different lengths")
     add_number("--vocab", "vocabulary size")
+    add_number("--pad-vocab-to", "pad the vocabulary to a multiple of N * tp, 0 for no padding")
     add_number("--micro-batch-size", "sequences in a micro-batch")
     add_number("--micro-batches", "micro-batches per step, over all data parallel ranks")
     add_number("--steps", "optimizer steps")
@@ -163,10 +221,17 @@ def _parser():
     add_number("--lr", "learning rate", float)
     add_number("--clip-grad", "largest global gradient norm, 0 for no clipping", float)
     add_number("--seed", "of parameters and data")
+    add("--per-token-loss", action="store_true",
+        help="average over all unmasked tokens of the step, not over micro-batches")
     add("--recompute", choices=["none", "reentrant", "non-reentrant"], default=defaults.recompute,
         help="recompute each layer's activations in backward, with either kind of torch.utils.checkpoint (none)")
     add_number("--tp", "tensor parallel size")
     add("--sp", action="store_true", help="sequence parallelism over the tensor parallel ranks")
+    add_number("--cp", "context parallel size")
+    add("--cp-comm", choices=["ring", "allgather"], default=defaults.cp_comm,
+        help="keys and values go round the ranks, or are gathered (ring)")
+    add("--cp-layout", choices=["zigzag", "contiguous", "striped"], default=defaults.cp_layout,
+        help="which tokens a context parallel rank has (zigzag)")
     add_number("--dp", "data parallel size")
     add_number("--pp", "pipeline stages (1F1B)")
     add("--bug", choices=BUGS, help="switch a bug on, see below")

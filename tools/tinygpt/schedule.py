@@ -1,17 +1,29 @@
 """Gradient accumulation over micro-batches."""
 
 
-def masked_mean(token_losses, loss_mask):
-    """The loss of a micro-batch: the mean over its unmasked tokens."""
-    return (token_losses * loss_mask).sum() / loss_mask.sum()
+def micro_batch_loss(token_losses, batch, options):
+    """Over this process's unmasked tokens: their sum, divided by the number of such tokens in the whole micro-batch,
+    or not divided yet under --per-token-loss."""
+    total = (token_losses * batch.loss_mask).sum()
+    return total if options.per_token_loss else total / batch.unmasked
 
 
-def accumulate(model, batches):
-    """Forward and backward of each micro-batch. The losses, one per micro-batch; what backward starts from is
-    each loss divided by their number, so that the gradients add up to the mean's."""
+def backward_start(loss, micro_batches, options):
+    """What backward starts from: the loss of one of `micro_batches`, divided so that the gradients add up to the
+    mean's; or not divided yet under --per-token-loss."""
+    return loss if options.per_token_loss else loss / micro_batches
+
+
+def accumulate(model, batches, options):
+    """Forward and backward of each micro-batch. The losses, one per micro-batch."""
     losses = []
     for batch in batches:
-        loss = masked_mean(model(batch.tokens, batch.labels), batch.loss_mask)
-        (loss / len(batches)).backward()
+        loss = micro_batch_loss(model(batch.tokens, batch.labels, **batch.packing), batch, options)
+        backward_start(loss, len(batches), options).backward()
         losses.append(loss.detach())
     return losses
+
+
+def divide_gradients(model, count):
+    for parameter in model.parameters():
+        parameter.main_grad.div_(count)

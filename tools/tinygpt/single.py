@@ -5,7 +5,7 @@ import torch
 from tinygpt import model
 from tinygpt.data import micro_batch
 from tinygpt.optimizer import grad_square
-from tinygpt.schedule import accumulate
+from tinygpt.schedule import accumulate, divide_gradients
 
 
 class SingleProcess:
@@ -21,11 +21,13 @@ class SingleProcess:
         """Accumulates the main gradients of step `step`; returns its loss."""
         count = self.options.micro_batches
         batches = [micro_batch(self.options, step * count + number) for number in range(count)]
-        losses = accumulate(gpt, batches)
-        return torch.stack(losses).double().mean().item()
+        losses = torch.stack(accumulate(gpt, batches, self.options)).double()
+        self.unmasked = sum(batch.unmasked for batch in batches)
+        return (losses.sum() / (self.unmasked if self.options.per_token_loss else count)).item()
 
     def finalize_gradients(self, gpt):
-        pass
+        if self.options.per_token_loss:
+            divide_gradients(gpt, self.unmasked)
 
     def grad_norm(self, gpt):
         return grad_square(gpt.parameters()).sqrt().float()

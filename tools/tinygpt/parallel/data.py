@@ -1,16 +1,26 @@
 """Data parallelism: each rank trains on its share of the micro-batches and the gradients are averaged."""
 
 from tinygpt.data import micro_batch
+from tinygpt.parallel.context import part_of_rank
+from tinygpt.schedule import divide_gradients
 
 
-def local_batches(options, step, axis):
-    """This rank's micro-batches of step `step`: local m is the global m * dp + r."""
+def local_batches(options, step, mesh):
+    """This rank's micro-batches of step `step`: local m is the global m * dp + r, of which the context parallel rank
+    has its part."""
+    axis = mesh.dp
     local = options.micro_batches // axis.size
     first = step * options.micro_batches
-    return [micro_batch(options, first + m * axis.size + axis.rank) for m in range(local)]
+    whole = (micro_batch(options, first + m * axis.size + axis.rank) for m in range(local))
+    return [part_of_rank(batch, mesh.cp, options) for batch in whole]
+
+
+def sum_gradients(model, axis):
+    for parameter in model.parameters():
+        axis.sum(parameter.main_grad)
 
 
 def average_gradients(model, axis):
     """Averages, since each rank divided its losses by the number of its own micro-batches."""
-    for parameter in model.parameters():
-        axis.sum(parameter.main_grad).div_(axis.size)
+    sum_gradients(model, axis)
+    divide_gradients(model, axis.size)

@@ -33,6 +33,7 @@ class Axis:
 class Mesh:
     rank: int
     tp: Axis
+    cp: Axis
     dp: Axis
     pp: Axis
 
@@ -46,13 +47,14 @@ class Mesh:
 
 
 def start_mesh(options):
-    """Joins the processes that torchrun started. rank = tp + TP * (dp + DP * pp)."""
+    """Joins the processes that torchrun started. rank = tp + TP * (cp + CP * (dp + DP * pp))."""
     # A rank that died should not keep the others waiting for half an hour, the default.
     dist.init_process_group("gloo", timeout=timedelta(minutes=5))
     # The last dimension of a device mesh is the fastest.
-    mesh = init_device_mesh("cpu", (options.pp, options.dp, options.tp), mesh_dim_names=("pp", "dp", "tp"))
+    names = ("pp", "dp", "cp", "tp")
+    mesh = init_device_mesh("cpu", tuple(getattr(options, name) for name in names), mesh_dim_names=names)
     axes = {}
-    for name in ("tp", "dp", "pp"):
+    for name in names:
         group = mesh.get_group(name)
         peers = tuple(dist.get_process_group_ranks(group))
         axes[name] = Axis(mesh.get_local_rank(name), len(peers), group, peers)

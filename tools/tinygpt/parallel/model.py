@@ -4,6 +4,8 @@ import torch
 from torch import nn
 
 from tinygpt import model
+from tinygpt.parallel import llama
+from tinygpt.parallel.context import core_attention, places_of_rank
 from tinygpt.parallel.sequence import scatter_to_sequence_region
 from tinygpt.parallel.tensor import (
     ColumnParallelLinear,
@@ -20,19 +22,23 @@ class GPTStage(nn.Module):
 
     def __init__(self, options, mesh):
         super().__init__()
+        self.options, self.context_axis = options, mesh.cp
         self.is_first, self.is_last = mesh.is_first_stage, mesh.is_last_stage
         if self.is_first:
             self.embedding = Embedding(options, mesh.tp)
         self.decoder = Decoder(options, mesh)
         if self.is_last:
-            self.output_layer = ColumnParallelLinear(options.hidden, options.vocab, mesh.tp, options.sp, bias=False)
-            self.cross_entropy = VocabParallelCrossEntropy(mesh.tp)
+            vocab = options.padded_vocab
+            self.output_layer = ColumnParallelLinear(options.hidden, vocab, mesh.tp, options.sp, bias=False)
+            self.cross_entropy = VocabParallelCrossEntropy(options.vocab, mesh.tp)
 
-    def forward(self, tokens, labels, hidden):
-        """tokens, labels [b, s]; `hidden` is the previous stage's output, None on the first. The hidden state for
-        the next stage ([s, b, h], or [s/tp, b, h] under sequence parallelism), on the last stage the loss of each
-        token, fp32 [b, s]."""
-        hidden = self.decoder(self.embedding(tokens) if self.is_first else hidden)
+    def forward(self, tokens, labels, hidden, cu_seqlens=None, cu_seqlens_padded=None):
+        """tokens, labels [b, s], this context parallel rank's; `hidden` is the previous stage's output, None on the
+        first. The hidden state for the next stage ([s, b, h], or [s/tp, b, h] under sequence parallelism), on the
+        last stage the loss of each token, fp32 [b, s]. Of a packed row, over all context parallel ranks, documents
+        lie between `cu_seqlens` without and `cu_seqlens_padded` with their padding, int32 [documents + 1]."""
+        places = places_of_rank(tokens.shape[1], cu_seqlens, cu_seqlens_padded, self.context_axis, self.options)
+        hidden = self.decoder(self.embedding(tokens, places) if self.is_first else hidden, places)
         return self.cross_entropy(self.output_layer(hidden), labels) if self.is_last else hidden
 
 
@@ -41,11 +47,11 @@ class Embedding(model.Embedding):
         nn.Module.__init__(self)
         self.axis = axis
         self.sequence_parallel = options.sp
-        self.word_embeddings = VocabParallelEmbedding(options.vocab, options.hidden, axis, options.bug)
-        self.position_embeddings = nn.Embedding(options.seq, options.hidden)
+        self.word_embeddings = VocabParallelEmbedding(options.padded_vocab, options.hidden, axis, options.bug)
+        self.position_embeddings = model.position_embeddings(options)
 
-    def forward(self, tokens):
-        hidden = super().forward(tokens)
+    def forward(self, tokens, places):
+        hidden = super().forward(tokens, places)
         return scatter_to_sequence_region(hidden, self.axis) if self.sequence_parallel else hidden
 
 
@@ -54,33 +60,34 @@ class Decoder(model.Decoder):
         nn.Module.__init__(self)
         self.recompute = options.recompute
         layers = options.layers // mesh.pp.size
-        self.layers = nn.ModuleList(TransformerLayer(options, mesh.tp) for _ in range(layers))
+        self.layers = nn.ModuleList(TransformerLayer(options, mesh) for _ in range(layers))
         self.is_last = mesh.is_last_stage
         if self.is_last:
             self.final_layernorm = layer_norm(options)
 
-    def forward(self, hidden):
-        return super().forward(hidden) if self.is_last else self.run_layers(hidden)
+    def forward(self, hidden, places):
+        return super().forward(hidden, places) if self.is_last else self.run_layers(hidden, places)
 
 
 class TransformerLayer(model.TransformerLayer):
-    def __init__(self, options, axis):
+    def __init__(self, options, mesh):
         nn.Module.__init__(self)
+        is_llama = options.arch == "llama"
         self.input_layernorm = layer_norm(options)
-        self.self_attention = SelfAttention(options, axis)
+        self.self_attention = (llama.SelfAttention if is_llama else SelfAttention)(options, mesh)
         self.pre_mlp_layernorm = layer_norm(options)
-        self.mlp = MLP(options, axis)
+        self.mlp = (llama.MLP if is_llama else MLP)(options, mesh.tp)
 
 
 class SelfAttention(model.SelfAttention):
     """On tp-th part of the heads: `linear_qkv` is stored head by head, so its shards are whole heads."""
 
-    def __init__(self, options, axis):
+    def __init__(self, options, mesh):
         nn.Module.__init__(self)
         self.head_size = options.hidden // options.heads
-        self.linear_qkv = ColumnParallelLinear(options.hidden, 3 * options.hidden, axis, options.sp)
-        self.core_attention = model.CoreAttention()
-        self.linear_proj = RowParallelLinear(options.hidden, options.hidden, axis, options.sp)
+        self.linear_qkv = ColumnParallelLinear(options.hidden, 3 * options.hidden, mesh.tp, options.sp)
+        self.core_attention = core_attention(options, mesh.cp)
+        self.linear_proj = RowParallelLinear(options.hidden, options.hidden, mesh.tp, options.sp)
 
 
 class MLP(model.MLP):
@@ -92,7 +99,7 @@ class MLP(model.MLP):
 
 
 def layer_norm(options):
-    norm = nn.LayerNorm(options.hidden)
+    norm = model.norm(options)
     for parameter in norm.parameters():
         parameter.sequence_parallel = options.sp
     return norm
@@ -119,8 +126,12 @@ def build_model(options, mesh):
 def _initialise(parameter, name, options, axis):
     shape = list(parameter.shape)
     if not is_sharded(parameter):
-        parameter.copy_(model.initial_value(name, shape, options.seed))
+        parameter.copy_(model.initial_value(name, shape, options))
+        return
+    if hasattr(parameter, "rows"):
+        shape[0] = parameter.whole_rows
+        parameter.copy_(model.initial_value(name, shape, options)[parameter.rows])
         return
     shape[parameter.partition_dim] *= axis.size
-    whole = model.initial_value(name, shape, options.seed)
+    whole = model.initial_value(name, shape, options)
     parameter.copy_(whole.chunk(axis.size, dim=parameter.partition_dim)[axis.rank])

@@ -7,7 +7,7 @@ then the backwards that are left, so that it never holds more micro-batches than
 import torch
 import torch.distributed as dist
 
-from tinygpt.schedule import masked_mean
+from tinygpt.schedule import backward_start, micro_batch_loss
 
 
 def one_forward_one_backward(stage, batches, mesh, options):
@@ -38,19 +38,19 @@ class _Schedule:
 
     def forward(self):
         batch = self.waiting.pop(0)
-        hidden = None if self.mesh.is_first_stage else self._receive_from(-1).requires_grad_()
-        output = self.stage(batch.tokens, batch.labels, hidden)
+        hidden = None if self.mesh.is_first_stage else self._receive_from(-1, self._shape(batch)).requires_grad_()
+        output = self.stage(batch.tokens, batch.labels, hidden, **batch.packing)
         if self.mesh.is_last_stage:
-            loss = masked_mean(output, batch.loss_mask)
+            loss = micro_batch_loss(output, batch, self.options)
             self.losses.append(loss.detach())
-            output = loss / self.count
+            output = backward_start(loss, self.count, self.options)
         else:
             self._send_to(+1, output.detach())
         self.in_flight.append((hidden, output))
 
     def backward(self):
         hidden, output = self.in_flight.pop(0)
-        grad = None if self.mesh.is_last_stage else self._receive_from(+1)
+        grad = None if self.mesh.is_last_stage else self._receive_from(+1, output.shape)
         torch.autograd.backward(output, grad_tensors=grad)
         if not self.mesh.is_first_stage:
             self._send_to(-1, hidden.grad)
@@ -64,10 +64,13 @@ class _Schedule:
         tensor = tensor.contiguous()
         self.sends.append((dist.isend(tensor, self._neighbour(step)), tensor))
 
-    def _receive_from(self, step):
-        options = self.options
-        seq = options.seq // options.tp if options.sp else options.seq
-        tensor = torch.empty(seq, options.micro_batch_size, options.hidden, dtype=options.torch_dtype)
+    def _shape(self, batch):
+        """Of the hidden state between stages."""
+        rows, seq = batch.tokens.shape
+        return seq // self.options.tp if self.options.sp else seq, rows, self.options.hidden
+
+    def _receive_from(self, step, shape):
+        tensor = torch.empty(shape, dtype=self.options.torch_dtype)
         dist.recv(tensor, self._neighbour(step))
         return tensor
 

@@ -5,10 +5,12 @@ import torch.distributed as dist
 
 from tinygpt.optimizer import grad_square
 from tinygpt.parallel import model
-from tinygpt.parallel.data import average_gradients, local_batches
+from tinygpt.parallel.data import average_gradients, local_batches, sum_gradients
+from tinygpt.parallel.llama import sum_shared_rows
 from tinygpt.parallel.mesh import start_mesh
 from tinygpt.parallel.pipeline import one_forward_one_backward
 from tinygpt.parallel.tensor import is_sharded, reduce_tensor_parallel_gradients
+from tinygpt.schedule import divide_gradients
 
 
 class Ranks:
@@ -22,22 +24,32 @@ class Ranks:
 
     def forward_backward(self, stage, step):
         """Accumulates the main gradients of step `step`; returns its loss, on every rank."""
-        batches = local_batches(self.options, step, self.mesh.dp)
+        batches = local_batches(self.options, step, self.mesh)
         losses = one_forward_one_backward(stage, batches, self.mesh, self.options)
         total = sum((loss.double() for loss in losses), torch.zeros((), dtype=torch.float64))
         # Only the last stage has losses.
-        total = self.mesh.pp.sum(self.mesh.dp.sum(total))
-        return (total / self.options.micro_batches).item()
+        total = self.mesh.pp.sum(self._sum_over_data(total))
+        self.unmasked = self._sum_over_data(sum(batch.loss_mask.sum() for batch in batches))
+        return (total / (self.unmasked if self.options.per_token_loss else self.options.micro_batches)).item()
 
     def finalize_gradients(self, stage):
-        average_gradients(stage, self.mesh.dp)
-        reduce_tensor_parallel_gradients(stage, self.mesh.tp)
+        mesh, per_token = self.mesh, self.options.per_token_loss
+        sum_gradients(stage, mesh.cp)
+        sum_shared_rows(stage, mesh.tp)
+        (sum_gradients if per_token else average_gradients)(stage, mesh.dp)
+        reduce_tensor_parallel_gradients(stage, mesh.tp)
+        if per_token:
+            divide_gradients(stage, self.unmasked)
 
     def grad_norm(self, stage):
         # A parameter that all tensor parallel ranks hold is counted by the first.
         counted = [p for p in stage.parameters() if is_sharded(p) or self.mesh.tp.rank == 0]
         square = grad_square(counted)
         return self.mesh.pp.sum(self.mesh.tp.sum(square)).sqrt().float()
+
+    def _sum_over_data(self, tensor):
+        """Over the ranks that have other tokens."""
+        return self.mesh.dp.sum(self.mesh.cp.sum(tensor))
 
     def gather(self, text):
         """What every rank has to say, by rank."""

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tinygpt.model import mask_padding
 from tinygpt.parallel.sequence import gather_from_sequence_region, reduce_scatter_to_sequence_region
 
 
@@ -33,17 +34,19 @@ class ColumnParallelLinear(nn.Module):
 class RowParallelLinear(nn.Module):
     """[s, b, in/tp] -> [s or s/tp, b, out]. The bias is added to the sum, once."""
 
-    def __init__(self, inputs, outputs, axis, sequence_parallel):
+    def __init__(self, inputs, outputs, axis, sequence_parallel, bias=True):
         super().__init__()
         self.axis = axis
         self.sequence_parallel = sequence_parallel
         self.weight = sharded_parameter(1, outputs, inputs // axis.size)
-        self.bias = nn.Parameter(torch.empty(outputs))
-        self.bias.sequence_parallel = sequence_parallel
+        self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
+        if bias:
+            self.bias.sequence_parallel = sequence_parallel
 
     def forward(self, hidden):
         leave = reduce_scatter_to_sequence_region if self.sequence_parallel else reduce_from_tensor_region
-        return leave(F.linear(hidden, self.weight), self.axis) + self.bias
+        total = leave(F.linear(hidden, self.weight), self.axis)
+        return total if self.bias is None else total + self.bias
 
 
 class VocabParallelEmbedding(nn.Module):
@@ -69,13 +72,15 @@ class VocabParallelEmbedding(nn.Module):
 
 
 class VocabParallelCrossEntropy(nn.Module):
-    def __init__(self, axis):
+    def __init__(self, vocab, axis):
         super().__init__()
+        self.vocab = vocab
         self.axis = axis
 
     def forward(self, logits, labels):
         """logits [s, b, v/tp], labels [b, s] -> fp32 [b, s], the same on all ranks."""
-        return _CrossEntropy.apply(logits.float(), labels.t(), self.axis).t()
+        logits = mask_padding(logits.float(), self.vocab, first_id=self.axis.rank * logits.shape[-1])
+        return _CrossEntropy.apply(logits, labels.t(), self.axis).t()
 
 
 class _CrossEntropy(torch.autograd.Function):

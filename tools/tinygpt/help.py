@@ -1,0 +1,25 @@
+"""What `--help` says of the layouts: which part of what each rank computes, and which numbers are terms of a sum."""
+
+ATTENTION = """\
+Context parallelism: of a sequence, rank c of cp has chunks c and 2 cp - 1 - c of 2 cp (zigzag), chunk c of cp
+(contiguous), or each token i with i mod cp = c (striped); under --sp the tensor parallel ranks split this further.
+A rank's loss is the sum over its own unmasked tokens divided by the number in the whole micro-batch, so that the
+losses of the cp ranks add up to the micro-batch's. Activation gradients are those of that total. Parameter gradients
+are terms of a sum over cp, and added up when they are finalised.
+
+Llama: linear_qkv stacks [queries; keys; values], linear_fc1 [gate; up]; a tensor parallel rank has its part of each.
+Query head q looks at key and value head q * K / Q (Q heads, K of keys and values). Rank c of tp has query heads
+[c Q / tp, (c + 1) Q / tp) and all key and value heads from floor(first K / Q) to ceil(end K / Q). The gradients of
+heads that several ranks have are terms of a sum, and added up when they are finalised.
+
+--pad-vocab-to: the padding rows are the last ones of word_embeddings.weight and output_layer.weight. Their logits are
+computed, and masked in the loss.
+
+--per-token-loss: the loss of a micro-batch and all gradients before they are finalised are those of the plain sum
+over its unmasked tokens. The step's loss and the final gradients are divided by their number in the whole step.
+
+--packed: a row has 2 documents for each of --micro-batch-size, of lengths between half and all of --seq. Attention
+stays within a document, positions start again in each. The model takes cu_seqlens, int32 [documents + 1]. With --cp
+documents are padded to a multiple of cp (zigzag: 2 cp), with --sp also times tp, and each is split by itself;
+the model takes cu_seqlens_padded too. Both are of the whole row, the same on all ranks.
+"""
