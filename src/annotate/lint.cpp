@@ -71,9 +71,9 @@ class Linter {
       kinds[subject.first].emplace_back(name_of(subject.second));
     }
     for (const auto& [name, of_name] : kinds) {
-      messages_.push_back({LintCheck::kUnplaced, 0,
-                           fmt::format("no rule places {} {}: taken as replicated on every axis", printable(name),
-                                       join(of_name))});
+      messages_.push_back(
+          {LintCheck::kUnplaced, 0,
+           fmt::format("no rule places {} {}: taken as replicated on every axis", printable(name), join(of_name))});
     }
   }
 

@@ -175,7 +175,8 @@ void add_check(CLI::App& app, Run& run_command) {
       "  ttrace check --reference reference --candidate candidate -a gpt.yaml -t tolerance.yaml\n"
       "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --only 'layers.0.**' --all\n"
       "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --json - | jq .root_cause\n"
-      "  ttrace check --reference reference --candidate candidate -a gpt.yaml --explain layers.0.mlp.linear_fc1.weight\n"
+      "  ttrace check --reference reference --candidate candidate -a gpt.yaml --explain "
+      "layers.0.mlp.linear_fc1.weight\n"
       "\n"
       "Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, no tensor in common).");
   check->callback([options, &run_command] { run_command = [options] { return run(*options); }; });

@@ -1,0 +1,106 @@
+#include "annotate/alone.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "align/ranks.h"
+
+namespace ttrace {
+namespace {
+
+// Neighbours along one axis that hold the same tensor, counted.
+struct Neighbours {
+  std::int64_t same = 0, constant = 0, different = 0;  // constant: the same too, but so is every element
+  std::int64_t other_shape = 0;
+  std::optional<std::size_t> dim;  // the one in which shapes differ, of the last that do
+};
+
+bool is_constant(const std::byte* data, const Entry& entry) {
+  const auto element = static_cast<std::uint64_t>(size_of(entry.dtype));
+  return entry.bytes <= element || std::memcmp(data, data + element, entry.bytes - element) == 0;
+}
+
+void add(Neighbours& neighbours, const RankTrace& a, const Entry& in_a, const RankTrace& b, const Entry& in_b) {
+  if (in_a.shape != in_b.shape || in_a.dtype != in_b.dtype) {
+    ++neighbours.other_shape;
+    if (in_a.shape.size() != in_b.shape.size()) return;
+    const auto [at, ignored] = std::mismatch(in_a.shape.begin(), in_a.shape.end(), in_b.shape.begin());
+    neighbours.dim = static_cast<std::size_t>(at - in_a.shape.begin());
+  } else if (std::memcmp(a.bytes_of(in_a), b.bytes_of(in_b), in_a.bytes) != 0) {
+    ++neighbours.different;
+  } else if (is_constant(a.bytes_of(in_a), in_a)) {
+    ++neighbours.constant;
+  } else {
+    ++neighbours.same;
+  }
+}
+
+// Ranks that differ in `axis` alone, each with the first of them.
+Neighbours compare_along(const Trace& trace, const SubjectKey& key, const std::string& axis) {
+  using Held = std::pair<const RankTrace*, const Entry*>;
+  std::map<std::tuple<Coordinates, std::int32_t, std::int32_t, std::int32_t, Pass, std::string>, Held> first;
+  Neighbours neighbours;
+  for (const RankTrace& rank : trace.ranks) {
+    Coordinates others = rank.coordinates;
+    others.erase(axis);
+    for (const Entry& entry : rank.entries) {
+      const TensorId& id = entry.id;
+      if (id.kind != key.second || pattern_of(id.name) != key.first) continue;
+      const auto [found, is_first] =
+          first.try_emplace({others, id.iteration, id.microbatch, id.chunk, id.pass, id.name}, Held{&rank, &entry});
+      if (!is_first) add(neighbours, *found->second.first, *found->second.second, rank, entry);
+    }
+  }
+  return neighbours;
+}
+
+// The dimensions that might be split, or a sum, in words.
+std::string alternatives(const Axis& axis, const Subject& subject, Kind kind) {
+  std::vector<std::string> words;
+  for (std::size_t d = 0; d < subject.local.largest.size(); ++d)
+    words.push_back(fmt::format("{}_dim: {}", axis.name, d));
+  if (!is_parameter_kind(kind) || kind == Kind::kParamGrad) words.push_back(axis.name + ": partial");
+  return fmt::format("{}", fmt::join(words, ", or "));
+}
+
+}  // namespace
+
+DraftRule propose_alone(const Trace& trace, const SubjectKey& key, const Subject& subject, const Choices& choices) {
+  DraftRule rule;
+  std::vector<DraftLine> replicated;
+  const std::size_t dims = subject.local.ragged ? 0 : subject.local.largest.size();
+  for (const Axis& axis : choices.axes) {
+    if (subject.in_microbatches && axis.name == choices.microbatch_axis) continue;
+    const Neighbours found = compare_along(trace, key, axis.name);
+    const std::int64_t equal = found.same + found.constant;
+    if (found.other_shape > 0 && found.dim) {
+      rule.lines.push_back(
+          {fmt::format("{}_dim: {}", axis.name, *found.dim), false,
+           fmt::format("{} pairs of ranks differ in its size, and there is no reference", found.other_shape)});
+    } else if (found.different == 0 && found.other_shape == 0) {
+      replicated.push_back({axis.name + ": replicate", found.same > 0,
+                            found.same > 0
+                                ? fmt::format("{} pairs of ranks, the same bits", equal)
+                                : fmt::format("{} pairs of ranks, the same bits, but constant ones", equal)});
+    } else if (dims == 1 && is_parameter_kind(key.second) && key.second != Kind::kParamGrad) {
+      rule.lines.push_back({fmt::format("{}_dim: 0", axis.name), false,
+                            fmt::format("{} pairs of ranks differ, and there is no reference", found.different)});
+    } else {
+      rule.undetermined +=
+          fmt::format("{}{} of {} pairs of ranks along {} differ: {}?", rule.undetermined.empty() ? "" : "; ",
+                      found.different + found.other_shape, found.different + found.other_shape + equal, axis.name,
+                      alternatives(axis, subject, key.second));
+    }
+  }
+  for (DraftLine& line : replicated) {
+    if (!line.certain || (rule.lines.empty() && &line == &replicated.back())) rule.lines.push_back(std::move(line));
+  }
+  if (!rule.undetermined.empty()) rule.lines.clear();
+  return rule;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,43 @@
+// What a draft has to say something about: the tensors of a trace, the layers of a model taken together.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "ttrace/annotation.h"
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+// The name with `*` for each number of the path and without `#call`: `layers.*.attn:1`. What a stage calls a
+// tensor and what the reference calls it have the same pattern.
+std::string pattern_of(const std::string& name);
+
+// The shapes of several tensors: all have as many dimensions, or `ragged` is true.
+struct Extent {
+  Shape smallest, largest;
+  bool ragged = false;
+  void add(const Shape& shape);
+  bool empty() const { return !ragged && !known_; }
+
+ private:
+  bool known_ = false;
+};
+
+struct Subject {
+  Extent local;      // of the shards
+  Extent reference;  // of the reference's tensors
+  Dtype dtype = Dtype::kFloat32;
+  std::uint64_t order = 0;  // the smallest
+  bool in_microbatches = false;
+  std::string name;  // one of those that have the pattern
+};
+using SubjectKey = std::pair<std::string, Kind>;  // pattern, kind
+using Subjects = std::map<SubjectKey, Subject>;
+
+// Those that neither `given` nor the trace itself places.
+Subjects unplaced_subjects(const Trace& trace, const Annotations& given);
+
+}  // namespace ttrace
