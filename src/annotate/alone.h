@@ -11,6 +11,6 @@ namespace ttrace {
 
 // What the ranks' copies of the tensors of one subject say: equal bits along an axis mean that it replicates;
 // other sizes, or other values in the only dimension, that it splits. The rule has no pattern yet.
-DraftRule propose_alone(const Trace& trace, const SubjectKey& key, const Subject& subject, const Choices& choices);
+DraftRule propose_alone(const SubjectKey& key, const Subject& subject, const Choices& choices);
 
 }  // namespace ttrace

@@ -21,6 +21,10 @@ std::string measured(const Fit& fit) {
   return fmt::format("{} tensor{}, rel_err {:.2g}", fit.tensors, fit.tensors == 1 ? "" : "s", fit.error());
 }
 
+std::string far(const Fit& fit) {
+  return fmt::format("from the shapes alone, nothing comes near the reference ({})", measured(fit));
+}
+
 std::string words_of(const std::string& role) { return role.empty() ? "unnamed" : role; }
 
 // What is known of one axis: certain when all that stands agrees about it.
@@ -29,7 +33,7 @@ DraftLine line_of(const Decision& decision, const AxisPlacement& axis) {
   const Fit& fit = decision.best().fit;
   DraftLine line{to_string(axis), false, {}};
   if (!decision.fits) {
-    line.why = fmt::format("from the shapes alone, nothing comes near the reference ({})", measured(fit));
+    line.why = far(fit);
     return line;
   }
   std::set<std::string> also;
@@ -97,21 +101,32 @@ void narrow(Decision& value, Kind value_kind, const Decision& gradient, Kind gra
 
 bool stands(const Decision& decision, const Placements& placements, const Choices& choices) {
   return std::any_of(decision.standing.begin(), decision.standing.end(), [&](const Hypothesis* hypothesis) {
-    return key_of(hypothesis->axes, choices) == key_of(placements, choices);
+    return key_of(hypothesis->axes, choices, decision.search->in_microbatches) ==
+           key_of(placements, choices, decision.search->in_microbatches);
   });
 }
 
-std::vector<DraftLine> lines_of(const Decision& decision, const Choices& choices) {
-  std::vector<DraftLine> lines, replicated;
+Placements placements_of(const Decision& decision, const Choices& choices) {
+  Placements named;
   for (const AxisPlacement& axis : decision.best().axes) {
-    DraftLine line = line_of(decision, axis);
     const bool against_habit = decision.search->in_microbatches && axis.axis == choices.microbatch_axis;
-    const bool silent = axis.placement == Placement::kReplicate && !against_habit && (line.certain || !decision.fits);
-    (silent ? replicated : lines).push_back(std::move(line));
+    const bool says_nothing = !decision.fits || line_of(decision, axis).certain;
+    if (axis.placement != Placement::kReplicate || against_habit || !says_nothing) named.push_back(axis);
   }
-  if (lines.empty() && !replicated.empty()) lines.push_back(replicated.back());
-  if (lines.empty()) lines.push_back({"{}", decision.fits, measured(decision.best().fit)});
-  return lines;
+  return named;
+}
+
+std::vector<DraftLine> lines_of(const Decision& decision, const Choices& choices) {
+  std::vector<DraftLine> lines;
+  for (const AxisPlacement& axis : placements_of(decision, choices)) lines.push_back(line_of(decision, axis));
+  if (!lines.empty()) return lines;
+  const bool may_be_empty = !is_parameter_kind(decision.search->kind);
+  // One that is there says what its values were like.
+  for (const AxisPlacement& axis : decision.best().axes) {
+    if (axis.axis == choices.spare_axis) return {line_of(decision, axis)};
+  }
+  const std::string text = may_be_empty ? "{}" : choices.spare_axis + ": replicate";
+  return {{text, decision.fits, decision.fits ? measured(decision.best().fit) : far(decision.best().fit)}};
 }
 
 }  // namespace ttrace

@@ -33,9 +33,12 @@ void narrow(Decision& value, Kind value_kind, const Decision& gradient, Kind gra
 
 bool stands(const Decision& decision, const Placements& placements, const Choices& choices);
 
-// The lines of a rule that places tensors as `decision.best()` does; one with the text `{}` where it names no
-// axis. An axis that only replicates is left out where there is nothing to say about it, unless nothing else
-// would be left.
+// The axes that a rule must name to place tensors as `decision.best()` does: not those that replicate without
+// being named, where there is nothing to say about them.
+Placements placements_of(const Decision& decision, const Choices& choices);
+
+// The lines of that rule. Where it names no axis, one that says that another replicates, or `{}`, which a
+// parameter cannot have.
 std::vector<DraftLine> lines_of(const Decision& decision, const Choices& choices);
 
 }  // namespace ttrace

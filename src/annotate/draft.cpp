@@ -28,7 +28,7 @@ std::string comment_of(const DraftLine& line) {
 std::string text_of(const DraftRule& rule) {
   const std::string head = rule.kind ? fmt::format("  {}:", name_of(*rule.kind)) : "";
   if (rule.lines.empty()) {
-    return fmt::format("  # {}: {}\n", rule.kind ? name_of(*rule.kind) : "the parameter", printable(rule.undetermined));
+    return fmt::format("  # {}: {}\n", rule.kind ? name_of(*rule.kind) : "the parameter", printable(rule.remark));
   }
   if (rule.kind && rule.lines.size() == 1 && rule.lines[0].text.starts_with("{")) {
     return fmt::format("{} {}{}\n", head, rule.lines[0].text, comment_of(rule.lines[0]));
@@ -40,6 +40,17 @@ std::string text_of(const DraftRule& rule) {
   return text;
 }
 
+// The block can be there only once: where `given` has it, what it lacks is for a person to add.
+std::string parallelism_of(const Draft& draft, const std::string& given) {
+  if (draft.parallelism.empty()) return "";
+  const bool has_one = given.starts_with("parallelism:") || given.find("\nparallelism:") != given.npos;
+  std::string text = has_one ? "# Lacking in parallelism, above:\n" : "parallelism:\n";
+  for (const DraftLine& line : draft.parallelism) {
+    text += fmt::format("{}  {}{}\n", has_one ? "#" : "", line.text, comment_of(line));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string to_yaml(const Draft& draft, const std::string& given) {
@@ -47,8 +58,7 @@ std::string to_yaml(const Draft& draft, const std::string& given) {
   if (!given.empty()) text += given.back() == '\n' ? "\n" : "\n\n";
   text += "# Drafted by `ttrace annotate` (" + summary_of(draft) + ").\n";
   text += "# Read what is called a guess: what was measured is what a program does, not what it should do.\n";
-  if (!draft.parallelism.empty()) text += "parallelism:\n";
-  for (const DraftLine& line : draft.parallelism) text += "  " + line.text + comment_of(line) + "\n";
+  text += parallelism_of(draft, given);
   for (std::size_t i = 0; i < draft.rules.size();) {
     std::string body;
     bool says_something = false;
@@ -63,13 +73,13 @@ std::string to_yaml(const Draft& draft, const std::string& given) {
 }
 
 std::string summary_of(const Draft& draft) {
-  std::size_t certain = 0, guessed = 0, undetermined = 0;
+  std::size_t certain = 0, guessed = 0, remarks = 0;
   for (const DraftRule& rule : draft.rules) {
     const bool sure = std::all_of(rule.lines.begin(), rule.lines.end(), [](const auto& line) { return line.certain; });
-    ++(rule.lines.empty() ? undetermined : sure ? certain : guessed);
+    ++(rule.lines.empty() ? remarks : sure ? certain : guessed);
   }
-  return fmt::format("{} placements: {} certain, {} guessed; {} not determined", certain + guessed, certain, guessed,
-                     undetermined);
+  return fmt::format("{} placement{}: {} certain, {} guessed; {} remark{}", certain + guessed,
+                     certain + guessed == 1 ? "" : "s", certain, guessed, remarks, remarks == 1 ? "" : "s");
 }
 
 }  // namespace ttrace

@@ -88,8 +88,9 @@ std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const 
   std::vector<Placements> partial(1);
   for (std::size_t i = choices.axes.size(); i-- > 0;) {
     std::vector<Placements> longer;
-    for (const Option& option : options_for(choices.axes[i], subject, kind, choices, split)) {
-      for (const Placements& placements : partial) {
+    const std::vector<Option> options = options_for(choices.axes[i], subject, kind, choices, split);
+    for (const Placements& placements : partial) {
+      for (const Option& option : options) {
         longer.push_back(placements);
         if (option) longer.back().push_back(*option);
       }
@@ -103,7 +104,9 @@ std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const 
     return strangeness(a, choices) < strangeness(b, choices);
   });
   std::set<std::string> seen;
-  std::erase_if(all, [&](const Placements& placements) { return !seen.insert(key_of(placements, choices)).second; });
+  std::erase_if(all, [&](const Placements& placements) {
+    return !seen.insert(key_of(placements, choices, subject.in_microbatches)).second;
+  });
   return all;
 }
 
@@ -124,9 +127,13 @@ std::string role_of(const Placements& placements, const std::string& axis) {
   return "";
 }
 
-std::string key_of(const Placements& placements, const Choices& choices) {
+std::string key_of(const Placements& placements, const Choices& choices, bool in_microbatches) {
   std::string key;
-  for (const Axis& axis : choices.axes) key += fmt::format("{}: {}; ", axis.name, role_of(placements, axis.name));
+  for (const Axis& axis : choices.axes) {
+    std::string role = role_of(placements, axis.name);
+    if (role.empty()) role = in_microbatches && axis.name == choices.microbatch_axis ? "micro-batches" : "replicate";
+    key += fmt::format("{}: {}; ", axis.name, role);
+  }
   return key;
 }
 

@@ -13,8 +13,11 @@ using Placements = std::vector<AxisPlacement>;  // as a rule has them: outermost
 
 // What a rule may say of a tensor.
 struct Choices {
-  Axes axes;                         // those of more than one rank, the pipeline's stages aside
-  std::string microbatch_axis;       // left unnamed, it tells micro-batches apart
+  Axes axes;                    // those of more than one rank, the pipeline's stages aside
+  std::string microbatch_axis;  // left unnamed, it tells micro-batches apart
+  // One that a rule may say replicates where it must say something and there is nothing to say: it does, or
+  // the trace lacks it.
+  std::string spare_axis = "tp";
   std::vector<std::string> layouts;  // the likelier first
 };
 
@@ -27,8 +30,9 @@ std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const 
 // name; with the place among several that split one dimension.
 std::string role_of(const Placements& placements, const std::string& axis);
 
-// The same for all axes: equal where two placements are.
-std::string key_of(const Placements& placements, const Choices& choices);
+// The same for all axes: equal where two placements of one tensor are. An axis that they do not name
+// replicates, or tells micro-batches apart.
+std::string key_of(const Placements& placements, const Choices& choices, bool in_microbatches);
 
 // As a rule writes it: `tp_dim: 0`, `cp: {dim: 0, layout: zigzag}`, `tp: partial`.
 std::string to_string(const AxisPlacement& axis);

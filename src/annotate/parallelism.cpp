@@ -213,8 +213,10 @@ void propose_loss_scale(const Trace& trace, const Alignment& reference, const st
   }
   settings.loss_scale = names[0]->factor;
   DraftLine line{"loss_scale: " + names[0]->text, false, {}};
+  std::int64_t others = -winner->second;
+  for (const auto& [value, count] : votes) others += count;
   line.why = fmt::format("{} activation gradients are {:g} times the reference's, {} are not", winner->second,
-                         winner->first, static_cast<std::int64_t>(errors[0].size()) - winner->second);
+                         winner->first, others);
   for (std::size_t i = 1; i < names.size(); ++i) line.why += fmt::format("; {} is as much", names[i]->text);
   line.why += main_grads_fit ? "; main gradients agree without it" : "; a forgotten average looks the same";
   line.certain = main_grads_fit && names.size() == 1 && votes.size() == 1;

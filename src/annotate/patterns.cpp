@@ -12,7 +12,7 @@ namespace ttrace {
 namespace {
 
 bool says_the_same(const DraftRule& a, const DraftRule& b) {
-  return a.undetermined.empty() && b.undetermined.empty() &&
+  return a.remark.empty() && b.remark.empty() &&
          std::equal(
              a.lines.begin(), a.lines.end(), b.lines.begin(), b.lines.end(),
              [](const DraftLine& x, const DraftLine& y) { return x.text == y.text && (x.certain || !y.certain); });

@@ -62,6 +62,9 @@ Choices choices_for(const Trace& trace, const Annotations& given) {
     if (static_cast<int>(i) != stages && mesh.axes[i].size > 1) choices.axes.push_back(mesh.axes[i]);
   }
   choices.microbatch_axis = given.microbatch_axis;
+  for (const Axis& axis : choices.axes) {
+    if (axis.name != choices.microbatch_axis) choices.spare_axis = axis.name;
+  }
   choices.layouts = layout_names();
   std::stable_partition(choices.layouts.begin(), choices.layouts.end(),
                         [](const std::string& name) { return name == "contiguous"; });
@@ -71,7 +74,10 @@ Choices choices_for(const Trace& trace, const Annotations& given) {
 void add_reference(Subjects& subjects, const Alignment& reference) {
   for (const auto& [id, tensor] : reference.tensors) {
     const auto found = subjects.find({pattern_of(id.name), id.kind});
-    if (found != subjects.end()) found->second.reference.add(tensor.shape);
+    if (found == subjects.end()) continue;
+    Subject& subject = found->second;
+    subject.order = subject.reference.empty() ? tensor.order : std::min(subject.order, tensor.order);
+    subject.reference.add(tensor.shape);
   }
 }
 
@@ -178,15 +184,14 @@ class Composer {
   void add_follower(const std::string& pattern, const Decision& lead, Kind lead_kind, Kind kind) {
     const Decision* decision = find(decisions_, pattern, kind);
     if (decision == nullptr) return;
-    if (stands(*decision, followed(lead.best().axes, lead_kind, kind), choices_)) {
+    if (stands(*decision, followed(placements_of(lead, choices_), lead_kind, kind), choices_)) {
       if (decision->fits || !lead.fits) return;
       rules_.push_back(
           {pattern,
            kind,
            {},
-           fmt::format("by its shapes it lies as {} does, but it is not near the reference (rel_err {:.2g} "
-                       "at best): noise, or a bug",
-                       lead_kind == Kind::kParam ? "the parameter" : name_of(lead_kind), smallest(*decision))});
+           fmt::format("lies so by its shapes, yet is far from the reference (rel_err {:.2g} at best): noise, or a bug",
+                       smallest(*decision))});
       return;
     }
     DraftRule rule{pattern, kind, lines_of(*decision, choices_), {}};
@@ -244,18 +249,15 @@ std::vector<DraftRule> propose_by_reference(const Trace& trace, const Annotation
   return Composer(subjects, decisions, choices).run();
 }
 
-std::vector<DraftRule> propose_without(const Trace& trace, const Subjects& subjects, const Choices& choices) {
+std::vector<DraftRule> propose_without(const Subjects& subjects, const Choices& choices) {
   std::vector<std::pair<std::uint64_t, DraftRule>> rules;
   for (const auto& [key, subject] : subjects) {
     const Kind kind = key.second;
     // Gradients follow.
     if (kind != Kind::kInput && kind != Kind::kOutput && kind != Kind::kParam) continue;
-    DraftRule rule = propose_alone(trace, key, subject, choices);
+    DraftRule rule = propose_alone(key, subject, choices);
     rule.pattern = key.first;
     if (kind != Kind::kParam) rule.kind = kind;
-    if (rule.lines.empty() && rule.undetermined.empty()) {
-      rule.lines.push_back({"{}", false, "its micro-batches are told apart, and no axis is left"});
-    }
     rules.emplace_back(subject.order, std::move(rule));
   }
   std::stable_sort(rules.begin(), rules.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -282,7 +284,7 @@ Draft propose(const Trace& trace, const Annotations& given, const Alignment* ref
   const Choices choices = choices_for(trace, settings);
   const Subjects subjects = unplaced_subjects(trace, given);
   draft.rules = reference == nullptr
-                    ? propose_without(trace, subjects, choices)
+                    ? propose_without(subjects, choices)
                     : propose_by_reference(trace, given, *reference, subjects, choices, settings, draft.parallelism);
   merge_members(draft.rules);
   shorten_patterns(trace, given, draft.rules);

@@ -41,11 +41,11 @@ Subjects unplaced_subjects(const Trace& trace, const Annotations& given) {
       if (is_new) {
         subject.dtype = entry.dtype;
         subject.order = entry.order;
-        subject.name = entry.id.name;
       }
       subject.order = std::min(subject.order, entry.order);
       subject.in_microbatches = subject.in_microbatches || entry.id.microbatch >= 0;
       subject.local.add(entry.shape);
+      subject.shards.push_back({&rank, &entry});
     }
   }
   return subjects;

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ttrace/annotation.h"
 #include "ttrace/trace.h"
@@ -26,13 +27,18 @@ struct Extent {
   bool known_ = false;
 };
 
+struct HeldEntry {
+  const RankTrace* rank = nullptr;
+  const Entry* entry = nullptr;
+};
+
 struct Subject {
+  std::vector<HeldEntry> shards;
   Extent local;      // of the shards
   Extent reference;  // of the reference's tensors
   Dtype dtype = Dtype::kFloat32;
-  std::uint64_t order = 0;  // the smallest
+  std::uint64_t order = 0;  // the smallest; the reference's, where it has such tensors
   bool in_microbatches = false;
-  std::string name;  // one of those that have the pattern
 };
 using SubjectKey = std::pair<std::string, Kind>;  // pattern, kind
 using Subjects = std::map<SubjectKey, Subject>;

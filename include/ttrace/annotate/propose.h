@@ -18,12 +18,12 @@ struct DraftLine {
   std::string why;
 };
 
-// Under one pattern. Without lines nothing could be found out, and `undetermined` says what was tried.
+// Under one pattern. Without lines it is only a remark: what could not be found out, or looks wrong.
 struct DraftRule {
   std::string pattern;
   std::optional<Kind> kind;  // empty: the parameter's own keys
   std::vector<DraftLine> lines;
-  std::string undetermined;
+  std::string remark;
 };
 
 struct Draft {
@@ -39,6 +39,6 @@ Draft propose(const Trace& trace, const Annotations& given, const Alignment* ref
 // An annotation file: `given`, the text of the annotations that were given, and the draft after it.
 std::string to_yaml(const Draft& draft, const std::string& given);
 
-std::string summary_of(const Draft& draft);  // `41 placements: 38 certain, 3 guessed; 1 not determined`
+std::string summary_of(const Draft& draft);  // `41 placements: 38 certain, 3 guessed; 1 remark`
 
 }  // namespace ttrace
