@@ -5,12 +5,54 @@
 #include <algorithm>
 #include <set>
 
+#include "ttrace/align/layout.h"
+#include "ttrace/error.h"
+
 namespace ttrace {
 namespace {
 
 bool may_be_partial(Kind kind, Dtype dtype) {
   if (!is_floating(dtype)) return false;
   return !is_parameter_kind(kind) || kind == Kind::kParamGrad;
+}
+
+// Where a layout puts equal parts of one dimension, whatever stretches it says that in; nothing where it
+// refuses them.
+std::optional<AxisLayout> laid_out(const std::string& layout, std::int64_t parts, std::int64_t size) {
+  const std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts), size);
+  const AxisSplit split{parts, find_layout(layout)};
+  try {
+    AxisLayout result = nest({&split, 1}, sizes);
+    for (std::vector<Stretch>& stretches : result.parts) {
+      std::vector<Stretch> joined;
+      for (const Stretch& next : stretches) {
+        const bool goes_on = !joined.empty() && joined.back().local + joined.back().size == next.local &&
+                             joined.back().logical + joined.back().size == next.logical;
+        if (goes_on) joined.back().size += next.size;
+        if (!goes_on) joined.push_back(next);
+      }
+      stretches = std::move(joined);
+    }
+    return result;
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+// The layouts that differ along this axis and dimension: a stripe of one part is a block. Both where the axis
+// is the innermost on the dimension and where it is the only one or the outermost.
+std::vector<std::string> distinct_layouts(const Axis& axis, std::int64_t local, std::int64_t whole,
+                                          const std::vector<std::string>& layouts) {
+  std::vector<std::string> distinct;
+  std::vector<std::pair<std::optional<AxisLayout>, std::optional<AxisLayout>>> seen;
+  for (const std::string& layout : layouts) {
+    const auto inner = laid_out(layout, axis.size, local), outer = laid_out(layout, axis.size, whole / axis.size);
+    const bool refused = !inner && !outer;
+    if (refused || std::find(seen.begin(), seen.end(), std::pair(inner, outer)) != seen.end()) continue;
+    seen.emplace_back(inner, outer);
+    distinct.push_back(layout);
+  }
+  return distinct;
 }
 
 // One axis left unnamed has no placement.
@@ -21,8 +63,12 @@ std::vector<Option> options_for(const Axis& axis, const Subject& subject, Kind k
   std::vector<Option> options;
   if (subject.in_microbatches && axis.name == choices.microbatch_axis) options.emplace_back();
   options.push_back(AxisPlacement{axis.name, Placement::kReplicate});
-  for (const std::string& layout : choices.layouts) {
-    for (const std::int32_t dim : split) options.push_back(AxisPlacement{axis.name, Placement::kShard, dim, layout});
+  for (const std::int32_t dim : split) {
+    const auto d = static_cast<std::size_t>(dim);
+    for (const std::string& layout :
+         distinct_layouts(axis, subject.local.largest[d], subject.reference.largest[d], choices.layouts)) {
+      options.push_back(AxisPlacement{axis.name, Placement::kShard, dim, layout});
+    }
   }
   if (may_be_partial(kind, subject.dtype)) options.push_back(AxisPlacement{axis.name, Placement::kPartial});
   return options;
