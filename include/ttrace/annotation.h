@@ -69,6 +69,9 @@ bool matches(std::string_view pattern, std::string_view name);
 // Within one pattern, a kind named itself beats one that follows. Null when there is none.
 const AnnotationRule* rule_for(const Annotations& annotations, Kind kind, std::string_view name);
 
+// The rules of other patterns, equally specific, that would place the tensor if theirs were the later line.
+std::vector<const AnnotationRule*> contenders(const Annotations& annotations, Kind kind, std::string_view name);
+
 // `gpt.yaml:14: 'linear_qkv': output`, to begin a message about what stands on that line of the rule.
 std::string where(const Annotations& annotations, const AnnotationRule& rule, int line);
 

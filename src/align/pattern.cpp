@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <span>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "ttrace/annotation.h"
 
@@ -60,6 +62,10 @@ bool matches_all(std::span<const std::string> pattern, std::span<const std::stri
          matches_all(pattern.subspan(1), name.subspan(1));
 }
 
+std::pair<bool, std::size_t> specificity(const AnnotationRule& rule) {
+  return {!has_wildcard(rule.pattern), literal_characters(rule.pattern)};
+}
+
 // 2 when the rule names the kind, 1 when the kind follows what it names, 0 when it says nothing of it.
 int says(const AnnotationRule& rule, Kind kind) {
   if (!rule.kind) return is_parameter_kind(kind) ? 1 : 0;
@@ -85,15 +91,23 @@ bool matches(std::string_view pattern, std::string_view name) {
 }
 
 const AnnotationRule* rule_for(const Annotations& annotations, Kind kind, std::string_view name) {
-  const auto specificity = [&](const AnnotationRule& rule) {
-    return std::tuple(!has_wildcard(rule.pattern), literal_characters(rule.pattern), rule.line, says(rule, kind));
-  };
   const AnnotationRule* best = nullptr;
   for (const AnnotationRule& rule : annotations.rules) {
     if (says(rule, kind) == 0 || !matches(rule.pattern, name)) continue;
-    if (best == nullptr || specificity(*best) <= specificity(rule)) best = &rule;
+    const auto rank = [kind](const AnnotationRule& r) { return std::tuple(specificity(r), r.line, says(r, kind)); };
+    if (best == nullptr || rank(*best) <= rank(rule)) best = &rule;
   }
   return best;
+}
+
+std::vector<const AnnotationRule*> contenders(const Annotations& annotations, Kind kind, std::string_view name) {
+  std::vector<const AnnotationRule*> found;
+  const AnnotationRule* best = rule_for(annotations, kind, name);
+  for (const AnnotationRule& rule : annotations.rules) {
+    if (says(rule, kind) == 0 || !matches(rule.pattern, name) || rule.line == best->line) continue;
+    if (specificity(rule) == specificity(*best)) found.push_back(&rule);
+  }
+  return found;
 }
 
 std::string where(const Annotations& annotations, const AnnotationRule& rule, int line) {

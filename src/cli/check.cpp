@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/progress_line.h"
+#include "ttrace/annotate/explain.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/judge.h"
 #include "ttrace/load/annotation_file.h"
@@ -25,7 +26,7 @@ constexpr std::size_t kFindingsShown = 10;
 struct CheckOptions {
   std::string reference, candidate;
   std::string annotations, tolerance;
-  std::string only;
+  std::string only, explain;
   std::string json, junit;  // `-` is stdout
   bool strict = false;
   bool all = false;
@@ -116,6 +117,12 @@ int run(const CheckOptions& options) {
   Alignment reference_tensors = align(reference, annotations, {});
   require_whole(reference_tensors, options.reference);
   Alignment candidate_tensors = align(candidate, annotations, layout_of(reference_tensors));
+  if (!options.explain.empty()) {
+    const ExplainedSide sides[] = {{"reference", &reference, &reference_tensors},
+                                   {"candidate", &candidate, &candidate_tensors}};
+    std::cout << explain(annotations, sides, options.explain) << std::flush;
+    return kSame;
+  }
   std::vector<std::string> notes;
   add_notes("reference", reference, reference_tensors, notes);
   add_notes("candidate", candidate, candidate_tensors, notes);
@@ -155,6 +162,8 @@ void add_check(CLI::App& app, Run& run_command) {
   check->add_option("-t,--tolerance", options->tolerance,
                     "What each tensor may differ by, from estimate-tolerance; without, all must be equal");
   check->add_option("--only", options->only, "Only tensors whose name matches this glob or dotted suffix");
+  check->add_option("--explain", options->explain,
+                    "Judge nothing; show how the shards of the tensors that match this were mapped");
   check->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
   check->add_option("--junit", options->junit, "Write the report as JUnit XML to this file (-: stdout)");
   check->add_flag("--strict", options->strict, "Untrusted tensors count as failed");
@@ -166,6 +175,8 @@ void add_check(CLI::App& app, Run& run_command) {
       "  ttrace check --reference reference --candidate candidate -a gpt.yaml -t tolerance.yaml\n"
       "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --only 'layers.0.**' --all\n"
       "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --json - | jq .root_cause\n"
+      "  ttrace check --reference reference --candidate candidate -a gpt.yaml --explain "
+      "layers.0.mlp.linear_fc1.weight\n"
       "\n"
       "Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, no tensor in common).");
   check->callback([options, &run_command] { run_command = [options] { return run(*options); }; });

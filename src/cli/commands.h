@@ -20,5 +20,6 @@ void add_collect(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
 void add_estimate_tolerance(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);
+void add_annotate(CLI::App& app, Run& run);
 
 }  // namespace ttrace::cli

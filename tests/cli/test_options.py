@@ -32,6 +32,11 @@ MISUSE = {
                                          see("ttrace check")),
     "two reports on stdout": ([*CHECK, "--json", "-", "--junit", "-"],
                               "--json and --junit: both go to stdout; expected one"),
+    "no trace to annotate": (["annotate"], "ttrace annotate: TRACE is required" + see("ttrace annotate")),
+    "a draft and a lint at once": (["annotate", "candidate", "--lint", "a.yaml", "-o", "draft.yaml"],
+                                   "--lint: takes no -o and no -a; expected only a trace, --reference and --json with it"),
+    "JSON of a draft": (["annotate", "candidate", "--json"],
+                        "--json: there is nothing to list; expected it with --lint"),
     "no place for the trace": (["collect", "--", "true"], "ttrace collect: --output is required" +
                                see("ttrace collect")),
     "no command to collect from": (["collect", "-o", "trace"], "ttrace collect: command is required" +
@@ -70,7 +75,7 @@ def test_a_check_that_could_not_look_leaves_no_report_of_an_earlier_one(ttrace, 
     assert (tmp_path / "report.json").read_text() == ""
 
 
-@pytest.mark.parametrize("command", [(), ("check",), ("collect",), ("estimate-tolerance",), ("inspect",)])
+@pytest.mark.parametrize("command", [(), ("annotate",), ("check",), ("collect",), ("estimate-tolerance",), ("inspect",)])
 def test_help_goes_to_stdout(ttrace, command):
     help = ttrace.reports(*command, "--help", code=0)
     assert "Usage: " + " ".join(("ttrace", *command)) in help

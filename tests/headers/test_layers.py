@@ -15,10 +15,12 @@ ALLOWED = {
     "compare": {"base", "numeric", "align", "merge"},
     "tolerance": {"base", "numeric", "align", "compare"},
     "judge": {"base", "numeric", "align", "compare", "tolerance", "report"},
+    "annotate": {"base", "numeric", "align", "compare", "judge"},  # judge: whose counterpart a tensor is
     "report": {"base", "numeric"},
     "load": {"base", "numeric", "align", "tolerance", "record"},  # record: the journal's grammar
     "record": {"base", "numeric", "align", "load"},  # load: annotations, to perturb the right shard
-    "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "report", "load", "record"},
+    "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "annotate", "report",
+            "load", "record"},
 }
 
 # Third-party headers, and the only folders that may know them.

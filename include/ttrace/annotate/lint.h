@@ -1,0 +1,35 @@
+// What looks like a mistake in an annotation file, seen against a trace that it is meant for.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ttrace/align/shard_mapping.h"
+
+namespace ttrace {
+
+// The words are part of the stable interface of `ttrace annotate --lint --json`.
+enum class LintCheck : std::uint8_t {
+  kMisfit,       // "misfit": the shards of a tensor do not fit together as its rule says
+  kUnplaced,     // "unplaced": no rule places a tensor
+  kUnusedRule,   // "unused-rule": a rule places no tensor
+  kAmbiguous,    // "ambiguous": two equally specific patterns fit a tensor, so that the later one places it
+  kAbsentAxis,   // "absent-axis": a rule names an axis that the trace lacks
+  kUnevenSplit,  // "uneven-split": the parts of a dimension differ in size
+};
+std::string_view name_of(LintCheck check);
+
+// An absent axis and an uneven split may well be meant.
+bool is_mistake(LintCheck check);
+
+struct LintMessage {
+  LintCheck check = LintCheck::kMisfit;
+  int line = 0;      // in the file; 0 where it is about no line
+  std::string text;  // `gpt.yaml:14: 'linear_qkv': output: places no tensor of the trace`
+};
+
+// By line; those about none come first. The alignment is of this trace with these annotations.
+std::vector<LintMessage> lint(const Trace& trace, const Annotations& annotations, const Alignment& alignment);
+
+}  // namespace ttrace

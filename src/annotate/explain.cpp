@@ -1,0 +1,195 @@
+#include "ttrace/annotate/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "align/describe.h"
+#include "annotate/close_names.h"
+#include "ttrace/error.h"
+#include "ttrace/mesh.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kPiecesShown = 16;  // what a terminal shows at once, with both sides
+
+using Subject = std::tuple<std::string, Kind, Pass>;  // what all iterations and micro-batches share
+
+Subject subject_of(const TensorId& id) { return {id.name, id.kind, id.pass}; }
+
+// The tensors of one side about one subject.
+struct Mapped {
+  std::vector<const LogicalTensor*> tensors;
+  std::vector<const Finding*> findings;
+};
+
+std::map<Subject, Mapped> select(const Alignment& alignment, const std::string& pattern) {
+  std::map<Subject, Mapped> selected;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (matches(pattern, id.name)) selected[subject_of(id)].tensors.push_back(&tensor);
+  }
+  for (const Finding& finding : alignment.findings) {
+    if (!finding.id.name.empty() && matches(pattern, finding.id.name)) {
+      selected[subject_of(finding.id)].findings.push_back(&finding);
+    }
+  }
+  return selected;
+}
+
+// `8 tensors: iteration 0, micro-batches 0, 1, 2, 3; iteration 1, ...`.
+std::string describe_identities(const std::vector<const LogicalTensor*>& tensors) {
+  std::map<std::int32_t, std::vector<std::string>> microbatches;
+  for (const LogicalTensor* tensor : tensors) {
+    std::vector<std::string>& words = microbatches[tensor->id.iteration];
+    if (tensor->id.microbatch != kNoMicrobatch) words.push_back(std::to_string(tensor->id.microbatch));
+  }
+  std::vector<std::string> words;
+  for (const auto& [iteration, of_iteration] : microbatches) {
+    const char* noun = of_iteration.size() == 1 ? "micro-batch" : "micro-batches";
+    words.push_back(of_iteration.empty() ? fmt::format("iteration {}", iteration)
+                                         : fmt::format("iteration {}, {} {}", iteration, noun, join(of_iteration)));
+  }
+  return fmt::format("{} tensor{}: {}", tensors.size(), tensors.size() == 1 ? "" : "s", fmt::join(words, "; "));
+}
+
+std::string describe_role(const AxisPlacement& axis) {
+  if (axis.placement == Placement::kReplicate) return "replicates";
+  if (axis.placement == Placement::kPartial) return "each rank holds a term of the sum";
+  return fmt::format("splits dimension {}, {}", axis.dim, axis.layout);
+}
+
+// What the rule says of `axis`, under its own name or an alias; null when nothing.
+const AxisPlacement* find_axis(const AnnotationRule* rule, const Aliases& aliases, const std::string& axis) {
+  if (rule == nullptr) return nullptr;
+  for (const AxisPlacement& placement : rule->axes) {
+    const auto alias = aliases.find(placement.axis);
+    if (placement.axis == axis || (alias != aliases.end() && alias->second == axis)) return &placement;
+  }
+  return nullptr;
+}
+
+std::string describe_axis(const Annotations& annotations, const AnnotationRule* rule, const Trace& trace,
+                          const Axis& axis, const TensorId& id) {
+  if (const AxisPlacement* placement = find_axis(rule, trace.aliases, axis.name)) {
+    const bool followed = rule->kind && *rule->kind != id.kind;
+    if (followed && placement->placement == Placement::kPartial) {
+      return "replicates: the gradient of a sum is the same for each of its terms";
+    }
+    const std::string as = placement->axis == axis.name ? "" : fmt::format(" (as {})", placement->axis);
+    return describe_role(*placement) + as;
+  }
+  const std::string stages = annotations.pipeline ? annotations.pipeline->axis : PipelineRule{}.axis;
+  if (axis.name == stages) return "pipeline stages: a copy on each stage that holds it";
+  if (axis.name == annotations.microbatch_axis && id.microbatch != kNoMicrobatch) {
+    return fmt::format("tells micro-batches apart, {}",
+                       annotations.microbatch_order == MicrobatchOrder::kBlocked ? "blocked" : "interleaved");
+  }
+  return "replicates (not named)";
+}
+
+// The part of the entry that a piece is.
+std::string describe_local(const Piece& piece) { return describe(piece.local); }
+
+std::string describe_coordinates(const Trace& trace, std::int32_t rank) {
+  std::vector<std::string> words;
+  for (const RankTrace& candidate : trace.ranks) {
+    if (candidate.rank != rank) continue;
+    for (const Axis& axis : trace.axes) {
+      words.push_back(fmt::format("{}={}", axis.name, candidate.coordinates.at(axis.name)));
+    }
+    break;
+  }
+  return words.empty() ? "-" : fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string table_of(const Trace& trace, const LogicalTensor& tensor) {
+  std::vector<std::vector<std::string>> rows = {{"rank", "coordinates", "local", "logical", "replica", "term"}};
+  for (const Piece& piece : tensor.pieces) {
+    if (rows.size() > kPiecesShown) break;
+    rows.push_back({std::to_string(piece.rank), describe_coordinates(trace, piece.rank), describe_local(piece),
+                    describe(piece.logical), std::to_string(piece.replica), std::to_string(piece.term)});
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = "   ";
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      std::size_t width = 0;
+      for (const auto& other : rows) width = std::max(width, other[column].size());
+      line += column + 1 == row.size() ? fmt::format(" {}", row[column]) : fmt::format(" {:<{}} ", row[column], width);
+    }
+    text += line + "\n";
+  }
+  if (tensor.pieces.size() <= kPiecesShown) return text;
+  std::set<std::int32_t> ranks, replicas, terms;
+  for (const Piece& piece : tensor.pieces) {
+    ranks.insert(piece.rank);
+    replicas.insert(piece.replica);
+    terms.insert(piece.term);
+  }
+  return text + fmt::format("    ... ({} pieces in all: ranks {}, replicas {}, terms {})\n", tensor.pieces.size(),
+                            ranks.size(), replicas.size(), terms.size());
+}
+
+std::string explain_side(const Annotations& annotations, const AnnotationRule* rule, const ExplainedSide& side,
+                         const Mapped& mapped) {
+  if (mapped.tensors.empty() && mapped.findings.empty()) return fmt::format("  {}: does not hold it\n", side.name);
+  std::string text;
+  if (!mapped.tensors.empty()) {
+    const LogicalTensor& first = *mapped.tensors[0];
+    text += fmt::format("  {}: {}, {}; {}\n", side.name, to_string(first.shape), name_of(first.dtype),
+                        describe_identities(mapped.tensors));
+    for (const Axis& axis : side.trace->axes) {
+      text += fmt::format("    {} ({}): {}\n", axis.name, axis.size,
+                          describe_axis(annotations, rule, *side.trace, axis, first.id));
+    }
+    if (first.scale != 1) text += fmt::format("    loss_scale: recorded = {} * logical\n", first.scale);
+    if (mapped.tensors.size() > 1) text += fmt::format("    the pieces of {}:\n", to_string(first.id));
+    text += table_of(*side.trace, first);
+  } else {
+    text += fmt::format("  {}:\n", side.name);
+  }
+  for (const Finding* finding : mapped.findings) text += fmt::format("    not mapped: {}\n", finding->message);
+  return text;
+}
+
+[[noreturn]] void refuse(std::span<const ExplainedSide> sides, const std::string& pattern) {
+  std::set<std::string> names;
+  for (const ExplainedSide& side : sides) {
+    for (const auto& [id, tensor] : side.alignment->tensors) names.insert(id.name);
+  }
+  const std::vector<std::string> close = close_names(pattern, names);
+  throw InputError(fmt::format("--explain '{}': no tensor's name matches; expected {}", pattern,
+                               close.empty() ? "a name, what follows one of its dots, or a glob"
+                                             : fmt::format("something like {}", fmt::join(close, ", "))));
+}
+
+}  // namespace
+
+std::string explain(const Annotations& annotations, std::span<const ExplainedSide> sides, const std::string& pattern) {
+  std::vector<std::map<Subject, Mapped>> selected;
+  std::set<Subject> subjects;
+  for (const ExplainedSide& side : sides) {
+    selected.push_back(select(*side.alignment, pattern));
+    for (const auto& [subject, mapped] : selected.back()) subjects.insert(subject);
+  }
+  if (subjects.empty()) refuse(sides, pattern);
+  std::string text;
+  for (const Subject& subject : subjects) {
+    const auto& [name, kind, pass] = subject;
+    const AnnotationRule* rule = rule_for(annotations, kind, name);
+    text += fmt::format("{}{} {}{}\n  {}\n", text.empty() ? "" : "\n", printable(name), name_of(kind),
+                        pass == Pass::kRecompute ? ", recompute" : "",
+                        rule == nullptr ? "no rule" : "rule " + where(annotations, *rule, rule->line));
+    for (std::size_t i = 0; i < sides.size(); ++i) {
+      text += explain_side(annotations, rule, sides[i], selected[i][subject]);
+    }
+  }
+  return text;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,201 @@
+#include "annotate/hypotheses.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ttrace/align/layout.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+bool may_be_partial(Kind kind, Dtype dtype) {
+  if (!is_floating(dtype)) return false;
+  return !is_parameter_kind(kind) || kind == Kind::kParamGrad;
+}
+
+// Where a layout puts equal parts of one dimension, whatever stretches it says that in; nothing where it
+// refuses them.
+std::optional<AxisLayout> laid_out(const std::string& layout, std::int64_t parts, std::int64_t size) {
+  const std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts), size);
+  const AxisSplit split{parts, find_layout(layout)};
+  try {
+    AxisLayout result = nest({&split, 1}, sizes);
+    for (std::vector<Stretch>& stretches : result.parts) {
+      std::vector<Stretch> joined;
+      for (const Stretch& next : stretches) {
+        const bool goes_on = !joined.empty() && joined.back().local + joined.back().size == next.local &&
+                             joined.back().logical + joined.back().size == next.logical;
+        if (goes_on) joined.back().size += next.size;
+        if (!goes_on) joined.push_back(next);
+      }
+      stretches = std::move(joined);
+    }
+    return result;
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+// The layouts that differ along this axis and dimension: a stripe of one part is a block. Both where the axis
+// is the innermost on the dimension and where it is the only one or the outermost.
+std::vector<std::string> distinct_layouts(const Axis& axis, std::int64_t local, std::int64_t whole,
+                                          const std::vector<std::string>& layouts) {
+  std::vector<std::string> distinct;
+  std::vector<std::pair<std::optional<AxisLayout>, std::optional<AxisLayout>>> seen;
+  for (const std::string& layout : layouts) {
+    const auto inner = laid_out(layout, axis.size, local), outer = laid_out(layout, axis.size, whole / axis.size);
+    const bool refused = !inner && !outer;
+    if (refused || std::find(seen.begin(), seen.end(), std::pair(inner, outer)) != seen.end()) continue;
+    seen.emplace_back(inner, outer);
+    distinct.push_back(layout);
+  }
+  return distinct;
+}
+
+// One axis left unnamed has no placement.
+using Option = std::optional<AxisPlacement>;
+
+std::vector<Option> options_for(const Axis& axis, const Subject& subject, Kind kind, const Choices& choices,
+                                const std::vector<std::int32_t>& split) {
+  std::vector<Option> options;
+  if (subject.in_microbatches && axis.name == choices.microbatch_axis) options.emplace_back();
+  options.push_back(AxisPlacement{axis.name, Placement::kReplicate});
+  for (const std::int32_t dim : split) {
+    const auto d = static_cast<std::size_t>(dim);
+    for (const std::string& layout :
+         distinct_layouts(axis, subject.local.largest[d], subject.reference.largest[d], choices.layouts)) {
+      options.push_back(AxisPlacement{axis.name, Placement::kShard, dim, layout});
+    }
+  }
+  if (may_be_partial(kind, subject.dtype)) options.push_back(AxisPlacement{axis.name, Placement::kPartial});
+  return options;
+}
+
+// The shards that `placements` expect along each dimension can make up the reference's.
+bool sizes_fit(const Placements& placements, const Subject& subject, const Choices& choices) {
+  std::vector<std::int64_t> parts(subject.local.largest.size(), 1);
+  for (const AxisPlacement& placement : placements) {
+    if (placement.placement != Placement::kShard) continue;
+    for (const Axis& axis : choices.axes) {
+      if (axis.name == placement.axis) parts[static_cast<std::size_t>(placement.dim)] *= axis.size;
+    }
+  }
+  for (std::size_t d = 0; d < parts.size(); ++d) {
+    if (parts[d] * subject.local.smallest[d] > subject.reference.largest[d]) return false;
+    if (parts[d] * subject.local.largest[d] < subject.reference.smallest[d]) return false;
+  }
+  return true;
+}
+
+// How much there is to explain. An axis is named against its habit, or its layout is an unusual one.
+int strangeness(const Placements& placements, const Choices& choices) {
+  int strange = 0;
+  for (const AxisPlacement& axis : placements) {
+    if (axis.axis == choices.microbatch_axis) strange += 1;
+    if (axis.placement == Placement::kPartial) strange += 2;
+    if (axis.placement == Placement::kShard && axis.layout != choices.layouts[0]) strange += 2;
+  }
+  return strange;
+}
+
+// Where several axes split one dimension, every order of nesting.
+void add_orders(Placements placements, std::vector<Placements>& out) {
+  std::vector<std::size_t> order;
+  std::set<std::int32_t> dims;
+  bool nested = false;
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    if (placements[i].placement != Placement::kShard) continue;
+    order.push_back(i);
+    nested = !dims.insert(placements[i].dim).second || nested;
+  }
+  const std::vector<std::size_t> places = order;
+  do {
+    Placements ordered = placements;
+    for (std::size_t i = 0; i < places.size(); ++i) ordered[places[i]] = placements[order[i]];
+    out.push_back(std::move(ordered));
+  } while (nested && std::next_permutation(order.begin(), order.end()));
+}
+
+}  // namespace
+
+std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const Choices& choices) {
+  const Extent &local = subject.local, &whole = subject.reference;
+  if (local.ragged || whole.ragged || whole.empty() || local.largest.size() != whole.largest.size()) return {};
+  std::vector<std::int32_t> split;
+  for (std::size_t d = 0; d < local.largest.size(); ++d) {
+    if (local.largest[d] != whole.largest[d] || local.smallest[d] != whole.smallest[d]) {
+      split.push_back(static_cast<std::int32_t>(d));
+    }
+  }
+  // Slower axes first: those are the outer ones in most programs.
+  std::vector<Placements> partial(1);
+  for (std::size_t i = choices.axes.size(); i-- > 0;) {
+    std::vector<Placements> longer;
+    const std::vector<Option> options = options_for(choices.axes[i], subject, kind, choices, split);
+    for (const Placements& placements : partial) {
+      for (const Option& option : options) {
+        longer.push_back(placements);
+        if (option) longer.back().push_back(*option);
+      }
+    }
+    partial = std::move(longer);
+  }
+  std::erase_if(partial, [&](const Placements& placements) { return !sizes_fit(placements, subject, choices); });
+  std::vector<Placements> all;
+  for (Placements& placements : partial) add_orders(std::move(placements), all);
+  std::stable_sort(all.begin(), all.end(), [&](const Placements& a, const Placements& b) {
+    return strangeness(a, choices) < strangeness(b, choices);
+  });
+  std::set<std::string> seen;
+  std::erase_if(all, [&](const Placements& placements) {
+    return !seen.insert(key_of(placements, choices, subject.in_microbatches)).second;
+  });
+  return all;
+}
+
+std::string role_of(const Placements& placements, const std::string& axis) {
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    if (placements[i].axis != axis) continue;
+    if (placements[i].placement == Placement::kReplicate) return "replicate";
+    if (placements[i].placement == Placement::kPartial) return "partial";
+    const auto outer = std::count_if(placements.begin(), placements.begin() + static_cast<std::ptrdiff_t>(i),
+                                     [&](const AxisPlacement& other) {
+                                       return other.placement == Placement::kShard && other.dim == placements[i].dim;
+                                     });
+    std::string role = fmt::format("dim {}", placements[i].dim);
+    if (placements[i].layout != "contiguous") role += " " + placements[i].layout;
+    if (outer > 0) role += fmt::format(" inside {} other{}", outer, outer == 1 ? "" : "s");
+    return role;
+  }
+  return "";
+}
+
+std::string key_of(const Placements& placements, const Choices& choices, bool in_microbatches) {
+  std::string key;
+  for (const Axis& axis : choices.axes) {
+    std::string role = role_of(placements, axis.name);
+    if (role.empty()) role = in_microbatches && axis.name == choices.microbatch_axis ? "micro-batches" : "replicate";
+    key += fmt::format("{}: {}; ", axis.name, role);
+  }
+  return key;
+}
+
+std::string to_string(const AxisPlacement& axis) {
+  if (axis.placement == Placement::kReplicate) return axis.axis + ": replicate";
+  if (axis.placement == Placement::kPartial) return axis.axis + ": partial";
+  if (axis.layout == "contiguous") return fmt::format("{}_dim: {}", axis.axis, axis.dim);
+  return fmt::format("{}: {{dim: {}, layout: {}}}", axis.axis, axis.dim, axis.layout);
+}
+
+Placements followed(Placements placements, Kind value, Kind gradient) {
+  if (value == gradient || is_parameter_kind(value)) return placements;
+  for (AxisPlacement& axis : placements) {
+    if (axis.placement == Placement::kPartial) axis.placement = Placement::kReplicate;
+  }
+  return placements;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,172 @@
+#include "ttrace/annotate/lint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "align/describe.h"
+#include "align/ranks.h"
+#include "ttrace/mesh.h"
+
+namespace ttrace {
+namespace {
+
+using Subject = std::pair<std::string, Kind>;
+
+std::string words_of(const Subject& subject) {
+  return fmt::format("{} {}", printable(subject.first), name_of(subject.second));
+}
+
+class Linter {
+ public:
+  Linter(const Trace& trace, const Annotations& annotations, const Alignment& alignment)
+      : mesh_{trace.axes, trace.aliases}, annotations_(annotations), alignment_(alignment) {
+    for (const auto& [id, tensor] : alignment.tensors) subjects_.emplace(id.name, id.kind);
+    for (const Finding& finding : alignment.findings) {
+      if (!finding.id.name.empty()) subjects_.emplace(finding.id.name, finding.id.kind);
+    }
+  }
+
+  std::vector<LintMessage> run() {
+    find_misfits();
+    find_unplaced();
+    find_unused();
+    find_ambiguous();
+    find_absent_axes();
+    find_uneven_splits();
+    std::stable_sort(messages_.begin(), messages_.end(),
+                     [](const LintMessage& a, const LintMessage& b) { return a.line < b.line; });
+    return std::move(messages_);
+  }
+
+ private:
+  const AnnotationRule* rule_of(const Subject& subject) const {
+    return rule_for(annotations_, subject.second, subject.first);
+  }
+
+  void add(LintCheck check, const AnnotationRule& rule, int line, const std::string& what) {
+    messages_.push_back({check, line, fmt::format("{}: {}", where(annotations_, rule, line), what)});
+  }
+
+  void find_misfits() {
+    for (const Finding& finding : alignment_.findings) {
+      const AnnotationRule* rule = finding.id.name.empty() ? nullptr : rule_of({finding.id.name, finding.id.kind});
+      if (rule == nullptr) {
+        messages_.push_back({LintCheck::kMisfit, 0, finding.message});
+      } else {
+        add(LintCheck::kMisfit, *rule, rule->line, finding.message);
+      }
+    }
+  }
+
+  void find_unplaced() {
+    std::map<std::string, std::vector<std::string>> kinds;
+    for (const Subject& subject : subjects_) {
+      // A scalar needs no rule: every rank that has it has the same.
+      if (subject.second == Kind::kScalar || rule_of(subject) != nullptr) continue;
+      kinds[subject.first].emplace_back(name_of(subject.second));
+    }
+    for (const auto& [name, of_name] : kinds) {
+      messages_.push_back(
+          {LintCheck::kUnplaced, 0,
+           fmt::format("no rule places {} {}: taken as replicated on every axis", printable(name), join(of_name))});
+    }
+  }
+
+  void find_unused() {
+    std::set<const AnnotationRule*> used;
+    for (const Subject& subject : subjects_) used.insert(rule_of(subject));
+    for (const AnnotationRule& rule : annotations_.rules) {
+      if (!used.contains(&rule)) add(LintCheck::kUnusedRule, rule, rule.line, "places no tensor of the trace");
+    }
+  }
+
+  void find_ambiguous() {
+    std::map<std::pair<const AnnotationRule*, const AnnotationRule*>, std::vector<std::string>> tensors;
+    for (const Subject& subject : subjects_) {
+      for (const AnnotationRule* other : contenders(annotations_, subject.second, subject.first)) {
+        tensors[{rule_of(subject), other}].push_back(words_of(subject));
+      }
+    }
+    for (const auto& [rules, words] : tensors) {
+      const auto& [rule, other] = rules;
+      add(LintCheck::kAmbiguous, *rule, rule->line,
+          fmt::format("no more specific than '{}' in line {}, and places {} only because it comes later",
+                      printable(other->pattern), other->line, join(words)));
+    }
+  }
+
+  void find_absent_axes() {
+    if (mesh_.axes.empty()) return;  // a single rank: every axis has size 1
+    std::map<std::string, std::vector<std::pair<const AnnotationRule*, int>>> absent;
+    for (const AnnotationRule& rule : annotations_.rules) {
+      for (const AxisPlacement& axis : rule.axes) {
+        if (axis_index(mesh_, axis.axis) < 0) absent[axis.axis].emplace_back(&rule, axis.line);
+      }
+    }
+    for (const auto& [axis, uses] : absent) {
+      const std::string more = uses.size() == 1 ? "" : fmt::format(" (and {} more)", uses.size() - 1);
+      add(LintCheck::kAbsentAxis, *uses[0].first, uses[0].second,
+          fmt::format("axis '{}' is not in the trace [{}], so it has size 1{}", axis, to_string(mesh_), more));
+    }
+  }
+
+  // Once for a rule and a dimension, with the first tensor as an example.
+  void find_uneven_splits() {
+    std::set<std::tuple<const AnnotationRule*, std::string, std::int64_t>> said;
+    for (const auto& [id, tensor] : alignment_.tensors) {
+      const AnnotationRule* rule = rule_of({id.name, id.kind});
+      if (rule == nullptr) continue;
+      for (const AxisPlacement& axis : rule->axes) {
+        if (axis.placement != Placement::kShard) continue;
+        const auto ndim = static_cast<std::int64_t>(tensor.shape.size());
+        const std::int64_t dim = axis.dim < 0 ? axis.dim + ndim : axis.dim;
+        std::set<std::int64_t> sizes;
+        for (const Piece& piece : tensor.pieces) sizes.insert(piece.entry->shape[static_cast<std::size_t>(dim)]);
+        if (sizes.size() < 2 || !said.emplace(rule, axis.axis, dim).second) continue;
+        add(LintCheck::kUnevenSplit, *rule, axis.line,
+            fmt::format("axis '{}' splits dimension {} of {} {}, {}, unevenly: parts of {} to {}", axis.axis, dim,
+                        printable(id.name), name_of(id.kind), to_string(tensor.shape), *sizes.begin(),
+                        *sizes.rbegin()));
+      }
+    }
+  }
+
+  Mesh mesh_;
+  const Annotations& annotations_;
+  const Alignment& alignment_;
+  std::set<Subject> subjects_;
+  std::vector<LintMessage> messages_;
+};
+
+}  // namespace
+
+std::string_view name_of(LintCheck check) {
+  switch (check) {
+    case LintCheck::kMisfit:
+      return "misfit";
+    case LintCheck::kUnplaced:
+      return "unplaced";
+    case LintCheck::kUnusedRule:
+      return "unused-rule";
+    case LintCheck::kAmbiguous:
+      return "ambiguous";
+    case LintCheck::kAbsentAxis:
+      return "absent-axis";
+    case LintCheck::kUnevenSplit:
+      return "uneven-split";
+  }
+  return "";
+}
+
+bool is_mistake(LintCheck check) { return check != LintCheck::kAbsentAxis && check != LintCheck::kUnevenSplit; }
+
+std::vector<LintMessage> lint(const Trace& trace, const Annotations& annotations, const Alignment& alignment) {
+  return Linter(trace, annotations, alignment).run();
+}
+
+}  // namespace ttrace

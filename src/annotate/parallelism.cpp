@@ -1,0 +1,226 @@
+#include "annotate/parallelism.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "align/names.h"
+#include "align/pipeline.h"
+#include "align/ranks.h"
+#include "ttrace/judge/match.h"
+
+namespace ttrace {
+namespace {
+
+using StageNumbers = std::vector<std::set<std::int64_t>>;  // by stage
+
+// By prefix, the numbers that follow it on each stage.
+std::map<std::string, StageNumbers> numbers_by_stage(const Trace& trace, const Axis& axis) {
+  std::map<std::string, StageNumbers> numbers;
+  for (const RankTrace& rank : trace.ranks) {
+    const auto stage = static_cast<std::size_t>(rank.coordinates.at(axis.name));
+    for (const Entry& entry : rank.entries) {
+      if (const auto number = number_in(entry.id.name)) {
+        StageNumbers& stages = numbers[std::string(number->prefix)];
+        stages.resize(static_cast<std::size_t>(axis.size));
+        stages[stage].insert(number->value);
+      }
+    }
+  }
+  return numbers;
+}
+
+bool numbered_locally(const StageNumbers& stages) {
+  std::size_t all = 0;
+  std::set<std::int64_t> different;
+  for (const auto& numbers : stages) {
+    all += numbers.size();
+    different.insert(numbers.begin(), numbers.end());
+  }
+  return different.size() < all;
+}
+
+std::int64_t total(const StageNumbers& stages) {
+  std::int64_t sum = 0;
+  for (const auto& numbers : stages) sum += static_cast<std::int64_t>(numbers.size());
+  return sum;
+}
+
+// How far the inputs of modules are from the reference's, by the reference's tensor.
+std::map<TensorId, double> input_errors(const Trace& trace, const Alignment& reference, const Annotations& settings) {
+  const Alignment alignment = align(trace, settings, layout_of(reference));
+  std::vector<TensorPair> pairs;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.kind != Kind::kInput || id.microbatch < 0 || id.pass != Pass::kForward) continue;
+    const LogicalTensor* same = counterpart(reference, id);
+    if (same != nullptr && same->shape == tensor.shape) pairs.push_back({same, &tensor});
+  }
+  const std::vector<Difference> differences = compare(pairs, {});
+  std::map<TensorId, double> errors;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    Fit fit;
+    fit.add(differences[i]);
+    errors[pairs[i].reference->id] = fit.error();
+  }
+  return errors;
+}
+
+struct ScaleCandidate {
+  Factor factor;
+  std::string text;
+  double value = 1;
+};
+
+// All products of some of the axes, and one over them; of equal values, all: who they are is said.
+std::vector<ScaleCandidate> scale_candidates(const Choices& choices) {
+  std::vector<Axis> axes = choices.axes;
+  std::stable_partition(axes.begin(), axes.end(),
+                        [&](const Axis& axis) { return axis.name == choices.microbatch_axis; });
+  std::vector<ScaleCandidate> candidates(1);
+  for (std::size_t chosen = 1; chosen < std::size_t{1} << axes.size(); ++chosen) {
+    ScaleCandidate product;
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+      if ((chosen >> i & 1) == 0) continue;
+      product.factor.numerator.push_back(axes[i].name);
+      product.text += (product.text.empty() ? "" : "*") + axes[i].name;
+      product.value *= static_cast<double>(axes[i].size);
+    }
+    ScaleCandidate inverse;
+    inverse.factor.denominator = product.factor.numerator;
+    inverse.text = "1/" + fmt::format("{}", fmt::join(inverse.factor.denominator, "/"));
+    inverse.value = 1 / product.value;
+    candidates.push_back(std::move(product));
+    candidates.push_back(std::move(inverse));
+  }
+  return candidates;
+}
+
+// One search for each gradient of an activation, with one hypothesis: that it lies as its value does.
+std::vector<Search> gradient_searches(const std::map<SubjectKey, Decision>& decisions) {
+  std::vector<Search> searches;
+  for (const auto& [key, decision] : decisions) {
+    if (decision.empty()) continue;
+    const bool input = key.second == Kind::kInput;
+    if (!input && key.second != Kind::kOutput) continue;
+    Search search{key.first, input ? Kind::kGradInput : Kind::kGradOutput, decision.search->dtype, false, {}};
+    search.hypotheses.push_back({followed(decision.best().axes, key.second, search.kind), {}});
+    searches.push_back(std::move(search));
+  }
+  return searches;
+}
+
+}  // namespace
+
+void propose_pipeline(const Trace& trace, const Alignment* reference, Annotations& settings,
+                      std::vector<DraftLine>& lines) {
+  const Mesh mesh{trace.axes, trace.aliases};
+  const int index = stage_axis(mesh, settings);
+  if (settings.pipeline || index < 0) return;
+  const Axis& axis = mesh.axes[static_cast<std::size_t>(index)];
+  if (axis.size == 1) return;
+  std::vector<std::string> found;
+  const auto numbers = numbers_by_stage(trace, axis);
+  for (const auto& [prefix, stages] : numbers) {
+    if (numbered_locally(stages)) found.push_back(prefix);
+  }
+  if (found.empty()) return;
+  std::stable_sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
+    return total(numbers.at(a)) > total(numbers.at(b));
+  });
+  const StageNumbers& stages = numbers.at(found[0]);
+  std::vector<std::size_t> counts;
+  for (const auto& of_stage : stages) counts.push_back(of_stage.size());
+  settings.pipeline = PipelineRule{axis.name, found[0], 0};
+  DraftLine line{fmt::format("pipeline: {{axis: {}, layers: {}}}", axis.name, found[0]), false,
+                 fmt::format("the stages hold {} layers with the same numbers", fmt::join(counts, ", "))};
+  if (reference != nullptr) {
+    const ModelLayout layout = layout_of(*reference);
+    const auto known = layout.layer_counts.find(found[0]);
+    const std::int64_t layers = known == layout.layer_counts.end() ? 0 : known->second;
+    line.certain = found.size() == 1 && layers == total(stages);
+    line.why += fmt::format("; the reference has {}", layers);
+  }
+  if (found.size() > 1) line.why += fmt::format("; so it is with {}", fmt::join(found.begin() + 1, found.end(), ", "));
+  lines.push_back(std::move(line));
+}
+
+void propose_microbatches(const Trace& trace, const Alignment& reference, bool said, Annotations& settings,
+                          std::vector<DraftLine>& lines) {
+  if (said || size_of_axis({trace.axes, trace.aliases}, settings.microbatch_axis) == 1) return;
+  Annotations blocked = settings;
+  blocked.microbatch_order = MicrobatchOrder::kBlocked;
+  const auto errors = input_errors(trace, reference, settings);
+  const auto blocked_errors = input_errors(trace, reference, blocked);
+  std::int64_t for_interleaved = 0, for_blocked = 0;
+  for (const auto& [id, error] : errors) {
+    const auto other = blocked_errors.find(id);
+    if (other == blocked_errors.end()) continue;
+    if (clearly_better(error, other->second, epsilon_of(Dtype::kBFloat16))) ++for_interleaved;
+    if (clearly_better(other->second, error, epsilon_of(Dtype::kBFloat16))) ++for_blocked;
+  }
+  const bool is_blocked = for_blocked > for_interleaved;
+  if (is_blocked) settings.microbatch_order = MicrobatchOrder::kBlocked;
+  DraftLine line{fmt::format("microbatches: {{axis: {}, order: {}}}", settings.microbatch_axis,
+                             is_blocked ? "blocked" : "interleaved"),
+                 (for_blocked == 0) != (for_interleaved == 0),
+                 {}};
+  line.why = for_blocked + for_interleaved == 0
+                 ? "no input tells the orders apart"
+                 : fmt::format("{} inputs for interleaved, {} for blocked", for_interleaved, for_blocked);
+  lines.push_back(std::move(line));
+}
+
+void propose_loss_scale(const Trace& trace, const Alignment& reference, const std::map<SubjectKey, Decision>& decisions,
+                        const Choices& choices, bool main_grads_fit, Annotations& settings,
+                        std::vector<DraftLine>& lines) {
+  if (settings.loss_scale) return;
+  std::vector<ScaleCandidate> candidates = scale_candidates(choices);
+  std::vector<std::vector<double>> errors;  // by candidate, gradient
+  for (const ScaleCandidate& candidate : candidates) {
+    Annotations scaled = settings;
+    scaled.loss_scale = candidate.factor;
+    std::vector<Search> searches = gradient_searches(decisions);
+    try_hypotheses({trace, scaled, reference}, searches, {Kind::kGradInput, Kind::kGradOutput});
+    std::vector<double>& of_candidate = errors.emplace_back();
+    for (const Search& search : searches) {
+      const Fit& fit = search.hypotheses[0].fit;
+      of_candidate.push_back(fit.tensors == 0 ? std::numeric_limits<double>::infinity() : fit.error());
+    }
+  }
+  // Each gradient has a vote, if it can tell.
+  std::map<double, std::int64_t> votes;
+  for (std::size_t i = 0; i < errors[0].size(); ++i) {
+    std::size_t best = 0;
+    for (std::size_t c = 1; c < candidates.size(); ++c) {
+      if (errors[c][i] < errors[best][i]) best = c;
+    }
+    bool clear = is_near(errors[best][i]);
+    for (std::size_t c = 0; c < candidates.size(); ++c) {
+      clear = clear && (candidates[c].value == candidates[best].value ||
+                        clearly_better(errors[best][i], errors[c][i], epsilon_of(Dtype::kBFloat16)));
+    }
+    if (clear) ++votes[candidates[best].value];
+  }
+  if (votes.empty()) return;
+  const auto winner =
+      std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (winner->first == 1) return;
+  std::vector<const ScaleCandidate*> names;
+  for (const ScaleCandidate& candidate : candidates) {
+    if (candidate.value == winner->first) names.push_back(&candidate);
+  }
+  settings.loss_scale = names[0]->factor;
+  DraftLine line{"loss_scale: " + names[0]->text, false, {}};
+  std::int64_t others = -winner->second;
+  for (const auto& [value, count] : votes) others += count;
+  line.why = fmt::format("{} activation gradients are {:g} times the reference's, {} are not", winner->second,
+                         winner->first, others);
+  for (std::size_t i = 1; i < names.size(); ++i) line.why += fmt::format("; {} is as much", names[i]->text);
+  line.why += main_grads_fit ? "; main gradients agree without it" : "; a forgotten average looks the same";
+  line.certain = main_grads_fit && names.size() == 1 && votes.size() == 1;
+  lines.push_back(std::move(line));
+}
+
+}  // namespace ttrace

@@ -1,0 +1,90 @@
+#include "annotate/patterns.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "align/names.h"
+
+namespace ttrace {
+namespace {
+
+bool says_the_same(const DraftRule& a, const DraftRule& b) {
+  return a.remark.empty() && b.remark.empty() &&
+         std::equal(
+             a.lines.begin(), a.lines.end(), b.lines.begin(), b.lines.end(),
+             [](const DraftLine& x, const DraftLine& y) { return x.text == y.text && (x.certain || !y.certain); });
+}
+
+// A name of each pattern, to try shorter ones on.
+std::map<std::string, std::string> examples(const Trace& trace) {
+  std::map<std::string, std::string> names;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) names.try_emplace(pattern_of(entry.id.name), entry.id.name);
+  }
+  return names;
+}
+
+struct Shortener {
+  std::map<std::string, std::string> names;  // by pattern
+  std::set<std::string> taken;
+
+  bool is_alone(const std::string& suffix, const std::string& pattern) const {
+    if (taken.contains(suffix)) return false;
+    return std::all_of(names.begin(), names.end(), [&](const auto& item) {
+      const auto& [other, name] = item;
+      // A module's pattern may speak of its members: those that lie otherwise have a longer one.
+      return !matches(suffix, name) || module_path(other) == module_path(pattern);
+    });
+  }
+};
+
+std::string shortest(const Shortener& shortener, const std::string& pattern, bool is_parameter) {
+  std::vector<std::size_t> starts = {0};
+  for (std::size_t dot = pattern.find('.'); dot != pattern.npos; dot = pattern.find('.', dot + 1)) {
+    starts.push_back(dot + 1);
+  }
+  std::reverse(starts.begin(), starts.end());
+  for (std::size_t i = is_parameter && starts.size() > 1 ? 1 : 0; i < starts.size(); ++i) {
+    const std::string suffix = pattern.substr(starts[i]);
+    if (suffix[0] != '*' && shortener.is_alone(suffix, pattern)) return suffix;
+  }
+  // Nothing is shorter and alone: with a wildcard, it gives way to the longer ones that it fits too.
+  return pattern.find('*') != pattern.npos ? pattern : fmt::format("[{}]{}", pattern.substr(0, 1), pattern.substr(1));
+}
+
+}  // namespace
+
+void merge_members(std::vector<DraftRule>& rules) {
+  std::map<std::pair<std::string, std::optional<Kind>>, const DraftRule*> first;
+  std::set<const DraftRule*> merged;
+  std::vector<DraftRule*> renamed;
+  for (DraftRule& rule : rules) {
+    if (rule.kind && is_parameter_kind(*rule.kind)) continue;
+    const auto [found, is_first] = first.try_emplace({std::string(module_path(rule.pattern)), rule.kind}, &rule);
+    if (is_first) {
+      renamed.push_back(&rule);
+    } else if (says_the_same(*found->second, rule)) {
+      merged.insert(&rule);
+    }
+  }
+  for (DraftRule* rule : renamed) rule->pattern = std::string(module_path(rule->pattern));
+  std::vector<DraftRule> left;
+  for (DraftRule& rule : rules) {
+    if (!merged.contains(&rule)) left.push_back(std::move(rule));
+  }
+  rules = std::move(left);
+}
+
+void shorten_patterns(const Trace& trace, const Annotations& given, std::vector<DraftRule>& rules) {
+  Shortener shortener{examples(trace), {"parallelism"}};
+  for (const AnnotationRule& rule : given.rules) shortener.taken.insert(rule.pattern);
+  for (DraftRule& rule : rules) {
+    const bool is_parameter = !rule.kind || is_parameter_kind(*rule.kind);
+    rule.pattern = shortest(shortener, rule.pattern, is_parameter);
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,20 @@
+// How a draft names tensors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "annotate/subjects.h"
+#include "ttrace/annotate/propose.h"
+
+namespace ttrace {
+
+// Rules about members of one module (`attn`, `attn:1`) that say the same become one about the module; the
+// others keep their names.
+void merge_members(std::vector<DraftRule>& rules);
+
+// Gives each rule the shortest dotted suffix of its pattern that fits nothing else in the trace and is no
+// pattern of `given`. A parameter keeps its module's name.
+void shorten_patterns(const Trace& trace, const Annotations& given, std::vector<DraftRule>& rules);
+
+}  // namespace ttrace

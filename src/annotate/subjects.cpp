@@ -1,0 +1,54 @@
+#include "annotate/subjects.h"
+
+#include <algorithm>
+
+#include "align/names.h"
+
+namespace ttrace {
+
+std::string pattern_of(const std::string& name) {
+  std::string pattern = name.substr(0, name.find('#'));
+  std::size_t from = 0;
+  while (const auto number = number_in(pattern, from)) {
+    pattern.replace(number->begin, number->end - number->begin, "*");
+    from = number->begin;
+  }
+  return pattern;
+}
+
+void Extent::add(const Shape& shape) {
+  if (!known_) {
+    smallest = largest = shape;
+    known_ = true;
+    return;
+  }
+  ragged = ragged || shape.size() != largest.size();
+  if (ragged) return;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    smallest[d] = std::min(smallest[d], shape[d]);
+    largest[d] = std::max(largest[d], shape[d]);
+  }
+}
+
+Subjects unplaced_subjects(const Trace& trace, const Annotations& given) {
+  Subjects subjects;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) {
+      if (entry.mapping && entry.mapping->axes) continue;
+      if (rule_for(given, entry.id.kind, entry.id.name) != nullptr) continue;
+      const auto [found, is_new] = subjects.try_emplace({pattern_of(entry.id.name), entry.id.kind});
+      Subject& subject = found->second;
+      if (is_new) {
+        subject.dtype = entry.dtype;
+        subject.order = entry.order;
+      }
+      subject.order = std::min(subject.order, entry.order);
+      subject.in_microbatches = subject.in_microbatches || entry.id.microbatch >= 0;
+      subject.local.add(entry.shape);
+      subject.shards.push_back({&rank, &entry});
+    }
+  }
+  return subjects;
+}
+
+}  // namespace ttrace

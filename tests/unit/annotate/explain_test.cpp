@@ -1,0 +1,87 @@
+#include "ttrace/annotate/explain.h"
+
+#include <doctest/doctest.h>
+
+#include "support/mesh_trace.h"
+#include "ttrace/error.h"
+#include "ttrace/load/annotation_file.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+namespace {
+
+struct Sides {
+  Trace reference = mesh_trace("", 1), candidate;
+  Annotations annotations;
+  std::string explained(const std::string& pattern) const {
+    const Alignment a = align(reference, annotations, {}), b = align(candidate, annotations, layout_of(a));
+    const ExplainedSide sides[] = {{"reference", &reference, &a}, {"candidate", &candidate, &b}};
+    return explain(annotations, sides, pattern);
+  }
+};
+
+Sides small(const std::string& yaml) {
+  Sides sides;
+  sides.candidate = mesh_trace("tp=2,dp=2,sp=tp", 4);
+  sides.annotations = parse_annotations(yaml, "a.yaml");
+  for (const std::int32_t m : {0, 1}) add_tensor(sides.reference, 0, tensor_id(Kind::kOutput, "mlp.fc", m), {4, 2});
+  for (const std::size_t rank : {0, 1, 2, 3}) {
+    add_tensor(sides.candidate, rank, tensor_id(Kind::kOutput, "mlp.fc", 0), {2, 2});
+  }
+  return sides;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("annotate");
+
+TEST_CASE("an explanation has the rule, what each axis does, and where each rank's part lies") {
+  CHECK(small("fc:\n  output: {sp_dim: 0}\n").explained("fc") == R"(mlp.fc output
+  rule a.yaml:1: 'fc': output
+  reference: [4, 2], float32; 2 tensors: iteration 0, micro-batches 0, 1
+    the pieces of mlp.fc output, iteration 0, micro-batch 0:
+    rank  coordinates  local       logical     replica  term
+    0     -            [0:4, 0:2]  [0:4, 0:2]  0        0
+  candidate: [4, 2], float32; 2 tensors: iteration 0, micro-batches 0, 1
+    tp (2): splits dimension 0, contiguous (as sp)
+    dp (2): tells micro-batches apart, interleaved
+    the pieces of mlp.fc output, iteration 0, micro-batch 0:
+    rank  coordinates  local       logical     replica  term
+    0     tp=0 dp=0    [0:2, 0:2]  [0:2, 0:2]  0        0
+    1     tp=1 dp=0    [0:2, 0:2]  [2:4, 0:2]  0        0
+)");
+}
+
+TEST_CASE("what was not mapped stands there with its finding") {
+  Sides sides = small("fc:\n  output: {tp_dim: 0}\n");
+  sides.candidate.ranks[1].entries.clear();
+  const std::string text = sides.explained("fc");
+  CHECK(text.find("    not mapped: mlp.fc output, iteration 0, micro-batch 0: not there: [2:4, 0:2] of rank 1 "
+                  "(tp=1, dp=0)\n") != text.npos);
+}
+
+TEST_CASE("of many pieces the first are shown and all are counted") {
+  Sides sides;
+  sides.candidate = mesh_trace("tp=32", 32);
+  sides.annotations = parse_annotations("fc:\n  output: {tp_dim: 0}\n", "a.yaml");
+  add_tensor(sides.reference, 0, tensor_id(Kind::kOutput, "fc", 0), {32});
+  for (std::size_t rank = 0; rank < 32; ++rank) {
+    add_tensor(sides.candidate, rank, tensor_id(Kind::kOutput, "fc", 0), {1});
+  }
+  const std::string text = sides.explained("fc");
+  CHECK(
+      text.ends_with("    15    tp=15        [0:1]  [15:16]  0        0\n"
+                     "    ... (32 pieces in all: ranks 32, replicas 1, terms 1)\n"));
+}
+
+TEST_CASE("a name that is not there is refused with those that look alike") {
+  CHECK_THROWS_WITH_AS(small("").explained("mpl.fc"),
+                       "--explain 'mpl.fc': no tensor's name matches; expected something like mlp.fc", InputError);
+  CHECK_THROWS_WITH_AS(small("").explained("embedding"),
+                       "--explain 'embedding': no tensor's name matches; expected a name, what follows one of its "
+                       "dots, or a glob",
+                       InputError);
+}
+
+TEST_SUITE_END();

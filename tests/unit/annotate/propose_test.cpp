@@ -1,0 +1,379 @@
+#include "ttrace/annotate/propose.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "support/mesh_trace.h"
+#include "ttrace/align/layout.h"
+#include "ttrace/error.h"
+#include "ttrace/load/annotation_file.h"
+#include "ttrace/numeric/generator.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+namespace {
+
+using Values = std::vector<float>;
+
+// What a right program would record: nowhere alike.
+Values values_of(const std::string& key, const Shape& shape) {
+  Values values(static_cast<std::size_t>(element_count(shape)));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = uniform_at(1, key, i);
+  return values;
+}
+
+// Rows [part * n / parts, ...) of a matrix, or the same of its columns.
+Values rows_of(const Values& values, std::int64_t part, std::int64_t parts) {
+  const auto size = static_cast<std::int64_t>(values.size()) / parts;
+  return {values.begin() + part * size, values.begin() + (part + 1) * size};
+}
+Values columns_of(const Values& values, std::int64_t columns, std::int64_t part, std::int64_t parts) {
+  Values some;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto column = static_cast<std::int64_t>(i) % columns;
+    if (column * parts / columns == part) some.push_back(values[i]);
+  }
+  return some;
+}
+
+struct Runs {
+  Trace reference = mesh_trace("", 1);
+  Trace candidate;
+  explicit Runs(const std::string& mesh, std::int32_t world) : candidate(mesh_trace(mesh, world)) {}
+
+  // The reference holds `values`, each rank what `part` gives it.
+  void add(const TensorId& id, const Shape& whole, const Values& values, const Shape& local,
+           const std::function<Values(const Coordinates&)>& part) {
+    add_tensor(reference, 0, id, whole, values);
+    for (std::size_t rank = 0; rank < candidate.ranks.size(); ++rank) {
+      add_tensor(candidate, rank, id, local, part(candidate.ranks[rank].coordinates));
+    }
+  }
+
+  Draft draft(const Annotations& given = {}) const {
+    const Alignment aligned = align(reference, given, {});
+    return propose(candidate, given, &aligned);
+  }
+};
+
+const DraftRule* find(const Draft& draft, const std::string& pattern, std::optional<Kind> kind) {
+  const auto found = std::find_if(draft.rules.begin(), draft.rules.end(),
+                                  [&](const DraftRule& rule) { return rule.pattern == pattern && rule.kind == kind; });
+  return found == draft.rules.end() ? nullptr : &*found;
+}
+
+// `tp_dim: 0 (certain)`, or the remark in its place.
+std::string said(const Draft& draft, const std::string& pattern, std::optional<Kind> kind) {
+  const DraftRule* rule = find(draft, pattern, kind);
+  if (rule == nullptr) return "nothing";
+  if (rule->lines.empty()) return "remark";
+  std::string text;
+  for (const DraftLine& line : rule->lines) {
+    text += (text.empty() ? "" : ", ") + line.text + (line.certain ? " (certain)" : " (guess)");
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("annotate");
+
+TEST_CASE("the dimension that a parameter is split in is certain when its parts make up the reference's") {
+  Runs runs("tp=2", 2);
+  const Shape square = {4, 4};
+  const Values fc1 = values_of("fc1", square), fc2 = values_of("fc2", square), norm = values_of("norm", {4});
+  runs.add(tensor_id(Kind::kParam, "layers.0.fc1.weight"), square, fc1, {2, 4},
+           [&](Coordinates at) { return rows_of(fc1, at["tp"], 2); });
+  runs.add(tensor_id(Kind::kParam, "layers.0.fc2.weight"), square, fc2, {4, 2},
+           [&](Coordinates at) { return columns_of(fc2, 4, at["tp"], 2); });
+  runs.add(tensor_id(Kind::kParam, "layers.0.norm.weight"), {4}, norm, {4}, [&](const Coordinates&) { return norm; });
+  const Draft draft = runs.draft();
+  CHECK(said(draft, "fc1.weight", std::nullopt) == "tp_dim: 0 (certain)");
+  CHECK(said(draft, "fc2.weight", std::nullopt) == "tp_dim: 1 (certain)");
+  CHECK(said(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+}
+
+TEST_CASE("which of two axes of one size splits a tensor is told by its values") {
+  Runs runs("tp=2,cp=2", 4);
+  const Shape shape = {4, 2};
+  const Values by_tp = values_of("a", shape), by_cp = values_of("b", shape);
+  runs.add(tensor_id(Kind::kInput, "a", 0), shape, by_tp, {2, 2},
+           [&](Coordinates at) { return rows_of(by_tp, at["tp"], 2); });
+  runs.add(tensor_id(Kind::kInput, "b", 0), shape, by_cp, {2, 2},
+           [&](Coordinates at) { return rows_of(by_cp, at["cp"], 2); });
+  const Draft draft = runs.draft();
+  CHECK(said(draft, "a", Kind::kInput) == "tp_dim: 0 (certain)");
+  CHECK(said(draft, "b", Kind::kInput) == "cp_dim: 0 (certain)");
+}
+
+TEST_CASE("of two axes that split one dimension the outer one comes first") {
+  for (const bool cp_is_outer : {true, false}) {
+    CAPTURE(cp_is_outer);
+    Runs runs("tp=2,cp=2", 4);
+    const Values values = values_of("x", {8, 2});
+    runs.add(tensor_id(Kind::kInput, "x", 0), {8, 2}, values, {2, 2}, [&](Coordinates at) {
+      return rows_of(values, cp_is_outer ? at["cp"] * 2 + at["tp"] : at["tp"] * 2 + at["cp"], 4);
+    });
+    CHECK(said(runs.draft(), "x", Kind::kInput) ==
+          (cp_is_outer ? "cp_dim: 0 (certain), tp_dim: 0 (certain)" : "tp_dim: 0 (certain), cp_dim: 0 (certain)"));
+  }
+}
+
+TEST_CASE("where zeros say nothing there is nothing certain, and a gradient helps") {
+  const Shape shape = {4};
+  const Values zeros(4, 0), gradient = values_of("gradient", shape);
+  const auto split = [](const Values& values) {
+    return [&values](Coordinates at) { return rows_of(values, at["cp"], 2); };
+  };
+  Runs alone("tp=2,cp=2", 4);
+  alone.add(tensor_id(Kind::kParam, "fc.bias"), shape, zeros, {2}, split(zeros));
+  CHECK(said(alone.draft(), "fc.bias", std::nullopt) == "cp: replicate (guess), tp_dim: 0 (guess)");
+  Runs helped("tp=2,cp=2", 4);
+  helped.add(tensor_id(Kind::kParam, "fc.bias"), shape, zeros, {2}, split(zeros));
+  helped.add(tensor_id(Kind::kMainGrad, "fc.bias"), shape, gradient, {2}, split(gradient));
+  CHECK(said(helped.draft(), "fc.bias", std::nullopt) == "cp_dim: 0 (certain)");
+}
+
+TEST_CASE("a sum is certain when the optimizer's gradient is whole, and a guess otherwise") {
+  const Shape shape = {8};
+  const Values values = values_of("w", shape), gradient = values_of("g", shape);
+  const auto term = [&](const Coordinates& at) {
+    Values half = gradient;
+    for (std::size_t i = 0; i < half.size(); ++i) half[i] *= at.at("tp") == 0 ? 0.25f : 0.75f;
+    return half;
+  };
+  Runs right("tp=2", 2);
+  right.add(tensor_id(Kind::kParam, "norm.weight"), shape, values, shape, [&](const Coordinates&) { return values; });
+  right.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), shape, gradient, shape, term);
+  right.add(tensor_id(Kind::kMainGrad, "norm.weight"), shape, gradient, shape,
+            [&](const Coordinates&) { return gradient; });
+  CHECK(said(right.draft(), "norm.weight", Kind::kParamGrad) == "tp: partial (certain)");
+
+  // The bug: each rank keeps its own term. The draft must not make it fit.
+  Runs wrong("tp=2", 2);
+  wrong.add(tensor_id(Kind::kParam, "norm.weight"), shape, values, shape, [&](const Coordinates&) { return values; });
+  wrong.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), shape, gradient, shape, term);
+  wrong.add(tensor_id(Kind::kMainGrad, "norm.weight"), shape, gradient, shape, term);
+  const Draft draft = wrong.draft();
+  CHECK(said(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+  CHECK(said(draft, "norm.weight", Kind::kMainGrad) == "remark");
+  CHECK(said(draft, "norm.weight", Kind::kParamGrad) == "tp: partial (guess)");
+  CHECK(to_yaml(draft, "").find("main_grad:\n") == std::string::npos);
+}
+
+TEST_CASE("an output that its ranks hold terms of is a guess: a forgotten sum looks the same") {
+  Runs runs("tp=2", 2);
+  const Values whole = values_of("out", {4, 2});
+  runs.add(tensor_id(Kind::kOutput, "proj", 0), {4, 2}, whole, {4, 2}, [&](const Coordinates& at) {
+    Values term = whole;
+    for (float& value : term) value *= at.at("tp") == 0 ? 0.25f : 0.75f;
+    return term;
+  });
+  const Draft draft = runs.draft();
+  CHECK(said(draft, "proj", Kind::kOutput) == "tp: partial (guess)");
+  CHECK(find(draft, "proj", Kind::kOutput)->lines[0].why.ends_with("a forgotten sum looks the same"));
+}
+
+TEST_CASE("what is far from the reference in every way is guessed from its shape") {
+  Runs runs("tp=2", 2);
+  const Values whole = values_of("right", {4, 2}), other = values_of("wrong", {4, 2});
+  runs.add(tensor_id(Kind::kOutput, "mlp", 0), {4, 2}, whole, {2, 2},
+           [&](Coordinates at) { return rows_of(other, at["tp"], 2); });
+  CHECK(said(runs.draft(), "mlp", Kind::kOutput) == "tp_dim: 0 (guess)");
+}
+
+TEST_CASE("shapes that nothing explains leave a remark and no rule") {
+  Runs runs("tp=2", 2);
+  const Values whole = values_of("right", {5}), part = values_of("part", {2});
+  runs.add(tensor_id(Kind::kOutput, "mlp", 0), {5}, whole, {2}, [&](const Coordinates&) { return part; });
+  const Draft draft = runs.draft();
+  CHECK(said(draft, "mlp", Kind::kOutput) == "remark");
+  CHECK(find(draft, "mlp", Kind::kOutput)->remark ==
+        "not determined: no placement of shards of [2] makes up the reference's [5]");
+  CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules.empty());
+}
+
+TEST_CASE("a layout that is registered is tried, and one that comes to the same as another is no alternative") {
+  register_layout("test-every-second", [](const AxisParts& parts) {
+    const auto n = static_cast<std::int64_t>(parts.sizes.size());
+    AxisLayout layout;
+    for (std::int64_t c = 0; c < n; ++c) {
+      std::vector<Stretch>& stretches = layout.parts.emplace_back();
+      for (std::int64_t i = 0; i < parts.sizes[static_cast<std::size_t>(c)]; ++i)
+        stretches.push_back({i, i * n + c, 1});
+      layout.extent += parts.sizes[static_cast<std::size_t>(c)];
+    }
+    return layout;
+  });
+  register_layout("test-by-ones", [](const AxisParts& parts) {
+    AxisLayout layout = contiguous(parts);
+    for (std::vector<Stretch>& part : layout.parts) {
+      const Stretch whole = part[0];
+      part.clear();
+      for (std::int64_t i = 0; i < whole.size; ++i) part.push_back({i, whole.logical + i, 1});
+    }
+    return layout;
+  });
+  Runs runs("cp=2", 2);
+  const Values values = values_of("x", {8});
+  runs.add(tensor_id(Kind::kInput, "striped", 0), {8}, values, {4},
+           [&](Coordinates at) { return columns_of(values, 2, at["cp"], 2); });
+  runs.add(tensor_id(Kind::kInput, "blocks", 0), {8}, values, {4},
+           [&](Coordinates at) { return rows_of(values, at["cp"], 2); });
+  const Draft draft = runs.draft();
+  CHECK(said(draft, "striped", Kind::kInput) == "cp: {dim: 0, layout: test-every-second} (certain)");
+  CHECK(said(draft, "blocks", Kind::kInput) == "cp_dim: 0 (certain)");
+  CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules[0].axes[0].layout == "test-every-second");
+}
+
+TEST_CASE("uneven parts are found out too") {
+  Runs runs("tp=2", 2);
+  const Values whole = values_of("w", {5, 2});
+  add_tensor(runs.reference, 0, tensor_id(Kind::kParam, "fc.weight"), {5, 2}, whole);
+  add_tensor(runs.candidate, 0, tensor_id(Kind::kParam, "fc.weight"), {3, 2}, {whole.begin(), whole.begin() + 6});
+  add_tensor(runs.candidate, 1, tensor_id(Kind::kParam, "fc.weight"), {2, 2}, {whole.begin() + 6, whole.end()});
+  CHECK(said(runs.draft(), "fc.weight", std::nullopt) == "tp_dim: 0 (certain)");
+}
+
+TEST_CASE("the order of micro-batches is the one in which the inputs are the reference's") {
+  for (const bool blocked : {false, true}) {
+    CAPTURE(blocked);
+    Runs runs("dp=2", 2);
+    for (std::int32_t global = 0; global < 4; ++global) {
+      const Values values = values_of("m" + std::to_string(global), {4});
+      add_tensor(runs.reference, 0, tensor_id(Kind::kInput, "model", global), {4}, values);
+      const std::int32_t rank = blocked ? global / 2 : global % 2, local = blocked ? global % 2 : global / 2;
+      add_tensor(runs.candidate, static_cast<std::size_t>(rank), tensor_id(Kind::kInput, "model", local), {4}, values);
+    }
+    const Draft draft = runs.draft();
+    REQUIRE(draft.parallelism.size() == 1);
+    CHECK(draft.parallelism[0].text ==
+          (blocked ? "microbatches: {axis: dp, order: blocked}" : "microbatches: {axis: dp, order: interleaved}"));
+    CHECK(draft.parallelism[0].certain);
+    CHECK(said(draft, "model", Kind::kInput) == "{} (certain)");
+  }
+}
+
+TEST_CASE("layer numbers that stages share are local ones") {
+  Runs runs("pp=2", 2);
+  for (std::int32_t layer = 0; layer < 4; ++layer) {
+    const Values values = values_of(std::to_string(layer), {4});
+    add_tensor(runs.reference, 0, tensor_id(Kind::kParam, "layers." + std::to_string(layer) + ".weight"), {4}, values);
+    add_tensor(runs.candidate, static_cast<std::size_t>(layer / 2),
+               tensor_id(Kind::kParam, "layers." + std::to_string(layer % 2) + ".weight"), {4}, values);
+  }
+  const Draft draft = runs.draft();
+  REQUIRE(draft.parallelism.size() == 1);
+  CHECK(draft.parallelism[0].text == "pipeline: {axis: pp, layers: layers}");
+  CHECK(draft.parallelism[0].certain);
+  CHECK(said(draft, "layers.*.weight", std::nullopt) == "tp: replicate (certain)");
+  CHECK(parse_annotations(to_yaml(draft, ""), "draft").pipeline->layers == "layers");
+}
+
+TEST_CASE("a factor that all activation gradients share is a loss scale, certain when main gradients lack it") {
+  for (const bool averaged : {true, false}) {
+    CAPTURE(averaged);
+    Runs runs("dp=2", 2);
+    for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
+      for (std::int32_t m = 0; m < 2; ++m) {
+        Values values = values_of(std::to_string(m) + std::string(name_of(kind)), {4});
+        add_tensor(runs.reference, 0, tensor_id(kind, "mlp", m), {4}, values);
+        if (kind == Kind::kGradOutput) {
+          for (float& value : values) value *= 2;
+        }
+        add_tensor(runs.candidate, static_cast<std::size_t>(m), tensor_id(kind, "mlp", 0), {4}, values);
+      }
+    }
+    Values gradient = values_of("main", {4});
+    add_tensor(runs.reference, 0, tensor_id(Kind::kMainGrad, "mlp.weight"), {4}, gradient);
+    if (!averaged) {
+      for (float& value : gradient) value *= 2;
+    }
+    for (const std::size_t rank : {0, 1}) {
+      add_tensor(runs.candidate, rank, tensor_id(Kind::kMainGrad, "mlp.weight"), {4}, gradient);
+    }
+    const Draft draft = runs.draft();
+    const DraftLine& line = draft.parallelism.back();
+    CHECK(line.text == "loss_scale: dp");
+    CHECK(line.certain == averaged);
+    CHECK(said(draft, "mlp", Kind::kGradOutput) == "nothing");  // it follows
+  }
+}
+
+TEST_CASE("without a reference, equal bits replicate and what differs is not called certain") {
+  Runs runs("tp=2", 2);
+  const Values same = values_of("same", {4, 2}), whole = values_of("w", {8, 2}), bias = values_of("b", {8});
+  const auto part_of = [](const Values& values) {
+    return [&values](Coordinates at) { return rows_of(values, at["tp"], 2); };
+  };
+  runs.add(tensor_id(Kind::kInput, "fc", 0), {4, 2}, same, {4, 2}, [&](const Coordinates&) { return same; });
+  runs.add(tensor_id(Kind::kOutput, "fc", 0), {8, 2}, whole, {4, 2}, part_of(whole));
+  runs.add(tensor_id(Kind::kParam, "fc.bias"), {8}, bias, {4}, part_of(bias));
+  runs.add(tensor_id(Kind::kParam, "fc.scale"), {8}, Values(8, 1), {4},
+           [](const Coordinates&) { return Values(4, 1); });
+  const Draft draft = propose(runs.candidate, {}, nullptr);
+  CHECK(said(draft, "fc", Kind::kInput) == "tp: replicate (certain)");
+  CHECK(said(draft, "fc", Kind::kOutput) == "remark");
+  CHECK(find(draft, "fc", Kind::kOutput)->remark ==
+        "1 of 1 pairs of ranks along tp differ: tp_dim: 0, or tp_dim: 1, or tp: partial?");
+  CHECK(said(draft, "fc.bias", std::nullopt) == "tp_dim: 0 (guess)");
+  CHECK(said(draft, "fc.scale", std::nullopt) == "tp: replicate (guess)");
+}
+
+TEST_CASE("a draft keeps the annotations it starts from, and says nothing of what they place") {
+  Runs runs("tp=2", 2);
+  const Values a = values_of("a", {4}), b = values_of("b", {4});
+  const auto part_of = [](const Values& values) {
+    return [&values](Coordinates at) { return rows_of(values, at["tp"], 2); };
+  };
+  runs.add(tensor_id(Kind::kInput, "fc", 0), {4}, a, {2}, part_of(a));
+  runs.add(tensor_id(Kind::kOutput, "fc", 0), {4}, b, {2}, part_of(b));
+  const std::string text = "parallelism:\n  loss_scale: dp\nfc:\n  input: {tp_dim: 0}";
+  const Draft draft = runs.draft(parse_annotations(text, "a.yaml"));
+  CHECK(draft.rules.size() == 1);
+  CHECK(said(draft, "[f]c", Kind::kOutput) == "tp_dim: 0 (certain)");  // `fc` is taken
+  const Annotations both = parse_annotations(to_yaml(draft, text), "draft");
+  CHECK(rule_for(both, Kind::kInput, "fc")->pattern == "fc");
+  CHECK(rule_for(both, Kind::kOutput, "fc")->axes[0].axis == "tp");
+}
+
+TEST_CASE("a pattern is the shortest that fits nothing else") {
+  Runs runs("tp=2", 2);
+  const Values a = values_of("a", {4});
+  for (const std::string name :
+       {"layers.0.attn.proj", "layers.1.attn.proj", "layers.0.mlp.proj", "mlp", "layers.0.mlp"}) {
+    runs.add(tensor_id(Kind::kInput, name, 0), {4}, a, {4}, [&](const Coordinates&) { return a; });
+  }
+  const Draft draft = runs.draft();
+  std::vector<std::string> patterns;
+  for (const DraftRule& rule : draft.rules) patterns.push_back(rule.pattern);
+  CHECK(patterns == std::vector<std::string>{"attn.proj", "mlp.proj", "[m]lp", "layers.*.mlp"});
+  const Annotations annotations = parse_annotations(to_yaml(draft, ""), "draft");
+  CHECK(rule_for(annotations, Kind::kInput, "mlp")->pattern == "[m]lp");
+  CHECK(rule_for(annotations, Kind::kInput, "layers.0.mlp")->pattern == "layers.*.mlp");
+}
+
+TEST_CASE("members of a module share a pattern where they lie alike") {
+  Runs runs("tp=2", 2);
+  const Values a = values_of("a", {4}), b = values_of("b", {4});
+  const auto part = [&](Coordinates at) { return rows_of(a, at["tp"], 2); };
+  runs.add(tensor_id(Kind::kInput, "attn", 0), {4}, a, {2}, part);
+  runs.add(tensor_id(Kind::kInput, "attn:1", 0), {4}, a, {2}, part);
+  runs.add(tensor_id(Kind::kInput, "attn:2", 0), {4}, b, {4}, [&](const Coordinates&) { return b; });
+  const Draft draft = runs.draft();
+  CHECK(said(draft, "attn", Kind::kInput) == "tp_dim: 0 (certain)");
+  CHECK(said(draft, "attn:1", Kind::kInput) == "nothing");
+  CHECK(said(draft, "attn:2", Kind::kInput) == "tp: replicate (certain)");
+}
+
+TEST_CASE("a trace that lacks a rank is not drafted from") {
+  Runs runs("tp=2", 2);
+  runs.candidate.ranks.pop_back();
+  CHECK_THROWS_WITH_AS(propose(runs.candidate, {}, nullptr),
+                       "trace: rank 1 of 2 left no file in trace; expected a whole trace", InputError);
+}
+
+TEST_SUITE_END();
