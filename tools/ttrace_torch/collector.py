@@ -69,14 +69,15 @@ class Collector:
                tensor: torch.Tensor) -> None:  # fmt: skip
         self._record(microbatch.iteration, microbatch.number, microbatch.chunk, pass_, kind, name, module_class, tensor)
 
-    def record_parameter(self, chunk: int, kind: int, name: str, tensor: torch.Tensor) -> None:
-        """Of a kind that has no micro-batch; `name` may be a scalar's."""
-        self._record(self.clock.iteration, library.NO_MICROBATCH, chunk, library.FORWARD, kind, name, "", tensor)
+    def record_parameter(self, chunk: int, kind: int, name: str, tensor: torch.Tensor, mapping: str = "") -> None:
+        """Of a kind that has no micro-batch; `name` may be a scalar's. `mapping` as in RankFile.record."""
+        self._record(self.clock.iteration, library.NO_MICROBATCH, chunk, library.FORWARD, kind, name, "", tensor,
+                     mapping)  # fmt: skip
 
     def _record(self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str,
-                module_class: str, tensor: torch.Tensor) -> None:  # fmt: skip
+                module_class: str, tensor: torch.Tensor, mapping: str = "") -> None:  # fmt: skip
         try:
-            self.open().record(iteration, microbatch, chunk, pass_, kind, name, module_class, tensor)
+            self.open().record(iteration, microbatch, chunk, pass_, kind, name, module_class, tensor, mapping)
         except NotTraceable as error:
             self.warn(f"not traceable: '{name}' is {error}")
 

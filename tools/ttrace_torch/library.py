@@ -36,7 +36,7 @@ class _Identity(ctypes.Structure):
 class _Tensor(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t), ("data", c_void_p), ("dtype", c_int), ("ndim", c_int32),
-        ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
+        ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)), ("mapping", c_char_p),
     ]  # fmt: skip
 
 
@@ -65,12 +65,13 @@ class Recorder:
 
     def record(self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str,
                module_class: str, data: int, dtype: int, shape: Sequence[int],
-               strides: Optional[Sequence[int]]) -> None:  # fmt: skip
-        """`data` is an address in host memory; `strides` count elements, None where contiguous."""
+               strides: Optional[Sequence[int]], mapping: str) -> None:  # fmt: skip
+        """`data` is an address in host memory; `strides` count elements, None where contiguous; `mapping` is JSON,
+        "" where nothing is known."""
         identity = _identity(iteration, microbatch, chunk, pass_, kind, name, module_class)
         sizes = _SIZES[len(shape)]
         tensor = _Tensor(ctypes.sizeof(_Tensor), data, dtype, len(shape), sizes(*shape),
-                         None if strides is None else sizes(*strides))  # fmt: skip
+                         None if strides is None else sizes(*strides), _text(mapping))  # fmt: skip
         self._check(self._calls.ttrace_record(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
 
     def perturbation(self, seed: int, iteration: int, microbatch: int, chunk: int, kind: int, name: str,

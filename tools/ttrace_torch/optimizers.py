@@ -15,6 +15,7 @@ from . import adapters, library
 from .clock import Chunk
 from .collector import Collector
 from .gradients import Gradients
+from .tensors import is_dtensor
 
 _TAKES_NORM = ("clip_grads_with_norm_", "clip_grad_by_total_norm_fp32")  # as third argument; others return it
 _CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
@@ -50,6 +51,10 @@ class Optimizers:
             collector.safely(self._record_main_grads)
             result = clip(*args, **kwargs)
             norm = kwargs.get("total_norm", args[2] if len(args) > 2 else None) if takes_norm else result
+            if isinstance(norm, torch.Tensor) and is_dtensor(norm):
+                # Each rank's share, to be squared and summed. The ranks must all take part, also one whose recording
+                # has stopped.
+                norm = norm.full_tensor()
             collector.safely(self._record_norm, norm)
             return result
 

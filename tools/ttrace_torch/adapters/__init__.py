@@ -5,12 +5,15 @@ An adapter has `MODULE`, the module whose presence in sys.modules means that the
 or None where the framework does not know. It may also have
 - `CLIPPING`, functions (module, name) that clip gradients by a norm, their third argument, outside torch.nn.utils;
 - `BACKWARD`, functions that start backward without torch.autograd.backward, from their first argument.
-These are patched when a model first runs, by when the program has imported what it uses."""
+These are patched when a model first runs, by when the program has imported what it uses.
+
+`is_rehearsal()` says that the framework runs the model just now, in grad mode, to learn its shapes and no more."""
 
 import sys
 from typing import Iterator, Tuple
 
 from . import device_mesh, megatron
+from .pipelining import is_rehearsal  # noqa: F401
 
 ALL = (megatron, device_mesh)
 
