@@ -58,6 +58,7 @@ struct Fragment {
 //    "shape": [8, 16],                              of the logical tensor
 //    "fragment": {"whole": [8, 16], "range": [0, 64]}}
 //   ... or {"whole": [8, 16], "slices": [{"local": [0, 0], "start": [4, 0], "size": [4, 16]}]}
+// of at most 64 KiB, 1024 axes and 1024 slices. Sizes are 0 to 2^40; slices do not overlap in what was recorded.
 struct RecordedMapping {
   struct Axis {
     AxisPlacement placement;

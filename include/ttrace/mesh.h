@@ -14,6 +14,9 @@ struct Mesh {
   Aliases aliases;
 };
 
+// A lower-case letter, then lower-case letters, digits and '_'.
+bool is_axis_name(std::string_view text);
+
 // Parses `tp=2,dp=2,sp=tp`: sizes in rank order, fastest first (rank = tp + 2 * dp here); a name instead
 // of a size makes an alias. Throws InputError (`where` says what held the text) for anything else, and
 // where the sizes do not multiply to `world_size`. Empty text: no axes, which fits one rank only.

@@ -22,9 +22,11 @@
 //   /ttrace/run              uint8[]: the attributes but `complete`, as one JSON object
 //   /ttrace/index            compound[n]: iteration i32, microbatch i32, chunk i32, pass u8, kind u8,
 //                            dtype u8, ndim u8, order u64, offset u64, bytes u64, checksum u64,
-//                            name u64, module u64, shape u64, name_length u32, module_length u32
-//                            (name, module and shape are positions in the two tables below)
-//   /ttrace/text             uint8[]: names and module class names, UTF-8, not terminated
+//                            name u64, module u64, mapping u64, shape u64, name_length u32,
+//                            module_length u32, mapping_length u32 (name, module, mapping and shape are
+//                            positions in the two tables below; a mapping of length 0 is none)
+//   /ttrace/text             uint8[]: names, module class names and recorded mappings (JSON objects of the
+//                            grammar in ttrace/mapping.h), UTF-8, not terminated
 //   /ttrace/shapes           int64[]: the shapes, one after the other
 //
 // The file is laid out in three parts: 4096 bytes of header (HDF5's superblock and, at byte 64, the seal:

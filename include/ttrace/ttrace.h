@@ -8,15 +8,16 @@
  *   ttrace_identity id = {sizeof id};
  *   id.microbatch = 0; id.pass = TTRACE_FORWARD; id.kind = TTRACE_OUTPUT; id.name = "decoder.final_norm";
  *   int64_t shape[2] = {16, 64};
- *   ttrace_tensor tensor = {sizeof tensor, data, TTRACE_FLOAT32, 2, shape, NULL};
+ *   ttrace_tensor tensor = {sizeof tensor, data, TTRACE_FLOAT32, 2, shape, NULL, NULL};
  *   if (ttrace_record(recorder, &id, &tensor)) warn(ttrace_last_error());
  *   ttrace_close(recorder, 1);
  *
  * Every call that can fail returns a status, 0 for success; ttrace_last_error() then has one line of text.
  * A recorder may be used from several threads; calls are serialised. The library starts no thread, writes
  * nothing to stdout or stderr, does not throw, and a failure leaves the calling program unharmed: record
- * fails, training goes on. Memory in use is about 200 bytes a tensor, 4 MiB while a non-contiguous one is
- * recorded, and while the recorder closes another 1000 bytes a tensor.
+ * fails, training goes on. Memory in use is about 200 bytes a tensor, twice the text of each different
+ * mapping, 4 MiB while a non-contiguous tensor is recorded, and while the recorder closes another 1000
+ * bytes a tensor.
  *
  * The names of files and the format: ttrace/trace.h. */
 #ifndef TTRACE_TTRACE_H
@@ -79,7 +80,7 @@ typedef enum ttrace_pass { TTRACE_FORWARD = 1, TTRACE_RECOMPUTE = 2 } ttrace_pas
 typedef struct ttrace_recorder ttrace_recorder;
 
 /* One rank of one run. Strings are UTF-8; NULL where optional. `struct_size` is sizeof the struct, so
- * that later versions can add fields. */
+ * that later versions can add fields: what a shorter struct lacks is 0. */
 typedef struct ttrace_run {
   size_t struct_size;
   const char* directory; /* of the trace; made if missing */
@@ -110,6 +111,9 @@ typedef struct ttrace_tensor {
   int32_t ndim; /* 0 to 8 */
   const int64_t* shape;
   const int64_t* strides; /* in elements, may be 0 or negative; NULL: contiguous, row-major */
+  /* Where the tensor lies in the logical one, if the program knows: a JSON object, see RecordedMapping in
+   * ttrace/mapping.h. NULL: annotations say it. */
+  const char* mapping;
 } ttrace_tensor;
 
 TTRACE_API const char* ttrace_version(void);

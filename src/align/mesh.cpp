@@ -10,16 +10,16 @@
 namespace ttrace {
 namespace {
 
-bool is_axis_name(std::string_view text) {
-  const auto word = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
-  return !text.empty() && text[0] >= 'a' && text[0] <= 'z' && std::all_of(text.begin(), text.end(), word);
-}
-
 bool has_axis(const Axes& axes, std::string_view name) {
   return std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.name == name; });
 }
 
 }  // namespace
+
+bool is_axis_name(std::string_view text) {
+  const auto word = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+  return !text.empty() && text[0] >= 'a' && text[0] <= 'z' && std::all_of(text.begin(), text.end(), word);
+}
 
 Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view where) {
   Mesh mesh;

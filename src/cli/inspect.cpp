@@ -45,7 +45,7 @@ int print_trace(const InspectOptions& options) {
   print_summary(trace, stdout);
   if (options.verify && !options.stats) return print_verification(selection);
   fmt::print("\n");
-  print_table(selection, options.stats, stdout);
+  print_table(selection, options.stats, /*with_mappings=*/!options.tensor.empty(), stdout);
   return options.verify ? print_verification(selection) : kSame;
 }
 
@@ -69,7 +69,8 @@ void add_inspect(CLI::App& app, Run& run_out) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* inspect = app.add_subcommand("inspect", "Show what is in a trace");
   inspect->add_option("TRACE", options->trace, "Directory of the trace")->required();
-  inspect->add_option("--tensor", options->tensor, "Only tensors whose name matches this glob or dotted suffix");
+  inspect->add_option("--tensor", options->tensor,
+                      "Only tensors whose name matches this glob or dotted suffix, with their recorded mappings");
   inspect->add_flag("--stats", options->stats, "Norm, min, max and counts of NaN and Inf of each tensor");
   inspect->add_flag("--verify", options->verify,
                     "Read every tensor and compare its checksum; lists what differs, not the tensors");
@@ -84,9 +85,9 @@ void add_inspect(CLI::App& app, Run& run_out) {
       "\"axes\": [[\"tp\", 2]], \"aliases\": {\"sp\": \"tp\"}, \"compute_dtype\", \"provenance\": {},\n"
       "\"ranks\": [{\"rank\", \"file\", \"complete\", \"coordinates\": {\"tp\": 0}, \"tensors\": [{\"iteration\",\n"
       "\"microbatch\" (null where there is none), \"chunk\", \"pass\", \"kind\", \"name\", \"dtype\", \"shape\": [],\n"
-      "\"bytes\", \"order\", \"module\", and with --stats \"statistics\": {\"norm\", \"min\", \"max\", \"mean\", "
-      "\"nan\",\n"
-      "\"inf\", \"zero\"}, and with --verify \"checksum_ok\"}]}]}\n"
+      "\"bytes\", \"order\", \"module\", where one was recorded \"mapping\" (include/ttrace/mapping.h), with --stats\n"
+      "\"statistics\": {\"norm\", \"min\", \"max\", \"mean\", \"nan\", \"inf\", \"zero\"}, and with --verify\n"
+      "\"checksum_ok\"}]}]}\n"
       "\n"
       "Exit codes: 0 done, 1 a checksum differs (--verify), 2 the trace can't be read.");
   inspect->callback([options, &run_out] { run_out = [options] { return run(*options); }; });

@@ -88,6 +88,31 @@ nlohmann::ordered_json json_of(const TensorStatistics& statistics) {
           {"nan", statistics.nan},   {"inf", statistics.inf}, {"zero", statistics.zero}};
 }
 
+std::string_view name_of(Placement placement) {
+  return placement == Placement::kShard ? "shard" : placement == Placement::kPartial ? "partial" : "replicate";
+}
+
+// As the recording program wrote it: the grammar is in ttrace/mapping.h.
+nlohmann::ordered_json json_of(const RecordedMapping& mapping) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (mapping.axes) {
+    auto& axes = json["axes"] = nlohmann::ordered_json::array();
+    for (const auto& [axis, size] : *mapping.axes) {
+      axes.push_back({{"axis", axis.axis}, {"size", size}, {"placement", name_of(axis.placement)}});
+      if (axis.placement == Placement::kShard) axes.back()["dim"] = axis.dim;
+    }
+  }
+  if (mapping.shape) json["shape"] = *mapping.shape;
+  if (!mapping.fragment) return json;
+  auto& fragment = json["fragment"] = {{"whole", mapping.fragment->whole}};
+  if (const auto& range = mapping.fragment->range) fragment["range"] = {range->begin, range->end};
+  for (const Slice& slice : mapping.fragment->slices) {
+    fragment["slices"].push_back(
+        {{"local", slice.local.start}, {"start", slice.whole.start}, {"size", slice.whole.size}});
+  }
+  return json;
+}
+
 nlohmann::ordered_json json_of(const Entry& entry) {
   nlohmann::ordered_json json = {{"iteration", entry.id.iteration},
                                  {"microbatch", nullptr},
@@ -101,6 +126,7 @@ nlohmann::ordered_json json_of(const Entry& entry) {
                                  {"order", entry.order},
                                  {"module", entry.module_class}};
   if (entry.id.microbatch != kNoMicrobatch) json["microbatch"] = entry.id.microbatch;
+  if (entry.mapping) json["mapping"] = json_of(*entry.mapping);
   return json;
 }
 
@@ -161,7 +187,8 @@ void print_summary(const Trace& trace, std::FILE* out) {
              missing.size() > shown ? fmt::format(" and {} more", missing.size() - shown) : "");
 }
 
-void print_table(const std::vector<RankSelection>& selection, bool with_statistics, std::FILE* out) {
+void print_table(const std::vector<RankSelection>& selection, bool with_statistics, bool with_mappings,
+                 std::FILE* out) {
   const Widths widths = widths_of(selection);
   const auto print_row = [&](const auto& rank, const auto& iteration, const auto& microbatch, const auto& kind,
                              const auto& name, const auto& dtype, const auto& shape, const std::string& rest) {
@@ -183,6 +210,7 @@ void print_table(const std::vector<RankSelection>& selection, bool with_statisti
       }
       print_row(rank->rank, entry->id.iteration, microbatch_text(entry->id), kind_text(entry->id), name_text(entry->id),
                 name_of(entry->dtype), to_string(entry->shape), rest);
+      if (with_mappings && entry->mapping) fmt::print(out, "      mapping {}\n", json_of(*entry->mapping).dump());
     }
   }
 }

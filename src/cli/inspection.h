@@ -22,7 +22,7 @@ struct RankSelection {
 std::vector<RankSelection> select_tensors(const Trace& trace, const std::string& pattern);
 
 void print_summary(const Trace& trace, std::FILE* out);
-void print_table(const std::vector<RankSelection>& selection, bool with_statistics, std::FILE* out);
+void print_table(const std::vector<RankSelection>& selection, bool with_statistics, bool with_mappings, std::FILE* out);
 
 struct Verification {
   std::int64_t tensors = 0, mismatches = 0;

@@ -21,7 +21,9 @@ class Reader {
     const Seal seal = checked_seal();
     const std::optional<RunAttributes> run = attributes_from_json(table(seal, seal.run, 1, "/ttrace/run"));
     require(run.has_value(), "/ttrace/run does not parse", "expected the run's attributes as JSON");
-    return {*run, seal.complete == 1, read_entries(seal), seal.metadata.offset};
+    SealedFile sealed{*run, seal.complete == 1, {}, {}, seal.metadata.offset};
+    read_entries(seal, sealed);
+    return sealed;
   }
 
  private:
@@ -64,25 +66,28 @@ class Reader {
     return bytes_.substr(extent.offset, extent.bytes);
   }
 
-  std::vector<Entry> read_entries(const Seal& seal) const {
+  void read_entries(const Seal& seal, SealedFile& sealed) const {
     const std::string_view rows = table(seal, seal.index, sizeof(IndexRow), "/ttrace/index");
     const std::string_view text = table(seal, seal.text, 1, "/ttrace/text");
     const std::string_view shapes = table(seal, seal.shapes, sizeof(std::int64_t), "/ttrace/shapes");
-    std::vector<Entry> entries(rows.size() / sizeof(IndexRow));
-    for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::size_t count = rows.size() / sizeof(IndexRow);
+    sealed.entries.reserve(count);
+    sealed.mappings.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
       IndexRow row;
       std::memcpy(&row, rows.data() + i * sizeof row, sizeof row);
-      entries[i] = decode(row, text, shapes, i);
+      sealed.entries.push_back(decode(row, text, shapes, i));
+      sealed.mappings.push_back(text.substr(row.mapping, row.mapping_length));
     }
-    return entries;
   }
 
   Entry decode(const IndexRow& row, std::string_view text, std::string_view shapes, std::size_t number) const {
     const std::uint64_t dims = shapes.size() / sizeof(std::int64_t);
     const bool inside = row.name <= text.size() && row.name_length <= text.size() - row.name &&
                         row.module <= text.size() && row.module_length <= text.size() - row.module &&
+                        row.mapping <= text.size() && row.mapping_length <= text.size() - row.mapping &&
                         row.shape <= dims && row.ndim <= dims - row.shape;
-    require(inside, fmt::format("tensor {} of the index: its name or shape lies outside the tables", number),
+    require(inside, fmt::format("tensor {} of the index: its name, shape or mapping lies outside the tables", number),
             "expected it inside");
     Entry entry;
     entry.id = {row.iteration,

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "record/format.h"
@@ -15,7 +15,8 @@ namespace ttrace {
 struct SealedFile {
   RunAttributes run;
   bool complete = false;
-  std::vector<Entry> entries;  // decoded, not checked
+  std::vector<Entry> entries;              // decoded, not checked, without mappings
+  std::vector<std::string_view> mappings;  // the text of each entry's, empty for none; inside the file
   std::uint64_t data_end = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "load/check_entries.h"
+#include "load/entry_mappings.h"
 #include "load/mapped_file.h"
 #include "load/sealed_file.h"
 #include "record/journal.h"
@@ -60,9 +61,11 @@ RunDescription checked_run(const RunAttributes& attributes, const std::string& w
 }
 
 RankFile checked_rank(const fs::path& path, std::shared_ptr<const MappedFile> file, const RunAttributes& attributes,
-                      std::vector<Entry> entries, std::uint64_t data_end, bool complete) {
+                      std::vector<Entry> entries, const std::vector<std::string_view>& mappings, std::uint64_t data_end,
+                      bool complete) {
   const RunDescription run = checked_run(attributes, path.string());
   check_entries(entries, data_end, path.string());
+  set_mappings(entries, mappings, path.string());
   return {run, {path, run.rank, run.coordinates, complete, std::move(entries), std::move(file)}};
 }
 
@@ -74,14 +77,16 @@ std::optional<RankFile> rank_from_journal(const fs::path& path, const std::share
   const auto bytes = map_file(journal_path);
   std::optional<Journal> journal = parse_journal(text_of(*bytes));
   if (!journal) return std::nullopt;
-  return checked_rank(path, file, journal->run, std::move(journal->entries), file->size(), /*complete=*/false);
+  return checked_rank(path, file, journal->run, std::move(journal->entries), journal->mappings, file->size(),
+                      /*complete=*/false);
 }
 
 RankFile read_rank(const fs::path& path) {
   const std::shared_ptr<const MappedFile> file = map_file(path);
   try {
     SealedFile sealed = read_sealed_file(path, *file);
-    return checked_rank(path, file, sealed.run, std::move(sealed.entries), sealed.data_end, sealed.complete);
+    return checked_rank(path, file, sealed.run, std::move(sealed.entries), sealed.mappings, sealed.data_end,
+                        sealed.complete);
   } catch (const InputError&) {
     // The rank died before it could close its file, or while it did.
     if (std::optional<RankFile> rank = rank_from_journal(path, file)) return std::move(*rank);

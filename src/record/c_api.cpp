@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -65,19 +66,23 @@ ttrace_status guarded(Call call) noexcept {
   }
 }
 
-// The caller's struct, whose later versions may be longer: fields that this version does not know must
-// not be set, because what they ask for would not happen.
+// A copy of the caller's struct. An earlier version of it ended after `least` bytes: what it lacks is 0.
+// Later versions may be longer: fields that this version does not know must not be set, because what they
+// ask for would not happen.
 template <typename Struct>
-const Struct& checked_struct(const Struct* given, std::string_view what) {
+Struct checked_struct(const Struct* given, std::string_view what, std::size_t least = sizeof(Struct)) {
   if (given == nullptr) refuse(fmt::format("{} is NULL", what));
-  if (given->struct_size < sizeof(Struct)) {
+  if (given->struct_size < least) {
     refuse(fmt::format("{}: struct_size is {}; expected {}", what, given->struct_size, sizeof(Struct)));
   }
+  const std::size_t known = std::min(given->struct_size, sizeof(Struct));
   const char* bytes = reinterpret_cast<const char*>(given);
-  if (std::any_of(bytes + sizeof(Struct), bytes + given->struct_size, [](char byte) { return byte != 0; })) {
+  if (std::any_of(bytes + known, bytes + given->struct_size, [](char byte) { return byte != 0; })) {
     refuse(fmt::format("{}: sets a field that ttrace {} does not know", what, TTRACE_VERSION));
   }
-  return *given;
+  Struct copy{};
+  std::memcpy(&copy, given, known);
+  return copy;
 }
 
 const char* checked_text(const char* text, std::string_view what) {
@@ -184,7 +189,7 @@ ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** out) {
   return guarded([&] {
     if (out == nullptr) refuse("out is NULL");
     *out = nullptr;
-    const ttrace_run& given = checked_struct(run, "run");
+    const ttrace_run given = checked_struct(run, "run");
     const char* directory = checked_text(given.directory, "directory");
     ttrace::Annotations annotations;
     if (given.annotations != nullptr && *given.annotations != '\0') {
@@ -200,8 +205,10 @@ ttrace_status ttrace_describe(ttrace_recorder* recorder, const char* compute_dty
 
 ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* identity, const ttrace_tensor* tensor) {
   return guarded([&] {
-    const ttrace_identity& id = checked_struct(identity, "identity");
-    checked(recorder).writer.record(id_of(id), text_or(id.module_class, ""), view_of(checked_struct(tensor, "tensor")));
+    const ttrace_identity id = checked_struct(identity, "identity");
+    const ttrace_tensor given = checked_struct(tensor, "tensor", offsetof(ttrace_tensor, mapping));
+    checked(recorder).writer.record(id_of(id), text_or(id.module_class, ""), view_of(given),
+                                    text_or(given.mapping, ""));
   });
 }
 

@@ -38,10 +38,11 @@ struct IndexRow {
   std::int32_t iteration, microbatch, chunk;
   std::uint8_t pass, kind, dtype, ndim;
   std::uint64_t order, offset, bytes, checksum;
-  std::uint64_t name, module, shape;  // positions in the text table, the text table, the shape table
-  std::uint32_t name_length, module_length;
+  std::uint64_t name, module, mapping, shape;  // positions: three in the text table, one in the shape table
+  std::uint32_t name_length, module_length, mapping_length;
+  std::uint32_t unused;  // 0
 };
-static_assert(sizeof(IndexRow) == 80, "stored as it is");
+static_assert(sizeof(IndexRow) == 96, "stored as it is");
 
 // /ttrace/index, /ttrace/text, /ttrace/shapes.
 struct Index {

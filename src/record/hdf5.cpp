@@ -101,9 +101,11 @@ Handle hdf5_index_type() {
   add("checksum", offsetof(IndexRow, checksum), H5T_STD_U64LE);
   add("name", offsetof(IndexRow, name), H5T_STD_U64LE);
   add("module", offsetof(IndexRow, module), H5T_STD_U64LE);
+  add("mapping", offsetof(IndexRow, mapping), H5T_STD_U64LE);
   add("shape", offsetof(IndexRow, shape), H5T_STD_U64LE);
   add("name_length", offsetof(IndexRow, name_length), H5T_STD_U32LE);
   add("module_length", offsetof(IndexRow, module_length), H5T_STD_U32LE);
+  add("mapping_length", offsetof(IndexRow, mapping_length), H5T_STD_U32LE);
   return type;
 }
 

@@ -33,13 +33,13 @@ bool IndexBuilder::contains(const TensorId& id) const {
   return false;
 }
 
-std::uint64_t IndexBuilder::place_of_module(const std::string& module_class) {
-  const auto [place, is_new] = modules_.try_emplace(module_class, index_.text.size());
-  if (is_new) index_.text += module_class;
+std::uint64_t IndexBuilder::place_of(std::string_view text) {
+  const auto [place, is_new] = places_.try_emplace(std::string(text), index_.text.size());
+  if (is_new) index_.text += text;
   return place->second;
 }
 
-void IndexBuilder::add(const Entry& entry) {
+void IndexBuilder::add(const Entry& entry, std::string_view mapping) {
   IndexRow row{};
   std::tie(row.iteration, row.microbatch, row.chunk, row.pass, row.kind) = key_of(entry.id);
   row.dtype = static_cast<std::uint8_t>(entry.dtype);
@@ -48,8 +48,10 @@ void IndexBuilder::add(const Entry& entry) {
   row.offset = entry.offset;
   row.bytes = entry.bytes;
   row.checksum = entry.checksum;
-  row.module = place_of_module(entry.module_class);
+  row.module = place_of(entry.module_class);
   row.module_length = static_cast<std::uint32_t>(entry.module_class.size());
+  row.mapping = place_of(mapping);
+  row.mapping_length = static_cast<std::uint32_t>(mapping.size());
   row.name = index_.text.size();
   row.name_length = static_cast<std::uint32_t>(entry.id.name.size());
   index_.text += entry.id.name;

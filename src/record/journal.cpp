@@ -41,10 +41,25 @@ std::optional<std::string_view> take_record(std::string_view& in) {
   return payload;
 }
 
-std::optional<Entry> parse_entry(std::string_view payload) {
+// Takes a text after its length.
+template <typename Text>
+bool take_text(std::string_view& in, Text& text) {
+  std::uint32_t length = 0;
+  if (!take(in, length) || in.size() < length) return false;
+  text = in.substr(0, length);
+  in.remove_prefix(length);
+  return true;
+}
+
+void put_text(std::string& out, std::string_view text) {
+  put(out, static_cast<std::uint32_t>(text.size()));
+  out += text;
+}
+
+// Takes the entry and leaves the mapping's text.
+std::optional<Entry> take_entry(std::string_view& payload) {
   Entry entry;
   std::uint8_t ndim = 0;
-  std::uint32_t name_length = 0;
   const bool fixed = take(payload, entry.id.iteration) && take(payload, entry.id.microbatch) &&
                      take(payload, entry.id.chunk) && take(payload, entry.id.pass) && take(payload, entry.id.kind) &&
                      take(payload, entry.dtype) && take(payload, ndim) && take(payload, entry.order) &&
@@ -54,9 +69,7 @@ std::optional<Entry> parse_entry(std::string_view payload) {
   for (std::int64_t& size : entry.shape) {
     if (!take(payload, size)) return std::nullopt;
   }
-  if (!take(payload, name_length) || payload.size() < name_length) return std::nullopt;
-  entry.id.name = payload.substr(0, name_length);
-  entry.module_class = payload.substr(name_length);
+  if (!take_text(payload, entry.id.name) || !take_text(payload, entry.module_class)) return std::nullopt;
   return entry;
 }
 
@@ -64,7 +77,7 @@ std::optional<Entry> parse_entry(std::string_view payload) {
 
 std::string journal_record(const RunAttributes& run) { return framed("R" + to_json(run)); }
 
-std::string journal_record(const Entry& entry) {
+std::string journal_record(const Entry& entry, std::string_view mapping) {
   std::string payload = "T";
   put(payload, entry.id.iteration);
   put(payload, entry.id.microbatch);
@@ -78,9 +91,9 @@ std::string journal_record(const Entry& entry) {
   put(payload, entry.bytes);
   put(payload, entry.checksum);
   for (const std::int64_t size : entry.shape) put(payload, size);
-  put(payload, static_cast<std::uint32_t>(entry.id.name.size()));
-  payload += entry.id.name;
-  payload += entry.module_class;
+  put_text(payload, entry.id.name);
+  put_text(payload, entry.module_class);
+  payload += mapping;
   return framed(payload);
 }
 
@@ -88,15 +101,17 @@ std::optional<Journal> parse_journal(std::string_view bytes) {
   Journal journal;
   bool described = false;
   while (const auto payload = take_record(bytes)) {
+    std::string_view rest = payload->substr(1);
     if (payload->front() == 'R') {
-      const auto run = attributes_from_json(payload->substr(1));
+      const auto run = attributes_from_json(rest);
       if (!run) break;
       journal.run = *run;
       described = true;
     } else {
-      const auto entry = payload->front() == 'T' ? parse_entry(payload->substr(1)) : std::nullopt;
+      const auto entry = payload->front() == 'T' ? take_entry(rest) : std::nullopt;
       if (!entry || !described) break;
       journal.entries.push_back(*entry);
+      journal.mappings.push_back(rest);
     }
   }
   if (!described) return std::nullopt;

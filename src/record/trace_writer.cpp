@@ -17,8 +17,10 @@
 #include "record/hdf5_image.h"
 #include "record/index_builder.h"
 #include "record/journal.h"
+#include "record/mapping_text.h"
 #include "record/raw_file.h"
 #include "record/run_attributes.h"
+#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {
@@ -50,6 +52,17 @@ std::uint64_t checked_bytes(const TensorId& id, std::string_view module_class, c
   if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) return 0;
   if (tensor.data == nullptr) refuse(fmt::format("{}: no data", to_string(id)));
   return static_cast<std::uint64_t>(bytes);
+}
+
+void check_mapping(const TensorId& id, std::string_view mapping, const Shape& shape) {
+  if (mapping.empty()) return;
+  try {
+    if (const std::string objection = objection_to_mapping(parse_mapping(mapping), shape); !objection.empty()) {
+      throw InputError(objection);
+    }
+  } catch (const InputError& error) {
+    refuse(fmt::format("{}: {}", to_string(id), error.what()));
+  }
 }
 
 void make_directory(const std::filesystem::path& directory) {
@@ -89,7 +102,7 @@ struct TraceWriter::State {
   std::unique_lock<std::mutex> enter();
   void append_to_journal(const std::string& record);
   std::uint64_t append_data(std::uint64_t offset, const TensorView& tensor);
-  void append(Entry entry, const TensorView& tensor);
+  void append(Entry entry, const TensorView& tensor, std::string_view mapping);
   void finish(bool complete);
 };
 
@@ -144,11 +157,11 @@ std::uint64_t TraceWriter::State::append_data(std::uint64_t offset, const Tensor
 }
 
 // Bytes, then journal, then index: what the journal names is in the file.
-void TraceWriter::State::append(Entry entry, const TensorView& tensor) {
+void TraceWriter::State::append(Entry entry, const TensorView& tensor, std::string_view mapping) {
   try {
     entry.checksum = append_data(entry.offset, tensor);
-    append_to_journal(journal_record(entry));
-    index.add(entry);
+    append_to_journal(journal_record(entry, mapping));
+    index.add(entry, mapping);
     data_end = entry.offset + entry.bytes;
   } catch (const RecordError& error) {
     file->truncate(data_end);
@@ -204,7 +217,8 @@ void TraceWriter::describe(std::string_view compute_dtype, std::string_view prov
   state_->run = run;
 }
 
-void TraceWriter::record(const TensorId& id, std::string_view module_class, const TensorView& tensor) {
+void TraceWriter::record(const TensorId& id, std::string_view module_class, const TensorView& tensor,
+                         std::string_view mapping) {
   const auto lock = state_->enter();
   if (state_->failure) throw *state_->failure;
   const std::uint64_t bytes = checked_bytes(id, module_class, tensor);
@@ -213,11 +227,12 @@ void TraceWriter::record(const TensorId& id, std::string_view module_class, cons
   entry.id = id;
   entry.dtype = tensor.dtype;
   entry.shape.assign(tensor.shape.begin(), tensor.shape.end());
+  check_mapping(id, mapping, entry.shape);
   entry.order = state_->index.index().rows.size();
   entry.offset = (state_->data_end + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
   entry.bytes = bytes;
   entry.module_class = module_class;
-  state_->append(std::move(entry), tensor);
+  state_->append(std::move(entry), tensor, mapping);
 }
 
 void TraceWriter::close(bool complete) {

@@ -48,11 +48,14 @@ static void record_tensors(ttrace_recorder* recorder) {
   const int64_t shape[2] = {3, 2};
   const int64_t transposed[2] = {1, 3};
   ttrace_identity identity = example_identity("linear");
-  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 2, NULL, NULL};
+  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 2, NULL, NULL, NULL};
   tensor.data = values;
   tensor.shape = shape;
+  tensor.mapping =
+      "{\"shape\": [6, 2], \"axes\": [{\"axis\": \"tp\", \"size\": 2, \"placement\": \"shard\", \"dim\": 0}]}";
   EXPECT(TTRACE_OK, ttrace_record(recorder, &identity, &tensor));
   EXPECT_ERROR("");
+  tensor.mapping = NULL;
   identity.name = "linear.transposed";
   tensor.strides = transposed;
   EXPECT(TTRACE_OK, ttrace_record(recorder, &identity, &tensor));
@@ -71,7 +74,7 @@ static void refuse_wrong_arguments(ttrace_recorder* recorder) {
   const float value = 1;
   const int64_t shape[1] = {1};
   ttrace_identity identity = example_identity("wrong");
-  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 1, NULL, NULL};
+  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 1, NULL, NULL, NULL};
   tensor.data = &value;
   tensor.shape = shape;
   EXPECT(TTRACE_INVALID, ttrace_record(NULL, &identity, &tensor));
@@ -102,6 +105,24 @@ static void refuse_wrong_arguments(ttrace_recorder* recorder) {
   tensor.ndim = 9;
   EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
   EXPECT_ERROR("ndim is 9; expected 0 to 8");
+  tensor.ndim = 1;
+  tensor.shape = shape;
+  tensor.mapping = "{\"shape\": [1, 1]}";
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
+  EXPECT_ERROR("wrong output, iteration 0, micro-batch 0: mapping: shape: has 2 dimensions; expected 1");
+}
+
+/* A struct of the header before mappings were in it: what follows it is none of the library's business. */
+static void take_structs_of_the_past(ttrace_recorder* recorder) {
+  const float value = 1;
+  ttrace_identity identity = example_identity("earlier");
+  ttrace_tensor tensor = {offsetof(ttrace_tensor, mapping), NULL, TTRACE_FLOAT32, 0, NULL, NULL, "not a mapping"};
+  tensor.data = &value;
+  EXPECT(TTRACE_OK, ttrace_record(recorder, &identity, &tensor));
+  identity.name = "too early";
+  tensor.struct_size = offsetof(ttrace_tensor, strides);
+  EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
+  EXPECT_ERROR("tensor: struct_size is 32; expected 48");
 }
 
 /* A struct of a later version of the header, with a field more. */
@@ -111,7 +132,7 @@ static void refuse_fields_of_the_future(ttrace_recorder* recorder) {
     int64_t more;
   } later;
   const float value = 1;
-  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 0, NULL, NULL};
+  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 0, NULL, NULL, NULL};
   tensor.data = &value;
   later.identity = example_identity("later");
   later.identity.struct_size = sizeof later;
@@ -150,6 +171,7 @@ int main(int argc, char** argv) {
     if (second != NULL) return 1;
     record_tensors(recorder);
     refuse_wrong_arguments(recorder);
+    take_structs_of_the_past(recorder);
     refuse_fields_of_the_future(recorder);
     generate_alike(recorder);
     EXPECT(TTRACE_INVALID, ttrace_describe(recorder, "float33", NULL));

@@ -127,9 +127,9 @@ LIES = {
                                                             "data; expected them between 4096 and 4480"),
     "claims an absurd size": ({"bytes": 1 << 62}, "4611686018427387904 bytes for shape [4, 8] of float32; "
                                                    "expected 128"),
-    "claims a shape beyond the table": ({"shape": 1 << 60}, "its name or shape lies outside the tables; "
+    "claims a shape beyond the table": ({"shape": 1 << 60}, "its name, shape or mapping lies outside the tables; "
                                                             "expected it inside"),
-    "claims a name beyond the table": ({"name_length": 1 << 31}, "its name or shape lies outside the tables; "
+    "claims a name beyond the table": ({"name_length": 1 << 31}, "its name, shape or mapping lies outside the tables; "
                                                                  "expected it inside"),
     "claims an unknown dtype": ({"dtype": 77}, "dtype is out of range; expected 1 to 12"),
 }

@@ -1,40 +1,23 @@
-"""Records traces through the C API of libttrace, as a program would: see include/ttrace/ttrace.h."""
+"""Records traces through libttrace, as a program would: see include/ttrace/ttrace.h."""
 
 import ctypes
 import os
 import pathlib
 import struct
+import sys
 from dataclasses import dataclass, replace
 
 import h5py
 import numpy
 
 PROGRAM = pathlib.Path(os.environ["TTRACE_PROGRAM"]).resolve()
-LIBRARY = ctypes.CDLL(str(PROGRAM.parent.parent / "lib" / "libttrace.so"))
-LIBRARY.ttrace_last_error.restype = ctypes.c_char_p
+LIBRARY = PROGRAM.parent.parent / "lib" / "libttrace.so"
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
+
+from ttrace_torch import library  # noqa: E402
 
 KINDS = ["input", "output", "grad_output", "grad_input", "param", "param_grad", "main_grad", "param_delta",
          "param_after", "scalar"]
-DTYPES = {"float64": 1, "float32": 2, "float16": 3, "bfloat16": 4, "int32": 9, "int64": 10}
-
-
-class Run(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("directory", ctypes.c_char_p), ("run_id", ctypes.c_char_p),
-                ("rank", ctypes.c_int32), ("world_size", ctypes.c_int32), ("axes", ctypes.c_char_p),
-                ("coordinates", ctypes.c_char_p), ("compute_dtype", ctypes.c_char_p),
-                ("provenance", ctypes.c_char_p), ("annotations", ctypes.c_char_p)]
-
-
-class Identity(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("iteration", ctypes.c_int32), ("microbatch", ctypes.c_int32),
-                ("chunk", ctypes.c_int32), ("pass_", ctypes.c_int), ("kind", ctypes.c_int), ("name", ctypes.c_char_p),
-                ("module_class", ctypes.c_char_p)]
-
-
-class CTensor(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("data", ctypes.c_void_p), ("dtype", ctypes.c_int),
-                ("ndim", ctypes.c_int32), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64))]
 
 
 @dataclass
@@ -45,6 +28,7 @@ class Tensor:
     iteration: int = 0
     microbatch: int = 0
     dtype: str = ""  # that of `values` where empty
+    mapping: str | None = None  # JSON, see ttrace/mapping.h
 
     def with_values(self, values):
         return replace(self, values=values)
@@ -57,34 +41,22 @@ def bfloat16(tensor):
     return replace(tensor, values=(bits >> 16).astype("uint16"), dtype="bfloat16")
 
 
-def check(status):
-    assert status == 0, LIBRARY.ttrace_last_error().decode()
-
-
 class Recorder:
     """One rank of one run."""
 
-    def __init__(self, directory, rank=0, world_size=1, run_id="run", axes=None, coordinates=None,
+    def __init__(self, directory, rank=0, world_size=1, run_id="run", axes="", coordinates="",
                  compute_dtype="float32", provenance=None):
-        run = Run(ctypes.sizeof(Run), os.fsencode(directory), run_id.encode(), rank, world_size)
-        run.axes = axes.encode() if axes else None
-        run.coordinates = coordinates.encode() if coordinates else None
-        run.compute_dtype = compute_dtype.encode()
-        run.provenance = provenance.encode() if provenance else None
-        self.handle = ctypes.c_void_p()
-        check(LIBRARY.ttrace_open(ctypes.byref(run), ctypes.byref(self.handle)))
+        self._recorder = library.Recorder(str(LIBRARY), str(directory), run_id, rank, world_size, axes, coordinates, "")
+        self._recorder.describe(compute_dtype, provenance)
 
     def record(self, tensor):
         values = numpy.ascontiguousarray(tensor.values).reshape(tensor.values.shape)
-        identity = Identity(ctypes.sizeof(Identity), tensor.iteration, tensor.microbatch, 0, 1,
-                            1 + KINDS.index(tensor.kind), tensor.name.encode())
-        shape = (ctypes.c_int64 * max(values.ndim, 1))(*values.shape)
-        described = CTensor(ctypes.sizeof(CTensor), values.ctypes.data, DTYPES[tensor.dtype or str(values.dtype)],
-                            values.ndim, shape)
-        check(LIBRARY.ttrace_record(self.handle, ctypes.byref(identity), ctypes.byref(described)))
+        self._recorder.record(tensor.iteration, tensor.microbatch, 0, library.FORWARD, 1 + KINDS.index(tensor.kind),
+                              tensor.name, "", values.ctypes.data, library.DTYPES[tensor.dtype or str(values.dtype)],
+                              values.shape, None, tensor.mapping)
 
     def close(self, complete=True):
-        check(LIBRARY.ttrace_close(self.handle, int(complete)))
+        self._recorder.close(complete)
 
 
 def record_rank(directory, tensors, complete=True, **run):
@@ -94,7 +66,7 @@ def record_rank(directory, tensors, complete=True, **run):
     recorder.close(complete)
 
 
-def record_run(directory, tensors_of_rank, axes=None, **run):
+def record_run(directory, tensors_of_rank, axes="", **run):
     """A trace of as many ranks as there are lists of tensors."""
     run = {"run_id": directory.name, **run}
     for rank, tensors in enumerate(tensors_of_rank):

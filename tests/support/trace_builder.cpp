@@ -135,7 +135,7 @@ void TraceBuilder::write_rank(std::int32_t rank) {
     for (std::int64_t i = 0; i < element_count(spec.shape); ++i) {
       append_element(bytes, spec.values(rank, i), spec.dtype);
     }
-    writer.record(spec.id, spec.module_class, {bytes.data(), spec.dtype, spec.shape, {}});
+    writer.record(spec.id, spec.module_class, {bytes.data(), spec.dtype, spec.shape, {}}, spec.mapping);
   }
   if (!crashed_.contains(rank)) writer.close(/*complete=*/true);
 }

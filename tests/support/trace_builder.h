@@ -33,6 +33,7 @@ struct TensorSpec {
   Values values;
   std::set<std::int32_t> ranks;  // that record it; empty: all
   std::string module_class = "torch.nn.modules.linear.Linear";
+  std::string mapping{};  // as in ttrace/mapping.h; empty: none
 };
 
 class TraceBuilder {

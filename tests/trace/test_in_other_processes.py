@@ -117,7 +117,7 @@ def test_a_full_disk_neither_kills_nor_garbles_the_program(trace_directory):
     # A limit on file sizes, which sends a deadly signal to programs that do not watch for it.
     run = run_python(trace_directory, """
         import resource
-        from recorder import Recorder, RecordError, FLOAT32
+        from recorder import Recorder, TraceError, FLOAT32
         import signal
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it; most programs do not
         recorder = Recorder(trace)
@@ -125,15 +125,15 @@ def test_a_full_disk_neither_kills_nor_garbles_the_program(trace_directory):
         for number in range(100):
             try:
                 recorder.record(f'a{number}', bytes(4000), FLOAT32, (1000,))
-            except RecordError as error:
-                print(number, error)
+            except TraceError as error:
+                print(number, error.status, error)
                 break
         try:
             recorder.close()
-        except RecordError as error:
-            print(error)
+        except TraceError as error:
+            print(error.status, error)
     """)
-    message = f"3: {trace_directory}/rank-00000.h5: can't be written: File too large"
+    message = f"3 {trace_directory}/rank-00000.h5: can't be written: File too large"
     assert (run.returncode, run.stdout, run.stderr) == (0, f"11 {message}\n{message}\n", "")
     (rank,) = inspect(trace_directory, "--verify")["ranks"]
     assert not rank["complete"]
@@ -149,8 +149,10 @@ def test_a_c_program_records_a_trace(trace_directory):
     assert [rank["coordinates"] for rank in trace["ranks"]] == [{"tp": 0}, {"tp": 1}]
     for rank in trace["ranks"]:
         assert rank["complete"]
-        assert [tensor["name"] for tensor in rank["tensors"]] == ["linear", "linear.transposed", "loss", "later"]
-        linear, transposed, loss, _ = rank["tensors"]
+        assert [tensor["name"] for tensor in rank["tensors"]] == ["linear", "linear.transposed", "loss", "earlier", "later"]
+        linear, transposed, loss, earlier, _ = rank["tensors"]
+        assert linear["mapping"] == {"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0}], "shape": [6, 2]}
+        assert "mapping" not in transposed and "mapping" not in earlier
         assert linear["shape"] == transposed["shape"] == [3, 2] and loss["shape"] == []
         assert linear["statistics"] == transposed["statistics"]
         assert loss["microbatch"] is None and loss["kind"] == "scalar" and loss["module"] == ""

@@ -65,9 +65,9 @@ class Recorder:
 
     def record(self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str,
                module_class: str, data: int, dtype: int, shape: Sequence[int],
-               strides: Optional[Sequence[int]], mapping: str) -> None:  # fmt: skip
-        """`data` is an address in host memory; `strides` count elements, None where contiguous; `mapping` is JSON,
-        "" where nothing is known."""
+               strides: Optional[Sequence[int]], mapping: Optional[str] = None) -> None:  # fmt: skip
+        """`data` is an address in host memory; `strides` count elements, None where contiguous; `mapping` is the
+        JSON of ttrace/mapping.h."""
         identity = _identity(iteration, microbatch, chunk, pass_, kind, name, module_class)
         sizes = _SIZES[len(shape)]
         tensor = _Tensor(ctypes.sizeof(_Tensor), data, dtype, len(shape), sizes(*shape),

@@ -68,8 +68,10 @@ class TraceWriter {
 
   // Appends one tensor. kInvalid (nothing is written) for an identity that was recorded before, a name
   // that is empty, too long, not UTF-8, "." or holds U+2215, more than kMaxDims dimensions, an
-  // overflowing size. kFull or kIo end the recording: every later call throws the same.
-  void record(const TensorId& id, std::string_view module_class, const TensorView& tensor);
+  // overflowing size, a `mapping` (text as in ttrace/mapping.h; empty: none) that does not parse or does not
+  // fit. kFull or kIo end the recording: every later call throws the same.
+  void record(const TensorId& id, std::string_view module_class, const TensorView& tensor,
+              std::string_view mapping = {});
 
   // Writes the HDF5 metadata, with the completion mark when `complete` and no record() failed for lack
   // of space or I/O. The journal is removed after the mark is in the file, and otherwise stays. The

@@ -8,10 +8,9 @@
 #include <fstream>
 
 #include "record/format.h"
-#include "record/hdf5_image.h"
 #include "record/journal.h"
+#include "support/forged_trace.h"
 #include "support/trace_builder.h"
-#include "ttrace/error.h"
 
 using namespace ttrace;
 using namespace ttrace::tests;
@@ -20,89 +19,6 @@ namespace fs = std::filesystem;
 namespace {
 
 double index_value(std::int32_t rank, std::int64_t i) { return 100 * rank + static_cast<double>(i); }
-
-std::string contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void replace_contents(const fs::path& path, std::string_view bytes) { std::ofstream(path, std::ios::binary) << bytes; }
-
-// In place: ext4 writes a file that is truncated and filled again to the disk at once.
-void put_byte(const fs::path& path, std::size_t at, char byte) {
-  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(static_cast<std::streamoff>(at)).put(byte);
-}
-
-// The message, with the directory's name taken out; empty when the trace is read.
-std::string error_of(const fs::path& directory) {
-  try {
-    read_trace(directory);
-  } catch (const InputError& error) {
-    std::string text = error.what();
-    const std::string prefix = directory.string();
-    for (std::size_t at = 0; (at = text.find(prefix)) != text.npos;) text.replace(at, prefix.size(), "DIR");
-    return text;
-  }
-  return {};
-}
-
-// A trace of one rank with any index, sealed as the writer would, to show the reader.
-struct ForgedTrace {
-  TemporaryDirectory directory;
-  RunAttributes run{1, "run-1", 1, 0, "[]", "{}", "{}", "", "{}"};
-  Index index;
-  std::uint64_t data_end = kHeaderBytes + 256;
-
-  // A tensor "t<n>" of four fp32 elements at its own place; `change` makes it wrong.
-  IndexRow& add() {
-    const std::uint64_t n = index.rows.size();
-    IndexRow row{};
-    row.pass = row.kind = 1;
-    row.dtype = 2;
-    row.ndim = 1;
-    row.order = n;
-    row.offset = kHeaderBytes + 64 * n;
-    row.bytes = 16;
-    row.name = index.text.size();
-    row.name_length = 2;
-    row.shape = index.shapes.size();
-    index.text += fmt::format("t{}", n);
-    index.shapes.push_back(4);
-    index.rows.push_back(row);
-    return index.rows.back();
-  }
-
-  // The image is built for an innocent index of the same size, and the rows are put in afterwards: the
-  // writer would not make them.
-  std::string error() {
-    Index innocent{{}, index.text, index.shapes};
-    innocent.rows.resize(index.rows.size());
-    for (std::size_t i = 0; i < innocent.rows.size(); ++i) {
-      // Distinct empty tensors: nothing of them lies in the file but the row.
-      innocent.text += fmt::format("innocent{:08}", i);
-      IndexRow& row = innocent.rows[i];
-      row.pass = row.kind = 1;
-      row.dtype = 2;
-      row.ndim = 1;
-      row.order = 0xF00DF00DF00DF00D + i;
-      row.name = innocent.text.size() - 16;
-      row.name_length = 16;
-      row.shape = innocent.shapes.size();
-      innocent.shapes.push_back(0);
-    }
-    Hdf5Image image = build_image(run, innocent, data_end, true);
-    const std::string_view from(reinterpret_cast<const char*>(innocent.rows.data()),
-                                innocent.rows.size() * sizeof(IndexRow));
-    const std::size_t at = image.metadata.find(from);
-    REQUIRE(at != image.metadata.npos);
-    std::memcpy(image.metadata.data() + at, index.rows.data(), from.size());
-    put_seal(image.header, seal_of(image.header), image.metadata);
-    std::string file(image.metadata_offset, '\0');
-    file.replace(0, image.header.size(), image.header);
-    replace_contents(directory.path() / "rank-00000.h5", file + image.metadata);
-    return error_of(directory.path());
-  }
-};
 
 std::string index_error(const std::function<void(ForgedTrace&, IndexRow&)>& change) {
   ForgedTrace forged;
@@ -117,6 +33,11 @@ std::string run_error(const std::function<void(RunAttributes&)>& change) {
   forged.add();
   change(forged.run);
   return forged.error();
+}
+
+// In place: ext4 writes a file that is truncated and filled again to the disk at once.
+void put_byte(const fs::path& path, std::size_t at, char byte) {
+  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(static_cast<std::streamoff>(at)).put(byte);
 }
 
 }  // namespace
@@ -336,7 +257,7 @@ TEST_SUITE("load") {
 
   TEST_CASE("Names and shapes are checked, though the seal is whole") {
     const std::string row = "DIR/rank-00000.h5: tensor 1 of the index: ";
-    const std::string outside = row + "its name or shape lies outside the tables; expected it inside";
+    const std::string outside = row + "its name, shape or mapping lies outside the tables; expected it inside";
     constexpr auto kHuge = ~std::uint64_t{0};
     CHECK(index_error([](auto&, auto& r) { r.name_length = 1000; }) == outside);
     CHECK(index_error([](auto&, auto& r) { r.name = kHuge; }) == outside);
@@ -379,9 +300,9 @@ TEST_SUITE("load") {
     const std::string range = fmt::format("expected it between {} and {}", sound_seal.metadata.offset, sound.size());
     CHECK(error_with([](Seal&) {}) == "");
     CHECK(error_with([](Seal& seal) { seal.index.offset = kHeaderBytes; }) ==
-          "DIR/rank-00000.h5: /ttrace/index with 80 bytes at 4096 does not fit; " + range);
-    CHECK(error_with([](Seal& seal) { seal.index.bytes = 81; }) ==
-          fmt::format("DIR/rank-00000.h5: /ttrace/index with 81 bytes at {} does not fit; {}", sound_seal.index.offset,
+          "DIR/rank-00000.h5: /ttrace/index with 96 bytes at 4096 does not fit; " + range);
+    CHECK(error_with([](Seal& seal) { seal.index.bytes = 97; }) ==
+          fmt::format("DIR/rank-00000.h5: /ttrace/index with 97 bytes at {} does not fit; {}", sound_seal.index.offset,
                       range));
     CHECK(error_with([](Seal& seal) { seal.text.bytes = ~std::uint64_t{0}; }) ==
           fmt::format("DIR/rank-00000.h5: /ttrace/text with {} bytes at {} does not fit; {}", ~std::uint64_t{0},
@@ -403,7 +324,7 @@ TEST_SUITE("load") {
     entry.id.name = "b";
     entry.order = 1;
     entry.offset += 64;
-    std::ofstream(directory / "rank-00000.journal", std::ios::binary | std::ios::app) << journal_record(entry);
+    std::ofstream(directory / "rank-00000.journal", std::ios::binary | std::ios::app) << journal_record(entry, {});
     CHECK(error_of(directory) ==
           "DIR/rank-00000.h5: tensor 1 of the index: 12 bytes at 4160 lie outside the tensor data; "
           "expected them between 4096 and 4108");

@@ -6,6 +6,8 @@ using namespace ttrace;
 
 namespace {
 
+constexpr std::string_view kMapping = R"({"shape":[8,1,7]})";
+
 RunAttributes example_run() {
   return {1, "run-1", 2, 1, R"([["tp",2]])", R"({"sp":"tp"})", R"({"tp":1})", "bfloat16", R"({"command":"x"})"};
 }
@@ -29,8 +31,8 @@ TEST_SUITE("record") {
   TEST_CASE("A journal gives back the run and the tensors") {
     RunAttributes described = example_run();
     described.provenance = R"({"command":"y"})";
-    const auto journal = parse_journal(journal_record(example_run()) + journal_record(example_entry(0)) +
-                                       journal_record(described) + journal_record(example_entry(1)));
+    const auto journal = parse_journal(journal_record(example_run()) + journal_record(example_entry(0), kMapping) +
+                                       journal_record(described) + journal_record(example_entry(1), kMapping));
     REQUIRE(journal);
     CHECK(journal->run.run_id == "run-1");
     CHECK(journal->run.rank == 1);
@@ -50,12 +52,13 @@ TEST_SUITE("record") {
     CHECK(entry.bytes == 56);
     CHECK(entry.checksum == 0x0123456789abcdef);
     CHECK(entry.module_class == "torch.nn.Linear");
+    CHECK(journal->mappings == std::vector{kMapping, kMapping});
   }
 
   TEST_CASE("A journal that is cut anywhere keeps the records before the cut") {
     const std::string run = journal_record(example_run());
-    const std::string one = run + journal_record(example_entry(0));
-    const std::string two = one + journal_record(example_entry(1));
+    const std::string one = run + journal_record(example_entry(0), kMapping);
+    const std::string two = one + journal_record(example_entry(1), kMapping);
     for (std::size_t length = 0; length <= two.size(); ++length) {
       const auto journal = parse_journal(std::string_view(two).substr(0, length));
       REQUIRE(journal.has_value() == (length >= run.size()));
@@ -64,8 +67,8 @@ TEST_SUITE("record") {
   }
 
   TEST_CASE("A damaged record ends the journal") {
-    const std::string one = journal_record(example_run()) + journal_record(example_entry(0));
-    const std::string two = one + journal_record(example_entry(1));
+    const std::string one = journal_record(example_run()) + journal_record(example_entry(0), kMapping);
+    const std::string two = one + journal_record(example_entry(1), kMapping);
     for (std::size_t at = one.size(); at < two.size(); ++at) {
       std::string damaged = two;
       damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
@@ -77,7 +80,7 @@ TEST_SUITE("record") {
 
   TEST_CASE("A journal without a run at its head is none") {
     CHECK_FALSE(parse_journal(""));
-    CHECK_FALSE(parse_journal(journal_record(example_entry(0))));
+    CHECK_FALSE(parse_journal(journal_record(example_entry(0), kMapping)));
     CHECK_FALSE(parse_journal("not a journal at all, but long enough to hold a header"));
   }
 }

@@ -127,6 +127,10 @@ TEST_SUITE("record") {
           "1: b output, iteration 0, micro-batch 0: the shape's product is too large");
     CHECK(error_for(output_named("b"), {nullptr, Dtype::kFloat32, kShape, {}}) ==
           "1: b output, iteration 0, micro-batch 0: no data");
+    CHECK(error_of([&] { writer.record(output_named("b"), "", example_tensor(), R"({"shape":[2]})"); }) ==
+          "1: b output, iteration 0, micro-batch 0: mapping: shape: has 1 dimensions; expected 2");
+    CHECK(error_of([&] { writer.record(output_named("b"), "", example_tensor(), "{"); }) ==
+          "1: b output, iteration 0, micro-batch 0: mapping: does not parse; expected a JSON object");
     writer.record(output_named("a/b"), "", example_tensor());
     writer.close(true);
     const Trace trace = read_trace(directory.path());
