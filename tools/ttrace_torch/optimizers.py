@@ -6,7 +6,7 @@ optimizer step. Two attributes of Megatron-LM's are known: a parameter's `main_g
 the program calls a module again, or ends."""
 
 import functools
-from typing import Dict, Iterator, Optional, Tuple
+from typing import Callable, Dict, Iterator, Optional, Tuple
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -37,14 +37,14 @@ class Optimizers:
         for name in _CLIPPING:
             for module in (torch.nn.utils.clip_grad, torch.nn.utils):
                 if hasattr(module, name):
-                    setattr(module, name, self._clipping(getattr(module, name)))
+                    setattr(module, name, self._clipping(name, getattr(module, name)))
 
     def install_adapters(self) -> None:
         for module, name in adapters.loaded("CLIPPING"):
-            setattr(module, name, self._clipping(getattr(module, name)))
+            setattr(module, name, self._clipping(name, getattr(module, name)))
 
-    def _clipping(self, clip):
-        collector, takes_norm = self._collector, clip.__name__ in _TAKES_NORM
+    def _clipping(self, name: str, clip: Callable) -> Callable:
+        collector, takes_norm = self._collector, name in _TAKES_NORM
 
         @functools.wraps(clip)
         def patched(*args, **kwargs):
