@@ -78,6 +78,16 @@ class Modules:
 
         torch.nn.Module._call_impl = _call_impl
 
+    def place_of_program(self) -> Optional[Tuple[Microbatch, int, Dict[str, int]]]:
+        """Micro-batch, pass and calls so far of what the program does just now; None where that is not recorded."""
+        frames = self.stack.frames
+        if frames:
+            frame = frames[-1]
+            return (frame.microbatch, frame.pass_, frame.calls) if frame and frame.microbatch.recorded else None
+        microbatch = self._collector.clock.for_parameterless(self._collector.is_recorded())
+        in_training = microbatch.recorded and torch.is_grad_enabled()
+        return (microbatch, library.FORWARD, microbatch.calls) if in_training else None
+
     # Which call this is.
 
     def _enter(self, module: torch.nn.Module) -> Optional[Frame]:

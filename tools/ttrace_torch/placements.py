@@ -75,7 +75,7 @@ def _nesting(tensor: torch.Tensor) -> List[int]:
                 left //= tensor.device_mesh.size(order[at])
             at += 1
         if left != 1:
-            raise NotTraceable(f"a DTensor placed {placement} of mesh {tuple(tensor.device_mesh.mesh.shape)}")
+            raise NotTraceable(f"a DTensor placed {placement!r} of mesh {tuple(tensor.device_mesh.mesh.shape)}")
         order.insert(at, mesh_dim)
     return order
 
@@ -85,7 +85,7 @@ def _is_partial(placement) -> bool:
         return False
     # Sums only: not averages, not the subclasses for norms and for masked embeddings.
     if type(placement).__name__ not in ("Partial", "_Partial") or "sum" not in str(placement.reduce_op).lower():
-        raise NotTraceable(f"a DTensor placed {placement}")
+        raise NotTraceable(f"a DTensor placed {placement!r}")
     return True
 
 
