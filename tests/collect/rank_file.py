@@ -1,5 +1,7 @@
 """Reads a rank's file as the grammar in ttrace/trace.h says, with h5py alone."""
 
+import json
+
 import h5py
 import numpy
 
@@ -11,7 +13,8 @@ DTYPES = [None, "f8", "f4", "f2", "u2", "u1", "u1", "i1", "i2", "i4", "i8", "u1"
 
 class RankFile:
     """`tensors` maps (kind, name, micro-batch) to arrays, of iteration 0, chunk 0 and the forward pass;
-    `all` maps (iteration, micro-batch, chunk, pass, kind, name). bf16 comes as its bits."""
+    `all` maps (iteration, micro-batch, chunk, pass, kind, name), `mappings` the same to what was recorded of the
+    tensor's place, None where nothing. bf16 comes as its bits."""
 
     def __init__(self, path):
         data = path.read_bytes()
@@ -23,6 +26,7 @@ class RankFile:
             shapes = file["ttrace/shapes"][()]
         self.all = {}
         self.dtypes = {}
+        self.mappings = {}
         for row in rows:
             name = text[row["name"] : row["name"] + row["name_length"]].decode()
             shape = shapes[row["shape"] : row["shape"] + row["ndim"]]
@@ -32,6 +36,8 @@ class RankFile:
             assert identity not in self.all
             self.all[identity] = values.reshape(shape)
             self.dtypes[identity] = int(row["dtype"])
+            mapping = text[row["mapping"] : row["mapping"] + row["mapping_length"]].decode()
+            self.mappings[identity] = json.loads(mapping) if mapping else None
         self.complete = bool(self.attributes.get("complete", 0))
 
     @property

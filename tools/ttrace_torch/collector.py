@@ -66,17 +66,20 @@ class Collector:
             self.on_first_model.pop(0)()
 
     def record(self, microbatch: Microbatch, pass_: int, kind: int, name: str, module_class: str,
-               tensor: torch.Tensor) -> None:  # fmt: skip
-        self._record(microbatch.iteration, microbatch.number, microbatch.chunk, pass_, kind, name, module_class, tensor)
+               tensor: torch.Tensor, mapping: str = "") -> None:  # fmt: skip
+        """`mapping` as in RankFile.record."""
+        self._record(microbatch.iteration, microbatch.number, microbatch.chunk, pass_, kind, name, module_class, tensor,
+                     mapping)  # fmt: skip
 
-    def record_parameter(self, chunk: int, kind: int, name: str, tensor: torch.Tensor) -> None:
+    def record_parameter(self, chunk: int, kind: int, name: str, tensor: torch.Tensor, mapping: str = "") -> None:
         """Of a kind that has no micro-batch; `name` may be a scalar's."""
-        self._record(self.clock.iteration, library.NO_MICROBATCH, chunk, library.FORWARD, kind, name, "", tensor)
+        self._record(self.clock.iteration, library.NO_MICROBATCH, chunk, library.FORWARD, kind, name, "", tensor,
+                     mapping)  # fmt: skip
 
     def _record(self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str,
-                module_class: str, tensor: torch.Tensor) -> None:  # fmt: skip
+                module_class: str, tensor: torch.Tensor, mapping: str) -> None:  # fmt: skip
         try:
-            self.open().record(iteration, microbatch, chunk, pass_, kind, name, module_class, tensor)
+            self.open().record(iteration, microbatch, chunk, pass_, kind, name, module_class, tensor, mapping)
         except NotTraceable as error:
             self.warn(f"not traceable: '{name}' is {error}")
 

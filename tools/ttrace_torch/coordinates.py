@@ -1,9 +1,10 @@
 """Which rank this is, of how many, and where it stands on the mesh."""
 
+import itertools
 import os
 import sys
 from dataclasses import dataclass
-from typing import Dict, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 
@@ -20,14 +21,32 @@ class Place:
 
     def coordinate(self, axis: str) -> int:
         """On `axis`; 0 for one that the mesh lacks."""
-        if self.coordinates:
-            return _numbers(self.coordinates).get(axis, 0)
-        rest = self.rank
+        return (_numbers(self.coordinates) if self.coordinates else self._coordinates_of(self.rank)).get(axis, 0)
+
+    def size(self, axis: str) -> int:
+        return _numbers(self.axes)[axis]
+
+    def axis_named(self, name: str) -> Optional[str]:
+        """The axis that `name` or the alias `name` stands for; None where there is neither."""
+        return name if name in _numbers(self.axes) else _aliases(self.axes).get(name)
+
+    def axes_joining(self, ranks: List[int]) -> List[Tuple[str, int]]:
+        """Name and size of the axis, or of the nested axes, outermost first, along which `ranks`, this one among
+        them, follow each other; empty where there is none. For coordinates that follow from the rank."""
+        places = [self._coordinates_of(rank) for rank in ranks]
+        changes = {}  # axis -> where it first changes
+        for axis in places[0]:
+            changes[axis] = next((at for at, other in enumerate(places) if other[axis] != places[0][axis]), None)
+        nested = sorted((axis for axis, at in changes.items() if at is not None), key=lambda axis: -changes[axis])
+        sizes = {axis: self.size(axis) for axis in nested}
+        expected = [dict(zip(nested, at)) for at in itertools.product(*(range(size) for size in sizes.values()))]
+        return list(sizes.items()) if expected == [{axis: at[axis] for axis in nested} for at in places] else []
+
+    def _coordinates_of(self, rank: int) -> Dict[str, int]:
+        found = {}
         for name, size in _numbers(self.axes).items():
-            if name == axis:
-                return rest % size
-            rest //= size
-        return 0
+            found[name], rank = rank % size, rank // size
+        return found
 
 
 def rank_and_world_size() -> Tuple[int, int]:
@@ -62,3 +81,8 @@ def _numbers(text: str) -> Dict[str, int]:
     """Names with a number, in order; aliases (`sp=tp`) are left out."""
     pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
     return {name: int(value) for name, value in pairs if value.isdigit()}
+
+
+def _aliases(text: str) -> Dict[str, str]:
+    pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
+    return {name: value for name, value in pairs if not value.isdigit()}

@@ -102,6 +102,16 @@ class Gradients:
                 self._hooked_parameters.add((chunk.number, key))
                 parameter.register_hook(self._parameter_hook(chunk, parameter, names[key]))
 
+    def hook_gathered_parameters(self, chunk: Chunk, module: torch.nn.Module) -> None:
+        """Of `module`, which `fully_shard` shards and which is about to be called: its own hook that comes first
+        replaces its parameters by whole ones. Those get the gradient of a micro-batch."""
+
+        def gathered(*_):
+            handle.remove()
+            self._collector.safely(self.hook_parameters, chunk)
+
+        handle = module.register_forward_pre_hook(gathered)
+
     def _parameter_hook(self, chunk: Chunk, parameter: torch.nn.Parameter, names: list) -> Callable:
         collector = self._collector
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
-from . import library
+from . import adapters, library
 from .clock import Chunk, Microbatch
 from .collector import Collector
 from .gradients import Gradients
@@ -78,6 +78,16 @@ class Modules:
 
         torch.nn.Module._call_impl = _call_impl
 
+    def place_of_program(self) -> Optional[Tuple[Microbatch, int, Dict[str, int]]]:
+        """Micro-batch, pass and calls so far of what the program does just now; None where that is not recorded."""
+        frames = self.stack.frames
+        if frames:
+            frame = frames[-1]
+            return (frame.microbatch, frame.pass_, frame.calls) if frame and frame.microbatch.recorded else None
+        microbatch = self._collector.clock.for_parameterless(self._collector.is_recorded())
+        in_training = microbatch.recorded and torch.is_grad_enabled()
+        return (microbatch, library.FORWARD, microbatch.calls) if in_training else None
+
     # Which call this is.
 
     def _enter(self, module: torch.nn.Module) -> Optional[Frame]:
@@ -91,6 +101,8 @@ class Modules:
             frame = self._outermost_call(module)
         if frame is not None:
             self._name(frame, parent, module)
+            if frame.chunk is not None and frame.microbatch.number == 0 and _plain_class(module) is not type(module):
+                self._gradients.hook_gathered_parameters(frame.chunk, module)
         return frame
 
     def _inner_call(self, parent: Frame, in_backward: bool) -> Frame:
@@ -103,6 +115,8 @@ class Modules:
 
     def _outermost_call(self, module: torch.nn.Module) -> Optional[Frame]:
         collector, clock = self._collector, self._collector.clock
+        if adapters.is_rehearsal():
+            return None
         in_grad_mode = torch.is_grad_enabled()
         collector.before_outermost_call(in_grad_mode)
         if not in_grad_mode or not collector.active:
@@ -163,7 +177,8 @@ class Modules:
         call = frame.calls.get(path, 0)
         frame.calls[path] = call + 1
         frame.path, frame.call = path, f"#{call}" if call else ""
-        frame.module_class = f"{type(module).__module__}.{type(module).__qualname__}"
+        plain = _plain_class(module)
+        frame.module_class = f"{plain.__module__}.{plain.__qualname__}"
 
     # What goes in and comes out.
 
@@ -192,3 +207,10 @@ class Modules:
             name = frame.tensor_name(member)
             self._collector.record(frame.microbatch, frame.pass_, kind, name, frame.module_class, tensor)
             self._gradients.hook(frame.microbatch, grad_kind, name, frame.module_class, tensor)
+
+
+def _plain_class(module: torch.nn.Module) -> type:
+    """The class as the program wrote it: `fully_shard` turns it into one derived from FSDPModule and it."""
+    classes = type(module).__mro__
+    names = [base.__name__ for base in classes]
+    return classes[names.index("FSDPModule") + 1] if "FSDPModule" in names else classes[0]

@@ -9,6 +9,7 @@ import torch
 from .config import Config
 from .coordinates import place_of_this_rank, rank_and_world_size
 from .library import Recorder
+from .placements import Placements
 from .problems import CollectError
 from .tensors import dtype_code, dtype_name, to_host
 
@@ -17,6 +18,7 @@ class RankFile:
     def __init__(self, config: Config):
         self.place = place_of_this_rank(config.axes)
         self.compute_dtype: Optional[torch.dtype] = None
+        self._placements = Placements(self.place)
         self._device = ""
         self._config = config
         self._recorder = Recorder(config.library, config.directory, config.run_id, self.place.rank,
@@ -38,12 +40,14 @@ class RankFile:
         self._recorder.describe(dtype_name(self.compute_dtype), self._provenance(0.0))
 
     def record(self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str,
-               module_class: str, tensor: torch.Tensor) -> None:  # fmt: skip
-        """Raises NotTraceable, TraceError."""
+               module_class: str, tensor: torch.Tensor, mapping: str) -> None:  # fmt: skip
+        """`mapping` is what the caller knows of the tensor's place, or "": a DTensor speaks for itself. Raises
+        NotTraceable, CollectError, TraceError."""
+        mapping = mapping or self._placements.mapping_of(tensor)
         host = to_host(tensor)
         strides = None if host.is_contiguous() else host.stride()
         self._recorder.record(iteration, microbatch, chunk, pass_, kind, name, module_class, host.data_ptr(),
-                              dtype_code(host), host.shape, strides)  # fmt: skip
+                              dtype_code(host), host.shape, strides, mapping)  # fmt: skip
 
     def perturbation(self, seed: int, iteration: int, microbatch: int, chunk: int, kind: int, name: str,
                      shape: torch.Size) -> torch.Tensor:  # fmt: skip

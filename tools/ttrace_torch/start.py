@@ -6,13 +6,14 @@ import os
 from . import checkpoints
 from .collector import Collector
 from .config import Config
+from .explicit import Explicit
 from .gradients import Gradients
 from .modules import Modules
 from .optimizers import Optimizers
 from .perturb import Perturbation
 
 
-def start(config: Config) -> Collector:
+def start(config: Config) -> Explicit:
     collector = Collector(config)
     gradients = Gradients(collector)
     modules = Modules(collector, gradients, None if config.perturb is None else Perturbation(collector, config.perturb))
@@ -24,4 +25,4 @@ def start(config: Config) -> Collector:
     collector.on_first_model += [gradients.install_adapters, optimizers.install_adapters]
     os.register_at_fork(after_in_child=collector.after_fork)
     atexit.register(collector.at_exit)
-    return collector
+    return Explicit(collector, modules)

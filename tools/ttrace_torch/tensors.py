@@ -77,11 +77,17 @@ def first_that(test: Callable[[torch.Tensor], bool], found: List[Tuple[str, torc
     return next((tensor for _, tensor in found if test(tensor)), None)
 
 
+def is_dtensor(tensor: torch.Tensor) -> bool:
+    return isinstance(getattr(tensor, "_local_tensor", None), torch.Tensor)
+
+
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in host memory that libttrace can read by address, the same one where possible. Raises NotTraceable."""
-    local = getattr(tensor, "_local_tensor", None)
-    if isinstance(local, torch.Tensor):  # DTensor: this rank's part
-        tensor = local
+    """A tensor in host memory that libttrace can read by address, the same one where possible; of a DTensor this
+    rank's part. Raises NotTraceable."""
+    if is_dtensor(tensor):
+        tensor = tensor._local_tensor
+    if type(tensor).__name__ == "AsyncCollectiveTensor":
+        tensor = tensor.wait()
     if not isinstance(tensor, _PLAIN) or type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise NotTraceable(f"a {type(tensor).__name__}")
     if tensor.layout is not torch.strided:

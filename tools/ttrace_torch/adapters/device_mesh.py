@@ -1,4 +1,7 @@
-"""PyTorch's DeviceMesh: the mesh that the program made with `init_device_mesh(..., mesh_dim_names=...)`."""
+"""PyTorch's DeviceMesh: the mesh that the program made with `init_device_mesh(..., mesh_dim_names=...)`.
+
+Micro-batches are told apart along the axis `dp` (unless annotations name another). Where no dimension is called that
+and only one of several ranks has a data parallel name (`fsdp`, `dp_shard`, `data`, ...), `dp` is an alias of it."""
 
 import gc
 import sys
@@ -15,14 +18,23 @@ def find(world_size: int) -> Optional[Tuple[str, str]]:
         return None
     # PyTorch keeps no public list of meshes; looking for them once costs some 50 ms.
     meshes = [found for found in gc.get_objects() if type(found) is mesh_type]
-    found = {_texts(mesh) for mesh in meshes if mesh.mesh_dim_names and mesh.mesh.numel() == world_size}
-    dims = max((len(texts[0].split(",")) for texts in found), default=0)
-    found = {texts for texts in found if len(texts[0].split(",")) == dims}
+    meshes = [mesh for mesh in meshes if mesh.mesh_dim_names and mesh.mesh.numel() == world_size]
+    dims = max((mesh.mesh.ndim for mesh in meshes), default=0)
+    found = {_texts(mesh) for mesh in meshes if mesh.mesh.ndim == dims}
     return found.pop() if len(found) == 1 else None
 
 
 def _texts(mesh) -> Tuple[str, str]:
-    names = [name.lower() for name in mesh.mesh_dim_names]
+    sizes = dict(zip((name.lower() for name in mesh.mesh_dim_names), mesh.mesh.shape))
     # The last dimension is the fastest, which `axes` names first.
-    axes = ",".join(f"{name}={size}" for name, size in reversed(list(zip(names, mesh.mesh.shape))))
-    return axes, ",".join(f"{name}={at}" for name, at in zip(names, mesh.get_coordinate()))
+    axes = ",".join(f"{name}={size}" for name, size in reversed(list(sizes.items())))
+    data_parallel = [name for name, size in sizes.items() if size > 1 and _is_data_parallel(name)]
+    if "dp" not in sizes and len(data_parallel) == 1:
+        axes += f",dp={data_parallel[0]}"
+    if mesh.mesh.flatten().tolist() == list(range(mesh.mesh.numel())):
+        return axes, ""  # coordinates follow from the rank
+    return axes, ",".join(f"{name}={at}" for name, at in zip(sizes, mesh.get_coordinate()))
+
+
+def _is_data_parallel(name: str) -> bool:
+    return name != "edp" and ("dp" in name or name.startswith("data") or name in ("replicate", "shard"))

@@ -1,8 +1,14 @@
 """Megatron-core: the groups of `megatron.core.parallel_state`.
 
 Ranks are in the order tp, cp, dp, pp (its default, `order="tp-cp-ep-dp-pp"`); the coordinates are stated all the
-same, so that another order is recorded rightly. Sequence parallelism (`sp`) is an alias: it uses the ranks of tp."""
+same, so that another order is recorded rightly. Sequence parallelism (`sp`) is an alias: it uses the ranks of tp.
 
+Its DistributedOptimizer lays the parameters of a buffer one after the other and gives each data parallel rank an equal
+part of that. bf16 parameters have the part's fp32 master as `main_param` (None on ranks that own nothing of them),
+and `main_grad` as a view into the buffer, of which the rank's part alone is reduced."""
+
+import functools
+import gc
 import sys
 from typing import Optional, Tuple
 
@@ -31,3 +37,35 @@ def find(world_size: int) -> Optional[Tuple[str, str]]:
     }
     axes = ",".join(f"{name}={size}" for name, size in sizes.items())
     return axes + ",sp=tp", ",".join(f"{name}={rank}" for name, rank in ranks.items())
+
+
+def owned_range(parameter) -> Optional[tuple]:
+    for optimizer in _distributed_optimizers():
+        if parameter in optimizer.model_param_gbuf_map:
+            part = optimizer._get_model_param_range_map(parameter)["param"]
+            return part.start, part.end, _master(optimizer, parameter)
+        if any(parameter in buffer.param_index_map for buffer in optimizer.buffers):
+            return 0, 0, None
+    return None
+
+
+def _master(optimizer, parameter):
+    master = getattr(parameter, "main_param", None)
+    if master is not None:
+        return master
+    # An fp32 parameter's part is a view of it.
+    for group, parts in zip(optimizer.model_fp32_groups, optimizer.shard_fp32_groups):
+        for whole, part in zip(group, parts):
+            if whole is parameter:
+                return part
+    return None
+
+
+@functools.lru_cache(maxsize=None)
+def _distributed_optimizers() -> list:
+    """Those that have parameters. Megatron-core keeps no list of them; they are there when this is first asked, by the
+    end of the first backward."""
+    kind = getattr(sys.modules.get("megatron.core.optimizer.distrib_optimizer"), "DistributedOptimizer", None)
+    if kind is None:
+        return []
+    return [each for each in gc.get_objects() if isinstance(each, kind) and hasattr(each, "gbuf_ranges")]

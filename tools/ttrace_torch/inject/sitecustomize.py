@@ -60,13 +60,15 @@ def _install_collector():
     try:
         import importlib.util
 
-        package = os.path.dirname(_HERE)
-        spec = importlib.util.spec_from_file_location(
-            "ttrace_torch", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
-        )
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["ttrace_torch"] = module
-        spec.loader.exec_module(module)
+        module = sys.modules.get("ttrace_torch")  # of a program that found it by itself
+        if module is None:
+            package = os.path.dirname(_HERE)
+            spec = importlib.util.spec_from_file_location(
+                "ttrace_torch", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+            )
+            module = importlib.util.module_from_spec(spec)
+            sys.modules["ttrace_torch"] = module
+            spec.loader.exec_module(module)
         module.install()
     except Exception as error:  # never the reason why a training job dies
         print(f"ttrace: the collector could not be installed: {error!r}", file=sys.stderr)

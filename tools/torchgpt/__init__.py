@@ -1,0 +1,1 @@
+"""A small Llama that PyTorch's own parallelism trains: DTensor tensor parallelism, fully_shard, pipelining."""

@@ -1,0 +1,98 @@
+"""Where a DTensor lies, as a recorded mapping (include/ttrace/mapping.h): which axis of the trace splits which
+dimension, and the shape of the whole.
+
+A dimension of the program's device mesh is the axis, or the nested axes, whose ranks it joins in the same order. Its
+name, where it has one that the trace knows, must say the same."""
+
+import json
+from typing import Dict, List, Tuple
+
+import torch
+
+from .coordinates import Place
+from .problems import CollectError
+from .tensors import NotTraceable, is_dtensor
+
+
+class Placements:
+    def __init__(self, place: Place):
+        self._place = place
+        self._known: Dict[tuple, str] = {}  # (mesh, placements, shape) -> text
+
+    def mapping_of(self, tensor: torch.Tensor) -> str:
+        """JSON; "" for a tensor that is no DTensor. Raises NotTraceable; CollectError where the mesh contradicts the
+        axes of the trace."""
+        if not is_dtensor(tensor):
+            return ""
+        key = (tensor.device_mesh, tensor.placements, tuple(tensor.shape))
+        if key not in self._known:
+            axes = [entry for dim in _nesting(tensor) for entry in self._entries(tensor, dim)]
+            self._known[key] = json.dumps({"axes": axes, "shape": list(tensor.shape)})
+        return self._known[key]
+
+    def _entries(self, tensor: torch.Tensor, mesh_dim: int) -> List[dict]:
+        placement = tensor.placements[mesh_dim]
+        if placement.is_replicate():
+            words = {"placement": "replicate"}
+        elif _is_partial(placement):
+            words = {"placement": "partial"}
+        else:
+            words = {"placement": "shard", "dim": placement.dim % tensor.dim()}
+        axes = self._axes_of(tensor.device_mesh, mesh_dim)
+        return [{"axis": name, "size": size, **words} for name, size in axes]
+
+    def _axes_of(self, mesh, mesh_dim: int) -> List[Tuple[str, int]]:
+        """Name and size, outermost first."""
+        at = mesh.get_coordinate()
+        if at is None:
+            raise NotTraceable("a DTensor on a mesh that this rank is no part of")
+        ranks = mesh.mesh[(*at[:mesh_dim], slice(None), *at[mesh_dim + 1 :])].tolist()
+        if len(ranks) == 1:
+            return []
+        place = self._place
+        name = place.axis_named(mesh.mesh_dim_names[mesh_dim].lower()) if mesh.mesh_dim_names else None
+        if place.coordinates:  # ranks in an order of their own: names must do
+            agrees = name is not None and (place.size(name), place.coordinate(name)) == (len(ranks), at[mesh_dim])
+            found = [(name, len(ranks))] if agrees else []
+        else:
+            found = place.axes_joining(ranks)
+            agrees = bool(found) and (name is None or found == [(name, len(ranks))])
+        if not agrees:
+            raise CollectError(_disagreement(mesh, mesh_dim, ranks, place))
+        return found
+
+
+def _nesting(tensor: torch.Tensor) -> List[int]:
+    """The dimensions of the mesh, outermost first. DTensor splits by them in order, but for a strided shard, which
+    splits what `split_factor` parts by later dimensions of the mesh have left (FSDP after tensor parallelism)."""
+    order: List[int] = []
+    for mesh_dim in reversed(range(len(tensor.placements))):
+        placement = tensor.placements[mesh_dim]
+        left, at = getattr(placement, "split_factor", 1), 0
+        while left > 1 and at < len(order):
+            outer = tensor.placements[order[at]]
+            if hasattr(outer, "dim") and outer.dim == placement.dim:
+                left //= tensor.device_mesh.size(order[at])
+            at += 1
+        if left != 1:
+            raise NotTraceable(f"a DTensor placed {placement!r} of mesh {tuple(tensor.device_mesh.mesh.shape)}")
+        order.insert(at, mesh_dim)
+    return order
+
+
+def _is_partial(placement) -> bool:
+    if not placement.is_partial():
+        return False
+    # Sums only: not averages, not the subclasses for norms and for masked embeddings.
+    if type(placement).__name__ not in ("Partial", "_Partial") or "sum" not in str(placement.reduce_op).lower():
+        raise NotTraceable(f"a DTensor placed {placement!r}")
+    return True
+
+
+def _disagreement(mesh, mesh_dim: int, ranks: List[int], place: Place) -> str:
+    dims = ", ".join(f"{name}={size}" for name, size in zip(mesh.mesh_dim_names or "?" * mesh.ndim, mesh.mesh.shape))
+    called = f"'{mesh.mesh_dim_names[mesh_dim]}'" if mesh.mesh_dim_names else str(mesh_dim)
+    return (
+        f"--axes {place.axes}: the program's device mesh ({dims}) joins ranks {', '.join(map(str, ranks))} in its "
+        f"dimension {called}; expected an axis of that name that joins the same ranks"
+    )
