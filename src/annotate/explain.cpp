@@ -92,8 +92,19 @@ std::string describe_axis(const Annotations& annotations, const AnnotationRule* 
   return "replicates (not named)";
 }
 
-// The part of the entry that a piece is.
-std::string describe_local(const Piece& piece) { return describe(piece.local); }
+// The part of the entry that a piece is, from its first element's index to behind its last one's. What lies
+// between is not all the piece's where the entry is a flat fragment.
+std::string describe_local(const Piece& piece) {
+  const Shape& shape = piece.entry->shape;
+  Box box{Shape(shape.size(), 0), Shape(shape.size(), 0)};
+  std::int64_t first = piece.offset, last = piece.offset;
+  for (std::size_t d = 0; d < piece.strides.size(); ++d) last += (piece.logical.size[d] - 1) * piece.strides[d];
+  for (std::size_t d = shape.size(); d-- > 0; first /= shape[d], last /= shape[d]) {
+    box.start[d] = first % shape[d];
+    box.size[d] = last % shape[d] - box.start[d] + 1;
+  }
+  return describe(box);
+}
 
 std::string describe_coordinates(const Trace& trace, std::int32_t rank) {
   std::vector<std::string> words;
@@ -109,7 +120,8 @@ std::string describe_coordinates(const Trace& trace, std::int32_t rank) {
 
 std::string table_of(const Trace& trace, const LogicalTensor& tensor) {
   std::vector<std::vector<std::string>> rows = {{"rank", "coordinates", "local", "logical", "replica", "term"}};
-  for (const Piece& piece : tensor.pieces) {
+  const std::vector<Piece> pieces = tensor.pieces();
+  for (const Piece& piece : pieces) {
     if (rows.size() > kPiecesShown) break;
     rows.push_back({std::to_string(piece.rank), describe_coordinates(trace, piece.rank), describe_local(piece),
                     describe(piece.logical), std::to_string(piece.replica), std::to_string(piece.term)});
@@ -124,14 +136,14 @@ std::string table_of(const Trace& trace, const LogicalTensor& tensor) {
     }
     text += line + "\n";
   }
-  if (tensor.pieces.size() <= kPiecesShown) return text;
+  if (pieces.size() <= kPiecesShown) return text;
   std::set<std::int32_t> ranks, replicas, terms;
-  for (const Piece& piece : tensor.pieces) {
+  for (const Piece& piece : pieces) {
     ranks.insert(piece.rank);
     replicas.insert(piece.replica);
     terms.insert(piece.term);
   }
-  return text + fmt::format("    ... ({} pieces in all: ranks {}, replicas {}, terms {})\n", tensor.pieces.size(),
+  return text + fmt::format("    ... ({} pieces in all: ranks {}, replicas {}, terms {})\n", pieces.size(),
                             ranks.size(), replicas.size(), terms.size());
 }
 

@@ -20,7 +20,9 @@ bool may_be_partial(Kind kind, Dtype dtype) {
 // refuses them.
 std::optional<AxisLayout> laid_out(const std::string& layout, std::int64_t parts, std::int64_t size) {
   const std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts), size);
-  const AxisSplit split{parts, find_layout(layout)};
+  AxisSplit split;
+  split.size = parts;
+  split.layout = find_layout(layout);
   try {
     AxisLayout result = nest({&split, 1}, sizes);
     for (std::vector<Stretch>& stretches : result.parts) {
@@ -34,7 +36,7 @@ std::optional<AxisLayout> laid_out(const std::string& layout, std::int64_t parts
       stretches = std::move(joined);
     }
     return result;
-  } catch (const InputError&) {
+  } catch (const LayoutError&) {
     return std::nullopt;
   }
 }
@@ -55,6 +57,16 @@ std::vector<std::string> distinct_layouts(const Axis& axis, std::int64_t local, 
   return distinct;
 }
 
+AxisPlacement axis_placement(const std::string& axis, Placement placement, std::int32_t dim = 0,
+                             const std::string& layout = "contiguous") {
+  AxisPlacement result;
+  result.axis = axis;
+  result.placement = placement;
+  result.dim = dim;
+  result.layout = layout;
+  return result;
+}
+
 // One axis left unnamed has no placement.
 using Option = std::optional<AxisPlacement>;
 
@@ -62,15 +74,15 @@ std::vector<Option> options_for(const Axis& axis, const Subject& subject, Kind k
                                 const std::vector<std::int32_t>& split) {
   std::vector<Option> options;
   if (subject.in_microbatches && axis.name == choices.microbatch_axis) options.emplace_back();
-  options.push_back(AxisPlacement{axis.name, Placement::kReplicate});
+  options.push_back(axis_placement(axis.name, Placement::kReplicate));
   for (const std::int32_t dim : split) {
     const auto d = static_cast<std::size_t>(dim);
     for (const std::string& layout :
          distinct_layouts(axis, subject.local.largest[d], subject.reference.largest[d], choices.layouts)) {
-      options.push_back(AxisPlacement{axis.name, Placement::kShard, dim, layout});
+      options.push_back(axis_placement(axis.name, Placement::kShard, dim, layout));
     }
   }
-  if (may_be_partial(kind, subject.dtype)) options.push_back(AxisPlacement{axis.name, Placement::kPartial});
+  if (may_be_partial(kind, subject.dtype)) options.push_back(axis_placement(axis.name, Placement::kPartial));
   return options;
 }
 

@@ -65,7 +65,9 @@ Choices choices_for(const Trace& trace, const Annotations& given) {
   for (const Axis& axis : choices.axes) {
     if (axis.name != choices.microbatch_axis) choices.spare_axis = axis.name;
   }
-  choices.layouts = layout_names();
+  for (const std::string& name : layout_names()) {
+    if (find_layout(name)->options.empty()) choices.layouts.push_back(name);
+  }
   std::stable_partition(choices.layouts.begin(), choices.layouts.end(),
                         [](const std::string& name) { return name == "contiguous"; });
   return choices;
