@@ -101,6 +101,17 @@ std::vector<MissingGroup> find_missing_groups(std::span<const Finding> findings)
   return groups;
 }
 
+double coverage_of(const Alignment& reference, const Matching& matching) {
+  std::set<const LogicalTensor*> compared;
+  for (const TensorPair& pair : matching.pairs) compared.insert(pair.reference);
+  std::size_t all = 0;
+  for (const auto& [id, tensor] : reference.tensors) {
+    // A recomputation that only the reference has is waived.
+    all += id.pass == Pass::kForward || compared.contains(&tensor) ? 1 : 0;
+  }
+  return all == 0 ? 0 : static_cast<double>(compared.size()) / static_cast<double>(all);
+}
+
 }  // namespace
 
 Report conclude(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
@@ -118,6 +129,7 @@ Report conclude(const Alignment& reference, const Matching& matching, std::span<
   Report report;
   report.notes = matching.notes;
   report.waived = matching.waived;
+  report.coverage = coverage_of(reference, matching);
   count(findings, report);
   note_special(findings, report.notes);
   report.missing_groups = find_missing_groups(findings);

@@ -71,6 +71,7 @@ std::string to_json(const Report& report) {
   json["candidate"] = report.candidate;
   json["counts"] = to_object(report.counts);
   json["waived"] = report.waived;
+  json["coverage"] = number(report.coverage);
   json["root_cause"] = report.root_cause() == nullptr ? Json(nullptr) : to_object(*report.root_cause());
   json["findings"] = Json::array();
   for (const Finding& finding : report.findings) json["findings"].push_back(to_object(finding));

@@ -34,6 +34,7 @@ struct Report {
   std::string reference, candidate;  // directories, as the user gave them
   Counts counts;
   std::int64_t waived = 0;        // compared + missing + waived = tensors of either side + findings about ranks
+  double coverage = 0;            // share of the reference's tensors that were compared; waived ones do not count
   std::vector<Finding> findings;  // every verdict but `pass`, in execution order
   std::vector<MissingGroup> missing_groups;
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches

@@ -1,0 +1,150 @@
+"""What is swept: models, each with a reference on one process, and the ways to run them in parallel."""
+
+from dataclasses import dataclass, field
+from typing import Dict, Iterator, List, Tuple
+
+
+@dataclass(frozen=True)
+class Model:
+    """Arguments that reference and candidate share, and the annotations that fit them."""
+
+    name: str
+    arguments: str
+    preset: str = "megatron_gpt.yaml"
+    edits: Tuple[Tuple[str, str], ...] = ()  # of the preset's text: a model's own numbers
+    only_reference: str = ""  # arguments
+
+
+GPT = Model("gpt", "")
+GPT_PER_TOKEN = Model("gpt-per-token", "--per-token-loss", edits=(("  loss_scale: dp\n", ""),))
+GPT_TIED = Model("gpt-tied", "--tied", edits=(
+    ("  loss_scale: dp\n", "  loss_scale: dp\n  tied: {output_layer.weight: embedding.word_embeddings.weight}\n"),))  # fmt: skip
+GPT_PADDED = Model("gpt-padded", "--vocab 100")
+_DOCUMENTS = "layout: zigzag, cu_seqlens: (model):cu_seqlens, cu_seqlens_padded: (model):cu_seqlens_padded"
+GPT_PACKED = Model("gpt-packed", "--packed", edits=(
+    ("layout: zigzag", _DOCUMENTS),
+    ("# The whole model:", "(model):cu_seqlens:\n  input: {}\n(model):cu_seqlens_padded:\n  input: local\n# The whole model:"),
+))  # fmt: skip
+
+
+def _llama(heads: int, kv_heads: int) -> Model:
+    return Model(f"llama-{heads}-{kv_heads}",
+                 f"--arch llama --heads {heads} --kv-heads {kv_heads} --hidden {heads * 16}", "megatron_llama.yaml",
+                 (("query_heads: 32, kv_heads: 8", f"query_heads: {heads}, kv_heads: {kv_heads}"),))  # fmt: skip
+
+
+LLAMA = _llama(4, 2)
+LLAMA_UNEVEN = _llama(6, 3)
+MOE = Model("moe", "--experts 4 --topk 2", "megatron_moe.yaml")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    model: Model
+    dtype: str
+    sizes: Dict[str, int] = field(hash=False)  # by axis: tp, cp, dp, pp, ep, etp
+    flags: str = ""
+
+    @property
+    def world_size(self) -> int:
+        product = 1
+        for axis in ("tp", "cp", "dp", "pp"):
+            product *= self.sizes.get(axis, 1)
+        return product
+
+    @property
+    def name(self) -> str:
+        sizes = [f"{axis}{size}" for axis, size in self.sizes.items()]
+        return " ".join([self.model.name, self.dtype, *sizes, *self.flags.split()])
+
+    @property
+    def axes(self) -> str:
+        """For `ttrace collect --axes`. Experts lie on the same ranks in another order."""
+        text = ",".join(f"{axis}={self.sizes.get(axis, 1)}" for axis in ("tp", "cp", "dp", "pp"))
+        if "--sp" in self.flags:
+            text += ",sp=tp"
+        if self.model is MOE:
+            etp, ep, pp = (self.sizes.get(axis, 1) for axis in ("etp", "ep", "pp"))
+            text += f"/etp={etp},ep={ep},edp={self.world_size // (etp * ep * pp)},pp={pp}"
+        return text
+
+    @property
+    def arguments(self) -> List[str]:
+        sizes = [word for axis, size in self.sizes.items() for word in (f"--{axis}", str(size))]
+        return [*self.model.arguments.split(), "--dtype", self.dtype, *sizes, *self.flags.split()]
+
+
+# (model, sizes, flags); each is run in both dtypes unless it names one.
+_TABLE: List[Tuple[Model, Dict[str, int], str]] = [
+    # One axis.
+    (GPT, dict(tp=2), ""),
+    (GPT, dict(tp=4), "--sp"),
+    (GPT, dict(cp=2), ""),
+    (GPT, dict(cp=4), "--cp-comm allgather"),
+    (GPT, dict(cp=2), "--cp-layout contiguous"),
+    (GPT, dict(cp=2), "--cp-layout striped"),
+    (GPT, dict(dp=4), ""),
+    (GPT, dict(dp=2), "--zero 1"),
+    (GPT, dict(pp=2), ""),
+    (GPT, dict(pp=4), ""),
+    (GPT, dict(pp=2), "--first-stage-layers 1"),
+    (GPT, dict(pp=2, vpp=2), ""),
+    # Pairs.
+    (GPT, dict(tp=2, cp=2), "--sp"),
+    (GPT, dict(tp=2, dp=2), "--sp"),
+    (GPT, dict(tp=2, pp=2), "--sp --recompute non-reentrant"),
+    (GPT, dict(cp=2, dp=2), ""),
+    (GPT, dict(cp=2, pp=2), ""),
+    (GPT, dict(dp=2, pp=2), "--zero 1"),
+    (GPT, dict(dp=2, pp=2, vpp=2), ""),
+    (GPT, dict(tp=2, dp=2), "--zero 1"),
+    # Three and four.
+    (GPT, dict(tp=2, cp=2, dp=2), "--sp"),
+    (GPT, dict(tp=2, cp=2, pp=2), "--sp"),
+    (GPT, dict(tp=2, dp=2, pp=2), "--sp --zero 1"),
+    (GPT, dict(tp=2, dp=2, pp=2, vpp=2), "--sp"),
+    (GPT, dict(cp=2, dp=2, pp=2), "--cp-layout striped"),
+    # Models.
+    (GPT_TIED, dict(pp=2), ""),
+    (GPT_TIED, dict(tp=2, pp=2), "--sp"),
+    (GPT_TIED, dict(dp=2, pp=2), "--zero 1"),
+    (GPT_PADDED, dict(tp=2), "--pad-vocab-to 16"),
+    (GPT_PADDED, dict(tp=4), "--pad-vocab-to 8 --sp"),
+    (GPT_PER_TOKEN, dict(dp=2), ""),
+    (GPT_PER_TOKEN, dict(tp=2, cp=2), "--sp"),
+    (GPT_PACKED, dict(cp=2), ""),
+    (GPT_PACKED, dict(tp=2, cp=2), "--sp"),
+    (LLAMA, dict(tp=2), "--sp"),
+    (LLAMA, dict(tp=4), ""),
+    (LLAMA, dict(tp=2, cp=2), "--sp"),
+    (LLAMA, dict(tp=2, cp=2, pp=2), "--sp"),
+    (LLAMA_UNEVEN, dict(tp=2), ""),
+    (MOE, dict(dp=2, ep=2), ""),
+    (MOE, dict(dp=4, ep=2), ""),
+    (MOE, dict(tp=2, dp=2, ep=2, etp=2), "--sp"),
+    (MOE, dict(dp=2, pp=2, ep=2), ""),
+]
+
+# One of each kind, for the tests.
+_QUICK = {
+    "gpt bf16 tp4 --sp",
+    "gpt bf16 tp2 cp2 --sp",
+    "gpt fp32 cp2 --cp-layout striped",
+    "gpt bf16 dp2 --zero 1",
+    "gpt bf16 dp2 pp2 vpp2",
+    "gpt fp32 pp2 --first-stage-layers 1",
+    "gpt-tied bf16 pp2",
+    "gpt-padded bf16 tp2 --pad-vocab-to 16",
+    "gpt-packed fp32 cp2",
+    "llama-4-2 bf16 tp4",
+    "llama-6-3 bf16 tp2",
+    "moe fp32 dp2 ep2",
+}
+
+
+def configurations(quick: bool) -> Iterator[Configuration]:
+    for model, sizes, flags in _TABLE:
+        for dtype in ("bf16", "fp32"):
+            configuration = Configuration(model, dtype, sizes, flags)
+            if not quick or configuration.name in _QUICK:
+                yield configuration
