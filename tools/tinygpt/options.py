@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tinygpt.bugs import BUGS
+from tinygpt.partition import partition_problem
 
 RANK_ORDER = "rank = tp + TP * (dp + DP * pp): tensor parallel fastest, then data parallel, then pipeline"
 
@@ -34,6 +35,11 @@ class Options:
     sp: bool = False
     dp: int = 1
     pp: int = 1
+    vpp: int = 1
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
+    count_embedding: bool = False
+    count_head: bool = False
     bug: str | None = None
     print_digest: bool = False
     print_times: bool = False
@@ -67,6 +73,9 @@ def check(options, started):
     for what, total, parts in _divisions(options):
         if total % parts:
             raise OptionsError(f"{what}: {total} is not divisible by {parts}")
+    problem = partition_problem(options)
+    if problem:
+        raise OptionsError(problem)
     if options.sp and options.tp == 1:
         raise OptionsError("--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks")
     if options.bug and not BUGS[options.bug].can_show(options):
@@ -80,7 +89,7 @@ def check(options, started):
 
 
 def _check_sizes(options):
-    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp dp pp".split()
+    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp dp pp vpp".split()
     for name in names:
         if getattr(options, name) < 1:
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 1 or more")
@@ -102,8 +111,10 @@ def _divisions(options):
     yield "--hidden over --heads", options.hidden, options.heads
     yield "--heads over --tp", options.heads, options.tp
     yield "--vocab over --tp", options.vocab, options.tp
-    yield "--layers over --pp", options.layers, options.pp
     yield "--micro-batches over --dp", options.micro_batches, options.dp
+    if options.vpp > 1:
+        local = options.micro_batches // options.dp
+        yield "--micro-batches of a data parallel rank over --pp with --vpp", local, options.pp
     if options.sp:
         yield "--seq over --tp with --sp", options.seq, options.tp
 
@@ -169,6 +180,14 @@ def _parser():
     add("--sp", action="store_true", help="sequence parallelism over the tensor parallel ranks")
     add_number("--dp", "data parallel size")
     add_number("--pp", "pipeline stages (1F1B)")
+    add_number("--vpp",
+        "model chunks of each stage (interleaved 1F1B): chunk k of stage s is part k * PP + s of the model")
+    for end in ("first", "last"):
+        add(f"--{end}-stage-layers", type=int, metavar="N",
+            help=f"layers of the {end} pipeline stage, in all its chunks; the others share the rest equally")
+    add("--count-embedding", action="store_true", help="the first part of the model has a layer less than the others: "
+        "the embedding counts as one")
+    add("--count-head", action="store_true", help="the last part has a layer less: the head counts as one")
     add("--bug", choices=BUGS, help="switch a bug on, see below")
     add("--print-digest", action="store_true", help="print a SHA-256 over all parameters of all ranks at the end")
     add("--print-times", action="store_true", help="print the seconds of each step, on a line of its own")

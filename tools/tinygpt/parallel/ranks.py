@@ -7,7 +7,7 @@ from tinygpt.optimizer import grad_square
 from tinygpt.parallel import model
 from tinygpt.parallel.data import average_gradients, local_batches
 from tinygpt.parallel.mesh import start_mesh
-from tinygpt.parallel.pipeline import one_forward_one_backward
+from tinygpt.parallel.pipeline import run_pipeline
 from tinygpt.parallel.tensor import is_sharded, reduce_tensor_parallel_gradients
 
 
@@ -23,7 +23,7 @@ class Ranks:
     def forward_backward(self, stage, step):
         """Accumulates the main gradients of step `step`; returns its loss, on every rank."""
         batches = local_batches(self.options, step, self.mesh.dp)
-        losses = one_forward_one_backward(stage, batches, self.mesh, self.options)
+        losses = run_pipeline(model.chunks_of(stage), batches, self.mesh, self.options)
         total = sum((loss.double() for loss in losses), torch.zeros((), dtype=torch.float64))
         # Only the last stage has losses.
         total = self.mesh.pp.sum(self.mesh.dp.sum(total))
