@@ -18,6 +18,8 @@ class GPT(nn.Module):
         self.embedding = Embedding(options)
         self.decoder = Decoder(options)
         self.output_layer = nn.Linear(options.hidden, options.vocab, bias=False)
+        if options.tied:
+            self.output_layer.weight = self.embedding.word_embeddings.weight
         self.cross_entropy = CrossEntropy()
 
     def forward(self, tokens, labels):

@@ -12,19 +12,29 @@ class MixedPrecisionOptimizer:
     def __init__(self, parameters, options):
         self.parameters = list(parameters)
         self.clip_grad = options.clip_grad
+        self.allocate()
         for parameter in self.parameters:
-            parameter.main_grad = torch.zeros_like(parameter, dtype=torch.float32)
-            parameter.register_post_accumulate_grad_hook(_add_to_main_grad)
-            parameter.main_param = torch.nn.Parameter(parameter.detach().clone().float())
+            parameter.register_post_accumulate_grad_hook(self.accumulate)
         masters = [parameter.main_param for parameter in self.parameters]
         if options.optimizer == "adam":
             self.inner = torch.optim.Adam(masters, lr=options.lr, betas=(0.9, 0.95))
         else:
             self.inner = torch.optim.SGD(masters, lr=options.lr)
 
+    def allocate(self):
+        """Gives each parameter its main gradient and its master."""
+        for parameter in self.parameters:
+            parameter.main_grad = torch.zeros_like(parameter, dtype=torch.float32)
+            parameter.main_param = torch.nn.Parameter(parameter.detach().clone().float())
+
     def zero_grad(self):
         for parameter in self.parameters:
             parameter.main_grad.zero_()
+
+    def accumulate(self, parameter):
+        """Adds the gradient of a micro-batch, which backward just completed, to the main gradient."""
+        parameter.main_grad.add_(parameter.grad)
+        parameter.grad = None
 
     def step(self, grad_norm):
         """Clips the gradients, whose norm over all ranks is `grad_norm`, and updates the parameters."""
@@ -35,13 +45,11 @@ class MixedPrecisionOptimizer:
             torch.nn.utils.clip_grads_with_norm_(masters, self.clip_grad, grad_norm)
         self.inner.step()
         with torch.no_grad():
-            for parameter in self.parameters:
-                parameter.copy_(parameter.main_param)
+            self.update_parameters()
 
-
-def _add_to_main_grad(parameter):
-    parameter.main_grad.add_(parameter.grad)
-    parameter.grad = None
+    def update_parameters(self):
+        for parameter in self.parameters:
+            parameter.copy_(parameter.main_param)
 
 
 def grad_square(parameters):

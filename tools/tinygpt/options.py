@@ -40,6 +40,8 @@ class Options:
     last_stage_layers: int | None = None
     count_embedding: bool = False
     count_head: bool = False
+    tied: bool = False
+    zero: int = 0
     bug: str | None = None
     print_digest: bool = False
     print_times: bool = False
@@ -76,6 +78,10 @@ def check(options, started):
     problem = partition_problem(options)
     if problem:
         raise OptionsError(problem)
+    if options.zero and options.dp == 1:
+        raise OptionsError("--zero needs --dp 2 or more: it divides the optimizer over the data parallel ranks")
+    if options.zero == 2 and options.tied and options.pp > 1:
+        raise OptionsError("--zero 2 with --tied needs --pp 1: no rank has the whole gradient that two stages share")
     if options.sp and options.tp == 1:
         raise OptionsError("--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks")
     if options.bug and not BUGS[options.bug].can_show(options):
@@ -188,6 +194,10 @@ def _parser():
     add("--count-embedding", action="store_true", help="the first part of the model has a layer less than the others: "
         "the embedding counts as one")
     add("--count-head", action="store_true", help="the last part has a layer less: the head counts as one")
+    add("--tied", action="store_true", help="the head uses the word embedding's weight; where they are on different "
+        "stages each has a copy, and their gradients are summed")
+    add("--zero", type=int, choices=[0, 1, 2], default=defaults.zero,
+        help="divide over the data parallel ranks: 1 the optimizer's state and masters, 2 gradients too (0)")
     add("--bug", choices=BUGS, help="switch a bug on, see below")
     add("--print-digest", action="store_true", help="print a SHA-256 over all parameters of all ranks at the end")
     add("--print-times", action="store_true", help="print the seconds of each step, on a line of its own")

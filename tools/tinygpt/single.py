@@ -4,7 +4,7 @@ import torch
 
 from tinygpt import model
 from tinygpt.data import micro_batch
-from tinygpt.optimizer import grad_square
+from tinygpt.optimizer import MixedPrecisionOptimizer, grad_square
 from tinygpt.schedule import accumulate
 
 
@@ -17,6 +17,9 @@ class SingleProcess:
     def build_model(self):
         return model.build_model(self.options)
 
+    def build_optimizer(self, gpt):
+        return MixedPrecisionOptimizer(gpt.parameters(), self.options)
+
     def forward_backward(self, gpt, step):
         """Accumulates the main gradients of step `step`; returns its loss."""
         count = self.options.micro_batches
@@ -24,7 +27,7 @@ class SingleProcess:
         losses = accumulate(gpt, batches)
         return torch.stack(losses).double().mean().item()
 
-    def finalize_gradients(self, gpt):
+    def finalize_gradients(self, gpt, optimizer):
         pass
 
     def grad_norm(self, gpt):

@@ -13,6 +13,7 @@ from tinygpt.parallel.tensor import (
     VocabParallelEmbedding,
     is_sharded,
 )
+from tinygpt.parallel.tied import is_copy, tie
 
 
 class GPTStage(nn.Module):
@@ -28,6 +29,8 @@ class GPTStage(nn.Module):
         if self.is_last:
             self.output_layer = ColumnParallelLinear(options.hidden, options.vocab, mesh.tp, options.sp, bias=False)
             self.cross_entropy = VocabParallelCrossEntropy(mesh.tp)
+            if options.tied:
+                tie(self)
 
     def forward(self, tokens, labels, hidden):
         """tokens, labels [b, s]; `hidden` is the previous part's output, None in the first. The hidden state for
@@ -98,8 +101,10 @@ def layer_norm(options):
     return norm
 
 
-def canonical_name(name, part):
-    """The name of the parameter `name` of `part` in the whole model: with the global layer number."""
+def canonical_name(name, parameter, part):
+    """The name in the whole model of what `part` calls `name`: with the global layer number."""
+    if is_copy(parameter):
+        return "embedding.word_embeddings.weight"
     if not name.startswith("decoder.layers."):
         return name
     decoder, layers, layer, rest = name.split(".", 3)
@@ -122,7 +127,7 @@ def _build_chunk(options, mesh, part):
     chunk = GPTStage(options, mesh, part)
     with torch.no_grad():
         for name, parameter in chunk.named_parameters():
-            _initialise(parameter, canonical_name(name, part), options, mesh.tp)
+            _initialise(parameter, canonical_name(name, parameter, part), options, mesh.tp)
     return chunk.to(options.torch_dtype)
 
 

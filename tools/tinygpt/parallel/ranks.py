@@ -3,12 +3,14 @@
 import torch
 import torch.distributed as dist
 
-from tinygpt.optimizer import grad_square
+from tinygpt.optimizer import MixedPrecisionOptimizer, grad_square
 from tinygpt.parallel import model
 from tinygpt.parallel.data import average_gradients, local_batches
 from tinygpt.parallel.mesh import start_mesh
 from tinygpt.parallel.pipeline import run_pipeline
 from tinygpt.parallel.tensor import is_sharded, reduce_tensor_parallel_gradients
+from tinygpt.parallel.tied import is_copy, sum_tied_gradients
+from tinygpt.parallel.zero import Zero2Optimizer, ZeroOptimizer
 
 
 class Ranks:
@@ -20,6 +22,12 @@ class Ranks:
     def build_model(self):
         return model.build_model(self.options, self.mesh)
 
+    def build_optimizer(self, stage):
+        if not self.options.zero:
+            return MixedPrecisionOptimizer(stage.parameters(), self.options)
+        kind = ZeroOptimizer if self.options.zero == 1 else Zero2Optimizer
+        return kind(stage.parameters(), self.options, self.mesh.dp)
+
     def forward_backward(self, stage, step):
         """Accumulates the main gradients of step `step`; returns its loss, on every rank."""
         batches = local_batches(self.options, step, self.mesh.dp)
@@ -29,14 +37,21 @@ class Ranks:
         total = self.mesh.pp.sum(self.mesh.dp.sum(total))
         return (total / self.options.micro_batches).item()
 
-    def finalize_gradients(self, stage):
-        average_gradients(stage, self.mesh.dp)
+    def finalize_gradients(self, stage, optimizer):
+        if self.options.tied:
+            sum_tied_gradients(model.chunks_of(stage), self.mesh.pp)
+        if self.options.zero:
+            optimizer.reduce_gradients()
+        else:
+            average_gradients(stage, self.mesh.dp)
         reduce_tensor_parallel_gradients(stage, self.mesh.tp)
 
     def grad_norm(self, stage):
         # A parameter that all tensor parallel ranks hold is counted by the first.
-        counted = [p for p in stage.parameters() if is_sharded(p) or self.mesh.tp.rank == 0]
+        counted = [p for p in stage.parameters() if (is_sharded(p) or self.mesh.tp.rank == 0) and not is_copy(p)]
         square = grad_square(counted)
+        if self.options.zero:
+            square = self.mesh.dp.sum(square)
         return self.mesh.pp.sum(self.mesh.tp.sum(square)).sqrt().float()
 
     def gather(self, text):
