@@ -41,7 +41,7 @@ def partition_problem(options):
     if (given or counted) and options.pp == 1:
         return f"{[*given, *counted][0]} needs --pp 2 or more"
     if given and counted:
-        return f"{given[0]} and {counted[0]}: give one of them; each says what the first or last stage holds"
+        return f"{[*given][0]} and {counted[0]}: give one of them; each says what the first or last stage holds"
     return _uneven_problem(options, given) if given else _even_problem(options, counted)
 
 
@@ -60,7 +60,7 @@ def _uneven_problem(options, given):
     middle, left = options.pp - len(given), options.layers - sum(given.values())
     after = f"--layers after {' and '.join(given)}"
     if left < middle or (middle == 0 and left):
-        return f"{after}: {left} left for {middle} other stages"
+        return f"{after}: {left} left, other stages: {middle}"
     if middle and left % middle:
         return f"{after} over the other stages: {left} is not divisible by {middle}"
     for count in _uneven_stages(options):
