@@ -21,6 +21,8 @@ class GPT(nn.Module):
         self.embedding = Embedding(options)
         self.decoder = Decoder(options)
         self.output_layer = nn.Linear(options.hidden, options.padded_vocab, bias=False)
+        if options.tied:
+            self.output_layer.weight = self.embedding.word_embeddings.weight
         self.cross_entropy = CrossEntropy(options.vocab)
 
     def forward(self, tokens, labels, cu_seqlens=None):

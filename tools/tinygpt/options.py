@@ -10,6 +10,7 @@ import torch
 
 from tinygpt.bugs import BUGS
 from tinygpt.help import ATTENTION
+from tinygpt.partition import partition_problem
 
 RANK_ORDER = (
     "rank = tp + TP * (cp + CP * (dp + DP * pp)): tensor parallel fastest, then context parallel, then data parallel,\n"
@@ -47,6 +48,13 @@ class Options:
     cp_layout: str = "zigzag"
     dp: int = 1
     pp: int = 1
+    vpp: int = 1
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
+    count_embedding: bool = False
+    count_head: bool = False
+    tied: bool = False
+    zero: int = 0
     bug: str | None = None
     print_digest: bool = False
     print_times: bool = False
@@ -96,6 +104,13 @@ def check(options, started):
     for what, total, parts in _divisions(options):
         if total % parts:
             raise OptionsError(f"{what}: {total} is not divisible by {parts}")
+    problem = partition_problem(options)
+    if problem:
+        raise OptionsError(problem)
+    if options.zero and options.dp == 1:
+        raise OptionsError("--zero needs --dp 2 or more: it divides the optimizer over the data parallel ranks")
+    if options.zero == 2 and options.tied and options.pp > 1:
+        raise OptionsError("--zero 2 with --tied needs --pp 1: no rank has the whole gradient that two stages share")
     if options.sp and options.tp == 1:
         raise OptionsError("--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks")
     if options.kv_heads and options.arch != "llama":
@@ -111,7 +126,7 @@ def check(options, started):
 
 
 def _check_sizes(options):
-    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp cp dp pp".split()
+    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp cp dp pp vpp".split()
     for name in names:
         if getattr(options, name) < 1:
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 1 or more")
@@ -140,8 +155,10 @@ def _divisions(options):
     yield "--hidden over --heads", options.hidden, options.heads
     yield "--heads over --tp", options.heads, options.tp
     yield "--vocab over --tp", options.padded_vocab, options.tp
-    yield "--layers over --pp", options.layers, options.pp
     yield "--micro-batches over --dp", options.micro_batches, options.dp
+    if options.vpp > 1:
+        local = options.micro_batches // options.dp
+        yield "--micro-batches of a data parallel rank over --pp with --vpp", local, options.pp
     if options.arch == "llama":
         yield "--hidden over 2 * --heads with --arch llama", options.hidden, 2 * options.heads
         yield "--heads over --kv-heads", options.heads, options.key_value_heads
@@ -234,6 +251,18 @@ def _parser():
         help="which tokens a context parallel rank has (zigzag)")
     add_number("--dp", "data parallel size")
     add_number("--pp", "pipeline stages (1F1B)")
+    add_number("--vpp",
+        "model chunks of each stage (interleaved 1F1B): chunk k of stage s is part k * PP + s of the model")
+    for end in ("first", "last"):
+        add(f"--{end}-stage-layers", type=int, metavar="N",
+            help=f"layers of the {end} pipeline stage, in all its chunks; the others share the rest equally")
+    add("--count-embedding", action="store_true", help="the first part of the model has a layer less than the others: "
+        "the embedding counts as one")
+    add("--count-head", action="store_true", help="the last part has a layer less: the head counts as one")
+    add("--tied", action="store_true", help="the head uses the word embedding's weight; where they are on different "
+        "stages each has a copy, and their gradients are summed")
+    add("--zero", type=int, choices=[0, 1, 2], default=defaults.zero,
+        help="divide over the data parallel ranks: 1 the optimizer's state and masters, 2 gradients too (0)")
     add("--bug", choices=BUGS, help="switch a bug on, see below")
     add("--print-digest", action="store_true", help="print a SHA-256 over all parameters of all ranks at the end")
     add("--print-times", action="store_true", help="print the seconds of each step, on a line of its own")

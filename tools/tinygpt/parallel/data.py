@@ -1,8 +1,7 @@
-"""Data parallelism: each rank trains on its share of the micro-batches and the gradients are averaged."""
+"""Data parallelism: each rank trains on its share of the micro-batches and the gradients are added up."""
 
 from tinygpt.data import micro_batch
 from tinygpt.parallel.context import part_of_rank
-from tinygpt.schedule import divide_gradients
 
 
 def local_batches(options, step, mesh):
@@ -18,9 +17,3 @@ def local_batches(options, step, mesh):
 def sum_gradients(model, axis):
     for parameter in model.parameters():
         axis.sum(parameter.main_grad)
-
-
-def average_gradients(model, axis):
-    """Averages, since each rank divided its losses by the number of its own micro-batches."""
-    sum_gradients(model, axis)
-    divide_gradients(model, axis.size)

@@ -37,14 +37,6 @@ class Mesh:
     dp: Axis
     pp: Axis
 
-    @property
-    def is_first_stage(self):
-        return self.pp.rank == 0
-
-    @property
-    def is_last_stage(self):
-        return self.pp.rank == self.pp.size - 1
-
 
 def start_mesh(options):
     """Joins the processes that torchrun started. rank = tp + TP * (cp + CP * (dp + DP * pp))."""
