@@ -86,25 +86,31 @@ def _train(options, rank, port, directory):
 
 
 def _canonical(name, options, rank):
-    """From the rank order that `--help` promises, not from the program's own arithmetic."""
-    stage = rank // (options.tp * options.dp)
-    return re.sub(
-        r"^decoder\.layers\.(\d+)",
-        lambda match: f"decoder.layers.{stage * options.layers // options.pp + int(match[1])}",
-        name,
-    )
+    """From the rank orders that `--help` promises, not from the program's own arithmetic."""
+    layer = rank // _stage_size(options) * options.layers // options.pp
+    expert = rank // options.etp % options.ep * options.experts // options.ep
+    name = re.sub(r"(?<=^decoder\.layers\.)\d+", lambda match: str(layer + int(match[0])), name)
+    return re.sub(r"(?<=\.local_experts\.)\d+", lambda match: str(expert + int(match[0])), name)
+
+
+def _stage_size(options):
+    return options.world_size // options.pp
 
 
 def _put_together(options, shards, what):
     whole, differing = {}, []
-    for stage in range(options.pp):
-        first = stage * options.tp * options.dp
-        for name, of_first in shards[first].items():
-            assert name not in whole, f"{name} is on two stages"
-            parts = [shards[first + tp][name][what] for tp in range(options.tp)]
-            for rank in range(first, first + options.tp * options.dp):
-                original = parts[rank % options.tp if of_first["dim"] is not None else 0]
-                if not torch.equal(shards[rank][name][what], original):
-                    differing.append(f"{name} {what} on rank {rank}")
-            whole[name] = parts[0] if of_first["dim"] is None else torch.cat(parts, dim=of_first["dim"])
+    for name in dict.fromkeys(name for of_rank in shards for name in of_rank):
+        holders = [rank for rank, of_rank in enumerate(shards) if name in of_rank]
+        stages = {rank // _stage_size(options) for rank in holders}
+        assert len(stages) == 1, f"{name} is on the stages {stages}"
+        is_expert = ".local_experts." in name
+        assert len(holders) == _stage_size(options) // (options.ep if is_expert else 1), f"{name} is on ranks {holders}"
+        dim = shards[holders[0]][name]["dim"]
+        size = 1 if dim is None else options.etp if is_expert else options.tp
+        parts = {}
+        for rank in holders:
+            shard = shards[rank][name][what]
+            if not torch.equal(shard, parts.setdefault(rank % size, shard)):
+                differing.append(f"{name} {what} on rank {rank}")
+        whole[name] = parts[0] if dim is None else torch.cat([parts[place] for place in range(size)], dim=dim)
     return whole, differing

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tinygpt.moe import MoE
+
 
 class GPT(nn.Module):
     def __init__(self, options):
@@ -64,7 +66,7 @@ class TransformerLayer(nn.Module):
         self.input_layernorm = nn.LayerNorm(options.hidden)
         self.self_attention = SelfAttention(options)
         self.pre_mlp_layernorm = nn.LayerNorm(options.hidden)
-        self.mlp = MLP(options)
+        self.mlp = MoE(options) if options.experts else MLP(options)
 
     def forward(self, hidden):
         hidden = hidden + self.self_attention(self.input_layernorm(hidden))

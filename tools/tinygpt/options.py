@@ -10,6 +10,7 @@ import torch
 from tinygpt.bugs import BUGS
 
 RANK_ORDER = "rank = tp + TP * (dp + DP * pp): tensor parallel fastest, then data parallel, then pipeline"
+EXPERT_RANK_ORDER = "rank = etp + ETP * (ep + EP * (edp + EDP * pp))"
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -34,6 +35,10 @@ class Options:
     sp: bool = False
     dp: int = 1
     pp: int = 1
+    experts: int = 0  # 0: an MLP instead
+    topk: int = 2
+    ep: int = 1
+    etp: int = 1
     bug: str | None = None
     print_digest: bool = False
     print_times: bool = False
@@ -69,6 +74,7 @@ def check(options, started):
             raise OptionsError(f"{what}: {total} is not divisible by {parts}")
     if options.sp and options.tp == 1:
         raise OptionsError("--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks")
+    _check_experts(options)
     if options.bug and not BUGS[options.bug].can_show(options):
         raise OptionsError(f"--bug {options.bug} needs {BUGS[options.bug].needs}")
     if started != options.world_size:
@@ -80,11 +86,11 @@ def check(options, started):
 
 
 def _check_sizes(options):
-    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp dp pp".split()
+    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp dp pp topk ep etp".split()
     for name in names:
         if getattr(options, name) < 1:
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 1 or more")
-    for name, least in (("lr", "0"), ("clip_grad", "0 (off)"), ("seed", "0")):
+    for name, least in (("experts", "0 (none)"), ("lr", "0"), ("clip_grad", "0 (off)"), ("seed", "0")):
         if not getattr(options, name) >= 0:  # so that nan is refused too
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be {least} or more")
     if options.seed >= 2**32:
@@ -97,6 +103,13 @@ def _check_sizes(options):
         )
 
 
+def _check_experts(options):
+    if options.experts == 0 and (options.ep, options.etp) != (1, 1):
+        raise OptionsError(f"--ep {options.ep} --etp {options.etp} need --experts: they place experts on ranks")
+    if 0 < options.experts < options.topk:
+        raise OptionsError(f"--topk {options.topk}: must be --experts, {options.experts}, or less")
+
+
 def _divisions(options):
     """What is divided into equal parts: (words for the error, total, parts)."""
     yield "--hidden over --heads", options.hidden, options.heads
@@ -106,6 +119,12 @@ def _divisions(options):
     yield "--micro-batches over --dp", options.micro_batches, options.dp
     if options.sp:
         yield "--seq over --tp with --sp", options.seq, options.tp
+    if options.experts:
+        yield "--experts over --ep", options.experts, options.ep
+        yield "4 * --hidden over --etp", 4 * options.hidden, options.etp
+        yield "the ranks of a pipeline stage over --ep times --etp", options.world_size // options.pp, options.ep * options.etp
+        if not options.sp:
+            yield "--seq times --micro-batch-size over --tp", options.seq * options.micro_batch_size, options.tp
 
 
 def vocabulary_boundaries(vocab, largest_tp=8):
@@ -136,9 +155,12 @@ def _parser():
         prog="train.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Trains a small GPT on synthetic tokens: on one process with plain PyTorch modules, or under\n"
-        "torchrun with tensor, sequence, data and pipeline parallelism. One line per step: loss and gradient\n"
-        "norm, with all digits. The same command prints the same line every time.",
+        "torchrun with tensor, sequence, data, pipeline and expert parallelism. One line per step: loss and\n"
+        "gradient norm, with all digits. The same command prints the same line every time.",
         epilog=f"Ranks: {RANK_ORDER}.\n"
+        f"For experts the same ranks are counted as {EXPERT_RANK_ORDER}: expert\n"
+        "tensor parallel fastest, then expert parallel, then expert data parallel, whose size follows from the others'.\n"
+        "Local expert i of rank ep is the global one ep * E/EP + i.\n"
         "Micro-batches: local micro-batch m of data parallel rank r is the global one m * dp + r.\n\n"
         f"Bugs:\n{bugs}\n\n"
         "Examples:\n  python train.py\n  torchrun --nproc-per-node 4 train.py --tp 2 --sp --dp 2",
@@ -169,6 +191,10 @@ def _parser():
     add("--sp", action="store_true", help="sequence parallelism over the tensor parallel ranks")
     add_number("--dp", "data parallel size")
     add_number("--pp", "pipeline stages (1F1B)")
+    add_number("--experts", "experts of each layer, in place of its MLP; 0 for none")
+    add_number("--topk", "of --experts, how many each token goes to")
+    add_number("--ep", "expert parallel size: the experts are divided among so many ranks")
+    add_number("--etp", "expert tensor parallel size: each expert is split over so many ranks")
     add("--bug", choices=BUGS, help="switch a bug on, see below")
     add("--print-digest", action="store_true", help="print a SHA-256 over all parameters of all ranks at the end")
     add("--print-times", action="store_true", help="print the seconds of each step, on a line of its own")

@@ -1,6 +1,7 @@
 """Data parallelism: each rank trains on its share of the micro-batches and the gradients are averaged."""
 
 from tinygpt.data import micro_batch
+from tinygpt.parallel.experts import is_expert
 
 
 def local_batches(options, step, axis):
@@ -11,6 +12,8 @@ def local_batches(options, step, axis):
 
 
 def average_gradients(model, axis):
-    """Averages, since each rank divided its losses by the number of its own micro-batches."""
+    """Averages, since each rank divided its losses by the number of its own micro-batches. Experts have their own ranks
+    (`reduce_expert_gradients`)."""
     for parameter in model.parameters():
-        axis.sum(parameter.main_grad).div_(axis.size)
+        if not is_expert(parameter):
+            axis.sum(parameter.main_grad).div_(axis.size)

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from tinygpt import model
+from tinygpt.parallel.experts import MoE, global_expert, is_expert
 from tinygpt.parallel.sequence import scatter_to_sequence_region
 from tinygpt.parallel.tensor import (
     ColumnParallelLinear,
@@ -54,7 +55,7 @@ class Decoder(model.Decoder):
         nn.Module.__init__(self)
         self.recompute = options.recompute
         layers = options.layers // mesh.pp.size
-        self.layers = nn.ModuleList(TransformerLayer(options, mesh.tp) for _ in range(layers))
+        self.layers = nn.ModuleList(TransformerLayer(options, mesh) for _ in range(layers))
         self.is_last = mesh.is_last_stage
         if self.is_last:
             self.final_layernorm = layer_norm(options)
@@ -64,12 +65,12 @@ class Decoder(model.Decoder):
 
 
 class TransformerLayer(model.TransformerLayer):
-    def __init__(self, options, axis):
+    def __init__(self, options, mesh):
         nn.Module.__init__(self)
         self.input_layernorm = layer_norm(options)
-        self.self_attention = SelfAttention(options, axis)
+        self.self_attention = SelfAttention(options, mesh.tp)
         self.pre_mlp_layernorm = layer_norm(options)
-        self.mlp = MLP(options, axis)
+        self.mlp = MoE(options, mesh) if options.experts else MLP(options, mesh.tp)
 
 
 class SelfAttention(model.SelfAttention):
@@ -99,12 +100,12 @@ def layer_norm(options):
 
 
 def canonical_name(name, options, mesh):
-    """The name of this stage's parameter `name` in the whole model: with the global layer number."""
+    """The name of this stage's parameter `name` in the whole model: with global numbers of layer and expert."""
     if not name.startswith("decoder.layers."):
         return name
     decoder, layers, layer, rest = name.split(".", 3)
     first = mesh.pp.rank * (options.layers // mesh.pp.size)
-    return f"{decoder}.{layers}.{first + int(layer)}.{rest}"
+    return f"{decoder}.{layers}.{first + int(layer)}.{global_expert(rest, options, mesh)}"
 
 
 def build_model(options, mesh):
@@ -112,7 +113,8 @@ def build_model(options, mesh):
     stage = GPTStage(options, mesh)
     with torch.no_grad():
         for name, parameter in stage.named_parameters():
-            _initialise(parameter, canonical_name(name, options, mesh), options, mesh.tp)
+            axis = mesh.experts.etp if is_expert(parameter) else mesh.tp
+            _initialise(parameter, canonical_name(name, options, mesh), options, axis)
     return stage.to(options.torch_dtype)
 
 

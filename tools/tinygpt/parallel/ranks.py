@@ -6,6 +6,7 @@ import torch.distributed as dist
 from tinygpt.optimizer import grad_square
 from tinygpt.parallel import model
 from tinygpt.parallel.data import average_gradients, local_batches
+from tinygpt.parallel.experts import is_expert, reduce_expert_gradients
 from tinygpt.parallel.mesh import start_mesh
 from tinygpt.parallel.pipeline import one_forward_one_backward
 from tinygpt.parallel.tensor import is_sharded, reduce_tensor_parallel_gradients
@@ -32,12 +33,15 @@ class Ranks:
     def finalize_gradients(self, stage):
         average_gradients(stage, self.mesh.dp)
         reduce_tensor_parallel_gradients(stage, self.mesh.tp)
+        reduce_expert_gradients(stage, self.mesh)
 
     def grad_norm(self, stage):
         # A parameter that all tensor parallel ranks hold is counted by the first.
-        counted = [p for p in stage.parameters() if is_sharded(p) or self.mesh.tp.rank == 0]
-        square = grad_square(counted)
-        return self.mesh.pp.sum(self.mesh.tp.sum(square)).sqrt().float()
+        dense = [p for p in stage.parameters() if not is_expert(p) and (is_sharded(p) or self.mesh.tp.rank == 0)]
+        square = self.mesh.tp.sum(grad_square(dense))
+        if self.mesh.experts:
+            square += self.mesh.experts.block.sum(grad_square(filter(is_expert, stage.parameters())))
+        return self.mesh.pp.sum(square).sqrt().float()
 
     def gather(self, text):
         """What every rank has to say, by rank."""
