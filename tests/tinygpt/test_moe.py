@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from runs import SMALL, run
-from test_parallel_equals_single import assert_equal_but_for_rounding
+from test_parallel_equals_single import EPS, ROUNDINGS, assert_equal_but_for_rounding
 from tinygpt import model, moe
 from tinygpt.data import micro_batch
 from tinygpt.parallel import experts
@@ -74,7 +74,7 @@ def test_an_expert_without_tokens_has_a_gradient_of_zeros_and_stops_nobody():
         for linear in ("linear_fc1", "linear_fc2"):
             name = f"decoder.layers.0.mlp.experts.local_experts.{number}.{linear}.weight"
             assert (candidate.main_grads[name].count_nonzero() == 0) == is_idle, name
-            assert relative_error(candidate.main_grads[name], single.main_grads[name]) <= 16 * 2.0**-23, name
+            assert relative_error(candidate.main_grads[name], single.main_grads[name]) <= ROUNDINGS * EPS["fp32"], name
 
 
 def relative_error(candidate, reference):
@@ -83,10 +83,11 @@ def relative_error(candidate, reference):
 
 
 def test_several_steps_in_bf16_stay_with_the_single_process():
-    # A near tie may send a token to another expert; the loss hardly sees one token.
-    changes = {"dtype": "bf16", "steps": 3, "lr": 0.1, **MOE}
+    # A near tie may send a token to another expert: parameters may differ, the mean over all tokens hardly does.
+    changes = {"dtype": "bf16", "steps": 3, "clip_grad": 0.0, **MOE}
     candidate, single = run(tp=2, sp=True, ep=2, **changes), run(**changes)
-    assert candidate.losses == pytest.approx(single.losses, rel=2e-3)
+    assert candidate.losses == pytest.approx(single.losses, rel=EPS["bf16"])
+    assert single.losses[-1] != pytest.approx(single.losses[0], rel=2 * EPS["bf16"])
     assert candidate.replicas_that_differ == []
 
 
@@ -121,14 +122,11 @@ def _watch(monkeypatch, directory, module_type, what):
     forward, calls = module_type.forward, []
 
     def writing(module, *inputs):
-        torch.save([tensor.detach() for tensor in inputs], directory / f"{what}-{_rank()}-{len(calls)}.pt")
+        path = directory / f"{what}-{torch.distributed.get_rank()}-{len(calls)}.pt"
+        torch.save([tensor.detach() for tensor in inputs], path)
         calls.append(None)
         return forward(module, *inputs)
 
     # The ranks are forked from this process.
     monkeypatch.setattr(module_type, "forward", writing)
     return functools.cache(lambda rank, call: torch.load(directory / f"{what}-{rank}-{call}.pt"))
-
-
-def _rank():
-    return torch.distributed.get_rank()

@@ -49,6 +49,7 @@ def test_the_single_process_runs_without_the_parallel_code():
 def test_help_states_the_rank_order_and_every_bug():
     text = output_of(TRAIN, "--help")
     assert "rank = tp + TP * (dp + DP * pp): tensor parallel fastest, then data parallel, then pipeline" in text
+    assert "experts the same ranks are counted as rank = etp + ETP * (ep + EP * (edp + EDP * pp))" in text
     assert "embedding-mask: " in text
 
 

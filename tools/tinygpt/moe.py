@@ -1,5 +1,6 @@
-"""A mixture of experts in place of the MLP: a router sends each token to its K best experts (Shazeer et al., "Outrageously
-large neural networks"; top-k before softmax, as in Mixtral). No token is dropped, and no loss balances the load.
+"""A mixture of experts in place of the MLP: a router sends each token to its K best experts (Shazeer et al.,
+"Outrageously large neural networks"; top-k before softmax, as in Mixtral). No token is dropped, and no loss balances
+the load.
 
 Inside, the hidden states are rows: [s, b, h] flattened to [s * b, h]."""
 
@@ -53,8 +54,8 @@ class Experts(nn.Module):
 
 
 class Expert(nn.Module):
-    """Without biases, as in Mixtral. One of `shards` ranks that share an expert has the neurons between the two linears
-    in equal parts, and each computes a term of the result."""
+    """Without biases, as in Mixtral. Where `shards` ranks share an expert, each has an equal part of the neurons
+    between the two linears, and computes a term of the result."""
 
     def __init__(self, options, shards=1):
         super().__init__()
@@ -63,8 +64,8 @@ class Expert(nn.Module):
         self.linear_fc2 = nn.Linear(4 * options.hidden // shards, options.hidden, bias=False)
 
     def forward(self, hidden, token_ids):
-        """hidden [n, h], in any order -> [n, h]. `token_ids` int64 [n, 2] says which tokens these are, to whoever watches:
-        the rank whose MoE layer they entered, and the row there (`identify`)."""
+        """hidden [n, h], in any order -> [n, h]. `token_ids` int64 [n, 2] says which tokens these are, to whoever
+        watches: the rank whose MoE layer they entered, and the row there (`identify`)."""
         return self.linear_fc2(self.activation(self.linear_fc1(hidden)))
 
 

@@ -122,7 +122,8 @@ def _divisions(options):
     if options.experts:
         yield "--experts over --ep", options.experts, options.ep
         yield "4 * --hidden over --etp", 4 * options.hidden, options.etp
-        yield "the ranks of a pipeline stage over --ep times --etp", options.world_size // options.pp, options.ep * options.etp
+        stage = options.world_size // options.pp
+        yield "the ranks of a pipeline stage over --ep times --etp", stage, options.ep * options.etp
         if not options.sp:
             yield "--seq times --micro-batch-size over --tp", options.seq * options.micro_batch_size, options.tp
 
@@ -158,9 +159,10 @@ def _parser():
         "torchrun with tensor, sequence, data, pipeline and expert parallelism. One line per step: loss and\n"
         "gradient norm, with all digits. The same command prints the same line every time.",
         epilog=f"Ranks: {RANK_ORDER}.\n"
-        f"For experts the same ranks are counted as {EXPERT_RANK_ORDER}: expert\n"
-        "tensor parallel fastest, then expert parallel, then expert data parallel, whose size follows from the others'.\n"
-        "Local expert i of rank ep is the global one ep * E/EP + i.\n"
+        f"For experts the same ranks are counted as {EXPERT_RANK_ORDER}:\n"
+        "expert tensor parallel fastest, then expert parallel, then expert data parallel, whose size follows.\n"
+        "Local expert i of rank ep is the global one ep * E/EP + i. Each rank dispatches the tokens that it has alone;\n"
+        "where tp ranks have the same (no --sp), each of them an equal part.\n"
         "Micro-batches: local micro-batch m of data parallel rank r is the global one m * dp + r.\n\n"
         f"Bugs:\n{bugs}\n\n"
         "Examples:\n  python train.py\n  torchrun --nproc-per-node 4 train.py --tp 2 --sp --dp 2",

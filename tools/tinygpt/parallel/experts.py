@@ -7,9 +7,10 @@ inner neurons are split over etp. A block (ETP * EP consecutive ranks) holds eve
 edp only hold the same.
 
 Every rank sends each of its rows to all etp parts of each chosen expert, by one all-to-all in its block, and each part
-sends its term of the result back. The source sums the terms, weighted by the router's probabilities. Rows of
-different ranks are different tokens: without sequence parallelism, where all tp ranks have the same rows, each dispatches
-its part of them and the results are gathered (as DeepSpeed does, `drop_tokens` and `gather_tokens`).
+sends its term of the result back. The source sums the terms, weighted by the router's probabilities.
+
+Rows of different ranks are different tokens. Without sequence parallelism, where all tp ranks have the same rows, each
+dispatches its part of them and the results are gathered (as DeepSpeed does: `drop_tokens`, `gather_tokens`).
 
 Parameters of experts have `allreduce = False`, Megatron's mark: their gradients are not summed as others are."""
 
@@ -111,7 +112,7 @@ def _all_to_all(rows, sent, received, axis):
 
 
 def gather_shared(tensor, axis):
-    """This rank's part -> the whole, about to be used by all ranks alike: the gradient is this rank's part of the same."""
+    """This rank's part -> the whole, about to be used by all ranks alike: the gradient is this rank's part of it."""
     return _GatherShared.apply(tensor, axis)
 
 
@@ -147,8 +148,8 @@ def global_expert(name, options, mesh):
 
 
 def reduce_expert_gradients(model, mesh):
-    """Sums up what the blocks computed from their tokens. A block has the tokens of all its ranks, each of which divided
-    its loss by the number of its own micro-batches; as with other parameters, dp makes an average of that."""
+    """Sums up what the blocks computed from the tokens of all their ranks. Each rank divided its loss by the number of
+    its own micro-batches, therefore the sum is divided by the size of dp, as other parameters' is."""
     for parameter in model.parameters():
         if is_expert(parameter):
             mesh.experts.edp.sum(parameter.main_grad).div_(mesh.dp.size)
