@@ -1,4 +1,4 @@
-"""What a rank of a pipeline or of ZeRO holds, turned into what it would hold without: from the rank order that
+"""What a rank of a pipeline, of expert parallelism or of ZeRO holds, turned into what it would hold without: from the rank orders that
 `--help` promises and from what the ranks hold, not from the program's own arithmetic.
 
 `shards` has for each rank {name: {"parameter", "master", "main_grad", "dim", "range"}}. With virtual pipeline stages
@@ -27,11 +27,10 @@ def part_sizes(options, shards):
 
 
 def with_canonical_names(options, shards, sizes):
-    """Layers are numbered on, from part to part."""
+    """Layers are numbered on from part to part, experts from rank to rank."""
     renamed = []
     for rank, held in enumerate(shards):
-        stage = rank // stage_size(options)
-        renamed.append({_canonical(name, options, stage, sizes): values for name, values in held.items()})
+        renamed.append({_canonical(name, options, rank, sizes): values for name, values in held.items()})
         assert len(renamed[-1]) == len(held), f"rank {rank} holds a parameter twice"
     return renamed
 
@@ -40,10 +39,16 @@ def is_tied_copy(name, options, stage):
     return options.tied and name == TIED and stage == options.pp - 1
 
 
-def _canonical(name, options, stage, sizes):
+def is_expert(name):
+    return ".local_experts." in name
+
+
+def _canonical(name, options, rank, sizes):
     chunk, layer, rest = _place(name, options)
     if layer is not None:
-        return f"decoder.layers.{sum(sizes[: chunk * options.pp + stage]) + layer}.{rest}"
+        first = rank // options.etp % options.ep * options.experts // options.ep
+        rest = re.sub(r"(?<=\.local_experts\.)\d+", lambda match: str(first + int(match[0])), rest)
+        return f"decoder.layers.{sum(sizes[: chunk * options.pp + rank // stage_size(options)]) + layer}.{rest}"
     return TIED if options.tied and rest == "output_layer.weight" else rest
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from pieces import is_tied_copy, part_sizes, stage_size, with_canonical_names, without_flat_shards
+from pieces import is_expert, is_tied_copy, part_sizes, stage_size, with_canonical_names, without_flat_shards
 from stacked import join, shared_rows_differ
 from tinygpt import options as tinygpt_options
 from tinygpt import train
@@ -97,17 +97,28 @@ def _train(options, rank, port, directory):
 def _put_together(options, shards, what):
     whole, differing = {}, []
     for stage in range(options.pp):
-        first = stage * stage_size(options)
-        for name, of_first in shards[first].items():
+        ranks = range(stage * stage_size(options), (stage + 1) * stage_size(options))
+        for name in dict.fromkeys(name for rank in ranks for name in shards[rank]):
             assert name not in whole or is_tied_copy(name, options, stage), f"{name} is on two stages"
-            parts = [shards[first + tp][name][what] for tp in range(options.tp)]
-            for rank in range(first, first + stage_size(options)):
-                original = parts[rank % options.tp if of_first["dim"] is not None else 0]
-                if not torch.equal(shards[rank][name][what], original):
-                    differing.append(f"{name} {what} on rank {rank}")
-            if shared_rows_differ(name, parts, options):
-                differing.append(f"{name} {what} in heads that several ranks have")
-            value = parts[0] if of_first["dim"] is None else join(name, parts, of_first["dim"], options)
+            holders = [rank for rank in ranks if name in shards[rank]]
+            assert len(holders) == len(ranks) // (options.ep if is_expert(name) else 1), f"{name} is on ranks {holders}"
+            value, differing_here = _join_replicas(name, {rank: shards[rank][name] for rank in holders}, what, options)
+            differing += differing_here
             if not torch.equal(whole.setdefault(name, value), value):
                 differing.append(f"{name} {what} on stage {stage}")
+    return whole, differing
+
+
+def _join_replicas(name, shards, what, options):
+    """The whole of `what` from the `shards` of all ranks of a stage that have some of it, and which of them differ."""
+    parts, differing = {}, []
+    (dim,) = {shard["dim"] for shard in shards.values()}
+    size = 1 if dim is None else options.etp if is_expert(name) else options.tp
+    for rank, shard in shards.items():
+        if not torch.equal(shard[what], parts.setdefault(rank % size, shard[what])):
+            differing.append(f"{name} {what} on rank {rank}")
+    parts = [parts[place] for place in range(size)]
+    if shared_rows_differ(name, parts, options):
+        differing.append(f"{name} {what} in heads that several ranks have")
+    return parts[0] if dim is None else join(name, parts, dim, options), differing
     return whole, differing

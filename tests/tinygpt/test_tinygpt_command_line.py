@@ -50,6 +50,7 @@ def test_help_states_the_rank_order_and_every_bug():
     text = output_of(TRAIN, "--help")
     order = "tensor parallel fastest, then context parallel, then data parallel, then pipeline"
     assert f"rank = tp + TP * (cp + CP * (dp + DP * pp)): {order}" in " ".join(text.split())
+    assert "experts the same ranks are counted as rank = etp + ETP * (ep + EP * (edp + EDP * pp))" in text
     assert "embedding-mask: " in text
 
 
@@ -79,6 +80,19 @@ def test_help_states_the_rank_order_and_every_bug():
         ),
         ("--sp", 1, "--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks"),
         ("--bug embedding-mask --dp 2", 2, "--bug embedding-mask needs --tp 2 or more"),
+        ("--experts 4 --dp 3 --micro-batches 3 --ep 3", 3, "--experts over --ep: 4 is not divisible by 3"),
+        (
+            "--experts 4 --dp 2 --ep 2 --etp 2", 2,
+            "the ranks of a pipeline stage over --ep times --etp: 2 is not divisible by 4",
+        ),
+        (
+            "--experts 4 --tp 4 --seq 33 --micro-batch-size 1", 4,
+            "--seq times --micro-batch-size over --tp: 33 is not divisible by 4",
+        ),
+        ("--experts 4 --topk 5", 1, "--topk 5: must be --experts, 4, or less"),
+        ("--experts 4 --topk 0", 1, "--topk 0: must be 1 or more"),
+        ("--experts -1", 1, "--experts -1: must be 0 (none) or more"),
+        ("--dp 2 --ep 2", 2, "--ep 2 --etp 1 need --experts: they place experts on ranks"),
         ("--layers 0", 1, "--layers 0: must be 1 or more"),
         ("--clip-grad -1", 1, "--clip-grad -1.0: must be 0 (off) or more"),
         ("--lr nan", 1, "--lr nan: must be 0 or more"),

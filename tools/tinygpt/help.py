@@ -20,6 +20,6 @@ over its unmasked tokens. The step's loss and the final gradients are divided by
 
 --packed: a row has 2 documents for each of --micro-batch-size, of lengths between half and all of --seq. Attention
 stays within a document, positions start again in each. The model takes cu_seqlens, int32 [documents + 1]. With --cp
-documents are padded to a multiple of cp (zigzag: 2 cp), with --sp also times tp, and each is split by itself;
-the model takes cu_seqlens_padded too. Both are of the whole row, the same on all ranks.
+documents are padded to a multiple of cp (zigzag: 2 cp), with --sp or --experts also times tp, and each is split by
+itself; the model takes cu_seqlens_padded too. Both are of the whole row, the same on all ranks.
 """

@@ -16,6 +16,7 @@ RANK_ORDER = (
     "rank = tp + TP * (cp + CP * (dp + DP * pp)): tensor parallel fastest, then context parallel, then data parallel,\n"
     "then pipeline"
 )
+EXPERT_RANK_ORDER = "rank = etp + ETP * (ep + EP * (edp + EDP * pp))"
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -55,6 +56,10 @@ class Options:
     count_head: bool = False
     tied: bool = False
     zero: int = 0
+    experts: int = 0  # 0: an MLP instead
+    topk: int = 2
+    ep: int = 1
+    etp: int = 1
     bug: str | None = None
     print_digest: bool = False
     print_times: bool = False
@@ -111,10 +116,17 @@ def check(options, started):
         raise OptionsError("--zero needs --dp 2 or more: it divides the optimizer over the data parallel ranks")
     if options.zero == 2 and options.tied and options.pp > 1:
         raise OptionsError("--zero 2 with --tied needs --pp 1: no rank has the whole gradient that two stages share")
+    if options.zero and options.experts:
+        raise OptionsError("--zero needs --experts 0: experts have data parallel ranks of their own")
+    if options.zero == 2 and options.key_value_heads % options.tp:
+        raise OptionsError(
+            "--zero 2 needs --kv-heads divisible by --tp: no rank has the whole gradient of heads that several share"
+        )
     if options.sp and options.tp == 1:
         raise OptionsError("--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks")
     if options.kv_heads and options.arch != "llama":
         raise OptionsError("--kv-heads needs --arch llama: a GPT's heads have a key and a value each")
+    _check_experts(options)
     if options.bug and not BUGS[options.bug].can_show(options):
         raise OptionsError(f"--bug {options.bug} needs {BUGS[options.bug].needs}")
     if started != options.world_size:
@@ -126,11 +138,11 @@ def check(options, started):
 
 
 def _check_sizes(options):
-    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp cp dp pp vpp".split()
+    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp cp dp pp vpp topk ep etp".split()
     for name in names:
         if getattr(options, name) < 1:
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 1 or more")
-    least_of = {"lr": "0", "clip_grad": "0 (off)", "seed": "0", "pad_vocab_to": "0 (off)"}
+    least_of = {"lr": "0", "clip_grad": "0 (off)", "seed": "0", "pad_vocab_to": "0 (off)", "experts": "0 (none)"}
     least_of["kv_heads"] = "0 (as many as --heads)"
     for name, least in least_of.items():
         if not getattr(options, name) >= 0:  # so that nan is refused too
@@ -150,6 +162,13 @@ def _check_sizes(options):
         )
 
 
+def _check_experts(options):
+    if options.experts == 0 and (options.ep, options.etp) != (1, 1):
+        raise OptionsError(f"--ep {options.ep} --etp {options.etp} need --experts: they place experts on ranks")
+    if 0 < options.experts < options.topk:
+        raise OptionsError(f"--topk {options.topk}: must be --experts, {options.experts}, or less")
+
+
 def _divisions(options):
     """What is divided into equal parts: (words for the error, total, parts)."""
     yield "--hidden over --heads", options.hidden, options.heads
@@ -164,6 +183,8 @@ def _divisions(options):
         yield "--heads over --kv-heads", options.heads, options.key_value_heads
     if not options.packed:  # documents are padded as needed
         yield from _sequence_divisions(options)
+    if options.experts:
+        yield from _expert_divisions(options)
 
 
 def _sequence_divisions(options):
@@ -175,6 +196,17 @@ def _sequence_divisions(options):
         yield "--seq over --cp * --tp with --sp", options.seq, options.cp * options.tp
     elif options.sp:
         yield "--seq over --tp with --sp", options.seq, options.tp
+
+
+def _expert_divisions(options):
+    yield "--experts over --ep", options.experts, options.ep
+    yield "4 * --hidden over --etp", 4 * options.hidden, options.etp
+    stage = options.world_size // options.pp
+    yield "the ranks of a pipeline stage over --ep times --etp", stage, options.ep * options.etp
+    if not options.sp and not options.packed:
+        ranks = "--tp" if options.cp == 1 else "--cp * --tp"
+        tokens = options.seq * options.micro_batch_size
+        yield f"--seq times --micro-batch-size over {ranks}", tokens, options.cp * options.tp
 
 
 def vocabulary_boundaries(vocab, largest_tp=8):
@@ -205,9 +237,13 @@ def _parser():
         prog="train.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Trains a small GPT or Llama on synthetic tokens: on one process with plain PyTorch modules, or\n"
-        "under torchrun with tensor, sequence, context, data and pipeline parallelism. One line per step: loss and\n"
-        "gradient norm, with all digits. The same command prints the same line every time.",
+        "under torchrun with tensor, sequence, context, data, pipeline and expert parallelism. One line per step: loss\n"
+        "and gradient norm, with all digits. The same command prints the same line every time.",
         epilog=f"Ranks: {RANK_ORDER}.\n"
+        f"For experts the same ranks are counted as {EXPERT_RANK_ORDER}:\n"
+        "expert tensor parallel fastest, then expert parallel, then expert data parallel, whose size follows.\n"
+        "Local expert i of rank ep is the global one ep * E/EP + i. Each rank dispatches the tokens that it has alone;\n"
+        "where tp ranks have the same (no --sp), each of them an equal part.\n"
         "Micro-batches: local micro-batch m of data parallel rank r is the global one m * dp + r.\n\n"
         f"{ATTENTION}\n"
         f"Bugs:\n{bugs}\n\n"
@@ -263,6 +299,10 @@ def _parser():
         "stages each has a copy, and their gradients are summed")
     add("--zero", type=int, choices=[0, 1, 2], default=defaults.zero,
         help="divide over the data parallel ranks: 1 the optimizer's state and masters, 2 gradients too (0)")
+    add_number("--experts", "experts of each layer, in place of its MLP; 0 for none")
+    add_number("--topk", "of --experts, how many each token goes to")
+    add_number("--ep", "expert parallel size: the experts are divided among so many ranks")
+    add_number("--etp", "expert tensor parallel size: each expert is split over so many ranks")
     add("--bug", choices=BUGS, help="switch a bug on, see below")
     add("--print-digest", action="store_true", help="print a SHA-256 over all parameters of all ranks at the end")
     add("--print-times", action="store_true", help="print the seconds of each step, on a line of its own")

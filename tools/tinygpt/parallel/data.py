@@ -2,6 +2,7 @@
 
 from tinygpt.data import micro_batch
 from tinygpt.parallel.context import part_of_rank
+from tinygpt.parallel.experts import is_expert
 
 
 def local_batches(options, step, mesh):
@@ -15,5 +16,7 @@ def local_batches(options, step, mesh):
 
 
 def sum_gradients(model, axis):
+    """Of all parameters but the experts', which have their own ranks (`sum_expert_gradients`)."""
     for parameter in model.parameters():
-        axis.sum(parameter.main_grad)
+        if not is_expert(parameter):
+            axis.sum(parameter.main_grad)

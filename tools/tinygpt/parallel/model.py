@@ -6,6 +6,7 @@ from torch import nn
 from tinygpt import model
 from tinygpt.parallel import llama
 from tinygpt.parallel.context import core_attention, places_of_rank
+from tinygpt.parallel.experts import MoE, global_expert, is_expert
 from tinygpt.parallel.sequence import scatter_to_sequence_region
 from tinygpt.parallel.tensor import (
     ColumnParallelLinear,
@@ -79,7 +80,7 @@ class TransformerLayer(model.TransformerLayer):
         self.input_layernorm = layer_norm(options)
         self.self_attention = (llama.SelfAttention if is_llama else SelfAttention)(options, mesh)
         self.pre_mlp_layernorm = layer_norm(options)
-        self.mlp = (llama.MLP if is_llama else MLP)(options, mesh.tp)
+        self.mlp = MoE(options, mesh) if options.experts else (llama.MLP if is_llama else MLP)(options, mesh.tp)
 
 
 class SelfAttention(model.SelfAttention):
@@ -108,14 +109,14 @@ def layer_norm(options):
     return norm
 
 
-def canonical_name(name, parameter, part):
-    """The name in the whole model of what `part` calls `name`: with the global layer number."""
+def canonical_name(name, parameter, part, options, mesh):
+    """The name in the whole model of what `part` calls `name`: with global numbers of layer and expert."""
     if is_copy(parameter):
         return "embedding.word_embeddings.weight"
     if not name.startswith("decoder.layers."):
         return name
     decoder, layers, layer, rest = name.split(".", 3)
-    return f"{decoder}.{layers}.{part.layers[int(layer)]}.{rest}"
+    return f"{decoder}.{layers}.{part.layers[int(layer)]}.{global_expert(rest, options, mesh)}"
 
 
 def build_model(options, mesh):
@@ -134,7 +135,8 @@ def _build_chunk(options, mesh, part):
     chunk = GPTStage(options, mesh, part)
     with torch.no_grad():
         for name, parameter in chunk.named_parameters():
-            _initialise(parameter, canonical_name(name, parameter, part), options, mesh.tp)
+            axis = mesh.experts.etp if is_expert(parameter) else mesh.tp
+            _initialise(parameter, canonical_name(name, parameter, part, options, mesh), options, axis)
     return chunk.to(options.torch_dtype)
 
 

@@ -6,6 +6,7 @@ import torch.distributed as dist
 from tinygpt.optimizer import MixedPrecisionOptimizer, grad_square
 from tinygpt.parallel import model
 from tinygpt.parallel.data import local_batches, sum_gradients
+from tinygpt.parallel.experts import is_expert, sum_expert_gradients
 from tinygpt.parallel.llama import sum_shared_rows
 from tinygpt.parallel.mesh import start_mesh
 from tinygpt.parallel.pipeline import run_pipeline
@@ -51,16 +52,21 @@ class Ranks:
         else:
             sum_gradients(stage, mesh.dp)
         reduce_tensor_parallel_gradients(stage, mesh.tp)
+        if options.experts:
+            sum_expert_gradients(stage, mesh.experts.edp)
         # Each rank divided its losses by the number of its own micro-batches, or not at all.
         divide_gradients(stage, self.unmasked if options.per_token_loss else mesh.dp.size)
 
     def grad_norm(self, stage):
+        mesh = self.mesh
         # A parameter that all tensor parallel ranks hold is counted by the first.
-        counted = [p for p in stage.parameters() if (is_sharded(p) or self.mesh.tp.rank == 0) and not is_copy(p)]
-        square = grad_square(counted)
+        counted = [p for p in stage.parameters() if (is_sharded(p) or mesh.tp.rank == 0) and not is_copy(p)]
+        square = mesh.tp.sum(grad_square(p for p in counted if not is_expert(p)))
         if self.options.zero:
-            square = self.mesh.dp.sum(square)
-        return self.mesh.pp.sum(self.mesh.tp.sum(square)).sqrt().float()
+            square = mesh.dp.sum(square)
+        if self.options.experts:
+            square += mesh.experts.block.sum(grad_square(filter(is_expert, counted)))
+        return mesh.pp.sum(square).sqrt().float()
 
     def _sum_over_data(self, tensor):
         """Over the ranks that have other tokens."""
