@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tinygpt.options import parse_options
+from tinygpt.command_line import parse_options
 
 TRAIN = Path(__file__).resolve().parents[2] / "tools" / "tinygpt" / "train.py"
 STEP = r"step 0 loss \d+\.\d+ grad_norm \d+\.\d+\n"
@@ -120,6 +120,13 @@ def test_help_states_the_rank_order_and_every_bug():
         ("--zero 1", 1, "--zero needs --dp 2 or more: it divides the optimizer over the data parallel ranks"),
         ("--zero 2 --dp 2 --pp 2 --tied", 4,
          "--zero 2 with --tied needs --pp 1: no rank has the whole gradient that two stages share"),
+        ("--zero 1 --dp 2 --experts 4", 2, "--zero needs --experts 0: experts have data parallel ranks of their own"),
+        ("--zero 2 --dp 2 --tp 2 --arch llama --kv-heads 1", 4,
+         "--zero 2 needs --kv-heads divisible by --tp: no rank has the whole gradient of heads that several share"),
+        ("--experts 4 --cp 2 --tp 4 --seq 36 --micro-batch-size 1", 8,
+         "--seq times --micro-batch-size over --cp * --tp: 36 is not divisible by 8"),
+        ("--experts 4 --cp 2 --ep 2 --etp 2", 2,
+         "the ranks of a pipeline stage over --ep times --etp: 2 is not divisible by 4"),
         ("--zero 3", 1, "argument --zero: invalid choice: 3 (choose from 0, 1, 2)"),
         ("--layers x", 1, "argument --layers: invalid int value: 'x'"),
         ("--tpp 2", 1, "unrecognized arguments: --tpp 2"),

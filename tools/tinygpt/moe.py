@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tinygpt import llama
+
 
 class MoE(nn.Module):
     def __init__(self, options):
@@ -54,14 +56,15 @@ class Experts(nn.Module):
 
 
 class Expert(nn.Module):
-    """Without biases, as in Mixtral. Where `shards` ranks share an expert, each has an equal part of the neurons
+    """The MLP of the model, without biases. Where `shards` ranks share an expert, each has an equal part of the neurons
     between the two linears, and computes a term of the result."""
 
     def __init__(self, options, shards=1):
         super().__init__()
-        self.linear_fc1 = nn.Linear(options.hidden, 4 * options.hidden // shards, bias=False)
-        self.activation = nn.GELU()
-        self.linear_fc2 = nn.Linear(4 * options.hidden // shards, options.hidden, bias=False)
+        inner, is_llama = 4 * options.hidden // shards, options.arch == "llama"
+        self.linear_fc1 = nn.Linear(options.hidden, 2 * inner if is_llama else inner, bias=False)
+        self.activation = llama.SwiGLU() if is_llama else nn.GELU()
+        self.linear_fc2 = nn.Linear(inner, options.hidden, bias=False)
 
     def forward(self, hidden, token_ids):
         """hidden [n, h], in any order -> [n, h]. `token_ids` int64 [n, 2] says which tokens these are, to whoever

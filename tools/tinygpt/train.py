@@ -10,7 +10,7 @@ import torch
 if not __package__:  # run as a script: the package is this file's directory
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from tinygpt.options import parse_options  # noqa: E402
+from tinygpt.command_line import parse_options  # noqa: E402
 from tinygpt.single import SingleProcess  # noqa: E402
 
 

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import nn
 
 from tinygpt import moe
+from tinygpt.parallel.llama import even_part, mark_stacked
 from tinygpt.parallel.sequence import gather, scatter_to_sequence_region, split
 
 
@@ -41,6 +42,9 @@ class Experts(nn.Module):
         for expert in self.local_experts:
             _mark(expert.linear_fc1.weight, partition_dim=0)
             _mark(expert.linear_fc2.weight, partition_dim=1)
+            if options.arch == "llama":
+                gate = up = even_part(4 * options.hidden, self.axes.etp)
+                mark_stacked(expert.linear_fc1.weight, [gate, up])
 
     def forward(self, rows, probs, indices):
         """As the plain model's, of this rank's rows."""
