@@ -66,7 +66,7 @@ def _start(options, directory):
     for process in ranks:
         process.start()
     for process in ranks:
-        process.join(timeout=60)
+        process.join(timeout=300)  # a machine with other work on it is slow, not wrong
     codes = [process.exitcode for process in ranks]
     for process in ranks:
         process.kill()
