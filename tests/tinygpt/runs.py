@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from pieces import is_expert, is_tied_copy, part_sizes, stage_size, with_canonical_names, without_flat_shards
 from stacked import join, shared_rows_differ
 from tinygpt import options as tinygpt_options
 from tinygpt import train
@@ -25,8 +26,10 @@ class Run:
     losses: list[float]  # one per step
     grad_norms: list[float]
     parameters: dict[str, torch.Tensor]  # the fp32 masters after the last step, whole, by canonical name
+    rounded: dict[str, torch.Tensor]  # the parameters themselves, in the compute dtype
     main_grads: dict[str, torch.Tensor]
     replicas_that_differ: list[str]  # "name on rank r" where a copy is not bit-equal to the first one
+    part_sizes: list[int]  # layers of each model chunk, in the order in which a micro-batch goes through
 
 
 def run(**changes):
@@ -39,11 +42,14 @@ def run(**changes):
         lines = (Path(directory) / "rank-0.out").read_text().splitlines()
     steps = [re.fullmatch(r"step \d+ loss (\S+) grad_norm (\S+)", line).groups() for line in lines]
     assert len(steps) == options.steps
+    sizes = part_sizes(options, shards)
+    shards = without_flat_shards(options, with_canonical_names(options, shards, sizes))
     parameters, differing = _put_together(options, shards, "master")
+    rounded, differing_rounded = _put_together(options, shards, "parameter")
     main_grads, differing_grads = _put_together(options, shards, "main_grad")
     return Run(
-        [float(loss) for loss, _ in steps], [float(norm) for _, norm in steps], parameters, main_grads,
-        differing + differing_grads,
+        [float(loss) for loss, _ in steps], [float(norm) for _, norm in steps], parameters, rounded, main_grads,
+        differing + differing_rounded + differing_grads, sizes,
     )
 
 
@@ -60,7 +66,7 @@ def _start(options, directory):
     for process in ranks:
         process.start()
     for process in ranks:
-        process.join(timeout=60)
+        process.join(timeout=300)  # a machine with other work on it is slow, not wrong
     codes = [process.exitcode for process in ranks]
     for process in ranks:
         process.kill()
@@ -75,40 +81,44 @@ def _train(options, rank, port, directory):
     with open(directory / f"rank-{rank}.out", "w") as out, contextlib.redirect_stdout(out):
         ranks = train.start(options)
         model = train.train(options, ranks)
-    shards = {}
+    shards = {}  # cloned, since a part of a flat buffer would bring all of it
     for name, parameter in model.named_parameters():
-        shards[_canonical(name, options, rank)] = {
-            "master": parameter.main_param.detach(),
-            "main_grad": parameter.main_grad,
+        shards[name] = {
+            "parameter": parameter.detach(),
+            "master": parameter.main_param.detach().clone(),
+            "main_grad": parameter.main_grad.clone(),
+            "range": getattr(parameter, "main_shard_range", None),
             "dim": getattr(parameter, "partition_dim", None),
         }
     torch.save(shards, directory / f"rank-{rank}.pt")
     ranks.stop()
 
 
-def _canonical(name, options, rank):
-    """From the rank order that `--help` promises, not from the program's own arithmetic."""
-    stage = rank // (options.tp * options.cp * options.dp)
-    return re.sub(
-        r"^decoder\.layers\.(\d+)",
-        lambda match: f"decoder.layers.{stage * options.layers // options.pp + int(match[1])}",
-        name,
-    )
-
-
 def _put_together(options, shards, what):
     whole, differing = {}, []
     for stage in range(options.pp):
-        ranks_per_stage = options.tp * options.cp * options.dp
-        first = stage * ranks_per_stage
-        for name, of_first in shards[first].items():
-            assert name not in whole, f"{name} is on two stages"
-            parts = [shards[first + tp][name][what] for tp in range(options.tp)]
-            for rank in range(first, first + ranks_per_stage):
-                original = parts[rank % options.tp if of_first["dim"] is not None else 0]
-                if not torch.equal(shards[rank][name][what], original):
-                    differing.append(f"{name} {what} on rank {rank}")
-            if shared_rows_differ(name, parts, options):
-                differing.append(f"{name} {what} in heads that several ranks have")
-            whole[name] = parts[0] if of_first["dim"] is None else join(name, parts, of_first["dim"], options)
+        ranks = range(stage * stage_size(options), (stage + 1) * stage_size(options))
+        for name in dict.fromkeys(name for rank in ranks for name in shards[rank]):
+            assert name not in whole or is_tied_copy(name, options, stage), f"{name} is on two stages"
+            holders = [rank for rank in ranks if name in shards[rank]]
+            assert len(holders) == len(ranks) // (options.ep if is_expert(name) else 1), f"{name} is on ranks {holders}"
+            value, differing_here = _join_replicas(name, {rank: shards[rank][name] for rank in holders}, what, options)
+            differing += differing_here
+            if not torch.equal(whole.setdefault(name, value), value):
+                differing.append(f"{name} {what} on stage {stage}")
+    return whole, differing
+
+
+def _join_replicas(name, shards, what, options):
+    """The whole of `what` from the `shards` of all ranks of a stage that have some of it, and which of them differ."""
+    parts, differing = {}, []
+    (dim,) = {shard["dim"] for shard in shards.values()}
+    size = 1 if dim is None else options.etp if is_expert(name) else options.tp
+    for rank, shard in shards.items():
+        if not torch.equal(shard[what], parts.setdefault(rank % size, shard[what])):
+            differing.append(f"{name} {what} on rank {rank}")
+    parts = [parts[place] for place in range(size)]
+    if shared_rows_differ(name, parts, options):
+        differing.append(f"{name} {what} in heads that several ranks have")
+    return parts[0] if dim is None else join(name, parts, dim, options), differing
     return whole, differing

@@ -48,7 +48,9 @@ def test_gradients_of_shared_heads_that_are_not_summed_are_wrong_and_differ(name
     weights = [f"decoder.layers.{layer}.self_attention.linear_qkv.weight" for layer in range(SMALL.layers)]
     assert wrong_gradients(candidate, reference(layout, clip_grad=0.0)) == weights
     assert candidate.replicas_that_differ == [
-        f"{weight} {what} in heads that several ranks have" for what in ("master", "main_grad") for weight in weights
+        f"{weight} {what} in heads that several ranks have"
+        for what in ("master", "parameter", "main_grad")
+        for weight in weights
     ]
 
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tinygpt.options import parse_options
+from tinygpt.command_line import parse_options
 
 TRAIN = Path(__file__).resolve().parents[2] / "tools" / "tinygpt" / "train.py"
 STEP = r"step 0 loss \d+\.\d+ grad_norm \d+\.\d+\n"
@@ -50,6 +50,7 @@ def test_help_states_the_rank_order_and_every_bug():
     text = output_of(TRAIN, "--help")
     order = "tensor parallel fastest, then context parallel, then data parallel, then pipeline"
     assert f"rank = tp + TP * (cp + CP * (dp + DP * pp)): {order}" in " ".join(text.split())
+    assert "experts the same ranks are counted as rank = etp + ETP * (ep + EP * (edp + EDP * pp))" in text
     assert "embedding-mask: " in text
 
 
@@ -79,6 +80,19 @@ def test_help_states_the_rank_order_and_every_bug():
         ),
         ("--sp", 1, "--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks"),
         ("--bug embedding-mask --dp 2", 2, "--bug embedding-mask needs --tp 2 or more"),
+        ("--experts 4 --dp 3 --micro-batches 3 --ep 3", 3, "--experts over --ep: 4 is not divisible by 3"),
+        (
+            "--experts 4 --dp 2 --ep 2 --etp 2", 2,
+            "the ranks of a pipeline stage over --ep times --etp: 2 is not divisible by 4",
+        ),
+        (
+            "--experts 4 --tp 4 --seq 33 --micro-batch-size 1", 4,
+            "--seq times --micro-batch-size over --tp: 33 is not divisible by 4",
+        ),
+        ("--experts 4 --topk 5", 1, "--topk 5: must be --experts, 4, or less"),
+        ("--experts 4 --topk 0", 1, "--topk 0: must be 1 or more"),
+        ("--experts -1", 1, "--experts -1: must be 0 (none) or more"),
+        ("--dp 2 --ep 2", 2, "--ep 2 --etp 1 need --experts: they place experts on ranks"),
         ("--layers 0", 1, "--layers 0: must be 1 or more"),
         ("--clip-grad -1", 1, "--clip-grad -1.0: must be 0 (off) or more"),
         ("--lr nan", 1, "--lr nan: must be 0 or more"),
@@ -86,6 +100,34 @@ def test_help_states_the_rank_order_and_every_bug():
         ("--seq 4", 1, "--vocab 128 has 16 boundary tokens, a micro-batch only 8 positions"),
         ("--tp 2 --dp 2", 1, "--tp 2 --cp 1 --dp 2 --pp 1 needs 4 processes, 1 started (torchrun --nproc-per-node 4)"),
         ("", 2, "--tp 1 --cp 1 --dp 1 --pp 1 needs 1 processes, 2 started (torchrun --nproc-per-node 1)"),
+        ("--vpp 2", 1, "--vpp needs --pp 2 or more: it interleaves the stages of a pipeline"),
+        ("--vpp 0", 1, "--vpp 0: must be 1 or more"),
+        ("--pp 2 --vpp 4", 2, "--layers over --pp times --vpp: 4 is not divisible by 8"),
+        ("--pp 2 --vpp 2 --micro-batches 3", 2,
+         "--micro-batches of a data parallel rank over --pp with --vpp: 3 is not divisible by 2"),
+        ("--count-head", 1, "--count-head needs --pp 2 or more"),
+        ("--pp 2 --count-head", 2, "--layers and --count-head over --pp: 5 is not divisible by 2"),
+        ("--first-stage-layers 2", 1, "--first-stage-layers needs --pp 2 or more"),
+        ("--pp 2 --first-stage-layers 0", 2, "--first-stage-layers 0: must be 1 or more"),
+        ("--pp 2 --first-stage-layers 4", 2, "--layers after --first-stage-layers: 0 left, other stages: 1"),
+        ("--pp 2 --first-stage-layers 1 --last-stage-layers 1", 2,
+         "--layers after --first-stage-layers and --last-stage-layers: 2 left, other stages: 0"),
+        ("--pp 3 --first-stage-layers 1", 3,
+         "--layers after --first-stage-layers over the other stages: 3 is not divisible by 2"),
+        ("--pp 2 --vpp 2 --first-stage-layers 1", 2, "layers of a stage over --vpp: 1 is not divisible by 2"),
+        ("--pp 2 --first-stage-layers 1 --count-head", 2,
+         "--first-stage-layers and --count-head: give one of them; each says what the first or last stage holds"),
+        ("--zero 1", 1, "--zero needs --dp 2 or more: it divides the optimizer over the data parallel ranks"),
+        ("--zero 2 --dp 2 --pp 2 --tied", 4,
+         "--zero 2 with --tied needs --pp 1: no rank has the whole gradient that two stages share"),
+        ("--zero 1 --dp 2 --experts 4", 2, "--zero needs --experts 0: experts have data parallel ranks of their own"),
+        ("--zero 2 --dp 2 --tp 2 --arch llama --kv-heads 1", 4,
+         "--zero 2 needs --kv-heads divisible by --tp: no rank has the whole gradient of heads that several share"),
+        ("--experts 4 --cp 2 --tp 4 --seq 36 --micro-batch-size 1", 8,
+         "--seq times --micro-batch-size over --cp * --tp: 36 is not divisible by 8"),
+        ("--experts 4 --cp 2 --ep 2 --etp 2", 2,
+         "the ranks of a pipeline stage over --ep times --etp: 2 is not divisible by 4"),
+        ("--zero 3", 1, "argument --zero: invalid choice: 3 (choose from 0, 1, 2)"),
         ("--layers x", 1, "argument --layers: invalid int value: 'x'"),
         ("--tpp 2", 1, "unrecognized arguments: --tpp 2"),
     ],

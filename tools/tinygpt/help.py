@@ -1,6 +1,29 @@
-"""What `--help` says of the layouts: which part of what each rank computes, and which numbers are terms of a sum."""
+"""What `--help` says beside the options: which part of what each rank computes, and which numbers are terms of a
+sum."""
 
-ATTENTION = """\
+DESCRIPTION = """\
+Trains a small GPT or Llama on synthetic tokens: on one process with plain PyTorch modules, or under torchrun with
+tensor, sequence, context, data, pipeline and expert parallelism. One line per step: loss and gradient norm, with all
+digits. The same command prints the same line every time."""
+
+EXAMPLES = """\
+Examples:
+  python train.py
+  torchrun --nproc-per-node 4 train.py --tp 2 --sp --dp 2"""
+
+LAYOUTS = """\
+Ranks: rank = tp + TP * (cp + CP * (dp + DP * pp)): tensor parallel fastest, then context parallel, then data parallel,
+then pipeline. For experts the same ranks are counted as rank = etp + ETP * (ep + EP * (edp + EDP * pp)): expert tensor
+parallel fastest, then expert parallel, then expert data parallel, whose size follows.
+
+Micro-batches: local micro-batch m of data parallel rank r is the global one m * dp + r.
+
+Experts: local expert i of rank ep is the global one ep * E/EP + i. Each rank dispatches the tokens that it has alone;
+where tp ranks have the same (no --sp), each of them an equal part. The experts of a llama stack [gate; up] as its MLP
+does, those of a GPT have no biases.
+
+ZeRO: the ranks that differ in dp only divide the parameters of one of them. Gradients are summed over cp before.
+
 Context parallelism: of a sequence, rank c of cp has chunks c and 2 cp - 1 - c of 2 cp (zigzag), chunk c of cp
 (contiguous), or each token i with i mod cp = c (striped); under --sp the tensor parallel ranks split this further.
 A rank's loss is the sum over its own unmasked tokens divided by the number in the whole micro-batch, so that the
@@ -20,6 +43,6 @@ over its unmasked tokens. The step's loss and the final gradients are divided by
 
 --packed: a row has 2 documents for each of --micro-batch-size, of lengths between half and all of --seq. Attention
 stays within a document, positions start again in each. The model takes cu_seqlens, int32 [documents + 1]. With --cp
-documents are padded to a multiple of cp (zigzag: 2 cp), with --sp also times tp, and each is split by itself;
-the model takes cu_seqlens_padded too. Both are of the whole row, the same on all ranks.
+documents are padded to a multiple of cp (zigzag: 2 cp), with --sp or --experts also times tp, and each is split by
+itself; the model takes cu_seqlens_padded too. Both are of the whole row, the same on all ranks.
 """

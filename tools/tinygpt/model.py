@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tinygpt import llama
 from tinygpt.attention import CoreAttention, places_in_row
+from tinygpt.moe import MoE
 
 
 class GPT(nn.Module):
@@ -21,6 +22,8 @@ class GPT(nn.Module):
         self.embedding = Embedding(options)
         self.decoder = Decoder(options)
         self.output_layer = nn.Linear(options.hidden, options.padded_vocab, bias=False)
+        if options.tied:
+            self.output_layer.weight = self.embedding.word_embeddings.weight
         self.cross_entropy = CrossEntropy(options.vocab)
 
     def forward(self, tokens, labels, cu_seqlens=None):
@@ -71,7 +74,7 @@ class TransformerLayer(nn.Module):
         self.input_layernorm = norm(options)
         self.self_attention = llama.SelfAttention(options) if is_llama else SelfAttention(options)
         self.pre_mlp_layernorm = norm(options)
-        self.mlp = llama.MLP(options) if is_llama else MLP(options)
+        self.mlp = MoE(options) if options.experts else llama.MLP(options) if is_llama else MLP(options)
 
     def forward(self, hidden, places):
         hidden = hidden + self.self_attention(self.input_layernorm(hidden), places)

@@ -12,19 +12,29 @@ class MixedPrecisionOptimizer:
     def __init__(self, parameters, options):
         self.parameters = list(parameters)
         self.clip_grad = options.clip_grad
+        self.allocate()
         for parameter in self.parameters:
-            parameter.main_grad = torch.zeros_like(parameter, dtype=torch.float32)
-            parameter.register_post_accumulate_grad_hook(_add_to_main_grad)
-            parameter.main_param = torch.nn.Parameter(parameter.detach().clone().float())
+            parameter.register_post_accumulate_grad_hook(self.accumulate)
         masters = [parameter.main_param for parameter in self.parameters]
         if options.optimizer == "adam":
             self.inner = torch.optim.Adam(masters, lr=options.lr, betas=(0.9, 0.95))
         else:
             self.inner = torch.optim.SGD(masters, lr=options.lr)
 
+    def allocate(self):
+        """Gives each parameter its main gradient and its master."""
+        for parameter in self.parameters:
+            parameter.main_grad = torch.zeros_like(parameter, dtype=torch.float32)
+            parameter.main_param = torch.nn.Parameter(parameter.detach().clone().float())
+
     def zero_grad(self):
         for parameter in self.parameters:
             parameter.main_grad.zero_()
+
+    def accumulate(self, parameter):
+        """Adds the gradient of a micro-batch, which backward just completed, to the main gradient."""
+        parameter.main_grad.add_(parameter.grad)
+        parameter.grad = None
 
     def step(self, grad_norm):
         """Clips the gradients, whose norm over all ranks is `grad_norm`, and updates the parameters."""
@@ -35,18 +45,23 @@ class MixedPrecisionOptimizer:
             torch.nn.utils.clip_grads_with_norm_(masters, self.clip_grad, grad_norm)
         self.inner.step()
         with torch.no_grad():
-            for parameter in self.parameters:
-                parameter.copy_(parameter.main_param)
+            self.update_parameters()
 
-
-def _add_to_main_grad(parameter):
-    parameter.main_grad.add_(parameter.grad)
-    parameter.grad = None
+    def update_parameters(self):
+        for parameter in self.parameters:
+            parameter.copy_(parameter.main_param)
 
 
 def grad_square(parameters):
-    """Sum of squares of the main gradients; fp64, so that the order of summation does not show. Of rows that other
-    ranks hold too only those in `owned_rows` are counted."""
+    """Sum of squares of the main gradients; fp64, so that the order of summation does not show."""
     zero = torch.zeros((), dtype=torch.float64)
-    counted = (parameter.main_grad[getattr(parameter, "owned_rows", ...)] for parameter in parameters)
-    return sum((gradient.double().square().sum() for gradient in counted), zero)
+    return sum((_counted_gradient(parameter).double().square().sum() for parameter in parameters), zero)
+
+
+def _counted_gradient(parameter):
+    """The main gradient. Of rows that other ranks hold too, only those in `owned_rows`."""
+    if not hasattr(parameter, "owned_rows"):
+        return parameter.main_grad
+    counted = parameter.owned_rows.unsqueeze(-1).expand_as(parameter).flatten()
+    begin, end = getattr(parameter, "main_shard_range", (0, parameter.numel()))
+    return parameter.main_grad.flatten()[counted[begin:end]]

@@ -1,20 +1,13 @@
-"""The command line: what can be asked for, and which combinations make no sense."""
+"""What can be asked for, and which combinations make no sense."""
 
-import argparse
 import math
-import os
-import sys
 from dataclasses import dataclass
 
 import torch
 
 from tinygpt.bugs import BUGS
-from tinygpt.help import ATTENTION
-
-RANK_ORDER = (
-    "rank = tp + TP * (cp + CP * (dp + DP * pp)): tensor parallel fastest, then context parallel, then data parallel,\n"
-    "then pipeline"
-)
+from tinygpt.divisions import divisions
+from tinygpt.partition import partition_problem
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -47,6 +40,17 @@ class Options:
     cp_layout: str = "zigzag"
     dp: int = 1
     pp: int = 1
+    vpp: int = 1
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
+    count_embedding: bool = False
+    count_head: bool = False
+    tied: bool = False
+    zero: int = 0
+    experts: int = 0  # 0: an MLP instead
+    topk: int = 2
+    ep: int = 1
+    etp: int = 1
     bug: str | None = None
     print_digest: bool = False
     print_times: bool = False
@@ -80,26 +84,21 @@ class OptionsError(Exception):
     """The run that was asked for cannot be; the text is one line for the user."""
 
 
-def parse_options(arguments=None):
-    """`arguments` (default: the process's own) as checked Options. Exits with 2 and one line if they are wrong."""
-    options = Options(**vars(_parser().parse_args(arguments)))
-    try:
-        check(options, started=int(os.environ.get("WORLD_SIZE", "1")))
-    except OptionsError as error:
-        _fail(str(error))
-    return options
-
-
 def check(options, started):
     """Throws OptionsError unless `options` describe a run for `started` processes."""
     _check_sizes(options)
-    for what, total, parts in _divisions(options):
+    for what, total, parts in divisions(options):
         if total % parts:
             raise OptionsError(f"{what}: {total} is not divisible by {parts}")
+    problem = partition_problem(options)
+    if problem:
+        raise OptionsError(problem)
+    _check_zero(options)
     if options.sp and options.tp == 1:
         raise OptionsError("--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks")
     if options.kv_heads and options.arch != "llama":
         raise OptionsError("--kv-heads needs --arch llama: a GPT's heads have a key and a value each")
+    _check_experts(options)
     if options.bug and not BUGS[options.bug].can_show(options):
         raise OptionsError(f"--bug {options.bug} needs {BUGS[options.bug].needs}")
     if started != options.world_size:
@@ -111,11 +110,11 @@ def check(options, started):
 
 
 def _check_sizes(options):
-    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp cp dp pp".split()
+    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp cp dp pp vpp topk ep etp".split()
     for name in names:
         if getattr(options, name) < 1:
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 1 or more")
-    least_of = {"lr": "0", "clip_grad": "0 (off)", "seed": "0", "pad_vocab_to": "0 (off)"}
+    least_of = {"lr": "0", "clip_grad": "0 (off)", "seed": "0", "pad_vocab_to": "0 (off)", "experts": "0 (none)"}
     least_of["kv_heads"] = "0 (as many as --heads)"
     for name, least in least_of.items():
         if not getattr(options, name) >= 0:  # so that nan is refused too
@@ -135,29 +134,24 @@ def _check_sizes(options):
         )
 
 
-def _divisions(options):
-    """What is divided into equal parts: (words for the error, total, parts)."""
-    yield "--hidden over --heads", options.hidden, options.heads
-    yield "--heads over --tp", options.heads, options.tp
-    yield "--vocab over --tp", options.padded_vocab, options.tp
-    yield "--layers over --pp", options.layers, options.pp
-    yield "--micro-batches over --dp", options.micro_batches, options.dp
-    if options.arch == "llama":
-        yield "--hidden over 2 * --heads with --arch llama", options.hidden, 2 * options.heads
-        yield "--heads over --kv-heads", options.heads, options.key_value_heads
-    if not options.packed:  # documents are padded as needed
-        yield from _sequence_divisions(options)
+def _check_zero(options):
+    if options.zero and options.dp == 1:
+        raise OptionsError("--zero needs --dp 2 or more: it divides the optimizer over the data parallel ranks")
+    if options.zero == 2 and options.tied and options.pp > 1:
+        raise OptionsError("--zero 2 with --tied needs --pp 1: no rank has the whole gradient that two stages share")
+    if options.zero and options.experts:
+        raise OptionsError("--zero needs --experts 0: experts have data parallel ranks of their own")
+    if options.zero == 2 and options.key_value_heads % options.tp:
+        raise OptionsError(
+            "--zero 2 needs --kv-heads divisible by --tp: no rank has the whole gradient of heads that several share"
+        )
 
 
-def _sequence_divisions(options):
-    if options.cp > 1 and options.cp_layout == "zigzag":
-        yield "--seq over 2 * --cp with --cp-layout zigzag", options.seq, 2 * options.cp
-    elif options.cp > 1:
-        yield "--seq over --cp", options.seq, options.cp
-    if options.sp and options.cp > 1:
-        yield "--seq over --cp * --tp with --sp", options.seq, options.cp * options.tp
-    elif options.sp:
-        yield "--seq over --tp with --sp", options.seq, options.tp
+def _check_experts(options):
+    if options.experts == 0 and (options.ep, options.etp) != (1, 1):
+        raise OptionsError(f"--ep {options.ep} --etp {options.etp} need --experts: they place experts on ranks")
+    if 0 < options.experts < options.topk:
+        raise OptionsError(f"--topk {options.topk}: must be --experts, {options.experts}, or less")
 
 
 def vocabulary_boundaries(vocab, largest_tp=8):
@@ -168,73 +162,3 @@ def vocabulary_boundaries(vocab, largest_tp=8):
             for start in range(0, vocab, vocab // tp):
                 boundaries |= {start, start + vocab // tp - 1}
     return sorted(boundaries)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        _fail(message)
-
-
-def _fail(message):
-    # Every rank finds the same mistake; one line is enough.
-    if os.environ.get("RANK", "0") == "0":
-        print(f"tinygpt: error: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
-def _parser():
-    bugs = "\n".join(f"  {name}: {bug.summary}; needs {bug.needs}" for name, bug in BUGS.items())
-    parser = _Parser(
-        prog="train.py",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Trains a small GPT or Llama on synthetic tokens: on one process with plain PyTorch modules, or\n"
-        "under torchrun with tensor, sequence, context, data and pipeline parallelism. One line per step: loss and\n"
-        "gradient norm, with all digits. The same command prints the same line every time.",
-        epilog=f"Ranks: {RANK_ORDER}.\n"
-        "Micro-batches: local micro-batch m of data parallel rank r is the global one m * dp + r.\n\n"
-        f"{ATTENTION}\n"
-        f"Bugs:\n{bugs}\n\n"
-        "Examples:\n  python train.py\n  torchrun --nproc-per-node 4 train.py --tp 2 --sp --dp 2",
-    )
-    add = parser.add_argument
-    defaults = Options()
-
-    def add_number(name, text, kind=int):
-        default = getattr(defaults, name.lstrip("-").replace("-", "_"))
-        add(name, type=kind, default=default, metavar="X" if kind is float else "N", help=f"{text} ({default})")
-
-    add("--arch", choices=["gpt", "llama"], default=defaults.arch,
-        help="llama: rotary positions, SwiGLU, RMSNorm, no biases (gpt)")
-    add_number("--layers", "transformer layers")
-    add_number("--hidden", "width")
-    add_number("--heads", "attention heads")
-    add_number("--kv-heads", "key and value heads of a llama, 0 for as many as --heads")
-    add_number("--seq", "tokens in a sequence")
-    add("--packed", action="store_true", help="a micro-batch is one row of documents of different lengths")
-    add_number("--vocab", "vocabulary size")
-    add_number("--pad-vocab-to", "pad the vocabulary to a multiple of N * tp, 0 for no padding")
-    add_number("--micro-batch-size", "sequences in a micro-batch")
-    add_number("--micro-batches", "micro-batches per step, over all data parallel ranks")
-    add_number("--steps", "optimizer steps")
-    add("--dtype", choices=DTYPES, default=defaults.dtype, help="of parameters and activations (bf16)")
-    add("--optimizer", choices=["adam", "sgd"], default=defaults.optimizer, help="on fp32 master parameters (adam)")
-    add_number("--lr", "learning rate", float)
-    add_number("--clip-grad", "largest global gradient norm, 0 for no clipping", float)
-    add_number("--seed", "of parameters and data")
-    add("--per-token-loss", action="store_true",
-        help="average over all unmasked tokens of the step, not over micro-batches")
-    add("--recompute", choices=["none", "reentrant", "non-reentrant"], default=defaults.recompute,
-        help="recompute each layer's activations in backward, with either kind of torch.utils.checkpoint (none)")
-    add_number("--tp", "tensor parallel size")
-    add("--sp", action="store_true", help="sequence parallelism over the tensor parallel ranks")
-    add_number("--cp", "context parallel size")
-    add("--cp-comm", choices=["ring", "allgather"], default=defaults.cp_comm,
-        help="keys and values go round the ranks, or are gathered (ring)")
-    add("--cp-layout", choices=["zigzag", "contiguous", "striped"], default=defaults.cp_layout,
-        help="which tokens a context parallel rank has (zigzag)")
-    add_number("--dp", "data parallel size")
-    add_number("--pp", "pipeline stages (1F1B)")
-    add("--bug", choices=BUGS, help="switch a bug on, see below")
-    add("--print-digest", action="store_true", help="print a SHA-256 over all parameters of all ranks at the end")
-    add("--print-times", action="store_true", help="print the seconds of each step, on a line of its own")
-    return parser

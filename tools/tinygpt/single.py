@@ -4,7 +4,7 @@ import torch
 
 from tinygpt import model
 from tinygpt.data import micro_batch
-from tinygpt.optimizer import grad_square
+from tinygpt.optimizer import MixedPrecisionOptimizer, grad_square
 from tinygpt.schedule import accumulate, divide_gradients
 
 
@@ -17,6 +17,9 @@ class SingleProcess:
     def build_model(self):
         return model.build_model(self.options)
 
+    def build_optimizer(self, gpt):
+        return MixedPrecisionOptimizer(gpt.parameters(), self.options)
+
     def forward_backward(self, gpt, step):
         """Accumulates the main gradients of step `step`; returns its loss."""
         count = self.options.micro_batches
@@ -25,7 +28,7 @@ class SingleProcess:
         self.unmasked = sum(batch.unmasked for batch in batches)
         return (losses.sum() / (self.unmasked if self.options.per_token_loss else count)).item()
 
-    def finalize_gradients(self, gpt):
+    def finalize_gradients(self, gpt, optimizer):
         if self.options.per_token_loss:
             divide_gradients(gpt, self.unmasked)
 

@@ -10,8 +10,7 @@ import torch
 if not __package__:  # run as a script: the package is this file's directory
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from tinygpt.optimizer import MixedPrecisionOptimizer  # noqa: E402
-from tinygpt.options import parse_options  # noqa: E402
+from tinygpt.command_line import parse_options  # noqa: E402
 from tinygpt.single import SingleProcess  # noqa: E402
 
 
@@ -30,12 +29,12 @@ def main(arguments=None):
 def train(options, ranks):
     """Runs all steps on this process; returns its (part of the) model."""
     model = ranks.build_model()
-    optimizer = MixedPrecisionOptimizer(model.parameters(), options)
+    optimizer = ranks.build_optimizer(model)
     for step in range(options.steps):
         started = time.perf_counter()
         optimizer.zero_grad()
         loss = ranks.forward_backward(model, step)
-        ranks.finalize_gradients(model)
+        ranks.finalize_gradients(model, optimizer)
         grad_norm = ranks.grad_norm(model)
         optimizer.step(grad_norm)
         if ranks.rank == 0:

@@ -78,7 +78,7 @@ def part_of_rank(batch, axis, options):
 def _divisor(options):
     """Of the length of each document, so that it can be split."""
     parts = 2 * options.cp if options.cp > 1 and options.cp_layout == "zigzag" else options.cp
-    return parts * options.tp if options.sp else parts
+    return parts * options.tp if options.sp or options.experts else parts
 
 
 def _pad_documents(batch, divisor):

@@ -1,8 +1,8 @@
-"""Data parallelism: each rank trains on its share of the micro-batches and the gradients are averaged."""
+"""Data parallelism: each rank trains on its share of the micro-batches and the gradients are added up."""
 
 from tinygpt.data import micro_batch
 from tinygpt.parallel.context import part_of_rank
-from tinygpt.schedule import divide_gradients
+from tinygpt.parallel.experts import is_expert
 
 
 def local_batches(options, step, mesh):
@@ -16,11 +16,7 @@ def local_batches(options, step, mesh):
 
 
 def sum_gradients(model, axis):
+    """Of all parameters but the experts', which have their own ranks (`sum_expert_gradients`)."""
     for parameter in model.parameters():
-        axis.sum(parameter.main_grad)
-
-
-def average_gradients(model, axis):
-    """Averages, since each rank divided its losses by the number of its own micro-batches."""
-    sum_gradients(model, axis)
-    divide_gradients(model, axis.size)
+        if not is_expert(parameter):
+            axis.sum(parameter.main_grad)

@@ -47,12 +47,20 @@ class StackedColumnParallelLinear(ColumnParallelLinear):
         self.axis = axis
         self.sequence_parallel = sequence_parallel
         self.bias = None
-        blocks = torch.arange(sum(part.size for part in parts)).split([part.size for part in parts])
-        rows = torch.cat([block[part.start : part.end] for block, part in zip(blocks, parts)])
-        self.weight = sharded_parameter(0, len(rows), inputs)
-        self.weight.rows = rows
-        self.weight.whole_rows = sum(part.size for part in parts)
-        self.weight.owned_rows = torch.cat([torch.arange(part.start, part.end) >= part.owned for part in parts])
+        self.weight = sharded_parameter(0, sum(part.end - part.start for part in parts), inputs)
+        mark_stacked(self.weight, parts)
+
+
+def mark_stacked(weight, parts):
+    """Gives a weight whose rows on this rank are `parts` of blocks
+    - `whole_rows`, the number of rows of the whole weight,
+    - `rows`, which of them this rank has, int64,
+    - `owned_rows`, True for those that no lower rank has."""
+    sizes = [part.size for part in parts]
+    blocks = torch.arange(sum(sizes)).split(sizes)
+    weight.whole_rows = sum(sizes)
+    weight.rows = torch.cat([block[part.start : part.end] for block, part in zip(blocks, parts)])
+    weight.owned_rows = torch.cat([torch.arange(part.start, part.end) >= part.owned for part in parts])
 
 
 class SelfAttention(llama.SelfAttention):

@@ -9,11 +9,15 @@ from torch.distributed.device_mesh import init_device_mesh
 
 
 @dataclass(frozen=True)
-class Axis:
+class Coordinate:
+    rank: int  # this rank's coordinate on an axis
+    size: int
+
+
+@dataclass(frozen=True)
+class Axis(Coordinate):
     """One axis of the mesh, seen from this rank: the ranks that differ from it in this coordinate only."""
 
-    rank: int  # this rank's coordinate
-    size: int
     group: dist.ProcessGroup
     peers: tuple[int, ...]  # global ranks, by coordinate
 
@@ -30,20 +34,23 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class ExpertAxes:
+    """The ranks of a stage in the experts' order: etp + ETP * (ep + EP * edp)."""
+
+    etp: Coordinate
+    ep: Coordinate
+    edp: Axis
+    block: Axis  # etp and ep as one: etp + ETP * ep
+
+
+@dataclass(frozen=True)
 class Mesh:
     rank: int
     tp: Axis
     cp: Axis
     dp: Axis
     pp: Axis
-
-    @property
-    def is_first_stage(self):
-        return self.pp.rank == 0
-
-    @property
-    def is_last_stage(self):
-        return self.pp.rank == self.pp.size - 1
+    experts: ExpertAxes | None  # None: a model without experts
 
 
 def start_mesh(options):
@@ -53,9 +60,22 @@ def start_mesh(options):
     # The last dimension of a device mesh is the fastest.
     names = ("pp", "dp", "cp", "tp")
     mesh = init_device_mesh("cpu", tuple(getattr(options, name) for name in names), mesh_dim_names=names)
-    axes = {}
-    for name in names:
-        group = mesh.get_group(name)
-        peers = tuple(dist.get_process_group_ranks(group))
-        axes[name] = Axis(mesh.get_local_rank(name), len(peers), group, peers)
-    return Mesh(rank=int(os.environ["RANK"]), **axes)
+    axes = {name: _axis(mesh, name) for name in names}
+    experts = _expert_axes(options) if options.experts else None
+    return Mesh(rank=int(os.environ["RANK"]), experts=experts, **axes)
+
+
+def _axis(mesh, dimension):
+    group = mesh.get_group(dimension)
+    peers = tuple(dist.get_process_group_ranks(group))
+    return Axis(mesh.get_local_rank(dimension), len(peers), group, peers)
+
+
+def _expert_axes(options):
+    block = options.ep * options.etp
+    blocks = options.world_size // options.pp // block
+    # Without names: the mesh that has them says where a rank stands.
+    mesh = init_device_mesh("cpu", (options.pp, blocks, block))
+    edp, block = _axis(mesh, 1), _axis(mesh, 2)
+    ep, etp = divmod(block.rank, options.etp)
+    return ExpertAxes(Coordinate(etp, options.etp), Coordinate(ep, options.ep), edp, block)

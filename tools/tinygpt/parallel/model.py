@@ -6,6 +6,7 @@ from torch import nn
 from tinygpt import model
 from tinygpt.parallel import llama
 from tinygpt.parallel.context import core_attention, places_of_rank
+from tinygpt.parallel.experts import MoE, global_expert, is_expert
 from tinygpt.parallel.sequence import scatter_to_sequence_region
 from tinygpt.parallel.tensor import (
     ColumnParallelLinear,
@@ -14,29 +15,33 @@ from tinygpt.parallel.tensor import (
     VocabParallelEmbedding,
     is_sharded,
 )
+from tinygpt.parallel.tied import is_copy, tie
+from tinygpt.partition import part_of
 
 
 class GPTStage(nn.Module):
-    """A run of consecutive layers; the first stage has the embedding, the last the head. Layers are numbered
-    from 0 on each stage."""
+    """`part` of the model: a run of consecutive layers; the first part has the embedding, the last the head. Layers
+    are numbered from 0 in each."""
 
-    def __init__(self, options, mesh):
+    def __init__(self, options, mesh, part):
         super().__init__()
         self.options, self.context_axis = options, mesh.cp
-        self.is_first, self.is_last = mesh.is_first_stage, mesh.is_last_stage
+        self.is_first, self.is_last = part.is_first, part.is_last
         if self.is_first:
             self.embedding = Embedding(options, mesh.tp)
-        self.decoder = Decoder(options, mesh)
+        self.decoder = Decoder(options, mesh, part)
         if self.is_last:
             vocab = options.padded_vocab
             self.output_layer = ColumnParallelLinear(options.hidden, vocab, mesh.tp, options.sp, bias=False)
             self.cross_entropy = VocabParallelCrossEntropy(options.vocab, mesh.tp)
+            if options.tied:
+                tie(self)
 
     def forward(self, tokens, labels, hidden, cu_seqlens=None, cu_seqlens_padded=None):
-        """tokens, labels [b, s], this context parallel rank's; `hidden` is the previous stage's output, None on the
-        first. The hidden state for the next stage ([s, b, h], or [s/tp, b, h] under sequence parallelism), on the
-        last stage the loss of each token, fp32 [b, s]. Of a packed row, over all context parallel ranks, documents
-        lie between `cu_seqlens` without and `cu_seqlens_padded` with their padding, int32 [documents + 1]."""
+        """tokens, labels [b, s], this context parallel rank's; `hidden` is the previous part's output, None in the
+        first. The hidden state for the next part ([s, b, h], or [s/tp, b, h] under sequence parallelism), in the last
+        part the loss of each token, fp32 [b, s]. Of a packed row, over all context parallel ranks, documents lie
+        between `cu_seqlens` without and `cu_seqlens_padded` with their padding, int32 [documents + 1]."""
         places = places_of_rank(tokens.shape[1], cu_seqlens, cu_seqlens_padded, self.context_axis, self.options)
         hidden = self.decoder(self.embedding(tokens, places) if self.is_first else hidden, places)
         return self.cross_entropy(self.output_layer(hidden), labels) if self.is_last else hidden
@@ -56,12 +61,11 @@ class Embedding(model.Embedding):
 
 
 class Decoder(model.Decoder):
-    def __init__(self, options, mesh):
+    def __init__(self, options, mesh, part):
         nn.Module.__init__(self)
         self.recompute = options.recompute
-        layers = options.layers // mesh.pp.size
-        self.layers = nn.ModuleList(TransformerLayer(options, mesh) for _ in range(layers))
-        self.is_last = mesh.is_last_stage
+        self.layers = nn.ModuleList(TransformerLayer(options, mesh) for _ in part.layers)
+        self.is_last = part.is_last
         if self.is_last:
             self.final_layernorm = layer_norm(options)
 
@@ -76,7 +80,7 @@ class TransformerLayer(model.TransformerLayer):
         self.input_layernorm = layer_norm(options)
         self.self_attention = (llama.SelfAttention if is_llama else SelfAttention)(options, mesh)
         self.pre_mlp_layernorm = layer_norm(options)
-        self.mlp = (llama.MLP if is_llama else MLP)(options, mesh.tp)
+        self.mlp = MoE(options, mesh) if options.experts else (llama.MLP if is_llama else MLP)(options, mesh.tp)
 
 
 class SelfAttention(model.SelfAttention):
@@ -105,22 +109,35 @@ def layer_norm(options):
     return norm
 
 
-def canonical_name(name, options, mesh):
-    """The name of this stage's parameter `name` in the whole model: with the global layer number."""
+def canonical_name(name, parameter, part, options, mesh):
+    """The name in the whole model of what `part` calls `name`: with global numbers of layer and expert."""
+    if is_copy(parameter):
+        return "embedding.word_embeddings.weight"
     if not name.startswith("decoder.layers."):
         return name
     decoder, layers, layer, rest = name.split(".", 3)
-    first = mesh.pp.rank * (options.layers // mesh.pp.size)
-    return f"{decoder}.{layers}.{first + int(layer)}.{rest}"
+    return f"{decoder}.{layers}.{part.layers[int(layer)]}.{global_expert(rest, options, mesh)}"
 
 
 def build_model(options, mesh):
-    """This rank's stage, with its slices of the plain model's initial values, in the compute dtype."""
-    stage = GPTStage(options, mesh)
+    """This rank's GPTStage, with its slices of the plain model's initial values, in the compute dtype; with virtual
+    pipeline stages a ModuleList of several, in model order."""
+    chunks = [_build_chunk(options, mesh, part_of(options, mesh.pp.rank, chunk)) for chunk in range(options.vpp)]
+    return nn.ModuleList(chunks) if len(chunks) > 1 else chunks[0]
+
+
+def chunks_of(stage):
+    """The GPTStages of what `build_model` returned, in model order."""
+    return list(stage) if isinstance(stage, nn.ModuleList) else [stage]
+
+
+def _build_chunk(options, mesh, part):
+    chunk = GPTStage(options, mesh, part)
     with torch.no_grad():
-        for name, parameter in stage.named_parameters():
-            _initialise(parameter, canonical_name(name, options, mesh), options, mesh.tp)
-    return stage.to(options.torch_dtype)
+        for name, parameter in chunk.named_parameters():
+            axis = mesh.experts.etp if is_expert(parameter) else mesh.tp
+            _initialise(parameter, canonical_name(name, parameter, part, options, mesh), options, axis)
+    return chunk.to(options.torch_dtype)
 
 
 def _initialise(parameter, name, options, axis):

@@ -1,78 +1,77 @@
-"""Pipeline parallelism: the one-forward-one-backward schedule (Narayanan et al., "Efficient large-scale language
-model training on GPU clusters", figure 4, top).
-
-Each stage first runs as many forwards as there are stages after it, then one forward and one backward in turn,
-then the backwards that are left, so that it never holds more micro-batches than the depth behind it."""
+"""Pipeline parallelism: a stage runs its model chunks in turn and exchanges activations and their gradients with the
+stages that hold the parts of the model before and after each chunk."""
 
 import torch
 import torch.distributed as dist
 
+from tinygpt.parallel.turns import turns
 from tinygpt.schedule import backward_start, micro_batch_loss
 
 
-def one_forward_one_backward(stage, batches, mesh, options):
-    """Accumulates this stage's gradients over `batches`; their losses, on the last stage, else nothing."""
-    schedule = _Schedule(stage, batches, mesh, options)
-    warm_up = min(mesh.pp.size - 1 - mesh.pp.rank, len(batches))
-    for _ in range(warm_up):
-        schedule.forward()
-    for _ in range(len(batches) - warm_up):
-        schedule.forward()
-        schedule.backward()
-    for _ in range(warm_up):
-        schedule.backward()
-    schedule.finish_sends()
-    return schedule.losses
+def run_pipeline(chunks, batches, mesh, options):
+    """Accumulates the gradients of this stage's `chunks`, in model order, over `batches`; the losses of these, on the
+    last stage, else nothing."""
+    pipeline = _Pipeline(chunks, batches, mesh, options)
+    for turn in turns(mesh.pp.size, mesh.pp.rank, len(chunks), len(batches)):
+        if turn.is_forward:
+            pipeline.forward(turn)
+        else:
+            pipeline.backward(turn)
+    pipeline.finish_sends()
+    return pipeline.losses
 
 
-class _Schedule:
-    """Micro-batches go through forward in order and through backward in order."""
-
-    def __init__(self, stage, batches, mesh, options):
-        self.stage, self.mesh, self.options = stage, mesh, options
-        self.count = len(batches)
-        self.waiting = list(batches)  # for their forward
-        self.in_flight = []  # (input, output) of those that wait for their backward
+class _Pipeline:
+    def __init__(self, chunks, batches, mesh, options):
+        self.chunks, self.batches, self.mesh, self.options = chunks, batches, mesh, options
+        self.in_flight = {}  # (chunk, micro-batch) -> (input, output) of those that wait for their backward
         self.sends = []
         self.losses = []
 
-    def forward(self):
-        batch = self.waiting.pop(0)
-        hidden = None if self.mesh.is_first_stage else self._receive_from(-1, self._shape(batch)).requires_grad_()
-        output = self.stage(batch.tokens, batch.labels, hidden, **batch.packing)
-        if self.mesh.is_last_stage:
+    def forward(self, turn):
+        chunk, batch = self.chunks[turn.chunk], self.batches[turn.micro_batch]
+        hidden = None if chunk.is_first else self._receive_from(-1, turn).requires_grad_()
+        output = chunk(batch.tokens, batch.labels, hidden, **batch.packing)
+        if chunk.is_last:
             loss = micro_batch_loss(output, batch, self.options)
             self.losses.append(loss.detach())
-            output = backward_start(loss, self.count, self.options)
+            output = backward_start(loss, len(self.batches), self.options)
         else:
-            self._send_to(+1, output.detach())
-        self.in_flight.append((hidden, output))
+            self._send_to(+1, turn, output.detach())
+        self.in_flight[turn.chunk, turn.micro_batch] = hidden, output
 
-    def backward(self):
-        hidden, output = self.in_flight.pop(0)
-        grad = None if self.mesh.is_last_stage else self._receive_from(+1, output.shape)
+    def backward(self, turn):
+        chunk = self.chunks[turn.chunk]
+        hidden, output = self.in_flight.pop((turn.chunk, turn.micro_batch))
+        grad = None if chunk.is_last else self._receive_from(+1, turn)
         torch.autograd.backward(output, grad_tensors=grad)
-        if not self.mesh.is_first_stage:
-            self._send_to(-1, hidden.grad)
+        if not chunk.is_first:
+            self._send_to(-1, turn, hidden.grad)
 
     def finish_sends(self):
         for request, _ in self.sends:
             request.wait()
 
-    def _send_to(self, step, tensor):
+    def _send_to(self, step, turn, tensor):
         # Not waited for: two neighbours that both send first would wait for ever. The tensor must live till then.
         tensor = tensor.contiguous()
-        self.sends.append((dist.isend(tensor, self._neighbour(step)), tensor))
+        peer, tag = self._peer_and_tag(step, turn, receiver=step)
+        self.sends.append((dist.isend(tensor, peer, tag=tag), tensor))
 
-    def _shape(self, batch):
-        """Of the hidden state between stages."""
-        rows, seq = batch.tokens.shape
-        return seq // self.options.tp if self.options.sp else seq, rows, self.options.hidden
-
-    def _receive_from(self, step, shape):
-        tensor = torch.empty(shape, dtype=self.options.torch_dtype)
-        dist.recv(tensor, self._neighbour(step))
+    def _receive_from(self, step, turn):
+        options = self.options
+        rows, seq = self.batches[turn.micro_batch].tokens.shape
+        shape = seq // options.tp if options.sp else seq, rows, options.hidden
+        tensor = torch.empty(shape, dtype=options.torch_dtype)
+        peer, tag = self._peer_and_tag(step, turn, receiver=0)
+        dist.recv(tensor, peer, tag=tag)
         return tensor
 
-    def _neighbour(self, step):
-        return self.mesh.pp.peers[self.mesh.pp.rank + step]
+    def _peer_and_tag(self, step, turn, receiver):
+        """The rank that holds the part `step` parts after this turn's, and what tells the message from others between
+        the two: the receiving part (`receiver` parts after this turn's), direction and micro-batch. Two neighbours
+        need not come to their messages in the same order: with two stages each is both before and after the other."""
+        stages = self.mesh.pp.size
+        part = turn.chunk * stages + self.mesh.pp.rank
+        tag = (turn.micro_batch * stages * len(self.chunks) + part + receiver) * 2 + turn.is_forward
+        return self.mesh.pp.peers[(part + step) % stages], tag

@@ -3,13 +3,16 @@
 import torch
 import torch.distributed as dist
 
-from tinygpt.optimizer import grad_square
+from tinygpt.optimizer import MixedPrecisionOptimizer, grad_square
 from tinygpt.parallel import model
-from tinygpt.parallel.data import average_gradients, local_batches, sum_gradients
+from tinygpt.parallel.data import local_batches, sum_gradients
+from tinygpt.parallel.experts import is_expert, sum_expert_gradients
 from tinygpt.parallel.llama import sum_shared_rows
 from tinygpt.parallel.mesh import start_mesh
-from tinygpt.parallel.pipeline import one_forward_one_backward
+from tinygpt.parallel.pipeline import run_pipeline
 from tinygpt.parallel.tensor import is_sharded, reduce_tensor_parallel_gradients
+from tinygpt.parallel.tied import is_copy, sum_tied_gradients
+from tinygpt.parallel.zero import Zero2Optimizer, ZeroOptimizer
 from tinygpt.schedule import divide_gradients
 
 
@@ -22,30 +25,48 @@ class Ranks:
     def build_model(self):
         return model.build_model(self.options, self.mesh)
 
+    def build_optimizer(self, stage):
+        if not self.options.zero:
+            return MixedPrecisionOptimizer(stage.parameters(), self.options)
+        kind = ZeroOptimizer if self.options.zero == 1 else Zero2Optimizer
+        return kind(stage.parameters(), self.options, self.mesh.dp)
+
     def forward_backward(self, stage, step):
         """Accumulates the main gradients of step `step`; returns its loss, on every rank."""
         batches = local_batches(self.options, step, self.mesh)
-        losses = one_forward_one_backward(stage, batches, self.mesh, self.options)
+        losses = run_pipeline(model.chunks_of(stage), batches, self.mesh, self.options)
         total = sum((loss.double() for loss in losses), torch.zeros((), dtype=torch.float64))
         # Only the last stage has losses.
         total = self.mesh.pp.sum(self._sum_over_data(total))
         self.unmasked = self._sum_over_data(sum(batch.loss_mask.sum() for batch in batches))
         return (total / (self.unmasked if self.options.per_token_loss else self.options.micro_batches)).item()
 
-    def finalize_gradients(self, stage):
-        mesh, per_token = self.mesh, self.options.per_token_loss
+    def finalize_gradients(self, stage, optimizer):
+        mesh, options = self.mesh, self.options
         sum_gradients(stage, mesh.cp)
         sum_shared_rows(stage, mesh.tp)
-        (sum_gradients if per_token else average_gradients)(stage, mesh.dp)
+        if options.tied:
+            sum_tied_gradients(model.chunks_of(stage), mesh.pp)
+        if options.zero:
+            optimizer.sum_gradients()
+        else:
+            sum_gradients(stage, mesh.dp)
         reduce_tensor_parallel_gradients(stage, mesh.tp)
-        if per_token:
-            divide_gradients(stage, self.unmasked)
+        if options.experts:
+            sum_expert_gradients(stage, mesh.experts.edp)
+        # Each rank divided its losses by the number of its own micro-batches, or not at all.
+        divide_gradients(stage, self.unmasked if options.per_token_loss else mesh.dp.size)
 
     def grad_norm(self, stage):
+        mesh = self.mesh
         # A parameter that all tensor parallel ranks hold is counted by the first.
-        counted = [p for p in stage.parameters() if is_sharded(p) or self.mesh.tp.rank == 0]
-        square = grad_square(counted)
-        return self.mesh.pp.sum(self.mesh.tp.sum(square)).sqrt().float()
+        counted = [p for p in stage.parameters() if (is_sharded(p) or mesh.tp.rank == 0) and not is_copy(p)]
+        square = mesh.tp.sum(grad_square(p for p in counted if not is_expert(p)))
+        if self.options.zero:
+            square = mesh.dp.sum(square)
+        if self.options.experts:
+            square += mesh.experts.block.sum(grad_square(filter(is_expert, counted)))
+        return mesh.pp.sum(square).sqrt().float()
 
     def _sum_over_data(self, tensor):
         """Over the ranks that have other tokens."""
