@@ -9,20 +9,21 @@ BFLOAT16 = 4
 
 
 def rebuilt(ranks, microbatch_axes=("dp",)):
-    """`ranks`: RankFiles. Identity -> whole values, bf16 as fp32; replicas must be equal bit by bit. Rank r of `microbatch_axes` (the
-    first fastest) has as its m-th the micro-batch m * n + r of the run. At the model's boundaries only the first
-    stage's inputs and the last one's outputs count."""
+    """`ranks`: RankFiles. Identity -> whole values, bf16 as fp32; replicas must be equal bit by bit. Rank r of
+    `microbatch_axes` (the first fastest) has as its m-th the micro-batch m * n + r of the run. At the model's
+    boundaries only the first stage's inputs and the last one's outputs count."""
     places = {}
     for rank in ranks:
         at = json.loads(rank.attributes["coordinates"])
         sizes = dict(json.loads(rank.attributes["axes"]))
         aliases = json.loads(rank.attributes["aliases"])
+        axes = [aliases.get(axis, axis) for axis in microbatch_axes]
         for identity, values in rank.all.items():
             mapping = rank.mappings[identity] or {}
             named = [entry["axis"] for entry in mapping.get("axes", [])]
             if _is_inside_the_pipeline(identity, at.get("pp", 0), sizes.get("pp", 1)):
                 continue
-            whole = _global_microbatch(identity, [aliases.get(axis, axis) for axis in microbatch_axes], named, sizes, at)
+            whole = _global_microbatch(identity, axes, named, sizes, at)
             places.setdefault(whole, []).append((at, _widened(values, rank.dtypes[identity]), mapping))
     return {identity: _assembled(parts) for identity, parts in places.items()}
 

@@ -48,6 +48,71 @@ theirs.clip_grad_by_total_norm_fp32([model.weight.main_param], 0.5, 10.0)
 optimizer.step()
 """
 
+# Its constructor gives each parameter its part; here rank 1 of 2 has the last half of the buffer [weight, bias, gain],
+# 6 + 2 + 4 elements: nothing of the weight, all of the bias and, an fp32 parameter, of the gain.
+DISTRIBUTED_OPTIMIZER = """
+from types import SimpleNamespace
+import torch
+class Range:
+    def __init__(self, start, end):
+        self.start, self.end = start, end
+class DistributedOptimizer:
+    def __init__(self, whole, fp32, ranges):
+        self.buffers = [SimpleNamespace(param_index_map=dict.fromkeys([*whole, *fp32]))]
+        self.gbuf_ranges, self.model_param_gbuf_map, self._parts = [], {}, {}
+        for parameter, (start, end) in ranges.items():
+            self.model_param_gbuf_map[parameter] = (0, None, 0)
+            self._parts[parameter] = {"param": Range(start, end)}
+        for parameter in whole:
+            parameter.main_param = None
+            if parameter in ranges:
+                start, end = ranges[parameter]
+                parameter.main_param = parameter.detach().float().view(-1)[start:end].clone()
+            parameter.main_param_sharded = True
+        self.model_fp32_groups = [fp32]
+        self.shard_fp32_groups = [[each.view(-1)[slice(*ranges[each])] for each in fp32]]
+    def _get_model_param_range_map(self, param):
+        return self._parts[param]
+"""
+TRAIN_SHARDED = """
+import torch
+import megatron.core.parallel_state
+from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+model = torch.nn.Linear(3, 2, dtype=torch.bfloat16)
+model.gain = torch.nn.Parameter(torch.ones(4))
+for parameter in model.parameters():
+    parameter.main_grad = torch.zeros(parameter.shape)
+weight, bias, gain = model.weight, model.bias, model.gain
+optimizer = DistributedOptimizer([weight, bias], [gain], {bias: (1, 2), gain: (0, 4)})
+masters = [bias.main_param, optimizer.shard_fp32_groups[0][0]]
+inner = torch.optim.SGD(masters[:1], lr=0.5)
+inner.param_groups[0]["params"] = masters  # as it does, where one is a view
+model(torch.ones(2, 3, dtype=torch.bfloat16)).float().sum().backward()
+bias.main_grad.copy_(torch.tensor([float("nan"), 4.0]))  # the first element is another rank's, not reduced here
+gain.main_grad.copy_(torch.arange(4.0))
+masters[0].grad, masters[1].grad = bias.main_grad[1:], gain.main_grad.view(-1)
+with torch.no_grad():
+    inner.step()
+"""
+
+
+def test_what_this_rank_owns_under_the_distributed_optimizer_comes_from_megatron(collect, tmp_path, script):
+    core = tmp_path / "megatron" / "core"
+    (core / "optimizer").mkdir(parents=True)
+    (core / "parallel_state.py").write_text(STATE)
+    (core / "optimizer" / "distrib_optimizer.py").write_text(DISTRIBUTED_OPTIMIZER)
+    collected = collect(command=script(TRAIN_SHARDED), environment={"WORLD_SIZE": "2", "RANK": "1"})
+    rank = collected.rank(1)
+    assert rank.complete, collected.process.stderr
+    assert [line for line in collected.messages if "warning" in line] == []
+    for kind, bias, gain in (("main_grad", [4], [0, 1, 2, 3]), ("param_delta", [-2], [0, -0.5, -1, -1.5])):
+        assert sorted(rank.names(kind)) == ["bias", "gain"]
+        assert numpy.array_equal(rank.tensors[kind, "bias", -1], numpy.array(bias, "f4"))
+        assert numpy.array_equal(rank.tensors[kind, "gain", -1], numpy.array(gain, "f4"))
+        places = [rank.mappings[0, -1, 0, "forward", kind, name] for name in ("bias", "gain")]
+        assert places == [{"fragment": {"whole": [2], "range": [1, 2]}}, {"fragment": {"whole": [4], "range": [0, 4]}}]
+    assert len(rank.names("param_after")) == 3
+
 
 def test_coordinates_main_gradients_before_clipping_and_the_loss_come_from_megatron(collect, tmp_path, script):
     core = tmp_path / "megatron" / "core"

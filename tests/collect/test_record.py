@@ -78,7 +78,7 @@ def test_slices_are_parts_of_the_whole(collect, script):
     ("record('z', y, kind='loss')",
      "record('z'): kind 'loss'; expected one of output, input, grad_output, grad_input, scalar"),
     ("record('z', y, slices=[((0, 0), (6, 0), (1, 2))])",
-     "record('z'): slices; expected with them the shape that they are parts of, and no axes"),
+     "record('z'): slices; expected with them the shape that they are parts of, no axes"),
 ])  # fmt: skip
 def test_a_wrong_call_stops_the_recording_with_one_line_and_not_the_training(collect, script, call, text):
     collected, rank = collected_rank(collect, script, call + "; print('trained')", axes="tp=2")

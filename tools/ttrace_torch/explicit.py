@@ -42,7 +42,7 @@ class Explicit:
 
 def _mapping(name: str, place: Place, axes, shape, slices) -> str:
     if slices is not None and (axes is not None or shape is None):
-        raise CollectError(f"record('{name}'): slices; expected with them the shape that they are parts of, and no axes")
+        raise CollectError(f"record('{name}'): slices; expected with them the shape that they are parts of, no axes")
     mapping = {}
     if axes is not None:
         mapping["axes"] = [entry for axis, rule in axes.items() for entry in _axis(name, place, axis, rule)]

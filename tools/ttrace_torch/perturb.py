@@ -13,8 +13,9 @@ import torch
 from . import library
 from .clock import ROOT
 from .collector import Collector
+from .placements import part_of
 from .problems import CollectError
-from .tensors import first_that, inputs_of, is_floating, outputs_of, replaced
+from .tensors import first_that, inputs_of, is_dtensor, is_floating, outputs_of, replaced
 
 
 class Perturbation:
@@ -58,6 +59,8 @@ class Perturbation:
         file = self._collector.open()
         noise = file.perturbation(self._seed, microbatch.iteration, microbatch.number, microbatch.chunk, kind,
                                   frame.tensor_name(member), tensor.shape)  # fmt: skip
+        if is_dtensor(tensor):  # whose shape is that of the whole
+            noise = part_of(noise, tensor)
         wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
         factor = 1 + torch.finfo(file.compute_dtype).eps * noise.to(device=tensor.device, dtype=wide)
         return (tensor.to(wide) * factor).to(tensor.dtype)

@@ -62,6 +62,15 @@ class Placements:
         return found
 
 
+def part_of(whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """`whole`, which every rank has, placed as the DTensor `tensor` is. Raises CollectError."""
+    from torch.distributed.tensor import distribute_tensor
+
+    if any(placement.is_partial() for placement in tensor.placements):
+        raise CollectError(f"--perturb: the first activation is a DTensor placed {tensor.placements}; expected no sum")
+    return distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
+
+
 def _nesting(tensor: torch.Tensor) -> List[int]:
     """The dimensions of the mesh, outermost first. DTensor splits by them in order, but for a strided shard, which
     splits what `split_factor` parts by later dimensions of the mesh have left (FSDP after tensor parallelism)."""
