@@ -1,5 +1,5 @@
-"""What a rank of a pipeline, of expert parallelism or of ZeRO holds, turned into what it would hold without: from the rank orders that
-`--help` promises and from what the ranks hold, not from the program's own arithmetic.
+"""What a rank of a pipeline, of expert parallelism or of ZeRO holds, turned into what it would hold without: from the
+rank orders that `--help` promises and from what the ranks hold, not from the program's own arithmetic.
 
 `shards` has for each rank {name: {"parameter", "master", "main_grad", "dim", "range"}}. With virtual pipeline stages
 the names begin with the number of the chunk."""

@@ -19,8 +19,8 @@ parallel fastest, then expert parallel, then expert data parallel, whose size fo
 Micro-batches: local micro-batch m of data parallel rank r is the global one m * dp + r.
 
 Experts: local expert i of rank ep is the global one ep * E/EP + i. Each rank dispatches the tokens that it has alone;
-where tp ranks have the same (no --sp), each of them an equal part. The experts of a llama stack [gate; up] as its MLP
-does, those of a GPT have no biases.
+where tp ranks have the same (no --sp), each of them an equal part. Experts have no biases; those of a llama stack
+[gate; up] in linear_fc1 as its MLP does, and each of etp has its part of both.
 
 ZeRO: the ranks that differ in dp only divide the parameters of one of them. Gradients are summed over cp before.
 
