@@ -13,6 +13,14 @@
 
 namespace ttrace {
 
+// The rows (dimension 0) are tokens that a router has sent here, in any order. Names are patterns; of several
+// tensors that match, the one meant shares the longest path with the tensor in question.
+struct RowRule {
+  std::string ids;     // an input [rows, 2] of the same call: rank and row of `of` there, which the row came from
+  std::string of;      // an input whose dimensions but the last make up the rows
+  std::string logits;  // an output [rows, experts] of the router, to tell a near tie
+};
+
 // `kind` is empty for the placement of a parameter (all parameter kinds) and set for `input:`, `output:`
 // or a kind named on its own (`param_grad:`). Gradients follow: grad_output an output's, grad_input an
 // input's, unless named themselves. Several axes on one dimension nest in the order written, outermost
@@ -24,6 +32,7 @@ struct AnnotationRule {
   int line = 0;  // of the pattern, in the file
   // Describes the rank's own layout (token ids, padded sequence lengths): never compared.
   bool local = false;
+  std::optional<RowRule> rows{};
 };
 
 enum class MicrobatchOrder : std::uint8_t { kInterleaved, kBlocked };

@@ -34,6 +34,7 @@ enum class Reason : std::uint8_t {
   kOverlap,           // "overlap": elements filled twice without a declaration
   kDuplicateTensor,   // "duplicate-tensor": one rank holds the same canonical tensor twice
   kDuplicateRank,     // "duplicate-rank"
+  kRoutingDiffers,    // "routing-differs": tokens went to other experts, and it was no near tie
   // missing
   kMissingInCandidate,  // "missing-in-candidate"
   kMissingInReference,  // "missing-in-reference"

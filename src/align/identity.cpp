@@ -149,6 +149,10 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
         grouping.local.insert(std::move(group.id));
         continue;
       }
+      if (placement->rule != nullptr && placement->rule->rows) {
+        grouping.rows.push_back({&rank, &entry, name.text, placement});
+        continue;
+      }
       const GroupKey key{&name, group.id.iteration, group.id.microbatch, group.id.pass, group.id.kind};
       const auto [found, is_new] = index.try_emplace(key, grouping.groups.size());
       if (is_new) {

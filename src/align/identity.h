@@ -11,6 +11,7 @@
 
 #include "align/placement.h"
 #include "align/ranks.h"
+#include "align/rows.h"
 #include "ttrace/align/shard_mapping.h"
 
 namespace ttrace {
@@ -41,6 +42,7 @@ struct Grouping {
   std::vector<Group> groups;                                           // by id
   std::map<std::pair<std::string, Kind>, TensorPlacement> placements;  // by canonical name and kind
   std::map<const RecordedMapping*, TensorPlacement> recorded;          // by what the program said
+  std::vector<RowShard> rows;                                          // tensors of routed tokens
   std::set<TensorId> local;                                            // what a rule keeps out
   std::vector<Finding> findings;                                       // micro-batches that nobody ran
 };

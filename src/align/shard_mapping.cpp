@@ -127,6 +127,7 @@ Alignment align(const Trace& trace, const Annotations& annotations, const ModelL
       alignment.tensors.emplace_hint(alignment.tensors.end(), tensor->id, std::move(*tensor));
     }
   }
+  align_rows(ranks, annotations, grouping.rows, alignment);
   note_unused_patterns(annotations, grouping, alignment.notes);
   note_unmatched_tensors(grouping, alignment.notes);
   return alignment;

@@ -102,12 +102,12 @@ std::vector<MissingGroup> find_missing_groups(std::span<const Finding> findings)
 }
 
 double coverage_of(const Alignment& reference, const Matching& matching) {
-  std::set<const LogicalTensor*> compared;
-  for (const TensorPair& pair : matching.pairs) compared.insert(pair.reference);
+  std::set<TensorId> compared;
+  for (const TensorPair& pair : matching.pairs) compared.insert(pair.reference->id);
   std::size_t all = 0;
   for (const auto& [id, tensor] : reference.tensors) {
     // A recomputation that only the reference has is waived.
-    all += id.pass == Pass::kForward || compared.contains(&tensor) ? 1 : 0;
+    all += id.pass == Pass::kForward || compared.contains(id) ? 1 : 0;
   }
   return all == 0 ? 0 : static_cast<double>(compared.size()) / static_cast<double>(all);
 }
@@ -124,10 +124,15 @@ Report conclude(const Alignment& reference, const Matching& matching, std::span<
   for (std::size_t i = 0; i < matching.recomputed.size(); ++i) {
     findings.push_back(judge_recompute(matching.recomputed[i], differences[matching.pairs.size() + i], tolerance));
   }
+  std::vector<std::string> routing_notes;
+  for (Finding& finding : judge_reroutes(matching.reroutes, tolerance, routing_notes)) {
+    findings.push_back(std::move(finding));
+  }
   for (Finding& finding : findings) place(finding, reference);
 
   Report report;
   report.notes = matching.notes;
+  report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.waived = matching.waived;
   report.coverage = coverage_of(reference, matching);
   count(findings, report);

@@ -20,6 +20,7 @@ constexpr std::array<std::string_view, 20> kReasonNames = {
     "overlap",
     "duplicate-tensor",
     "duplicate-rank",
+    "routing-differs",
     "missing-in-candidate",
     "missing-in-reference",
     "omission",

@@ -111,6 +111,18 @@ std::string describe_holdings(const Alignment& alignment) {
                   describe_holdings(reference), describe_holdings(candidate)));
 }
 
+// Of tensors of routed tokens, those that both hold, as tensors of these rows alone.
+TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
+  if (!pair.reference->rows || !pair.candidate->rows) return pair;
+  std::vector<std::int64_t> rows;
+  std::set_intersection(pair.reference->rows->begin(), pair.reference->rows->end(), pair.candidate->rows->begin(),
+                        pair.candidate->rows->end(), std::back_inserter(rows));
+  for (const LogicalTensor* side : {pair.reference, pair.candidate}) {
+    matching.common_rows.push_back(std::make_shared<const LogicalTensor>(keep_rows(*side, rows)));
+  }
+  return {matching.common_rows.end()[-2].get(), matching.common_rows.back().get()};
+}
+
 // The candidate's tensors, each with what it is held against.
 void pair_candidates(const Alignment& reference, const Alignment& candidate, Matching& matching) {
   DtypeNotes dtypes;
@@ -125,7 +137,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, Mat
       matching.findings.push_back(std::move(*misfit));
     } else {
       dtypes.add(pair);
-      matching.pairs.push_back(pair);
+      matching.pairs.push_back(with_common_rows(pair, matching));
     }
     if (id.pass != Pass::kRecompute) continue;
     const TensorPair twice{find(candidate, forward_of(id)), &tensor};
@@ -133,7 +145,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, Mat
     if (auto misfit = find_misfit(twice, {"the candidate's first forward has", "its recomputation"})) {
       matching.findings.push_back(std::move(*misfit));
     } else {
-      matching.recomputed.push_back(twice);
+      matching.recomputed.push_back(with_common_rows(twice, matching));
     }
   }
   dtypes.write(matching.notes);
@@ -200,6 +212,7 @@ Matching match(const Alignment& reference, const Alignment& candidate) {
   if (!in_common && both_hold) refuse_strangers(reference, candidate);
   pair_candidates(reference, candidate, matching);
   find_missing(reference, candidate, broken, matching);
+  matching.reroutes = find_reroutes(reference, candidate);
   count_local(reference, candidate, matching);
   note_model_size(matching, matching.notes);
   return matching;

@@ -186,9 +186,27 @@ void add_axis(std::vector<AxisPlacement>& axes, AxisPlacement axis, const Place&
   axes.push_back(std::move(axis));
 }
 
-void read_axes(const YAML::Node& node, const Place& place, int line, std::vector<AxisPlacement>& axes) {
-  for (const auto& [axis, at, placement] : items_of(node, place, line, "axis keys (tp_dim: 0), or local")) {
-    add_axis(axes, read_axis(axis, placement, place, at), place);
+RowRule read_rows(const YAML::Node& node, const Place& place, int line) {
+  constexpr std::string_view kExpected = "ids, of and logits";
+  RowRule rows;
+  for (const auto& [key, at, value] : items_of(node, place, line, kExpected)) {
+    std::string* name = key == "ids" ? &rows.ids : key == "of" ? &rows.of : key == "logits" ? &rows.logits : nullptr;
+    if (name == nullptr) fail(place, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
+    *name = word_of(value, place.inside(key), at, "the name of a recorded tensor");
+  }
+  if (rows.ids.empty() || rows.of.empty() || rows.logits.empty()) {
+    fail(place, line, fmt::format("something is missing; expected {}", kExpected));
+  }
+  return rows;
+}
+
+void read_axes(const YAML::Node& node, const Place& place, int line, AnnotationRule& rule) {
+  for (const auto& [axis, at, placement] : items_of(node, place, line, "axis keys (tp_dim: 0), rows, or local")) {
+    if (axis == "rows") {
+      rule.rows = read_rows(placement, place.inside(axis), at);
+    } else {
+      add_axis(rule.axes, read_axis(axis, placement, place, at), place);
+    }
   }
 }
 
@@ -202,7 +220,7 @@ void read_rule(const std::string& pattern, const YAML::Node& node, int line, Ann
     if (const auto kind = kind_from_name(key)) {
       AnnotationRule rule{pattern, kind, {}, line, value.IsScalar() && value.Scalar() == "local"};
       const Place inside = place.inside(key);
-      if (!rule.local) read_axes(value, inside, at, rule.axes);
+      if (!rule.local) read_axes(value, inside, at, rule);
       annotations.rules.push_back(std::move(rule));
     } else {
       add_axis(parameters.axes, read_axis(key, value, place, at), place);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -42,6 +43,9 @@ struct LogicalTensor {
   // Makes the pieces, by replica, term, logical start. They are not kept: thousands of ranks, or stripes of
   // one token, have too many.
   std::function<std::vector<Piece>()> pieces = [] { return std::vector<Piece>(); };
+  // Sorted; where there are, only these rows of dimension 0 are held, and each of them whole.
+  std::optional<std::vector<std::int64_t>> rows;
+  std::string router;       // then, the pattern of the logits that chose them
   std::uint64_t bytes = 0;  // of the recorded tensors that hold them
   bool annotated = false;   // some rule, or the recording program, said where it lies
 };

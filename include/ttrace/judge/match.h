@@ -2,17 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ttrace/align/shard_mapping.h"
 #include "ttrace/compare/compare.h"
+#include "ttrace/judge/routing.h"
 
 namespace ttrace {
 
 // Coverage is accounted for. Every canonical tensor that either side holds, even in part, is in exactly
 // one of: `pairs`, by its candidate's identity; `findings`; the `waived`.
 struct Matching {
+  // Of tokens that a router has sent to experts, `pairs` hold those that both sides sent there.
+  std::vector<Reroute> reroutes;
+  std::vector<std::shared_ptr<const LogicalTensor>> common_rows;  // that some of the pairs point to
   std::vector<TensorPair> pairs;  // reference and candidate, in order of the candidate's identity
   // A recomputed forward against the reference's says little about the recomputation, since both may be
   // wrong alike; so it is also held against the candidate's own first forward (here `reference`).

@@ -115,7 +115,7 @@ TEST_CASE("what is wrong with a file is said with its line") {
       {"a: 0", "gpt.yaml:1: 'a': not a mapping; expected axis keys (tp_dim: 0) or kinds (output: {tp_dim: 0})"},
       {"a:", "gpt.yaml:1: 'a': not a mapping; expected axis keys (tp_dim: 0) or kinds (output: {tp_dim: 0})"},
       {"a: {}", "gpt.yaml:1: 'a': says nothing; expected axis keys (tp_dim: 0) or kinds (output: {tp_dim: 0})"},
-      {"a:\n  output: 0", "gpt.yaml:2: 'a': output: not a mapping; expected axis keys (tp_dim: 0), or local"},
+      {"a:\n  output: 0", "gpt.yaml:2: 'a': output: not a mapping; expected axis keys (tp_dim: 0), rows, or local"},
       {"a:\n  output:\n    tp_dim: x", "gpt.yaml:3: 'a': output: tp_dim: 'x'; expected a dimension from -8 to 7"},
       {"a:\n  tp_dim: 8", "gpt.yaml:2: 'a': tp_dim: '8'; expected a dimension from -8 to 7"},
       {"a:\n  tp_dim: 1.0", "gpt.yaml:2: 'a': tp_dim: '1.0'; expected a dimension from -8 to 7"},

@@ -1,0 +1,37 @@
+// Tokens that the two sides sent to different experts. Where the router's choice was a near tie, rounding decides,
+// in a correct program too; such a token is reported and compared no further.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ttrace/align/shard_mapping.h"
+#include "ttrace/finding.h"
+#include "ttrace/tolerance/tolerance.h"
+
+namespace ttrace {
+
+struct Reroute {
+  TensorId logits;        // canonical, of the router's output; its name is the pattern where there is no such tensor
+  std::int64_t token = 0;  // row of the logits
+  std::vector<std::int64_t> reference_experts, candidate_experts;  // those that the other side did not choose
+  // How much each of the reference's logits of this token must move, relative to their norm, for the candidate's
+  // choice to be the best: half of what separates the two. Infinity where no move explains it.
+  double shift = 0;
+  std::uint64_t order = 0;  // of the logits
+};
+
+// Compares which rows the two hold of every tensor of routed tokens.
+std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& candidate);
+
+// A token whose shift is at most what the logits are allowed to differ by was re-routed by a near tie: a note. The
+// others make one finding for each router and micro-batch.
+std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const ToleranceFile* tolerance,
+                                    std::vector<std::string>& notes);
+
+// The tensor of these of its rows alone, in their order; all must be held.
+LogicalTensor keep_rows(const LogicalTensor& tensor, const std::vector<std::int64_t>& rows);
+
+}  // namespace ttrace

@@ -1,0 +1,179 @@
+#include "ttrace/judge/routing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "align/describe.h"
+#include "align/names.h"
+#include "align/rows.h"
+#include "ttrace/annotation.h"
+#include "ttrace/numeric/convert.h"
+
+namespace ttrace {
+namespace {
+
+struct Choice {
+  std::set<std::int64_t> reference, candidate;  // experts that only this side chose
+};
+
+// The number that ends the path to an expert: `..local_experts.3.linear_fc1` is of expert 3.
+std::int64_t expert_of(const std::string& name) {
+  std::int64_t expert = -1;
+  for (auto number = number_in(name); number; number = number_in(name, number->end)) expert = number->value;
+  return expert;
+}
+
+const LogicalTensor* find_logits(const Alignment& reference, const LogicalTensor& routed) {
+  const LogicalTensor* best = nullptr;
+  for (const auto& [id, tensor] : reference.tensors) {
+    if (id.kind != Kind::kOutput || id.pass != Pass::kForward || id.iteration != routed.id.iteration) continue;
+    if (id.microbatch != routed.id.microbatch || !matches(routed.router, id.name)) continue;
+    if (best == nullptr || is_nearer(routed.id.name, id.name, best->id.name)) best = &tensor;
+  }
+  return best;
+}
+
+// One row of a floating tensor of two dimensions; sums of terms are added up.
+std::vector<double> read_row(const LogicalTensor& tensor, std::int64_t row) {
+  std::vector<double> values(static_cast<std::size_t>(tensor.shape[1]), 0);
+  for (const Piece& piece : tensor.pieces()) {
+    if (piece.replica != 0 || row < piece.logical.start[0] || row >= piece.logical.start[0] + piece.logical.size[0]) {
+      continue;
+    }
+    for (std::int64_t i = 0; i < piece.logical.size[1]; ++i) {
+      const std::int64_t at =
+          piece.offset + (row - piece.logical.start[0]) * piece.strides[0] + i * piece.strides[1];
+      double value = 0;
+      widen(piece.data + at * size_of(piece.entry->dtype), piece.entry->dtype, 1, &value);
+      values[static_cast<std::size_t>(piece.logical.start[1] + i)] += value;
+    }
+  }
+  return values;
+}
+
+double shift_of(const LogicalTensor* logits, std::int64_t token, const Choice& choice) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  if (logits == nullptr || logits->shape.size() != 2 || token >= logits->shape[0] || !is_floating(logits->dtype) ||
+      choice.reference.size() != choice.candidate.size()) {
+    return kNever;
+  }
+  const std::vector<double> values = read_row(*logits, token);
+  double square = 0, highest = -kNever, lowest = kNever;
+  for (const double value : values) square += value * value;
+  const auto value_at = [&](std::int64_t expert) {
+    return expert >= 0 && expert < logits->shape[1] ? values[static_cast<std::size_t>(expert)]
+                                                    : std::numeric_limits<double>::quiet_NaN();
+  };
+  for (const std::int64_t expert : choice.reference) highest = std::max(highest, value_at(expert));
+  for (const std::int64_t expert : choice.candidate) lowest = std::min(lowest, value_at(expert));
+  const double shift = (highest - lowest) / (2 * std::sqrt(square));
+  return std::isfinite(shift) ? std::max(shift, 0.0) : kNever;
+}
+
+// Rows of `tensor` that `other` does not hold; all where there is no other.
+std::vector<std::int64_t> only_in(const LogicalTensor& tensor, const LogicalTensor* other) {
+  if (other == nullptr || !other->rows) return {};
+  std::vector<std::int64_t> rows;
+  std::set_difference(tensor.rows->begin(), tensor.rows->end(), other->rows->begin(), other->rows->end(),
+                      std::back_inserter(rows));
+  return rows;
+}
+
+const LogicalTensor* find(const Alignment& alignment, const TensorId& id) {
+  const auto found = alignment.tensors.find(id);
+  return found == alignment.tensors.end() ? nullptr : &found->second;
+}
+
+std::string words_of(const std::vector<std::int64_t>& experts) { return fmt::format("{}", fmt::join(experts, ", ")); }
+
+}  // namespace
+
+std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& candidate) {
+  std::map<const LogicalTensor*, std::map<std::int64_t, Choice>> choices;  // by logits, token
+  std::map<const LogicalTensor*, const LogicalTensor*> routed;             // a tensor that they routed
+  for (const auto& [id, tensor] : reference.tensors) {
+    if (!tensor.rows || id.kind != Kind::kInput || id.pass != Pass::kForward) continue;
+    const LogicalTensor* other = find(candidate, id);
+    if (other == nullptr || !other->rows || *other->rows == *tensor.rows) continue;
+    const LogicalTensor* logits = find_logits(reference, tensor);
+    routed.emplace(logits, &tensor);
+    const std::int64_t expert = expert_of(id.name);
+    for (const std::int64_t row : only_in(tensor, other)) choices[logits][row].reference.insert(expert);
+    for (const std::int64_t row : only_in(*other, &tensor)) choices[logits][row].candidate.insert(expert);
+  }
+  std::vector<Reroute> reroutes;
+  for (const auto& [logits, tokens] : choices) {
+    for (const auto& [token, choice] : tokens) {
+      Reroute& reroute = reroutes.emplace_back();
+      const LogicalTensor& example = *routed.at(logits);
+      reroute.logits = logits != nullptr ? logits->id : example.id;
+      reroute.order = logits != nullptr ? logits->order : example.order;
+      reroute.token = token;
+      reroute.reference_experts = {choice.reference.begin(), choice.reference.end()};
+      reroute.candidate_experts = {choice.candidate.begin(), choice.candidate.end()};
+      reroute.shift = shift_of(logits, token, choice);
+    }
+  }
+  std::sort(reroutes.begin(), reroutes.end(), [](const Reroute& a, const Reroute& b) {
+    return std::tie(a.logits, a.token) < std::tie(b.logits, b.token);
+  });
+  return reroutes;
+}
+
+std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const ToleranceFile* tolerance,
+                                    std::vector<std::string>& notes) {
+  std::vector<std::string> ties;
+  std::map<TensorId, std::vector<const Reroute*>> wrong;
+  for (const Reroute& reroute : reroutes) {
+    const double allowed = tolerance == nullptr ? 0 : allowed_for(*tolerance, reroute.logits).value_or(0);
+    if (reroute.shift <= allowed && allowed < 1) {
+      ties.push_back(fmt::format("token {} of {}", reroute.token, to_string(reroute.logits)));
+    } else {
+      wrong[reroute.logits].push_back(&reroute);
+    }
+  }
+  if (!ties.empty()) {
+    notes.push_back(fmt::format("re-routed by a near tie, compared no further at the experts: {} tokens: {}",
+                                ties.size(), join(ties)));
+  }
+  std::vector<Finding> findings;
+  for (const auto& [logits, tokens] : wrong) {
+    const Reroute& first = *tokens.front();
+    Finding& finding = findings.emplace_back();
+    finding.id = logits;
+    finding.verdict = Verdict::kFail;
+    finding.reason = Reason::kRoutingDiffers;
+    finding.order = first.order;
+    finding.message = fmt::format(
+        "{}: {} tokens went to other experts, and the reference's choice was no near tie: token {} to {} instead of {}, "
+        "for which the logits would have to move by {:.3g} of their norm",
+        to_string(logits), tokens.size(), first.token,
+        first.candidate_experts.empty() ? "none" : words_of(first.candidate_experts),
+        first.reference_experts.empty() ? "none" : words_of(first.reference_experts), first.shift);
+  }
+  return findings;
+}
+
+LogicalTensor keep_rows(const LogicalTensor& tensor, const std::vector<std::int64_t>& rows) {
+  LogicalTensor kept = tensor;
+  kept.rows.reset();
+  kept.shape[0] = static_cast<std::int64_t>(rows.size());
+  kept.pieces = [make = tensor.pieces, rows] {
+    std::vector<Piece> pieces;
+    for (Piece& piece : make()) {
+      const auto found = std::lower_bound(rows.begin(), rows.end(), piece.logical.start[0]);
+      if (found == rows.end() || *found != piece.logical.start[0]) continue;
+      piece.logical.start[0] = found - rows.begin();
+      pieces.push_back(std::move(piece));
+    }
+    return pieces;
+  };
+  return kept;
+}
+
+}  // namespace ttrace
