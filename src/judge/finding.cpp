@@ -8,7 +8,7 @@ namespace {
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 4> kVerdictNames = {"pass", "fail", "untrusted", "missing"};
-constexpr std::array<std::string_view, 20> kReasonNames = {
+constexpr std::array<std::string_view, 21> kReasonNames = {
     "none",
     "exceeds-tolerance",
     "not-finite",
