@@ -26,12 +26,13 @@ inline Trace mesh_trace(const std::string& mesh, std::int32_t world_size) {
   trace.directory = "trace";
   trace.world_size = world_size;
   trace.axes = parsed.axes;
+  trace.views = parsed.views;
   trace.aliases = parsed.aliases;
   for (std::int32_t rank = 0; rank < world_size; ++rank) {
     RankTrace one;
     one.path = "trace/rank-0000" + std::to_string(rank) + ".h5";
     one.rank = rank;
-    one.coordinates = coordinates_of(parsed.axes, rank);
+    one.coordinates = coordinates_of(parsed, rank);
     one.complete = true;
     one.file = std::make_shared<MemoryFile>();
     trace.ranks.push_back(std::move(one));

@@ -15,18 +15,19 @@ from .problems import CollectError
 class Place:
     rank: int
     world_size: int
-    axes: str  # as in `--axes`: "tp=2,dp=2,sp=tp", fastest first
+    axes: str  # as in `--axes`: "tp=2,dp=2,sp=tp", fastest first; "/" begins another factoring of the ranks
     coordinates: str  # "tp=1,dp=0", or "" where they follow from the rank
 
     def coordinate(self, axis: str) -> int:
         """On `axis`; 0 for one that the mesh lacks."""
         if self.coordinates:
             return _numbers(self.coordinates).get(axis, 0)
-        rest = self.rank
-        for name, size in _numbers(self.axes).items():
-            if name == axis:
-                return rest % size
-            rest //= size
+        for factoring in self.axes.split("/"):
+            rest = self.rank
+            for name, size in _numbers(factoring).items():
+                if name == axis:
+                    return rest % size
+                rest //= size
         return 0
 
 
