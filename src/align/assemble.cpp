@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "align/describe.h"
 #include "align/dimension.h"
-#include "align/frame.h"
 #include "ttrace/align/coverage.h"
 
 namespace ttrace {
@@ -37,42 +38,59 @@ Finding about(const Group& group, Verdict verdict, Reason reason, std::string wh
 // Of a module that spans the stages only the ends count: what flows into and out of it on other stages
 // flows between its layers. False when the end does not hold it.
 bool keep_end(Group& group, const AssemblyContext& context) {
-  if (context.stage_axis < 0 || (group.stages != Stages::kFirst && group.stages != Stages::kLast)) return true;
-  const auto axis = static_cast<std::size_t>(context.stage_axis);
-  const std::int64_t end = group.stages == Stages::kFirst ? 0 : context.ranks.mesh.axes[axis].size - 1;
-  std::erase_if(group.shards, [&](const Shard& shard) { return shard.holder->place[axis] != end; });
+  if (group.stages != Stages::kFirst && group.stages != Stages::kLast) return true;
+  const std::int64_t end = group.stages == Stages::kFirst ? 0 : context.pipeline.virtual_stages() - 1;
+  std::erase_if(group.shards, [&](const Shard& shard) { return shard.copy.stage != end; });
   return !group.shards.empty();
 }
 
-// A layer on two stages, or one rank holding the tensor twice.
-std::vector<Finding> find_duplicates(const Group& group, const Frame& frame) {
+// The shards' ranks by what `key` says of each shard: `stage 0 (rank 0) and stage 1 (rank 1)`.
+template <class Key, class Words>
+std::string list_by(const Group& group, const Key& key, const Words& words) {
+  std::map<std::int64_t, std::set<std::int32_t>> ranks_by_key;
+  for (const Shard& shard : group.shards) ranks_by_key[key(shard)].insert(shard.holder->trace->rank);
+  std::vector<std::string> items;
+  for (const auto& [value, ranks] : ranks_by_key) {
+    const std::vector<std::int32_t> listed(ranks.begin(), ranks.end());
+    items.push_back(fmt::format("{} ({})", words(value), describe_ranks(listed)));
+  }
+  return fmt::format("{}", fmt::join(items, " and "));
+}
+
+std::vector<std::int32_t> ranks_of(const Group& group) {
+  std::vector<std::int32_t> ranks;
+  for (const Shard& shard : group.shards) ranks.push_back(shard.holder->trace->rank);
+  return ranks;
+}
+
+// A layer on two stages, an expert on two coordinates of its axis, or one rank holding the tensor twice.
+std::vector<Finding> find_duplicates(const Group& group, const Frame& frame, const AssemblyContext& context) {
   std::vector<Finding> findings;
-  if (group.stages == Stages::kOne && frame.stages.size() > 1) {
-    std::vector<std::string> words;
-    std::vector<std::int32_t> all;
-    for (const std::int64_t stage : frame.stages) {
-      std::vector<std::int32_t> ranks;
-      for (const Shard& shard : group.shards) {
-        if (shard.holder->place[static_cast<std::size_t>(frame.stage_axis)] == stage) {
-          ranks.push_back(shard.holder->trace->rank);
-        }
-      }
-      words.push_back(fmt::format("stage {} ({})", stage, describe_ranks(ranks)));
-      all.insert(all.end(), ranks.begin(), ranks.end());
-    }
-    findings.push_back(
-        about(group, Verdict::kFail, Reason::kDuplicateTensor,
-              fmt::format("a layer belongs to one pipeline stage, this one is on {}", fmt::join(words, " and ")), all));
+  const auto duplicate = [&](const std::string& what, std::vector<std::int32_t> ranks) {
+    findings.push_back(about(group, Verdict::kFail, Reason::kDuplicateTensor, what, std::move(ranks)));
+  };
+  if (group.stages == Stages::kOne && frame.copies.size() > 1) {
+    const std::string stages = list_by(
+        group, [](const Shard& shard) { return shard.copy.stage; },
+        [&](std::int64_t stage) { return describe_stage(context.pipeline, stage); });
+    duplicate("a layer belongs to one pipeline stage, this one is on " + stages, ranks_of(group));
   }
-  std::map<std::int32_t, int> times;
-  for (const Shard& shard : group.shards) ++times[shard.holder->trace->rank];
-  std::vector<std::int32_t> twice;
-  for (const auto& [rank, count] : times) {
-    if (count > 1) twice.push_back(rank);
+  const auto expert = static_cast<std::size_t>(context.axes.expert);
+  const auto other = [&](const Shard& shard) { return shard.holder->place[expert] != frame.base[expert]; };
+  if (group.expert && std::any_of(group.shards.begin(), group.shards.end(), other)) {
+    const std::string coordinates = list_by(
+        group, [&](const Shard& shard) { return shard.holder->place[expert]; },
+        [&](std::int64_t at) { return fmt::format("{}={}", context.ranks.axes[expert].name, at); });
+    duplicate("an expert belongs to one part of the ranks, this one is on " + coordinates, ranks_of(group));
   }
-  if (!twice.empty()) {
-    findings.push_back(about(group, Verdict::kFail, Reason::kDuplicateTensor,
-                             fmt::format("recorded more than once by {}", describe_ranks(twice)), twice));
+  std::set<std::tuple<std::int32_t, Copy, std::int32_t>> seen;
+  std::set<std::int32_t> twice;
+  for (const Shard& shard : group.shards) {
+    const std::int32_t rank = shard.holder->trace->rank;
+    if (!seen.emplace(rank, shard.copy, shard.microbatch).second) twice.insert(rank);
+  }
+  if (const std::vector<std::int32_t> ranks(twice.begin(), twice.end()); !ranks.empty()) {
+    duplicate("recorded more than once by " + describe_ranks(ranks), ranks);
   }
   return findings;
 }
@@ -136,18 +154,19 @@ std::optional<Finding> measure(const Group& group, const Slots& slots, std::vect
 
 std::optional<Finding> find_omissions(const Group& group, const Slots& slots, const std::vector<Dimension>& dimensions,
                                       const RankTable& table) {
+  const View& view = table.views[slots.frame.view];
   std::vector<std::int32_t> ranks;
   std::vector<std::string> words;
   for (std::size_t slot = 0; slot < slots.shards.size(); ++slot) {
     if (slots.shards[slot] != nullptr) continue;
     const auto index = static_cast<std::int64_t>(slot);
     const Place place = place_of(slots.frame, index);
-    ranks.push_back(table.rank_at[linear(table, place)]);
+    ranks.push_back(rank_at(table, view, place));
     std::vector<std::string> boxes;
     for (const auto& [local, logical] : boxes_of(dimensions, digits_of(slots.frame, index % slots.frame.shards))) {
       boxes.push_back(describe(logical));
     }
-    words.push_back(fmt::format("{} of {}", fmt::join(boxes, ", "), describe_rank(table, place)));
+    words.push_back(fmt::format("{} of {}", fmt::join(boxes, ", "), describe_rank(table, view, place)));
   }
   if (ranks.empty()) return std::nullopt;
   return about(group, Verdict::kMissing, Reason::kOmission, "not there: " + join(words), ranks);
@@ -234,12 +253,12 @@ LogicalTensor describe_tensor(const Group& group, const AssemblyContext& context
 
 Assembly assemble(Group group, const AssemblyContext& context) {
   if (!keep_end(group, context)) return {};
-  Slots slots{frame_of(group, context.ranks.mesh, context.stage_axis, context.microbatch_axis), {}};
-  if (auto findings = find_duplicates(group, slots.frame); !findings.empty()) return {{}, std::move(findings)};
+  Slots slots{frame_of(group, context.ranks, context.axes), {}};
+  if (auto findings = find_duplicates(group, slots.frame, context); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_kin(group)) return {{}, {*finding}};
   slots.shards.assign(static_cast<std::size_t>(slots.frame.slots()), nullptr);
   for (const Shard& shard : group.shards) {
-    slots.shards[static_cast<std::size_t>(slot_of(slots.frame, shard.holder->place))] = &shard;
+    slots.shards[static_cast<std::size_t>(slot_of(slots.frame, shard))] = &shard;
   }
   std::vector<Dimension> dimensions =
       dimensions_of(context.annotations, *group.placement, group.id.name, group.shards[0].entry->shape);
