@@ -33,17 +33,38 @@ struct AnnotationRule {
   // Describes the rank's own layout (token ids, padded sequence lengths): never compared.
   bool local = false;
   std::optional<RowRule> rows{};
+  // The logical value is the sum over the micro-batches of an iteration: for a parameter kind or a scalar.
+  bool sum_microbatches = false;
 };
 
 enum class MicrobatchOrder : std::uint8_t { kInterleaved, kBlocked };
 
 // Stage-local layer numbers under `layers` ("decoder.layers") become global ones by arithmetic on the
-// coordinates: global = coordinate * (total / stages) + local, total taken from the reference. It is
-// never copied from a number that the training code computed: a wrongly divided model must show up as
-// missing or duplicated layers.
+// coordinates and on the model chunk (the virtual stage), from the total of the reference and from what is
+// declared here: at most one of an even division (the default), of `first` and `last`, and of `per_stage`. It is
+// never copied from a number that the training code computed, nor from what the ranks hold: a wrongly divided
+// model must show up as missing or duplicated layers.
 struct PipelineRule {
   std::string axis = "pp";
   std::string layers;
+  std::optional<std::int64_t> first, last;   // layers on that stage; the other stages share the rest equally
+  bool embedding = false, head = false;      // each counts as a layer, of the first and of the last chunk
+  std::vector<std::int64_t> per_stage = {};  // in model order: by chunk, then stage
+  int line = 0;
+};
+
+// Experts are numbered locally under `layers` ("mlp.experts.local_experts"); each coordinate of the axis holds
+// an equal part of them, in order.
+struct ExpertRule {
+  std::string axis = "ep";
+  std::string layers;
+  int line = 0;
+};
+
+// Two names of one parameter, as dotted suffixes: where a rank has `name`, it is a copy of what the reference
+// calls `of`. All copies hold the same value; the gradient of one backward is the sum over them.
+struct TiedRule {
+  std::string name, of;
   int line = 0;
 };
 
@@ -62,6 +83,8 @@ struct Annotations {
   MicrobatchOrder microbatch_order = MicrobatchOrder::kInterleaved;
   int microbatch_line = 0;
   std::optional<PipelineRule> pipeline;
+  std::optional<ExpertRule> experts;
+  std::vector<TiedRule> tied;
   // Of the loss that backward starts from: applies to the scalar `loss`, to grad_output, grad_input and
   // param_grad. Not to main_grad, which the framework has averaged by then.
   std::optional<Factor> loss_scale;

@@ -1,9 +1,14 @@
 // The mesh of ranks: named axes and a rank's coordinates on them.
+//
+// Experts are often spread over the same ranks in another way than all else (`tp * dp` ranks are `etp * ep * edp`
+// as well). Such a further factoring is a view of the mesh. An axis of the same name in two of them, such as pp,
+// is the same axis.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ttrace/trace.h"
 
@@ -12,18 +17,26 @@ namespace ttrace {
 struct Mesh {
   Axes axes;  // fastest first
   Aliases aliases;
+  std::vector<Axes> views{};  // further factorings, each fastest first
 };
 
 // A lower-case letter, then lower-case letters, digits and '_'.
 bool is_axis_name(std::string_view text);
 
 // Parses `tp=2,dp=2,sp=tp`: sizes in rank order, fastest first (rank = tp + 2 * dp here); a name instead
-// of a size makes an alias. Throws InputError (`where` says what held the text) for anything else, and
-// where the sizes do not multiply to `world_size`. Empty text: no axes, which fits one rank only.
+// of a size makes an alias. After a `/` follows a further view: `tp=2,dp=2/etp=1,ep=2,edp=2`. Throws
+// InputError (`where` says what held the text) for anything else, where the sizes of a factoring do not
+// multiply to `world_size`, and where an axis that two of them have is not the same in both. Empty text: no
+// axes, which fits one rank only.
 Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view where);
 std::string to_string(const Mesh& mesh);  // the text that parses to it
 
+// Where the rank order puts the rank: on the axes, or on those of all views.
 Coordinates coordinates_of(const Axes& axes, std::int32_t rank);
+Coordinates coordinates_of(const Mesh& mesh, std::int32_t rank);
+
+// The axes, then those that only the views have, each once.
+Axes all_axes(const Mesh& mesh);
 
 // Size of `axis` or of what it is an alias of; 1 for an axis that the mesh lacks.
 std::int64_t size_of_axis(const Mesh& mesh, const std::string& axis);

@@ -8,8 +8,9 @@
 //     run_id           string    one per `ttrace collect`; files of two runs do not mix
 //     world_size, rank int32
 //     axes             string    JSON list, fastest first: [["tp",2],["dp",2]]
+//     views            string    JSON list, further factorings of the same ranks, each as axes; absent: none
 //     aliases          string    JSON object, axis names that share another's coordinate: {"sp":"tp"}
-//     coordinates      string    JSON object: {"tp":1,"dp":0}
+//     coordinates      string    JSON object, on the axes of all views: {"tp":1,"dp":0}
 //     compute_dtype    string    a dtype name ("bfloat16"), or "" when not known
 //     provenance       string    JSON object: command, versions, device, git commit, time, perturb seed, ...
 //     complete         uint8     1; absent or 0 in the file of a rank whose recording did not end well
@@ -162,7 +163,7 @@ class MappedFile {
 struct RankTrace {
   std::filesystem::path path;
   std::int32_t rank = 0;
-  Coordinates coordinates;  // without aliases
+  Coordinates coordinates;  // on the axes of all views, without aliases
   bool complete = false;
   std::vector<Entry> entries;  // in order of `order`
   std::shared_ptr<const MappedFile> file;
@@ -175,6 +176,7 @@ struct Trace {
   std::string run_id;
   std::int32_t world_size = 1;
   Axes axes;
+  std::vector<Axes> views;  // further factorings of the same ranks (see mesh.h)
   Aliases aliases;
   std::string compute_dtype;     // a dtype's name, or empty
   std::string provenance;        // JSON object, of the lowest rank

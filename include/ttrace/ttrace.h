@@ -86,7 +86,7 @@ typedef struct ttrace_run {
   const char* directory; /* of the trace; made if missing */
   const char* run_id;    /* the same for all ranks of the run */
   int32_t rank, world_size;
-  const char* axes;          /* "tp=2,dp=2,sp=tp", fastest first; optional on one rank */
+  const char* axes;          /* "tp=2,dp=2,sp=tp", fastest first, as in --axes; optional on one rank */
   const char* coordinates;   /* "tp=1,dp=0" where they do not follow from the rank; optional */
   const char* compute_dtype; /* "bfloat16"; optional */
   const char* provenance;    /* a JSON object; optional */

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
+#include <tuple>
 
 #include "align/describe.h"
 #include "align/pieces.h"
@@ -31,42 +33,71 @@ Finding about(const Group& group, Verdict verdict, Reason reason, std::string wh
 // Of a module that spans the stages only the ends count: what flows into and out of it on other stages
 // flows between its layers. False when the end does not hold it.
 bool keep_end(Group& group, const AssemblyContext& context) {
-  if (context.stage_axis < 0 || (group.stages != Stages::kFirst && group.stages != Stages::kLast)) return true;
-  const auto axis = static_cast<std::size_t>(context.stage_axis);
-  const std::int64_t end = group.stages == Stages::kFirst ? 0 : context.ranks.mesh.axes[axis].size - 1;
-  std::erase_if(group.shards, [&](const Shard& shard) { return shard.holder->place[axis] != end; });
+  if (group.stages != Stages::kFirst && group.stages != Stages::kLast) return true;
+  const std::int64_t end = group.stages == Stages::kFirst ? 0 : context.pipeline.virtual_stages() - 1;
+  std::erase_if(group.shards, [&](const Shard& shard) { return shard.copy.stage != end; });
   return !group.shards.empty();
 }
 
-// A layer on two stages, or one rank holding the tensor twice.
-std::vector<Finding> find_duplicates(const Group& group, const Frame& frame) {
+// The shards' ranks by what `key` says of each shard: `stage 0 (rank 0) and stage 1 (rank 1)`.
+template <class Key, class Words>
+std::string list_by(const Group& group, const Key& key, const Words& words) {
+  std::map<std::int64_t, std::set<std::int32_t>> ranks_by_key;
+  for (const Shard& shard : group.shards) ranks_by_key[key(shard)].insert(shard.holder->trace->rank);
+  std::vector<std::string> items;
+  for (const auto& [value, ranks] : ranks_by_key) {
+    const std::vector<std::int32_t> listed(ranks.begin(), ranks.end());
+    items.push_back(fmt::format("{} ({})", words(value), describe_ranks(listed)));
+  }
+  return fmt::format("{}", fmt::join(items, " and "));
+}
+
+std::vector<std::int32_t> ranks_of(const Group& group) {
+  std::vector<std::int32_t> ranks;
+  for (const Shard& shard : group.shards) ranks.push_back(shard.holder->trace->rank);
+  return ranks;
+}
+
+// A process that holds one parameter under both of its tied names has recorded the same bits twice. The gradient of
+// two parameters would be two terms, and not the same.
+void drop_second_names(Group& group) {
+  std::set<std::tuple<const PresentRank*, std::int32_t, std::uint64_t>> own;
+  for (const Shard& shard : group.shards) {
+    if (shard.copy.name == 0) own.emplace(shard.holder, shard.microbatch, shard.entry->checksum);
+  }
+  std::erase_if(group.shards, [&](const Shard& shard) {
+    return shard.copy.name != 0 && own.contains({shard.holder, shard.microbatch, shard.entry->checksum});
+  });
+}
+
+// A layer on two stages, an expert on two coordinates of its axis, or one rank holding the tensor twice.
+std::vector<Finding> find_duplicates(const Group& group, const Frame& frame, const AssemblyContext& context) {
   std::vector<Finding> findings;
-  if (group.stages == Stages::kOne && frame.stages.size() > 1) {
-    std::vector<std::string> words;
-    std::vector<std::int32_t> all;
-    for (const std::int64_t stage : frame.stages) {
-      std::vector<std::int32_t> ranks;
-      for (const Shard& shard : group.shards) {
-        if (shard.holder->place[static_cast<std::size_t>(frame.stage_axis)] == stage) {
-          ranks.push_back(shard.holder->trace->rank);
-        }
-      }
-      words.push_back(fmt::format("stage {} ({})", stage, describe_ranks(ranks)));
-      all.insert(all.end(), ranks.begin(), ranks.end());
-    }
-    findings.push_back(
-        about(group, Verdict::kFail, Reason::kDuplicateTensor,
-              fmt::format("a layer belongs to one pipeline stage, this one is on {}", fmt::join(words, " and ")), all));
+  const auto duplicate = [&](const std::string& what, std::vector<std::int32_t> ranks) {
+    findings.push_back(about(group, Verdict::kFail, Reason::kDuplicateTensor, what, std::move(ranks)));
+  };
+  if (group.stages == Stages::kOne && frame.copies.size() > 1) {
+    const std::string stages = list_by(
+        group, [](const Shard& shard) { return shard.copy.stage; },
+        [&](std::int64_t stage) { return describe_stage(context.pipeline, stage); });
+    duplicate("a layer belongs to one pipeline stage, this one is on " + stages, ranks_of(group));
   }
-  std::map<std::int32_t, int> times;
-  for (const Shard& shard : group.shards) ++times[shard.holder->trace->rank];
-  std::vector<std::int32_t> twice;
-  for (const auto& [rank, count] : times) {
-    if (count > 1) twice.push_back(rank);
+  const auto expert = static_cast<std::size_t>(context.axes.expert);
+  const auto other = [&](const Shard& shard) { return shard.holder->place[expert] != frame.base[expert]; };
+  if (group.expert && std::any_of(group.shards.begin(), group.shards.end(), other)) {
+    const std::string coordinates = list_by(
+        group, [&](const Shard& shard) { return shard.holder->place[expert]; },
+        [&](std::int64_t at) { return fmt::format("{}={}", context.ranks.axes[expert].name, at); });
+    duplicate("an expert belongs to one part of the ranks, this one is on " + coordinates, ranks_of(group));
   }
-  if (!twice.empty()) {
-    findings.push_back(about(group, Verdict::kFail, Reason::kDuplicateTensor,
-                             fmt::format("recorded more than once by {}", describe_ranks(twice)), twice));
+  std::set<std::tuple<std::int32_t, Copy, std::int32_t>> seen;
+  std::set<std::int32_t> twice;
+  for (const Shard& shard : group.shards) {
+    const std::int32_t rank = shard.holder->trace->rank;
+    if (!seen.emplace(rank, shard.copy, shard.microbatch).second) twice.insert(rank);
+  }
+  if (const std::vector<std::int32_t> ranks(twice.begin(), twice.end()); !ranks.empty()) {
+    duplicate("recorded more than once by " + describe_ranks(ranks), ranks);
   }
   return findings;
 }
@@ -184,6 +215,7 @@ Box whole_box(const Shape& shape) { return {Shape(shape.size(), 0), shape}; }
 
 // A slot without a shard.
 std::optional<Finding> find_omissions(const Group& group, const Plan& plan, const RankTable& table) {
+  const View& view = table.views[plan.frame.view];
   std::vector<std::int32_t> ranks;
   std::vector<std::string> words;
   for (std::size_t slot = 0; slot < plan.shards.size(); ++slot) {
@@ -191,9 +223,9 @@ std::optional<Finding> find_omissions(const Group& group, const Plan& plan, cons
     const auto index = static_cast<std::int64_t>(slot);
     const std::int64_t shard = index % plan.frame.shards;
     const Place place = place_of(plan.frame, index);
-    ranks.push_back(table.rank_at[linear(table, place)]);
+    ranks.push_back(rank_at(table, view, place));
     words.push_back(fmt::format("{} of {}", describe_boxes(plan, shard, whole_box(shard_shape(plan, shard))),
-                                describe_rank(table, place)));
+                                describe_rank(table, view, place)));
   }
   if (ranks.empty()) return std::nullopt;
   return about(group, Verdict::kMissing, Reason::kOmission, "not there: " + join(words), ranks);
@@ -214,7 +246,7 @@ std::optional<Finding> find_lost_fragments(const Group& group, const Plan& plan,
     if (coverage.gaps.empty()) continue;
     std::vector<std::int32_t> sharers;
     for (std::int64_t replica = 0; replica < frame.replicas(); ++replica) {
-      sharers.push_back(table.rank_at[linear(table, place_of(frame, frame.slot(replica, term, shard)))]);
+      sharers.push_back(rank_at(table, table.views[frame.view], place_of(frame, frame.slot(replica, term, shard))));
     }
     for (const Region& gap : coverage.gaps) {
       words.push_back(fmt::format("{} of {}", describe_boxes(plan, shard, gap.box), describe_ranks(sharers)));
@@ -322,10 +354,10 @@ LogicalTensor describe_tensor(const Group& group, const AssemblyContext& context
 // The slots filled, the dimensions not yet laid out.
 Plan plan_of(const Group& group, const AssemblyContext& context) {
   Plan plan;
-  plan.frame = frame_of(group, context.ranks.mesh, context.stage_axis, context.microbatch_axis);
+  plan.frame = frame_of(group, context.ranks, context.axes);
   plan.shards.resize(static_cast<std::size_t>(plan.frame.slots()));
   for (const Shard& shard : group.shards) {
-    plan.shards[static_cast<std::size_t>(slot_of(plan.frame, shard.holder->place))] = {shard.holder->trace, shard.entry};
+    plan.shards[static_cast<std::size_t>(slot_of(plan.frame, shard))] = {shard.holder->trace, shard.entry};
     plan.fragments = plan.fragments || (shard.entry->mapping && shard.entry->mapping->fragment);
   }
   const auto known = context.layout.shapes.find({group.id.name, group.id.kind});
@@ -341,8 +373,9 @@ Plan plan_of(const Group& group, const AssemblyContext& context) {
 
 Assembly assemble(Group group, const AssemblyContext& context) {
   if (!keep_end(group, context)) return {};
-  const Frame frame = frame_of(group, context.ranks.mesh, context.stage_axis, context.microbatch_axis);
-  if (auto findings = find_duplicates(group, frame); !findings.empty()) return {{}, std::move(findings)};
+  drop_second_names(group);
+  const Frame frame = frame_of(group, context.ranks, context.axes);
+  if (auto findings = find_duplicates(group, frame, context); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_kin(group)) return {{}, {*finding}};
   Plan plan = plan_of(group, context);
   if (auto finding = measure(group, plan)) return {{}, {*finding}};

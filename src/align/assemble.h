@@ -4,20 +4,20 @@
 #include <optional>
 #include <vector>
 
+#include "align/frame.h"
 #include "align/identity.h"
 #include "align/sequences.h"
 
 namespace ttrace {
 
-// What is the same for all tensors of a trace. `stage_axis` and `microbatch_axis` are indexes into the
-// mesh, -1 where it has none.
+// What is the same for all tensors of a trace.
 struct AssemblyContext {
   const RankTable& ranks;
   const Annotations& annotations;
   const ModelLayout& layout;
   LengthTensors lengths;
-  int stage_axis = -1;
-  int microbatch_axis = -1;
+  const Pipeline& pipeline;
+  FrameAxes axes;
 };
 
 // The tensor, or what is wrong with its shards. Neither, where only inner stages hold a tensor of a

@@ -5,52 +5,80 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 
 #include "align/microbatch.h"
 #include "align/names.h"
-#include "align/pipeline.h"
 
 namespace ttrace {
 namespace {
 
+// What stays the same while the entries of all ranks are sorted into groups.
+struct Rules {
+  const RankTable& table;
+  const Annotations& annotations;
+  const Pipeline& pipeline;
+  const Experts& experts;
+  Microbatches microbatches;
+};
+
 struct CanonicalName {
   std::string text;
-  bool layer = false;  // renumbered
-  bool spans = false;  // of a module that spans the stages
+  bool layer = false;   // renumbered
+  bool spans = false;   // of a module that spans the stages
+  bool expert = false;  // of one of the experts that are spread over ranks
+  bool tied = false;    // a parameter that several names stand for
   std::array<const TensorPlacement*, kKindLast + 1> placements{};
+};
+
+struct LocalName {
+  CanonicalName* name = nullptr;
+  std::size_t tied = 0;  // as in Copy::name
+};
+
+// Which part of the model a rank's names are local to.
+struct Part {
+  std::int64_t stage = 0, chunk = 0, experts = 0;
+  friend auto operator<=>(const Part&, const Part&) = default;
 };
 
 // A trace has few names and many entries: what depends on a name alone is found once.
 struct Names {
   std::unordered_map<std::string, CanonicalName> canonical;
-  // Stage and chunk, then the local name; the views are into the entries.
-  std::map<std::pair<std::int64_t, std::int32_t>, std::unordered_map<std::string_view, CanonicalName*>> local;
+  std::map<Part, std::unordered_map<std::string_view, LocalName>> local;  // the views are into the entries
 };
 
-CanonicalName canonical_name(const Pipeline& pipeline, std::int64_t stage, const TensorId& local) {
+std::int64_t coordinate(const PresentRank& rank, int axis) {
+  return axis < 0 ? 0 : rank.place[static_cast<std::size_t>(axis)];
+}
+
+CanonicalName canonical_name(const Rules& rules, const Part& part, const std::string& local) {
   CanonicalName name;
-  name.text = local.name;
-  if (local.chunk != 0) {
-    name.text = fmt::format("model{}.{}", local.chunk, local.name);
-  } else if (pipeline.axis >= 0) {
-    name.spans = pipeline.spanning.contains(module_path(local.name));
-    if (const auto number = layer_number(local.name, pipeline.layers)) {
-      const std::int64_t per_stage = pipeline.per_stage.find(number->prefix)->second;
-      name.text = with_number(local.name, *number, stage * per_stage + number->value);
-      name.layer = true;
-    }
+  name.text = !rules.pipeline.ruled && part.chunk != 0 ? fmt::format("model{}.{}", part.chunk, local) : local;
+  name.spans = rules.pipeline.spanning.contains(module_path(local));
+  if (auto text = renumbered(rules.pipeline.layers, name.text, part.stage)) {
+    name.text = std::move(*text);
+    name.layer = true;
+  }
+  if (auto text = renumbered(rules.experts.experts, name.text, part.experts)) {
+    name.text = std::move(*text);
+    name.expert = true;
   }
   return name;
 }
 
-CanonicalName& find_name(Names& names, const Pipeline& pipeline, std::int64_t stage, const TensorId& id) {
-  CanonicalName*& known = names.local[{stage, id.chunk}][id.name];
-  if (known == nullptr) {
-    CanonicalName name = canonical_name(pipeline, stage, id);
-    known = &names.canonical.try_emplace(name.text, std::move(name)).first->second;
+LocalName& find_name(Names& names, const Rules& rules, const PresentRank& rank, const Entry& entry) {
+  const Part part{virtual_stage(rules.pipeline, rank, entry), entry.id.chunk, coordinate(rank, rules.experts.axis)};
+  LocalName& known = names.local[part][entry.id.name];
+  if (known.name == nullptr) {
+    CanonicalName name = canonical_name(rules, part, entry.id.name);
+    std::tie(name.text, known.tied) = tied_name(rules.annotations, name.text);
+    name.tied = std::any_of(rules.annotations.tied.begin(), rules.annotations.tied.end(),
+                            [&](const TiedRule& rule) { return matches(rule.of, name.text); });
+    known.name = &names.canonical.try_emplace(name.text, std::move(name)).first->second;
   }
-  return *known;
+  return known;
 }
 
 // Between stages flow floating-point numbers; tokens, labels and masks are given to each.
@@ -83,18 +111,6 @@ struct GroupKeyHash {
   }
 };
 
-// What stays the same while the entries of all ranks are sorted into groups.
-struct Rules {
-  const RankTable& table;
-  const Annotations& annotations;
-  Pipeline pipeline;
-  Microbatches microbatches;
-};
-
-std::int64_t coordinate(const PresentRank& rank, int axis) {
-  return axis < 0 ? 0 : rank.place[static_cast<std::size_t>(axis)];
-}
-
 const TensorPlacement* find_placement(const Rules& rules, CanonicalName& name, const PresentRank& rank,
                                       const Entry& entry, Grouping& grouping) {
   const Kind kind = entry.id.kind;
@@ -108,7 +124,8 @@ const TensorPlacement* find_placement(const Rules& rules, CanonicalName& name, c
   }
   const TensorPlacement*& known = name.placements[static_cast<std::size_t>(kind)];
   if (known == nullptr) {
-    TensorPlacement placement = place(rules.annotations, rules.table.mesh, kind, name.text);
+    TensorPlacement placement =
+        place(rules.annotations, rules.table.mesh, kind, name.text, name.expert ? rules.experts.axis : -1);
     known = &grouping.placements.emplace(std::pair(name.text, kind), std::move(placement)).first->second;
   }
   return known;
@@ -121,11 +138,20 @@ Group start_group(const Rules& rules, const PresentRank& rank, const Entry& entr
   group.id = {entry.id.iteration, entry.id.microbatch, 0, entry.id.pass, entry.id.kind, {}};
   group.stages = stages_of(name, entry);
   group.placement = placement;
-  // Where the rule itself says how the tensor lies along the axis, as for a batch cut in parts that the
-  // reference runs as one, the micro-batch is the same on all.
+  group.expert = name.expert;
+  group.sum_copies = name.tied && entry.id.kind == Kind::kParamGrad;
   const Microbatches& microbatches = rules.microbatches;
-  if (entry.id.microbatch >= 0 && microbatches.axis >= 0 && !names_axis(*placement, microbatches.axis)) {
-    group.selected = true;
+  if (entry.id.microbatch < 0) return group;
+  if (placement->sum_microbatches) {
+    group.microbatches = MicrobatchUse::kSummed;
+    group.id.microbatch = kNoMicrobatch;
+    return group;
+  }
+  // Where the rule itself says how the tensor lies along the axis, as for a batch cut in parts that the
+  // reference runs as one, the micro-batch is the same on all; and so it is on a view without that axis.
+  const bool on_view = has_axis(rules.table.views[placement->view].axes, microbatches.axis);
+  if (on_view && !names_axis(*placement, microbatches.axis)) {
+    group.microbatches = MicrobatchUse::kSelected;
     group.id.microbatch =
         global_microbatch(microbatches, entry.id.iteration, coordinate(rank, microbatches.axis), entry.id.microbatch);
   }
@@ -134,38 +160,53 @@ Group start_group(const Rules& rules, const PresentRank& rank, const Entry& entr
 
 }  // namespace
 
+std::pair<std::string, std::size_t> tied_name(const Annotations& annotations, const std::string& name) {
+  for (std::size_t i = 0; i < annotations.tied.size(); ++i) {
+    const TiedRule& rule = annotations.tied[i];
+    if (matches(rule.name, name)) return {name.substr(0, name.size() - rule.name.size()) + rule.of, i + 1};
+  }
+  return {name, 0};
+}
+
 Grouping group_shards(const RankTable& table, const Annotations& annotations, const ModelLayout& layout) {
-  const Rules rules{table, annotations, pipeline_of(table, annotations, layout), microbatches_of(table, annotations)};
   Grouping grouping;
+  grouping.pipeline = pipeline_of(table, annotations, layout);
+  grouping.experts = experts_of(table, annotations, grouping.pipeline, layout);
+  const Rules rules{table, annotations, grouping.pipeline, grouping.experts, microbatches_of(table, annotations)};
   Names names;
   std::unordered_map<GroupKey, std::size_t, GroupKeyHash> index;
   for (const PresentRank& rank : table.ranks) {
     for (const Entry& entry : rank.trace->entries) {
-      CanonicalName& name = find_name(names, rules.pipeline, coordinate(rank, rules.pipeline.axis), entry.id);
-      const TensorPlacement* placement = find_placement(rules, name, rank, entry, grouping);
-      Group group = start_group(rules, rank, entry, name, placement);
+      const auto& [name, tied] = find_name(names, rules, rank, entry);
+      const TensorPlacement* placement = find_placement(rules, *name, rank, entry, grouping);
+      Group group = start_group(rules, rank, entry, *name, placement);
       if (placement->rule != nullptr && placement->rule->local) {
-        group.id.name = name.text;
+        group.id.name = name->text;
         grouping.local.insert(std::move(group.id));
         continue;
       }
       if (placement->rule != nullptr && placement->rule->rows) {
-        grouping.rows.push_back({&rank, &entry, name.text, placement});
+        grouping.rows.push_back({&rank, &entry, name->text, placement});
         continue;
       }
-      const GroupKey key{&name, group.id.iteration, group.id.microbatch, group.id.pass, group.id.kind};
+      const GroupKey key{name, group.id.iteration, group.id.microbatch, group.id.pass, group.id.kind};
+      const Copy copy{virtual_stage(rules.pipeline, rank, entry), tied};
+      const std::int32_t term = group.microbatches == MicrobatchUse::kSummed ? entry.id.microbatch : 0;
       const auto [found, is_new] = index.try_emplace(key, grouping.groups.size());
       if (is_new) {
-        group.id.name = name.text;
+        group.id.name = name->text;
         grouping.groups.push_back(std::move(group));
       }
-      grouping.groups[found->second].shards.push_back({&rank, &entry});
+      grouping.groups[found->second].shards.push_back({&rank, &entry, copy, term});
     }
   }
   std::sort(grouping.groups.begin(), grouping.groups.end(), [](const Group& a, const Group& b) { return a.id < b.id; });
-  const bool selected =
-      std::any_of(grouping.groups.begin(), grouping.groups.end(), [](const Group& g) { return g.selected; });
-  if (selected) grouping.findings = find_holes(table, rules.microbatches);
+  grouping.findings = grouping.pipeline.findings;
+  const bool counted = std::any_of(grouping.groups.begin(), grouping.groups.end(),
+                                   [](const Group& g) { return g.microbatches != MicrobatchUse::kNone; });
+  if (counted) {
+    for (Finding& finding : find_holes(table, rules.microbatches)) grouping.findings.push_back(std::move(finding));
+  }
   return grouping;
 }
 

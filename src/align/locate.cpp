@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "align/dimension.h"
+#include "align/identity.h"
 #include "align/placement.h"
 #include "align/ranks.h"
 #include "ttrace/error.h"
@@ -14,7 +15,7 @@ namespace {
 
 std::int64_t coordinate_on(const Mesh& mesh, const Coordinates& coordinates, int axis) {
   if (axis < 0) return 0;
-  const Axis& named = mesh.axes[static_cast<std::size_t>(axis)];
+  const Axis named = all_axes(mesh)[static_cast<std::size_t>(axis)];
   const auto found = coordinates.find(named.name);
   if (found == coordinates.end() || found->second < 0 || found->second >= named.size) {
     throw InputError(fmt::format("the rank has {} coordinate on axis '{}'; expected 0 to {}",
@@ -26,11 +27,12 @@ std::int64_t coordinate_on(const Mesh& mesh, const Coordinates& coordinates, int
 
 TensorId canonical_id(const Annotations& annotations, const Mesh& mesh, const Coordinates& coordinates,
                       const TensorPlacement& placement, TensorId id) {
-  if (id.chunk != 0) id.name = fmt::format("model{}.{}", id.chunk, id.name);
   id.chunk = 0;
+  if (placement.sum_microbatches) id.microbatch = kNoMicrobatch;
   const int axis = axis_index(mesh, annotations.microbatch_axis);
-  const std::int64_t ranks = axis < 0 ? 1 : mesh.axes[static_cast<std::size_t>(axis)].size;
-  if (id.microbatch < 0 || ranks == 1 || names_axis(placement, axis)) return id;
+  const std::int64_t ranks = size_of_axis(mesh, annotations.microbatch_axis);
+  const bool on_view = has_axis(factorings_of(mesh)[placement.view], axis);
+  if (id.microbatch < 0 || ranks == 1 || !on_view || names_axis(placement, axis)) return id;
   if (annotations.microbatch_order == MicrobatchOrder::kBlocked) {
     throw InputError(
         fmt::format("{}: with blocked micro-batches one rank cannot tell which of {} this is; expected "
@@ -50,10 +52,12 @@ TensorId canonical_id(const Annotations& annotations, const Mesh& mesh, const Co
 Location locate(const Annotations& annotations, const Mesh& mesh, const Coordinates& coordinates,
                 const TensorId& local_id, const Shape& local_shape) {
   check_annotations(annotations, mesh);
-  const std::string name =
-      local_id.chunk == 0 ? local_id.name : fmt::format("model{}.{}", local_id.chunk, local_id.name);
-  const TensorPlacement placement = place(annotations, mesh, local_id.kind, name);
-  Location location{canonical_id(annotations, mesh, coordinates, placement, local_id), {}, {}};
+  TensorId id = local_id;
+  if (id.chunk != 0 && !annotations.pipeline) id.name = fmt::format("model{}.{}", id.chunk, id.name);
+  id.name = tied_name(annotations, id.name).first;
+  const std::string& name = id.name;
+  const TensorPlacement placement = place(annotations, mesh, id.kind, name);
+  Location location{canonical_id(annotations, mesh, coordinates, placement, id), {}, {}};
   for (const std::int64_t size : local_shape) {
     if (size < 0 || size > kMaxExtent) {
       throw InputError(fmt::format("{}: a dimension of size {}; expected 0 to 2^40", to_string(location.id), size));

@@ -8,21 +8,34 @@
 #include "ttrace/error.h"
 
 namespace ttrace {
-namespace {
-
-bool has_axis(const Axes& axes, std::string_view name) {
-  return std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.name == name; });
-}
-
-}  // namespace
 
 bool is_axis_name(std::string_view text) {
   const auto word = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
   return !text.empty() && text[0] >= 'a' && text[0] <= 'z' && std::all_of(text.begin(), text.end(), word);
 }
 
-Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view where) {
-  Mesh mesh;
+namespace {
+
+constexpr std::size_t kMaxViews = 3;  // each costs a table of all ranks; two are known to be of use
+
+const Axis* find_axis(const Axes& axes, std::string_view name) {
+  const auto found = std::find_if(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.name == name; });
+  return found == axes.end() ? nullptr : &*found;
+}
+
+// Ranks from one coordinate of the axis to the next.
+std::int64_t stride_of(const Axes& axes, std::string_view name) {
+  std::int64_t stride = 1;
+  for (const Axis& axis : axes) {
+    if (axis.name == name) break;
+    stride *= axis.size;
+  }
+  return stride;
+}
+
+// One factoring of the ranks: `tp=2,dp=2,sp=tp`. Its aliases go to the mesh, which holds those before it.
+Axes parse_factoring(std::string_view text, std::int32_t world_size, std::string_view where, Mesh& mesh) {
+  Axes axes;
   std::int64_t product = 1;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view item = rest.substr(0, rest.find(','));
@@ -33,13 +46,13 @@ Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view
     if (!is_axis_name(name) || value.empty()) {
       throw InputError(fmt::format("{}: '{}': expected name=size or name=axis, as in tp=2,dp=2,sp=tp", where, item));
     }
-    if (has_axis(mesh.axes, name) || mesh.aliases.contains(name)) {
+    if (find_axis(axes, name) != nullptr || mesh.aliases.contains(name)) {
       throw InputError(fmt::format("{}: axis '{}' appears twice; expected each axis once", where, name));
     }
     std::int64_t size = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
     if (error != std::errc() || end != value.data() + value.size()) {
-      if (!has_axis(mesh.axes, value)) {
+      if (find_axis(axes, value) == nullptr) {
         throw InputError(
             fmt::format("{}: '{}': '{}' is neither a size nor an axis named before it", where, item, value));
       }
@@ -50,7 +63,7 @@ Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view
       throw InputError(fmt::format("{}: axis '{}' has size {}; expected 1 to {}, the number of ranks", where, name,
                                    size, world_size));
     }
-    mesh.axes.push_back({name, size});
+    axes.push_back({name, size});
     product *= size;
     if (product > world_size) break;
   }
@@ -58,14 +71,66 @@ Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view
     throw InputError(fmt::format("{}: the axes '{}' make {}{} ranks; the run has {}", where, text,
                                  product > world_size ? "at least " : "", product, world_size));
   }
+  return axes;
+}
+
+void check_common_axes(const Axes& earlier, const Axes& view, std::string_view where) {
+  for (const Axis& axis : view) {
+    const Axis* same = find_axis(earlier, axis.name);
+    if (same == nullptr) continue;
+    if (*same != axis || stride_of(earlier, axis.name) != stride_of(view, axis.name)) {
+      throw InputError(
+          fmt::format("{}: axis '{}' has another size or place in '{}' than in '{}'; expected the same "
+                      "coordinate on every rank",
+                      where, axis.name, to_string(Mesh{view, {}}), to_string(Mesh{earlier, {}})));
+    }
+  }
+}
+
+}  // namespace
+
+Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view where) {
+  Mesh mesh;
+  std::string_view factoring = text.substr(0, text.find('/'));
+  mesh.axes = parse_factoring(factoring, world_size, where, mesh);
+  for (std::string_view rest = text.substr(factoring.size()); !rest.empty(); rest.remove_prefix(factoring.size())) {
+    rest.remove_prefix(1);
+    factoring = rest.substr(0, rest.find('/'));
+    if (mesh.views.size() == kMaxViews) {
+      throw InputError(
+          fmt::format("{}: too many factorings of the ranks; expected at most {} after the first", where, kMaxViews));
+    }
+    const Axes view = parse_factoring(factoring, world_size, where, mesh);
+    check_common_axes(mesh.axes, view, where);
+    for (const Axes& earlier : mesh.views) check_common_axes(earlier, view, where);
+    mesh.views.push_back(view);
+  }
+  for (const Axis& axis : all_axes(mesh)) {
+    if (mesh.aliases.contains(axis.name)) {
+      throw InputError(fmt::format("{}: axis '{}' appears twice; expected each axis once", where, axis.name));
+    }
+  }
   return mesh;
 }
 
 std::string to_string(const Mesh& mesh) {
-  std::string text;
-  for (const Axis& axis : mesh.axes) text += fmt::format("{}{}={}", text.empty() ? "" : ",", axis.name, axis.size);
-  for (const auto& [name, axis] : mesh.aliases) text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, axis);
-  return text;
+  std::vector<Axes> factorings = {mesh.axes};
+  factorings.insert(factorings.end(), mesh.views.begin(), mesh.views.end());
+  std::vector<std::string> texts;
+  Aliases aliases = mesh.aliases;
+  for (const Axes& axes : factorings) {
+    std::vector<std::string> items;
+    for (const Axis& axis : axes) items.push_back(fmt::format("{}={}", axis.name, axis.size));
+    // An alias follows its axis, where that comes first; one of nothing stands last, to be refused when read.
+    const bool last = texts.size() + 1 == factorings.size();
+    std::erase_if(aliases, [&](const auto& alias) {
+      const bool here = last || find_axis(axes, alias.second) != nullptr;
+      if (here) items.push_back(fmt::format("{}={}", alias.first, alias.second));
+      return here;
+    });
+    texts.push_back(fmt::format("{}", fmt::join(items, ",")));
+  }
+  return fmt::format("{}", fmt::join(texts, "/"));
 }
 
 Coordinates coordinates_of(const Axes& axes, std::int32_t rank) {
@@ -78,13 +143,26 @@ Coordinates coordinates_of(const Axes& axes, std::int32_t rank) {
   return coordinates;
 }
 
+Coordinates coordinates_of(const Mesh& mesh, std::int32_t rank) {
+  Coordinates coordinates = coordinates_of(mesh.axes, rank);
+  for (const Axes& view : mesh.views) coordinates.merge(coordinates_of(view, rank));
+  return coordinates;
+}
+
+Axes all_axes(const Mesh& mesh) {
+  Axes axes = mesh.axes;
+  for (const Axes& view : mesh.views) {
+    std::copy_if(view.begin(), view.end(), std::back_inserter(axes),
+                 [&](const Axis& axis) { return find_axis(axes, axis.name) == nullptr; });
+  }
+  return axes;
+}
+
 std::int64_t size_of_axis(const Mesh& mesh, const std::string& axis) {
   const auto alias = mesh.aliases.find(axis);
-  const std::string& name = alias == mesh.aliases.end() ? axis : alias->second;
-  for (const Axis& candidate : mesh.axes) {
-    if (candidate.name == name) return candidate.size;
-  }
-  return 1;
+  const Axes axes = all_axes(mesh);
+  const Axis* found = find_axis(axes, alias == mesh.aliases.end() ? axis : alias->second);
+  return found == nullptr ? 1 : found->size;
 }
 
 }  // namespace ttrace

@@ -42,7 +42,7 @@ Microbatches microbatches_of(const RankTable& table, const Annotations& annotati
   if (axis < 0) return result;
   result.axis = axis;
   result.order = annotations.microbatch_order;
-  result.ranks = table.mesh.axes[static_cast<std::size_t>(axis)].size;
+  result.ranks = table.axes[static_cast<std::size_t>(axis)].size;
   for (const PresentRank& rank : table.ranks) {
     const auto coordinate = static_cast<std::size_t>(rank.place[static_cast<std::size_t>(axis)]);
     for (const Entry& entry : rank.trace->entries) {
@@ -103,7 +103,7 @@ std::vector<Finding> find_holes(const RankTable& table, const Microbatches& micr
     finding.message = fmt::format(
         "iteration {}: {} of {} micro-batches ({}{}) were run by no rank: along {} the ranks ran {} of them", iteration,
         holes, last + 1, fmt::join(words, ", "), holes > static_cast<std::int64_t>(words.size()) ? ", ..." : "",
-        table.mesh.axes[static_cast<std::size_t>(microbatches.axis)].name, fmt::join(counts, ", "));
+        table.axes[static_cast<std::size_t>(microbatches.axis)].name, fmt::join(counts, ", "));
     findings.push_back(std::move(finding));
   }
   return findings;

@@ -11,7 +11,7 @@
 namespace ttrace {
 
 struct Microbatches {
-  int axis = -1;  // in the mesh; -1 where local micro-batches are global ones
+  int axis = -1;  // in the table; -1 where local micro-batches are global ones
   std::int64_t ranks = 1;
   MicrobatchOrder order = MicrobatchOrder::kInterleaved;
   std::map<std::int32_t, std::vector<std::int64_t>> first;   // blocked: the first one, by iteration, coordinate

@@ -3,45 +3,85 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "align/describe.h"
+#include "align/division.h"
 #include "align/names.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
 namespace {
 
-using StageCounts = std::map<std::string, std::vector<std::int64_t>, std::less<>>;
+constexpr std::int64_t kMaxVirtualStages = 1 << 20;  // a trace that claims more must not make us allocate for it
 
-// For each prefix ("decoder.layers"), how many layers each stage holds.
-StageCounts count_layers(const RankTable& table, std::size_t axis, std::string_view layers) {
-  StageCounts counts;
+std::int64_t chunks_of(const PresentRank& rank) {
+  std::int64_t chunks = 1;
+  for (const Entry& entry : rank.trace->entries) chunks = std::max(chunks, std::int64_t{entry.id.chunk} + 1);
+  return chunks;
+}
+
+// All ranks run equally many; one that crashed is reported anyway.
+void count_chunks(const RankTable& table, Pipeline& pipeline) {
+  std::vector<std::int64_t> counts;
+  for (const PresentRank& rank : table.ranks) {
+    if (chunks_of(rank) > kMaxVirtualStages / pipeline.stages) {
+      throw InputError(fmt::format("{}: {} model chunks on {} pipeline stages; expected at most {} in all",
+                                   rank.trace->path.string(), chunks_of(rank), pipeline.stages, kMaxVirtualStages));
+    }
+    counts.push_back(chunks_of(rank));
+    pipeline.chunks = std::max(pipeline.chunks, counts.back());
+  }
+  std::vector<std::int32_t> behind;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const RankTrace& rank = *table.ranks[i].trace;
+    if (counts[i] < pipeline.chunks && rank.complete) behind.push_back(rank.rank);
+  }
+  if (behind.empty()) return;
+  Finding finding;
+  finding.verdict = Verdict::kMissing;
+  finding.reason = Reason::kOmission;
+  finding.message =
+      fmt::format("{} ran fewer than the {} model chunks of the others", describe_ranks(behind), pipeline.chunks);
+  finding.ranks = std::move(behind);
+  pipeline.findings.push_back(std::move(finding));
+}
+
+PartCounts count_layers(const RankTable& table, const Pipeline& pipeline) {
+  PartCounts counts;
   for (const PresentRank& rank : table.ranks) {
     for (const Entry& entry : rank.trace->entries) {
-      if (entry.id.chunk != 0) continue;
-      const auto number = layer_number(entry.id.name, layers);
+      const auto number = layer_number(entry.id.name, pipeline.layers.layers);
       if (!number) continue;
       auto found = counts.find(number->prefix);
       if (found == counts.end()) {
-        const auto stages = static_cast<std::size_t>(table.mesh.axes[axis].size);
-        found = counts.emplace(number->prefix, std::vector<std::int64_t>(stages, 0)).first;
+        const auto parts = static_cast<std::size_t>(pipeline.virtual_stages());
+        found = counts.emplace(number->prefix, std::vector<std::int64_t>(parts, 0)).first;
       }
-      std::int64_t& count = found->second[static_cast<std::size_t>(rank.place[axis])];
+      std::int64_t& count = found->second[static_cast<std::size_t>(virtual_stage(pipeline, rank, entry))];
       count = std::max(count, number->value + 1);
     }
   }
   return counts;
 }
 
-// A stage all of whose ranks are missing is taken to hold as many as the fullest.
-std::int64_t sum_over_stages(const RankTable& table, std::size_t axis, std::vector<std::int64_t> counts) {
-  std::vector<bool> present(counts.size(), false);
-  for (const PresentRank& rank : table.ranks) present[static_cast<std::size_t>(rank.place[axis])] = true;
-  const std::int64_t most = *std::max_element(counts.begin(), counts.end());
-  for (std::size_t stage = 0; stage < counts.size(); ++stage) {
-    if (!present[stage]) counts[stage] = most;
+// By virtual stage, whether a rank of it left a file.
+std::vector<bool> present_stages(const RankTable& table, const Pipeline& pipeline) {
+  std::vector<bool> present(static_cast<std::size_t>(pipeline.virtual_stages()), false);
+  for (const PresentRank& rank : table.ranks) {
+    const std::int64_t stage = pipeline.axis < 0 ? 0 : rank.place[static_cast<std::size_t>(pipeline.axis)];
+    for (std::int64_t chunk = 0; chunk < pipeline.chunks; ++chunk) {
+      present[static_cast<std::size_t>(chunk * pipeline.stages + stage)] = true;
+    }
   }
-  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  return present;
+}
+
+void note_spanning(std::string_view prefix, Pipeline& pipeline) {
+  pipeline.spanning.emplace(kRootModule);
+  for (std::size_t dot = prefix.find('.'); dot != prefix.npos; dot = prefix.find('.', dot + 1)) {
+    pipeline.spanning.emplace(prefix.substr(0, dot));
+  }
+  pipeline.spanning.emplace(prefix);
 }
 
 }  // namespace
@@ -52,32 +92,35 @@ int stage_axis(const Mesh& mesh, const Annotations& annotations) {
 
 Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout) {
   Pipeline pipeline;
-  const int axis = stage_axis(table.mesh, annotations);
-  if (!annotations.pipeline || axis < 0) return pipeline;
-  const std::int64_t stages = table.mesh.axes[static_cast<std::size_t>(axis)].size;
-  if (stages == 1) return pipeline;
-  pipeline.axis = axis;
-  pipeline.layers = annotations.pipeline->layers;
-  for (const auto& [prefix, counts] : count_layers(table, static_cast<std::size_t>(axis), pipeline.layers)) {
+  pipeline.axis = stage_axis(table.mesh, annotations);
+  if (pipeline.axis >= 0) pipeline.stages = table.axes[static_cast<std::size_t>(pipeline.axis)].size;
+  if (!annotations.pipeline) return pipeline;
+  pipeline.ruled = true;
+  count_chunks(table, pipeline);
+  if (pipeline.virtual_stages() == 1) return pipeline;
+  pipeline.layers.layers = annotations.pipeline->layers;
+  const std::string at =
+      fmt::format("{}:{}: 'parallelism': pipeline", annotations.path.empty() ? "annotations" : annotations.path,
+                  annotations.pipeline->line);
+  const std::vector<bool> present = present_stages(table, pipeline);
+  for (const auto& [prefix, counts] : count_layers(table, pipeline)) {
     const auto known = layout.layer_counts.find(prefix);
-    const std::int64_t total = known != layout.layer_counts.end()
-                                   ? known->second
-                                   : sum_over_stages(table, static_cast<std::size_t>(axis), counts);
-    if (total % stages != 0) {
-      throw InputError(
-          fmt::format("{}:{}: 'parallelism': pipeline: {} layers of {} do not divide into {} stages; "
-                      "expected a multiple of {}",
-                      annotations.path.empty() ? "annotations" : annotations.path, annotations.pipeline->line, total,
-                      printable(prefix), stages, stages));
-    }
-    pipeline.per_stage.emplace(prefix, total / stages);
-    pipeline.spanning.emplace(kRootModule);
-    for (std::size_t dot = prefix.find('.'); dot != prefix.npos; dot = prefix.find('.', dot + 1)) {
-      pipeline.spanning.insert(prefix.substr(0, dot));
-    }
-    pipeline.spanning.insert(prefix);
+    const std::int64_t total = known != layout.layer_counts.end() ? known->second : sum_of_parts(counts, present);
+    const Division division{prefix, total, pipeline.stages, pipeline.chunks};
+    pipeline.layers.starts.emplace(prefix, starts_of(divide(*annotations.pipeline, division, at)));
+    note_spanning(prefix, pipeline);
   }
   return pipeline;
+}
+
+std::int64_t virtual_stage(const Pipeline& pipeline, const PresentRank& rank, const Entry& entry) {
+  const std::int64_t stage = pipeline.axis < 0 ? 0 : rank.place[static_cast<std::size_t>(pipeline.axis)];
+  return pipeline.ruled ? entry.id.chunk * pipeline.stages + stage : stage;
+}
+
+std::string describe_stage(const Pipeline& pipeline, std::int64_t virtual_stage) {
+  const std::string stage = fmt::format("stage {}", virtual_stage % pipeline.stages);
+  return pipeline.chunks == 1 ? stage : fmt::format("{}, chunk {}", stage, virtual_stage / pipeline.stages);
 }
 
 }  // namespace ttrace

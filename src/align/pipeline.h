@@ -1,28 +1,40 @@
 // Stage-local layer numbers to global ones, by arithmetic on the coordinates.
+//
+// A rank may run several model chunks (Megatron's interleaving). Chunk k of stage s is virtual stage
+// k * stages + s: the model's layers lie on the virtual stages in that order.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "align/numbering.h"
 #include "align/ranks.h"
 #include "ttrace/align/shard_mapping.h"
 
 namespace ttrace {
 
 struct Pipeline {
-  int axis = -1;       // in the mesh; -1 where nothing is renumbered: no rule, or one stage
-  std::string layers;  // "decoder.layers"
-  std::map<std::string, std::int64_t, std::less<>> per_stage;  // layers on a stage, by prefix
-  std::set<std::string, std::less<>> spanning;  // modules that hold layers on several stages: "decoder", "(model)"
+  int axis = -1;  // of the stages, in the table; -1 where it has none
+  std::int64_t stages = 1, chunks = 1;
+  bool ruled = false;  // some rule numbers the chunks' layers; without, a chunk's tensors keep to themselves
+  Numbering layers;    // of virtual stages; empty where there is only one
+  std::set<std::string, std::less<>> spanning;  // modules that hold layers on several of them: "decoder", "(model)"
+  std::vector<Finding> findings;                // ranks that lack a chunk
+
+  std::int64_t virtual_stages() const { return stages * chunks; }
 };
 
 // The number of layers comes from the reference's layout; where that has no such layers, it is the sum of
-// what the stages hold. Throws InputError when it does not divide by the number of stages.
+// what the stages hold. Throws InputError when the declared division does not fit it.
 Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
+
+// The virtual stage; the stage alone where no rule speaks of chunks.
+std::int64_t virtual_stage(const Pipeline& pipeline, const PresentRank& rank, const Entry& entry);
+
+std::string describe_stage(const Pipeline& pipeline, std::int64_t virtual_stage);  // `stage 1`, `stage 1, chunk 0`
 
 // Index of the axis whose coordinates are pipeline stages, with a rule or without; -1 when there is none.
 int stage_axis(const Mesh& mesh, const Annotations& annotations);

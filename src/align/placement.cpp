@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 
 #include "align/names.h"
@@ -20,7 +21,7 @@ void check_axis(const Mesh& mesh, const std::string& axis, const std::string& at
   const bool known = std::find(kWellKnownAxes.begin(), kWellKnownAxes.end(), axis) != kWellKnownAxes.end();
   if (known || mesh.axes.empty() || axis_index(mesh, axis) >= 0) return;
   std::set<std::string> names;
-  for (const Axis& candidate : mesh.axes) names.insert(candidate.name);
+  for (const Axis& candidate : all_axes(mesh)) names.insert(candidate.name);
   for (const auto& [alias, target] : mesh.aliases) names.insert(alias);
   throw InputError(fmt::format("{}: axis '{}' is not an axis of the trace [{}]", at, axis, fmt::join(names, ", ")));
 }
@@ -46,6 +47,33 @@ void check_layout(const AxisPlacement& axis, const std::string& at) {
   }
 }
 
+// The first factoring that has all of these axes.
+std::optional<std::size_t> view_with(const Mesh& mesh, const std::vector<int>& axes) {
+  const auto factorings = factorings_of(mesh);
+  for (std::size_t view = 0; view < factorings.size(); ++view) {
+    if (std::all_of(axes.begin(), axes.end(), [&](int axis) { return has_axis(factorings[view], axis); })) return view;
+  }
+  return std::nullopt;
+}
+
+// The view on which the rule's axes, and `fixed` (-1: none), lie.
+std::size_t check_one_factoring(const Annotations& annotations, const AnnotationRule& rule, const Mesh& mesh,
+                                int fixed) {
+  std::vector<int> axes;
+  if (fixed >= 0) axes.push_back(fixed);
+  for (const AxisPlacement& axis : rule.axes) {
+    const int index = axis_index(mesh, axis.axis);
+    if (index < 0) continue;
+    axes.push_back(index);
+    if (view_with(mesh, axes)) continue;
+    throw InputError(fmt::format("{}: '{}' and '{}' are axes of two factorings of the ranks, {}; expected those of one",
+                                 where(annotations, rule, axis.line),
+                                 all_axes(mesh)[static_cast<std::size_t>(axes[0])].name, axis.axis,
+                                 to_string(Mesh{mesh.axes, {}, mesh.views})));
+  }
+  return *view_with(mesh, axes);
+}
+
 void check_rule(const Annotations& annotations, const AnnotationRule& rule, const Mesh& mesh) {
   std::vector<const AxisPlacement*> seen;
   for (const AxisPlacement& axis : rule.axes) {
@@ -61,6 +89,7 @@ void check_rule(const Annotations& annotations, const AnnotationRule& rule, cons
     }
     seen.push_back(&axis);
   }
+  check_one_factoring(annotations, rule, mesh, -1);
 }
 
 AxisUse use_of(const AxisPlacement& axis, const Mesh& mesh) {
@@ -68,7 +97,7 @@ AxisUse use_of(const AxisPlacement& axis, const Mesh& mesh) {
   use.axis = axis_index(mesh, axis.axis);
   use.placement = axis.placement;
   use.dim = axis.dim;
-  use.split.size = use.axis < 0 ? 1 : mesh.axes[static_cast<std::size_t>(use.axis)].size;
+  use.split.size = size_of_axis(mesh, axis.axis);
   use.split.axis = axis.axis;
   use.split.layout = find_layout(axis.layout);
   use.split.options = axis.options;
@@ -90,7 +119,17 @@ void check_annotations(const Annotations& annotations, const Mesh& mesh) {
   for (const AnnotationRule& rule : annotations.rules) check_rule(annotations, rule, mesh);
   check_axis(mesh, annotations.microbatch_axis, at_line(annotations, annotations.microbatch_line, "microbatches"));
   if (annotations.pipeline) {
-    check_axis(mesh, annotations.pipeline->axis, at_line(annotations, annotations.pipeline->line, "pipeline"));
+    const std::string at = at_line(annotations, annotations.pipeline->line, "pipeline");
+    check_axis(mesh, annotations.pipeline->axis, at);
+    const int axis = axis_index(mesh, annotations.pipeline->axis);
+    for (const auto& factoring : factorings_of(mesh)) {
+      if (size_of_axis(mesh, annotations.pipeline->axis) == 1 || has_axis(factoring, axis)) continue;
+      throw InputError(fmt::format("{}: axis '{}' is not in all factorings of the ranks, {}; expected it in each", at,
+                                   annotations.pipeline->axis, to_string(Mesh{mesh.axes, {}, mesh.views})));
+    }
+  }
+  if (annotations.experts) {
+    check_axis(mesh, annotations.experts->axis, at_line(annotations, annotations.experts->line, "experts"));
   }
   if (annotations.loss_scale) {
     const std::string at = at_line(annotations, annotations.loss_scale->line, "loss_scale");
@@ -99,13 +138,23 @@ void check_annotations(const Annotations& annotations, const Mesh& mesh) {
   }
 }
 
-TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name) {
+TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name, int fixed) {
   TensorPlacement placement;
   placement.rule = rule_for(annotations, kind, name);
-  if (placement.rule == nullptr) return placement;
+  if (placement.rule == nullptr) {
+    if (fixed >= 0) placement.view = *view_with(mesh, {fixed});
+    return placement;
+  }
+  placement.view = check_one_factoring(annotations, *placement.rule, mesh, fixed);
+  placement.sum_microbatches = placement.rule->sum_microbatches;
   const bool followed = placement.rule->kind && *placement.rule->kind != kind;
   for (const AxisPlacement& axis : placement.rule->axes) {
     AxisUse use = use_of(axis, mesh);
+    if (fixed >= 0 && use.axis == fixed) {
+      throw InputError(fmt::format("{}: {} is an expert, on one rank of '{}'; expected no '{}' in its rule",
+                                   where(annotations, *placement.rule, axis.line), printable(name), axis.axis,
+                                   axis.axis));
+    }
     if (followed && use.placement == Placement::kPartial) use.placement = Placement::kReplicate;
     placement.uses.push_back(std::move(use));
   }
@@ -127,6 +176,16 @@ TensorPlacement place(const RecordedMapping& mapping, const Mesh& mesh, const st
     }
     placement.uses.push_back(std::move(use));
   }
+  std::vector<int> axes;
+  for (const AxisUse& use : placement.uses) {
+    if (use.axis >= 0) axes.push_back(use.axis);
+  }
+  const auto view = view_with(mesh, axes);
+  if (!view) {
+    throw InputError(fmt::format("{}: recorded on axes of two factorings of the ranks, '{}'; expected those of one", at,
+                                 to_string(mesh)));
+  }
+  placement.view = *view;
   return placement;
 }
 

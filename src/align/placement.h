@@ -16,7 +16,7 @@ namespace ttrace {
 inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;
 
 struct AxisUse {
-  int axis = -1;  // index in the mesh; -1 for one that the mesh lacks, whose size is 1
+  int axis = -1;  // index in `all_axes`; -1 for one that the mesh lacks, whose size is 1
   Placement placement = Placement::kReplicate;
   int dim = 0;  // for a shard; as written, so it may be negative
   AxisSplit split;
@@ -26,20 +26,24 @@ struct AxisUse {
 };
 
 struct TensorPlacement {
-  const AnnotationRule* rule = nullptr;        // null: none, replicated over every axis
-  const RecordedMapping* recorded = nullptr;   // then `rule` is null
-  std::vector<AxisUse> uses;                   // in the order written, outermost first
+  const AnnotationRule* rule = nullptr;       // null: none, replicated over every axis
+  const RecordedMapping* recorded = nullptr;  // then `rule` is null
+  std::vector<AxisUse> uses;                  // in the order written, outermost first
+  std::size_t view = 0;                       // the factoring of the ranks whose axes it names
+  bool sum_microbatches = false;
   bool is_placed() const { return rule != nullptr || recorded != nullptr; }
 };
 
-// Throws InputError for the first rule that names an axis or a layout that there is not, or one axis
-// twice. A mesh without axes, that of a single rank, has every axis, with size 1.
+// Throws InputError for the first rule that names an axis or a layout that there is not, one axis twice, or
+// axes of two factorings of the ranks. A mesh without axes, that of a single rank, has every axis, with size 1.
 void check_annotations(const Annotations& annotations, const Mesh& mesh);
 
 // For checked annotations. The gradient of a value that is partial over an axis is the same on all its
 // ranks (each term enters the sum with factor 1), so a `partial` that a gradient would take over from
-// `input` or `output` becomes `replicate`.
-TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name);
+// `input` or `output` becomes `replicate`. `fixed` is an axis on one coordinate of which all of the tensor is (an
+// expert's); -1: none. Throws InputError when the rule names that axis, or one that lies on no view with it.
+TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name,
+                      int fixed = -1);
 
 // `mapping` has axes. Throws InputError where the trace's mesh lacks one of them or has it in another size;
 // `at` says whose mapping it is.
@@ -52,7 +56,7 @@ std::string where(const Annotations& annotations, const TensorPlacement& placeme
 std::size_t dimension_of(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use,
                          const std::string& name, const Shape& shape);
 
-// True when it is said how the tensor lies along the axis (an index in the mesh).
+// True when it is said how the tensor lies along the axis (an index in `all_axes`).
 bool names_axis(const TensorPlacement& placement, int axis);
 
 // What a tensor of this identity was multiplied by: the declared loss scale, or 1.

@@ -23,13 +23,10 @@ Finding about_ranks(Verdict verdict, Reason reason, std::string message, std::ve
   return finding;
 }
 
-void check_mesh(const Trace& trace) {
+void check_factoring(const Trace& trace, const Axes& axes) {
   const std::string at = trace.directory.string();
-  if (trace.world_size < 1 || trace.world_size > kMaxRanks) {
-    throw InputError(fmt::format("{}: world size is {}; expected 1 to {}", at, trace.world_size, kMaxRanks));
-  }
   std::int64_t product = 1;
-  for (const Axis& axis : trace.axes) {
+  for (const Axis& axis : axes) {
     if (axis.size < 1 || axis.size > trace.world_size) {
       throw InputError(fmt::format("{}: axis '{}' has size {}; expected 1 to {}, the number of ranks", at, axis.name,
                                    axis.size, trace.world_size));
@@ -38,10 +35,19 @@ void check_mesh(const Trace& trace) {
   }
   if (product != trace.world_size) {
     throw InputError(fmt::format("{}: the axes '{}' do not make {} ranks; expected sizes whose product is that", at,
-                                 to_string(Mesh{trace.axes, trace.aliases}), trace.world_size));
+                                 to_string(Mesh{axes, {}}), trace.world_size));
   }
+}
+
+void check_mesh(const Trace& trace) {
+  const std::string at = trace.directory.string();
+  if (trace.world_size < 1 || trace.world_size > kMaxRanks) {
+    throw InputError(fmt::format("{}: world size is {}; expected 1 to {}", at, trace.world_size, kMaxRanks));
+  }
+  check_factoring(trace, trace.axes);
+  for (const Axes& view : trace.views) check_factoring(trace, view);
   for (const auto& [alias, axis] : trace.aliases) {
-    if (axis_index({trace.axes, {}}, axis) < 0) {
+    if (axis_index({trace.axes, {}, trace.views}, axis) < 0) {
       throw InputError(fmt::format("{}: '{}' is an alias of '{}', which is not an axis of the trace", at, alias, axis));
     }
   }
@@ -67,7 +73,7 @@ void list_present(const Trace& trace, RankTable& table) {
       throw InputError(fmt::format("{}: rank {} of {}; expected 0 to {}", rank.path.string(), rank.rank,
                                    trace.world_size, trace.world_size - 1));
     }
-    table.ranks.push_back({&rank, place_of(rank, trace.axes)});
+    table.ranks.push_back({&rank, place_of(rank, table.axes)});
   }
   std::stable_sort(table.ranks.begin(), table.ranks.end(),
                    [](const PresentRank& a, const PresentRank& b) { return a.trace->rank < b.trace->rank; });
@@ -86,27 +92,41 @@ void list_present(const Trace& trace, RankTable& table) {
   table.ranks = std::move(once);
 }
 
-// Who is missing follows from the numbers; where they stood, from the places left over, if those are
-// where the rank order puts them.
-void place_ranks(const Trace& trace, RankTable& table) {
-  const auto world = static_cast<std::size_t>(trace.world_size);
-  std::vector<bool> present(world, false);
-  table.rank_at.assign(world, -1);
+std::size_t linear(const RankTable& table, const View& view, const Place& place) {
+  std::int64_t index = 0;
+  for (std::size_t i = view.axes.size(); i-- > 0;) index = index * table.axes[view.axes[i]].size + place[view.axes[i]];
+  return static_cast<std::size_t>(index);
+}
+
+// Who is missing follows from the numbers.
+void note_absent(const Trace& trace, RankTable& table) {
+  std::vector<bool> present(static_cast<std::size_t>(trace.world_size), false);
   for (const PresentRank& rank : table.ranks) {
-    std::int32_t& at = table.rank_at[linear(table, rank.place)];
+    present[static_cast<std::size_t>(rank.trace->rank)] = true;
+    if (!rank.trace->complete) table.crashed.push_back(rank.trace->rank);
+  }
+  for (std::int32_t rank = 0; rank < trace.world_size; ++rank) {
+    if (!present[static_cast<std::size_t>(rank)]) table.missing.push_back(rank);
+  }
+}
+
+// Where the missing ranks stood follows from the places left over, if those are where the rank order puts them.
+void place_ranks(const Trace& trace, const RankTable& table, View& view) {
+  view.rank_at.assign(static_cast<std::size_t>(trace.world_size), -1);
+  for (const PresentRank& rank : table.ranks) {
+    std::int32_t& at = view.rank_at[linear(table, view, rank.place)];
     if (at >= 0) {
+      Place place;
+      for (const std::size_t axis : view.axes) place.push_back(rank.place[axis]);
       throw InputError(fmt::format("{}: ranks {} and {} have the same coordinates {}; expected each place once",
-                                   trace.directory.string(), at, rank.trace->rank, to_string(rank.place)));
+                                   trace.directory.string(), at, rank.trace->rank, to_string(place)));
     }
     at = rank.trace->rank;
-    present[static_cast<std::size_t>(at)] = true;
-    if (!rank.trace->complete) table.crashed.push_back(at);
   }
-  for (std::size_t rank = 0; rank < world; ++rank) {
-    if (present[rank]) continue;
-    table.missing.push_back(static_cast<std::int32_t>(rank));
+  for (const std::int32_t rank : table.missing) {
     // The linear place of the rank order is the rank itself.
-    if (table.rank_at[rank] < 0) table.rank_at[rank] = static_cast<std::int32_t>(rank);
+    std::int32_t& at = view.rank_at[static_cast<std::size_t>(rank)];
+    if (at < 0) at = rank;
   }
 }
 
@@ -115,9 +135,14 @@ void place_ranks(const Trace& trace, RankTable& table) {
 RankTable ranks_of(const Trace& trace) {
   check_mesh(trace);
   RankTable table;
-  table.mesh = {trace.axes, trace.aliases};
+  table.mesh = {trace.axes, trace.aliases, trace.views};
+  table.axes = all_axes(table.mesh);
   list_present(trace, table);
-  place_ranks(trace, table);
+  note_absent(trace, table);
+  for (std::vector<std::size_t>& axes : factorings_of(table.mesh)) {
+    table.views.push_back({std::move(axes), {}});
+    place_ranks(trace, table, table.views.back());
+  }
   if (!table.missing.empty()) {
     table.findings.push_back(about_ranks(Verdict::kMissing, Reason::kMissingRank,
                                          fmt::format("{} of {} left no file in {}", describe_ranks(table.missing),
@@ -134,27 +159,42 @@ RankTable ranks_of(const Trace& trace) {
   return table;
 }
 
-std::size_t linear(const RankTable& table, const Place& place) {
-  std::int64_t index = 0;
-  for (std::size_t i = place.size(); i-- > 0;) index = index * table.mesh.axes[i].size + place[i];
-  return static_cast<std::size_t>(index);
+std::int32_t rank_at(const RankTable& table, const View& view, const Place& place) {
+  return view.rank_at[linear(table, view, place)];
 }
 
 int axis_index(const Mesh& mesh, const std::string& name) {
   const auto alias = mesh.aliases.find(name);
   const std::string& axis = alias == mesh.aliases.end() ? name : alias->second;
-  for (std::size_t i = 0; i < mesh.axes.size(); ++i) {
-    if (mesh.axes[i].name == axis) return static_cast<int>(i);
+  const Axes axes = all_axes(mesh);
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i].name == axis) return static_cast<int>(i);
   }
   return -1;
 }
 
-std::string describe_rank(const RankTable& table, const Place& place) {
-  const std::int32_t rank = table.rank_at[linear(table, place)];
+std::vector<std::vector<std::size_t>> factorings_of(const Mesh& mesh) {
+  const Mesh unaliased{mesh.axes, {}, mesh.views};
+  std::vector<std::vector<std::size_t>> factorings;
+  const auto add = [&](const Axes& axes) {
+    factorings.emplace_back();
+    for (const Axis& axis : axes) {
+      factorings.back().push_back(static_cast<std::size_t>(axis_index(unaliased, axis.name)));
+    }
+  };
+  add(mesh.axes);
+  for (const Axes& view : mesh.views) add(view);
+  return factorings;
+}
+
+bool has_axis(const std::vector<std::size_t>& factoring, int axis) {
+  return axis >= 0 && std::find(factoring.begin(), factoring.end(), static_cast<std::size_t>(axis)) != factoring.end();
+}
+
+std::string describe_rank(const RankTable& table, const View& view, const Place& place) {
+  const std::int32_t rank = rank_at(table, view, place);
   std::vector<std::string> words;
-  for (std::size_t i = 0; i < place.size(); ++i) {
-    words.push_back(fmt::format("{}={}", table.mesh.axes[i].name, place[i]));
-  }
+  for (const std::size_t i : view.axes) words.push_back(fmt::format("{}={}", table.axes[i].name, place[i]));
   const auto among = [rank](const std::vector<std::int32_t>& ranks) {
     return std::binary_search(ranks.begin(), ranks.end(), rank);
   };

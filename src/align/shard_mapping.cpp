@@ -1,19 +1,23 @@
 // The canonical shard mapping (TTrace, section 4.1) answers, for every tensor of the model, which elements
 // of which rank's file are which elements of the logical tensor. It is worked out in three steps.
 //
-// 1. Who is it? What a rank recorded gets its canonical identity, the reference's: stage-local layer numbers
-//    become global ones, local micro-batches global ones (identity.cpp). The entries of all ranks with one
-//    identity are the shards of one logical tensor.
+// 1. Who is it? What a rank recorded gets its canonical identity, the reference's: layer numbers that are local
+//    to a stage and a chunk, and experts' that are local to a rank, become global ones, local micro-batches global
+//    ones, a tied parameter's names one (identity.cpp). The entries of all ranks with one identity are the shards
+//    of one logical tensor.
 //
-// 2. Where should there be a shard? The annotation gives each axis of the mesh a role in this tensor:
+// 2. Where should there be a shard? The ranks may be factored in several ways, for the experts and for all else; a
+//    tensor lies on one of these views of the mesh. The annotation gives each axis of it a role in this tensor:
 //      split      the coordinate chooses a part of a dimension
 //      partial    the coordinate chooses a term of a sum
 //      replicate  the coordinate chooses one of several equal copies; so does an axis that is not named
-//      select     the micro-batch axis, where it told the micro-batches apart in step 1
-//      stage      the pipeline axis: a tensor need only be on some stages, and they all are replicas
-//    The coordinates of a rank thus are mixed-radix digits of (replica, term, shard): a slot. The slots of the
-//    stages that hold the tensor must be filled, each once (frame.cpp). An empty one is an omission, and
-//    because places and ranks are in one-to-one correspondence, it is known whose.
+//      select     the micro-batch axis, where it told the micro-batches apart in step 1; an expert's axis
+//      stage      the pipeline axis: a tensor need only be on some stages, and they all are replicas (of a tied
+//                 parameter's gradient, terms). A rank with several model chunks is several stages.
+//    Where the rule sums over micro-batches, they are terms, too. The coordinates of a rank thus are mixed-radix
+//    digits of (replica, term, shard): a slot. The slots of the stages that hold the tensor must be filled, each
+//    once (frame.cpp). An empty one is an omission, and because places and ranks are in one-to-one
+//    correspondence, it is known whose.
 //
 // 3. What does each shard fill? Dimension by dimension, because a placement never mixes them: the size of a
 //    dimension may depend only on the coordinates of the axes that split it. Shards for which that holds fit
@@ -39,7 +43,6 @@
 #include "align/describe.h"
 #include "align/identity.h"
 #include "align/names.h"
-#include "align/pipeline.h"
 
 namespace ttrace {
 namespace {
@@ -70,10 +73,9 @@ void note_unmatched_tensors(const Grouping& grouping, std::vector<std::string>& 
 
 // Where the pipeline leaves something aside, or where it looks as if nobody had thought of it.
 void note_pipeline(const Grouping& grouping, const AssemblyContext& context, std::vector<std::string>& notes) {
-  if (context.stage_axis < 0) return;
-  const Axis& axis = context.ranks.mesh.axes[static_cast<std::size_t>(context.stage_axis)];
-  if (axis.size == 1) return;
+  if (context.pipeline.virtual_stages() == 1) return;
   if (!context.annotations.pipeline) {
+    const Axis& axis = context.ranks.axes[static_cast<std::size_t>(context.pipeline.axis)];
     notes.push_back(
         fmt::format("axis '{}' has {} stages and no rule numbers their layers; expected, for example, "
                     "parallelism: {{pipeline: {{layers: decoder.layers}}}}",
@@ -115,8 +117,13 @@ Alignment align(const Trace& trace, const Annotations& annotations, const ModelL
   Alignment alignment;
   alignment.findings = ranks.findings;
   alignment.findings.insert(alignment.findings.end(), grouping.findings.begin(), grouping.findings.end());
-  const AssemblyContext context{ranks, annotations, layout, find_length_tensors(ranks, annotations), stage_axis(ranks.mesh, annotations),
-                                axis_index(ranks.mesh, annotations.microbatch_axis)};
+  const AssemblyContext context{
+      ranks,
+      annotations,
+      layout,
+      find_length_tensors(ranks, annotations),
+      grouping.pipeline,
+      {grouping.pipeline.axis, axis_index(ranks.mesh, annotations.microbatch_axis), grouping.experts.axis}};
   note_pipeline(grouping, context, alignment.notes);
   alignment.local = std::move(grouping.local);
   for (Group& group : grouping.groups) {

@@ -126,7 +126,10 @@ class Linter {
         const auto ndim = static_cast<std::int64_t>(tensor.shape.size());
         const std::int64_t dim = axis.dim < 0 ? axis.dim + ndim : axis.dim;
         std::set<std::int64_t> sizes;
-        for (const Piece& piece : tensor.pieces()) sizes.insert(piece.entry->shape[static_cast<std::size_t>(dim)]);
+        for (const Piece& piece : tensor.pieces()) {
+          const Shape& shape = piece.entry->shape;  // of fewer dimensions where it is a flat fragment
+          if (shape.size() == tensor.shape.size()) sizes.insert(shape[static_cast<std::size_t>(dim)]);
+        }
         if (sizes.size() < 2 || !said.emplace(rule, axis.axis, dim).second) continue;
         add(LintCheck::kUnevenSplit, *rule, axis.line,
             fmt::format("axis '{}' splits dimension {} of {} {}, {}, unevenly: parts of {} to {}", axis.axis, dim,

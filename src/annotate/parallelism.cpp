@@ -132,7 +132,9 @@ void propose_pipeline(const Trace& trace, const Alignment* reference, Annotation
   const StageNumbers& stages = numbers.at(found[0]);
   std::vector<std::size_t> counts;
   for (const auto& of_stage : stages) counts.push_back(of_stage.size());
-  settings.pipeline = PipelineRule{axis.name, found[0], 0};
+  settings.pipeline.emplace();
+  settings.pipeline->axis = axis.name;
+  settings.pipeline->layers = found[0];
   DraftLine line{fmt::format("pipeline: {{axis: {}, layers: {}}}", axis.name, found[0]), false,
                  fmt::format("the stages hold {} layers with the same numbers", fmt::join(counts, ", "))};
   if (reference != nullptr) {

@@ -34,8 +34,9 @@ fs::path beside_program(const fs::path& relative) {
 
 // Everything about the axes but whether they fit the number of ranks, which the ranks check.
 void check_axes(const std::string& axes) {
+  const std::size_t first_factoring = std::min(axes.find('/'), axes.size());
   std::int64_t product = 1;
-  for (std::size_t equals = axes.find('='); equals != axes.npos; equals = axes.find('=', equals + 1)) {
+  for (std::size_t equals = axes.find('='); equals < first_factoring; equals = axes.find('=', equals + 1)) {
     std::int64_t size = 1;
     std::from_chars(axes.data() + equals + 1, axes.data() + axes.size(), size);
     if (size > 0 && size <= INT32_MAX / product) product *= size;
@@ -172,8 +173,10 @@ void add_collect(CLI::App& app, Run& run) {
   command->add_option("-a,--annotations", arguments->options.annotations,
                       "How the program places its tensors (for --perturb on several ranks)");
   command->add_option("--iterations", arguments->iterations, "Iterations to record, as in 0,2,5-7 [0]");
-  command->add_option("--axes", arguments->options.axes,
-                      "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp");
+  command->add_option(
+      "--axes", arguments->options.axes,
+      "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp; after a /, another\n"
+      "factoring of the ranks: tp=2,dp=2/ep=2,edp=2");
   command->add_option("--perturb", arguments->options.perturb,
                       "Perturb the first activation by the dtype's epsilon, with this seed");
   command->add_option("command", arguments->options.command, "The command and its arguments, after --")->required();

@@ -82,7 +82,7 @@ void add_inspect(CLI::App& app, Run& run_out) {
       "  ttrace inspect candidate --verify\n"
       "\n"
       "JSON: {\"schema\": \"ttrace-inspect/1\", \"directory\", \"run_id\", \"world_size\", \"missing_ranks\": [],\n"
-      "\"axes\": [[\"tp\", 2]], \"aliases\": {\"sp\": \"tp\"}, \"compute_dtype\", \"provenance\": {},\n"
+      "\"axes\": [[\"tp\", 2]], \"views\": [], \"aliases\": {\"sp\": \"tp\"}, \"compute_dtype\", \"provenance\": {},\n"
       "\"ranks\": [{\"rank\", \"file\", \"complete\", \"coordinates\": {\"tp\": 0}, \"tensors\": [{\"iteration\",\n"
       "\"microbatch\" (null where there is none), \"chunk\", \"pass\", \"kind\", \"name\", \"dtype\", \"shape\": [],\n"
       "\"bytes\", \"order\", \"module\", where one was recorded \"mapping\" (include/ttrace/mapping.h), with --stats\n"

@@ -130,15 +130,22 @@ nlohmann::ordered_json json_of(const Entry& entry) {
   return json;
 }
 
+nlohmann::ordered_json axes_json(const Axes& axes) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const Axis& axis : axes) json.push_back({axis.name, axis.size});
+  return json;
+}
+
 nlohmann::ordered_json header_json(const Trace& trace) {
-  nlohmann::ordered_json axes = nlohmann::ordered_json::array();
-  for (const Axis& axis : trace.axes) axes.push_back({axis.name, axis.size});
+  nlohmann::ordered_json views = nlohmann::ordered_json::array();
+  for (const Axes& view : trace.views) views.push_back(axes_json(view));
   return {{"schema", "ttrace-inspect/1"},
           {"directory", trace.directory.string()},
           {"run_id", trace.run_id},
           {"world_size", trace.world_size},
           {"missing_ranks", missing_ranks(trace)},
-          {"axes", axes},
+          {"axes", axes_json(trace.axes)},
+          {"views", views},
           {"aliases", trace.aliases.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json(trace.aliases)},
           {"compute_dtype", trace.compute_dtype},
           {"provenance", nlohmann::ordered_json::parse(trace.provenance)}};
@@ -165,8 +172,7 @@ std::vector<RankSelection> select_tensors(const Trace& trace, const std::string&
 }
 
 void print_summary(const Trace& trace, std::FILE* out) {
-  const Mesh mesh{trace.axes, trace.aliases};
-  const std::string axes = to_string(mesh);
+  const std::string axes = to_string(Mesh{trace.axes, trace.aliases, trace.views});
   fmt::print(out, "{:<18}{}\n", "trace", printable(trace.directory.string()));
   fmt::print(out, "{:<18}{}\n", "run", printable(trace.run_id));
   fmt::print(out, "{:<18}{}{}{}\n", "ranks", trace.world_size, axes.empty() ? "" : ": ", axes);

@@ -5,80 +5,31 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fstream>
 #include <iterator>
-#include <set>
 #include <string_view>
 
+#include "load/annotation_yaml.h"
+#include "load/parallelism.h"
 #include "ttrace/align/layout.h"
 #include "ttrace/error.h"
+#include "ttrace/mesh.h"
 
 namespace ttrace {
 namespace {
 
-constexpr std::string_view kParallelism = "parallelism";  // the one top-level key that is not a pattern
+using namespace annotation_yaml;
+
 constexpr std::string_view kDimSuffix = "_dim";
+constexpr std::string_view kMicrobatch = "microbatch";  // the keys of a rule that are no axis and no kind
+constexpr std::string_view kRows = "rows";
 constexpr std::int64_t kMaxNumber = std::int64_t{1} << 40;  // of elements; far more than of anything else
 constexpr std::size_t kMaxNumbers = 1024;
-
-// What a message is about: `gpt.yaml:14: 'linear_qkv': output`.
-struct Place {
-  std::string file;
-  std::string subject;  // quoted, with what is inside it after colons
-
-  Place inside(std::string_view key) const { return {file, fmt::format("{}: {}", subject, key)}; }
-};
-
-[[noreturn]] void fail(const Place& place, int line, const std::string& what) {
-  throw InputError(
-      fmt::format("{}:{}: {}{}{}", place.file, line, place.subject, place.subject.empty() ? "" : ": ", what));
-}
-
-// One entry of a mapping. The line is the key's: a block's own is that of what it holds.
-struct Item {
-  std::string key;
-  int line = 0;
-  YAML::Node value;
-};
-
-// In the order written. yaml-cpp keeps a key that is written twice, and finds only one of the two.
-std::vector<Item> items_of(const YAML::Node& node, const Place& place, int line, std::string_view expected) {
-  if (!node.IsMap()) fail(place, line, fmt::format("not a mapping; expected {}", expected));
-  std::vector<Item> items;
-  std::set<std::string> seen;
-  for (const auto& item : node) {
-    if (!item.first.IsScalar() || item.first.Scalar().empty()) {
-      fail(place, item.first.Mark().line + 1, fmt::format("a key that is no word; expected {}", expected));
-    }
-    const std::string& key = item.first.Scalar();
-    const int at = item.first.Mark().line + 1;
-    if (!seen.insert(key).second) fail(place, at, fmt::format("'{}' appears twice; expected it once", key));
-    items.push_back({key, at, item.second});
-  }
-  return items;
-}
-
-std::string word_of(const YAML::Node& node, const Place& place, int line, std::string_view expected) {
-  if (!node.IsScalar() || node.Scalar().empty()) fail(place, line, fmt::format("no value; expected {}", expected));
-  return node.Scalar();
-}
 
 std::int32_t dim_of(const YAML::Node& node, const Place& place, int line) {
   constexpr int kMax = static_cast<int>(kMaxDims);
   const std::string expected = fmt::format("a dimension from {} to {}", -kMax, kMax - 1);
-  const std::string word = word_of(node, place, line, expected);
-  std::int32_t dim = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), dim);
-  if (error != std::errc() || end != word.data() + word.size() || dim < -kMax || dim >= kMax) {
-    fail(place, line, fmt::format("'{}'; expected {}", word, expected));
-  }
-  return dim;
-}
-
-bool is_axis_name(std::string_view word) {
-  const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
-  return !word.empty() && word[0] >= 'a' && word[0] <= 'z' && std::all_of(word.begin(), word.end(), allowed);
+  return static_cast<std::int32_t>(integer_of(node, place, line, -kMax, kMax - 1, expected));
 }
 
 std::string kind_names() {
@@ -90,14 +41,7 @@ std::string kind_names() {
 }
 
 std::int64_t number_of(const YAML::Node& node, const Place& place, int line) {
-  const std::string expected = fmt::format("a number from 1 to {}", kMaxNumber);
-  const std::string word = word_of(node, place, line, expected);
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error != std::errc() || end != word.data() + word.size() || number < 1 || number > kMaxNumber) {
-    fail(place, line, fmt::format("'{}'; expected {}", word, expected));
-  }
-  return number;
+  return integer_of(node, place, line, 1, kMaxNumber, fmt::format("a number from 1 to {}", kMaxNumber));
 }
 
 // A number, or a list of them.
@@ -200,13 +144,31 @@ RowRule read_rows(const YAML::Node& node, const Place& place, int line) {
   return rows;
 }
 
-void read_axes(const YAML::Node& node, const Place& place, int line, AnnotationRule& rule) {
-  for (const auto& [axis, at, placement] : items_of(node, place, line, "axis keys (tp_dim: 0), rows, or local")) {
-    if (axis == "rows") {
-      rule.rows = read_rows(placement, place.inside(axis), at);
-    } else {
-      add_axis(rule.axes, read_axis(axis, placement, place, at), place);
-    }
+// `microbatch: partial`, of a parameter (`kind` empty) or under a kind.
+bool read_microbatch(const YAML::Node& node, std::optional<Kind> kind, const Place& place, int line) {
+  constexpr std::string_view kExpected = "partial";
+  const std::string word = word_of(node, place, line, kExpected);
+  if (word != kExpected) fail(place, line, fmt::format("'{}'; expected {}", word, kExpected));
+  if (kind && !is_parameter_kind(*kind) && *kind != Kind::kScalar) {
+    fail(place, line, "an activation belongs to one micro-batch; expected it for a parameter's kind or a scalar");
+  }
+  return true;
+}
+
+// What a rule says of the parameter, or of one kind.
+void read_key(const Item& item, const Place& place, AnnotationRule& rule) {
+  if (item.key == kMicrobatch) {
+    rule.sum_microbatches = read_microbatch(item.value, rule.kind, place.inside(item.key), item.line);
+  } else if (item.key == kRows && rule.kind) {
+    rule.rows = read_rows(item.value, place.inside(item.key), item.line);
+  } else {
+    add_axis(rule.axes, read_axis(item.key, item.value, place, item.line), place);
+  }
+}
+
+void read_keys(const Item& kind, const Place& place, AnnotationRule& rule) {
+  for (const Item& item : items_of(kind.value, place, kind.line, "axis keys (tp_dim: 0), rows, or local")) {
+    read_key(item, place, rule);
   }
 }
 
@@ -216,89 +178,18 @@ void read_rule(const std::string& pattern, const YAML::Node& node, int line, Ann
   AnnotationRule parameters{pattern, std::nullopt, {}, line};
   const std::vector<Item> items = items_of(node, place, line, expected);
   if (items.empty()) fail(place, line, fmt::format("says nothing; expected {}", expected));
-  for (const auto& [key, at, value] : items) {
-    if (const auto kind = kind_from_name(key)) {
-      AnnotationRule rule{pattern, kind, {}, line, value.IsScalar() && value.Scalar() == "local"};
-      const Place inside = place.inside(key);
-      if (!rule.local) read_axes(value, inside, at, rule);
+  for (const Item& item : items) {
+    if (const auto kind = kind_from_name(item.key)) {
+      AnnotationRule rule{pattern, kind, {}, line};
+      const Place inside = place.inside(item.key);
+      rule.local = item.value.IsScalar() && item.value.Scalar() == "local";
+      if (!rule.local) read_keys(item, inside, rule);
       annotations.rules.push_back(std::move(rule));
     } else {
-      add_axis(parameters.axes, read_axis(key, value, place, at), place);
+      read_key(item, place, parameters);
     }
   }
-  if (!parameters.axes.empty()) annotations.rules.push_back(std::move(parameters));
-}
-
-void read_microbatches(const YAML::Node& node, const Place& place, int line, Annotations& annotations) {
-  constexpr std::string_view kExpected = "axis and order";
-  annotations.microbatch_line = line;
-  for (const auto& [key, at, value] : items_of(node, place, line, kExpected)) {
-    if (key == "axis") {
-      annotations.microbatch_axis = word_of(value, place.inside(key), at, "an axis");
-    } else if (key == "order") {
-      const std::string word = word_of(value, place.inside(key), at, "interleaved or blocked");
-      if (word != "interleaved" && word != "blocked") {
-        fail(place.inside(key), at, fmt::format("'{}'; expected interleaved or blocked", word));
-      }
-      annotations.microbatch_order = word == "blocked" ? MicrobatchOrder::kBlocked : MicrobatchOrder::kInterleaved;
-    } else {
-      fail(place, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
-    }
-  }
-}
-
-void read_pipeline(const YAML::Node& node, const Place& place, int line, Annotations& annotations) {
-  constexpr std::string_view kExpected = "layers (decoder.layers) and, if not pp, axis";
-  PipelineRule rule;
-  rule.line = line;
-  for (const auto& [key, at, value] : items_of(node, place, line, kExpected)) {
-    if (key == "axis") {
-      rule.axis = word_of(value, place.inside(key), at, "an axis");
-    } else if (key == "layers") {
-      rule.layers = word_of(value, place.inside(key), at, "what comes before a layer's number");
-    } else {
-      fail(place, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
-    }
-  }
-  if (rule.layers.empty()) fail(place, line, fmt::format("no layers; expected {}", kExpected));
-  annotations.pipeline = rule;
-}
-
-// `dp`, `dp*cp`, `1/dp`, `cp/dp`: factors, each after a `*` or a `/`.
-Factor read_factor(const std::string& text, const Place& place, int line) {
-  Factor factor;
-  factor.line = line;
-  bool divides = false;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find_first_of("*/", begin), text.size());
-    std::string word = text.substr(begin, end - begin);
-    word.erase(0, std::min(word.find_first_not_of(' '), word.size()));
-    word.erase(word.find_last_not_of(' ') + 1);
-    if (word != "1" && !is_axis_name(word)) {
-      fail(place, line, fmt::format("'{}'; expected axes multiplied or divided, as in dp, dp*cp or 1/dp", text));
-    }
-    if (word != "1") (divides ? factor.denominator : factor.numerator).push_back(word);
-    divides = end < text.size() && text[end] == '/';
-    begin = end + 1;
-  }
-  return factor;
-}
-
-void read_parallelism(const YAML::Node& node, int line, Annotations& annotations) {
-  constexpr std::string_view kExpected = "microbatches, pipeline or loss_scale";
-  const Place place{annotations.path, fmt::format("'{}'", kParallelism)};
-  for (const auto& [key, at, value] : items_of(node, place, line, kExpected)) {
-    const Place inside = place.inside(key);
-    if (key == "microbatches") {
-      read_microbatches(value, inside, at, annotations);
-    } else if (key == "pipeline") {
-      read_pipeline(value, inside, at, annotations);
-    } else if (key == "loss_scale") {
-      annotations.loss_scale = read_factor(word_of(value, inside, at, "a factor, as in dp or 1/dp"), inside, at);
-    } else {
-      fail(place, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
-    }
-  }
+  if (!parameters.axes.empty() || parameters.sum_microbatches) annotations.rules.push_back(std::move(parameters));
 }
 
 }  // namespace

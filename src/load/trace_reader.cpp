@@ -53,7 +53,7 @@ RunDescription checked_run(const RunAttributes& attributes, const std::string& w
                                  kTraceVersion));
   }
   const std::optional<RunDescription> run = parse_attributes(attributes);
-  if (!run) throw InputError(fmt::format("{}: axes, aliases or coordinates do not parse; expected JSON", where));
+  if (!run) throw InputError(fmt::format("{}: axes, views, aliases or coordinates do not parse; expected JSON", where));
   if (const std::string objection = objection_to_run(*run); !objection.empty()) {
     throw InputError(fmt::format("{}: {}", where, objection));
   }
@@ -94,8 +94,6 @@ RankFile read_rank(const fs::path& path) {
   }
 }
 
-std::string to_text(const Axes& axes) { return axes.empty() ? "none" : to_string(Mesh{axes, {}}); }
-
 void check_same_run(const RankFile& first, const RankFile& other) {
   const auto require = [&](bool holds, std::string_view what, const auto& of_other, const auto& of_first) {
     if (holds) return;
@@ -104,10 +102,10 @@ void check_same_run(const RankFile& first, const RankFile& other) {
   };
   require(other.run.run_id == first.run.run_id, "run id", other.run.run_id, first.run.run_id);
   require(other.run.world_size == first.run.world_size, "world size", other.run.world_size, first.run.world_size);
-  require(other.run.mesh.axes == first.run.mesh.axes, "axes", to_text(other.run.mesh.axes),
-          to_text(first.run.mesh.axes));
-  require(other.run.mesh.aliases == first.run.mesh.aliases, "axes", to_string(other.run.mesh),
-          to_string(first.run.mesh));
+  // The text says all of a mesh, and a run's was found to parse to it.
+  const std::string other_mesh = to_string(other.run.mesh), first_mesh = to_string(first.run.mesh);
+  require(other_mesh == first_mesh, "axes", other_mesh.empty() ? "none" : other_mesh,
+          first_mesh.empty() ? "none" : first_mesh);
 }
 
 }  // namespace
@@ -121,8 +119,9 @@ Trace read_trace(const std::filesystem::path& directory) {
   std::stable_sort(files.begin(), files.end(),
                    [](const RankFile& a, const RankFile& b) { return a.rank.rank < b.rank.rank; });
   const RunDescription& run = files.front().run;
-  Trace trace{directory,        run.run_id,        run.world_size, run.mesh.axes,
-              run.mesh.aliases, run.compute_dtype, run.provenance, {}};
+  Trace trace{directory,         run.run_id,     run.world_size,
+              run.mesh.axes,     run.mesh.views, run.mesh.aliases,
+              run.compute_dtype, run.provenance, {}};
   for (RankFile& file : files) trace.ranks.push_back(std::move(file.rank));
   return trace;
 }

@@ -117,7 +117,7 @@ ttrace::RunDescription run_of(const ttrace_run& given) {
   run.world_size = given.world_size;
   run.mesh = ttrace::parse_mesh(text_or(given.axes, ""), given.world_size, "axes");
   run.coordinates = given.coordinates == nullptr || *given.coordinates == '\0'
-                        ? ttrace::coordinates_of(run.mesh.axes, given.rank)
+                        ? ttrace::coordinates_of(run.mesh, given.rank)
                         : parse_coordinates(given.coordinates);
   run.compute_dtype = text_or(given.compute_dtype, "");
   run.provenance = text_or(given.provenance, "{}");

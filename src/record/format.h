@@ -30,7 +30,8 @@ struct RunAttributes {
   std::int32_t rank = 0;
   std::string axes, aliases, coordinates;  // JSON
   std::string compute_dtype;
-  std::string provenance;  // JSON
+  std::string provenance;    // JSON
+  std::string views = "[]";  // JSON
 };
 
 // One row of /ttrace/index.

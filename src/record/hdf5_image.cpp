@@ -48,6 +48,7 @@ void write_attributes(hid_t file, const RunAttributes& run, bool complete) {
   write_attribute(file, "world_size", H5T_STD_I32LE, run.world_size);
   write_attribute(file, "rank", H5T_STD_I32LE, run.rank);
   write_attribute(file, "axes", string, run.axes.c_str());
+  write_attribute(file, "views", string, run.views.c_str());
   write_attribute(file, "aliases", string, run.aliases.c_str());
   write_attribute(file, "coordinates", string, run.coordinates.c_str());
   write_attribute(file, "compute_dtype", string, run.compute_dtype.c_str());

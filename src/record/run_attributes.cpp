@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "ttrace/error.h"
 
@@ -24,7 +25,8 @@ std::string objection_to_text(const std::string& text, std::string_view what) {
 std::string objection_to_mesh(const RunDescription& run) {
   try {
     const Mesh parsed = parse_mesh(to_string(run.mesh), run.world_size, "axes");
-    if (parsed.axes == run.mesh.axes && parsed.aliases == run.mesh.aliases) return {};
+    const auto parts = [](const Mesh& mesh) { return std::tie(mesh.axes, mesh.aliases, mesh.views); };
+    if (parts(parsed) == parts(run.mesh)) return {};
     return "axes: malformed; expected names of letters, digits and '_'";
   } catch (const InputError& error) {
     return error.what();
@@ -32,7 +34,8 @@ std::string objection_to_mesh(const RunDescription& run) {
 }
 
 std::string objection_to_coordinates(const RunDescription& run) {
-  for (const Axis& axis : run.mesh.axes) {
+  const Axes axes = all_axes(run.mesh);
+  for (const Axis& axis : axes) {
     const auto coordinate = run.coordinates.find(axis.name);
     if (coordinate == run.coordinates.end()) {
       return fmt::format("coordinate of axis '{}' is missing; expected one per axis", axis.name);
@@ -41,7 +44,7 @@ std::string objection_to_coordinates(const RunDescription& run) {
       return fmt::format("coordinate {}={}; expected 0 to {}", axis.name, coordinate->second, axis.size - 1);
     }
   }
-  if (run.coordinates.size() == run.mesh.axes.size()) return {};
+  if (run.coordinates.size() == axes.size()) return {};
   return fmt::format("{} coordinates; expected one for each of the axes '{}'", run.coordinates.size(),
                      to_string(run.mesh));
 }
@@ -63,17 +66,32 @@ std::string objection_to_description(const RunDescription& run) {
   return {};
 }
 
+// [["tp",2],["dp",2]]
+nlohmann::json axes_json(const Axes& axes) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const Axis& axis : axes) json.push_back({axis.name, axis.size});
+  return json;
+}
+
+Axes axes_from(const nlohmann::json& json) {
+  Axes axes;
+  for (const auto& [name, size] : json.get<std::vector<std::pair<std::string, std::int64_t>>>()) {
+    axes.push_back({name, size});
+  }
+  return axes;
+}
+
 }  // namespace
 
 RunAttributes attributes_of(const RunDescription& run) {
-  nlohmann::json axes = nlohmann::json::array();
+  nlohmann::json views = nlohmann::json::array();
   nlohmann::json aliases = nlohmann::json::object();
   nlohmann::json coordinates = nlohmann::json::object();
-  for (const Axis& axis : run.mesh.axes) axes.push_back({axis.name, axis.size});
+  for (const Axes& view : run.mesh.views) views.push_back(axes_json(view));
   for (const auto& [name, axis] : run.mesh.aliases) aliases[name] = axis;
   for (const auto& [axis, coordinate] : run.coordinates) coordinates[axis] = coordinate;
-  return {kTraceVersion,  run.run_id,         run.world_size,    run.rank,      axes.dump(),
-          aliases.dump(), coordinates.dump(), run.compute_dtype, run.provenance};
+  return {kTraceVersion,  run.run_id,         run.world_size,    run.rank,       axes_json(run.mesh.axes).dump(),
+          aliases.dump(), coordinates.dump(), run.compute_dtype, run.provenance, views.dump()};
 }
 
 std::string to_json(const RunAttributes& attributes) {
@@ -82,6 +100,7 @@ std::string to_json(const RunAttributes& attributes) {
                          {"world_size", attributes.world_size},
                          {"rank", attributes.rank},
                          {"axes", attributes.axes},
+                         {"views", attributes.views},
                          {"aliases", attributes.aliases},
                          {"coordinates", attributes.coordinates},
                          {"compute_dtype", attributes.compute_dtype},
@@ -91,9 +110,11 @@ std::string to_json(const RunAttributes& attributes) {
 
 std::optional<RunAttributes> attributes_from_json(std::string_view text) try {
   const nlohmann::json json = nlohmann::json::parse(text);
-  return RunAttributes{json.at("ttrace_version"), json.at("run_id"),        json.at("world_size"),
-                       json.at("rank"),           json.at("axes"),          json.at("aliases"),
-                       json.at("coordinates"),    json.at("compute_dtype"), json.at("provenance")};
+  return RunAttributes{json.at("ttrace_version"), json.at("run_id"),
+                       json.at("world_size"),     json.at("rank"),
+                       json.at("axes"),           json.at("aliases"),
+                       json.at("coordinates"),    json.at("compute_dtype"),
+                       json.at("provenance"),     json.value("views", RunAttributes().views)};
 } catch (const nlohmann::json::exception&) {
   return std::nullopt;
 }
@@ -103,9 +124,9 @@ std::optional<RunDescription> parse_attributes(const RunAttributes& attributes) 
   run.run_id = attributes.run_id;
   run.rank = attributes.rank;
   run.world_size = attributes.world_size;
-  const nlohmann::json axes = nlohmann::json::parse(attributes.axes);
-  for (const auto& [name, size] : axes.get<std::vector<std::pair<std::string, std::int64_t>>>()) {
-    run.mesh.axes.push_back({name, size});
+  run.mesh.axes = axes_from(nlohmann::json::parse(attributes.axes));
+  for (const nlohmann::json& view : nlohmann::json::parse(attributes.views).get<std::vector<nlohmann::json>>()) {
+    run.mesh.views.push_back(axes_from(view));
   }
   nlohmann::json::parse(attributes.aliases).get_to(run.mesh.aliases);
   nlohmann::json::parse(attributes.coordinates).get_to(run.coordinates);

@@ -70,4 +70,5 @@ def test_layers_that_do_not_divide_into_the_stages_are_refused(ttrace, tmp_path)
     record_run(tmp_path / "candidate", [[layer(0), layer(1)], [layer(0)]], axes="pp=2")
     (tmp_path / "a.yaml").write_text("parallelism:\n  pipeline: {axis: pp, layers: layers}\n")
     assert ttrace.refuses(*CHECK) == (
-        "a.yaml:2: 'parallelism': pipeline: 3 layers of layers do not divide into 2 stages; expected a multiple of 2")
+        "a.yaml:2: 'parallelism': pipeline: 3 layers of layers do not divide into 2 stages; expected a multiple of 2, "
+        "or first, last, embedding, head or per_stage")

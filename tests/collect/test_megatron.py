@@ -14,6 +14,14 @@ def get_context_parallel_rank(): return 0
 def get_data_parallel_rank(): return 0
 def get_pipeline_model_parallel_rank(): return 1
 """
+EXPERTS = """
+def get_expert_tensor_parallel_world_size(): return 1
+def get_expert_model_parallel_world_size(): return 1
+def get_expert_data_parallel_world_size(): return 1
+def get_expert_tensor_parallel_rank(): return 0
+def get_expert_model_parallel_rank(): return 0
+def get_expert_data_parallel_rank(): return 0
+"""
 OPTIMIZER = """
 def clip_grad_by_total_norm_fp32(parameters, max_norm, total_norm, use_decoupled_grad=False):
     for parameter in parameters:
@@ -114,18 +122,31 @@ def test_what_this_rank_owns_under_the_distributed_optimizer_comes_from_megatron
     assert len(rank.names("param_after")) == 3
 
 
-def test_coordinates_main_gradients_before_clipping_and_the_loss_come_from_megatron(collect, tmp_path, script):
+def stage_1(collect, tmp_path, script, state):
+    """What the second of two stages leaves behind."""
     core = tmp_path / "megatron" / "core"
-    for path, text in {"parallel_state.py": STATE, "optimizer/optimizer.py": OPTIMIZER,
+    for path, text in {"parallel_state.py": state, "optimizer/optimizer.py": OPTIMIZER,
                        "pipeline_parallel/schedules.py": SCHEDULES}.items():  # fmt: skip
         (core / path).parent.mkdir(parents=True, exist_ok=True)
         (core / path).write_text(text)
     command = script(TRAIN)
     collected = collect(command=command, environment={"WORLD_SIZE": "2", "RANK": "1"})
     assert collected.code == 2  # the other stage is missing here
-    rank = collected.rank(1)
+    return collected.rank(1)
+
+
+def test_the_groups_of_the_experts_are_a_second_factoring_of_the_ranks(collect, tmp_path, script):
+    rank = stage_1(collect, tmp_path, script, STATE + EXPERTS)
+    assert rank.attributes["axes"] == '[["tp",1],["cp",1],["dp",1],["pp",2]]'
+    assert rank.attributes["views"] == '[[["etp",1],["ep",1],["edp",1],["pp",2]]]'
+    assert rank.attributes["coordinates"] == '{"cp":0,"dp":0,"edp":0,"ep":0,"etp":0,"pp":1,"tp":0}'
+
+
+def test_coordinates_main_gradients_before_clipping_and_the_loss_come_from_megatron(collect, tmp_path, script):
+    rank = stage_1(collect, tmp_path, script, STATE)
     assert rank.attributes["coordinates"] == '{"cp":0,"dp":0,"pp":1,"tp":0}'
     assert rank.attributes["aliases"] == '{"sp":"tp"}'
+    assert rank.attributes["views"] == "[]"
     # 1 a column from the mean, 2 from the sum; what the step used is 0.05 of that.
     assert numpy.array_equal(rank.tensors["main_grad", "weight", -1], numpy.full((1, 3), 3, "f4"))
     assert rank.tensors["scalar", "grad_norm", -1] == 10

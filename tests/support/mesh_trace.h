@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,12 +28,13 @@ inline Trace mesh_trace(const std::string& mesh, std::int32_t world_size) {
   trace.directory = "trace";
   trace.world_size = world_size;
   trace.axes = parsed.axes;
+  trace.views = parsed.views;
   trace.aliases = parsed.aliases;
   for (std::int32_t rank = 0; rank < world_size; ++rank) {
     RankTrace one;
     one.path = "trace/rank-0000" + std::to_string(rank) + ".h5";
     one.rank = rank;
-    one.coordinates = coordinates_of(parsed.axes, rank);
+    one.coordinates = coordinates_of(parsed, rank);
     one.complete = true;
     one.file = std::make_shared<MemoryFile>();
     trace.ranks.push_back(std::move(one));
@@ -61,6 +64,8 @@ inline void add_tensor(Trace& trace, std::size_t index, TensorId id, Shape shape
   entry.module_class = "torch.nn.modules.linear.Linear";
   bytes.resize(bytes.size() + entry.bytes);
   if (!values.empty()) std::memcpy(bytes.data() + entry.offset, values.data(), entry.bytes);
+  entry.checksum = std::hash<std::string_view>()(
+      std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
   rank.entries.push_back(std::move(entry));
 }
 

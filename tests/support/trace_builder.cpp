@@ -80,7 +80,8 @@ TraceBuilder& TraceBuilder::run_id(const std::string& id) {
 
 TraceBuilder& TraceBuilder::axes(const std::string& text) {
   std::int64_t world_size = 1;
-  for (std::size_t at = 0; (at = text.find('=', at)) != text.npos; ++at) {
+  const std::size_t first_factoring = std::min(text.find('/'), text.size());
+  for (std::size_t at = 0; (at = text.find('=', at)) < first_factoring; ++at) {
     world_size *= std::max<std::int64_t>(1, std::strtol(text.c_str() + at + 1, nullptr, 10));
   }
   run_.world_size = static_cast<std::int32_t>(world_size);
@@ -127,7 +128,7 @@ TraceBuilder& TraceBuilder::tensor(TensorSpec spec) {
 void TraceBuilder::write_rank(std::int32_t rank) {
   RunDescription run = run_;
   run.rank = rank;
-  run.coordinates = coordinates_of(run.mesh.axes, rank);
+  run.coordinates = coordinates_of(run.mesh, rank);
   TraceWriter writer(directory_.path(), run);
   for (const TensorSpec& spec : tensors_) {
     if (!spec.ranks.empty() && !spec.ranks.contains(rank)) continue;

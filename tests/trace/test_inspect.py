@@ -77,7 +77,7 @@ def test_json_tells_everything(trace_directory):
     }
     assert json.loads(out) == {
         "schema": "ttrace-inspect/1", "directory": str(trace_directory), "run_id": "run-1", "world_size": 2,
-        "missing_ranks": [], "axes": [["tp", 2]], "aliases": {"sp": "tp"}, "compute_dtype": "", "provenance": {},
+        "missing_ranks": [], "axes": [["tp", 2]], "views": [], "aliases": {"sp": "tp"}, "compute_dtype": "", "provenance": {},
         "ranks": [
             {"rank": 0, "file": "rank-00000.h5", "complete": True, "coordinates": {"tp": 0}, "tensors": [tensor]},
             {"rank": 1, "file": "rank-00001.h5", "complete": False, "coordinates": {"tp": 1}, "tensors": [tensor]},

@@ -120,7 +120,7 @@ def test_every_tensor_is_a_dataset_at_the_place_that_the_index_names(trace_direc
     recorder.close()
     with h5py.File(trace_directory / "rank-00001.h5") as file:
         assert dict(file.attrs) == {
-            "ttrace_version": 1, "run_id": "run-1", "world_size": 2, "rank": 1, "axes": '[["tp",2]]', "aliases": "{}",
+            "ttrace_version": 1, "run_id": "run-1", "world_size": 2, "rank": 1, "axes": '[["tp",2]]', "views": "[]", "aliases": "{}",
             "coordinates": '{"tp":1}', "compute_dtype": "", "provenance": "{}", "complete": 1,
         }
         index, text, shapes = (file["ttrace"][name][()] for name in ("index", "text", "shapes"))

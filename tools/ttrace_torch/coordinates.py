@@ -16,7 +16,7 @@ from .problems import CollectError
 class Place:
     rank: int
     world_size: int
-    axes: str  # as in `--axes`: "tp=2,dp=2,sp=tp", fastest first
+    axes: str  # as in `--axes`: "tp=2,dp=2,sp=tp", fastest first; "/" begins another factoring of the ranks
     coordinates: str  # "tp=1,dp=0", or "" where they follow from the rank
 
     def coordinate(self, axis: str) -> int:
@@ -35,7 +35,7 @@ class Place:
         them, follow each other; empty where there is none. For coordinates that follow from the rank."""
         places = [self._coordinates_of(rank) for rank in ranks]
         changes = {}  # axis -> where it first changes
-        for axis in places[0]:
+        for axis in _numbers(self.axes.split("/")[0]):
             changes[axis] = next((at for at, other in enumerate(places) if other[axis] != places[0][axis]), None)
         nested = sorted((axis for axis, at in changes.items() if at is not None), key=lambda axis: -changes[axis])
         sizes = {axis: self.size(axis) for axis in nested}
@@ -44,8 +44,10 @@ class Place:
 
     def _coordinates_of(self, rank: int) -> Dict[str, int]:
         found = {}
-        for name, size in _numbers(self.axes).items():
-            found[name], rank = rank % size, rank // size
+        for factoring in self.axes.split("/"):
+            rest = rank
+            for name, size in _numbers(factoring).items():
+                found[name], rest = rest % size, rest // size
         return found
 
 

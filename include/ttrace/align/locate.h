@@ -17,7 +17,8 @@ struct Location {
 
 // For a rank that is about to perturb or generate its part of a logical tensor. Every other part is taken
 // to have this one's shape. What one rank cannot know:
-// - how many layers a stage has: layer numbers stay as they are, which is right on the first stage only;
+// - how many layers a stage has, or how many experts a part: numbers stay as they are, which is right for the first
+//   chunk of the first stage and the first part only;
 // - where packed sequences begin: a dimension of them is taken as one sequence;
 // - how many micro-batches the others ran: with `order: blocked` and several data-parallel ranks, a
 //   tensor of a micro-batch throws.

@@ -37,7 +37,7 @@ struct RunDescription {
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
   Mesh mesh{};                // sizes multiply to `world_size`
-  Coordinates coordinates{};  // one per axis of the mesh, inside its size
+  Coordinates coordinates{};  // one per axis of the mesh and its views, inside its size
   std::string compute_dtype{};
   std::string provenance = "{}";  // a JSON object
 };

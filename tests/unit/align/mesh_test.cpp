@@ -49,4 +49,30 @@ TEST_CASE("axes that contradict the run are named") {
   CHECK(error_of("TP=2", 2) == "--axes: 'TP=2': expected name=size or name=axis, as in tp=2,dp=2,sp=tp");
 }
 
+TEST_CASE("after a slash follows another factoring of the same ranks") {
+  const std::string text = "tp=2,dp=2,pp=2,sp=tp/etp=1,ep=2,edp=2,pp=2,tokens=ep";
+  const Mesh mesh = parse_mesh(text, 8, "--axes");
+  CHECK(mesh.axes == Axes{{"tp", 2}, {"dp", 2}, {"pp", 2}});
+  CHECK(mesh.views == std::vector<Axes>{{{"etp", 1}, {"ep", 2}, {"edp", 2}, {"pp", 2}}});
+  CHECK(mesh.aliases == Aliases{{"sp", "tp"}, {"tokens", "ep"}});
+  CHECK(to_string(mesh) == text);
+  CHECK(coordinates_of(mesh, 5) == Coordinates{{"tp", 1}, {"dp", 0}, {"pp", 1}, {"etp", 0}, {"ep", 1}, {"edp", 0}});
+  CHECK(size_of_axis(mesh, "tokens") == 2);
+}
+
+TEST_CASE("factorings that contradict each other or the run are named") {
+  CHECK(error_of("tp=2,dp=2/ep=2", 4) == "--axes: the axes 'ep=2' make 2 ranks; the run has 4");
+  CHECK(error_of("tp=2/", 2) == "--axes: the axes '' make 1 ranks; the run has 2");
+  CHECK(error_of("tp=2,pp=2/pp=2,ep=2", 4) ==
+        "--axes: axis 'pp' has another size or place in 'pp=2,ep=2' than in 'tp=2,pp=2'; expected the same coordinate "
+        "on every rank");
+  CHECK(error_of("tp=2,pp=4/ep=4,pp=2", 8) ==
+        "--axes: axis 'pp' has another size or place in 'ep=4,pp=2' than in 'tp=2,pp=4'; expected the same coordinate "
+        "on every rank");
+  CHECK(error_of("tp=2,ep=tp/ep=2", 2) == "--axes: axis 'ep' appears twice; expected each axis once");
+  CHECK(error_of("tp=2/ep=2,tp=ep", 2) == "--axes: axis 'tp' appears twice; expected each axis once");
+  CHECK(error_of("a=2/b=2/c=2/d=2/e=2", 2) ==
+        "--axes: too many factorings of the ranks; expected at most 3 after the first");
+}
+
 TEST_SUITE_END();

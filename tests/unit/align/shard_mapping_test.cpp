@@ -2,49 +2,19 @@
 
 #include <doctest/doctest.h>
 
-#include "support/mesh_trace.h"
+#include "support/aligned.h"
 #include "ttrace/align/layout.h"
-#include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
 
 using namespace ttrace;
 using namespace ttrace::test;
 
 namespace {
 
-Annotations annotations(const std::string& text) { return parse_annotations(text, "gpt.yaml"); }
-
-std::string error_of(const Trace& trace, const std::string& text, const ModelLayout& layout = {}) {
-  try {
-    align(trace, annotations(text), layout);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 // Every rank holds the same tensor, or its shard of it.
 Trace everywhere(const std::string& mesh, std::int32_t world_size, const TensorId& id, const Shape& shape) {
   Trace trace = mesh_trace(mesh, world_size);
   for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) add_tensor(trace, rank, id, shape);
   return trace;
-}
-
-const LogicalTensor& only_tensor(const Alignment& alignment) {
-  REQUIRE(alignment.findings.empty());
-  REQUIRE(alignment.tensors.size() == 1);
-  return alignment.tensors.begin()->second;
-}
-
-const Finding& only_finding(const Alignment& alignment) {
-  REQUIRE(alignment.findings.size() == 1);
-  return alignment.findings[0];
-}
-
-std::vector<std::string> names_in(const Alignment& alignment) {
-  std::vector<std::string> names;
-  for (const auto& [id, tensor] : alignment.tensors) names.push_back(id.name);
-  return names;
 }
 
 const TensorId kWeight = tensor_id(Kind::kParam, "linear_qkv.weight");
@@ -142,83 +112,10 @@ TEST_CASE("a batch cut over dp is one micro-batch where the rule names dp") {
   CHECK(tensor.shape == Shape{6, 8});
 }
 
-TEST_CASE("stage-local layers become global ones by arithmetic") {
-  Trace trace = mesh_trace("pp=2", 2);
-  for (const std::size_t stage : {0, 1}) {
-    add_tensor(trace, stage, tensor_id(Kind::kOutput, "decoder.layers.0.mlp:1"), {2});
-    add_tensor(trace, stage, tensor_id(Kind::kOutput, "decoder.layers.1.mlp:1"), {2});
-  }
-  const Alignment alignment = align(trace, annotations("parallelism: {pipeline: {layers: decoder.layers}}"), {});
-  CHECK(alignment.findings.empty());
-  CHECK(names_in(alignment) == std::vector<std::string>{"decoder.layers.0.mlp:1", "decoder.layers.1.mlp:1",
-                                                        "decoder.layers.2.mlp:1", "decoder.layers.3.mlp:1"});
-  CHECK(alignment.tensors.rbegin()->second.pieces()[0].rank == 1);
-  CHECK(layout_of(alignment).layer_counts == std::map<std::string, std::int64_t>{{"decoder.layers", 4}});
-}
-
-TEST_CASE("a wrongly divided model shows as missing and duplicated layers") {
-  // 3 + 1 layers where the reference says 4 on 2 stages, so 2 each.
-  Trace trace = mesh_trace("pp=2", 2);
-  for (const std::string layer : {"0", "1", "2"}) {
-    add_tensor(trace, 0, tensor_id(Kind::kOutput, "decoder.layers." + layer), {2});
-  }
-  add_tensor(trace, 1, tensor_id(Kind::kOutput, "decoder.layers.0"), {2});
-  const ModelLayout reference{{{"decoder.layers", 4}}};
-  const Alignment alignment = align(trace, annotations("parallelism: {pipeline: {layers: decoder.layers}}"), reference);
-  CHECK(only_finding(alignment).reason == Reason::kDuplicateTensor);
-  CHECK(only_finding(alignment).message ==
-        "decoder.layers.2 output, iteration 0: a layer belongs to one pipeline stage, this one is on stage 0 (rank 0) "
-        "and stage 1 (rank 1)");
-  CHECK(names_in(alignment) == std::vector<std::string>{"decoder.layers.0", "decoder.layers.1"});
-}
-
 TEST_CASE("a tensor need only be on some stages") {
   Trace trace = mesh_trace("tp=2,pp=2", 4);
   for (const std::size_t rank : {0, 1}) add_tensor(trace, rank, tensor_id(Kind::kOutput, "embedding"), {2});
   CHECK(only_tensor(align(trace, {}, {})).pieces().size() == 2);
-}
-
-TEST_CASE("of a module around the layers, the first stage's inputs and the last one's outputs count") {
-  Trace trace = mesh_trace("pp=2", 2);
-  for (const std::size_t stage : {0, 1}) {
-    add_tensor(trace, stage, tensor_id(Kind::kInput, "decoder"), {2});
-    add_tensor(trace, stage, tensor_id(Kind::kOutput, "decoder"), {2});
-    add_tensor(trace, stage, tensor_id(Kind::kOutput, "decoder.layers.0"), {2});
-  }
-  add_tensor(trace, 1, tensor_id(Kind::kInput, "(model):2"), {2});
-  for (const std::size_t stage : {0, 1}) {
-    add_tensor(trace, stage, tensor_id(Kind::kInput, "(model):1"), {2});
-    trace.ranks[stage].entries.back().dtype = Dtype::kInt32;
-  }
-  const Alignment alignment = align(trace, annotations("parallelism: {pipeline: {layers: decoder.layers}}"), {});
-  CHECK(alignment.findings.empty());
-  CHECK(alignment.tensors.at(tensor_id(Kind::kInput, "decoder")).pieces()[0].rank == 0);
-  CHECK(alignment.tensors.at(tensor_id(Kind::kOutput, "decoder")).pieces()[0].rank == 1);
-  // The hidden state that the second stage was given is no input of the model; the labels, given to both, are.
-  CHECK_FALSE(alignment.tensors.contains(tensor_id(Kind::kInput, "(model):2")));
-  CHECK(alignment.tensors.at(tensor_id(Kind::kInput, "(model):1")).pieces().size() == 2);
-  REQUIRE(alignment.notes.size() == 2);
-  CHECK(alignment.notes[0] ==
-        "modules that span the pipeline's stages, inputs taken from the first stage and outputs from the last: "
-        "'(model):2' input, 'decoder' input, 'decoder' output");
-}
-
-TEST_CASE("layers that do not divide into the stages are refused") {
-  Trace trace = mesh_trace("pp=2", 2);
-  add_tensor(trace, 0, tensor_id(Kind::kOutput, "decoder.layers.0"), {2});
-  CHECK(error_of(trace, "parallelism:\n  pipeline: {layers: decoder.layers}", {{{"decoder.layers", 5}}}) ==
-        "gpt.yaml:2: 'parallelism': pipeline: 5 layers of decoder.layers do not divide into 2 stages; expected a "
-        "multiple of 2");
-}
-
-TEST_CASE("a virtual chunk without a rule keeps its own names") {
-  Trace trace = mesh_trace("", 1);
-  TensorId id = tensor_id(Kind::kOutput, "decoder.layers.0");
-  id.chunk = 1;
-  add_tensor(trace, 0, id, {2});
-  const LogicalTensor tensor = only_tensor(align(trace, {}, {}));
-  CHECK(tensor.id.name == "model1.decoder.layers.0");
-  CHECK(tensor.id.chunk == 0);
 }
 
 TEST_CASE("a missing shard is named with its range and rank") {
@@ -374,13 +271,6 @@ TEST_CASE("patterns that place nothing and tensors that no pattern places are no
                                  "gpt.yaml:3: 'attention' places no tensor of the trace",
                                  "no rule places these, taken as replicated on every axis: mlp output"});
   CHECK_FALSE(alignment.tensors.begin()->second.annotated);
-}
-
-TEST_CASE("stages whose layers nobody numbers are noted") {
-  const Alignment alignment = align(mesh_trace("pp=2", 2), {}, {});
-  CHECK(alignment.notes ==
-        std::vector<std::string>{"axis 'pp' has 2 stages and no rule numbers their layers; expected, for example, "
-                                 "parallelism: {pipeline: {layers: decoder.layers}}"});
 }
 
 TEST_SUITE_END();

@@ -96,6 +96,34 @@ TEST_CASE("what is not about one tensor stands under parallelism") {
   CHECK(parse_annotations("parallelism: {loss_scale: 1/dp}", "x").loss_scale->numerator.empty());
 }
 
+TEST_CASE("uneven pipelines, tied parameters and experts are read") {
+  const Annotations annotations = parse_annotations(
+      "x: {param_grad: {microbatch: partial}}\n"
+      "parallelism:\n"
+      "  pipeline: {layers: layers, first: 0, last: 3}\n"
+      "  experts: {layers: experts, axis: moe}\n"
+      "  tied:\n"
+      "    head.weight: embedding.weight\n",
+      "gpt.yaml");
+  REQUIRE(annotations.rules.size() == 1);
+  CHECK(annotations.rules[0].sum_microbatches);
+  CHECK(annotations.pipeline->first == 0);
+  CHECK(annotations.pipeline->last == 3);
+  CHECK(annotations.experts->axis == "moe");
+  CHECK(annotations.experts->layers == "experts");
+  CHECK(annotations.experts->line == 4);
+  REQUIRE(annotations.tied.size() == 1);
+  CHECK(annotations.tied[0].name == "head.weight");
+  CHECK(annotations.tied[0].of == "embedding.weight");
+  CHECK(annotations.tied[0].line == 6);
+  const auto pipeline = [](const std::string& keys) {
+    return *parse_annotations("parallelism: {pipeline: {layers: l, " + keys + "}}", "x").pipeline;
+  };
+  CHECK(pipeline("per_stage: [3, 5, 4]").per_stage == std::vector<std::int64_t>{3, 5, 4});
+  CHECK(pipeline("embedding: true, head: false").embedding);
+  CHECK_FALSE(pipeline("embedding: true, head: false").head);
+}
+
 TEST_CASE("a file that says nothing says nothing") {
   CHECK(parse_annotations("", "gpt.yaml").rules.empty());
   CHECK(parse_annotations("# nothing\n", "gpt.yaml").path == "gpt.yaml");
@@ -127,12 +155,40 @@ TEST_CASE("what is wrong with a file is said with its line") {
       {"a:\n  _dim: 0", "gpt.yaml:2: 'a': unknown key '_dim'; expected <axis>_dim, <axis>, or one of " + kinds},
       {"? [x]\n: {tp_dim: 0}", "gpt.yaml:1: a key that is no word; expected patterns and their rules"},
       {"parallelism: {pipelines: {}}",
-       "gpt.yaml:1: 'parallelism': unknown key 'pipelines'; expected microbatches, pipeline or loss_scale"},
+       "gpt.yaml:1: 'parallelism': unknown key 'pipelines'; expected microbatches, pipeline, tied, experts or "
+       "loss_scale"},
       {"parallelism:\n  pipeline: {axis: pp}",
-       "gpt.yaml:2: 'parallelism': pipeline: no layers; expected layers (decoder.layers) and, if not pp, axis"},
+       "gpt.yaml:2: 'parallelism': pipeline: no layers; expected layers (decoder.layers), and axis, first, "
+       "last, embedding, head or per_stage where they apply"},
       {"parallelism:\n  pipeline: {stages: 2}",
-       "gpt.yaml:2: 'parallelism': pipeline: unknown key 'stages'; expected layers (decoder.layers) and, if not pp, "
+       "gpt.yaml:2: 'parallelism': pipeline: unknown key 'stages'; expected layers (decoder.layers), and axis, "
+       "first, last, embedding, head or per_stage where they apply"},
+      {"parallelism:\n  pipeline: {layers: l, first: -1}",
+       "gpt.yaml:2: 'parallelism': pipeline: first: '-1'; expected a number of layers"},
+      {"parallelism:\n  pipeline: {layers: l, head: 1}",
+       "gpt.yaml:2: 'parallelism': pipeline: head: '1'; expected true or false"},
+      {"parallelism:\n  pipeline: {layers: l, per_stage: 3}",
+       "gpt.yaml:2: 'parallelism': pipeline: per_stage: no list of layers; expected one number for each stage (and "
+       "chunk), as in [3, 5, 4]"},
+      {"parallelism:\n  pipeline: {layers: l, per_stage: [1, x]}",
+       "gpt.yaml:2: 'parallelism': pipeline: per_stage: 'x'; expected a number of layers"},
+      {"parallelism:\n  pipeline: {layers: l, last: 2, head: true}",
+       "gpt.yaml:2: 'parallelism': pipeline: divides the layers in several ways; expected first and last, or embedding "
+       "and head, or per_stage"},
+      {"parallelism:\n  experts: {axis: ep}",
+       "gpt.yaml:2: 'parallelism': experts: no layers; expected layers (mlp.experts.local_experts) and, if not ep, "
        "axis"},
+      {"parallelism:\n  experts: {first: 2}",
+       "gpt.yaml:2: 'parallelism': experts: unknown key 'first'; expected layers (mlp.experts.local_experts) and, if "
+       "not ep, axis"},
+      {"parallelism:\n  tied: {head.*: embedding.weight}",
+       "gpt.yaml:2: 'parallelism': tied: 'head.*'; expected a name without wildcards"},
+      {"parallelism:\n  tied:\n    a.weight: b.weight\n    b.weight: c.weight",
+       "gpt.yaml:4: 'parallelism': tied: 'b.weight' is tied and is tied to; expected it on one side"},
+      {"a:\n  microbatch: 0", "gpt.yaml:2: 'a': microbatch: '0'; expected partial"},
+      {"a:\n  output: {microbatch: partial}",
+       "gpt.yaml:2: 'a': output: microbatch: an activation belongs to one micro-batch; expected it for a parameter's "
+       "kind or a scalar"},
       {"parallelism:\n  microbatches: {order: random}",
        "gpt.yaml:2: 'parallelism': microbatches: order: 'random'; expected interleaved or blocked"},
       {"parallelism:\n  microbatches: {axes: dp}",

@@ -209,9 +209,9 @@ TEST_SUITE("load") {
     CHECK(run_error([](RunAttributes& run) { run.axes = std::string("[[\"tp\",2]]"); }) ==
           file + "axes: axis 'tp' has size 2; expected 1 to 1, the number of ranks");
     CHECK(run_error([](RunAttributes& run) { run.axes = std::string("[[\"tp\"]]"); }) ==
-          file + "axes, aliases or coordinates do not parse; expected JSON");
+          file + "axes, views, aliases or coordinates do not parse; expected JSON");
     CHECK(run_error([](RunAttributes& run) { run.axes = std::string("[["); }) ==
-          file + "axes, aliases or coordinates do not parse; expected JSON");
+          file + "axes, views, aliases or coordinates do not parse; expected JSON");
     CHECK(run_error([](RunAttributes& run) { run.aliases = std::string("{\"sp\":\"tp\"}"); }) ==
           file + "axes: 'sp=tp': 'tp' is neither a size nor an axis named before it");
     CHECK(run_error([](RunAttributes& run) { run.coordinates = std::string("{\"tp\":0}"); }) ==

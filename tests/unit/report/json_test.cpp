@@ -26,6 +26,7 @@ TEST_CASE("the JSON report of two equal runs") {
     "missing": 0
   },
   "waived": 0,
+  "coverage": 0.0,
   "root_cause": null,
   "findings": [],
   "notes": []

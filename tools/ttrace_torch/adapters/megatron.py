@@ -2,6 +2,7 @@
 
 Ranks are in the order tp, cp, dp, pp (its default, `order="tp-cp-ep-dp-pp"`); the coordinates are stated all the
 same, so that another order is recorded rightly. Sequence parallelism (`sp`) is an alias: it uses the ranks of tp.
+Experts are spread over the same ranks in groups of their own, in the order etp, ep, edp, pp.
 
 Its DistributedOptimizer lays the parameters of a buffer one after the other and gives each data parallel rank an equal
 part of that. bf16 parameters have the part's fp32 master as `main_param` (None on ranks that own nothing of them),
@@ -10,7 +11,7 @@ and `main_grad` as a view into the buffer, of which the rank's part alone is red
 import functools
 import gc
 import sys
-from typing import Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 MODULE = "megatron.core.parallel_state"
 # Clips the masters' gradients in place, which are the parameters' `main_grad` themselves.
@@ -35,8 +36,23 @@ def find(world_size: int) -> Optional[Tuple[str, str]]:
         "dp": state.get_data_parallel_rank(),
         "pp": state.get_pipeline_model_parallel_rank(),
     }
-    axes = ",".join(f"{name}={size}" for name, size in sizes.items())
-    return axes + ",sp=tp", ",".join(f"{name}={rank}" for name, rank in ranks.items())
+    axes = _text(sizes) + ",sp=tp"
+    expert_sizes, expert_ranks = _experts(state, "world_size"), _experts(state, "rank")
+    if expert_sizes and expert_ranks:
+        axes += "/" + _text({**expert_sizes, "pp": sizes["pp"]})
+        ranks.update(expert_ranks)
+    return axes, _text(ranks)
+
+
+def _experts(state, what: str) -> Optional[Dict[str, int]]:
+    """Sizes or coordinates in the experts' groups; None before Megatron-core 0.9, which has fewer of these."""
+    groups = {"etp": "expert_tensor_parallel", "ep": "expert_model_parallel", "edp": "expert_data_parallel"}
+    calls = {axis: getattr(state, f"get_{group}_{what}", None) for axis, group in groups.items()}
+    return {axis: call() for axis, call in calls.items()} if all(calls.values()) else None
+
+
+def _text(numbers: Dict[str, int]) -> str:
+    return ",".join(f"{name}={number}" for name, number in numbers.items())
 
 
 def owned_range(parameter) -> Optional[tuple]:

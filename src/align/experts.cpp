@@ -1,0 +1,69 @@
+#include "align/experts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "align/names.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+// By prefix with the layer's global number; what a trace names there it names often.
+PartCounts count_experts(const RankTable& table, const Experts& experts, const Pipeline& pipeline) {
+  const std::size_t axis = static_cast<std::size_t>(experts.axis);
+  const auto parts = static_cast<std::size_t>(table.axes[axis].size);
+  std::map<std::int64_t, PartCounts> by_stage;
+  for (const PresentRank& rank : table.ranks) {
+    for (const Entry& entry : rank.trace->entries) {
+      const auto number = layer_number(entry.id.name, experts.experts.layers);
+      if (!number) continue;
+      PartCounts& counts = by_stage[virtual_stage(pipeline, rank, entry)];
+      auto found = counts.find(number->prefix);
+      if (found == counts.end()) {
+        found = counts.emplace(number->prefix, std::vector<std::int64_t>(parts, 0)).first;
+      }
+      std::int64_t& count = found->second[static_cast<std::size_t>(rank.place[axis])];
+      count = std::max(count, number->value + 1);
+    }
+  }
+  PartCounts global;
+  for (const auto& [stage, counts] : by_stage) {
+    for (const auto& [prefix, of_prefix] : counts) {
+      const std::string name = renumbered(pipeline.layers, prefix, stage).value_or(prefix);
+      std::vector<std::int64_t>& sums = global.try_emplace(name, parts, 0).first->second;
+      for (std::size_t part = 0; part < parts; ++part) sums[part] = std::max(sums[part], of_prefix[part]);
+    }
+  }
+  return global;
+}
+
+}  // namespace
+
+Experts experts_of(const RankTable& table, const Annotations& annotations, const Pipeline& pipeline,
+                   const ModelLayout& layout) {
+  Experts experts;
+  if (!annotations.experts) return experts;
+  const int axis = axis_index(table.mesh, annotations.experts->axis);
+  const std::int64_t parts = axis < 0 ? 1 : table.axes[static_cast<std::size_t>(axis)].size;
+  if (parts == 1) return experts;
+  experts.axis = axis;
+  experts.experts.layers = annotations.experts->layers;
+  for (const auto& [prefix, counts] : count_experts(table, experts, pipeline)) {
+    const auto known = layout.layer_counts.find(prefix);
+    if (known != layout.layer_counts.end() && known->second % parts != 0) {
+      throw InputError(
+          fmt::format("{}:{}: 'parallelism': experts: {} experts of {} do not divide into {} parts along {}; "
+                      "expected a multiple of {}",
+                      annotations.path.empty() ? "annotations" : annotations.path, annotations.experts->line,
+                      known->second, printable(prefix), parts, annotations.experts->axis, parts));
+    }
+    const std::int64_t share =
+        known != layout.layer_counts.end() ? known->second / parts : *std::max_element(counts.begin(), counts.end());
+    experts.experts.starts.emplace(prefix, starts_of(std::vector<std::int64_t>(counts.size(), share)));
+  }
+  return experts;
+}
+
+}  // namespace ttrace
