@@ -70,4 +70,13 @@ def test_layers_that_do_not_divide_into_the_stages_are_refused(ttrace, tmp_path)
     record_run(tmp_path / "candidate", [[layer(0), layer(1)], [layer(0)]], axes="pp=2")
     (tmp_path / "a.yaml").write_text("parallelism:\n  pipeline: {axis: pp, layers: layers}\n")
     assert ttrace.refuses(*CHECK) == (
-        "a.yaml:2: 'parallelism': pipeline: 3 layers of layers do not divide into 2 stages; expected a multiple of 2")
+        "a.yaml:2: 'parallelism': pipeline: 3 layers of layers do not divide into 2 stages; expected a multiple of 2, "
+        "or first, last, embedding, head or per_stage")
+
+
+def test_axes_of_two_factorings_in_one_rule_are_refused(ttrace, tmp_path):
+    record_run(tmp_path / "reference", [model()])
+    record_run(tmp_path / "candidate", [model(), model()], axes="tp=2/ep=2")
+    (tmp_path / "a.yaml").write_text("x:\n  output: {tp_dim: 0, ep_dim: 1}\n")
+    assert ttrace.refuses(*CHECK) == (
+        "a.yaml:2: 'x': output: 'tp' and 'ep' are axes of two factorings of the ranks, tp=2/ep=2; expected those of one")
