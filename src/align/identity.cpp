@@ -55,7 +55,7 @@ std::int64_t coordinate(const PresentRank& rank, int axis) {
 
 CanonicalName canonical_name(const Rules& rules, const Part& part, const std::string& local) {
   CanonicalName name;
-  name.text = !rules.pipeline.ruled && part.chunk != 0 ? fmt::format("model{}.{}", part.chunk, local) : local;
+  name.text = local;
   name.spans = rules.pipeline.spanning.contains(module_path(local));
   if (auto text = renumbered(rules.pipeline.layers, name.text, part.stage)) {
     name.text = std::move(*text);
@@ -65,6 +65,7 @@ CanonicalName canonical_name(const Rules& rules, const Part& part, const std::st
     name.text = std::move(*text);
     name.expert = true;
   }
+  if (!rules.pipeline.ruled && part.chunk != 0) name.text = fmt::format("model{}.{}", part.chunk, name.text);
   return name;
 }
 

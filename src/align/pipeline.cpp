@@ -24,11 +24,11 @@ std::int64_t chunks_of(const PresentRank& rank) {
 void count_chunks(const RankTable& table, Pipeline& pipeline) {
   std::vector<std::int64_t> counts;
   for (const PresentRank& rank : table.ranks) {
-    if (chunks_of(rank) > kMaxVirtualStages / pipeline.stages) {
-      throw InputError(fmt::format("{}: {} model chunks on {} pipeline stages; expected at most {} in all",
-                                   rank.trace->path.string(), chunks_of(rank), pipeline.stages, kMaxVirtualStages));
-    }
     counts.push_back(chunks_of(rank));
+    if (counts.back() > kMaxVirtualStages / pipeline.stages) {
+      throw InputError(fmt::format("{}: {} model chunks on {} pipeline stages; expected at most {} in all",
+                                   rank.trace->path.string(), counts.back(), pipeline.stages, kMaxVirtualStages));
+    }
     pipeline.chunks = std::max(pipeline.chunks, counts.back());
   }
   std::vector<std::int32_t> behind;

@@ -18,7 +18,8 @@ REFUSED = {
     "a dim that is no number": ("embedding:\n  output: {tp_dim: last}\n",
         "a.yaml:2: 'embedding': output: tp_dim: 'last'; expected a dimension from -8 to 7"),
     "an unknown layout": ("embedding:\n  output: {tp: {dim: 1, layout: spiral}}\n",
-        "a.yaml:2: 'embedding': output: tp: there is no layout 'spiral'; expected one of contiguous, kv_heads, qkv_heads, stacked, striped, zigzag"),
+        "a.yaml:2: 'embedding': output: tp: there is no layout 'spiral'; expected one of contiguous, kv_heads, "
+        "qkv_heads, stacked, striped, zigzag"),
     "an unknown kind": ("embedding:\n  outptu: {tp_dim: 1}\n", "a.yaml:2: 'embedding': outptu: unknown key 'tp_dim'; "
         "expected dim and, if not contiguous, layout"),
     "a pattern twice": ("embedding:\n  output: {tp_dim: 1}\nembedding:\n  output: {tp_dim: 0}\n",
@@ -72,3 +73,11 @@ def test_layers_that_do_not_divide_into_the_stages_are_refused(ttrace, tmp_path)
     assert ttrace.refuses(*CHECK) == (
         "a.yaml:2: 'parallelism': pipeline: 3 layers of layers do not divide into 2 stages; expected a multiple of 2, "
         "or first, last, embedding, head or per_stage")
+
+
+def test_axes_of_two_factorings_in_one_rule_are_refused(ttrace, tmp_path):
+    record_run(tmp_path / "reference", [model()])
+    record_run(tmp_path / "candidate", [model(), model()], axes="tp=2/ep=2")
+    (tmp_path / "a.yaml").write_text("x:\n  output: {tp_dim: 0, ep_dim: 1}\n")
+    assert ttrace.refuses(*CHECK) == (
+        "a.yaml:2: 'x': output: 'tp' and 'ep' are axes of two factorings of the ranks, tp=2/ep=2; expected those of one")

@@ -62,6 +62,20 @@ TEST_CASE("a rank finds the place that the alignment of all ranks finds") {
   }
 }
 
+TEST_CASE("a rank finds the reference's name of a tied parameter, and the factoring it lies on") {
+  const Annotations annotations = parse_annotations(
+      "embedding.weight: {ep_dim: 0}\nparallelism:\n  tied: {head.weight: embedding.weight}\n"
+      "  pipeline: {layers: layers}\n",
+      "gpt.yaml");
+  const Mesh mesh = parse_mesh("dp=4/ep=2,edp=2", 4, "test");
+  TensorId id = tensor_id(Kind::kParamGrad, "head.weight", 1);
+  id.chunk = 1;
+  const Location location = locate(annotations, mesh, coordinates_of(mesh, 3), id, {2});
+  CHECK(location.id == tensor_id(Kind::kParamGrad, "embedding.weight", 1));
+  CHECK(location.shape == Shape{4});
+  CHECK(location.box == Box{{2}, {2}});
+}
+
 TEST_CASE("what a rank cannot find out alone is refused") {
   CHECK(error_of("x: {output: {tp: {dim: 0, layout: zigzag}}}", tensor_id(Kind::kOutput, "x"), {5}) ==
         "x output, iteration 0: parts of 5, 5 elements do not zigzag; expected equal and even parts, 4 chunks in all");

@@ -167,6 +167,7 @@ TEST_CASE("a tied parameter whose copies differ, or whose gradient lacks a term,
     const float other = 11;
     auto& bytes = std::const_pointer_cast<MemoryFile>(std::static_pointer_cast<const MemoryFile>(rank.file))->bytes;
     std::memcpy(bytes.data() + entry->offset, &other, sizeof other);
+    entry->checksum ^= 1;
     const bool differs = kind == Kind::kMainGrad || c.copies > 1;
     REQUIRE(wrong(c, trace) ==
             std::vector<std::string>{fmt::format("embedding.weight {}: {}", name_of(kind),

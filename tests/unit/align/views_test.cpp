@@ -100,6 +100,18 @@ TEST_CASE("local experts become global ones, within layers that do") {
         std::vector<std::string>{"layers.1.mlp.experts.local_experts.3.fc1.weight param: missing-in-candidate"});
 }
 
+TEST_CASE("experts of a second model that no pipeline rule speaks of are numbered, too") {
+  Trace trace = mesh_trace("ep=2", 2);
+  for (const std::size_t rank : {0, 1}) {
+    TensorId id = expert_id(Kind::kParam, "layers.0", 0);
+    id.chunk = 1;
+    add_tensor(trace, rank, id, {1});
+  }
+  CHECK(names_in(align(trace, annotations("parallelism: {experts: {layers: mlp.experts.local_experts}}"), {})) ==
+        std::vector<std::string>{"model1.layers.0.mlp.experts.local_experts.0.fc1.weight",
+                                 "model1.layers.0.mlp.experts.local_experts.1.fc1.weight"});
+}
+
 TEST_CASE("rules that cannot be an expert's are refused, with the line") {
   Trace trace = mesh_trace("tp=2/ep=2", 2);
   for (const std::size_t rank : {0, 1}) add_tensor(trace, rank, expert_id(Kind::kParam, "layers.0", 0), {1});

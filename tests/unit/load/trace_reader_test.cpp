@@ -124,6 +124,16 @@ TEST_SUITE("load") {
           "DIR/rank-00001.h5: run id run-2, but rank-00000.h5 has run-1; expected the files of one run");
   }
 
+  TEST_CASE("Further factorings of the ranks are read, and the coordinates on them") {
+    TraceBuilder builder;
+    const Trace trace = builder.axes("tp=2,pp=2,sp=tp/ep=2,pp=2").tensor("a", Kind::kOutput, {3}, index_value).read();
+    CHECK(trace.axes == Axes{{"tp", 2}, {"pp", 2}});
+    CHECK(trace.views == std::vector<Axes>{{{"ep", 2}, {"pp", 2}}});
+    CHECK(trace.aliases == Aliases{{"sp", "tp"}});
+    REQUIRE(trace.ranks.size() == 4);
+    CHECK(trace.ranks[3].coordinates == Coordinates{{"tp", 1}, {"pp", 1}, {"ep", 1}});
+  }
+
   TEST_CASE("Ranks must agree on the world's size and axes") {
     TraceBuilder first, larger, other;
     const fs::path directory = first.axes("dp=2").tensor("a", Kind::kOutput, {3}, index_value).write();
@@ -212,6 +222,12 @@ TEST_SUITE("load") {
           file + "axes, views, aliases or coordinates do not parse; expected JSON");
     CHECK(run_error([](RunAttributes& run) { run.axes = std::string("[["); }) ==
           file + "axes, views, aliases or coordinates do not parse; expected JSON");
+    CHECK(run_error([](RunAttributes& run) { run.views = std::string("[[[\"ep\",2]]]"); }) ==
+          file + "axes: axis 'ep' has size 2; expected 1 to 1, the number of ranks");
+    CHECK(run_error([](RunAttributes& run) { run.views = std::string("[[\"ep\",1]]"); }) ==
+          file + "axes, views, aliases or coordinates do not parse; expected JSON");
+    CHECK(run_error([](RunAttributes& run) { run.views = std::string("[[[\"ep\",1]]]"); }) ==
+          file + "coordinate of axis 'ep' is missing; expected one per axis");
     CHECK(run_error([](RunAttributes& run) { run.aliases = std::string("{\"sp\":\"tp\"}"); }) ==
           file + "axes: 'sp=tp': 'tp' is neither a size nor an axis named before it");
     CHECK(run_error([](RunAttributes& run) { run.coordinates = std::string("{\"tp\":0}"); }) ==
