@@ -64,10 +64,14 @@ class Linter {
   }
 
   void find_unplaced() {
+    std::set<Subject> placed;  // by a rule, or by what the program recorded
+    for (const auto& [id, tensor] : alignment_.tensors) {
+      if (tensor.annotated) placed.emplace(id.name, id.kind);
+    }
     std::map<std::string, std::vector<std::string>> kinds;
     for (const Subject& subject : subjects_) {
       // A scalar needs no rule: every rank that has it has the same.
-      if (subject.second == Kind::kScalar || rule_of(subject) != nullptr) continue;
+      if (subject.second == Kind::kScalar || placed.contains(subject) || rule_of(subject) != nullptr) continue;
       kinds[subject.first].emplace_back(name_of(subject.second));
     }
     for (const auto& [name, of_name] : kinds) {

@@ -284,7 +284,7 @@ Draft propose(const Trace& trace, const Annotations& given, const Alignment* ref
   Annotations settings = given;
   propose_pipeline(trace, reference, settings, draft.parallelism);
   const Choices choices = choices_for(trace, settings);
-  const Subjects subjects = unplaced_subjects(trace, given);
+  const Subjects subjects = unplaced_subjects(trace, settings);
   draft.rules = reference == nullptr
                     ? propose_without(subjects, choices)
                     : propose_by_reference(trace, given, *reference, subjects, choices, settings, draft.parallelism);

@@ -3,8 +3,27 @@
 #include <algorithm>
 
 #include "align/names.h"
+#include "ttrace/mesh.h"
 
 namespace ttrace {
+namespace {
+
+// Of a module that holds the pipeline's layers, only the first stage's inputs and the last one's outputs flow
+// into and out of it.
+bool flows_between_stages(const Trace& trace, const RankTrace& rank, const Entry& entry, const Annotations& settings) {
+  if (!settings.pipeline || !is_floating(entry.dtype)) return false;
+  const std::string_view module = module_path(entry.id.name);
+  const std::string& layers = settings.pipeline->layers;
+  const bool spans = module == kRootModule || layers == module || layers.starts_with(std::string(module) + ".");
+  const auto stage = rank.coordinates.find(settings.pipeline->axis);
+  if (!spans || stage == rank.coordinates.end()) return false;
+  const Kind kind = entry.id.kind;
+  if (kind == Kind::kInput || kind == Kind::kGradInput) return stage->second != 0;
+  const std::int64_t last = size_of_axis({trace.axes, trace.aliases}, settings.pipeline->axis) - 1;
+  return (kind == Kind::kOutput || kind == Kind::kGradOutput) && stage->second != last;
+}
+
+}  // namespace
 
 std::string pattern_of(const std::string& name) {
   std::string pattern = name.substr(0, name.find('#'));
@@ -30,12 +49,13 @@ void Extent::add(const Shape& shape) {
   }
 }
 
-Subjects unplaced_subjects(const Trace& trace, const Annotations& given) {
+Subjects unplaced_subjects(const Trace& trace, const Annotations& settings) {
   Subjects subjects;
   for (const RankTrace& rank : trace.ranks) {
     for (const Entry& entry : rank.entries) {
       if (entry.mapping && entry.mapping->axes) continue;
-      if (rule_for(given, entry.id.kind, entry.id.name) != nullptr) continue;
+      if (flows_between_stages(trace, rank, entry, settings)) continue;
+      if (rule_for(settings, entry.id.kind, entry.id.name) != nullptr) continue;
       const auto [found, is_new] = subjects.try_emplace({pattern_of(entry.id.name), entry.id.kind});
       Subject& subject = found->second;
       if (is_new) {

@@ -43,7 +43,8 @@ struct Subject {
 using SubjectKey = std::pair<std::string, Kind>;  // pattern, kind
 using Subjects = std::map<SubjectKey, Subject>;
 
-// Those that neither `given` nor the trace itself places.
-Subjects unplaced_subjects(const Trace& trace, const Annotations& given);
+// Those that neither a rule of `settings` nor the trace itself places. What flows between the layers of a module
+// that spans the pipeline's stages is none of its tensors.
+Subjects unplaced_subjects(const Trace& trace, const Annotations& settings);
 
 }  // namespace ttrace

@@ -263,6 +263,21 @@ TEST_CASE("layer numbers that stages share are local ones") {
   CHECK(parse_annotations(to_yaml(draft, ""), "draft").pipeline->layers == "layers");
 }
 
+TEST_CASE("what flows between pipeline stages is no output of the model") {
+  Runs runs("pp=2", 2);
+  const Values hidden = values_of("hidden", {2, 4}), loss = values_of("loss", {3});
+  for (std::int32_t layer = 0; layer < 2; ++layer) {
+    const std::string name = "layers." + std::to_string(layer);
+    add_tensor(runs.reference, 0, tensor_id(Kind::kOutput, name, 0), {2, 4}, hidden);
+    add_tensor(runs.candidate, static_cast<std::size_t>(layer), tensor_id(Kind::kOutput, "layers.0", 0), {2, 4},
+               hidden);
+  }
+  add_tensor(runs.reference, 0, tensor_id(Kind::kOutput, "(model)", 0), {3}, loss);
+  add_tensor(runs.candidate, 0, tensor_id(Kind::kOutput, "(model)", 0), {2, 4}, hidden);
+  add_tensor(runs.candidate, 1, tensor_id(Kind::kOutput, "(model)", 0), {3}, loss);
+  CHECK(said(runs.draft(), "(model)", Kind::kOutput) == "{} (certain)");
+}
+
 TEST_CASE("a factor that all activation gradients share is a loss scale, certain when main gradients lack it") {
   for (const bool averaged : {true, false}) {
     CAPTURE(averaged);
