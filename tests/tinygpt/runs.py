@@ -65,7 +65,7 @@ def _start(options, directory):
     for process in ranks:
         process.start()
     for process in ranks:
-        process.join(timeout=60)
+        process.join(timeout=240)  # a machine with other work takes its time
     codes = [process.exitcode for process in ranks]
     for process in ranks:
         process.kill()
