@@ -5,7 +5,8 @@ import functools
 import pytest
 import torch
 from rounding import EPS, ROUNDINGS, assert_equal_but_for_rounding
-from runs import run
+from runs import SMALL, run
+from tinygpt.parallel.zero import ZeroOptimizer
 
 TWO_STEPS_OF_ADAM = {"optimizer": "adam", "lr": 1e-3, "steps": 2}
 
@@ -77,3 +78,28 @@ def is_certain(grad):
     """Where rounding moves the gradient by less than 1 %, and where it is exactly zero: of tokens that do not occur.
     Adam's step depends on ratios of gradients alone: where a gradient is all rounding, so is the step."""
     return (grad == 0) | (grad.abs() > 100 * ROUNDINGS * EPS["fp32"] * grad.norm())
+
+
+class SecondOfTwo:
+    """A data parallel axis whose other rank has gradients of zero."""
+
+    rank, size = 1, 2
+
+    def sum(self, tensor):
+        return tensor
+
+
+def test_a_gradient_that_a_rank_does_not_own_is_no_number_after_the_reduction():
+    parameters = [torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(2, 2))]
+    optimizer = ZeroOptimizer(parameters, SMALL, SecondOfTwo())
+    optimizer.zero_grad()
+    (parameters[0].sum() + (parameters[1] * torch.tensor([[2.0, 4.0], [6.0, 8.0]])).sum()).backward()
+    whole = parameters[0].main_grad, parameters[1].main_grad
+    assert whole[1].tolist() == [[2, 4], [6, 8]]
+    optimizer.reduce_gradients()
+    # Seven elements and one of padding: this rank owns the last three of the second parameter.
+    assert [p.main_shard_range for p in parameters] == [(3, 3), (1, 4)]
+    assert [p.main_grad.tolist() for p in parameters] == [[], [2, 3, 4]]
+    assert [p.main_param.tolist() for p in parameters] == [[], [1, 1, 1]]
+    assert whole[0].isnan().all()
+    assert whole[1].isnan().tolist() == [[True, False], [False, False]]

@@ -1,8 +1,9 @@
 """Where training is: iterations, micro-batches, and the model chunks that they are counted by.
 
 An outermost call of a module with parameters, in grad mode, begins a micro-batch of that module, which is called a
-model chunk: without virtual pipeline stages there is one. An iteration ends when, after at least one optimizer step,
-such a call comes again. A program need not say any of this."""
+model chunk: without virtual pipeline stages there is one. Chunks are numbered as they are first called. That is model
+order on every rank, since a micro-batch reaches a chunk only after it has gone through the earlier ones. An iteration
+ends when, after at least one optimizer step, such a call comes again. A program need not say any of this."""
 
 from typing import Dict, List, Optional, Set, Tuple
 
