@@ -58,16 +58,18 @@ std::vector<std::int32_t> ranks_of(const Group& group) {
   return ranks;
 }
 
-// A process that holds one parameter under both of its tied names has recorded the same bits twice. The gradient of
-// two parameters would be two terms, and not the same.
+// Processes that hold one parameter under both of its tied names have recorded the same bits twice, all of them. The
+// gradients of two parameters would be two terms, and not the same.
 void drop_second_names(Group& group) {
   std::set<std::tuple<const PresentRank*, std::int32_t, std::uint64_t>> own;
   for (const Shard& shard : group.shards) {
     if (shard.copy.name == 0) own.emplace(shard.holder, shard.microbatch, shard.entry->checksum);
   }
-  std::erase_if(group.shards, [&](const Shard& shard) {
-    return shard.copy.name != 0 && own.contains({shard.holder, shard.microbatch, shard.entry->checksum});
+  const auto is_second = [](const Shard& shard) { return shard.copy.name != 0; };
+  const bool all = std::all_of(group.shards.begin(), group.shards.end(), [&](const Shard& shard) {
+    return !is_second(shard) || own.contains({shard.holder, shard.microbatch, shard.entry->checksum});
   });
+  if (all) std::erase_if(group.shards, is_second);
 }
 
 // A layer on two stages, an expert on two coordinates of its axis, or one rank holding the tensor twice.

@@ -216,8 +216,8 @@ std::int64_t coordinate(const PresentRank& rank, const AxisUse& use) {
 // The tensors of one name and kind, by the micro-batch of their tokens.
 class RowTensors {
  public:
-  RowTensors(const Annotations& annotations, const std::vector<const RowShard*>& shards)
-      : annotations_(annotations), shards_(shards), placement_(*shards[0]->placement) {}
+  RowTensors(const Annotations& annotations, const Mesh& mesh, const std::vector<const RowShard*>& shards)
+      : annotations_(annotations), mesh_(mesh), shards_(shards), placement_(*shards[0]->placement) {}
 
   // `tokens_in`: how many tokens each micro-batch has.
   void add_to(Alignment& alignment, const Identities& identities,
@@ -309,6 +309,7 @@ class RowTensors {
     tensor.id.microbatch = microbatch;
     tensor.dtype = shards_[0]->entry->dtype;
     tensor.module_class = shards_[0]->entry->module_class;
+    tensor.scale = scale_of(annotations_, mesh_, tensor.id.kind, tensor.id.name);
     tensor.order = shards_[0]->entry->order;
     tensor.annotated = true;
     tensor.shape = extents_of(dimensions_);
@@ -340,6 +341,7 @@ class RowTensors {
   }
 
   const Annotations& annotations_;
+  const Mesh& mesh_;
   const std::vector<const RowShard*>& shards_;
   const TensorPlacement& placement_;
   std::vector<Dimension> dimensions_;
@@ -389,7 +391,7 @@ void align_rows(const RankTable& table, const Annotations& annotations, const st
   const Identities identities(table, sources);
   for (const auto& [key, all] : tensors) {
     const std::string& of = all[0]->placement->rule->rows->of;
-    RowTensors(annotations, all).add_to(alignment, identities,
+    RowTensors(annotations, table.mesh, all).add_to(alignment, identities,
                                         count_tokens(alignment, std::get<3>(key), of, std::get<0>(key)));
   }
 }

@@ -113,14 +113,15 @@ struct Runs {
   Alignment reference_tensors;
   std::vector<Trace> others;  // the perturbed ones, then the rerun if there is one
   std::vector<Alignment> tensors;
+  std::vector<Matching> matchings;  // owns the rows that pairs of routed tokens share
   std::vector<RunDifferences> differences;
 };
 
-RunDifferences measure_run(const Runs& runs, std::size_t i, std::string_view role) {
+RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role) {
   const fs::path& directory = runs.others[i].directory;
   RunDifferences result;
   result.what = directory.string();
-  result.pairs = match_run(runs.reference_tensors, runs.tensors[i], directory).pairs;
+  result.pairs = runs.matchings.emplace_back(match_run(runs.reference_tensors, runs.tensors[i], directory)).pairs;
   const ProgressLine progress(fmt::format("comparing the {} {}", role, directory.string()));
   result.differences = compare(result.pairs, {0, progress.callback()});
   return result;
@@ -194,7 +195,7 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   estimate->add_option("--reference", options->reference, "Trace of the reference; collected if not there");
   estimate->add_option("--perturbed", options->perturbed, "Traces of perturbed runs, three or more");
   estimate->add_option("--rerun", options->rerun, "Trace of an unperturbed rerun: the run's own noise");
-  estimate->add_option("-a,--annotations", options->annotations, "For a reference on several ranks (YAML)");
+  estimate->add_option("-a,--annotations", options->annotations, "For a reference on several ranks, or with experts (YAML)");
   estimate->add_option("--margin", options->margin, "allowed = margin * max(estimate, floor)")
       ->capture_default_str()
       ->check(CLI::Range(1.0, 1000.0));

@@ -111,12 +111,19 @@ std::string describe_holdings(const Alignment& alignment) {
                   describe_holdings(reference), describe_holdings(candidate)));
 }
 
-// Of tensors of routed tokens, those that both hold, as tensors of these rows alone.
+// Of tensors of routed tokens, those that both hold, as tensors of these rows alone. A token that was re-routed
+// anywhere in the model is another one from there on, and compared at no expert; that it was is reported.
 TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
   if (!pair.reference->rows || !pair.candidate->rows) return pair;
   std::vector<std::int64_t> rows;
   std::set_intersection(pair.reference->rows->begin(), pair.reference->rows->end(), pair.candidate->rows->begin(),
                         pair.candidate->rows->end(), std::back_inserter(rows));
+  std::erase_if(rows, [&](std::int64_t token) {
+    return std::any_of(matching.reroutes.begin(), matching.reroutes.end(), [&](const Reroute& reroute) {
+      return reroute.token == token && reroute.logits.iteration == pair.reference->id.iteration &&
+             reroute.logits.microbatch == pair.reference->id.microbatch;
+    });
+  });
   for (const LogicalTensor* side : {pair.reference, pair.candidate}) {
     matching.common_rows.push_back(std::make_shared<const LogicalTensor>(keep_rows(*side, rows)));
   }
@@ -210,9 +217,9 @@ Matching match(const Alignment& reference, const Alignment& candidate) {
   // A side that holds nothing (of what --only asks for) misses everything: that is for the report to say.
   const bool both_hold = !reference.tensors.empty() && !(candidate.tensors.empty() && broken.empty());
   if (!in_common && both_hold) refuse_strangers(reference, candidate);
+  matching.reroutes = find_reroutes(reference, candidate);
   pair_candidates(reference, candidate, matching);
   find_missing(reference, candidate, broken, matching);
-  matching.reroutes = find_reroutes(reference, candidate);
   count_local(reference, candidate, matching);
   note_model_size(matching, matching.notes);
   return matching;

@@ -43,20 +43,27 @@ class References:
             home = self._directory / key
             home.mkdir()
             command = [sys.executable, TRAIN, "--dtype", dtype, *model.arguments.split()]
+            annotations = home / "annotations.yaml"
+            annotations.write_text(edited_preset(model))
             run([TTRACE, "collect", "-o", str(home / "trace"), "--", *command])
-            run([TTRACE, "estimate-tolerance", "--reference", str(home / "trace"), "--runs", str(home / "runs"),
-                 "-o", str(home / "tolerance.yaml"), "--", *command])  # fmt: skip
+            run([TTRACE, "estimate-tolerance", "--reference", str(home / "trace"), "--runs", str(home / "runs"), "-a",
+                 str(annotations), "-o", str(home / "tolerance.yaml"), "--", *command])  # fmt: skip
             shutil.rmtree(home / "runs")
             self._made[key] = home
         return self._made[key]
 
 
+def edited_preset(model: Model) -> str:
+    text = (ROOT / "annotations" / model.preset).read_text()
+    for before, after in model.edits:
+        assert before in text, f"{model.preset} has no '{before}'"
+        text = text.replace(before, after)
+    return text
+
+
 def annotations_of(configuration: Configuration, path: Path) -> Path:
     """The preset with the model's own numbers and the configuration's order of tokens."""
-    text = (ROOT / "annotations" / configuration.model.preset).read_text()
-    for before, after in configuration.model.edits:
-        assert before in text, f"{configuration.model.preset} has no '{before}'"
-        text = text.replace(before, after)
+    text = edited_preset(configuration.model)
     words = configuration.flags.split()
     if "--cp-layout" in words:
         text = text.replace("layout: zigzag", f"layout: {words[words.index('--cp-layout') + 1]}")

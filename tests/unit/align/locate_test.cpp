@@ -73,7 +73,7 @@ TEST_CASE("a rank finds the reference's name of a tied parameter, and the factor
   const Location location = locate(annotations, mesh, coordinates_of(mesh, 3), id, {2});
   CHECK(location.id == tensor_id(Kind::kParamGrad, "embedding.weight", 1));
   CHECK(location.shape == Shape{4});
-  CHECK(location.box == Box{{2}, {2}});
+  CHECK(location.slices == std::vector<Slice>{{{{0}, {2}}, {{2}, {2}}}});
 }
 
 TEST_CASE("what a rank cannot find out alone is refused") {
