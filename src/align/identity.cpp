@@ -198,7 +198,10 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
         group.id.name = name->text;
         grouping.groups.push_back(std::move(group));
       }
-      grouping.groups[found->second].shards.push_back({&rank, &entry, copy, term});
+      Group& known = grouping.groups[found->second];
+      // The first stage of a model may take tokens where the others take hidden states.
+      if (known.stages == Stages::kAny) known.stages = stages_of(*name, entry);
+      known.shards.push_back({&rank, &entry, copy, term});
     }
   }
   std::sort(grouping.groups.begin(), grouping.groups.end(), [](const Group& a, const Group& b) { return a.id < b.id; });

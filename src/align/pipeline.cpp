@@ -94,6 +94,8 @@ Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, con
   Pipeline pipeline;
   pipeline.axis = stage_axis(table.mesh, annotations);
   if (pipeline.axis >= 0) pipeline.stages = table.axes[static_cast<std::size_t>(pipeline.axis)].size;
+  // The whole model spans the stages, whatever its layers are called.
+  if (pipeline.stages > 1) pipeline.spanning.emplace(kRootModule);
   if (!annotations.pipeline) return pipeline;
   pipeline.ruled = true;
   count_chunks(table, pipeline);

@@ -129,6 +129,9 @@ Report conclude(const Alignment& reference, const Matching& matching, std::span<
     findings.push_back(std::move(finding));
   }
   for (Finding& finding : findings) place(finding, reference);
+  std::vector<Reroute> ties = matching.reroutes;
+  std::erase_if(ties, [&](const Reroute& reroute) { return !is_near_tie(reroute, tolerance); });
+  for (Finding& finding : findings) excuse(finding, ties);
 
   Report report;
   report.notes = matching.notes;

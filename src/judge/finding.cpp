@@ -8,7 +8,7 @@ namespace {
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 4> kVerdictNames = {"pass", "fail", "untrusted", "missing"};
-constexpr std::array<std::string_view, 21> kReasonNames = {
+constexpr std::array<std::string_view, 22> kReasonNames = {
     "none",
     "exceeds-tolerance",
     "not-finite",
@@ -30,8 +30,9 @@ constexpr std::array<std::string_view, 21> kReasonNames = {
     "all-zero",
     "noise",
     "empty",
+    "re-routed",
 };
-static_assert(kReasonNames.size() == static_cast<std::size_t>(Reason::kEmpty) + 1);
+static_assert(kReasonNames.size() == static_cast<std::size_t>(Reason::kRerouted) + 1);
 static_assert(kVerdictNames.size() == static_cast<std::size_t>(Verdict::kMissing) + 1);
 
 // The phases of one iteration, in the order in which they end up in each other: what is wrong in one

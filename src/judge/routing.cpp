@@ -114,6 +114,10 @@ std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& 
       reroute.logits = logits != nullptr ? logits->id : example.id;
       reroute.order = logits != nullptr ? logits->order : example.order;
       reroute.token = token;
+      if (logits != nullptr && logits->shape.size() == 2) {
+        reroute.tokens = logits->shape[0];
+        reroute.experts = logits->shape[1];
+      }
       reroute.reference_experts = {choice.reference.begin(), choice.reference.end()};
       reroute.candidate_experts = {choice.candidate.begin(), choice.candidate.end()};
       reroute.shift = shift_of(logits, token, choice);
@@ -130,8 +134,7 @@ std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const Tol
   std::vector<std::string> ties;
   std::map<TensorId, std::vector<const Reroute*>> wrong;
   for (const Reroute& reroute : reroutes) {
-    const double allowed = tolerance == nullptr ? 0 : allowed_for(*tolerance, reroute.logits).value_or(0);
-    if (reroute.shift <= allowed && allowed < 1) {
+    if (is_near_tie(reroute, tolerance)) {
       ties.push_back(fmt::format("token {} of {}", reroute.token, to_string(reroute.logits)));
     } else {
       wrong[reroute.logits].push_back(&reroute);
@@ -157,6 +160,33 @@ std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const Tol
         first.reference_experts.empty() ? "none" : words_of(first.reference_experts), first.shift);
   }
   return findings;
+}
+
+bool is_near_tie(const Reroute& reroute, const ToleranceFile* tolerance) {
+  const double allowed = tolerance == nullptr ? 0 : allowed_for(*tolerance, reroute.logits).value_or(0);
+  return reroute.shift <= allowed && allowed < 1;
+}
+
+void excuse(Finding& finding, std::span<const Reroute> ties) {
+  if (finding.reason != Reason::kExceedsTolerance || !finding.difference) return;
+  double share = 0;
+  std::set<std::pair<std::int32_t, std::int64_t>> tokens;
+  for (const Reroute& tie : ties) {
+    Finding at;
+    at.id = tie.logits;
+    at.order = tie.order;
+    const bool same_batch =
+        finding.id.microbatch == kNoMicrobatch || finding.id.microbatch == tie.logits.microbatch;
+    if (tie.logits.iteration != finding.id.iteration || !same_batch || !executes_before(at, finding)) continue;
+    if (!tokens.emplace(tie.logits.microbatch, tie.token).second) continue;
+    share += static_cast<double>(tie.experts) / static_cast<double>(tie.tokens);
+  }
+  const double explained = std::sqrt(2 * share);
+  if (finding.difference->rel_err() > explained) return;
+  finding.verdict = Verdict::kUntrusted;
+  finding.reason = Reason::kRerouted;
+  finding.message += fmt::format("; {} tokens that a near tie sent to other experts may explain up to {:.3g}",
+                                 tokens.size(), explained);
 }
 
 LogicalTensor keep_rows(const LogicalTensor& tensor, const std::vector<std::int64_t>& rows) {

@@ -12,7 +12,6 @@ class Model:
     arguments: str
     preset: str = "megatron_gpt.yaml"
     edits: Tuple[Tuple[str, str], ...] = ()  # of the preset's text: a model's own numbers
-    only_reference: str = ""  # arguments
 
 
 GPT = Model("gpt", "")
@@ -74,7 +73,9 @@ class Configuration:
         return [*self.model.arguments.split(), "--dtype", self.dtype, *sizes, *self.flags.split()]
 
 
-# (model, sizes, flags); each is run in both dtypes unless it names one.
+_ONE_DTYPE = {"gpt-padded": "bf16", "gpt-per-token": "fp32", "llama-6-3": "bf16"}
+
+# (model, sizes, flags), run in both dtypes unless the model has one.
 _TABLE: List[Tuple[Model, Dict[str, int], str]] = [
     # One axis.
     (GPT, dict(tp=2), ""),
@@ -144,7 +145,7 @@ _QUICK = {
 
 def configurations(quick: bool) -> Iterator[Configuration]:
     for model, sizes, flags in _TABLE:
-        for dtype in ("bf16", "fp32"):
+        for dtype in [_ONE_DTYPE[model.name]] if model.name in _ONE_DTYPE else ["bf16", "fp32"]:
             configuration = Configuration(model, dtype, sizes, flags)
             if not quick or configuration.name in _QUICK:
                 yield configuration

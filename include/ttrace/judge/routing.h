@@ -21,6 +21,7 @@ struct Reroute {
   // choice to be the best: half of what separates the two. Infinity where no move explains it.
   double shift = 0;
   std::uint64_t order = 0;  // of the logits
+  std::int64_t tokens = 0, experts = 0;  // in the micro-batch; of the router
 };
 
 // Compares which rows the two hold of every tensor of routed tokens.
@@ -30,6 +31,14 @@ std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& 
 // others make one finding for each router and micro-batch.
 std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const ToleranceFile* tolerance,
                                     std::vector<std::string>& notes);
+
+// Of a tensor that is computed after a near tie and from the re-routed tokens among others, the error that these may
+// explain: k of n tokens that are other ones altogether make a relative error of up to sqrt(2 k / n), n being the
+// tokens of one expert on average. A failure of no more than that becomes untrusted. `ties` are near ties.
+void excuse(Finding& finding, std::span<const Reroute> ties);
+
+// Whether a near tie explains it.
+bool is_near_tie(const Reroute& reroute, const ToleranceFile* tolerance);
 
 // The tensor of these of its rows alone, in their order; all must be held.
 LogicalTensor keep_rows(const LogicalTensor& tensor, const std::vector<std::int64_t>& rows);
