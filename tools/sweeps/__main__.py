@@ -14,7 +14,6 @@ from .configurations import Configuration, Model, configurations
 
 ROOT = Path(__file__).resolve().parents[2]
 TTRACE = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "bin" / "ttrace"))
-TRAIN = str(ROOT / "tools" / "tinygpt" / "train.py")
 TABLE = ROOT / "tools" / "sweeps" / "RESULTS.md"
 
 
@@ -42,7 +41,7 @@ class References:
         if key not in self._made:
             home = self._directory / key
             home.mkdir()
-            command = [sys.executable, TRAIN, "--dtype", dtype, *model.arguments.split()]
+            command = [sys.executable, program_of(model), "--dtype", dtype, *model.arguments.split()]
             annotations = home / "annotations.yaml"
             annotations.write_text(edited_preset(model))
             run([TTRACE, "collect", "-o", str(home / "trace"), "--", *command])
@@ -51,6 +50,10 @@ class References:
             shutil.rmtree(home / "runs")
             self._made[key] = home
         return self._made[key]
+
+
+def program_of(model: Model) -> str:
+    return str(ROOT / "tools" / model.program / "train.py")
 
 
 def edited_preset(model: Model) -> str:
@@ -79,8 +82,9 @@ def check(configuration: Configuration, references: References, directory: Path)
     home = Path(tempfile.mkdtemp(dir=directory))
     annotations = annotations_of(configuration, home / "annotations.yaml")
     started = time.monotonic()
-    run([TTRACE, "collect", "-o", str(home / "trace"), "--axes", configuration.axes, "--", sys.executable,
-         launch.__file__, str(configuration.world_size), TRAIN, *configuration.arguments])  # fmt: skip
+    axes = ["--axes", configuration.axes] if configuration.axes else []
+    run([TTRACE, "collect", "-o", str(home / "trace"), *axes, "--", sys.executable, launch.__file__,
+         str(configuration.world_size), program_of(configuration.model), *configuration.arguments])  # fmt: skip
     run([TTRACE, "check", "--reference", str(reference / "trace"), "--candidate", str(home / "trace"), "-a",
          str(annotations), "-t", str(reference / "tolerance.yaml"), "--json", str(home / "report.json")],
         allowed=(0, 1))  # fmt: skip
@@ -133,13 +137,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="tools/sweep",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Runs correct parallel configurations of tinygpt on real processes and checks each against one\n"
+        description="Runs correct parallel configurations of tinygpt and torchgpt on real processes and checks each against one\n"
         "process: every one must be the same, with all of the reference's tensors compared.",
         epilog="Exit code: 0 when every configuration is the same, 1 when one is different, 2 when one could not be\n"
         "run. The whole sweep also writes tools/sweeps/RESULTS.md.\n\n"
         "Examples:\n  tools/sweep --quick\n  tools/sweep --only 'gpt-packed' --json packed.json",
     )
-    parser.add_argument("--quick", action="store_true", help="a dozen configurations, one of each kind")
+    parser.add_argument("--quick", action="store_true", help="about a dozen configurations, one of each kind")
     parser.add_argument("--only", metavar="TEXT", default="", help="configurations whose name contains TEXT")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there")

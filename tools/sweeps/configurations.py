@@ -12,6 +12,7 @@ class Model:
     arguments: str
     preset: str = "megatron_gpt.yaml"
     edits: Tuple[Tuple[str, str], ...] = ()  # of the preset's text: a model's own numbers
+    program: str = "tinygpt"
 
 
 GPT = Model("gpt", "")
@@ -35,6 +36,8 @@ def _llama(heads: int, kv_heads: int) -> Model:
 LLAMA = _llama(4, 2)
 LLAMA_UNEVEN = _llama(6, 3)
 MOE = Model("moe", "--experts 4 --topk 2", "megatron_moe.yaml")
+# Says itself where its tensors lie.
+TORCH = Model("torch", "", "torch_fsdp2_tp.yaml", program="torchgpt")
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Configuration:
     @property
     def world_size(self) -> int:
         product = 1
-        for axis in ("tp", "cp", "dp", "pp"):
+        for axis in ("tp", "cp", "dp", "pp", "fsdp"):
             product *= self.sizes.get(axis, 1)
         return product
 
@@ -58,7 +61,10 @@ class Configuration:
 
     @property
     def axes(self) -> str:
-        """For `ttrace collect --axes`. Experts lie on the same ranks in another order."""
+        """For `ttrace collect --axes`; nothing where the program's device mesh says it. Experts lie on the same ranks in
+        another order."""
+        if self.model.program == "torchgpt":
+            return ""
         text = ",".join(f"{axis}={self.sizes.get(axis, 1)}" for axis in ("tp", "cp", "dp", "pp"))
         if "--sp" in self.flags:
             text += ",sp=tp"
@@ -120,6 +126,10 @@ _TABLE: List[Tuple[Model, Dict[str, int], str]] = [
     (LLAMA, dict(tp=2, cp=2), "--sp"),
     (LLAMA, dict(tp=2, cp=2, pp=2), "--sp"),
     (LLAMA_UNEVEN, dict(tp=2), ""),
+    (TORCH, dict(tp=2), ""),
+    (TORCH, dict(fsdp=4), ""),
+    (TORCH, dict(pp=2), ""),
+    (TORCH, dict(tp=2, fsdp=2), ""),
     (MOE, dict(dp=2, ep=2), ""),
     (MOE, dict(dp=4, ep=2), ""),
     (MOE, dict(tp=2, dp=2, ep=2, etp=2), "--sp"),
@@ -140,6 +150,8 @@ _QUICK = {
     "llama-4-2 bf16 tp4",
     "llama-6-3 bf16 tp2",
     "moe fp32 dp2 ep2",
+    "torch bf16 tp2 fsdp2",
+    "torch fp32 pp2",
 }
 
 
