@@ -62,12 +62,11 @@ struct Part {
   }
 
   std::int64_t integer(std::int64_t min, std::int64_t max) const {
-    const std::string expected = fmt::format("an integer from {} to {}", min, max);
-    require(json.is_number_integer(), fmt::format("is of type {}", json.type_name()), expected);
-    const bool fits = !json.is_number_unsigned() || json.get<std::uint64_t>() <= static_cast<std::uint64_t>(max);
-    require(fits && json.get<std::int64_t>() >= min && json.get<std::int64_t>() <= max,
-            fmt::format("is {}", json.dump()), expected);
-    return json.get<std::int64_t>();
+    const bool is_integer = json.is_number_integer();
+    const bool is_huge = json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(max);
+    if (is_integer && !is_huge && json.get<std::int64_t>() >= min && json.get<std::int64_t>() <= max) return json;
+    fail(is_integer ? fmt::format("is {}", json.dump()) : fmt::format("is of type {}", json.type_name()),
+         fmt::format("an integer from {} to {}", min, max));
   }
 
   Shape sizes() const {
@@ -173,8 +172,8 @@ std::vector<Slice> parse_slices(const Part& part, const Shape& whole) {
                 fmt::format("at most {}, the size of the whole", whole[*dim]));
     }
     for (std::size_t other = 0; other + 1 < slices.size(); ++other) {
-      item.require(!overlap(slices[other].local, slices.back().local),
-                   fmt::format("overlaps slice {} in what was recorded", other), "elements of its own");
+      if (!overlap(slices[other].local, slices.back().local)) continue;
+      item.fail(fmt::format("overlaps slice {} in what was recorded", other), "elements of its own");
     }
   }
   part.require(!slices.empty(), "is empty", "a slice");

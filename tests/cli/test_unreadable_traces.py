@@ -146,6 +146,15 @@ def test_an_index_that_lies_under_a_good_seal_is_refused(refused, lie):
     assert refused(spoil) == f"{RANK}: tensor 1 of the index: {message}"
 
 
+def test_a_mapping_that_the_recorder_would_not_have_taken_is_refused(refused):
+    # The name of a tensor stands where its mapping should be.
+    def spoil(path):
+        edit_index(path, 1, mapping=0, mapping_length=5)
+        seal_again(path)
+
+    assert refused(spoil) == f"{RANK}: tensor 1 of the index: mapping: does not parse; expected a JSON object"
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_metadata_that_hdf5_cannot_read_under_a_good_seal_is_not_given_to_hdf5(ttrace, reference, candidate, number):
     # HDF5 crashes or loops on some files that are made to do so; ttrace needs none of its metadata.

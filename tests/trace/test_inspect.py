@@ -85,6 +85,30 @@ def test_json_tells_everything(trace_directory):
     }
 
 
+def test_a_recorded_mapping_is_shown_with_the_tensors_that_are_asked_for(trace_directory):
+    mapping = {
+        "axes": [{"axis": "dp", "size": 2, "placement": "replicate"},
+                 {"axis": "tp", "size": 2, "placement": "shard", "dim": -1}],
+        "shape": [8, 4],
+        "fragment": {"whole": [8, 2], "slices": [{"local": [0, 0], "start": [7, 0], "size": [1, 2]},
+                                                 {"local": [1, 0], "start": [0, 0], "size": [1, 2]}]},
+    }
+    flat = {"fragment": {"whole": [8, 2], "range": [4, 8]}}
+    recorder = Recorder(trace_directory)
+    recorder.record("a", bytes(16), api.FLOAT32, (2, 2), mapping=json.dumps(mapping))
+    recorder.record("b", bytes(16), api.FLOAT32, (4,), mapping=json.dumps(flat))
+    recorder.record("c", bytes(16), api.FLOAT32, (4,))
+    recorder.close()
+    a, b, c = inspect(trace_directory)["ranks"][0]["tensors"]
+    assert (a["mapping"], b["mapping"]) == (mapping, flat) and "mapping" not in c
+    assert "fragment" not in run_inspect(trace_directory)[1]
+    assert run_inspect(trace_directory, "--tensor", "b")[1].endswith("""
+rank  iter  micro-batch  kind    name  dtype    shape
+   0     0            0  output  b     float32  [4]
+      mapping {"fragment":{"whole":[8,2],"range":[4,8]}}
+""")
+
+
 def test_verify_finds_the_tensor_with_a_changed_bit(trace_directory):
     two_ranks(trace_directory)
     path = trace_directory / "rank-00001.h5"

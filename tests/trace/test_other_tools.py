@@ -2,6 +2,7 @@
 
 import ctypes
 import glob
+import json
 import os
 import struct
 import subprocess
@@ -133,3 +134,15 @@ def test_every_tensor_is_a_dataset_at_the_place_that_the_index_names(trace_direc
             if dataset.nbytes:
                 assert dataset.id.get_offset() == row["offset"] and row["offset"] % 64 == 0
                 assert np.array_equal(dataset[()].ravel(), np.arange(number, number + dataset.size, dtype=np.float32))
+
+
+def test_the_index_leads_to_a_recorded_mapping(trace_directory):
+    mapping = {"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0}], "shape": [8]}
+    recorder = Recorder(trace_directory)
+    recorder.record("a", bytes(16), api.FLOAT32, (4,), mapping=json.dumps(mapping))
+    recorder.record("b", bytes(16), api.FLOAT32, (4,))
+    recorder.close()
+    with h5py.File(trace_directory / "rank-00000.h5") as file:
+        (a, b), text = file["ttrace/index"][()], file["ttrace/text"][()].tobytes()
+    assert json.loads(text[a["mapping"] : a["mapping"] + a["mapping_length"]]) == mapping
+    assert b["mapping_length"] == 0

@@ -31,8 +31,9 @@ TEST_SUITE("record") {
   TEST_CASE("A journal gives back the run and the tensors") {
     RunAttributes described = example_run();
     described.provenance = R"({"command":"y"})";
-    const auto journal = parse_journal(journal_record(example_run()) + journal_record(example_entry(0), kMapping) +
-                                       journal_record(described) + journal_record(example_entry(1), kMapping));
+    const std::string bytes = journal_record(example_run()) + journal_record(example_entry(0), kMapping) +
+                              journal_record(described) + journal_record(example_entry(1), kMapping);
+    const auto journal = parse_journal(bytes);
     REQUIRE(journal);
     CHECK(journal->run.run_id == "run-1");
     CHECK(journal->run.rank == 1);
