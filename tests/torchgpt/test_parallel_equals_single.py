@@ -35,7 +35,7 @@ LAYOUTS = {
 def run(command):
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     process = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True,
-                             timeout=240)  # fmt: skip
+                             timeout=600)  # fmt: skip
     assert process.returncode == 0, process.stderr
     return process.stdout
 
@@ -131,7 +131,9 @@ def test_collecting_changes_no_digit(tmp_path):
 
 def test_a_perturbed_embedding_is_a_dtensor_and_gets_the_factors_of_the_single_process(tmp_path, single):
     processes, arguments, microbatch_axes = LAYOUTS["TP 2 x FSDP 2"]
-    perturb = ["--perturb", "7"]
+    annotations = tmp_path / "microbatches.yaml"  # the factors are those of the micro-batch of the whole run
+    annotations.write_text("parallelism:\n  microbatches: {axis: dp, order: interleaved}\n")
+    perturb = ["--perturb", "7", "-a", annotations]
     found = rebuilt(collected(tmp_path / "parallel", processes, arguments, *perturb), microbatch_axes)
     alone = rebuilt(collected(tmp_path / "single", 1, [], *perturb))
     for microbatch in range(4):
@@ -149,5 +151,5 @@ def test_a_perturbed_embedding_is_a_dtensor_and_gets_the_factors_of_the_single_p
     (["--seq", "0"], "--seq 0: must be 1 or more"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_with_one_line(arguments, text):
-    process = subprocess.run([sys.executable, TRAIN, *SMALL, *arguments], capture_output=True, text=True, timeout=120)
+    process = subprocess.run([sys.executable, TRAIN, *SMALL, *arguments], capture_output=True, text=True, timeout=600)
     assert process.returncode == 2 and process.stderr == f"torchgpt: error: {text}\n"

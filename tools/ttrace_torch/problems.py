@@ -33,7 +33,9 @@ def _tell(directory: str, rank: int, sort: str, text: str) -> None:
     _told.add(line)
     try:
         if sort == "problem" or len(_told) <= WARNINGS_SHOWN:
-            print(f"ttrace: {'warning: ' if sort == 'warning' else ''}{line}", file=sys.stderr, flush=True)
+            # In one piece: other ranks write there too.
+            sys.stderr.write(f"ttrace: {'warning: ' if sort == 'warning' else ''}{line}\n")
+            sys.stderr.flush()
     except (OSError, ValueError):
         pass  # no stderr any more
     try:
