@@ -312,8 +312,7 @@ std::vector<Finding> find_uncovered(const Group& group, const Plan& plan) {
     }
     for (const std::size_t i : coverage.outside) {
       const std::vector<std::int32_t> ranks = holders_of(plan, d, {parts[i]});
-      words.push_back(
-          fmt::format("{}, outside {}, by {}", across(boxes[i]), to_string(shape), describe_ranks(ranks)));
+      words.push_back(fmt::format("{}, outside {}, by {}", across(boxes[i]), to_string(shape), describe_ranks(ranks)));
       involved.insert(involved.end(), ranks.begin(), ranks.end());
     }
     if (!words.empty()) {
@@ -329,9 +328,9 @@ std::optional<Finding> check_recorded_shape(const Group& group, const Shape& sha
   for (const Shard& shard : group.shards) {
     const auto& mapping = shard.entry->mapping;
     if (!mapping || !mapping->shape || *mapping->shape == shape) continue;
-    return disagreement(group, fmt::format("the shards make {}, and were recorded as parts of another tensor",
-                                           to_string(shape)),
-                        [](const Entry& e) { return e.mapping && e.mapping->shape ? to_string(*e.mapping->shape) : "-"; });
+    return disagreement(
+        group, fmt::format("the shards make {}, and were recorded as parts of another tensor", to_string(shape)),
+        [](const Entry& e) { return e.mapping && e.mapping->shape ? to_string(*e.mapping->shape) : "-"; });
   }
   return std::nullopt;
 }
@@ -363,9 +362,9 @@ Plan plan_of(const Group& group, const AssemblyContext& context) {
     plan.fragments = plan.fragments || (shard.entry->mapping && shard.entry->mapping->fragment);
   }
   const auto known = context.layout.shapes.find({group.id.name, group.id.kind});
-  plan.dimensions = dimensions_of(context.annotations, *group.placement, group.id.name,
-                                  own_shape(*group.shards[0].entry),
-                                  known == context.layout.shapes.end() ? nullptr : &known->second);
+  plan.dimensions =
+      dimensions_of(context.annotations, *group.placement, group.id.name, own_shape(*group.shards[0].entry),
+                    known == context.layout.shapes.end() ? nullptr : &known->second);
   const Kind kind = group.id.kind;
   plan.copies_are_terms = kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
   return plan;

@@ -48,8 +48,8 @@ AxisLayout lay_out_segments(const AxisSplit& axis, std::span<const std::int64_t>
   const std::int64_t total = segments.empty() ? 0 : segments.back().start + segments.back().padded;
   const std::int64_t held = *std::min_element(sizes.begin(), sizes.end()) * parts;
   if (total > held) {
-    throw LayoutError(fmt::format("packed sequences of {} elements in parts of {}; expected room for all", total,
-                                  words(sizes)));
+    throw LayoutError(
+        fmt::format("packed sequences of {} elements in parts of {}; expected room for all", total, words(sizes)));
   }
   AxisLayout whole{0, std::vector<std::vector<Stretch>>(sizes.size())};
   for (const Segment& segment : segments) {
@@ -124,8 +124,9 @@ AxisLayout zigzag(const AxisParts& parts) {
   AxisLayout layout{2 * n * chunk, {}};
   for (std::int64_t c = 0; c < n; ++c) {
     if (parts.sizes[static_cast<std::size_t>(c)] != 2 * chunk) {
-      throw LayoutError(fmt::format("parts of {} elements do not zigzag; expected equal and even parts, {} chunks in all",
-                                    words(parts.sizes), 2 * n));
+      throw LayoutError(
+          fmt::format("parts of {} elements do not zigzag; expected equal and even parts, {} chunks in all",
+                      words(parts.sizes), 2 * n));
     }
     layout.parts.emplace_back();
     if (chunk == 0) continue;
@@ -248,7 +249,8 @@ std::int32_t number_copies(AxisLayout& layout) {
   for (std::vector<Stretch>& part : layout.parts) {
     std::vector<Stretch> numbered;
     for (const Stretch& stretch : part) {
-      auto edge = static_cast<std::size_t>(std::lower_bound(edges.begin(), edges.end(), stretch.logical) - edges.begin());
+      auto edge =
+          static_cast<std::size_t>(std::lower_bound(edges.begin(), edges.end(), stretch.logical) - edges.begin());
       for (; edges[edge] < stretch.logical + stretch.size; ++edge) {
         const std::int64_t size = edges[edge + 1] - edges[edge];
         const std::int32_t copy = copies[edge]++;

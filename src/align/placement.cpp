@@ -37,7 +37,8 @@ void check_layout(const AxisPlacement& axis, const std::string& at) {
       layout->options.empty() ? "takes no options" : fmt::format("takes {}", fmt::join(layout->options, " and "));
   for (const auto& [name, numbers] : axis.options) {
     if (std::find(layout->options.begin(), layout->options.end(), name) == layout->options.end()) {
-      throw InputError(fmt::format("{}: {}: unknown key '{}'; layout '{}' {}", at, axis.axis, name, axis.layout, takes));
+      throw InputError(
+          fmt::format("{}: {}: unknown key '{}'; layout '{}' {}", at, axis.axis, name, axis.layout, takes));
     }
   }
   for (const std::string& name : layout->options) {
@@ -171,8 +172,8 @@ TensorPlacement place(const RecordedMapping& mapping, const Mesh& mesh, const st
                                    axis.placement.axis, axis.size, to_string(mesh)));
     }
     if (names_axis(placement, use.axis)) {
-      throw InputError(
-          fmt::format("{}: axis '{}' appears twice in its recorded mapping; expected it once", at, axis.placement.axis));
+      throw InputError(fmt::format("{}: axis '{}' appears twice in its recorded mapping; expected it once", at,
+                                   axis.placement.axis));
     }
     placement.uses.push_back(std::move(use));
   }
@@ -199,8 +200,8 @@ std::size_t dimension_of(const Annotations& annotations, const TensorPlacement& 
   if (use.dim < -ndim || use.dim >= ndim) {
     const std::string expected = ndim == 0 ? "no sharding of a scalar" : fmt::format("{} to {}", -ndim, ndim - 1);
     throw InputError(fmt::format("{}: dim {} is out of range for {} of shape {}; expected {}",
-                                 where(annotations, placement, use), use.dim, printable(name),
-                                 to_string(shape), expected));
+                                 where(annotations, placement, use), use.dim, printable(name), to_string(shape),
+                                 expected));
   }
   return static_cast<std::size_t>(use.dim < 0 ? use.dim + ndim : use.dim);
 }

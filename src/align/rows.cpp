@@ -113,7 +113,9 @@ class Companions {
 
  private:
   using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, Pass>;
-  static Key key(std::int32_t rank, const TensorId& id) { return {rank, id.iteration, id.microbatch, id.chunk, id.pass}; }
+  static Key key(std::int32_t rank, const TensorId& id) {
+    return {rank, id.iteration, id.microbatch, id.chunk, id.pass};
+  }
   std::map<Key, std::vector<const Entry*>> inputs_;
 };
 
@@ -130,7 +132,8 @@ class Identities {
     // Gradients have the identity of the forward.
     const Entry* ids = companions_.find(rank, entry, entry.id.pass, rule.ids);
     const std::int64_t rows = entry.shape.empty() ? -1 : entry.shape[0];
-    if (ids == nullptr) return fmt::format("rank {} has recorded no '{}' that says which tokens these are", rank, rule.ids);
+    if (ids == nullptr)
+      return fmt::format("rank {} has recorded no '{}' that says which tokens these are", rank, rule.ids);
     if (ids->dtype != Dtype::kInt64 || ids->shape != Shape{rows, 2}) {
       return fmt::format("'{}' of rank {} is {} {}; expected int64 [{}, 2]", printable(ids->id.name), rank,
                          name_of(ids->dtype), to_string(ids->shape), rows);
@@ -233,15 +236,16 @@ class RowTensors {
       for (std::size_t row = 0; row < tokens.size(); ++row) {
         if (tokens[row].row < 0) continue;  // padding
         if (!tokens_in.contains(tokens[row].microbatch)) {
-          return alignment.findings.push_back(about(*shard, fmt::format("row {} is a token of micro-batch {}, of which "
-                                                                        "no whole '{}' was recorded",
-                                                                        row, tokens[row].microbatch,
-                                                                        placement_.rule->rows->of)));
+          return alignment.findings.push_back(
+              about(*shard, fmt::format("row {} is a token of micro-batch {}, of which "
+                                        "no whole '{}' was recorded",
+                                        row, tokens[row].microbatch, placement_.rule->rows->of)));
         }
         hold(plans_[tokens[row].microbatch], tokens[row].row, *shard, static_cast<std::int64_t>(row));
       }
     }
-    for (auto& [microbatch, plan] : plans_) add_tensor(alignment, microbatch, std::move(plan), tokens_in.at(microbatch));
+    for (auto& [microbatch, plan] : plans_)
+      add_tensor(alignment, microbatch, std::move(plan), tokens_in.at(microbatch));
   }
 
  private:
@@ -349,7 +353,8 @@ class RowTensors {
 };
 
 std::size_t common_path(std::string_view a, std::string_view b) {
-  const auto [end, ignored] = std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.begin());
+  const auto [end, ignored] =
+      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.begin());
   return static_cast<std::size_t>(end - a.begin());
 }
 
@@ -391,8 +396,8 @@ void align_rows(const RankTable& table, const Annotations& annotations, const st
   const Identities identities(table, sources);
   for (const auto& [key, all] : tensors) {
     const std::string& of = all[0]->placement->rule->rows->of;
-    RowTensors(annotations, table.mesh, all).add_to(alignment, identities,
-                                        count_tokens(alignment, std::get<3>(key), of, std::get<0>(key)));
+    RowTensors(annotations, table.mesh, all)
+        .add_to(alignment, identities, count_tokens(alignment, std::get<3>(key), of, std::get<0>(key)));
   }
 }
 

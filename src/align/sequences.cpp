@@ -45,9 +45,10 @@ std::optional<std::vector<std::int64_t>> read_lengths(const Shard& shard, const 
 }
 
 std::string objection(const Shard& shard, const Entry& entry) {
-  return fmt::format("'{}' of rank {} holds no cumulative sequence lengths; expected int32 or int64 that begin with 0 "
-                     "and never fall",
-                     printable(entry.id.name), shard.holder->trace->rank);
+  return fmt::format(
+      "'{}' of rank {} holds no cumulative sequence lengths; expected int32 or int64 that begin with 0 "
+      "and never fall",
+      printable(entry.id.name), shard.holder->trace->rank);
 }
 
 Sequences segments_of(const Shard& shard, const Entry& real, const Entry* padded) {
@@ -121,9 +122,10 @@ Sequences sequences_of(const LengthTensors& tensors, const Annotations& annotati
     }
   }
   if (!known) {
-    throw InputError(fmt::format("{}: no rank that holds {} has recorded an integer tensor '{}' in its micro-batch; "
-                                 "expected the cumulative sequence lengths",
-                                 where(annotations, *group.placement, use), to_string(group.id), use.cu_seqlens));
+    throw InputError(
+        fmt::format("{}: no rank that holds {} has recorded an integer tensor '{}' in its micro-batch; "
+                    "expected the cumulative sequence lengths",
+                    where(annotations, *group.placement, use), to_string(group.id), use.cu_seqlens));
   }
   return *known;
 }

@@ -16,9 +16,10 @@ AxisLayout striped(const AxisParts& parts) {
   for (std::int64_t c = 0; c < n; ++c) {
     const std::int64_t size = parts.sizes[static_cast<std::size_t>(c)];
     if (size != (layout.extent + n - 1 - c) / n) {
-      throw LayoutError(fmt::format("parts of {} elements are no stripes; expected sizes that differ by one at most, "
-                                    "the larger first",
-                                    fmt::join(parts.sizes, ", ")));
+      throw LayoutError(
+          fmt::format("parts of {} elements are no stripes; expected sizes that differ by one at most, "
+                      "the larger first",
+                      fmt::join(parts.sizes, ", ")));
     }
     std::vector<Stretch>& stretches = layout.parts.emplace_back();
     if (n == 1 && size > 0) stretches = {{0, 0, size}};

@@ -195,7 +195,8 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   estimate->add_option("--reference", options->reference, "Trace of the reference; collected if not there");
   estimate->add_option("--perturbed", options->perturbed, "Traces of perturbed runs, three or more");
   estimate->add_option("--rerun", options->rerun, "Trace of an unperturbed rerun: the run's own noise");
-  estimate->add_option("-a,--annotations", options->annotations, "For a reference on several ranks, or with experts (YAML)");
+  estimate->add_option("-a,--annotations", options->annotations,
+                       "For a reference on several ranks, or with experts (YAML)");
   estimate->add_option("--margin", options->margin, "allowed = margin * max(estimate, floor)")
       ->capture_default_str()
       ->check(CLI::Range(1.0, 1000.0));

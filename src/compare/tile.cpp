@@ -51,7 +51,8 @@ void set_worst(Difference& difference, const OverlayBox& box, const WorstElement
   difference.max_abs = worst.max_abs;
   difference.worst_index = index_in(box.logical.start, box.logical.size, worst.position);
   difference.worst_rank = holder.rank;
-  difference.worst_local_index = local_index(holder, index_in(Shape(box.logical.size.size(), 0), box.logical.size, worst.position));
+  difference.worst_local_index =
+      local_index(holder, index_in(Shape(box.logical.size.size(), 0), box.logical.size, worst.position));
   difference.worst_reference = worst.reference;
   difference.worst_candidate = worst.candidate;
 }

@@ -46,8 +46,7 @@ std::vector<double> read_row(const LogicalTensor& tensor, std::int64_t row) {
       continue;
     }
     for (std::int64_t i = 0; i < piece.logical.size[1]; ++i) {
-      const std::int64_t at =
-          piece.offset + (row - piece.logical.start[0]) * piece.strides[0] + i * piece.strides[1];
+      const std::int64_t at = piece.offset + (row - piece.logical.start[0]) * piece.strides[0] + i * piece.strides[1];
       double value = 0;
       widen(piece.data + at * size_of(piece.entry->dtype), piece.entry->dtype, 1, &value);
       values[static_cast<std::size_t>(piece.logical.start[1] + i)] += value;
@@ -153,7 +152,8 @@ std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const Tol
     finding.reason = Reason::kRoutingDiffers;
     finding.order = first.order;
     finding.message = fmt::format(
-        "{}: {} tokens went to other experts, and the reference's choice was no near tie: token {} to {} instead of {}, "
+        "{}: {} tokens went to other experts, and the reference's choice was no near tie: token {} to {} instead of "
+        "{}, "
         "for which the logits would have to move by {:.3g} of their norm",
         to_string(logits), tokens.size(), first.token,
         first.candidate_experts.empty() ? "none" : words_of(first.candidate_experts),
@@ -175,8 +175,7 @@ void excuse(Finding& finding, std::span<const Reroute> ties) {
     Finding at;
     at.id = tie.logits;
     at.order = tie.order;
-    const bool same_batch =
-        finding.id.microbatch == kNoMicrobatch || finding.id.microbatch == tie.logits.microbatch;
+    const bool same_batch = finding.id.microbatch == kNoMicrobatch || finding.id.microbatch == tie.logits.microbatch;
     if (tie.logits.iteration != finding.id.iteration || !same_batch || !executes_before(at, finding)) continue;
     if (!tokens.emplace(tie.logits.microbatch, tie.token).second) continue;
     share += static_cast<double>(tie.experts) / static_cast<double>(tie.tokens);

@@ -161,10 +161,10 @@ int main(int argc, char** argv) {
     const auto started = std::chrono::steady_clock::now();
     const Alignment alignment = align(trace, annotations, ModelLayout{{{"decoder.layers", kLayers}}});
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - started;
-    fmt::print("{{\"ranks\": {}, \"shards\": {}, \"tensors\": {}, \"findings\": {}, \"seconds\": {:.2f}, "
-               "\"index_gib\": {:.2f}, \"peak_gib\": {:.2f}}}\n",
-               ranks, shards, alignment.tensors.size(), alignment.findings.size(), seconds.count(), index_gib,
-               peak_gib());
+    fmt::print(
+        "{{\"ranks\": {}, \"shards\": {}, \"tensors\": {}, \"findings\": {}, \"seconds\": {:.2f}, "
+        "\"index_gib\": {:.2f}, \"peak_gib\": {:.2f}}}\n",
+        ranks, shards, alignment.tensors.size(), alignment.findings.size(), seconds.count(), index_gib, peak_gib());
     return alignment.findings.empty() ? 0 : 1;
   } catch (const InputError& failure) {
     std::fprintf(stderr, "align_scale: error: %s\n", failure.what());

@@ -14,13 +14,13 @@
 namespace ttrace {
 
 struct Reroute {
-  TensorId logits;        // canonical, of the router's output; its name is the pattern where there is no such tensor
+  TensorId logits;         // canonical, of the router's output; its name is the pattern where there is no such tensor
   std::int64_t token = 0;  // row of the logits
   std::vector<std::int64_t> reference_experts, candidate_experts;  // those that the other side did not choose
   // How much each of the reference's logits of this token must move, relative to their norm, for the candidate's
   // choice to be the best: half of what separates the two. Infinity where no move explains it.
   double shift = 0;
-  std::uint64_t order = 0;  // of the logits
+  std::uint64_t order = 0;               // of the logits
   std::int64_t tokens = 0, experts = 0;  // in the micro-batch; of the router
 };
 

@@ -77,7 +77,8 @@ Split split_tokens(Random& random, std::int64_t cp, std::int64_t sp, std::vector
       split.parts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(size));
     }
   }
-  split.annotation = "cp: {dim: 0, layout: " + layout + (packed ? ", cu_seqlens: cu, cu_seqlens_padded: room" : "") + "}";
+  split.annotation =
+      "cp: {dim: 0, layout: " + layout + (packed ? ", cu_seqlens: cu, cu_seqlens_padded: room" : "") + "}";
   if (sp > 1) split.annotation += ", sp_dim: 0";
   return split;
 }
@@ -128,8 +129,8 @@ Split split_heads(Random& random, std::int64_t tp, bool stacked) {
   }
   split.extent = (stacked ? query + 2 * kv : kv) * size;
   split.shares = true;
-  split.annotation = "tp: {dim: 1, layout: " + std::string(stacked ? "qkv_heads" : "kv_heads") + ", query_heads: " +
-                     std::to_string(query) + ", kv_heads: " + std::to_string(kv) + "}";
+  split.annotation = "tp: {dim: 1, layout: " + std::string(stacked ? "qkv_heads" : "kv_heads") +
+                     ", query_heads: " + std::to_string(query) + ", kv_heads: " + std::to_string(kv) + "}";
   return split;
 }
 
@@ -217,9 +218,9 @@ void add_lengths(Trace& trace, std::size_t rank, const std::string& name, const 
 }
 
 Trace shard(const Case& c) {
-  Trace trace = mesh_trace("tp=" + std::to_string(c.tp) + ",cp=" + std::to_string(c.cp) + ",dp=" +
-                               std::to_string(c.dp) + ",sp=tp",
-                           c.world());
+  Trace trace = mesh_trace(
+      "tp=" + std::to_string(c.tp) + ",cp=" + std::to_string(c.cp) + ",dp=" + std::to_string(c.dp) + ",sp=tp",
+      c.world());
   for (std::int32_t rank = 0; rank < c.world(); ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     std::vector<std::int32_t> real = {0}, padded = {0};
@@ -265,8 +266,7 @@ std::map<int, std::vector<float>> rebuild(const LogicalTensor& tensor) {
       REQUIRE(from < element_count(piece.entry->shape));
       float value = 0;
       std::memcpy(&value, piece.data + from * 4, 4);
-      const std::int64_t to =
-          (piece.logical.start[0] + row) * tensor.shape[1] + piece.logical.start[1] + column;
+      const std::int64_t to = (piece.logical.start[0] + row) * tensor.shape[1] + piece.logical.start[1] + column;
       values[static_cast<std::size_t>(to)] += value;
     }
   }
@@ -386,8 +386,8 @@ TEST_CASE("a fragment that no rank holds is found, with the ranks that share it"
     std::int64_t at = 0;
     const Entry& kept = trace.ranks[static_cast<std::size_t>(lost + plane)].entries.back();
     const Fragment& fragment = *kept.mapping->fragment;
-    const std::int64_t begin = fragment.range ? fragment.range->begin
-                                              : fragment.slices[0].whole.start[0] * fragment.whole[1];
+    const std::int64_t begin =
+        fragment.range ? fragment.range->begin : fragment.slices[0].whole.start[0] * fragment.whole[1];
     for (const std::int64_t row : c.rows_of(lost)) {
       for (const std::int64_t column : c.columns_of(lost)) needed |= at++ < begin && row >= 0 && column >= 0;
     }

@@ -36,15 +36,17 @@ TEST_CASE("a zigzag part holds a chunk from the front and its mirror from the ba
   CHECK(lay_out("zigzag", {4, 4}) == AxisLayout{8, {{{0, 0, 2}, {2, 6, 2}}, {{0, 2, 2}, {2, 4, 2}}}});
   CHECK(lay_out("zigzag", {5}) == AxisLayout{5, {{{0, 0, 5}}}});
   CHECK_THROWS_WITH_AS(lay_out("zigzag", {3, 3}),
-                       "parts of 3, 3 elements do not zigzag; expected equal and even parts, 4 chunks in all", LayoutError);
+                       "parts of 3, 3 elements do not zigzag; expected equal and even parts, 4 chunks in all",
+                       LayoutError);
 }
 
 TEST_CASE("stripes deal the elements one by one") {
   CHECK(lay_out("striped", {2, 1}) == AxisLayout{3, {{{0, 0, 1}, {1, 2, 1}}, {{0, 1, 1}}}});
   CHECK(lay_out("striped", {3}) == AxisLayout{3, {{{0, 0, 3}}}});
-  CHECK_THROWS_WITH_AS(lay_out("striped", {1, 2}),
-                       "parts of 1, 2 elements are no stripes; expected sizes that differ by one at most, the larger first",
-                       LayoutError);
+  CHECK_THROWS_WITH_AS(
+      lay_out("striped", {1, 2}),
+      "parts of 1, 2 elements are no stripes; expected sizes that differ by one at most, the larger first",
+      LayoutError);
 }
 
 TEST_CASE("a part of stacked blocks holds its share of each, even where parts are uneven") {
@@ -63,7 +65,8 @@ TEST_CASE("key and value heads are shared where there are fewer of them than par
   AxisLayout layout = heads("kv_heads", 4, 2, {3, 3, 3, 3});
   CHECK(layout == AxisLayout{6, {{{0, 0, 3}}, {{0, 0, 3}}, {{0, 3, 3}}, {{0, 3, 3}}}});
   CHECK(number_copies(layout) == 2);
-  CHECK(layout.parts == std::vector<std::vector<Stretch>>{{{0, 0, 3, 0}}, {{0, 0, 3, 1}}, {{0, 3, 3, 0}}, {{0, 3, 3, 1}}});
+  CHECK(layout.parts ==
+        std::vector<std::vector<Stretch>>{{{0, 0, 3, 0}}, {{0, 0, 3, 1}}, {{0, 3, 3, 0}}, {{0, 3, 3, 1}}});
 }
 
 TEST_CASE("key and value heads that do not divide are shared in part") {
@@ -78,8 +81,8 @@ TEST_CASE("stacked query, key and value heads lie in one dimension") {
   // 2 query heads and 1 kv head of size 2 on 2 parts: q 0:4, k 4:6, v 6:8.
   CHECK(heads("qkv_heads", 2, 1, {6, 6}) ==
         AxisLayout{8, {{{0, 0, 2}, {2, 4, 2}, {4, 6, 2}}, {{0, 2, 2}, {2, 4, 2}, {4, 6, 2}}}});
-  CHECK_THROWS_WITH_AS(heads("qkv_heads", 2, 1, {5, 5}), "a part of 5 elements for 3 heads; expected a multiple of that",
-                       LayoutError);
+  CHECK_THROWS_WITH_AS(heads("qkv_heads", 2, 1, {5, 5}),
+                       "a part of 5 elements for 3 heads; expected a multiple of that", LayoutError);
   CHECK_THROWS_WITH_AS(heads("qkv_heads", 2, 1, {6, 9}), "a part of 9 elements for 3 heads; expected 2 a head",
                        LayoutError);
 }
@@ -111,11 +114,11 @@ TEST_CASE("each packed sequence zigzags by itself, and its padding is left out")
         AxisLayout{11, {{{0, 0, 1}, {2, 3, 2}, {4, 9, 2}}, {{0, 1, 1}, {1, 2, 1}, {2, 5, 2}, {4, 7, 2}}}});
   // What follows the last sequence is padding, too.
   CHECK(nest(axes, Sizes{7, 7}).extent == 11);
-  CHECK_THROWS_WITH_AS(nest(axes, Sizes{5, 5}), "packed sequences of 12 elements in parts of 5, 5; expected room for all",
-                       LayoutError);
+  CHECK_THROWS_WITH_AS(nest(axes, Sizes{5, 5}),
+                       "packed sequences of 12 elements in parts of 5, 5; expected room for all", LayoutError);
   axes[0].segments = std::vector<Segment>{{0, 3, 3}};
-  CHECK_THROWS_WITH_AS(nest(axes, Sizes{6, 6}), "a packed sequence of 3 elements on 2 parts; expected a multiple of that",
-                       LayoutError);
+  CHECK_THROWS_WITH_AS(nest(axes, Sizes{6, 6}),
+                       "a packed sequence of 3 elements on 2 parts; expected a multiple of that", LayoutError);
 }
 
 TEST_CASE("padding at the end of the whole is cut off") {

@@ -43,7 +43,8 @@ TEST_CASE("a rank of a zigzag finds both of its chunks") {
   const Location location = located("x: {output: {tp: {dim: 0, layout: zigzag}}}", {{"tp", 1}, {"dp", 0}, {"pp", 0}},
                                     tensor_id(Kind::kOutput, "x"), {4, 3});
   CHECK(location.shape == Shape{8, 3});
-  CHECK(location.slices == std::vector<Slice>{{{{0, 0}, {2, 3}}, {{2, 0}, {2, 3}}}, {{{2, 0}, {2, 3}}, {{4, 0}, {2, 3}}}});
+  CHECK(location.slices ==
+        std::vector<Slice>{{{{0, 0}, {2, 3}}, {{2, 0}, {2, 3}}}, {{{2, 0}, {2, 3}}, {{4, 0}, {2, 3}}}});
 }
 
 TEST_CASE("a rank finds the place that the alignment of all ranks finds") {
