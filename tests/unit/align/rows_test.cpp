@@ -1,0 +1,147 @@
+// Tokens at experts: compared by their recorded identity, in whatever order they were dispatched.
+#include <doctest/doctest.h>
+
+#include "support/aligned.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+namespace {
+
+// Token t has the hidden state (t + 1, -t - 1).
+constexpr const char* kRules =
+    "mlp:\n  input: {}\n"
+    "mlp.router:\n  output: {}\n"
+    "experts.*:0:\n  input: {rows: {ids: 'experts.*:1', of: mlp, logits: mlp.router}}\n"
+    "experts.*:1:\n  input: local\n"
+    "parallelism: {experts: {axis: ep, layers: mlp.experts}}\n";
+constexpr std::int64_t kTokens = 4;
+
+struct Row {
+  std::int64_t rank, token;  // where it came from
+  float value;
+};
+
+void add_ids(Trace& trace, std::size_t rank, const std::string& name, const std::vector<Row>& rows) {
+  std::vector<std::int64_t> ids;
+  for (const Row& row : rows) ids.insert(ids.end(), {row.rank, row.token});
+  std::vector<float> bits(ids.size() * 2);
+  std::memcpy(bits.data(), ids.data(), ids.size() * sizeof(std::int64_t));
+  add_tensor(trace, rank, tensor_id(Kind::kInput, name, 0), {static_cast<std::int64_t>(bits.size())}, bits);
+  trace.ranks[rank].entries.back().dtype = Dtype::kInt64;
+  trace.ranks[rank].entries.back().shape = {static_cast<std::int64_t>(rows.size()), 2};
+}
+
+void add_expert(Trace& trace, std::size_t rank, int expert, const std::vector<Row>& rows) {
+  const std::string name = "mlp.experts." + std::to_string(expert);
+  std::vector<float> values;
+  for (const Row& row : rows) values.insert(values.end(), {row.value, -row.value});
+  add_tensor(trace, rank, tensor_id(Kind::kInput, name + ":0", 0), {static_cast<std::int64_t>(rows.size()), 2}, values);
+  add_ids(trace, rank, name + ":1", rows);
+}
+
+void add_source(Trace& trace, std::size_t rank, std::int32_t local, const std::vector<float>& logits) {
+  const auto global = static_cast<float>(10 * static_cast<int>(rank) + 1);
+  std::vector<float> hidden;
+  for (int t = 0; t < kTokens; ++t) {
+    hidden.insert(hidden.end(), {global + static_cast<float>(t), -global - static_cast<float>(t)});
+  }
+  add_tensor(trace, rank, tensor_id(Kind::kInput, "mlp", local), {kTokens, 1, 2}, hidden);
+  add_tensor(trace, rank, tensor_id(Kind::kOutput, "mlp.router", local), {kTokens, 2}, logits);
+}
+
+// Of token 1 the two experts are a near tie.
+const std::vector<float> kLogits = {1, 0, 0.5f, 0.4999f, 0, 1, 0, 1};
+
+// One process: tokens 0 and 1 go to expert 0, 2 and 3 to expert 1.
+Trace reference() {
+  Trace trace = mesh_trace("", 1);
+  add_source(trace, 0, 0, kLogits);
+  add_expert(trace, 0, 0, {{0, 0, 1}, {0, 1, 2}});
+  add_expert(trace, 0, 1, {{0, 2, 3}, {0, 3, 4}});
+  return trace;
+}
+
+// The same on two ranks, each of which has an expert and half of the experts' tokens come the other way round.
+Trace candidate(const std::vector<Row>& first, const std::vector<Row>& second) {
+  Trace trace = mesh_trace("ep=2", 2);
+  for (const std::size_t rank : {0, 1}) add_source(trace, rank, 0, kLogits);
+  // Both ranks hold the same tokens: copies.
+  auto& bytes =
+      std::const_pointer_cast<MemoryFile>(std::static_pointer_cast<const MemoryFile>(trace.ranks[1].file))->bytes;
+  std::memcpy(bytes.data(), trace.ranks[0].file->data(), 8 * sizeof(float));
+  add_expert(trace, 0, 0, first);
+  add_expert(trace, 1, 0, second);
+  return trace;
+}
+
+ToleranceFile tolerances(double of_logits) {
+  ToleranceFile file;
+  file.tensors[{Kind::kOutput, "mlp.router"}].allowed = of_logits;
+  return file;
+}
+
+Report judged(const Trace& candidate_trace, double of_logits) {
+  const Trace reference_trace = reference();
+  const Alignment a = align(reference_trace, annotations(kRules), {});
+  const Alignment b = align(candidate_trace, annotations(kRules), layout_of(a));
+  REQUIRE(a.findings.empty());
+  const Matching matching = match(a, b);
+  const ToleranceFile file = tolerances(of_logits);
+  return conclude(a, matching, compare(matching.pairs, {1, {}}), &file);
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("align");
+
+TEST_CASE("tokens that were dispatched in another order, from another rank, are the same") {
+  const Report report = judged(candidate({{1, 1, 2}, {0, 0, 1}}, {{0, 3, 4}, {1, 2, 3}}), 1e-6);
+  CHECK(findings_in(report).empty());
+  CHECK(report.counts.pass == 4);  // two experts' inputs, the layer's input, the logits
+  CHECK(report.coverage == 1);
+  CHECK(report.waived == 2);  // the identities
+}
+
+TEST_CASE("a token with another's value is found at the expert that got it") {
+  CHECK(findings_in(judged(candidate({{0, 0, 1}, {0, 1, 9}}, {{0, 2, 3}, {0, 3, 4}}), 1e-6)) ==
+        std::vector<std::string>{"mlp.experts.0:0 input: no-tolerance"});
+}
+
+TEST_CASE("a near tie is noted and is no failure") {
+  const Report report = judged(candidate({{0, 0, 1}}, {{0, 1, 2}, {0, 2, 3}, {0, 3, 4}}), 1e-3);
+  CHECK(findings_in(report).empty());
+  CHECK(report.same());
+  REQUIRE_FALSE(report.notes.empty());
+  CHECK(std::any_of(report.notes.begin(), report.notes.end(), [](const std::string& note) {
+    return note.starts_with(
+        "re-routed by a near tie, compared no further at the experts: 1 tokens: token 1 of mlp.router");
+  }));
+}
+
+TEST_CASE("a token that went elsewhere without a near tie is a failure") {
+  // The logits may move by 1e-6, and would have to by 1e-4.
+  const Report report = judged(candidate({{0, 0, 1}}, {{0, 1, 2}, {0, 2, 3}, {0, 3, 4}}), 1e-6);
+  CHECK(findings_in(report) == std::vector<std::string>{"mlp.router output: routing-differs"});
+  CHECK(report.findings[0].message.find("token 1 to 1 instead of 0") != std::string::npos);
+  CHECK_FALSE(report.same());
+  // A token that no expert got is none, whatever the tolerance.
+  CHECK_FALSE(judged(candidate({{0, 0, 1}}, {{0, 2, 3}, {0, 3, 4}}), 0.5).same());
+}
+
+TEST_CASE("identities that are not there, or of tokens that there are not, are findings") {
+  Trace trace = candidate({{0, 0, 1}, {0, 1, 2}}, {{0, 2, 3}, {0, 3, 4}});
+  trace.ranks[1].entries.pop_back();
+  const ModelLayout layout{{{"mlp.experts", 2}}};
+  CHECK(
+      only_finding(align(trace, annotations(kRules), layout)).message ==
+      "mlp.experts.1:0 input, iteration 0, micro-batch 0: rank 1 has recorded no 'experts.*:1' that says which tokens "
+      "these are");
+  const Trace strange = candidate({{0, 0, 1}, {7, 1, 2}}, {{0, 2, 3}, {0, 3, 4}});
+  CHECK(only_finding(align(strange, annotations(kRules), layout)).message ==
+        "mlp.experts.0:0 input, iteration 0, micro-batch 0: row 1 on rank 0 is said to be row 1 of 'mlp' on rank 7, "
+        "which "
+        "there is not");
+}
+
+TEST_SUITE_END();
