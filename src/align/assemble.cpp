@@ -353,9 +353,9 @@ LogicalTensor describe_tensor(const Group& group, const AssemblyContext& context
 }
 
 // The slots filled, the dimensions not yet laid out.
-Plan plan_of(const Group& group, const AssemblyContext& context) {
+Plan plan_of(const Group& group, Frame frame, const AssemblyContext& context) {
   Plan plan;
-  plan.frame = frame_of(group, context.ranks, context.axes);
+  plan.frame = std::move(frame);
   plan.shards.resize(static_cast<std::size_t>(plan.frame.slots()));
   for (const Shard& shard : group.shards) {
     plan.shards[static_cast<std::size_t>(slot_of(plan.frame, shard))] = {shard.holder->trace, shard.entry};
@@ -375,10 +375,10 @@ Plan plan_of(const Group& group, const AssemblyContext& context) {
 Assembly assemble(Group group, const AssemblyContext& context) {
   if (!keep_end(group, context)) return {};
   drop_second_names(group);
-  const Frame frame = frame_of(group, context.ranks, context.axes);
+  Frame frame = frame_of(group, context.ranks, context.axes);
   if (auto findings = find_duplicates(group, frame, context); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_kin(group)) return {{}, {*finding}};
-  Plan plan = plan_of(group, context);
+  Plan plan = plan_of(group, std::move(frame), context);
   if (auto finding = measure(group, plan)) return {{}, {*finding}};
   if (auto finding = find_sequences(group, context, plan)) return {{}, {*finding}};
   if (auto finding = lay_out_dimensions(group, plan)) return {{}, {*finding}};

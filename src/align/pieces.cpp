@@ -29,6 +29,12 @@ void add_pieces(const Plan& plan, const HeldShard& holder, const HeldBox& held, 
 
 }  // namespace
 
+void sort_pieces(std::vector<Piece>& pieces) {
+  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+    return std::tie(a.replica, a.term, a.logical.start) < std::tie(b.replica, b.term, b.logical.start);
+  });
+}
+
 std::vector<LayeredBox> layer_fragments(const Plan& plan, std::int64_t term, std::int64_t shard) {
   std::vector<std::vector<HeldBox>> held;
   for (std::int64_t replica = 0; replica < plan.frame.replicas(); ++replica) {
@@ -61,9 +67,7 @@ std::vector<Piece> make_pieces(const Plan& plan) {
       add_pieces(plan, plan.shards[static_cast<std::size_t>(slot)], box.held, shard, box.layer, term, pieces);
     }
   }
-  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    return std::tie(a.replica, a.term, a.logical.start) < std::tie(b.replica, b.term, b.logical.start);
-  });
+  sort_pieces(pieces);
   return pieces;
 }
 

@@ -31,7 +31,9 @@ std::vector<LayeredBox> layer_fragments(const Plan& plan, std::int64_t term, std
 // The shape of the rank's own tensor at a shard's place.
 Shape shard_shape(const Plan& plan, std::int64_t shard);
 
-// By replica, term, logical start.
+void sort_pieces(std::vector<Piece>& pieces);  // by replica, term, logical start
+
+// Sorted.
 std::vector<Piece> make_pieces(const Plan& plan);
 
 }  // namespace ttrace

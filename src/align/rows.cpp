@@ -13,6 +13,7 @@
 #include "align/describe.h"
 #include "align/dimension.h"
 #include "align/fragment.h"
+#include "align/pieces.h"
 
 namespace ttrace {
 namespace {
@@ -24,9 +25,7 @@ struct Token {
 };
 
 // The tokens of one recorded source tensor, by its local row.
-struct Source {
-  std::vector<Token> tokens;
-};
+using Source = std::vector<Token>;
 
 // One row of a recorded tensor.
 struct HeldRow {
@@ -70,7 +69,7 @@ class Sources {
     for (const Piece& piece : tensor.pieces()) {
       if (piece.logical.size.back() != columns || piece.entry->shape.back() != columns || columns == 0) continue;
       Source& source = sources_[piece.entry];
-      source.tokens.resize(static_cast<std::size_t>(element_count(piece.entry->shape) / columns));
+      source.resize(static_cast<std::size_t>(element_count(piece.entry->shape) / columns));
       const Shape strides = row_major_strides(tensor.shape);
       const std::int64_t rows = element_count(piece.logical.size) / columns;
       for (std::int64_t i = 0; i < rows; ++i) {
@@ -80,7 +79,7 @@ class Sources {
           logical += (piece.logical.start[d] + step) * strides[d];
           local += step * piece.strides[d];
         }
-        source.tokens[static_cast<std::size_t>(local / columns)] = {tensor.id.microbatch, logical / columns};
+        source[static_cast<std::size_t>(local / columns)] = {tensor.id.microbatch, logical / columns};
       }
     }
   }
@@ -143,11 +142,11 @@ class Identities {
       std::int64_t from[2];
       std::memcpy(from, data + row * 16, 16);
       const Source* source = source_on(from[0], entry, rule.of);
-      if (source == nullptr || from[1] < 0 || from[1] >= static_cast<std::int64_t>(source->tokens.size())) {
+      if (source == nullptr || from[1] < 0 || from[1] >= static_cast<std::int64_t>(source->size())) {
         return fmt::format("row {} on rank {} is said to be row {} of '{}' on rank {}, which there is not", row, rank,
                            from[1], rule.of, from[0]);
       }
-      tokens.push_back(source->tokens[static_cast<std::size_t>(from[1])]);
+      tokens.push_back((*source)[static_cast<std::size_t>(from[1])]);
     }
     return std::nullopt;
   }
@@ -206,9 +205,7 @@ std::vector<Piece> make_row_pieces(const RowPlan& plan) {
       }
     }
   }
-  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    return std::tie(a.replica, a.term, a.logical.start) < std::tie(b.replica, b.term, b.logical.start);
-  });
+  sort_pieces(pieces);
   return pieces;
 }
 
