@@ -9,6 +9,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))  # evaluations, sweeps
 TTRACE = pathlib.Path(os.environ.get("TTRACE_PROGRAM", ROOT / "build" / "bin" / "ttrace"))
 TRAIN = ROOT / "tools" / "tinygpt" / "train.py"
 ANNOTATIONS = ROOT / "annotations" / "megatron_gpt.yaml"

@@ -13,6 +13,7 @@ class Model:
     preset: str = "megatron_gpt.yaml"
     edits: Tuple[Tuple[str, str], ...] = ()  # of the preset's text: a model's own numbers
     program: str = "tinygpt"
+    iterations: str = "0"  # to record; the arguments need --steps for more than the first
 
 
 GPT = Model("gpt", "")

@@ -1,0 +1,1 @@
+"""What `tools/evaluate` measures: how well ttrace tells wrong programs from correct ones."""
