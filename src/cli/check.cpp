@@ -27,7 +27,7 @@ struct CheckOptions {
   std::string reference, candidate;
   std::string annotations, tolerance;
   std::string only, explain;
-  std::string json, junit;  // `-` is stdout
+  std::string json, junit, csv;  // `-` is stdout
   bool strict = false;
   bool all = false;
   int threads = 0;
@@ -99,8 +99,9 @@ std::vector<Difference> measure(const Matching& matching, int threads) {
 }
 
 int run(const CheckOptions& options) {
-  ReportFile json(options.json), junit(options.junit);
-  if (json.is_stdout() && junit.is_stdout()) throw InputError("--json and --junit: both go to stdout; expected one");
+  ReportFile json(options.json), junit(options.junit), csv(options.csv);
+  const int to_stdout = json.is_stdout() + junit.is_stdout() + csv.is_stdout();
+  if (to_stdout > 1) throw InputError("--json, --junit, --csv: more than one goes to stdout; expected one");
 
   // load
   const Trace reference = read_trace(options.reference);
@@ -144,9 +145,10 @@ int run(const CheckOptions& options) {
 
   // report
   const std::size_t most = options.all ? report.findings.size() : kFindingsShown;
-  if (!json.is_stdout() && !junit.is_stdout()) std::cout << to_text(report, most) << std::flush;
+  if (to_stdout == 0) std::cout << to_text(report, most) << std::flush;
   json.write([&] { return to_json(report); });
   junit.write([&] { return to_junit(report); });
+  csv.write([&] { return to_csv(report); });
   if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
   return report.same() ? kSame : kDifferent;
 }
@@ -166,6 +168,7 @@ void add_check(CLI::App& app, Run& run_command) {
                     "Judge nothing; show how the shards of the tensors that match this were mapped");
   check->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
   check->add_option("--junit", options->junit, "Write the report as JUnit XML to this file (-: stdout)");
+  check->add_option("--csv", options->csv, "Write what was measured of every tensor to this file (-: stdout)");
   check->add_flag("--strict", options->strict, "Untrusted tensors count as failed");
   check->add_flag("--all", options->all, "Print all findings, not just the first ten");
   check->add_option("--threads", options->threads, "Number of threads (default: one a core)")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -141,7 +142,10 @@ Report conclude(const Alignment& reference, const Matching& matching, std::span<
   count(findings, report);
   note_special(findings, report.notes);
   report.missing_groups = find_missing_groups(findings);
-  std::erase_if(findings, [](const Finding& finding) { return finding.verdict == Verdict::kPass; });
+  const auto passed = std::stable_partition(findings.begin(), findings.end(),
+                                            [](const Finding& finding) { return finding.verdict != Verdict::kPass; });
+  report.passed.assign(std::make_move_iterator(passed), std::make_move_iterator(findings.end()));
+  findings.erase(passed, findings.end());
   std::stable_sort(findings.begin(), findings.end(), executes_before);
   report.findings = std::move(findings);
   return report;

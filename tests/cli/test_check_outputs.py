@@ -49,6 +49,7 @@ CASES = {
     "a_missing_tensor.json": (model(), without("layers.0.mlp"), ["-t", "t.yaml", "--json", "-"], 1),
     "a_missing_tensor.xml": (model(), without("layers.0.mlp"), ["-t", "t.yaml", "--junit", "-"], 1),
     "an_additional_tensor.txt": (without("layers.0.mlp"), model(), ["-t", "t.yaml"], 1),
+    "different.csv": (model(), wrong(), ["-t", "t.yaml", "--csv", "-"], 1),
     "one_untrusted.txt": (changed(model(), "embedding", ..., 0), changed(model(), "embedding", ..., 0),
                           ["-t", "t.yaml"], 0),
     "strict.txt": (changed(model(), "embedding", ..., 0), changed(model(), "embedding", ..., 0),

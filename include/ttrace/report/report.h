@@ -36,6 +36,7 @@ struct Report {
   std::int64_t waived = 0;        // compared + missing + waived = tensors of either side + findings about ranks
   double coverage = 0;            // share of the reference's tensors that were compared; waived ones do not count
   std::vector<Finding> findings;  // every verdict but `pass`, in execution order
+  std::vector<Finding> passed;    // the others
   std::vector<MissingGroup> missing_groups;
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::vector<std::string> notes;
@@ -59,5 +60,8 @@ std::string to_text(const Report& report, std::size_t most_findings);
 std::string to_json(const Report& report);
 // One test case per name and kind, in order of the names.
 std::string to_junit(const Report& report);
+// One line per tensor that was compared or is missing, passed ones too, in execution order; what was not measured
+// is empty. `ratio` is rel_err / allowed, norms are Frobenius norms.
+std::string to_csv(const Report& report);
 
 }  // namespace ttrace

@@ -1,0 +1,53 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ttrace/report/report.h"
+
+namespace ttrace {
+namespace {
+
+// RFC 4180: quoted where it must be.
+std::string field(std::string_view text) {
+  const std::string plain = printable(text);
+  if (plain.find_first_of(",\"") == plain.npos) return plain;
+  std::string quoted = "\"";
+  for (const char c : plain) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string number(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
+
+std::string measured(const Difference& difference) {
+  return fmt::format("{},{},{},{},{},{}", difference.elements, difference.rel_err(),
+                     std::sqrt(difference.reference_square), std::sqrt(difference.candidate_square),
+                     difference.one_minus_cosine(), difference.max_abs);
+}
+
+std::string row(const Finding& finding) {
+  const TensorId& id = finding.id;
+  return fmt::format("{},{},{},{},{},{},{},{},{},{}\n", field(id.name), name_of(id.kind), id.iteration,
+                     id.microbatch == kNoMicrobatch ? "" : fmt::format("{}", id.microbatch), name_of(id.pass),
+                     name_of(finding.verdict), name_of(finding.reason), number(finding.allowed),
+                     number(ratio_of(finding)), finding.difference ? measured(*finding.difference) : ",,,,,");
+}
+
+}  // namespace
+
+std::string to_csv(const Report& report) {
+  std::vector<const Finding*> all;
+  for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
+    for (const Finding& finding : *findings) {
+      if (!finding.id.name.empty()) all.push_back(&finding);
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Finding* a, const Finding* b) { return executes_before(*a, *b); });
+  std::string text =
+      "name,kind,iteration,microbatch,pass,verdict,reason,allowed,ratio,elements,rel_err,reference_norm,"
+      "candidate_norm,one_minus_cosine,max_abs\n";
+  for (const Finding* finding : all) text += row(*finding);
+  return text;
+}
+
+}  // namespace ttrace
