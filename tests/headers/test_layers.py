@@ -15,22 +15,23 @@ ALLOWED = {
     "compare": {"base", "numeric", "align", "merge"},
     "tolerance": {"base", "numeric", "align", "compare"},
     "judge": {"base", "numeric", "align", "compare", "tolerance", "report"},
+    "sdc": {"base", "numeric"},
     "annotate": {"base", "numeric", "align", "compare", "judge"},  # judge: whose counterpart a tensor is
     "report": {"base", "numeric"},
     "load": {"base", "numeric", "align", "tolerance", "record"},  # record: the journal's grammar
     "record": {"base", "numeric", "align", "load"},  # load: annotations, to perturb the right shard
     "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "annotate", "report",
-            "load", "record"},
+            "sdc", "load", "record"},
 }
 
 # Third-party headers, and the only folders that may know them.
 LIBRARIES = {
     r"hdf5\.h|H5.*\.h": {"record"},
     r"yaml-cpp/.*": {"load"},
-    r"nlohmann/.*": {"load", "record", "report", "tolerance", "cli"},  # tolerance: seeds in a provenance
+    r"nlohmann/.*": {"load", "record", "report", "sdc", "tolerance", "cli"},  # tolerance: seeds in a provenance
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare"},
-    r"omp\.h": {"compare"},
+    r"omp\.h": {"compare", "sdc"},
     r"CLI/.*|spdlog/.*": {"cli"},
     r"xxhash\.h": {"numeric", "record", "load"},
 }

@@ -1,0 +1,154 @@
+// `ttrace sdc`: what does a suspect node do to a program that a healthy node runs too?
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "ttrace/error.h"
+#include "ttrace/load/trace_reader.h"
+#include "ttrace/sdc/report.h"
+
+namespace ttrace::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kAdvice =
+    "expected a program that repeats itself to the bit: fixed seeds, the same number of threads, "
+    "torch.use_deterministic_algorithms(True), CUBLAS_WORKSPACE_CONFIG=:4096:8";
+
+struct SdcOptions {
+  std::string healthy, suspect, rerun;
+  std::string json, csv;  // json: `-` is stdout; csv: a directory
+  int threads = 0;
+};
+
+// Other software computes other bits, and nobody's hardware is at fault.
+void require_same_software(const Trace& healthy, const Trace& suspect) {
+  const auto facts = nlohmann::json::parse(healthy.provenance, nullptr, false);
+  const auto others = nlohmann::json::parse(suspect.provenance, nullptr, false);
+  for (const char* key : {"torch", "device", "git_commit", "perturb_seed"}) {
+    const auto value = facts.value(key, nlohmann::json()), other = others.value(key, nlohmann::json());
+    if (value == other) continue;
+    throw InputError(fmt::format("{}: its {} is {}, that of {} {}; expected the same program on the same software",
+                                 suspect.directory.string(), key, other.dump(), healthy.directory.string(),
+                                 value.dump()));
+  }
+}
+
+// Bits can be held against bits only where both began with the same.
+void require_same_start(std::span<const RecordedPair> pairs, const SdcOptions& options) {
+  for (const RecordedPair& pair : pairs) {
+    const TensorId& id = pair.healthy->id;
+    const bool is_given = id.kind == Kind::kParam || (id.kind == Kind::kInput && !is_floating(pair.healthy->dtype));
+    if (!is_given || id.iteration != 0 || pair.mismatch.differing == 0) continue;
+    throw InputError(fmt::format("{}: {} on rank {} is not that of {}; expected the same initial parameters and data",
+                                 options.suspect, to_string(id), pair.rank->rank, options.healthy));
+  }
+}
+
+void require_repeatable(const Trace& healthy, const SdcOptions& options) {
+  const Trace rerun = read_trace(options.rerun);
+  require_same_software(healthy, rerun);
+  const std::vector<RecordedPair> pairs = pair_recorded(healthy, rerun, options.threads);
+  const SdcReport report = summarize_corruption(pairs);
+  for (const RankTrace& rank : rerun.ranks) {
+    if (rank.complete) continue;
+    throw InputError(fmt::format("{}: not complete; expected a whole second run", rank.path.string()));
+  }
+  if (report.same()) return;
+  throw InputError(fmt::format(
+      "{} and {} differ in {} of {} tensors, first in {}: the program is not deterministic; {}", options.healthy,
+      options.rerun, report.differing_tensors, report.tensors, to_string(report.first->id), kAdvice));
+}
+
+void write_file(const fs::path& path, const std::string& text) {
+  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+  stream << text << std::flush;
+  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", path.string()));
+}
+
+void write_csv(const SdcReport& report, const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw InputError(fmt::format("{}: {}; expected a directory", directory.string(), error.message()));
+  write_file(directory / "submodules.csv", submodules_csv(report));
+  write_file(directory / "steps.csv", steps_csv(report));
+}
+
+void note_what_is_left_open(const Trace& healthy, const Trace& suspect, SdcReport& report) {
+  for (const Trace* trace : {&healthy, &suspect}) {
+    for (const RankTrace& rank : trace->ranks) {
+      if (rank.complete) continue;
+      report.notes.push_back(fmt::format("{}: not complete: what it lacks was not compared", rank.path.string()));
+    }
+  }
+}
+
+int run(const SdcOptions& options) {
+  const Trace healthy = read_trace(options.healthy);
+  const Trace suspect = read_trace(options.suspect);
+  require_same_software(healthy, suspect);
+  if (!options.rerun.empty()) require_repeatable(healthy, options);
+  const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, options.threads);
+  require_same_start(pairs, options);
+  SdcReport report = summarize_corruption(pairs);
+  report.healthy = options.healthy;
+  report.suspect = options.suspect;
+  if (options.rerun.empty() && !report.same()) {
+    if (const std::string why = nondeterminism_suspected(report, pairs); !why.empty()) {
+      throw InputError(
+          fmt::format("{}: {}, which a program that is not deterministic does; {}; if it does, prove it "
+                      "with a second run of the healthy node: --rerun TRACE",
+                      options.suspect, why, kAdvice));
+    }
+    report.notes.push_back(
+        "that the program repeats itself was not shown: --rerun takes a second run of the healthy node");
+  }
+  note_what_is_left_open(healthy, suspect, report);
+  if (!options.csv.empty()) write_csv(report, options.csv);
+  if (options.json == "-") {
+    std::cout << to_json(report) << std::flush;
+  } else {
+    std::cout << to_text(report) << std::flush;
+    if (!options.json.empty()) write_file(options.json, to_json(report));
+  }
+  if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
+  return report.same() ? kSame : kDifferent;
+}
+
+}  // namespace
+
+void add_sdc(CLI::App& app, Run& run_command) {
+  auto options = std::make_shared<SdcOptions>();
+  CLI::App* sdc = app.add_subcommand("sdc", "Compare a suspect node's bits with a healthy node's");
+  sdc->add_option("--healthy", options->healthy, "Trace of the run on the healthy node")->required();
+  sdc->add_option("--suspect", options->suspect, "Trace of the same run on the suspect node")->required();
+  sdc->add_option(
+      "--rerun", options->rerun,
+      "A second run of the healthy node: must have the same bits, which shows that the program repeats itself");
+  sdc->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
+  sdc->add_option("--csv", options->csv,
+                  "Write submodules.csv (each type of submodule at each micro-step) and steps.csv to this directory");
+  sdc->add_option("--threads", options->threads, "Number of threads (default: one a core)")->check(CLI::Range(1, 4096));
+  sdc->footer(
+      "Both runs are of one deterministic program, with the same ranks; record as many iterations as you want to\n"
+      "see. frequency: share of a submodule's output elements with other bits, mean over the submodules of a type;\n"
+      "severity: mean of |suspect - healthy| / |healthy| over them, largest over ranks and submodules "
+      "(\"Understanding\n"
+      "silent data corruption in LLM training\", equations 1 to 4). origins: calls that made an error out of equal\n"
+      "inputs; all others pass on what came in.\n"
+      "\n"
+      "Examples:\n"
+      "  ttrace collect -o healthy --iterations 0-9 -- torchrun --nproc-per-node 8 train.py    # on each node\n"
+      "  ttrace sdc --healthy healthy --suspect suspect --rerun healthy-again --csv figures\n"
+      "\n"
+      "Exit codes: 0 equal to the bit, 1 different, 2 could not look (misuse, unreadable or non-deterministic runs).");
+  sdc->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
+}
+
+}  // namespace ttrace::cli
