@@ -8,100 +8,140 @@
 #include <set>
 #include <tuple>
 
-#include "sdc/calls.h"
+#include "ttrace/diagnose/dataflow.h"
 #include "ttrace/sdc/report.h"
 
 namespace ttrace {
 namespace {
 
-bool differs(const RecordedPair* pair) { return pair->mismatch.differing > 0; }
-
-bool made_error(const Call& call) { return call.has_inputs && call.inputs_agree && !call.outputs_agree; }
-
-// Whether `inner` is `outer` or lies inside it.
-bool is_within(std::string_view inner, std::string_view outer) {
-  if (outer == "(model)") return true;
-  return inner.starts_with(outer) && (inner.size() == outer.size() || inner[outer.size()] == '.');
+// Ranks that run the same modules under the same local names.
+std::int64_t stage_of(const RecordedPair& pair) {
+  const auto found = pair.rank->coordinates.find("pp");
+  return found == pair.rank->coordinates.end() ? 0 : found->second;
 }
 
-Origin origin_of(const Call& call) {
-  Origin origin;
-  origin.pair = *std::find_if(call.outputs.begin(), call.outputs.end(), differs);
-  origin.id = origin.pair->healthy->id;
-  origin.type = call.type;
-  origin.rank = origin.pair->rank->rank;
-  std::set<std::int32_t> ranks;
-  for (const RecordedPair* pair : call.outputs) {
-    if (differs(pair)) ranks.insert(pair->rank->rank);
-  }
-  origin.ranks = static_cast<std::int64_t>(ranks.size());
-  return origin;
-}
+// What the ranks of one stage recorded of one tensor.
+struct Recorded {
+  std::vector<const RecordedPair*> pairs;  // in order of rank
+  std::uint64_t order = 0;                 // of the first
 
-// Innermost: a module that holds another that made the error did not make it.
-std::vector<const Call*> innermost_errors(std::span<const Call> calls) {
-  std::map<std::tuple<std::int32_t, std::int32_t, Direction>, std::vector<const Call*>> by_step;
-  for (const Call& call : calls) {
-    if (made_error(call)) by_step[{call.iteration, call.microbatch, call.direction}].push_back(&call);
+  bool agrees() const {
+    return std::all_of(pairs.begin(), pairs.end(),
+                       [](const RecordedPair* pair) { return pair->mismatch.differing == 0; });
   }
-  std::vector<const Call*> innermost;
-  for (const Call& call : calls) {
-    if (!made_error(call)) continue;
-    const auto& others = by_step[{call.iteration, call.microbatch, call.direction}];
-    const bool holds_another = std::any_of(others.begin(), others.end(), [&](const Call* other) {
-      return other->module != call.module && is_within(other->module, call.module);
-    });
-    if (!holds_another) innermost.push_back(&call);
-  }
-  return innermost;
-}
-
-// Equations 1 and 3, for one submodule: over all ranks of its stage.
-struct Submodule {
-  double frequency = 0, severity = 0;
 };
+using Stage = std::map<TensorId, Recorded>;
 
-Submodule measure(const Call& call, SubmoduleStep& step) {
-  std::int64_t elements = 0, differing = 0;
-  Submodule result;
-  std::map<std::int32_t, std::pair<double, std::int64_t>> by_rank;  // sum and count of relative differences
-  for (const RecordedPair* pair : call.outputs) {
-    elements += pair->mismatch.elements;
-    differing += pair->mismatch.differing;
-    step.unbounded += pair->mismatch.unbounded;
-    auto& [sum, count] = by_rank[pair->rank->rank];
-    sum += pair->mismatch.relative_sum;
-    count += pair->mismatch.relative_count;
-    if (differs(pair)) step.ranks.push_back(pair->rank->rank);
+std::vector<Stage> stages_of(std::span<const RecordedPair> pairs) {
+  std::map<std::int64_t, Stage> stages;
+  for (const RecordedPair& pair : pairs) {
+    Recorded& recorded = stages[stage_of(pair)][pair.healthy->id];
+    if (recorded.pairs.empty()) recorded.order = pair.healthy->order;
+    recorded.pairs.push_back(&pair);
   }
-  for (const auto& [rank, relative] : by_rank) {
-    if (relative.second > 0) {
-      result.severity = std::max(result.severity, relative.first / static_cast<double>(relative.second));
-    }
-  }
-  step.differing += differing;
-  if (elements > 0) result.frequency = static_cast<double>(differing) / static_cast<double>(elements);
+  std::vector<Stage> result;
+  for (auto& [number, stage] : stages) result.push_back(std::move(stage));
   return result;
 }
 
-std::vector<SubmoduleStep> submodule_steps(std::span<const Call> calls, std::span<const Call* const> errors) {
-  using Key = std::tuple<std::string, Direction, std::int32_t, std::int32_t>;
-  const auto key_of = [](const Call& call) { return Key{call.type, call.direction, call.iteration, call.microbatch}; };
-  std::map<Key, SubmoduleStep> steps;
-  for (const Call& call : calls) {
-    SubmoduleStep& step = steps[key_of(call)];
-    step.type = call.type;
-    step.direction = call.direction;
-    step.iteration = call.iteration;
-    step.microbatch = call.microbatch;
-    ++step.submodules;
-    const Submodule measured = measure(call, step);
-    step.frequency += measured.frequency;  // equation 2, divided below
-    step.severity = std::max(step.severity, measured.severity);
+Origin origin_of(const Recorded& recorded) {
+  Origin origin;
+  for (const RecordedPair* pair : recorded.pairs) {
+    if (pair->mismatch.differing == 0) continue;
+    if (origin.ranks++ == 0) origin.pair = pair;
   }
-  for (const Call* call : errors) ++steps[key_of(*call)].origins;
+  origin.id = origin.pair->healthy->id;
+  origin.type = type_of(origin.id);
+  origin.rank = origin.pair->rank->rank;
+  return origin;
+}
+
+// What one stage computed wrongly out of equal inputs, in order of execution.
+std::vector<Origin> origins_of(const Stage& stage) {
+  std::vector<const Recorded*> ordered;
+  for (const auto& [id, recorded] : stage) ordered.push_back(&recorded);
+  std::sort(ordered.begin(), ordered.end(), [](const Recorded* a, const Recorded* b) {
+    const auto key = [](const Recorded* x) { return std::pair(x->pairs[0]->healthy->id.iteration, x->order); };
+    return key(a) < key(b);
+  });
+  std::vector<Observation> observations;
+  for (const Recorded* recorded : ordered) {
+    observations.push_back({recorded->pairs[0]->healthy->id, recorded->agrees()});
+  }
+  std::vector<Origin> origins;
+  for (const Root& root : find_roots(observations)) {
+    if (root.made_here) origins.push_back(origin_of(*ordered[root.observation]));
+  }
+  return origins;
+}
+
+Direction direction_of(const TensorId& id) {
+  if (id.kind == Kind::kGradInput) return Direction::kBackward;
+  return id.pass == Pass::kRecompute ? Direction::kRecompute : Direction::kForward;
+}
+
+bool is_result(const TensorId& id) { return id.kind == Kind::kOutput || id.kind == Kind::kGradInput; }
+
+using StepKey = std::tuple<std::string, Direction, std::int32_t, std::int32_t>;
+
+StepKey step_of(const TensorId& id) { return {type_of(id), direction_of(id), id.iteration, id.microbatch}; }
+
+// One submodule at one micro-step, over all ranks of its stage; equations 1 and 3.
+struct Submodule {
+  std::int64_t elements = 0, differing = 0;
+  std::map<std::int32_t, std::pair<double, std::int64_t>> by_rank;  // sum and count of relative differences
+
+  double frequency() const {
+    return elements == 0 ? 0 : static_cast<double>(differing) / static_cast<double>(elements);
+  }
+  double severity() const {
+    double largest = 0;
+    for (const auto& [rank, relative] : by_rank) {
+      if (relative.second > 0) largest = std::max(largest, relative.first / static_cast<double>(relative.second));
+    }
+    return largest;
+  }
+};
+
+void add(const RecordedPair& pair, Submodule& submodule, SubmoduleStep& step) {
+  const Mismatch& mismatch = pair.mismatch;
+  submodule.elements += mismatch.elements;
+  submodule.differing += mismatch.differing;
+  auto& [sum, count] = submodule.by_rank[pair.rank->rank];
+  sum += mismatch.relative_sum;
+  count += mismatch.relative_count;
+  step.differing += mismatch.differing;
+  step.unbounded += mismatch.unbounded;
+  if (mismatch.differing > 0) step.ranks.push_back(pair.rank->rank);
+}
+
+void add_stage(const Stage& stage, std::map<StepKey, SubmoduleStep>& steps) {
+  std::map<StepKey, std::map<std::pair<std::int32_t, std::string>, Submodule>> submodules;  // by chunk and path
+  for (const auto& [id, recorded] : stage) {
+    if (!is_result(id)) continue;
+    SubmoduleStep& step = steps[step_of(id)];
+    Submodule& submodule = submodules[step_of(id)][{id.chunk, module_of(id.name)}];
+    for (const RecordedPair* pair : recorded.pairs) add(*pair, submodule, step);
+  }
+  for (const auto& [key, of_step] : submodules) {
+    SubmoduleStep& step = steps[key];
+    step.submodules += static_cast<std::int64_t>(of_step.size());
+    for (const auto& [path, submodule] : of_step) {
+      step.frequency += submodule.frequency();  // equation 2, divided below
+      step.severity = std::max(step.severity, submodule.severity());
+    }
+  }
+}
+
+std::vector<SubmoduleStep> submodule_steps(std::span<const Stage> stages, std::span<const Origin> origins) {
+  std::map<StepKey, SubmoduleStep> steps;
+  for (const Stage& stage : stages) add_stage(stage, steps);
+  for (const Origin& origin : origins) {
+    if (is_result(origin.id)) ++steps[step_of(origin.id)].origins;
+  }
   std::vector<SubmoduleStep> result;
   for (auto& [key, step] : steps) {
+    std::tie(step.type, step.direction, step.iteration, step.microbatch) = key;
     step.frequency /= static_cast<double>(step.submodules);
     std::sort(step.ranks.begin(), step.ranks.end());
     step.ranks.erase(std::unique(step.ranks.begin(), step.ranks.end()), step.ranks.end());
@@ -154,10 +194,24 @@ std::optional<Origin> first_mismatch(std::span<const RecordedPair> pairs) {
     if (first == nullptr || at(pair) < at(*first)) first = &pair;
   }
   if (first == nullptr) return std::nullopt;
-  return Origin{first->healthy->id, type_of(module_of(first->healthy->id.name)), first->rank->rank, 1, first};
+  return Origin{first->healthy->id, type_of(first->healthy->id), first->rank->rank, 1, first};
 }
 
 }  // namespace
+
+std::string type_of(const TensorId& id) {
+  const std::string name = is_parameter_kind(id.kind) ? id.name : module_of(id.name);
+  const std::string_view path = std::string_view(name).substr(0, name.find('#'));
+  std::string type;
+  for (std::size_t start = 0; start <= path.size();) {
+    const std::size_t end = std::min(path.find('.', start), path.size());
+    const std::string_view part = path.substr(start, end - start);
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+    type += (start == 0 ? "" : ".") + (is_number ? std::string("*") : std::string(part));
+    start = end + 1;
+  }
+  return type;
+}
 
 std::string_view name_of(Direction direction) {
   constexpr std::array<std::string_view, 3> kNames = {"forward", "recompute", "backward"};
@@ -178,10 +232,11 @@ SdcReport summarize_corruption(std::span<const RecordedPair> pairs) {
   report.tensors = static_cast<std::int64_t>(pairs.size());
   for (const RecordedPair& pair : pairs) report.differing_tensors += pair.mismatch.differing > 0;
   report.first = first_mismatch(pairs);
-  const std::vector<Call> calls = calls_of(pairs);
-  const std::vector<const Call*> errors = innermost_errors(calls);
-  for (const Call* call : errors) report.origins.push_back(origin_of(*call));
-  report.submodules = submodule_steps(calls, errors);
+  const std::vector<Stage> stages = stages_of(pairs);
+  for (const Stage& stage : stages) {
+    for (Origin& origin : origins_of(stage)) report.origins.push_back(std::move(origin));
+  }
+  report.submodules = submodule_steps(stages, report.origins);
   report.steps = training_steps(pairs);
   return report;
 }

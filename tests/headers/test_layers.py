@@ -15,13 +15,14 @@ ALLOWED = {
     "compare": {"base", "numeric", "align", "merge"},
     "tolerance": {"base", "numeric", "align", "compare"},
     "judge": {"base", "numeric", "align", "compare", "tolerance", "report"},
-    "sdc": {"base", "numeric"},
+    "diagnose": {"base", "numeric", "align", "merge", "compare", "judge", "report", "tolerance"},
+    "sdc": {"base", "numeric", "diagnose"},  # diagnose: data flow
     "annotate": {"base", "numeric", "align", "compare", "judge"},  # judge: whose counterpart a tensor is
     "report": {"base", "numeric"},
     "load": {"base", "numeric", "align", "tolerance", "record"},  # record: the journal's grammar
     "record": {"base", "numeric", "align", "load"},  # load: annotations, to perturb the right shard
-    "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "annotate", "report",
-            "sdc", "load", "record"},
+    "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "diagnose", "annotate",
+            "report", "sdc", "load", "record"},
 }
 
 # Third-party headers, and the only folders that may know them.

@@ -22,15 +22,18 @@ namespace ttrace {
 enum class Direction : std::uint8_t { kForward, kRecompute, kBackward };
 std::string_view name_of(Direction direction);  // "forward", "recompute", "backward"
 
-// A call whose inputs agree and whose outputs do not, the innermost of those nested in each other. Forward: module
-// inputs and parameters against outputs. Backward: these and the outputs' gradients against the inputs'.
+// A tensor that differs, while on all ranks of its pipeline stage all that it was computed from agrees
+// (ttrace/diagnose/dataflow.h): an output, a gradient, a parameter after the step.
 struct Origin {
-  TensorId id;       // the first output that differs
-  std::string type;  // as in SubmoduleStep
+  TensorId id;
+  std::string type;
   std::int32_t rank = 0;
-  std::int64_t ranks = 1;  // on which its outputs differ
+  std::int64_t ranks = 0;  // on which it differs
   const RecordedPair* pair = nullptr;
 };
+
+// The module's path, or the parameter's, with `*` for each number; a later call of a module is of the same type.
+std::string type_of(const TensorId& id);
 
 // One type of submodule at one micro-step. A type is a module path with `*` for its numbers: all layers' MLPs.
 struct SubmoduleStep {
@@ -57,7 +60,7 @@ struct SdcReport {
   std::string healthy, suspect;  // directories, as the user gave them
   std::int64_t tensors = 0, differing_tensors = 0;
   std::optional<Origin> first;            // the first tensor that differs; whether it was made there, `origins` say
-  std::vector<Origin> origins;            // in order of execution
+  std::vector<Origin> origins;            // stage by stage, in order of execution
   std::vector<SubmoduleStep> submodules;  // by type, direction, micro-step
   std::vector<TrainingStep> steps;
   std::vector<std::string> notes;

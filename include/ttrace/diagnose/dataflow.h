@@ -1,0 +1,44 @@
+// Which of many wrong tensors came first, and which follow from it: data flow, as far as names and execution order
+// tell it.
+//
+// What a tensor was computed from:
+//   a module's output          its inputs, in the same pass of the same micro-batch, and the parameters inside it
+//   a module's grad_input      the gradients of its outputs, its inputs and parameters
+//   a parameter's param_grad   the same
+//   main_grad                  the parameter's param_grads of all micro-batches
+//   param_delta, param_after   its main_grad, and the scalars of the step (the gradient's norm)
+// A module's input, and an output's gradient, is what some other module just made: it follows from the last tensor of
+// its micro-batch that was wrong before it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+struct Observation {
+  TensorId id;
+  bool agrees = true;
+};
+
+struct Root {
+  std::size_t observation = 0;  // the wrong tensor that nothing wrong explains
+  // All that it was computed from was observed, and agrees: it was made wrong where it was recorded.
+  bool made_here = false;
+  std::vector<std::size_t> explained;  // the wrong tensors that follow from it, in order
+};
+
+// `observations` in order of execution, each identity once. Every wrong one is a root or explained by one: where
+// several lead to it, by the first. Of modules nested in each other the innermost is the root. The first wrong one
+// always is a root.
+std::vector<Root> find_roots(std::span<const Observation> observations);
+
+// The module that a tensor of a module was seen at: without the member of a tuple, with the number of the call.
+// `shared:1#2` was seen at `shared#2`.
+std::string module_of(std::string_view name);
+
+}  // namespace ttrace

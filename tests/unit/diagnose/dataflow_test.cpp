@@ -1,0 +1,126 @@
+#include "ttrace/diagnose/dataflow.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+using namespace ttrace;
+
+TEST_SUITE_BEGIN("diagnose");
+
+namespace {
+
+// Execution, written down as it happens; names in `wrong` differ.
+struct Story {
+  std::vector<Observation> observations;
+
+  Story& saw(Kind kind, const std::string& name, bool agrees = true, std::int32_t microbatch = 0,
+             std::int32_t iteration = 0) {
+    observations.push_back({{.iteration = iteration, .microbatch = microbatch, .kind = kind, .name = name}, agrees});
+    return *this;
+  }
+  std::vector<std::string> roots() const {
+    std::vector<std::string> names;
+    for (const Root& root : find_roots(observations)) names.push_back(to_string(observations[root.observation].id));
+    return names;
+  }
+};
+
+constexpr bool kWrong = false;
+
+// Two linears in a block; `wrong_from`: the first wrong tensor, after which all are wrong.
+Story forward(std::size_t wrong_from) {
+  Story story;
+  const std::pair<Kind, const char*> events[] = {{Kind::kInput, "block"},      {Kind::kInput, "block.fc1"},
+                                                 {Kind::kOutput, "block.fc1"}, {Kind::kInput, "block.fc2"},
+                                                 {Kind::kOutput, "block.fc2"}, {Kind::kOutput, "block"}};
+  for (std::size_t i = 0; i < std::size(events); ++i) story.saw(events[i].first, events[i].second, i < wrong_from);
+  return story;
+}
+
+}  // namespace
+
+TEST_CASE("a module whose inputs agree and whose output does not is the root, and explains what follows") {
+  const Story story = forward(2);
+  const std::vector<Root> roots = find_roots(story.observations);
+  REQUIRE(roots.size() == 1);
+  CHECK(story.observations[roots[0].observation].id.name == "block.fc1");
+  CHECK(roots[0].made_here);
+  CHECK(roots[0].explained == std::vector<std::size_t>{3, 4, 5});
+}
+
+TEST_CASE("an input that nothing wrong was before is a root, but was not made there") {
+  const std::vector<Root> roots = find_roots(forward(3).observations);
+  REQUIRE(roots.size() == 1);
+  CHECK(roots[0].observation == 3);
+  CHECK_FALSE(roots[0].made_here);
+  CHECK(roots[0].explained.size() == 2);
+}
+
+TEST_CASE("a block is no root beside what is wrong inside it") {
+  // fc1 puts its error right out; the block's inputs agree, too.
+  Story story;
+  story.saw(Kind::kInput, "block").saw(Kind::kInput, "block.fc1").saw(Kind::kOutput, "block.fc1", kWrong);
+  story.saw(Kind::kOutput, "block", kWrong);
+  CHECK(story.roots() == std::vector<std::string>{"block.fc1 output, iteration 0, micro-batch 0"});
+}
+
+TEST_CASE("errors of their own are listed apart") {
+  Story story = forward(4);  // fc2
+  story.saw(Kind::kInput, "block", true, 1).saw(Kind::kInput, "block.fc1", true, 1);
+  story.saw(Kind::kOutput, "block.fc1", kWrong, 1).saw(Kind::kOutput, "block", kWrong, 1);
+  CHECK(story.roots() == std::vector<std::string>{"block.fc2 output, iteration 0, micro-batch 0",
+                                                  "block.fc1 output, iteration 0, micro-batch 1"});
+}
+
+TEST_CASE(
+    "a parameter's gradient that is wrong beside right activations is a root; what the optimizer makes of it is not") {
+  Story story;
+  story.saw(Kind::kInput, "fc").saw(Kind::kOutput, "fc").saw(Kind::kGradOutput, "fc").saw(Kind::kGradInput, "fc");
+  story.saw(Kind::kParamGrad, "fc.weight", kWrong).saw(Kind::kParamGrad, "fc.bias");
+  story.saw(Kind::kMainGrad, "fc.weight", kWrong, kNoMicrobatch).saw(Kind::kMainGrad, "fc.bias", kWrong, kNoMicrobatch);
+  story.saw(Kind::kParamDelta, "fc.weight", kWrong, kNoMicrobatch)
+      .saw(Kind::kParamAfter, "fc.bias", kWrong, kNoMicrobatch);
+  story.saw(Kind::kInput, "fc", true, 0, 1).saw(Kind::kOutput, "fc", true, 0, 1);
+  const std::vector<Root> roots = find_roots(story.observations);
+  CHECK(story.roots() ==
+        std::vector<std::string>{"fc.weight param_grad, iteration 0, micro-batch 0", "fc.bias main_grad, iteration 0"});
+  CHECK(roots[0].explained == std::vector<std::size_t>{6, 8});
+  CHECK(roots[1].explained == std::vector<std::size_t>{9});
+}
+
+TEST_CASE("wrong parameters explain the next iteration") {
+  Story story;
+  story.saw(Kind::kMainGrad, "fc.weight", true, kNoMicrobatch)
+      .saw(Kind::kParamAfter, "fc.weight", kWrong, kNoMicrobatch);
+  story.saw(Kind::kParam, "fc.weight", kWrong, kNoMicrobatch, 1);
+  story.saw(Kind::kInput, "fc", true, 0, 1).saw(Kind::kOutput, "fc", kWrong, 0, 1);
+  story.saw(Kind::kGradOutput, "fc", kWrong, 0, 1);
+  CHECK(story.roots() == std::vector<std::string>{"fc.weight param_after, iteration 0"});
+}
+
+TEST_CASE("initial parameters that are wrong are roots each") {
+  Story story;
+  story.saw(Kind::kParam, "a", kWrong, kNoMicrobatch).saw(Kind::kParam, "b", kWrong, kNoMicrobatch);
+  CHECK(story.roots().size() == 2);
+}
+
+TEST_CASE("every wrong tensor is a root or follows from one") {
+  std::mt19937 engine(5);
+  const auto random = [&](std::uint32_t n) { return engine() % n; };
+  for (int round = 0; round < 300; ++round) {
+    Story story;
+    std::size_t wrong = 0;
+    for (std::int32_t i = 0; i < 60; ++i) {
+      const bool agrees = random(3) != 0;
+      wrong += !agrees;
+      story.saw(static_cast<Kind>(1 + random(10)), "m." + std::to_string(i), agrees,
+                static_cast<std::int32_t>(random(3)) - 1, i / 20);
+    }
+    std::size_t accounted = 0;
+    for (const Root& root : find_roots(story.observations)) accounted += 1 + root.explained.size();
+    REQUIRE(accounted == wrong);
+  }
+}
+
+TEST_SUITE_END();
