@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/progress_line.h"
 #include "ttrace/annotate/explain.h"
+#include "ttrace/diagnose/root_causes.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/judge.h"
 #include "ttrace/load/annotation_file.h"
@@ -142,6 +143,7 @@ int run(const CheckOptions& options) {
   report.strict = options.strict;
   report.command_for_all = command_for_all(options);
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
+  add_root_causes(report, {reference_tensors, candidate_tensors, {candidate.axes, candidate.aliases, candidate.views}});
 
   // report
   const std::size_t most = options.all ? report.findings.size() : kFindingsShown;

@@ -52,6 +52,39 @@ Json to_object(const Finding& finding) {
   return json;
 }
 
+// Where the first root is the first wrong tensor, which it is unless that is a finding about ranks.
+const RootCause* root_of(const Report& report) {
+  const Finding* first = report.root_cause();
+  const bool known = first != nullptr && !report.roots.empty() && &report.findings[report.roots[0].finding] == first;
+  return known ? &report.roots[0] : nullptr;
+}
+
+void add_diagnosis(const RootCause& root, Json& json) {
+  json["module"] = root.module;
+  json["repeated"] = root.repeated;
+  json["explained"] = root.explained;
+  json["diagnosis"] = root.diagnosis.empty() ? Json(nullptr) : Json(root.diagnosis);
+  json["diagnosis_residual"] = root.diagnosis.empty() ? Json(nullptr) : number(root.residual);
+  json["sentence"] = root.sentence;
+}
+
+Json root_cause(const Report& report) {
+  if (report.root_cause() == nullptr) return nullptr;
+  Json json = to_object(*report.root_cause());
+  if (const RootCause* root = root_of(report)) add_diagnosis(*root, json);
+  return json;
+}
+
+Json roots(const Report& report) {
+  Json list = Json::array();
+  for (const RootCause& root : report.roots) {
+    Json json = identity(report.findings[root.finding]);
+    add_diagnosis(root, json);
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
 Json to_object(const Counts& counts) {
   return {{"compared", counts.compared},
           {"pass", counts.pass},
@@ -72,7 +105,8 @@ std::string to_json(const Report& report) {
   json["counts"] = to_object(report.counts);
   json["waived"] = report.waived;
   json["coverage"] = number(report.coverage);
-  json["root_cause"] = report.root_cause() == nullptr ? Json(nullptr) : to_object(*report.root_cause());
+  json["root_cause"] = root_cause(report);
+  json["roots"] = roots(report);
   json["findings"] = Json::array();
   for (const Finding& finding : report.findings) json["findings"].push_back(to_object(finding));
   json["notes"] = report.notes;

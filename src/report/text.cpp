@@ -115,6 +115,18 @@ std::string describe_root(const Report& report) {
                      printable(id), printable(what));
 }
 
+constexpr std::size_t kMostRoots = 5;
+
+std::string describe_roots(const Report& report) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMostRoots, report.roots.size()); ++i) {
+    if (i == 1) text += "also wrong, and not because of it:\n";
+    text += fmt::format("{}{}\n", i == 0 ? "cause: " : "  ", report.roots[i].sentence);
+  }
+  if (report.roots.size() > kMostRoots) text += fmt::format("  ... and {} more\n", report.roots.size() - kMostRoots);
+  return text;
+}
+
 std::string headline(const Report& report) {
   if (report.same()) return "same\n";
   if (report.counts.compared == 0) return "different: nothing could be compared\n";
@@ -134,7 +146,7 @@ std::string totals(const Report& report) {
 }  // namespace
 
 std::string to_text(const Report& report, std::size_t most_findings) {
-  std::string text = headline(report) + describe_root(report);
+  std::string text = headline(report) + describe_root(report) + describe_roots(report);
   std::size_t left_out = 0;
   const std::vector<Row> rows = rows_of(report, most_findings, left_out);
   if (!rows.empty()) text += "\nfindings, in order of execution:\n" + table(rows);

@@ -30,6 +30,17 @@ struct MissingGroup {
   std::int64_t tensors = 0;
 };
 
+// A wrong tensor that nothing wrong explains (ttrace/diagnose/).
+struct RootCause {
+  std::size_t finding = 0;     // in the report's `findings`
+  std::string module;          // that it was seen at
+  std::int64_t repeated = 0;   // of further micro-batches and iterations in which it is a root as well
+  std::int64_t explained = 0;  // wrong tensors that follow from it
+  std::string diagnosis;       // a word of `Cause`; empty: nothing known explains the error
+  double residual = 0;         // of the diagnosis: ||candidate - expected|| / ||expected||
+  std::string sentence;
+};
+
 struct Report {
   std::string reference, candidate;  // directories, as the user gave them
   Counts counts;
@@ -37,6 +48,7 @@ struct Report {
   double coverage = 0;            // share of the reference's tensors that were compared; waived ones do not count
   std::vector<Finding> findings;  // every verdict but `pass`, in execution order
   std::vector<Finding> passed;    // the others
+  std::vector<RootCause> roots;   // in execution order; none where nobody looked for them
   std::vector<MissingGroup> missing_groups;
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::vector<std::string> notes;

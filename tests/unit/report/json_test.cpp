@@ -28,6 +28,7 @@ TEST_CASE("the JSON report of two equal runs") {
   "waived": 0,
   "coverage": 0.0,
   "root_cause": null,
+  "roots": [],
   "findings": [],
   "notes": []
 }

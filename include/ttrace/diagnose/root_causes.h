@@ -1,0 +1,13 @@
+// The root causes of a report: wrong tensors that nothing wrong explains, what their errors look like, what follows.
+#pragma once
+
+#include "ttrace/diagnose/diagnosis.h"
+#include "ttrace/report/report.h"
+
+namespace ttrace {
+
+// Fills `report.roots`. The same tensor wrong in several micro-batches or iterations is one root. The first of them
+// are diagnosed, others only named.
+void add_root_causes(Report& report, const Evidence& evidence);
+
+}  // namespace ttrace

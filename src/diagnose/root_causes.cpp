@@ -1,0 +1,145 @@
+#include "ttrace/diagnose/root_causes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "ttrace/diagnose/dataflow.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kMostDiagnosed = 10;
+
+bool is_wrong(const Finding& finding) {
+  return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
+}
+
+// Every tensor once, in order of execution, and the first finding that says what is wrong with it.
+struct Observed {
+  std::vector<Observation> observations;
+  std::vector<std::size_t> findings;  // index in the report's; of one that agrees, anything
+};
+
+Observed observe(const Report& report) {
+  std::vector<const Finding*> all;
+  for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
+    for (const Finding& finding : *findings) {
+      if (!finding.id.name.empty()) all.push_back(&finding);
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Finding* a, const Finding* b) { return executes_before(*a, *b); });
+  Observed observed;
+  std::map<TensorId, std::size_t> seen;
+  for (const Finding* finding : all) {
+    const auto [at, is_new] = seen.emplace(finding->id, observed.observations.size());
+    if (is_new) {
+      observed.observations.push_back({finding->id, true});
+      observed.findings.push_back(0);
+    }
+    if (!is_wrong(*finding) || !observed.observations[at->second].agrees) continue;
+    observed.observations[at->second].agrees = false;
+    observed.findings[at->second] = static_cast<std::size_t>(finding - report.findings.data());
+  }
+  return observed;
+}
+
+// Whole modules that the candidate lacks: the shortest paths of which the reference has tensors and the candidate none.
+std::vector<std::string> missing_modules(const Report& report) {
+  struct Tally {
+    std::int64_t missing = 0, all = 0;
+  };
+  std::map<std::string, Tally> tallies;
+  const auto count = [&](const std::vector<Finding>& findings) {
+    for (const Finding& finding : findings) {
+      const std::string& name = finding.id.name;
+      for (std::size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
+        Tally& tally = tallies[name.substr(0, dot)];
+        ++tally.all;
+        tally.missing += finding.reason == Reason::kMissingInCandidate;
+      }
+    }
+  };
+  count(report.findings);
+  count(report.passed);
+  std::vector<std::string> modules;  // in the order of their names, so that an outer one comes before its inner ones
+  for (const auto& [path, tally] : tallies) {
+    if (tally.missing < tally.all) continue;
+    const bool inside = std::any_of(modules.begin(), modules.end(),
+                                    [&](const std::string& outer) { return path.starts_with(outer + "."); });
+    if (!inside) modules.push_back(path);
+  }
+  return modules;
+}
+
+std::string what_is_missing(const Report& report, Reason reason) {
+  if (reason == Reason::kMissingInReference) return "the reference has no such tensor";
+  const std::vector<std::string> modules = missing_modules(report);
+  if (modules.empty()) return "it is not there";
+  std::string names;
+  for (std::size_t i = 0; i < std::min<std::size_t>(modules.size(), 8); ++i) {
+    names += (i == 0 ? "" : ", ") + printable(modules[i]);
+  }
+  if (modules.size() > 8) names += ", ...";
+  return fmt::format("{} {} not there at all", names, modules.size() == 1 ? "is" : "are");
+}
+
+std::string subject_of(const TensorId& id) {
+  std::string text = fmt::format("{}, {}", printable(id.name), name_of(id.kind));
+  if (id.pass == Pass::kRecompute) text += " of the recomputation";
+  if (id.microbatch != kNoMicrobatch) text += fmt::format(", micro-batch {}", id.microbatch);
+  if (id.iteration != 0) text += fmt::format(", iteration {}", id.iteration);
+  return text;
+}
+
+std::string sentence_of(const TensorId& id, const RootCause& root, const std::string& what) {
+  std::string text = fmt::format("{}: {}", subject_of(id), what.empty() ? "nothing known explains the error" : what);
+  if (root.repeated > 0) {
+    text += fmt::format("; the same in {} more micro-batch{} or iteration{}", root.repeated,
+                        root.repeated == 1 ? "" : "es", root.repeated == 1 ? "" : "s");
+  }
+  if (root.explained > 0) {
+    text += fmt::format("; {} later difference{} follow{} from it", root.explained, root.explained == 1 ? "" : "s",
+                        root.explained == 1 ? "s" : "");
+  }
+  return text + ".";
+}
+
+}  // namespace
+
+void add_root_causes(Report& report, const Evidence& evidence) {
+  const Observed observed = observe(report);
+  std::map<std::tuple<Kind, Pass, std::string>, std::size_t> first;  // what it is -> its place in `report.roots`
+  std::vector<bool> made_here;
+  for (const Root& root : find_roots(observed.observations)) {
+    const TensorId& id = observed.observations[root.observation].id;
+    const auto [at, is_new] = first.emplace(std::tuple(id.kind, id.pass, id.name), report.roots.size());
+    if (is_new) {
+      RootCause& cause = report.roots.emplace_back();
+      cause.finding = observed.findings[root.observation];
+      cause.module = is_parameter_kind(id.kind) ? id.name.substr(0, id.name.rfind('.')) : module_of(id.name);
+      made_here.push_back(root.made_here);
+    }
+    RootCause& cause = report.roots[at->second];
+    cause.repeated += !is_new;
+    cause.explained += static_cast<std::int64_t>(root.explained.size());
+  }
+  for (std::size_t i = 0; i < report.roots.size(); ++i) {
+    RootCause& cause = report.roots[i];
+    const Finding& finding = report.findings[cause.finding];
+    std::string what;
+    if (i < kMostDiagnosed) {
+      if (const auto diagnosis = diagnose(finding, made_here[i], evidence)) {
+        cause.diagnosis = name_of(diagnosis->cause);
+        cause.residual = diagnosis->residual;
+        what = diagnosis->cause == Cause::kMissing ? what_is_missing(report, finding.reason) : diagnosis->what;
+      }
+    }
+    cause.sentence = sentence_of(finding.id, cause, what);
+  }
+}
+
+}  // namespace ttrace

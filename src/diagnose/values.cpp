@@ -1,0 +1,59 @@
+#include "diagnose/values.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ttrace/merge/overlay.h"
+#include "ttrace/numeric/convert.h"
+
+namespace ttrace {
+namespace {
+
+// Adds the piece's elements to where they lie.
+void add_piece(const Piece& piece, Dtype dtype, const Shape& shape, Values& values) {
+  const std::size_t dims = shape.size();
+  const std::int64_t size = size_of(dtype), count = element_count(piece.logical.size);
+  Shape index(dims, 0);
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t from = piece.offset, to = 0;
+    for (std::size_t d = 0; d < dims; ++d) {
+      from += index[d] * piece.strides[d];
+      to = to * shape[d] + piece.logical.start[d] + index[d];
+    }
+    double value = 0;
+    widen(piece.data + from * size, dtype, 1, &value);
+    values[static_cast<std::size_t>(to)] += value;
+    for (std::size_t d = dims; d-- > 0 && ++index[d] == piece.logical.size[d];) index[d] = 0;
+  }
+}
+
+}  // namespace
+
+bool is_small(const LogicalTensor& tensor) { return element_count(tensor.shape) <= kMostValues && !tensor.rows; }
+
+Values values_of(const LogicalTensor& tensor, std::int32_t replica) {
+  Values values(static_cast<std::size_t>(element_count(tensor.shape)));
+  const LogicalTensor seen = replica == 0 ? tensor : seen_by_replica(tensor, replica);
+  for (const Piece& piece : seen.pieces()) {
+    if (piece.replica == 0) add_piece(piece, piece.entry->dtype, tensor.shape, values);
+  }
+  for (double& value : values) value /= tensor.scale;
+  return values;
+}
+
+double dot_of(const Values& a, const Values& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+double norm_of(const Values& values) { return std::sqrt(dot_of(values, values)); }
+
+double relative_distance(const Values& a, const Values& b) {
+  double square = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) square += (a[i] - b[i]) * (a[i] - b[i]);
+  const double ratio = std::sqrt(square) / norm_of(b);
+  return std::isfinite(ratio) ? ratio : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace ttrace

@@ -1,0 +1,162 @@
+#include "ttrace/diagnose/diagnosis.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "support/aligned.h"
+#include "support/trace_builder.h"
+#include "ttrace/diagnose/root_causes.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+using ttrace::tests::TensorSpec;
+using ttrace::tests::TraceBuilder;
+
+TEST_SUITE_BEGIN("diagnose");
+
+namespace {
+
+constexpr std::int64_t kRows = 8, kColumns = 6;
+
+// A number that depends on the tensor's name, micro-batch and element alone.
+double value_of(const std::string& name, std::int64_t microbatch, std::int64_t i) {
+  std::mt19937_64 random(std::hash<std::string>{}(name) + static_cast<std::uint64_t>(1000 * microbatch + i));
+  random.discard(3);
+  return std::uniform_real_distribution<double>(-1, 1)(random);
+}
+
+using Values = std::function<double(std::int32_t rank, std::int64_t i)>;
+
+struct Recorded {
+  Kind kind;
+  std::string name;
+  std::int32_t microbatch;
+  Shape shape;
+  Values values;
+};
+
+Trace trace_of(const std::string& axes, const std::vector<Recorded>& tensors) {
+  TraceBuilder builder;
+  builder.axes(axes).run_id(axes + "-run");
+  for (const Recorded& tensor : tensors) {
+    TensorSpec spec;
+    spec.id = {.microbatch = tensor.microbatch, .kind = tensor.kind, .name = tensor.name};
+    spec.shape = tensor.shape;
+    spec.values = tensor.values;
+    builder.tensor(spec);
+  }
+  return builder.read();
+}
+
+Recorded whole(Kind kind, const std::string& name, std::int32_t microbatch = 0) {
+  return {kind, name, microbatch, {kRows, kColumns}, [=](std::int32_t, std::int64_t i) {
+            return value_of(name, microbatch, i);
+          }};
+}
+
+// The first root of a candidate on tp=2, every rank of which holds `values` of the tensor `m`.
+RootCause root_of(Values values, Kind kind = Kind::kOutput, std::vector<Recorded> others = {}) {
+  std::vector<Recorded> reference = others, candidate = others;
+  reference.push_back(whole(kind, "m"));
+  candidate.push_back({kind, "m", 0, {kRows, kColumns}, std::move(values)});
+  const Trace a = trace_of("", reference), b = trace_of("tp=2", candidate);
+  const Alignment left = align(a, annotations(""), {}), right = align(b, annotations(""), layout_of(left));
+  const Matching matching = match(left, right);
+  Report report = conclude(left, matching, compare(matching.pairs, {1, {}}), nullptr);
+  add_root_causes(report, {left, right, {b.axes, b.aliases, b.views}});
+  REQUIRE(report.roots.size() >= 1);
+  return report.roots[0];
+}
+
+double m(std::int64_t i) { return value_of("m", 0, i); }
+
+}  // namespace
+
+TEST_CASE("a uniform factor is named, and whose size it is") {
+  const RootCause root = root_of([](std::int32_t, std::int64_t i) { return 2 * m(i); });
+  CHECK(root.diagnosis == "uniform-factor");
+  CHECK(root.sentence == "m, output, micro-batch 0: every element is 2 times the reference's, the size of tp.");
+}
+
+TEST_CASE("terms that were never summed, and values never averaged") {
+  const RootCause sum = root_of([](std::int32_t rank, std::int64_t i) { return rank == 0 ? 0.25 : m(i) - 0.25; });
+  CHECK(sum.diagnosis == "unreduced");
+  CHECK(sum.sentence.find("the 2 ranks of tp hold unsummed partial values") != std::string::npos);
+  const RootCause mean = root_of([](std::int32_t rank, std::int64_t i) { return m(i) + (rank == 0 ? 0.5 : -0.5); });
+  CHECK(mean.diagnosis == "unreduced");
+  CHECK(mean.sentence.find("never averaged") != std::string::npos);
+}
+
+TEST_CASE("zeros, and what an optimizer never changed") {
+  CHECK(root_of([](std::int32_t, std::int64_t) { return 0.0; }).diagnosis == "zero");
+  CHECK(root_of([](std::int32_t, std::int64_t) { return 0.0; }, Kind::kParamDelta).diagnosis == "never-updated");
+}
+
+TEST_CASE("a value of another micro-batch, or of another tensor") {
+  const auto earlier = [](std::int32_t, std::int64_t i) { return value_of("m", 3, i); };
+  CHECK(root_of(earlier, Kind::kOutput, {whole(Kind::kOutput, "m", 3)}).diagnosis == "stale");
+  const auto another = [](std::int32_t, std::int64_t i) { return value_of("n", 0, i); };
+  const RootCause root = root_of(another, Kind::kOutput, {whole(Kind::kOutput, "n")});
+  CHECK(root.diagnosis == "other-tensor");
+  CHECK(root.sentence.find("it is the output of n") != std::string::npos);
+}
+
+TEST_CASE("blocks in another order, and elements read as if transposed") {
+  const RootCause swapped = root_of([](std::int32_t, std::int64_t i) {
+    const std::int64_t row = i / kColumns, source = row < 2 || row >= 6 ? row : row < 4 ? row + 2 : row - 2;
+    return m(source * kColumns + i % kColumns);
+  });
+  CHECK(swapped.diagnosis == "permuted-blocks");
+  CHECK(swapped.sentence.find("of 4 blocks of dimension 0, those at 0, 1, ... are the reference's 0, 2, 1, 3") !=
+        std::string::npos);
+  const RootCause transposed =
+      root_of([](std::int32_t, std::int64_t i) { return m(i % kRows * kColumns + i / kRows); });
+  CHECK(transposed.diagnosis == "reinterpreted");
+}
+
+TEST_CASE("a gradient that lacks a micro-batch") {
+  std::vector<Recorded> terms;
+  const auto main_grad = [](std::int64_t i) { return m(i); };
+  // The reference's main gradient is the mean of two micro-batches' gradients.
+  const auto second = [=](std::int32_t, std::int64_t i) { return 2 * main_grad(i) - value_of("m", 1, i); };
+  terms.push_back(
+      {Kind::kParamGrad, "m", 0, {kRows, kColumns}, [](std::int32_t, std::int64_t i) { return value_of("m", 1, i); }});
+  terms.push_back({Kind::kParamGrad, "m", 1, {kRows, kColumns}, second});
+  const RootCause root =
+      root_of([](std::int32_t, std::int64_t i) { return value_of("m", 1, i) / 2; }, Kind::kMainGrad, terms);
+  CHECK(root.diagnosis == "missing-contribution");
+  CHECK(root.sentence.find("lacks the gradient of micro-batch 1") != std::string::npos);
+}
+
+TEST_CASE("rows that hold others, a part that is wrong, a part with a factor") {
+  const RootCause rows = root_of([](std::int32_t, std::int64_t i) {
+    const std::int64_t row = i / kColumns;
+    return m((row % 3 == 1 ? 5 : row) * kColumns + i % kColumns);
+  });
+  CHECK(rows.diagnosis == "other-rows");
+  CHECK(rows.sentence.find("3 of 8 rows hold the value of row 5") != std::string::npos);
+  const RootCause part =
+      root_of([](std::int32_t, std::int64_t i) { return i / kColumns >= 6 ? m(i) + 0.3 * value_of("x", 0, i) : m(i); });
+  CHECK(part.diagnosis == "region");
+  CHECK(part.sentence.find("wrong at 6-7 of dimension 0 only (2 of 8)") != std::string::npos);
+}
+
+TEST_CASE("an error like no other gets no diagnosis") {
+  const RootCause root = root_of([](std::int32_t, std::int64_t i) { return m(i) + 0.3 * value_of("x", 0, i); });
+  CHECK(root.diagnosis.empty());
+  CHECK(root.sentence == "m, output, micro-batch 0: nothing known explains the error.");
+}
+
+TEST_CASE("noise is not taken for a mistake") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    const double size = std::pow(10, -static_cast<double>(random() % 4));
+    const std::string seed = std::to_string(random());
+    const RootCause root =
+        root_of([=](std::int32_t, std::int64_t i) { return m(i) * (1 + size * value_of(seed, 0, i)); });
+    REQUIRE_MESSAGE(root.diagnosis.empty(), root.sentence);
+  }
+}
+
+TEST_SUITE_END();
