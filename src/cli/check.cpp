@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "cli/commands.h"
@@ -13,6 +14,7 @@
 #include "ttrace/annotate/explain.h"
 #include "ttrace/diagnose/root_causes.h"
 #include "ttrace/error.h"
+#include "ttrace/history/history.h"
 #include "ttrace/judge/judge.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/load/tolerance_file.h"
@@ -29,6 +31,7 @@ struct CheckOptions {
   std::string annotations, tolerance;
   std::string only, explain;
   std::string json, junit, csv;  // `-` is stdout
+  std::string history;
   bool strict = false;
   bool all = false;
   int threads = 0;
@@ -99,6 +102,25 @@ std::vector<Difference> measure(const Matching& matching, int threads) {
   return compare(pairs, {threads, progress.callback()});
 }
 
+CheckRecord record_of(const Trace& reference, const Trace& candidate) {
+  CheckRecord check;
+  check.reference_run = reference.run_id;
+  check.candidate_run = candidate.run_id;
+  const auto facts = nlohmann::json::parse(candidate.provenance, nullptr, /*allow_exceptions=*/false);
+  const auto text = [&](const char* key) {
+    const auto found = facts.find(key);
+    return found != facts.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  check.started = text("started");
+  check.git_commit = text("git_commit");
+  const auto command = facts.find("command");
+  if (command == facts.end() || !command->is_array()) return check;
+  for (const auto& word : *command) {
+    if (word.is_string()) check.command += (check.command.empty() ? "" : " ") + shell_word(word.get<std::string>());
+  }
+  return check;
+}
+
 int run(const CheckOptions& options) {
   ReportFile json(options.json), junit(options.junit), csv(options.csv);
   const int to_stdout = json.is_stdout() + junit.is_stdout() + csv.is_stdout();
@@ -151,6 +173,7 @@ int run(const CheckOptions& options) {
   json.write([&] { return to_json(report); });
   junit.write([&] { return to_junit(report); });
   csv.write([&] { return to_csv(report); });
+  if (!options.history.empty()) add_to_history(options.history, record_of(reference, candidate), report);
   if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
   return report.same() ? kSame : kDifferent;
 }
@@ -171,6 +194,8 @@ void add_check(CLI::App& app, Run& run_command) {
   check->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
   check->add_option("--junit", options->junit, "Write the report as JUnit XML to this file (-: stdout)");
   check->add_option("--csv", options->csv, "Write what was measured of every tensor to this file (-: stdout)");
+  check->add_option("--history", options->history,
+                    "Add the verdict and the ratios to this SQLite file, for `ttrace history`");
   check->add_flag("--strict", options->strict, "Untrusted tensors count as failed");
   check->add_flag("--all", options->all, "Print all findings, not just the first ten");
   check->add_option("--threads", options->threads, "Number of threads (default: one a core)")

@@ -15,13 +15,14 @@ ALLOWED = {
     "compare": {"base", "numeric", "align", "merge"},
     "tolerance": {"base", "numeric", "align", "compare"},
     "judge": {"base", "numeric", "align", "compare", "tolerance", "report"},
+    "history": {"base", "numeric", "report"},
     "diagnose": {"base", "numeric", "align", "merge", "compare", "judge", "report", "tolerance"},
     "sdc": {"base", "numeric", "diagnose"},  # diagnose: data flow
     "annotate": {"base", "numeric", "align", "compare", "judge"},  # judge: whose counterpart a tensor is
     "report": {"base", "numeric"},
     "load": {"base", "numeric", "align", "tolerance", "record"},  # record: the journal's grammar
     "record": {"base", "numeric", "align", "load"},  # load: annotations, to perturb the right shard
-    "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "diagnose", "annotate",
+    "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "diagnose", "annotate", "history",
             "report", "sdc", "load", "record"},
 }
 
@@ -32,6 +33,7 @@ LIBRARIES = {
     r"nlohmann/.*": {"load", "record", "report", "sdc", "tolerance", "cli"},  # tolerance: seeds in a provenance
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare"},
+    r"sqlite3\.h": {"history"},
     r"omp\.h": {"compare", "sdc"},
     r"CLI/.*|spdlog/.*": {"cli"},
     r"xxhash\.h": {"numeric", "record", "load"},

@@ -1,0 +1,163 @@
+// `ttrace history`: how far each tensor was from what it may differ by, over the checks that a file remembers.
+#include "ttrace/history/history.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "ttrace/error.h"
+
+namespace ttrace::cli {
+namespace {
+
+constexpr std::size_t kGrowthsShown = 10, kTensorsShown = 20;
+constexpr std::size_t kCommitShown = 10;  // characters
+
+struct HistoryOptions {
+  std::string file, tensor;
+  bool json = false;
+};
+
+std::string short_number(const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : "-"; }
+
+std::string commit_of(const CheckRecord& check) {
+  return check.git_commit.empty() ? "-" : printable(check.git_commit.substr(0, kCommitShown));
+}
+
+void print_checks(const std::vector<CheckRecord>& checks) {
+  std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:<9}  {:>8}  {}\n", "check", "started", "commit", "verdict",
+                           "largest", "tensor");
+  for (const CheckRecord& check : checks) {
+    const std::string tensor = check.same ? check.worst_tensor : check.first_wrong + " (first wrong)";
+    std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:<9}  {:>8}  {}\n", check.number,
+                             check.started.empty() ? "-" : printable(check.started), commit_of(check),
+                             check.same ? "same" : "different", short_number(check.worst), printable(tensor));
+  }
+}
+
+const CheckRecord& numbered(const std::vector<CheckRecord>& checks, std::int64_t number) {
+  return *std::find_if(checks.begin(), checks.end(), [&](const CheckRecord& check) { return check.number == number; });
+}
+
+void print_growths(const std::vector<CheckRecord>& checks, const std::vector<Growth>& growths) {
+  if (growths.empty()) return;
+  std::cout << "\ngrew to more than twice their largest ratio before:\n";
+  for (std::size_t i = 0; i < std::min(kGrowthsShown, growths.size()); ++i) {
+    const Growth& growth = growths[i];
+    std::cout << fmt::format("  {} {}: {:.3g} -> {:.3g} in check {}, commit {}\n", printable(growth.name), growth.kind,
+                             growth.before, growth.after, growth.check, commit_of(numbered(checks, growth.check)));
+  }
+  if (growths.size() > kGrowthsShown) {
+    std::cout << fmt::format("  ... and {} more: --tensor PATTERN, --json\n", growths.size() - kGrowthsShown);
+  }
+}
+
+void print_ratios(const std::vector<RatioRecord>& ratios) {
+  std::size_t shown = 0;
+  for (std::size_t i = 0; i < ratios.size();) {
+    const RatioRecord& first = ratios[i];
+    const bool show = shown++ < kTensorsShown;
+    if (show) std::cout << fmt::format("\n{} {}\n", printable(first.name), printable(first.kind));
+    for (; i < ratios.size() && ratios[i].name == first.name && ratios[i].kind == first.kind; ++i) {
+      if (!show) continue;
+      std::cout << fmt::format("  check {:>4}: {:>8}  {}\n", ratios[i].check, short_number(ratios[i].ratio),
+                               printable(ratios[i].verdict));
+    }
+  }
+  if (shown > kTensorsShown) std::cout << fmt::format("\n... and {} more tensors: --json\n", shown - kTensorsShown);
+}
+
+using Json = nlohmann::ordered_json;
+
+Json number(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+void print_json(const std::vector<CheckRecord>& checks, const std::vector<RatioRecord>& ratios) {
+  Json json;
+  json["schema"] = "ttrace-history/1";
+  json["checks"] = Json::array();
+  for (const CheckRecord& check : checks) {
+    json["checks"].push_back({{"check", check.number},
+                              {"started", check.started},
+                              {"git_commit", check.git_commit},
+                              {"command", check.command},
+                              {"reference_run", check.reference_run},
+                              {"candidate_run", check.candidate_run},
+                              {"verdict", check.same ? "pass" : "fail"},
+                              {"compared", check.compared},
+                              {"fail", check.failed},
+                              {"missing", check.missing},
+                              {"first_wrong", check.first_wrong},
+                              {"largest_ratio", number(check.worst)},
+                              {"largest_tensor", check.worst_tensor}});
+  }
+  json["tensors"] = Json::array();
+  for (const RatioRecord& ratio : ratios) {
+    Json& list = json["tensors"];
+    if (list.empty() || list.back()["name"] != ratio.name || list.back()["kind"] != ratio.kind) {
+      list.push_back({{"name", ratio.name}, {"kind", ratio.kind}, {"ratios", Json::array()}});
+    }
+    list.back()["ratios"].push_back(
+        {{"check", ratio.check}, {"ratio", number(ratio.ratio)}, {"verdict", ratio.verdict}});
+  }
+  json["grew"] = Json::array();
+  for (const Growth& growth : growths_of(ratios)) {
+    json["grew"].push_back({{"name", growth.name},
+                            {"kind", growth.kind},
+                            {"check", growth.check},
+                            {"before", growth.before},
+                            {"after", growth.after}});
+  }
+  std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+}
+
+int run(const HistoryOptions& options) {
+  const std::vector<CheckRecord> checks = read_checks(options.file);
+  const std::vector<RatioRecord> ratios = read_ratios(options.file, options.tensor);
+  if (!options.tensor.empty() && ratios.empty()) {
+    throw InputError(
+        fmt::format("--tensor '{}': no tensor's name matches; expected a name, what follows one of its "
+                    "dots, or a glob",
+                    options.tensor));
+  }
+  if (options.json) {
+    print_json(checks, ratios);
+  } else {
+    print_checks(checks);
+    if (!options.tensor.empty()) print_ratios(ratios);
+    print_growths(checks, growths_of(ratios));
+  }
+  std::cout << std::flush;
+  if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the listing");
+  return kSame;
+}
+
+}  // namespace
+
+void add_history(CLI::App& app, Run& run_command) {
+  auto options = std::make_shared<HistoryOptions>();
+  CLI::App* history = app.add_subcommand("history", "Show how tensors' ratios moved over many checks");
+  history->add_option("FILE", options->file, "The history: an SQLite file that `ttrace check --history FILE` made")
+      ->required();
+  history->add_option("--tensor", options->tensor, "Show the ratios of tensors whose name matches this glob or suffix");
+  history->add_flag("--json", options->json, "JSON on stdout, with every ratio");
+  history->footer(
+      "A ratio is rel_err / allowed: 1 is as much as the tensor may differ by. A check has the largest of each "
+      "tensor,\n"
+      "over micro-batches and iterations. A tensor grew where its ratio is more than twice the largest before.\n"
+      "\n"
+      "Examples:\n"
+      "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --history ttrace.sqlite\n"
+      "  ttrace history ttrace.sqlite\n"
+      "  ttrace history ttrace.sqlite --tensor 'layers.3.mlp.**'\n"
+      "  sqlite3 ttrace.sqlite 'select * from checks'\n"
+      "\n"
+      "Exit codes: 0 done, 2 the file can't be read.");
+  history->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,227 @@
+#include "ttrace/history/history.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "history/database.h"
+#include "ttrace/annotation.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::int64_t kApplication = 0x74747263;  // "ttrc"
+constexpr std::int64_t kVersion = 1;
+constexpr double kGrowth = 2;  // see Growth
+
+constexpr std::string_view kSchema = R"(
+create table checks (
+  number integer primary key,  -- in the order in which they were added
+  started text not null,       -- of the candidate's run, ISO 8601
+  git_commit text not null,
+  command text not null,
+  reference_run text not null,
+  candidate_run text not null,
+  same integer not null,
+  compared integer not null,
+  failed integer not null,
+  missing integer not null,
+  first_wrong text not null,   -- `name kind`, or empty
+  unique (reference_run, candidate_run)
+);
+create table tensors (
+  id integer primary key,
+  name text not null,
+  kind text not null,
+  unique (name, kind)
+);
+create table ratios (
+  number integer not null references checks (number) on delete cascade,
+  tensor integer not null references tensors (id),
+  ratio real,                  -- rel_err / allowed, the largest; null: not measured
+  verdict text not null,       -- pass, untrusted, missing, fail: the worst
+  primary key (number, tensor)
+) without rowid;
+)";
+
+std::int64_t pragma(Database& database, std::string_view name) {
+  Statement statement = database.prepare(fmt::format("pragma {}", name));
+  return statement.step() ? statement.integer(0) : 0;
+}
+
+// Refuses what another program made, and what a later version did.
+void require_history(Database& database) {
+  if (pragma(database, "application_id") != kApplication) database.fail("another program's file");
+  const std::int64_t version = pragma(database, "user_version");
+  if (version != kVersion) database.fail(fmt::format("version {}, this program knows {}", version, kVersion));
+}
+
+void create_where_empty(Database& database) {
+  if (pragma(database, "application_id") == 0 && pragma(database, "schema_version") == 0) {
+    database.run(kSchema);
+    database.run(fmt::format("pragma application_id = {}; pragma user_version = {}", kApplication, kVersion));
+  }
+  require_history(database);
+}
+
+std::string key_of(const Finding& finding) {
+  return fmt::format("{} {}", printable(finding.id.name), name_of(finding.id.kind));
+}
+
+struct Largest {
+  std::optional<double> ratio;
+  Verdict verdict = Verdict::kPass;
+};
+using Tensors = std::map<std::pair<std::string, Kind>, Largest>;
+
+int badness(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kPass:
+      return 0;
+    case Verdict::kUntrusted:
+      return 1;
+    case Verdict::kMissing:
+      return 2;
+    case Verdict::kFail:
+      return 3;
+  }
+  return 3;
+}
+
+Tensors tensors_of(const Report& report) {
+  Tensors tensors;
+  for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
+    for (const Finding& finding : *findings) {
+      if (finding.id.name.empty()) continue;
+      Largest& largest = tensors[{finding.id.name, finding.id.kind}];
+      if (const auto ratio = ratio_of(finding)) largest.ratio = std::max(largest.ratio.value_or(0), *ratio);
+      if (badness(finding.verdict) > badness(largest.verdict)) largest.verdict = finding.verdict;
+    }
+  }
+  return tensors;
+}
+
+std::int64_t insert_check(Database& database, const CheckRecord& check) {
+  database.prepare("delete from checks where reference_run = ? and candidate_run = ?")
+      .bind(0, check.reference_run)
+      .bind(1, check.candidate_run)
+      .run();
+  database
+      .prepare(
+          "insert into checks (started, git_commit, command, reference_run, candidate_run, same, compared, failed,"
+          " missing, first_wrong) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+      .bind(0, check.started)
+      .bind(1, check.git_commit)
+      .bind(2, check.command)
+      .bind(3, check.reference_run)
+      .bind(4, check.candidate_run)
+      .bind(5, static_cast<std::int64_t>(check.same))
+      .bind(6, check.compared)
+      .bind(7, check.failed)
+      .bind(8, check.missing)
+      .bind(9, check.first_wrong)
+      .run();
+  return database.last_row();
+}
+
+void insert_ratios(Database& database, std::int64_t number, const Tensors& tensors) {
+  Statement tensor = database.prepare("insert or ignore into tensors (name, kind) values (?, ?)");
+  Statement ratio = database.prepare(
+      "insert into ratios (number, tensor, ratio, verdict)"
+      " select ?, id, ?, ? from tensors where name = ? and kind = ?");
+  for (const auto& [key, largest] : tensors) {
+    const std::string kind(name_of(key.second));
+    tensor.bind(0, key.first).bind(1, kind).run();
+    ratio.bind(0, number).bind(1, largest.ratio).bind(2, std::string(name_of(largest.verdict)));
+    ratio.bind(3, key.first).bind(4, kind).run();
+  }
+}
+
+}  // namespace
+
+void add_to_history(const std::filesystem::path& file, CheckRecord check, const Report& report) {
+  check.same = report.same();
+  check.compared = report.counts.compared;
+  check.failed = report.counts.fail;
+  check.missing = report.counts.missing;
+  if (const Finding* first = report.root_cause()) {
+    check.first_wrong = first->id.name.empty() ? first->message : key_of(*first);
+  }
+  Database database(file, Database::Mode::kWrite);
+  database.run("pragma foreign_keys = on");
+  database.run("begin immediate");
+  create_where_empty(database);
+  insert_ratios(database, insert_check(database, check), tensors_of(report));
+  database.run("commit");
+}
+
+std::vector<CheckRecord> read_checks(const std::filesystem::path& file) {
+  Database database(file, Database::Mode::kRead);
+  require_history(database);
+  Statement statement = database.prepare(
+      "select number, started, git_commit, command, reference_run, candidate_run, same, compared, failed, missing,"
+      " first_wrong from checks order by number");
+  Statement worst = database.prepare(
+      "select ratio, name || ' ' || kind from ratios join tensors on id = tensor where number = ? and ratio is not null"
+      " order by ratio desc, name, kind limit 1");
+  std::vector<CheckRecord> checks;
+  while (statement.step()) {
+    CheckRecord& check = checks.emplace_back();
+    check.number = statement.integer(0);
+    check.started = statement.text(1);
+    check.git_commit = statement.text(2);
+    check.command = statement.text(3);
+    check.reference_run = statement.text(4);
+    check.candidate_run = statement.text(5);
+    check.same = statement.integer(6) != 0;
+    check.compared = statement.integer(7);
+    check.failed = statement.integer(8);
+    check.missing = statement.integer(9);
+    check.first_wrong = statement.text(10);
+    if (worst.bind(0, check.number).step()) {
+      check.worst = worst.number(0);
+      check.worst_tensor = worst.text(1);
+    }
+    worst.run();
+  }
+  return checks;
+}
+
+std::vector<RatioRecord> read_ratios(const std::filesystem::path& file, const std::string& pattern) {
+  Database database(file, Database::Mode::kRead);
+  require_history(database);
+  Statement statement = database.prepare(
+      "select number, name, kind, ratio, verdict from ratios join tensors on id = tensor order by name, kind, number");
+  std::vector<RatioRecord> ratios;
+  while (statement.step()) {
+    RatioRecord record{statement.integer(0), statement.text(1), statement.text(2), statement.number(3),
+                       statement.text(4)};
+    if (pattern.empty() || matches(pattern, record.name)) ratios.push_back(std::move(record));
+  }
+  return ratios;
+}
+
+std::vector<Growth> growths_of(const std::vector<RatioRecord>& ratios) {
+  std::vector<Growth> growths;
+  for (std::size_t i = 0; i < ratios.size();) {
+    std::optional<double> largest;
+    bool grew = false;
+    const RatioRecord& first = ratios[i];
+    for (; i < ratios.size() && ratios[i].name == first.name && ratios[i].kind == first.kind; ++i) {
+      if (!ratios[i].ratio) continue;
+      const double ratio = *ratios[i].ratio;
+      if (!grew && largest && ratio > kGrowth * *largest) {
+        growths.push_back({first.name, first.kind, ratios[i].check, *largest, ratio});
+        grew = true;
+      }
+      largest = std::max(largest.value_or(0), ratio);
+    }
+  }
+  std::stable_sort(growths.begin(), growths.end(), [](const Growth& a, const Growth& b) { return a.after > b.after; });
+  return growths;
+}
+
+}  // namespace ttrace

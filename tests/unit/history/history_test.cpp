@@ -1,0 +1,98 @@
+#include "ttrace/history/history.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "support/reports.h"
+#include "support/temporary_directory.h"
+#include "ttrace/error.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+TEST_SUITE_BEGIN("history");
+
+namespace {
+
+// A report in which `mlp` output is `ratio` times what is allowed.
+Report report_with(double ratio) {
+  Finding finding = wrong("mlp");
+  finding.difference->difference_square = ratio * ratio * 0.0025 * 25;
+  finding.verdict = ratio <= 1 ? Verdict::kPass : Verdict::kFail;
+  Report report = report_of({}, 1);
+  if (ratio <= 1) {
+    report.passed = {finding};
+  } else {
+    report = report_of({finding}, 1);
+  }
+  return report;
+}
+
+CheckRecord run(const std::string& id, const std::string& commit = "c0ffee") {
+  CheckRecord check;
+  check.reference_run = "reference";
+  check.candidate_run = id;
+  check.git_commit = commit;
+  return check;
+}
+
+}  // namespace
+
+TEST_CASE("a history holds the checks in order, and each tensor's largest ratio") {
+  const tests::TemporaryDirectory directory;
+  const auto file = directory.path() / "h.sqlite";
+  add_to_history(file, run("a"), report_with(0.25));
+  add_to_history(file, run("b", "beef"), report_with(0.75));
+  add_to_history(file, run("c"), report_with(4));
+  const std::vector<CheckRecord> checks = read_checks(file);
+  REQUIRE(checks.size() == 3);
+  CHECK(checks[0].same);
+  CHECK(*checks[0].worst == doctest::Approx(0.25));
+  CHECK(checks[1].git_commit == "beef");
+  CHECK_FALSE(checks[2].same);
+  CHECK(checks[2].first_wrong == "mlp output");
+  const std::vector<RatioRecord> ratios = read_ratios(file, "mlp");
+  REQUIRE(ratios.size() == 3);
+  CHECK(*ratios[2].ratio == doctest::Approx(4));
+  CHECK(ratios[2].verdict == "fail");
+  CHECK(read_ratios(file, "attention").empty());
+}
+
+TEST_CASE("growth is more than twice the largest ratio before, and is told once") {
+  const auto growths = [](const std::vector<double>& ratios) {
+    std::vector<RatioRecord> records;
+    for (std::size_t i = 0; i < ratios.size(); ++i)
+      records.push_back({static_cast<std::int64_t>(i + 1), "m", "output", ratios[i], "pass"});
+    return growths_of(records);
+  };
+  CHECK(growths({0.3, 0.5, 0.2, 0.55, 0.9}).empty());
+  const std::vector<Growth> found = growths({0.3, 0.2, 0.7, 3});
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].check == 3);
+  CHECK(found[0].before == 0.3);
+  CHECK(found[0].after == 0.7);
+}
+
+TEST_CASE("the same run checked again replaces what was there") {
+  const tests::TemporaryDirectory directory;
+  const auto file = directory.path() / "h.sqlite";
+  add_to_history(file, run("a"), report_with(4));
+  add_to_history(file, run("a"), report_with(0.5));
+  REQUIRE(read_checks(file).size() == 1);
+  CHECK(read_checks(file)[0].same);
+  CHECK(read_ratios(file, "").size() == 1);
+}
+
+TEST_CASE("what is no history is refused, and left as it is") {
+  const tests::TemporaryDirectory directory;
+  const auto file = directory.path() / "h.sqlite";
+  CHECK_THROWS_AS(read_checks(file), InputError);
+  std::ofstream(file)
+      << "not a database, but long enough to have a header of one hundred bytes or more, which SQLite reads first";
+  CHECK_THROWS_AS(add_to_history(file, run("a"), report_with(0.5)), InputError);
+  CHECK_THROWS_AS(read_checks(file), InputError);
+  CHECK_THROWS_AS(add_to_history(directory.path() / "nowhere" / "h.sqlite", run("a"), report_with(0.5)), InputError);
+}
+
+TEST_SUITE_END();
