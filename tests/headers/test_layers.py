@@ -17,10 +17,11 @@ ALLOWED = {
     "judge": {"base", "numeric", "align", "compare", "tolerance", "report"},
     "annotate": {"base", "numeric", "align", "compare", "judge"},  # judge: whose counterpart a tensor is
     "report": {"base", "numeric"},
+    "abft": {"base", "numeric"},
     "load": {"base", "numeric", "align", "tolerance", "record"},  # record: the journal's grammar
     "record": {"base", "numeric", "align", "load"},  # load: annotations, to perturb the right shard
     "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "annotate", "report",
-            "load", "record"},
+            "load", "record", "abft"},
 }
 
 # Third-party headers, and the only folders that may know them.
