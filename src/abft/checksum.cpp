@@ -1,33 +1,83 @@
 #include "ttrace/abft/checksum.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "abft/lanes.h"
+#include "ttrace/numeric/convert.h"
 
 namespace ttrace::abft {
 namespace {
 
-// A tile in fp64 fits into the second-level cache.
-constexpr std::int64_t kTileRows = 64, kTileCols = 256;
+// A tile in fp64 fits into the second-level cache; it is longer where the matrix is contiguous.
+constexpr std::int64_t kTileLong = 256, kTileShort = 64;
 
-// Calls `visit(row, block, start in block, values, count)` for every stretch of every row; of one row in order of
-// columns, different rows on different threads.
+// Eight rows, or fewer, of a tile. The tile is contiguous along its rows, or along its columns in strips of eight.
+struct Stretch {
+  std::int64_t row, rows;
+  std::int64_t block, start;  // the block of columns, and where in it the stretch begins
+  std::int64_t cols;
+  const double* values;
+  std::int64_t pitch;
+  bool by_columns;
+
+  std::span<const double> of_row(std::int64_t r) const { return {values + r * pitch, static_cast<std::size_t>(cols)}; }
+  std::array<RowStatistics, kStrip> statistics() const {
+    std::array<RowStatistics, kStrip> all;
+    if (by_columns) {
+      statistics_of_strip(values, pitch, cols, start, all.data());
+    } else {
+      for (std::int64_t r = 0; r < rows; ++r) all[static_cast<std::size_t>(r)] = statistics_of(of_row(r), start);
+    }
+    return all;
+  }
+  std::array<RowSums, kStrip> sums() const {
+    std::array<RowSums, kStrip> all;
+    if (by_columns) {
+      const std::array<RowStatistics, kStrip> statistics_of_rows = statistics();
+      for (std::size_t r = 0; r < kStrip; ++r) all[r] = statistics_of_rows[r].sums;
+    } else {
+      for (std::int64_t r = 0; r < rows; ++r) all[static_cast<std::size_t>(r)] = sums_of(of_row(r), start);
+    }
+    return all;
+  }
+  std::array<double, kStrip> dots(std::span<const double> column) const {
+    std::array<double, kStrip> all{};
+    if (by_columns) {
+      dots_of_strip(values, pitch, column, all.data());
+    } else {
+      for (std::int64_t r = 0; r < rows; ++r) all[static_cast<std::size_t>(r)] = dot(of_row(r), column);
+    }
+    return all;
+  }
+};
+
+// Calls `visit(stretch)` for every stretch; those of one row in order of columns, different rows on different threads.
 template <class Visit>
 void for_each_stretch(const MatrixView& matrix, std::int64_t block_length, Visit visit) {
   const std::int64_t length = block_length > 0 ? block_length : matrix.cols;
-#pragma omp parallel if (matrix.rows * matrix.cols > kTileRows * kTileCols)
+  const bool by_columns = matrix.row_stride == 1 && matrix.col_stride != 1;
+  const std::int64_t tile_rows = by_columns ? kTileLong : kTileShort, tile_cols = by_columns ? kTileShort : kTileLong;
+#pragma omp parallel if (matrix.rows * matrix.cols > kTileLong * kTileShort)
   {
-    std::vector<double> tile(static_cast<std::size_t>(kTileRows * kTileCols));
+    std::vector<double> tile(static_cast<std::size_t>(kTileLong * kTileShort));
 #pragma omp for schedule(static)
-    for (std::int64_t row = 0; row < matrix.rows; row += kTileRows) {
-      const std::int64_t rows = std::min(kTileRows, matrix.rows - row);
+    for (std::int64_t row = 0; row < matrix.rows; row += tile_rows) {
+      const std::int64_t rows = std::min(tile_rows, matrix.rows - row);
       for (std::int64_t col = 0, cols = 0; col < matrix.cols; col += cols) {
         const std::int64_t in_block = col % length;
-        cols = std::min({kTileCols, length - in_block, matrix.cols - col});
-        read(matrix, row, rows, col, cols, tile.data());
-        for (std::int64_t r = 0; r < rows; ++r) {
-          visit(row + r, col / length, in_block, std::span<const double>(tile).subspan(r * cols, cols));
+        cols = std::min({tile_cols, length - in_block, matrix.cols - col});
+        if (by_columns) {
+          for (std::int64_t c = 0; c < cols; ++c) {
+            widen(matrix.at(row, col + c), matrix.dtype, rows, tile.data() + c * tile_rows);
+          }
+        } else {
+          read(matrix, row, rows, col, cols, tile.data());
+        }
+        for (std::int64_t r = 0; r < rows; r += kStrip) {
+          visit(Stretch{row + r, std::min<std::int64_t>(kStrip, rows - r), col / length, in_block, cols,
+                        tile.data() + (by_columns ? r : r * cols), by_columns ? tile_rows : cols, by_columns});
         }
       }
     }
@@ -64,21 +114,26 @@ std::int64_t block_count(std::int64_t cols, std::int64_t length) {
 std::vector<RowSums> row_sums(const MatrixView& matrix, std::int64_t block_length) {
   const std::int64_t blocks = block_count(matrix.cols, block_length);
   std::vector<RowSums> sums(static_cast<std::size_t>(matrix.rows * blocks));
-  for_each_stretch(matrix, block_length,
-                   [&](std::int64_t row, std::int64_t block, std::int64_t start, std::span<const double> values) {
-                     add_sums(sums[static_cast<std::size_t>(row * blocks + block)], sums_of(values, start));
-                   });
+  for_each_stretch(matrix, block_length, [&](const Stretch& stretch) {
+    const std::array<RowSums, kStrip> parts = stretch.sums();
+    for (std::int64_t r = 0; r < stretch.rows; ++r) {
+      add_sums(sums[static_cast<std::size_t>((stretch.row + r) * blocks + stretch.block)],
+               parts[static_cast<std::size_t>(r)]);
+    }
+  });
   return sums;
 }
 
 std::vector<RowStatistics> row_statistics(const MatrixView& matrix, std::int64_t block_length) {
   const std::int64_t blocks = block_count(matrix.cols, block_length);
   std::vector<RowStatistics> statistics(static_cast<std::size_t>(matrix.rows * blocks));
-  for_each_stretch(matrix, block_length,
-                   [&](std::int64_t row, std::int64_t block, std::int64_t start, std::span<const double> values) {
-                     add_statistics(statistics[static_cast<std::size_t>(row * blocks + block)],
-                                    statistics_of(values, start));
-                   });
+  for_each_stretch(matrix, block_length, [&](const Stretch& stretch) {
+    const std::array<RowStatistics, kStrip> parts = stretch.statistics();
+    for (std::int64_t r = 0; r < stretch.rows; ++r) {
+      add_statistics(statistics[static_cast<std::size_t>((stretch.row + r) * blocks + stretch.block)],
+                     parts[static_cast<std::size_t>(r)]);
+    }
+  });
   return statistics;
 }
 
@@ -86,12 +141,17 @@ TimesColumns times(const MatrixView& matrix, std::span<const double> columns, st
   TimesColumns result;
   result.products.resize(static_cast<std::size_t>(matrix.rows * count));
   result.rows.resize(static_cast<std::size_t>(matrix.rows));
-  for_each_stretch(matrix, 0, [&](std::int64_t row, std::int64_t, std::int64_t start, std::span<const double> values) {
-    RowStatistics part = statistics_of(values, start);
-    add_statistics(result.rows[static_cast<std::size_t>(row)], part);
+  for_each_stretch(matrix, 0, [&](const Stretch& stretch) {
+    const std::array<RowStatistics, kStrip> parts = stretch.statistics();
+    for (std::int64_t r = 0; r < stretch.rows; ++r) {
+      add_statistics(result.rows[static_cast<std::size_t>(stretch.row + r)], parts[static_cast<std::size_t>(r)]);
+    }
     for (std::int64_t c = 0; c < count; ++c) {
-      const auto column = columns.subspan(static_cast<std::size_t>(c * matrix.cols + start), values.size());
-      result.products[static_cast<std::size_t>(row * count + c)] += dot(values, column);
+      const std::array<double, kStrip> dots = stretch.dots(columns.subspan(
+          static_cast<std::size_t>(c * matrix.cols + stretch.start), static_cast<std::size_t>(stretch.cols)));
+      for (std::int64_t r = 0; r < stretch.rows; ++r) {
+        result.products[static_cast<std::size_t>((stretch.row + r) * count + c)] += dots[static_cast<std::size_t>(r)];
+      }
     }
   });
   return result;

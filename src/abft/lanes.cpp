@@ -18,6 +18,7 @@ namespace {
 constexpr int kLanes = 8;
 constexpr double kLargest = std::numeric_limits<double>::max();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+static_assert(kLanes == kStrip);
 using Lanes [[gnu::vector_size(kLanes * sizeof(double))]] = double;
 
 // Pairwise, so that the order is the same everywhere.
@@ -115,6 +116,47 @@ double dot(std::span<const double> values, std::span<const double> column) {
     sum += (finite ? x : zero) * y;
   }
   return total(sum);
+}
+
+TTRACE_WIDTHS
+void statistics_of_strip(const double* tile, std::int64_t pitch, std::int64_t count, std::int64_t start,
+                         RowStatistics* rows) {
+  const Lanes zero{}, one = zero + 1.0;
+  Lanes sum{}, weighted{}, bad{}, absolute{}, square{}, smallest = zero + kInfinity, largest = zero - kInfinity;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Lanes x;
+    std::memcpy(&x, tile + i * pitch, sizeof x);
+    smallest = x < smallest ? x : smallest;
+    largest = x > largest ? x : largest;
+    const auto finite = (x <= kLargest) & (x >= -kLargest);
+    x = finite ? x : zero;
+    bad += finite ? zero : one;
+    sum += x;
+    weighted += x * static_cast<double>(start + i + 1);
+    absolute += x < zero ? -x : x;
+    square += x * x;
+  }
+  for (int r = 0; r < kStrip; ++r) {
+    rows[r] = {.sums = {sum[r], weighted[r], static_cast<std::int64_t>(bad[r])},
+               .smallest = smallest[r],
+               .largest = largest[r],
+               .absolute = absolute[r],
+               .square = square[r],
+               .count = count};
+  }
+}
+
+TTRACE_WIDTHS
+void dots_of_strip(const double* tile, std::int64_t pitch, std::span<const double> column, double* rows) {
+  const Lanes zero{};
+  Lanes sum{};
+  for (std::size_t i = 0; i < column.size(); ++i) {
+    Lanes x;
+    std::memcpy(&x, tile + static_cast<std::int64_t>(i) * pitch, sizeof x);
+    const auto finite = (x <= kLargest) & (x >= -kLargest);
+    sum += (finite ? x : zero) * column[i];
+  }
+  std::memcpy(rows, &sum, sizeof sum);
 }
 
 }  // namespace ttrace::abft

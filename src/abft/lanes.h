@@ -13,7 +13,14 @@ namespace ttrace::abft {
 RowSums sums_of(std::span<const double> values, std::int64_t start);
 RowStatistics statistics_of(std::span<const double> values, std::int64_t start);
 
-// Elements of `values` that are not finite count as zero. Equal lengths.
+// The same of eight rows at once, for a matrix whose columns are contiguous: element `i` of row `r` is
+// tile[i * pitch + r].
+constexpr int kStrip = 8;
+void statistics_of_strip(const double* tile, std::int64_t pitch, std::int64_t count, std::int64_t start,
+                         RowStatistics* rows);
+void dots_of_strip(const double* tile, std::int64_t pitch, std::span<const double> column, double* rows);
+
+// Elements of `values` that are not finite count as zero, here and in strips. Equal lengths.
 double dot(std::span<const double> values, std::span<const double> column);
 
 }  // namespace ttrace::abft
