@@ -1,8 +1,10 @@
 #include "ttrace/numeric/convert.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cassert>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -47,8 +49,9 @@ constexpr std::array<double, 256> table_of(Format format) {
   return table;
 }
 
-constexpr auto kFloat8E4M3 = table_of({4, 3, true});
-constexpr auto kFloat8E5M2 = table_of({5, 2});
+constexpr Format kFloat16Format = {5, 10}, kBFloat16Format = {8, 7}, kE4M3Format = {4, 3, true}, kE5M2Format = {5, 2};
+constexpr auto kFloat8E4M3 = table_of(kE4M3Format);
+constexpr auto kFloat8E5M2 = table_of(kE5M2Format);
 
 // bf16 is the upper half of fp32.
 struct FromBFloat16 {
@@ -99,6 +102,39 @@ void widen_integer(const std::byte* data, Dtype dtype, std::int64_t count, Out* 
   }
 }
 
+// The pattern of the number of `format` nearest to `value`.
+unsigned encode(double value, Format format) {
+  const unsigned fraction_mask = (1u << format.fraction_bits) - 1;
+  const unsigned exponent_mask = (1u << format.exponent_bits) - 1;
+  const int bias = (1 << (format.exponent_bits - 1)) - 1;
+  const unsigned sign = (std::signbit(value) ? 1u : 0u) << (format.exponent_bits + format.fraction_bits);
+  const unsigned infinity = exponent_mask << format.fraction_bits;
+  const unsigned nan = format.finite_only ? infinity | fraction_mask : infinity | (fraction_mask + 1) >> 1;
+  if (std::isnan(value)) return sign | nan;
+  if (std::isinf(value)) return sign | (format.finite_only ? nan : infinity);
+  const double magnitude = std::fabs(value);
+  const int exponent = magnitude == 0 ? 1 - bias : std::max(std::ilogb(magnitude), 1 - bias);
+  if (exponent > bias + 1) return sign | (format.finite_only ? nan : infinity);
+  // In units of the last place; a carry out of the fraction moves on into the exponent.
+  const auto units = static_cast<unsigned>(std::nearbyint(std::ldexp(magnitude, format.fraction_bits - exponent)));
+  const unsigned pattern = (static_cast<unsigned>(exponent + bias - 1) << format.fraction_bits) + units;
+  if (format.finite_only) return sign | (pattern >= (infinity | fraction_mask) ? nan : pattern);
+  return sign | (pattern >= infinity ? infinity : pattern);
+}
+
+template <class Stored, class Convert>
+void narrow_each(const double* values, std::int64_t count, std::byte* out, Convert convert) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Stored stored = static_cast<Stored>(convert(values[i]));
+    std::memcpy(out + i * static_cast<std::int64_t>(sizeof stored), &stored, sizeof stored);
+  }
+}
+
+template <class Stored>
+void narrow_to(Format format, const double* values, std::int64_t count, std::byte* out) {
+  narrow_each<Stored>(values, count, out, [format](double value) { return encode(value, format); });
+}
+
 }  // namespace
 
 void widen(const std::byte* data, Dtype dtype, std::int64_t count, double* out) {
@@ -122,6 +158,25 @@ void widen(const std::byte* data, Dtype dtype, std::int64_t count, double* out) 
 
 void widen(const std::byte* data, Dtype dtype, std::int64_t count, std::int64_t* out) {
   widen_integer(data, dtype, count, out);
+}
+
+void narrow(const double* values, Dtype dtype, std::int64_t count, std::byte* out) {
+  switch (dtype) {
+    case Dtype::kFloat64:
+      return narrow_each<double>(values, count, out, [](double value) { return value; });
+    case Dtype::kFloat32:
+      return narrow_each<float>(values, count, out, [](double value) { return static_cast<float>(value); });
+    case Dtype::kFloat16:
+      return narrow_to<std::uint16_t>(kFloat16Format, values, count, out);
+    case Dtype::kBFloat16:
+      return narrow_to<std::uint16_t>(kBFloat16Format, values, count, out);
+    case Dtype::kFloat8E4M3:
+      return narrow_to<std::uint8_t>(kE4M3Format, values, count, out);
+    case Dtype::kFloat8E5M2:
+      return narrow_to<std::uint8_t>(kE5M2Format, values, count, out);
+    default:
+      assert(!"not a floating dtype");
+  }
 }
 
 }  // namespace ttrace

@@ -85,6 +85,46 @@ TEST_SUITE("numeric") {
     CHECK(out[0] == values[0]);
     CHECK(out[1] == values[1]);
   }
+
+  TEST_CASE("every number of a narrow type comes back from fp64 as it was") {
+    int wrong = 0;
+    for (const Dtype dtype : {Dtype::kFloat16, Dtype::kBFloat16, Dtype::kFloat8E4M3, Dtype::kFloat8E5M2}) {
+      const unsigned patterns = 1u << (8 * size_of(dtype));
+      for (unsigned bits = 0; bits < patterns; ++bits) {
+        const auto bytes = std::bit_cast<std::array<std::byte, 4>>(bits);
+        std::array<std::byte, 4> back{};
+        double value = 0, again = 0;
+        widen(bytes.data(), dtype, 1, &value);
+        narrow(&value, dtype, 1, back.data());
+        widen(back.data(), dtype, 1, &again);
+        wrong += !same_value(value, again);
+      }
+    }
+    CHECK(wrong == 0);
+  }
+
+  TEST_CASE("what lies between two numbers is rounded to the nearer one, a tie to the even one") {
+    const auto rounded = [](Dtype dtype, double value) {
+      std::array<std::byte, 8> bytes{};
+      narrow(&value, dtype, 1, bytes.data());
+      widen(bytes.data(), dtype, 1, &value);
+      return value;
+    };
+    CHECK(rounded(Dtype::kBFloat16, 1 + 0x1p-8) == 1);
+    CHECK(rounded(Dtype::kBFloat16, 1 + 3 * 0x1p-8) == 1 + 0x1p-6);
+    CHECK(rounded(Dtype::kBFloat16, 1 + 0x1p-8 + 0x1p-40) == 1 + 0x1p-7);
+    CHECK(rounded(Dtype::kFloat16, 2 - 0x1p-12) == 2);
+    CHECK(rounded(Dtype::kFloat16, 0x1p-25) == 0);
+    CHECK(rounded(Dtype::kFloat16, -3 * 0x1p-25) == -0x1p-23);
+    CHECK(rounded(Dtype::kFloat16, 65519) == 65504);
+    CHECK(rounded(Dtype::kFloat16, 65520) == kInfinity);
+    CHECK(rounded(Dtype::kBFloat16, -1e39) == -kInfinity);
+    CHECK(rounded(Dtype::kFloat8E4M3, 463) == 448);
+    CHECK(std::isnan(rounded(Dtype::kFloat8E4M3, 465)));
+    CHECK(rounded(Dtype::kFloat8E5M2, 61439) == 57344);
+    CHECK(rounded(Dtype::kFloat8E5M2, 61440) == kInfinity);
+    CHECK(rounded(Dtype::kFloat32, 1 + 0x1p-24) == 1);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,50 @@
+// A matrix in somebody's memory: any dtype, any layout.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ttrace/numeric/dtype.h"
+
+namespace ttrace::abft {
+
+// Strides are in elements. A stride of 0 repeats a row or a column: a bias over all rows is one row, repeated.
+struct MatrixView {
+  const std::byte* data = nullptr;
+  Dtype dtype = Dtype::kFloat32;
+  std::int64_t rows = 0, cols = 0;
+  std::int64_t row_stride = 0, col_stride = 0;
+
+  const std::byte* at(std::int64_t row, std::int64_t col) const {
+    return data + (row * row_stride + col * col_stride) * size_of(dtype);
+  }
+};
+
+// The same, of memory that may be written.
+struct MutableMatrixView {
+  std::byte* data = nullptr;
+  MatrixView layout;
+
+  std::byte* at(std::int64_t row, std::int64_t col) const {
+    return data + (row * layout.row_stride + col * layout.col_stride) * size_of(layout.dtype);
+  }
+};
+
+MatrixView row_major(const void* data, Dtype dtype, std::int64_t rows, std::int64_t cols);
+MutableMatrixView mutable_row_major(void* data, Dtype dtype, std::int64_t rows, std::int64_t cols);
+
+MatrixView transposed(const MatrixView& matrix);
+
+// The block of `rows` x `cols` that begins at (`row`, `col`), which lies in the matrix.
+MatrixView block(const MatrixView& matrix, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols);
+
+// `values` (one a column) as a matrix of `rows` equal rows: a bias.
+MatrixView repeated_row(const void* values, Dtype dtype, std::int64_t rows, std::int64_t cols);
+
+double element(const MatrixView& matrix, std::int64_t row, std::int64_t col);
+
+// That block in fp64, row-major. Fast where rows or columns are contiguous in memory.
+void read(const MatrixView& matrix, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols,
+          double* out);
+
+}  // namespace ttrace::abft

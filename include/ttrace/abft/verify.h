@@ -1,0 +1,88 @@
+// Verification of a matrix product without a reference: C = A B + bias is held against its own operands, by the sums of
+// its rows and of its columns. The cost is reading each matrix twice; nothing is multiplied but vectors.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ttrace/abft/matrix_view.h"
+#include "ttrace/abft/threshold.h"
+
+namespace ttrace::abft {
+
+// C [M, N] = sum over terms of A_t [M, K_t] B_t [K_t, N] + bias [M, N]. Several terms are one product whose K dimension
+// is in pieces: tensor parallelism, or the tokens of a weight's gradient over ranks. A bias repeats one row or one
+// column (`repeated_row`, or its transpose).
+struct Term {
+  MatrixView a, b;
+};
+struct Product {
+  std::vector<Term> terms;
+  MatrixView c;
+  std::optional<MatrixView> bias = std::nullopt;
+};
+Product transposed(const Product& product);
+Rounding rounding_of(const Product& product);
+
+// The value at (row, col) that the operands give, in fp64.
+double exact_element(const Product& product, std::int64_t row, std::int64_t col);
+
+struct VerifyOptions {
+  ThresholdOptions threshold;
+  std::int64_t block = 0;  // sums go over blocks of so many elements, which makes thresholds smaller; 0: whole lines
+};
+
+// What the sums of one row of C say, or of one block of it.
+struct LineCheck {
+  double sum_difference = 0;                   // D1 = C's sum - the operands' (V-ABFT, equation 7)
+  double weighted_difference = 0;              // D2 (equation 8)
+  double checksum = 0, weighted_checksum = 0;  // the operands' sums
+  double threshold = 0;
+  std::int64_t nonfinite = 0;  // elements of C, counted as zero in the differences
+  std::string_view unusable;   // why the line says nothing; empty if it does
+
+  bool disagrees() const { return nonfinite > 0 || !(sum_difference <= threshold && -sum_difference <= threshold); }
+};
+
+// Row by row, block by block. `problem_of(product)` must be empty.
+std::vector<LineCheck> check_rows(const Product& product, const VerifyOptions& options = {});
+
+// Shapes that do not chain, data that are missing, dtypes that cannot be: one line. Empty if it can be checked.
+std::string problem_of(const Product& product);
+
+enum class Outcome {
+  kVerified,  // every element lies in a row or a column whose sums agree, and no sums disagree
+  kFaulty,
+  kNotCheckable,  // nothing disagrees, but some or all elements were not checked; `reason` says why
+};
+
+enum class Line { kRow, kColumn };
+
+// A wrong element; or, where none could be named, a line whose sums disagree.
+struct Fault {
+  Line line = Line::kRow;           // whose sums gave it away
+  std::int64_t row = -1, col = -1;  // -1: not known
+  double value = 0;                 // in C
+  double corrected = 0;             // what the operands give, rounded to C's dtype
+  double difference = 0;            // D1 of the line
+  double threshold = 0;
+
+  bool located() const { return row >= 0 && col >= 0; }
+};
+
+struct Verification {
+  Outcome outcome = Outcome::kNotCheckable;
+  std::string reason;         // of kNotCheckable
+  std::vector<Fault> faults;  // located ones by row and column, then lines
+  std::int64_t rows_checked = 0, cols_checked = 0;
+  std::int64_t overflowed = 0;  // infinite elements of C whose operands do give a value beyond C's dtype
+  double largest_ratio = 0;     // |D1| / threshold over all lines that were checked and agree
+};
+Verification verify(const Product& product, const VerifyOptions& options = {});
+
+// Writes the corrected values of located faults into C, which `c` must be.
+void correct(const MutableMatrixView& c, const Verification& verification);
+
+}  // namespace ttrace::abft

@@ -1,0 +1,43 @@
+// Random matrix products, computed as hardware does: narrow operands accumulate in fp32, and C is rounded once.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "abft/random.h"
+#include "ttrace/abft/verify.h"
+
+namespace ttrace::abft {
+
+enum class Distribution { kNearZeroMean, kMeanOne, kUniform, kTruncated, kSparse, kHeavyTailed };
+constexpr Distribution kDistributions[] = {Distribution::kNearZeroMean, Distribution::kMeanOne,
+                                           Distribution::kUniform,      Distribution::kTruncated,
+                                           Distribution::kSparse,       Distribution::kHeavyTailed};
+double draw(Distribution distribution, Random& random);
+
+// Rows x cols elements of `dtype`, in a layout of its own.
+struct Matrix {
+  std::vector<std::byte> bytes;
+  MatrixView view;
+
+  MutableMatrixView writable() { return {bytes.data(), view}; }
+};
+enum class Layout { kRowMajor, kTransposed, kStrided };
+Matrix zeros(Dtype dtype, std::int64_t rows, std::int64_t cols, Layout layout = Layout::kRowMajor);
+void set(Matrix& matrix, std::int64_t row, std::int64_t col, double value);  // rounds
+void fill(Matrix& matrix, Distribution distribution, double scale, Random& random);
+
+struct Shape3 {
+  std::int64_t m, k, n;
+};
+struct RandomProduct {
+  Matrix a, b, c, bias;
+  bool has_bias = false;
+
+  Product product() const;
+};
+// Fills `c`: fp64 sums for fp64 operands, otherwise fp32, one product after the other.
+void multiply(RandomProduct& product);
+RandomProduct random_product(Shape3 shape, Dtype operand, Dtype output, Distribution distribution, Random& random);
+
+}  // namespace ttrace::abft

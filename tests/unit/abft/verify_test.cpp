@@ -1,0 +1,191 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "support/products.h"
+#include "ttrace/abft/inject.h"
+
+namespace {
+
+using namespace ttrace;
+using namespace ttrace::abft;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// A right product whose bias is as `with_bias` says.
+RandomProduct right_product(Shape3 shape, Dtype dtype, bool with_bias = false) {
+  Random random(7);
+  RandomProduct product = random_product(shape, dtype, dtype, Distribution::kUniform, random);
+  product.has_bias = with_bias;
+  multiply(product);
+  return product;
+}
+
+std::string reason_of(const Product& product) {
+  const Verification verification = verify(product);
+  CHECK(verification.outcome == Outcome::kNotCheckable);
+  CHECK(verification.faults.empty());
+  return verification.reason;
+}
+
+TEST_SUITE("abft") {
+  TEST_CASE("what cannot be checked says why, and is never verified") {
+    const RandomProduct right = right_product({4, 5, 6}, Dtype::kFloat32, true);
+    const Product product = right.product();
+    CHECK(verify(product).outcome == Outcome::kVerified);
+
+    Product wrong = product;
+    wrong.terms.clear();
+    CHECK(reason_of(wrong) == "there are no operands");
+    wrong = product;
+    wrong.terms[0].b = transposed(wrong.terms[0].b);
+    CHECK(reason_of(wrong) == "A [4, 5] times B [6, 5] is not C [4, 6]");
+    wrong = product;
+    wrong.terms[0].b.data = nullptr;
+    CHECK(reason_of(wrong) == "B [5, 6] has no data");
+    wrong = product;
+    wrong.bias->data = nullptr;
+    CHECK(reason_of(wrong) == "the bias [4, 6] has no data");
+    wrong = product;
+    wrong.bias->row_stride = 6;
+    CHECK(reason_of(wrong) == "the bias [4, 6] is no row or column repeated to [4, 6]");
+    wrong = product;
+    wrong.terms[0].a.dtype = Dtype::kInt32;
+    CHECK(reason_of(wrong) == "A is int32, not floating-point");
+    wrong = product;
+    wrong.c.rows = 0;
+    wrong.terms[0].a.rows = 0;
+    wrong.bias->rows = 0;
+    CHECK(reason_of(wrong) == "C has no elements");
+    wrong.c.rows = -1;
+    CHECK(reason_of(wrong) == "C has the shape [-1, 6]");
+  }
+
+  TEST_CASE("a forgotten bias and a transposed weight are faults") {
+    const RandomProduct right = right_product({5, 6, 6}, Dtype::kFloat32, true);
+    Product wrong = right.product();
+    wrong.bias.reset();
+    CHECK(verify(wrong).outcome == Outcome::kFaulty);
+    wrong = right.product();
+    wrong.terms[0].b = transposed(wrong.terms[0].b);
+    CHECK(verify(wrong).outcome == Outcome::kFaulty);
+  }
+
+  TEST_CASE("an empty K leaves the bias, or zero") {
+    RandomProduct product = right_product({3, 0, 4}, Dtype::kBFloat16, true);
+    CHECK(verify(product.product()).outcome == Outcome::kVerified);
+    product.has_bias = false;
+    CHECK(verify(product.product()).outcome == Outcome::kFaulty);
+    multiply(product);
+    CHECK(verify(product.product()).outcome == Outcome::kVerified);
+  }
+
+  TEST_CASE("operands of NaN are not verified, but what lies beside them is checked") {
+    RandomProduct all = right_product({3, 4, 5}, Dtype::kFloat32);
+    for (int i = 0; i < 12; ++i) set(all.a, i / 4, i % 4, kNan);
+    multiply(all);
+    CHECK(reason_of(all.product()) == "3 of 3 rows and 5 of 5 columns cannot be summed: the operands are not finite");
+
+    RandomProduct one = right_product({30, 4, 5}, Dtype::kFloat32);
+    set(one.a, 2, 1, kInfinity);
+    multiply(one);
+    CHECK(reason_of(one.product()) == "1 of 30 rows and 5 of 5 columns cannot be summed: the operands are not finite");
+    set(one.c, 7, 3, 1e6);
+    const Verification found = verify(one.product());
+    CHECK(found.outcome == Outcome::kFaulty);
+    CHECK(found.rows_checked == 29);
+    REQUIRE(found.faults.size() == 1);
+    CHECK(found.faults[0].row == 7);
+    CHECK(found.faults[0].col == 3);
+  }
+
+  TEST_CASE("fp16 that overflows because its operands do is right; infinity for no reason is wrong") {
+    RandomProduct product{zeros(Dtype::kFloat16, 3, 2), zeros(Dtype::kFloat16, 2, 4), zeros(Dtype::kFloat16, 3, 4), {}};
+    for (int i = 0; i < 6; ++i) set(product.a, i / 2, i % 2, 150 + i);
+    for (int i = 0; i < 8; ++i) set(product.b, i / 4, i % 4, i % 4 == 2 ? 230 : 3 + i);
+    multiply(product);
+    REQUIRE(element(product.c.view, 1, 2) == kInfinity);
+    Verification verification = verify(product.product());
+    CHECK(verification.outcome == Outcome::kVerified);
+    CHECK(verification.overflowed == 3);
+    set(product.c, 1, 3, kInfinity);
+    set(product.c, 2, 2, -kInfinity);
+    verification = verify(product.product());
+    CHECK(verification.outcome == Outcome::kFaulty);
+    REQUIRE(verification.faults.size() == 2);
+    CHECK(verification.faults[0].row == 1);
+    CHECK(verification.faults[0].col == 3);
+    CHECK(verification.faults[1].row == 2);
+    CHECK(verification.faults[1].corrected == kInfinity);
+  }
+
+  TEST_CASE("sums that overflow fp64 verify nothing") {
+    RandomProduct product{zeros(Dtype::kFloat64, 2, 1), zeros(Dtype::kFloat64, 1, 3), zeros(Dtype::kFloat64, 2, 3), {}};
+    for (int i = 0; i < 3; ++i) set(product.b, 0, i, 1.5e308);
+    for (int i = 0; i < 2; ++i) set(product.a, i, 0, 1);
+    multiply(product);
+    CHECK(reason_of(product.product()) == "2 of 2 rows and 3 of 3 columns cannot be summed: the sums overflow fp64");
+  }
+
+  TEST_CASE("a fault is placed though the weighted sum overflows") {
+    RandomProduct product = right_product({6, 3, 40}, Dtype::kFloat64);
+    set(product.c, 4, 30, 1e307);
+    const Verification verification = verify(product.product());
+    REQUIRE(verification.faults.size() == 1);
+    CHECK(verification.faults[0].row == 4);
+    CHECK(verification.faults[0].col == 30);
+  }
+
+  TEST_CASE("several faults in a row, in a column and in both are each placed") {
+    for (const Dtype dtype : {Dtype::kFloat64, Dtype::kFloat32, Dtype::kBFloat16}) {
+      RandomProduct product = right_product({40, 20, 30}, dtype);
+      const RandomProduct right = product;
+      for (const auto& [row, col] : {std::pair{3, 4}, {3, 9}, {3, 20}, {8, 4}, {11, 4}, {30, 1}}) {
+        set(product.c, row, col, 1000 + 100 * row + 7 * col);
+      }
+      const Verification verification = verify(product.product());
+      CHECK(verification.faults.size() == 6);
+      correct(product.c.writable(), verification);
+      CHECK(verify(product.product()).outcome == Outcome::kVerified);
+      CHECK(element(product.c.view, 3, 9) == doctest::Approx(element(right.c.view, 3, 9)).epsilon(0.01));
+    }
+  }
+
+  TEST_CASE("a product of other operands is faulty, its rows named") {
+    const RandomProduct product = right_product({40, 20, 30}, Dtype::kFloat32);
+    Product wrong = product.product();
+    wrong.terms[0].a.data += 4;
+    wrong.terms[0].a.rows = wrong.c.rows = 39;
+    const Verification verification = verify(wrong);
+    CHECK(verification.outcome == Outcome::kFaulty);
+    CHECK(verification.faults.size() > 30);
+  }
+
+  TEST_CASE("pieces of K are one product") {
+    const RandomProduct product = right_product({9, 16, 7}, Dtype::kFloat32, true);
+    Product pieces = product.product();
+    const auto [a, b] = pieces.terms[0];
+    pieces.terms = {{block(a, 0, 9, 0, 10), block(b, 0, 10, 0, 7)}, {block(a, 0, 9, 10, 6), block(b, 10, 6, 0, 7)}};
+    CHECK(verify(pieces).outcome == Outcome::kVerified);
+    pieces.terms.pop_back();  // a partial sum that nobody added
+    CHECK(verify(pieces).outcome == Outcome::kFaulty);
+  }
+
+  TEST_CASE("every thread count gives the same bits") {
+    const RandomProduct product = right_product({200, 300, 400}, Dtype::kFloat32);
+    const std::vector<LineCheck> all = check_rows(product.product());
+    // Another cut into panels is what another thread would get.
+    Product part = product.product();
+    part.c = block(part.c, 64, 64, 0, 400);
+    part.terms[0].a = block(part.terms[0].a, 64, 64, 0, 300);
+    const std::vector<LineCheck> panel = check_rows(part);
+    for (std::size_t i = 0; i < panel.size(); ++i) {
+      CHECK(panel[i].sum_difference == all[64 + i].sum_difference);
+      CHECK(panel[i].threshold == all[64 + i].threshold);
+    }
+  }
+}
+
+}  // namespace
