@@ -35,6 +35,9 @@ enum class Reason : std::uint8_t {
   kDuplicateTensor,   // "duplicate-tensor": one rank holds the same canonical tensor twice
   kDuplicateRank,     // "duplicate-rank"
   kRoutingDiffers,    // "routing-differs": tokens went to other experts, and it was no near tie
+  kProductDiffers,    // "product-differs": not the product of its own recorded operands (ttrace abft)
+  kLookupDiffers,     // "lookup-differs": not the rows of the weight that the ids name (ttrace abft)
+  kSumDiffers,        // "sum-differs": not the sum of its recorded terms (ttrace abft)
   // missing
   kMissingInCandidate,  // "missing-in-candidate"
   kMissingInReference,  // "missing-in-reference"
@@ -46,6 +49,7 @@ enum class Reason : std::uint8_t {
   kAllZero,      // "all-zero": both sides are zero
   kNoise,        // "noise": the tolerance is 1 or more, so that any value would pass
   kEmpty,        // "empty": no elements, or none that is finite on both sides
+  kNotCheckable,  // "not-checkable": no identity could be tested (ttrace abft)
   kRerouted,     // "re-routed": differs by no more than the tokens that a near tie sent elsewhere can explain
 };
 std::string_view name_of(Reason reason);

@@ -137,11 +137,13 @@ Product transposed(const Product& product) {
   Product result;
   for (const Term& term : product.terms) result.terms.push_back({transposed(term.b), transposed(term.a)});
   result.c = transposed(product.c);
+  result.rounding = product.rounding;
   if (product.bias) result.bias = transposed(*product.bias);
   return result;
 }
 
 Rounding rounding_of(const Product& product) {
+  if (product.rounding) return *product.rounding;
   Rounding rounding{product.c.dtype, product.c.dtype};
   std::int64_t widest = 0;
   for (const Term& term : product.terms) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/progress_line.h"
+#include "cli/report_file.h"
 #include "ttrace/annotate/explain.h"
 #include "ttrace/diagnose/root_causes.h"
 #include "ttrace/error.h"
@@ -57,30 +57,6 @@ std::string command_for_all(const CheckOptions& options) {
   add("--only", options.only);
   return command + (options.strict ? " --strict --all" : " --all");
 }
-
-// A report for other programs. Opened before anything is read: a path that cannot be written is said at
-// once, and a check that could not look leaves no report of an earlier one behind.
-class ReportFile {
- public:
-  explicit ReportFile(const std::string& path) : path_(path) {
-    if (path_.empty() || is_stdout()) return;
-    stream_.open(path_, std::ios::binary | std::ios::trunc);
-    if (!stream_) fail();
-  }
-  bool is_stdout() const { return path_ == "-"; }
-  void write(const std::function<std::string()>& render) {
-    if (path_.empty()) return;
-    std::ostream& stream = is_stdout() ? std::cout : stream_;
-    stream << render() << std::flush;
-    if (!stream) fail();
-  }
-
- private:
-  [[noreturn]] void fail() const { throw InputError(fmt::format("{}: cannot be written; expected a file", path_)); }
-
-  std::string path_;
-  std::ofstream stream_;
-};
 
 // A mistake in the annotations matters where they are needed: on several ranks.
 void add_notes(const std::string& side, const Trace& trace, const Alignment& alignment,

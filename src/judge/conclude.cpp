@@ -115,6 +115,18 @@ double coverage_of(const Alignment& reference, const Matching& matching) {
 
 }  // namespace
 
+void settle(std::vector<Finding> findings, Report& report) {
+  count(findings, report);
+  note_special(findings, report.notes);
+  report.missing_groups = find_missing_groups(findings);
+  const auto passed = std::stable_partition(findings.begin(), findings.end(),
+                                            [](const Finding& finding) { return finding.verdict != Verdict::kPass; });
+  report.passed.assign(std::make_move_iterator(passed), std::make_move_iterator(findings.end()));
+  findings.erase(passed, findings.end());
+  std::stable_sort(findings.begin(), findings.end(), executes_before);
+  report.findings = std::move(findings);
+}
+
 Report conclude(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
                 const ToleranceFile* tolerance) {
   assert(differences.size() == matching.pairs.size() + matching.recomputed.size());
@@ -139,15 +151,7 @@ Report conclude(const Alignment& reference, const Matching& matching, std::span<
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.waived = matching.waived;
   report.coverage = coverage_of(reference, matching);
-  count(findings, report);
-  note_special(findings, report.notes);
-  report.missing_groups = find_missing_groups(findings);
-  const auto passed = std::stable_partition(findings.begin(), findings.end(),
-                                            [](const Finding& finding) { return finding.verdict != Verdict::kPass; });
-  report.passed.assign(std::make_move_iterator(passed), std::make_move_iterator(findings.end()));
-  findings.erase(passed, findings.end());
-  std::stable_sort(findings.begin(), findings.end(), executes_before);
-  report.findings = std::move(findings);
+  settle(std::move(findings), report);
   return report;
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 4> kVerdictNames = {"pass", "fail", "untrusted", "missing"};
-constexpr std::array<std::string_view, 22> kReasonNames = {
+constexpr std::array<std::string_view, 26> kReasonNames = {
     "none",
     "exceeds-tolerance",
     "not-finite",
@@ -21,6 +21,9 @@ constexpr std::array<std::string_view, 22> kReasonNames = {
     "duplicate-tensor",
     "duplicate-rank",
     "routing-differs",
+    "product-differs",
+    "lookup-differs",
+    "sum-differs",
     "missing-in-candidate",
     "missing-in-reference",
     "omission",
@@ -30,6 +33,7 @@ constexpr std::array<std::string_view, 22> kReasonNames = {
     "all-zero",
     "noise",
     "empty",
+    "not-checkable",
     "re-routed",
 };
 static_assert(kReasonNames.size() == static_cast<std::size_t>(Reason::kRerouted) + 1);

@@ -22,6 +22,7 @@ struct Product {
   std::vector<Term> terms;
   MatrixView c;
   std::optional<MatrixView> bias = std::nullopt;
+  std::optional<Rounding> rounding = std::nullopt;  // where the views are wider than what was computed with
 };
 Product transposed(const Product& product);
 Rounding rounding_of(const Product& product);

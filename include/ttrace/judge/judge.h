@@ -37,6 +37,9 @@ Finding judge_recompute(const TensorPair& pair, const Difference& difference, co
 // so that what the others hold is under a tenth of it in norm. Sorted.
 std::vector<std::int32_t> ranks_holding(const Difference& difference);
 
+// Adds findings up: the report's counts, its findings in execution order, those that passed, notes.
+void settle(std::vector<Finding> findings, Report& report);
+
 // Judges all pairs and adds it up: counts, findings in execution order, notes. `differences` are those of
 // `matching.pairs`, then of `matching.recomputed`.
 Report conclude(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,

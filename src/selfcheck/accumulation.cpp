@@ -1,0 +1,98 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "diagnose/values.h"
+#include "selfcheck/identities.h"
+
+namespace ttrace {
+namespace {
+
+// One parameter's main gradient and the sum of its micro-batches' gradients.
+struct Accumulated {
+  const LogicalTensor* main_grad = nullptr;
+  double factor = 0;    // main_grad = factor * sum, by least squares
+  double residual = 0;  // ||main_grad - factor * sum|| / ||main_grad||
+  double bound = 0;     // what rounding may leave of it
+};
+
+// Sums in fp32, of terms that are exact in it: n roundings, each of half a unit. Terms that are sums over ranks
+// themselves were rounded once more, to the main gradient's dtype.
+double bound_of(std::int64_t terms) { return 4 * static_cast<double>(terms) * epsilon_of(Dtype::kFloat32); }
+
+using Parameter = std::pair<std::int32_t, std::string>;  // iteration, name
+
+std::map<Parameter, std::vector<const LogicalTensor*>> terms_of(const Alignment& alignment) {
+  std::map<Parameter, std::vector<const LogicalTensor*>> terms;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.kind == Kind::kParamGrad && id.microbatch != kNoMicrobatch)
+      terms[{id.iteration, id.name}].push_back(&tensor);
+  }
+  return terms;
+}
+
+std::vector<Accumulated> accumulated(const Alignment& alignment) {
+  std::vector<Accumulated> result;
+  const auto terms = terms_of(alignment);
+  for (const auto& [id, main_grad] : alignment.tensors) {
+    const auto found = terms.find({id.iteration, id.name});
+    if (id.kind != Kind::kMainGrad || found == terms.end() || !is_small(main_grad)) continue;
+    const bool fit = std::all_of(found->second.begin(), found->second.end(), [&](const LogicalTensor* term) {
+      return term->shape == main_grad.shape && is_small(*term);
+    });
+    if (!fit) continue;
+    Values sum(static_cast<std::size_t>(element_count(main_grad.shape)));
+    for (const LogicalTensor* term : found->second) {
+      const Values values = values_of(*term);
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+    }
+    const Values total = values_of(main_grad);
+    const double square = dot_of(sum, sum);
+    if (!(square > 0)) continue;
+    Accumulated& one = result.emplace_back();
+    one.main_grad = &main_grad;
+    one.factor = dot_of(total, sum) / square;
+    for (double& value : sum) value *= one.factor;
+    one.residual = relative_distance(sum, total);
+    one.bound = bound_of(static_cast<std::int64_t>(found->second.size()));
+  }
+  return result;
+}
+
+double median_factor(std::vector<Accumulated>& all) {
+  std::vector<double> factors;
+  for (const Accumulated& one : all) factors.push_back(one.factor);
+  std::nth_element(factors.begin(), factors.begin() + static_cast<std::ptrdiff_t>(factors.size() / 2), factors.end());
+  return factors[factors.size() / 2];
+}
+
+}  // namespace
+
+void check_accumulation(const Alignment& alignment, std::vector<Finding>& findings) {
+  std::vector<Accumulated> all = accumulated(alignment);
+  if (all.empty()) return;
+  const double common = median_factor(all);
+  for (const Accumulated& one : all) {
+    if (!(one.residual <= one.bound)) {
+      findings.push_back(finding_about(
+          *one.main_grad, Verdict::kFail, Reason::kSumDiffers,
+          fmt::format(
+              "is not the sum of the micro-batches' gradients, times any number: {:.3g} of it remain, allowed {:.3g}",
+              one.residual, one.bound)));
+    } else if (std::abs(one.factor / common - 1) > one.bound) {
+      findings.push_back(finding_about(
+          *one.main_grad, Verdict::kFail, Reason::kSumDiffers,
+          fmt::format(
+              "is {:.6g} times the sum of the micro-batches' gradients; most parameters' are {:.6g} times theirs",
+              one.factor, common)));
+    } else {
+      findings.push_back(
+          finding_about(*one.main_grad, Verdict::kPass, Reason::kNone,
+                        fmt::format("is {:.6g} times the sum of the micro-batches' gradients", one.factor)));
+    }
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,186 @@
+#include <fmt/format.h>
+
+#include <map>
+
+#include "selfcheck/identities.h"
+#include "selfcheck/matrices.h"
+#include "ttrace/abft/verify.h"
+#include "ttrace/diagnose/dataflow.h"
+
+namespace ttrace {
+namespace {
+
+// What was recorded of one call of a module with a matrix for its weight.
+struct Linear {
+  const LogicalTensor* input = nullptr;
+  const LogicalTensor* output = nullptr;
+  const LogicalTensor* weight = nullptr;  // [out, in]
+  const LogicalTensor* bias = nullptr;    // may be null
+};
+
+bool is_matrix_of(const LogicalTensor& tensor, std::int64_t last) {
+  return !tensor.shape.empty() && tensor.shape.back() == last && is_floating(tensor.dtype) && !tensor.rows;
+}
+
+bool same_rows(const LogicalTensor& a, const LogicalTensor& b) {
+  return Shape(a.shape.begin(), a.shape.end() - 1) == Shape(b.shape.begin(), b.shape.end() - 1);
+}
+
+// By module: the names of its own parameters, not of modules inside it.
+using Parameters = std::map<std::string, std::vector<std::string>>;
+
+Parameters parameters_of(const Alignment& alignment) {
+  Parameters parameters;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.kind != Kind::kParam && id.kind != Kind::kParamAfter) continue;
+    const std::size_t dot = id.name.rfind('.');
+    if (dot == id.name.npos) continue;
+    std::vector<std::string>& names = parameters[id.name.substr(0, dot)];
+    if (std::find(names.begin(), names.end(), id.name.substr(dot + 1)) == names.end()) {
+      names.push_back(id.name.substr(dot + 1));
+    }
+  }
+  return parameters;
+}
+
+// A product and nothing else, as far as its name and parameters tell.
+std::string objection_to(const std::string& module_class, const std::vector<std::string>& parameters) {
+  for (const std::string& name : parameters) {
+    if (name != "weight" && name != "bias")
+      return fmt::format("the module has a '{}' too: it computes more than a product", name);
+  }
+  std::string name = module_class.substr(module_class.rfind('.') + 1);
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const char* word : {"fp8", "float8", "quant", "int8"}) {
+    if (name.find(word) != name.npos) return "its operands are rounded before they are multiplied";
+  }
+  return {};
+}
+
+bool is_called_linear(const std::string& module_class) {
+  return module_class.substr(module_class.rfind('.') + 1).find("Linear") != module_class.npos;
+}
+
+class Linears {
+ public:
+  Linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings)
+      : alignment_(alignment), options_(options), parameters_(parameters_of(alignment)), findings_(findings) {}
+
+  void check(const LogicalTensor& output) {
+    Linear linear;
+    linear.output = &output;
+    const std::string& module = output.id.name;
+    linear.weight = parameter_at(alignment_, output.id, module + ".weight");
+    linear.bias = parameter_at(alignment_, output.id, module + ".bias");
+    linear.input = find_tensor(alignment_, output.id, Kind::kInput, module);
+    if (linear.weight == nullptr || linear.input == nullptr) {
+      if (is_called_linear(output.module_class)) {
+        refuse(output, linear.weight == nullptr ? "its weight was not recorded" : "its input was not recorded");
+      }
+      return;
+    }
+    if (linear.weight->shape.size() != 2 || !is_floating(linear.input->dtype)) return;
+    if (!chains(linear)) {
+      return refuse(output,
+                    fmt::format("input {}, weight {} and output {} do not chain", to_string(linear.input->shape),
+                                to_string(linear.weight->shape), to_string(output.shape)));
+    }
+    if (const std::string why = objection_to(output.module_class, parameters_[module]); !why.empty()) {
+      return refuse(output, why);
+    }
+    check_forward(linear);
+    if (output.id.pass == Pass::kForward) check_backward(linear);
+  }
+
+ private:
+  static bool chains(const Linear& linear) {
+    const Shape& weight = linear.weight->shape;
+    const bool bias_fits = linear.bias == nullptr || linear.bias->shape == Shape{weight[0]};
+    return is_matrix_of(*linear.input, weight[1]) && is_matrix_of(*linear.output, weight[0]) &&
+           same_rows(*linear.input, *linear.output) && bias_fits;
+  }
+
+  void refuse(const LogicalTensor& tensor, const std::string& why) {
+    findings_.push_back(finding_about(tensor, Verdict::kUntrusted, Reason::kNotCheckable, why));
+  }
+
+  void check_forward(const Linear& linear) {
+    const Matrix x = matrix_of(*linear.input), w = matrix_of(*linear.weight), y = matrix_of(*linear.output);
+    abft::Product product{.terms = {{x.view, abft::transposed(w.view)}}, .c = y.view};
+    Matrix bias;
+    if (linear.bias != nullptr) {
+      bias = matrix_of(*linear.bias);
+      product.bias = abft::repeated_row(bias.view.data, bias.view.dtype, y.view.rows, y.view.cols);
+    }
+    verify(*linear.output, product, {x.stored, y.stored}, "its input times its weight");
+  }
+
+  void check_backward(const Linear& linear) {
+    const TensorId& id = linear.output->id;
+    const LogicalTensor* grad_output = find_tensor(alignment_, id, Kind::kGradOutput, id.name);
+    if (grad_output == nullptr || grad_output->shape != linear.output->shape) return;
+    const Matrix dy = matrix_of(*grad_output);
+    const LogicalTensor* grad_input = find_tensor(alignment_, id, Kind::kGradInput, id.name);
+    if (grad_input != nullptr && grad_input->shape == linear.input->shape) {
+      const Matrix w = matrix_of(*linear.weight), dx = matrix_of(*grad_input);
+      verify(*grad_input, {.terms = {{dy.view, w.view}}, .c = dx.view}, {dy.stored, dx.stored},
+             "the gradient of its output times its weight");
+    }
+    const LogicalTensor* gradient = find_tensor(alignment_, id, Kind::kParamGrad, id.name + ".weight");
+    if (gradient != nullptr && gradient->shape == linear.weight->shape) {
+      const Matrix x = matrix_of(*linear.input), dw = matrix_of(*gradient);
+      verify(*gradient, {.terms = {{abft::transposed(dy.view), x.view}}, .c = dw.view}, {dy.stored, dw.stored},
+             "the gradient of the output, transposed, times the input");
+    }
+  }
+
+  void verify(const LogicalTensor& tensor, abft::Product product, abft::Rounding rounding, std::string_view operands) {
+    product.rounding = rounding;
+    abft::VerifyOptions options;
+    options.threshold.method = options_.method;
+    const abft::Verification result = abft::verify(product, options);
+    switch (result.outcome) {
+      case abft::Outcome::kVerified:
+        findings_.push_back(finding_about(tensor, Verdict::kPass, Reason::kNone, fmt::format("is {}", operands)));
+        return;
+      case abft::Outcome::kNotCheckable:
+        return refuse(tensor, result.reason);
+      case abft::Outcome::kFaulty:
+        break;
+    }
+    Finding finding = finding_about(tensor, Verdict::kFail, Reason::kProductDiffers, describe(result, operands));
+    const abft::Fault& first = result.faults.front();
+    if (first.located()) finding.ranks = holders_of(tensor, first.row * product.c.cols + first.col);
+    findings_.push_back(std::move(finding));
+  }
+
+  static std::string describe(const abft::Verification& result, std::string_view operands) {
+    std::int64_t located = 0, lines = 0;
+    for (const abft::Fault& fault : result.faults) ++(fault.located() ? located : lines);
+    const abft::Fault& first = result.faults.front();
+    const std::string where =
+        first.located()
+            ? fmt::format("row {}, column {} is {:.6g}, not {:.6g}", first.row, first.col, first.value, first.corrected)
+            : fmt::format("the sum of {} {} is off by {:.3g}, allowed {:.3g}",
+                          first.line == abft::Line::kRow ? "row" : "column",
+                          first.line == abft::Line::kRow ? first.row : first.col, first.difference, first.threshold);
+    return fmt::format("is not {}: {}; {} elements and {} further rows or columns are wrong", operands, where, located,
+                       lines);
+  }
+
+  const Alignment& alignment_;
+  const SelfCheckOptions& options_;
+  Parameters parameters_;
+  std::vector<Finding>& findings_;
+};
+
+}  // namespace
+
+void check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
+  Linears linears(alignment, options, findings);
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.kind == Kind::kOutput && is_floating(tensor.dtype)) linears.check(tensor);
+  }
+}
+
+}  // namespace ttrace

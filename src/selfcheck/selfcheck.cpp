@@ -1,0 +1,117 @@
+#include "ttrace/selfcheck/selfcheck.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "selfcheck/identities.h"
+#include "ttrace/error.h"
+#include "ttrace/judge/judge.h"
+
+namespace ttrace {
+namespace {
+
+// What no identity holds to account, by kind.
+void note_unchecked(const Alignment& alignment, const std::set<TensorId>& checked, Report& report) {
+  std::map<Kind, std::int64_t> unchecked;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (!checked.contains(id)) ++unchecked[id.kind];
+  }
+  std::string text;
+  std::int64_t all = 0;
+  for (const auto& [kind, count] : unchecked) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, name_of(kind));
+    all += count;
+  }
+  if (all > 0)
+    report.notes.push_back(fmt::format("{} tensors are in no identity, and were not checked: {}", all, text));
+}
+
+}  // namespace
+
+const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind kind, const std::string& name) {
+  id.kind = kind;
+  id.name = name;
+  if (kind != Kind::kInput && kind != Kind::kOutput) id.pass = Pass::kForward;
+  const auto found = alignment.tensors.find(id);
+  return found == alignment.tensors.end() ? nullptr : &found->second;
+}
+
+const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id, const std::string& name) {
+  TensorId before{.iteration = id.iteration, .kind = Kind::kParam, .name = name};
+  if (const auto found = alignment.tensors.find(before); found != alignment.tensors.end()) return &found->second;
+  before.iteration -= 1;
+  before.kind = Kind::kParamAfter;
+  const auto found = alignment.tensors.find(before);
+  return found == alignment.tensors.end() ? nullptr : &found->second;
+}
+
+Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what) {
+  Finding finding;
+  finding.id = tensor.id;
+  finding.verdict = verdict;
+  finding.reason = reason;
+  finding.message = fmt::format("{}: {}", to_string(tensor.id), what);
+  finding.order = tensor.order;
+  return finding;
+}
+
+std::vector<std::int32_t> holders_of(const LogicalTensor& tensor, std::int64_t element) {
+  Shape index(tensor.shape.size(), 0);
+  for (std::size_t d = tensor.shape.size(); d-- > 0;) {
+    index[d] = element % tensor.shape[d];
+    element /= tensor.shape[d];
+  }
+  std::set<std::int32_t> ranks;
+  for (const Piece& piece : tensor.pieces()) {
+    bool inside = true;
+    for (std::size_t d = 0; d < index.size(); ++d) {
+      const std::int64_t at = index[d] - piece.logical.start[d];
+      inside = inside && at >= 0 && at < piece.logical.size[d];
+    }
+    if (inside) ranks.insert(piece.rank);
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
+void check_replicas(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
+  std::vector<TensorPair> pairs;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    const std::vector<Piece> pieces = tensor.pieces();
+    const bool replicated = std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.replica > 0; });
+    if (replicated) pairs.push_back({&tensor, &tensor});
+  }
+  const std::vector<Difference> differences = compare(pairs, {options.threads, {}});
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    findings.push_back(judge(pairs[i], differences[i], nullptr));
+  }
+}
+
+Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
+  std::vector<Finding> findings;
+  check_linears(alignment, options, findings);
+  check_embeddings(alignment, findings);
+  check_accumulation(alignment, findings);
+  check_replicas(alignment, options, findings);
+  if (findings.empty() && alignment.findings.empty()) {
+    throw InputError(
+        "nothing to check: expected linear modules with their inputs, weights and outputs, embeddings, "
+        "parameters with their gradients, or tensors that several ranks hold");
+  }
+  std::set<TensorId> checked;
+  for (const Finding& finding : findings) {
+    if (finding.verdict != Verdict::kUntrusted) checked.insert(finding.id);
+  }
+  findings.insert(findings.end(), alignment.findings.begin(), alignment.findings.end());
+  Report report;
+  settle(std::move(findings), report);
+  if (!alignment.tensors.empty()) {
+    report.coverage = static_cast<double>(checked.size()) / static_cast<double>(alignment.tensors.size());
+  }
+  note_unchecked(alignment, checked, report);
+  return report;
+}
+
+}  // namespace ttrace
