@@ -20,12 +20,13 @@ class RunError(Exception):
     """A command that could not do its work; the text is its output."""
 
 
-def run(command: List[str], allowed=(0,)) -> int:
+def run(command: List[str], allowed=(0,)) -> str:
+    """What the command prints on stdout."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     if result.returncode not in allowed:
         raise RunError(f"{' '.join(command)}\nexit code {result.returncode}\n{result.stdout[-2000:]}{result.stderr[-4000:]}")
-    return result.returncode
+    return result.stdout
 
 
 class References:
@@ -36,7 +37,7 @@ class References:
         self._made: Dict[str, Path] = {}
 
     def of(self, model: Model, dtype: str) -> Path:
-        """A directory with `trace`, `annotations.yaml` and `tolerance.yaml`."""
+        """A directory with `trace`, `annotations.yaml`, `tolerance.yaml`, and in `output.txt` what the program printed."""
         key = f"{model.name}-{dtype}"
         if key not in self._made:
             home = self._directory / key
@@ -44,7 +45,8 @@ class References:
             command = [sys.executable, program_of(model), "--dtype", dtype, *model.arguments.split()]
             annotations = home / "annotations.yaml"
             annotations.write_text(edited_preset(model))
-            run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", model.iterations, "--", *command])
+            output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", model.iterations, "--", *command])
+            (home / "output.txt").write_text(output)
             run([TTRACE, "estimate-tolerance", "--reference", str(home / "trace"), "--runs", str(home / "runs"), "-a",
                  str(annotations), "-o", str(home / "tolerance.yaml"), "--", *command])  # fmt: skip
             shutil.rmtree(home / "runs")
@@ -73,18 +75,21 @@ def annotations_of(configuration: Configuration, path: Path) -> Path:
     if "--first-stage-layers" in words:
         first = words[words.index("--first-stage-layers") + 1]
         text = text.replace("layers: decoder.layers}", f"layers: decoder.layers, first: {first}}}")
+    if "--cp-gradients average" in configuration.flags:
+        text = text.replace("loss_scale: dp\n", "loss_scale: dp*cp\n")
     path.write_text(text)
     return path
 
 
 def collect(configuration: Configuration, home: Path, *arguments: str) -> None:
-    """Runs this configuration, with these further arguments of the program; leaves `trace` and `annotations.yaml` in
-    `home`."""
+    """Runs this configuration, with these further arguments of the program; leaves `trace`, `annotations.yaml` and
+    `output.txt`, what it printed, in `home`."""
     annotations_of(configuration, home / "annotations.yaml")
     axes = ["--axes", configuration.axes] if configuration.axes else []
-    run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", configuration.model.iterations, *axes, "--",
-         sys.executable, launch.__file__, str(configuration.world_size), program_of(configuration.model),
-         *configuration.arguments, *arguments])  # fmt: skip
+    output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", configuration.model.iterations, *axes,
+                  "--", sys.executable, launch.__file__, str(configuration.world_size),
+                  program_of(configuration.model), *configuration.arguments, *arguments])  # fmt: skip
+    (home / "output.txt").write_text(output)
 
 
 def check(home: Path, reference: Path, tolerance: Path) -> dict:
