@@ -80,6 +80,13 @@ def is_certain(grad):
     return (grad == 0) | (grad.abs() > 100 * ROUNDINGS * EPS["fp32"] * grad.norm())
 
 
+def test_copies_of_a_tied_weight_drift_apart_if_their_gradients_are_summed_after_zero_has_reduced_them():
+    layout = {"zero": 1, "dp": 2, "pp": 2, "tied": True}
+    wrong = run(bug="zero-tied-embedding", **layout, **TWO_STEPS_OF_ADAM)
+    copies = "embedding.word_embeddings.weight {} on stage 1"
+    assert {copies.format(what) for what in ("master", "parameter", "main_grad")} == set(wrong.replicas_that_differ)
+
+
 class SecondOfTwo:
     """A data parallel axis whose other rank has gradients of zero."""
 

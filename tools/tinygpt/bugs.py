@@ -58,8 +58,7 @@ BUGS = {
         summary="layers that do not divide into the chunks of the stages are not refused: rounding down drops some "
         "(Megatron-LM issue 468)",
         needs="--pp and --vpp 2 or more, and --layers that do not divide into their product",
-        can_show=lambda options: options.vpp > 1 and options.layers > options.pp * options.vpp
-        and options.layers % (options.pp * options.vpp) > 0,
+        can_show=lambda options: options.vpp > 1 and sum(layer_counts(options)) < options.layers,
     ),
     "overwritten-buffer": Bug(
         summary="backward keeps the communication buffer with a linear's input instead of a copy: the next layer's "
