@@ -48,7 +48,8 @@ def detection_row(case: Case, references: References, directory: Path) -> dict:
 
 def printed_losses(home: Path) -> List[float]:
     """One per step."""
-    return [float(loss) for loss in re.findall(r"^step \d+ loss (\S+)", (home / "output.txt").read_text(), re.MULTILINE)]
+    lines = (home / "output.txt").read_text()
+    return [float(loss) for loss in re.findall(r"^step \d+ loss (\S+)", lines, re.MULTILINE)]
 
 
 def largest_difference(losses: List[float], right: List[float]) -> float:
