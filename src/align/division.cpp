@@ -1,12 +1,17 @@
 // Megatron's arithmetic (transformer_layer.get_transformer_layer_offset): with `embedding` and `head` these count
 // as layers of an even division; with `first` and `last` those stages' layers are spread over their chunks, and
-// the other stages' over theirs.
+// the other stages' over theirs. An even division has chunk k of V begin k * (layers / V) layers into the model and
+// stage s of S in it s * (layers / S / V) after that; releases that did not check that layers divide rounded both
+// down, and lost what is between the parts (Megatron-LM issue 468).
 #include "align/division.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
+#include "align/describe.h"
+#include "align/numbering.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -20,6 +25,8 @@ std::string describe_stages(const Division& division) {
   const std::string stages = fmt::format("{} stage{}", division.stages, division.stages == 1 ? "" : "s");
   return division.chunks == 1 ? stages : fmt::format("{} of {} chunks", stages, division.chunks);
 }
+
+std::int64_t layers_of_part(const Division& division) { return division.total / division.stages / division.chunks; }
 
 std::vector<std::int64_t> divide_listed(const PipelineRule& rule, const Division& division, const std::string& at) {
   const std::int64_t parts = division.stages * division.chunks;
@@ -83,6 +90,41 @@ std::vector<std::int64_t> divide(const PipelineRule& rule, const Division& divis
   if (!rule.per_stage.empty()) return divide_listed(rule, division, at);
   if (rule.first || rule.last) return divide_by_ends(rule, division, at);
   return divide_evenly(rule, division, at);
+}
+
+bool must_round(const PipelineRule& rule, const Division& division) {
+  const bool declared = !rule.per_stage.empty() || rule.first || rule.last || rule.embedding || rule.head;
+  const std::int64_t parts = division.stages * division.chunks;
+  return !declared && division.held < division.total && division.total > parts && division.total % parts != 0;
+}
+
+std::vector<std::int64_t> rounded_starts(const Division& division) {
+  std::vector<std::int64_t> starts;
+  for (std::int64_t chunk = 0; chunk < division.chunks; ++chunk) {
+    for (std::int64_t stage = 0; stage < division.stages; ++stage) {
+      starts.push_back(chunk * (division.total / division.chunks) + stage * layers_of_part(division));
+    }
+  }
+  return starts;
+}
+
+std::string describe_rounding(const Division& division, const std::string& at) {
+  std::vector<std::int64_t> starts = rounded_starts(division);
+  starts.push_back(division.total);
+  std::vector<std::string> lost;
+  for (std::size_t part = 0; part + 1 < starts.size(); ++part) {
+    const std::int64_t end = starts[part] + layers_of_part(division);
+    if (end == starts[part + 1]) continue;
+    const bool one = end + 1 == starts[part + 1];
+    lost.push_back(one ? fmt::format("{}", end) : fmt::format("{} to {}", end, starts[part + 1] - 1));
+  }
+  return fmt::format(
+      "{}: {} layers of {} do not divide into {}, which hold {}: taken to be rounded down to {} on each, without {} "
+      "{}; "
+      "stages that are uneven need first, last, embedding, head or per_stage",
+      at, division.total, printable(division.prefix), describe_stages(division), division.held,
+      layers_of_part(division), lost.size() == 1 && lost[0].find(' ') == std::string::npos ? "layer" : "layers",
+      join(lost));
 }
 
 }  // namespace ttrace

@@ -107,9 +107,15 @@ Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, con
   const std::vector<bool> present = present_stages(table, pipeline);
   for (const auto& [prefix, counts] : count_layers(table, pipeline)) {
     const auto known = layout.layer_counts.find(prefix);
-    const std::int64_t total = known != layout.layer_counts.end() ? known->second : sum_of_parts(counts, present);
-    const Division division{prefix, total, pipeline.stages, pipeline.chunks};
-    pipeline.layers.starts.emplace(prefix, starts_of(divide(*annotations.pipeline, division, at)));
+    const std::int64_t held = sum_of_parts(counts, present);
+    const std::int64_t total = known != layout.layer_counts.end() ? known->second : held;
+    const Division division{prefix, total, pipeline.stages, pipeline.chunks, held};
+    if (must_round(*annotations.pipeline, division)) {
+      pipeline.layers.starts.emplace(prefix, rounded_starts(division));
+      pipeline.notes.push_back(describe_rounding(division, at));
+    } else {
+      pipeline.layers.starts.emplace(prefix, starts_of(divide(*annotations.pipeline, division, at)));
+    }
     note_spanning(prefix, pipeline);
   }
   return pipeline;

@@ -23,12 +23,14 @@ struct Pipeline {
   Numbering layers;    // of virtual stages; empty where there is only one
   std::set<std::string, std::less<>> spanning;  // modules that hold layers on several of them: "decoder", "(model)"
   std::vector<Finding> findings;                // ranks that lack a chunk
+  std::vector<std::string> notes;               // divisions that had to be rounded
 
   std::int64_t virtual_stages() const { return stages * chunks; }
 };
 
 // The number of layers comes from the reference's layout; where that has no such layers, it is the sum of
-// what the stages hold. Throws InputError when the declared division does not fit it.
+// what the stages hold. Throws InputError when the declared division does not fit it. An even one that does not fit
+// is rounded where the ranks hold fewer layers, as the program must have done: what that lost is missing then.
 Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
 
 // The virtual stage; the stage alone where no rule speaks of chunks.

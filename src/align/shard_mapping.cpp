@@ -124,6 +124,7 @@ Alignment align(const Trace& trace, const Annotations& annotations, const ModelL
       find_length_tensors(ranks, annotations),
       grouping.pipeline,
       {grouping.pipeline.axis, axis_index(ranks.mesh, annotations.microbatch_axis), grouping.experts.axis}};
+  alignment.notes = grouping.pipeline.notes;
   note_pipeline(grouping, context, alignment.notes);
   alignment.local = std::move(grouping.local);
   for (Group& group : grouping.groups) {

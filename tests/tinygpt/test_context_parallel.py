@@ -66,7 +66,9 @@ def test_a_key_that_belongs_to_another_position_is_noticed(monkeypatch):
             for rank in range(self.axis.size)
         ]
         own = by_rank[self.axis.rank]
-        return ring.ring_attention(query, key, value, [context.hidden_keys(own, keys) for keys in by_rank], self.axis)
+        by_sample = (x.transpose(0, 1) for x in (query, key, value))
+        hidden_by_rank = [context.hidden_keys(own, keys) for keys in by_rank]
+        return ring.ring_attention(*by_sample, hidden_by_rank, self.axis).transpose(0, 1)
 
     monkeypatch.setattr(context.RingAttention, "attend", in_order)
     wrong = wrong_gradients(run(cp=2, clip_grad=0.0), reference(clip_grad=0.0))

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tinygpt.bugs import BUGS
 from tinygpt.command_line import parse_options
 
 TRAIN = Path(__file__).resolve().parents[2] / "tools" / "tinygpt" / "train.py"
@@ -51,7 +52,8 @@ def test_help_states_the_rank_order_and_every_bug():
     order = "tensor parallel fastest, then context parallel, then data parallel, then pipeline"
     assert f"rank = tp + TP * (cp + CP * (dp + DP * pp)): {order}" in " ".join(text.split())
     assert "experts the same ranks are counted as rank = etp + ETP * (ep + EP * (edp + EDP * pp))" in text
-    assert "embedding-mask: " in text
+    for bug in BUGS:
+        assert f"\n  {bug}: " in text
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,12 @@ def test_help_states_the_rank_order_and_every_bug():
             "--micro-batch-size: --seq 8 has only 5",
         ),
         ("--sp", 1, "--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks"),
-        ("--bug embedding-mask --dp 2", 2, "--bug embedding-mask needs --tp 2 or more"),
+        ("--gather-buffers --tp 2", 2, "--gather-buffers needs --sp: without it nothing is gathered"),
+        ("--cp-gradients average", 1,
+         "--cp-gradients average needs --cp 2 or more: it averages over the context parallel ranks"),
+        ("--recompute-layers 2", 1,
+         "--recompute-layers needs --recompute: it says how many layers are recomputed together"),
+        ("--recompute-layers 0", 1, "--recompute-layers 0: must be 1 or more"),
         ("--experts 4 --dp 3 --micro-batches 3 --ep 3", 3, "--experts over --ep: 4 is not divisible by 3"),
         (
             "--experts 4 --dp 2 --ep 2 --etp 2", 2,
@@ -139,6 +146,32 @@ def test_a_run_that_cannot_be_is_refused_with_one_line(arguments, started, messa
         parse_options(arguments.split())
     assert exit_.value.code == 2
     assert capsys.readouterr() == ("", f"tinygpt: error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    "bug, arguments, started",
+    [
+        ("embedding-mask", "--dp 2", 2),
+        ("stale-recompute-input", "--recompute reentrant", 1),
+        ("stale-recompute-input", "--recompute reentrant --recompute-layers 2 --pp 4", 4),
+        ("cp-loss-scale", "--cp 2 --per-token-loss", 2),
+        ("cp-gradient-scale", "--cp 2 --cp-gradients average --per-token-loss", 2),
+        ("zero-tied-embedding", "--tied --zero 1 --dp 2", 2),
+        ("router-gradient", "--tp 2 --sp", 2),
+        ("stage-division", "--pp 2 --vpp 2", 2),
+        ("stage-division", "--pp 2 --vpp 2 --layers 10 --first-stage-layers 6", 2),
+        ("overwritten-buffer", "--tp 2 --sp --gather-buffers --pp 4", 8),
+        ("norm-gradient", "--tp 2", 2),
+        ("strided-gradient", "--cp 2 --micro-batch-size 1", 2),
+    ],
+)
+def test_a_bug_that_cannot_show_is_refused(bug, arguments, started, monkeypatch, capsys):
+    monkeypatch.setitem(os.environ, "WORLD_SIZE", str(started))
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(SystemExit) as exit_:
+        parse_options([*arguments.split(), "--bug", bug])
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err == f"tinygpt: error: --bug {bug} needs {BUGS[bug].needs}\n"
 
 
 def test_only_the_first_rank_prints_the_error(monkeypatch, capsys):

@@ -80,6 +80,13 @@ def is_certain(grad):
     return (grad == 0) | (grad.abs() > 100 * ROUNDINGS * EPS["fp32"] * grad.norm())
 
 
+def test_copies_of_a_tied_weight_drift_apart_if_their_gradients_are_summed_after_zero_has_reduced_them():
+    layout = {"zero": 1, "dp": 2, "pp": 2, "tied": True}
+    wrong = run(bug="zero-tied-embedding", **layout, **TWO_STEPS_OF_ADAM)
+    copies = "embedding.word_embeddings.weight {} on stage 1"
+    assert {copies.format(what) for what in ("master", "parameter", "main_grad")} == set(wrong.replicas_that_differ)
+
+
 class SecondOfTwo:
     """A data parallel axis whose other rank has gradients of zero."""
 
@@ -97,6 +104,7 @@ def test_a_gradient_that_a_rank_does_not_own_is_no_number_after_the_reduction():
     whole = parameters[0].main_grad, parameters[1].main_grad
     assert whole[1].tolist() == [[2, 4], [6, 8]]
     optimizer.sum_gradients()
+    optimizer.drop_foreign_gradients()
     # Seven elements and one of padding: this rank owns the last three of the second parameter.
     assert [p.main_shard_range for p in parameters] == [(3, 3), (1, 4)]
     assert [p.main_grad.tolist() for p in parameters] == [[], [4, 6, 8]]

@@ -4,7 +4,7 @@ which it must be found. The mechanisms are in tinygpt, under the names of `--bug
 from dataclasses import dataclass
 from typing import Dict, Optional
 
-from sweeps.configurations import GPT, Configuration, Model
+from sweeps.configurations import GPT, GPT_PER_TOKEN, GPT_TIED, MOE, Configuration, Model
 
 
 @dataclass(frozen=True)
@@ -16,19 +16,49 @@ class First:
     microbatch: Optional[int]  # None: a tensor of the whole step
     iteration: int = 0
 
+    def __str__(self) -> str:
+        place = f"iteration {self.iteration}" + ("" if self.microbatch is None else f", micro-batch {self.microbatch}")
+        return f"{self.name} {self.kind}, {place}"
+
 
 @dataclass(frozen=True)
 class Case:
     number: int  # in Table 1
     bug: str  # tinygpt's --bug
-    configuration: Configuration  # of the wrong run; without --bug it is the correct twin
+    configuration: Configuration  # of the wrong run
     first: First
+    twin: Configuration  # the correct run beside it
 
 
-def _case(number: int, bug: str, model: Model, dtype: str, sizes: Dict[str, int], flags: str, first: First) -> Case:
-    return Case(number, bug, Configuration(model, dtype, sizes, flags), first)
+def _case(number: int, bug: str, model: Model, dtype: str, sizes: Dict[str, int], flags: str, first: First,
+          twin_flags: Optional[str] = None) -> Case:  # fmt: skip
+    """`twin_flags`: of a bug whose configuration the correct program refuses."""
+    twin = Configuration(model, dtype, sizes, flags if twin_flags is None else twin_flags)
+    return Case(number, bug, Configuration(model, dtype, sizes, flags), first, twin)
 
+
+# Two steps, so that the copies of the tied weight can drift apart.
+TIED_TWICE = Model("gpt-tied-twice", f"{GPT_TIED.arguments} --steps 2", edits=GPT_TIED.edits, iterations="0-1")
+TEN_LAYERS = Model("gpt-ten-layers", "--layers 10 --hidden 32 --seq 16 --vocab 64")
 
 CASES = [
     _case(1, "embedding-mask", GPT, "bf16", dict(tp=2), "--sp", First("embedding.word_embeddings", "output", 0)),
-]
+    _case(2, "stale-recompute-input", GPT, "bf16", dict(tp=2), "--sp --recompute reentrant --recompute-layers 2",
+          First("decoder.layers.1", "input", 0)),
+    # The loss from which backward starts; the one that is printed is right.
+    _case(3, "cp-loss-scale", GPT_PER_TOKEN, "bf16", dict(cp=2), "--cp-gradients average", First("loss", "scalar", 0)),
+    _case(4, "cp-gradient-scale", GPT, "bf16", dict(cp=2), "--cp-gradients average",
+          First("embedding.word_embeddings.weight", "main_grad", None)),
+    _case(5, "zero-tied-embedding", TIED_TWICE, "bf16", dict(dp=2, pp=2), "--zero 1",
+          First("embedding.word_embeddings.weight", "main_grad", None)),
+    _case(6, "router-gradient", MOE, "bf16", dict(tp=2), "--sp",
+          First("decoder.layers.0.mlp.router.weight", "main_grad", None)),
+    _case(10, "stage-division", TEN_LAYERS, "bf16", dict(pp=2, vpp=2), "",
+          First("decoder.layers.4.input_layernorm.weight", "param", None), twin_flags="--first-stage-layers 6"),
+    _case(11, "overwritten-buffer", GPT, "bf16", dict(tp=2), "--sp --gather-buffers",
+          First("decoder.layers.2.mlp.linear_fc1.weight", "param_grad", 0)),
+    _case(12, "norm-gradient", GPT, "bf16", dict(tp=2), "--sp",
+          First("decoder.final_layernorm.weight", "main_grad", None)),
+    _case(13, "strided-gradient", GPT, "bf16", dict(cp=2), "",
+          First("decoder.layers.3.self_attention.core_attention:0", "grad_input", 0)),
+]  # fmt: skip

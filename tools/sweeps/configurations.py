@@ -69,7 +69,7 @@ class Configuration:
         text = ",".join(f"{axis}={self.sizes.get(axis, 1)}" for axis in ("tp", "cp", "dp", "pp"))
         if "--sp" in self.flags:
             text += ",sp=tp"
-        if self.model is MOE:
+        if "--experts" in self.model.arguments:
             etp, ep, pp = (self.sizes.get(axis, 1) for axis in ("etp", "ep", "pp"))
             text += f"/etp={etp},ep={ep},edp={self.world_size // (etp * ep * pp)},pp={pp}"
         return text

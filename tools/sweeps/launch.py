@@ -1,5 +1,6 @@
 """`launch.py N PROGRAM ARGUMENTS...`: runs a Python program as N ranks on this machine, as torchrun does. PyTorch is
-imported once and the process then forked for every rank, which takes a fraction of torchrun's time."""
+imported once, with what every optimizer imports of it, and the process then forked for every rank, which takes a
+fraction of torchrun's time."""
 
 import os
 import runpy
@@ -10,7 +11,7 @@ import sys
 
 def main() -> int:
     ranks, program = int(sys.argv[1]), sys.argv[2]
-    import torch  # noqa: F401  shared by all ranks
+    import torch._dynamo  # noqa: F401  shared by all ranks
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()), WORLD_SIZE=str(ranks))
     children = {}

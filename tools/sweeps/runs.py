@@ -20,12 +20,13 @@ class RunError(Exception):
     """A command that could not do its work; the text is its output."""
 
 
-def run(command: List[str], allowed=(0,)) -> int:
+def run(command: List[str], allowed=(0,)) -> str:
+    """What the command prints on stdout."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     if result.returncode not in allowed:
         raise RunError(f"{' '.join(command)}\nexit code {result.returncode}\n{result.stdout[-2000:]}{result.stderr[-4000:]}")
-    return result.returncode
+    return result.stdout
 
 
 class References:
@@ -36,7 +37,7 @@ class References:
         self._made: Dict[str, Path] = {}
 
     def of(self, model: Model, dtype: str) -> Path:
-        """A directory with `trace`, `annotations.yaml` and `tolerance.yaml`."""
+        """A directory with `trace`, `annotations.yaml`, `tolerance.yaml`, and in `output.txt` what the program printed."""
         key = f"{model.name}-{dtype}"
         if key not in self._made:
             home = self._directory / key
@@ -44,7 +45,8 @@ class References:
             command = [sys.executable, program_of(model), "--dtype", dtype, *model.arguments.split()]
             annotations = home / "annotations.yaml"
             annotations.write_text(edited_preset(model))
-            run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", model.iterations, "--", *command])
+            output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", model.iterations, "--", *command])
+            (home / "output.txt").write_text(output)
             run([TTRACE, "estimate-tolerance", "--reference", str(home / "trace"), "--runs", str(home / "runs"), "-a",
                  str(annotations), "-o", str(home / "tolerance.yaml"), "--", *command])  # fmt: skip
             shutil.rmtree(home / "runs")
@@ -73,22 +75,36 @@ def annotations_of(configuration: Configuration, path: Path) -> Path:
     if "--first-stage-layers" in words:
         first = words[words.index("--first-stage-layers") + 1]
         text = text.replace("layers: decoder.layers}", f"layers: decoder.layers, first: {first}}}")
+    if "--cp-gradients average" in configuration.flags:
+        text = text.replace("loss_scale: dp\n", "loss_scale: dp*cp\n")
     path.write_text(text)
     return path
 
 
+def collect(configuration: Configuration, home: Path, *arguments: str) -> None:
+    """Runs this configuration, with these further arguments of the program; leaves `trace`, `annotations.yaml` and
+    `output.txt`, what it printed, in `home`."""
+    annotations_of(configuration, home / "annotations.yaml")
+    axes = ["--axes", configuration.axes] if configuration.axes else []
+    output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", configuration.model.iterations, *axes,
+                  "--", sys.executable, launch.__file__, str(configuration.world_size),
+                  program_of(configuration.model), *configuration.arguments, *arguments])  # fmt: skip
+    (home / "output.txt").write_text(output)
+
+
+def check(home: Path, reference: Path, tolerance: Path) -> dict:
+    """The report (README.md, JSON) on what `collect` left in `home`; `measured.csv` there has every tensor."""
+    run([TTRACE, "check", "--reference", str(reference / "trace"), "--candidate", str(home / "trace"), "-a",
+         str(home / "annotations.yaml"), "-t", str(tolerance), "--json", str(home / "report.json"), "--csv",
+         str(home / "measured.csv")], allowed=(0, 1))  # fmt: skip
+    return json.loads((home / "report.json").read_text())
+
+
 def report_of(configuration: Configuration, references: References, directory: Path, *arguments: str) -> dict:
-    """The report (README.md, JSON) of a run of this configuration, with these further arguments of the program."""
+    """The report on a run of this configuration, with these further arguments of the program."""
     reference = references.of(configuration.model, configuration.dtype)
     home = Path(tempfile.mkdtemp(dir=directory))
-    annotations = annotations_of(configuration, home / "annotations.yaml")
-    axes = ["--axes", configuration.axes] if configuration.axes else []
-    run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", configuration.model.iterations, *axes, "--",
-         sys.executable, launch.__file__, str(configuration.world_size), program_of(configuration.model),
-         *configuration.arguments, *arguments])  # fmt: skip
-    run([TTRACE, "check", "--reference", str(reference / "trace"), "--candidate", str(home / "trace"), "-a",
-         str(annotations), "-t", str(reference / "tolerance.yaml"), "--json", str(home / "report.json")],
-        allowed=(0, 1))  # fmt: skip
-    report = json.loads((home / "report.json").read_text())
+    collect(configuration, home, *arguments)
+    report = check(home, reference, reference / "tolerance.yaml")
     shutil.rmtree(home)
     return report

@@ -91,17 +91,22 @@ def _add_training(group):
         help="average over all unmasked tokens of the step, not over micro-batches")
     add("--recompute", choices=["none", "reentrant", "non-reentrant"], default=DEFAULTS.recompute,
         help="recompute each layer's activations in backward, with either kind of torch.utils.checkpoint (none)")
+    _add_number(group, "--recompute-layers", "layers that are recomputed together, from the input of the first")
 
 
 def _add_ranks(group):
     add = group.add_argument
     _add_number(group, "--tp", "tensor parallel size")
     add("--sp", action="store_true", help="sequence parallelism over the tensor parallel ranks")
+    add("--gather-buffers", action="store_true", help="the inputs of linear_qkv and of linear_fc1 are gathered into a "
+        "communication buffer each, which all layers share")
     _add_number(group, "--cp", "context parallel size")
     add("--cp-comm", choices=["ring", "allgather"], default=DEFAULTS.cp_comm,
         help="keys and values go round the ranks, or are gathered (ring)")
     add("--cp-layout", choices=["zigzag", "contiguous", "striped"], default=DEFAULTS.cp_layout,
         help="which tokens a context parallel rank has (zigzag)")
+    add("--cp-gradients", choices=["sum", "average"], default=DEFAULTS.cp_gradients,
+        help="of the losses of the context parallel ranks: summed; or averaged with dp, each loss times cp (sum)")
     _add_number(group, "--dp", "data parallel size")
     add("--zero", type=int, choices=[0, 1, 2], default=DEFAULTS.zero,
         help="divide over the data parallel ranks: 1 the optimizer's state and masters, 2 gradients too (0)")

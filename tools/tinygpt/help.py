@@ -28,7 +28,14 @@ Context parallelism: of a sequence, rank c of cp has chunks c and 2 cp - 1 - c o
 (contiguous), or each token i with i mod cp = c (striped); under --sp the tensor parallel ranks split this further.
 A rank's loss is the sum over its own unmasked tokens divided by the number in the whole micro-batch, so that the
 losses of the cp ranks add up to the micro-batch's. Activation gradients are those of that total. Parameter gradients
-are terms of a sum over cp, and added up when they are finalised.
+are terms of a sum over cp, and added up when they are finalised. With --cp-gradients average (Megatron-core up to
+0.12) the loss from which backward starts, and so all gradients before they are finalised, are multiplied by cp; the
+final ones are an average over dp and cp. Under --per-token-loss, which averages nothing, this changes nothing.
+
+--recompute-layers: each run of N layers of a stage's chunk is recomputed as one, from the input of its first.
+
+--gather-buffers: under --sp the inputs of linear_qkv of all layers are gathered into one communication buffer, those of
+linear_fc1 into another (as Transformer Engine does to overlap communication). Backward uses copies.
 
 Llama: linear_qkv stacks [queries; keys; values], linear_fc1 [gate; up]; a tensor parallel rank has its part of each.
 Query head q looks at key and value head q * K / Q (Q heads, K of keys and values). Rank c of tp has query heads

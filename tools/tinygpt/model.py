@@ -3,6 +3,7 @@
 Activations are [s, b, h] between the embedding and the logits. Module names are Megatron-core's. A GPT's
 `linear_qkv` holds query, key and value of head 0, then of head 1, and so on."""
 
+import functools
 import hashlib
 import math
 
@@ -51,7 +52,7 @@ class Embedding(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, options):
         super().__init__()
-        self.recompute = options.recompute
+        self.options = options
         self.layers = nn.ModuleList(TransformerLayer(options) for _ in range(options.layers))
         self.final_layernorm = norm(options)
 
@@ -59,12 +60,19 @@ class Decoder(nn.Module):
         return self.final_layernorm(self.run_layers(hidden, places))
 
     def run_layers(self, hidden, places):
-        for layer in self.layers:
-            if self.recompute == "none":
-                hidden = layer(hidden, places)
-            else:
-                hidden = checkpoint(layer, hidden, places, use_reentrant=self.recompute == "reentrant")
+        recompute, count = self.options.recompute, self.options.recompute_layers
+        if recompute == "none":
+            return self._run(self.layers, hidden, places)
+        for first in range(0, len(self.layers), count):
+            group = functools.partial(self._run, self.layers[first : first + count])
+            hidden = checkpoint(group, hidden, places, use_reentrant=recompute == "reentrant")
         return hidden
+
+    def _run(self, layers, hidden, places):
+        result = hidden
+        for layer in layers:
+            result = layer(hidden if self.options.bug == "stale-recompute-input" else result, places)
+        return result
 
 
 class TransformerLayer(nn.Module):

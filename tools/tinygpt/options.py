@@ -33,11 +33,14 @@ class Options:
     seed: int = 1234
     per_token_loss: bool = False
     recompute: str = "none"
+    recompute_layers: int = 1
     tp: int = 1
     sp: bool = False
+    gather_buffers: bool = False
     cp: int = 1
     cp_comm: str = "ring"
     cp_layout: str = "zigzag"
+    cp_gradients: str = "sum"
     dp: int = 1
     pp: int = 1
     vpp: int = 1
@@ -96,6 +99,12 @@ def check(options, started):
     _check_zero(options)
     if options.sp and options.tp == 1:
         raise OptionsError("--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks")
+    if options.gather_buffers and not options.sp:
+        raise OptionsError("--gather-buffers needs --sp: without it nothing is gathered")
+    if options.cp_gradients == "average" and options.cp == 1:
+        raise OptionsError("--cp-gradients average needs --cp 2 or more: it averages over the context parallel ranks")
+    if options.recompute_layers > 1 and options.recompute == "none":
+        raise OptionsError("--recompute-layers needs --recompute: it says how many layers are recomputed together")
     if options.kv_heads and options.arch != "llama":
         raise OptionsError("--kv-heads needs --arch llama: a GPT's heads have a key and a value each")
     _check_experts(options)
@@ -111,7 +120,7 @@ def check(options, started):
 
 def _check_sizes(options):
     names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp cp dp pp vpp topk ep etp".split()
-    for name in names:
+    for name in [*names, "recompute_layers"]:
         if getattr(options, name) < 1:
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 1 or more")
     least_of = {"lr": "0", "clip_grad": "0 (off)", "seed": "0", "pad_vocab_to": "0 (off)", "experts": "0 (none)"}

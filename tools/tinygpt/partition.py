@@ -17,7 +17,7 @@ def part_of(options, stage, chunk):
     """What chunk `chunk` of stage `stage` holds."""
     counts = layer_counts(options)
     number = chunk * options.pp + stage
-    first = sum(counts[:number])
+    first = sum(counts[:number]) if _given(options) else _even_start(options, stage, chunk)
     return Part(range(first, first + counts[number]), number == 0, number == len(counts) - 1)
 
 
@@ -30,6 +30,13 @@ def layer_counts(options):
     counts[0] -= options.count_embedding
     counts[-1] -= options.count_head
     return counts
+
+
+def _even_start(options, stage, chunk):
+    """Where the part begins, worked out from its place alone."""
+    layers = options.layers + options.count_embedding + options.count_head
+    start = chunk * (layers // options.vpp) + stage * (layers // (options.pp * options.vpp))
+    return max(start - options.count_embedding, 0)  # the first part begins at 0 whatever counts
 
 
 def partition_problem(options):
@@ -48,7 +55,7 @@ def partition_problem(options):
 def _even_problem(options, counted):
     layers, parts = options.layers + len(counted), options.pp * options.vpp
     over = "--pp" if options.vpp == 1 else "--pp times --vpp"
-    if layers % parts:
+    if layers % parts and options.bug != "stage-division":
         return f"{' and '.join(['--layers', *counted])} over {over}: {layers} is not divisible by {parts}"
     return None
 

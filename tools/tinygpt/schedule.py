@@ -10,7 +10,10 @@ def micro_batch_loss(token_losses, batch, options):
 
 def backward_start(loss, micro_batches, options):
     """What backward starts from: the loss of one of `micro_batches`, divided so that the gradients add up to the
-    mean's; or not divided yet under --per-token-loss."""
+    mean's; or not divided yet under --per-token-loss. Where gradients are averaged over cp at the end, the loss is
+    multiplied by cp before, to the same end."""
+    if options.cp_gradients == "average" and (not options.per_token_loss or options.bug == "cp-loss-scale"):
+        loss = loss * options.cp
     return loss if options.per_token_loss else loss / micro_batches
 
 

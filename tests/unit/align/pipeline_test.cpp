@@ -100,12 +100,55 @@ TEST_CASE("of a module around the layers, the first stage's inputs and the last 
         "'(model):2' input, 'decoder' input, 'decoder' output");
 }
 
-TEST_CASE("layers that do not divide into the stages are refused") {
-  Trace trace = mesh_trace("pp=2", 2);
-  add_tensor(trace, 0, tensor_id(Kind::kOutput, "decoder.layers.0"), {2});
-  CHECK(error_of(trace, "parallelism:\n  pipeline: {layers: decoder.layers}", {{{"decoder.layers", 5}}}) ==
-        "gpt.yaml:2: 'parallelism': pipeline: 5 layers of decoder.layers do not divide into 2 stages; expected a "
-        "multiple of 2, or first, last, embedding, head or per_stage");
+TEST_CASE("a whole model whose layers do not divide into its stages must say how uneven they are") {
+  for (const ModelLayout& layout : {ModelLayout{}, ModelLayout{{{"decoder.layers", 5}}}}) {
+    CHECK(error_of(staged(2, {0, 3}, {3, 2}), pipeline(""), layout) ==
+          "gpt.yaml:2: 'parallelism': pipeline: 5 layers of decoder.layers do not divide into 2 stages; expected a "
+          "multiple of 2, or first, last, embedding, head or per_stage");
+  }
+}
+
+TEST_CASE("layers that a rounded division drops are missing, and no others") {
+  struct Rounded {
+    std::int64_t layers;
+    std::int32_t stages;
+    std::vector<std::int64_t> starts, counts;  // by chunk, then stage
+    std::vector<std::int64_t> missing;
+    std::string note;
+  };
+  const std::vector<Rounded> programs = {
+      {5, 2, {0, 2}, {2, 2}, {4}, "2 stages, which hold 4: taken to be rounded down to 2 on each, without layer 4"},
+      {10,
+       2,
+       {0, 2, 5, 7},
+       {2, 2, 2, 2},
+       {4, 9},
+       "2 stages of 2 chunks, which hold 8: taken to be rounded down to 2 on each, without layers 4, 9"},
+      {7,
+       2,
+       {0, 1, 3, 4},
+       {1, 1, 1, 1},
+       {2, 5, 6},
+       "2 stages of 2 chunks, which hold 4: taken to be rounded down to 1 on each, without layers 2, 5 to 6"},
+  };
+  for (const Rounded& program : programs) {
+    const Trace candidate = staged(program.stages, program.starts, program.counts);
+    Findings expected;
+    for (const std::int64_t layer : program.missing) {
+      expected.push_back("decoder.layers." + std::to_string(layer) + " output: missing-in-candidate");
+    }
+    CHECK(findings_in(checked(whole_model(program.layers), candidate, pipeline(""))) == expected);
+    const ModelLayout layout{{{"decoder.layers", program.layers}}};
+    CHECK(align(candidate, annotations(pipeline("")), layout).notes.at(0) ==
+          "gpt.yaml:2: 'parallelism': pipeline: " + std::to_string(program.layers) +
+              " layers of decoder.layers do not divide into " + program.note +
+              "; stages that are uneven need first, last, embedding, head or per_stage");
+  }
+  // The program's own numbers do not count: here the second chunk goes on where the first one ended.
+  CHECK(findings_in(checked(whole_model(10), staged(2, {0, 2, 4, 6}, {2, 2, 2, 2}), pipeline(""))) ==
+        Findings{"decoder.layers.4 output: missing-in-candidate", "decoder.layers.5 output: exceeds-tolerance",
+                 "decoder.layers.6 output: exceeds-tolerance", "decoder.layers.7 output: exceeds-tolerance",
+                 "decoder.layers.8 output: exceeds-tolerance", "decoder.layers.9 output: missing-in-candidate"});
 }
 
 TEST_CASE("a virtual chunk without a rule keeps its own names") {

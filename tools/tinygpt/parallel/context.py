@@ -103,7 +103,9 @@ def core_attention(options, axis, kv_of_head=None):
     """The CoreAttention of a rank, under context parallelism or not."""
     if axis.size == 1:
         return CoreAttention(kv_of_head)
-    return (RingAttention if options.cp_comm == "ring" else GatheringAttention)(axis, kv_of_head)
+    if options.cp_comm == "allgather":
+        return GatheringAttention(axis, kv_of_head)
+    return RingAttention(axis, kv_of_head, options.bug)
 
 
 class GatheringAttention(CoreAttention):
@@ -121,10 +123,12 @@ class GatheringAttention(CoreAttention):
 class RingAttention(CoreAttention):
     """Passes keys and values round the ranks."""
 
-    def __init__(self, axis, kv_of_head):
+    def __init__(self, axis, kv_of_head, bug=None):
         super().__init__(kv_of_head)
         self.axis = axis
+        self.bug = bug
 
     def attend(self, query, key, value, places):
         hidden_by_rank = [hidden_keys(places, keys) for keys in places.by_rank]
-        return ring_attention(query, key, value, hidden_by_rank, self.axis)
+        by_sample = (x.transpose(0, 1) for x in (query, key, value))
+        return ring_attention(*by_sample, hidden_by_rank, self.axis, self.bug).transpose(0, 1)

@@ -27,7 +27,7 @@ class MoE(moe.MoE):
     def __init__(self, options, mesh):
         nn.Module.__init__(self)
         self.router = moe.Router(options)
-        self.router.weight.sequence_parallel = options.sp
+        self.router.weight.sequence_parallel = options.sp and options.bug != "router-gradient"
         self.experts = Experts(options, mesh)
 
 

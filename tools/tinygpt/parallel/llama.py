@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tinygpt import llama
+from tinygpt.parallel.buffers import gather_buffer
 from tinygpt.parallel.context import core_attention
 from tinygpt.parallel.tensor import ColumnParallelLinear, RowParallelLinear, sharded_parameter
 
@@ -42,10 +43,11 @@ def kv_part(options, queries):
 class StackedColumnParallelLinear(ColumnParallelLinear):
     """[s or s/tp, b, in] -> [s, b, rows of this rank]. `parts` has a Part of each block, in rows."""
 
-    def __init__(self, inputs, parts, axis, sequence_parallel):
+    def __init__(self, inputs, parts, axis, sequence_parallel, buffer=None):
         nn.Module.__init__(self)
         self.axis = axis
         self.sequence_parallel = sequence_parallel
+        self.buffer = buffer
         self.bias = None
         self.weight = sharded_parameter(0, sum(part.end - part.start for part in parts), inputs)
         mark_stacked(self.weight, parts)
@@ -71,7 +73,9 @@ class SelfAttention(llama.SelfAttention):
         keys = values = kv_part(options, queries)
         parts = [part.times(self.head_size) for part in (queries, keys, values)]
         self.widths = [part.end - part.start for part in parts]
-        self.linear_qkv = StackedColumnParallelLinear(options.hidden, parts, mesh.tp, options.sp)
+        self.linear_qkv = StackedColumnParallelLinear(
+            options.hidden, parts, mesh.tp, options.sp, gather_buffer(options, "linear_qkv")
+        )
         self.linear_qkv.weight.has_shared_rows = options.key_value_heads % mesh.tp.size != 0
         kv_of_head = torch.arange(queries.start, queries.end) * options.key_value_heads // options.heads
         self.core_attention = core_attention(options, mesh.cp, kv_of_head - keys.start)
@@ -82,7 +86,9 @@ class MLP(llama.MLP):
     def __init__(self, options, axis):
         nn.Module.__init__(self)
         gate = up = even_part(4 * options.hidden, axis)
-        self.linear_fc1 = StackedColumnParallelLinear(options.hidden, [gate, up], axis, options.sp)
+        self.linear_fc1 = StackedColumnParallelLinear(
+            options.hidden, [gate, up], axis, options.sp, gather_buffer(options, "linear_fc1")
+        )
         self.activation = llama.SwiGLU()
         self.linear_fc2 = RowParallelLinear(4 * options.hidden, options.hidden, axis, options.sp, bias=False)
 

@@ -5,6 +5,7 @@ from torch import nn
 
 from tinygpt import model
 from tinygpt.parallel import llama
+from tinygpt.parallel.buffers import gather_buffer
 from tinygpt.parallel.context import core_attention, places_of_rank
 from tinygpt.parallel.experts import MoE, global_expert, is_expert
 from tinygpt.parallel.sequence import scatter_to_sequence_region
@@ -63,11 +64,11 @@ class Embedding(model.Embedding):
 class Decoder(model.Decoder):
     def __init__(self, options, mesh, part):
         nn.Module.__init__(self)
-        self.recompute = options.recompute
+        self.options = options
         self.layers = nn.ModuleList(TransformerLayer(options, mesh) for _ in part.layers)
         self.is_last = part.is_last
         if self.is_last:
-            self.final_layernorm = layer_norm(options)
+            self.final_layernorm = layer_norm(options, options.sp and options.bug != "norm-gradient")
 
     def forward(self, hidden, places):
         return super().forward(hidden, places) if self.is_last else self.run_layers(hidden, places)
@@ -77,9 +78,9 @@ class TransformerLayer(model.TransformerLayer):
     def __init__(self, options, mesh):
         nn.Module.__init__(self)
         is_llama = options.arch == "llama"
-        self.input_layernorm = layer_norm(options)
+        self.input_layernorm = layer_norm(options, options.sp)
         self.self_attention = (llama.SelfAttention if is_llama else SelfAttention)(options, mesh)
-        self.pre_mlp_layernorm = layer_norm(options)
+        self.pre_mlp_layernorm = layer_norm(options, options.sp)
         self.mlp = MoE(options, mesh) if options.experts else (llama.MLP if is_llama else MLP)(options, mesh.tp)
 
 
@@ -89,7 +90,9 @@ class SelfAttention(model.SelfAttention):
     def __init__(self, options, mesh):
         nn.Module.__init__(self)
         self.head_size = options.hidden // options.heads
-        self.linear_qkv = ColumnParallelLinear(options.hidden, 3 * options.hidden, mesh.tp, options.sp)
+        self.linear_qkv = ColumnParallelLinear(
+            options.hidden, 3 * options.hidden, mesh.tp, options.sp, buffer=gather_buffer(options, "linear_qkv")
+        )
         self.core_attention = core_attention(options, mesh.cp)
         self.linear_proj = RowParallelLinear(options.hidden, options.hidden, mesh.tp, options.sp)
 
@@ -97,15 +100,17 @@ class SelfAttention(model.SelfAttention):
 class MLP(model.MLP):
     def __init__(self, options, axis):
         nn.Module.__init__(self)
-        self.linear_fc1 = ColumnParallelLinear(options.hidden, 4 * options.hidden, axis, options.sp)
+        self.linear_fc1 = ColumnParallelLinear(
+            options.hidden, 4 * options.hidden, axis, options.sp, buffer=gather_buffer(options, "linear_fc1")
+        )
         self.activation = nn.GELU()
         self.linear_fc2 = RowParallelLinear(4 * options.hidden, options.hidden, axis, options.sp)
 
 
-def layer_norm(options):
+def layer_norm(options, sequence_parallel):
     norm = model.norm(options)
     for parameter in norm.parameters():
-        parameter.sequence_parallel = options.sp
+        parameter.sequence_parallel = sequence_parallel
     return norm
 
 

@@ -45,17 +45,28 @@ class Ranks:
         mesh, options = self.mesh, self.options
         sum_gradients(stage, mesh.cp)
         sum_shared_rows(stage, mesh.tp)
-        if options.tied:
+        if options.tied and options.bug != "zero-tied-embedding":
             sum_tied_gradients(model.chunks_of(stage), mesh.pp)
         if options.zero:
             optimizer.sum_gradients()
         else:
             sum_gradients(stage, mesh.dp)
+        if options.tied and options.bug == "zero-tied-embedding":
+            sum_tied_gradients(model.chunks_of(stage), mesh.pp)
+        if options.zero:
+            optimizer.drop_foreign_gradients()
         reduce_tensor_parallel_gradients(stage, mesh.tp)
         if options.experts:
             sum_expert_gradients(stage, mesh.experts.edp)
         # Each rank divided its losses by the number of its own micro-batches, or not at all.
-        divide_gradients(stage, self.unmasked if options.per_token_loss else mesh.dp.size)
+        divide_gradients(stage, self.unmasked if options.per_token_loss else self._averaged_ranks())
+
+    def _averaged_ranks(self):
+        """How many ranks' gradients an average is over: those whose losses are of as many tokens as a single process's
+        are, be it after multiplication by cp."""
+        if self.options.cp_gradients == "sum" or self.options.bug == "cp-gradient-scale":
+            return self.mesh.dp.size
+        return self.mesh.dp.size * self.mesh.cp.size
 
     def grad_norm(self, stage):
         mesh = self.mesh

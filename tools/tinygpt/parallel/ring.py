@@ -15,15 +15,15 @@ import torch
 import torch.distributed as dist
 
 
-def ring_attention(query, key, value, hidden_by_rank, axis):
-    """Attention of this rank's queries to all ranks' keys and values, three times [s, b, heads, d] -> the same.
+def ring_attention(query, key, value, hidden_by_rank, axis, bug=None):
+    """Attention of this rank's queries to all ranks' keys and values, three times [b, s, heads, d] -> the same.
     `hidden_by_rank` has, for the block of each rank, bool [s, s]: True where a query does not see a key."""
-    return _Ring.apply(query, key, value, hidden_by_rank, axis)
+    return _Ring.apply(query, key, value, hidden_by_rank, axis, bug)
 
 
 class _Ring(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, query, key, value, hidden_by_rank, axis):
+    def forward(ctx, query, key, value, hidden_by_rank, axis, bug):
         queries = _heads_first(query) / math.sqrt(query.shape[-1])
         largest = queries.new_full((*queries.shape[:-1], 1), -math.inf)
         total, output = torch.zeros_like(largest), torch.zeros_like(queries)
@@ -40,14 +40,16 @@ class _Ring(torch.autograd.Function):
                 block = _pass_on(block, axis)
         output = output / total
         ctx.save_for_backward(query, key, value, output, largest + total.log())
-        ctx.hidden_by_rank, ctx.axis = hidden_by_rank, axis
+        ctx.hidden_by_rank, ctx.axis, ctx.bug = hidden_by_rank, axis, bug
         return _sequence_first(output).to(query.dtype)
 
     @staticmethod
     def backward(ctx, grad):
         query, key, value, output, log_total = ctx.saved_tensors
         scale = 1 / math.sqrt(query.shape[-1])
-        queries, grad = _heads_first(query) * scale, _heads_first(grad)
+        if ctx.bug != "strided-gradient":
+            grad = grad.contiguous()
+        queries, grad = _heads_first(query) * scale, _heads_first(_in_memory(grad))
         grad_along_output = (grad * output).sum(dim=-1, keepdim=True)
         grad_queries = torch.zeros_like(queries)
         block = torch.stack((key, value))
@@ -63,7 +65,7 @@ class _Ring(torch.autograd.Function):
             if source != _last_source(ctx.axis):
                 block = _pass_on(block, ctx.axis)
         grad_key, grad_value = _sequence_first(grad_block).to(key.dtype)
-        return _sequence_first(grad_queries * scale).to(query.dtype), grad_key, grad_value, None, None
+        return _sequence_first(grad_queries * scale).to(query.dtype), grad_key, grad_value, None, None, None
 
 
 def _sources(axis):
@@ -93,10 +95,15 @@ def _pass_on(block, axis):
     return received
 
 
+def _in_memory(tensor):
+    """What a fused attention kernel reads, which gets an address and a shape: one element after another."""
+    return tensor.as_strided(tensor.shape, torch.empty(tensor.shape, device="meta").stride())
+
+
 def _heads_first(tensor):
-    """[..., s, b, heads, d] -> fp32 [..., b, heads, s, d]."""
-    return tensor.float().movedim(-4, -2)
+    """[..., b, s, heads, d] -> fp32 [..., b, heads, s, d]."""
+    return tensor.float().transpose(-3, -2)
 
 
 def _sequence_first(tensor):
-    return tensor.movedim(-2, -4)
+    return tensor.transpose(-3, -2)

@@ -14,10 +14,10 @@ def scatter_to_sequence_region(tensor, axis):
     return _Scatter.apply(tensor, axis)
 
 
-def gather_from_sequence_region(tensor, axis):
+def gather_from_sequence_region(tensor, axis, buffer=None):
     """This rank's part -> whole sequence, about to be used differently by each rank: the gradient is a sum over
-    ranks, of which each gets its part."""
-    return _Gather.apply(tensor, axis)
+    ranks, of which each gets its part. It goes through `buffer`, a GatherBuffer, if there is one."""
+    return _Gather.apply(tensor, axis, buffer)
 
 
 def reduce_scatter_to_sequence_region(tensor, axis):
@@ -54,13 +54,14 @@ class _Scatter(torch.autograd.Function):
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, axis):
+    def forward(ctx, tensor, axis, buffer):
         ctx.axis = axis
-        return gather(tensor, axis)
+        whole = gather(tensor, axis)
+        return whole if buffer is None else buffer.take(whole)
 
     @staticmethod
     def backward(ctx, grad):
-        return reduce_scatter(grad, ctx.axis), None
+        return reduce_scatter(grad, ctx.axis), None, None
 
 
 class _ReduceScatter(torch.autograd.Function):

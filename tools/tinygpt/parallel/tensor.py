@@ -17,18 +17,22 @@ from tinygpt.parallel.sequence import gather_from_sequence_region, reduce_scatte
 
 
 class ColumnParallelLinear(nn.Module):
-    """[s or s/tp, b, in] -> [s, b, out/tp]."""
+    """[s or s/tp, b, in] -> [s, b, out/tp]. `buffer`: the GatherBuffer in which the sequence is gathered, if any."""
 
-    def __init__(self, inputs, outputs, axis, sequence_parallel, bias=True):
+    def __init__(self, inputs, outputs, axis, sequence_parallel, bias=True, buffer=None):
         super().__init__()
         self.axis = axis
         self.sequence_parallel = sequence_parallel
+        self.buffer = buffer
         self.weight = sharded_parameter(0, outputs // axis.size, inputs)
         self.bias = sharded_parameter(0, outputs // axis.size) if bias else None
 
     def forward(self, hidden):
-        enter = gather_from_sequence_region if self.sequence_parallel else copy_to_tensor_region
-        return F.linear(enter(hidden, self.axis), self.weight, self.bias)
+        if self.sequence_parallel:
+            hidden = gather_from_sequence_region(hidden, self.axis, self.buffer)
+        else:
+            hidden = copy_to_tensor_region(hidden, self.axis)
+        return F.linear(hidden, self.weight, self.bias)
 
 
 class RowParallelLinear(nn.Module):

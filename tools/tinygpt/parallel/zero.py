@@ -54,8 +54,11 @@ class ZeroOptimizer(MixedPrecisionOptimizer):
             parameter.main_grad = self.gradients[place].view_as(parameter)
 
     def sum_gradients(self):
-        """Over the data parallel ranks; each gets what it owns."""
-        total = reduce_scatter(self.gradients, self.axis)
+        """Over the data parallel ranks; each gets what it owns, and keeps beside it what it accumulated itself."""
+        self.gradients[self.own] = reduce_scatter(self.gradients, self.axis)
+
+    def drop_foreign_gradients(self):
+        total = self.gradients[self.own].clone()
         # What was accumulated here is no gradient of anything. Nobody shall use it by mistake.
         self.gradients.fill_(math.nan)
         self.gradients[self.own] = total
@@ -87,3 +90,6 @@ class Zero2Optimizer(ZeroOptimizer):
 
     def sum_gradients(self):
         pass  # they are
+
+    def drop_foreign_gradients(self):
+        pass  # there are none
