@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tinygpt import llama
+from tinygpt import fp8, llama
 from tinygpt.attention import CoreAttention, places_in_row
 from tinygpt.moe import MoE
 
@@ -155,4 +155,7 @@ def build_model(options):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(initial_value(name, parameter.shape, options))
-    return model.to(options.torch_dtype)
+    model.to(options.torch_dtype)
+    if options.fp8:
+        fp8.convert(model)
+    return model
