@@ -4,7 +4,21 @@ which it must be found. The mechanisms are in tinygpt, under the names of `--bug
 from dataclasses import dataclass
 from typing import Dict, Optional
 
-from sweeps.configurations import GPT, GPT_PER_TOKEN, GPT_TIED, MOE, Configuration, Model
+from sweeps.configurations import (
+    GPT,
+    GPT_PER_TOKEN,
+    GPT_STEPS,
+    GPT_TIED,
+    MOE,
+    PER_TOKEN_GRADIENTS,
+    Configuration,
+    Model,
+)
+
+# The first step overflows, and the second, with half the scale, does not. Gradients of a sum over tokens are the same
+# numbers however micro-batches are dealt out to ranks, and so is what overflows.
+SKIPPED_STEP = Model("gpt-skipped", "--steps 2 --per-token-loss --loss-scale 16384 --seed 8", iterations="0-1",
+                     edits=PER_TOKEN_GRADIENTS)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,12 @@ CASES = [
           First("embedding.word_embeddings.weight", "main_grad", None)),
     _case(6, "router-gradient", MOE, "bf16", dict(tp=2), "--sp",
           First("decoder.layers.0.mlp.router.weight", "main_grad", None)),
+    _case(7, "fp8-amax-group", GPT_STEPS, "fp8", dict(tp=2), "--sp",
+          First("decoder.layers.0.self_attention.linear_qkv", "output", 0, iteration=1)),
+    _case(8, "fp8-weight-cache", GPT, "fp8", dict(pp=2), "--recompute reentrant",
+          First("decoder.layers.0.self_attention.linear_qkv", "output", 1)),
+    _case(9, "skipped-step", SKIPPED_STEP, "fp16", dict(dp=2), "--zero 1 --overlap-param-gather",
+          First("embedding.word_embeddings.weight", "main_grad", None, iteration=1)),
     _case(10, "stage-division", TEN_LAYERS, "bf16", dict(pp=2, vpp=2), "",
           First("decoder.layers.4.input_layernorm.weight", "param", None), twin_flags="--first-stage-layers 6"),
     _case(11, "overwritten-buffer", GPT, "bf16", dict(tp=2), "--sp --gather-buffers",
@@ -61,4 +81,6 @@ CASES = [
           First("decoder.final_layernorm.weight", "main_grad", None)),
     _case(13, "strided-gradient", GPT, "bf16", dict(cp=2), "",
           First("decoder.layers.3.self_attention.core_attention:0", "grad_input", 0)),
+    _case(14, "norm-gradient-tp", GPT, "fp8", dict(tp=2, cp=2), "--sp",
+          First("decoder.layers.3.pre_mlp_layernorm.weight", "param_grad", 0)),
 ]  # fmt: skip

@@ -17,7 +17,8 @@ class Model:
 
 
 GPT = Model("gpt", "")
-GPT_PER_TOKEN = Model("gpt-per-token", "--per-token-loss", edits=(("  loss_scale: dp\n", ""),))
+PER_TOKEN_GRADIENTS = (("  loss_scale: dp\n", ""),)
+GPT_PER_TOKEN = Model("gpt-per-token", "--per-token-loss", edits=PER_TOKEN_GRADIENTS)
 GPT_TIED = Model("gpt-tied", "--tied", edits=(
     ("  loss_scale: dp\n", "  loss_scale: dp\n  tied: {output_layer.weight: embedding.word_embeddings.weight}\n"),))  # fmt: skip
 GPT_PADDED = Model("gpt-padded", "--vocab 100")
@@ -41,10 +42,15 @@ MOE = Model("moe", "--experts 4 --topk 2", "megatron_moe.yaml")
 TORCH = Model("torch", "", "torch_fsdp2_tp.yaml", program="torchgpt")
 
 
+def dtype_arguments(dtype: str) -> List[str]:
+    """Of --dtype, or "fp8": the linears' operands in FP8, all else in bf16."""
+    return ["--dtype", "bf16", "--fp8"] if dtype == "fp8" else ["--dtype", dtype]
+
+
 @dataclass(frozen=True)
 class Configuration:
     model: Model
-    dtype: str
+    dtype: str  # as for `dtype_arguments`
     sizes: Dict[str, int] = field(hash=False)  # by axis: tp, cp, dp, pp, ep, etp
     flags: str = ""
 
@@ -77,7 +83,7 @@ class Configuration:
     @property
     def arguments(self) -> List[str]:
         sizes = [word for axis, size in self.sizes.items() for word in (f"--{axis}", str(size))]
-        return [*self.model.arguments.split(), "--dtype", self.dtype, *sizes, *self.flags.split()]
+        return [*self.model.arguments.split(), *dtype_arguments(self.dtype), *sizes, *self.flags.split()]
 
 
 _ONE_DTYPE = {"gpt-padded": "bf16", "gpt-per-token": "fp32", "llama-6-3": "bf16"}
@@ -137,6 +143,20 @@ _TABLE: List[Tuple[Model, Dict[str, int], str]] = [
     (MOE, dict(dp=2, pp=2, ep=2), ""),
 ]
 
+# FP8 rounds with the scales that iteration 0 left only in iteration 1.
+GPT_STEPS = Model("gpt-steps", "--steps 2", iterations="0-1")
+_LOW_PRECISION: List[Tuple[Model, str, Dict[str, int], str]] = [
+    (GPT, "fp16", dict(tp=2), "--sp"),
+    (GPT, "fp16", dict(dp=2), ""),
+    (GPT, "fp16", dict(pp=2), ""),
+    (GPT_STEPS, "fp8", dict(tp=2), "--sp"),
+    (GPT_STEPS, "fp8", dict(cp=2), ""),
+    (GPT, "fp8", dict(tp=2, cp=2), "--sp"),
+    (GPT, "fp8", dict(dp=2), ""),
+    (GPT, "fp8", dict(pp=2), "--recompute reentrant"),
+    (LLAMA, "fp8", dict(tp=2), "--sp"),
+]
+
 # One of each kind, for the tests.
 _QUICK = {
     "gpt bf16 tp4 --sp",
@@ -146,6 +166,7 @@ _QUICK = {
     "gpt bf16 dp2 pp2 vpp2",
     "gpt fp32 pp2 --first-stage-layers 1",
     "gpt-tied bf16 pp2",
+    "gpt fp16 tp2 --sp",
     "gpt-padded bf16 tp2 --pad-vocab-to 16",
     "gpt-packed fp32 cp2",
     "llama-4-2 bf16 tp4",
@@ -157,8 +178,12 @@ _QUICK = {
 
 
 def configurations(quick: bool) -> Iterator[Configuration]:
+    return (each for each in _all() if not quick or each.name in _QUICK)
+
+
+def _all() -> Iterator[Configuration]:
     for model, sizes, flags in _TABLE:
         for dtype in [_ONE_DTYPE[model.name]] if model.name in _ONE_DTYPE else ["bf16", "fp32"]:
-            configuration = Configuration(model, dtype, sizes, flags)
-            if not quick or configuration.name in _QUICK:
-                yield configuration
+            yield Configuration(model, dtype, sizes, flags)
+    for model, dtype, sizes, flags in _LOW_PRECISION:
+        yield Configuration(model, dtype, sizes, flags)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Dict, List
 
 from . import launch
-from .configurations import Configuration, Model
+from .configurations import Configuration, Model, dtype_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 TTRACE = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "bin" / "ttrace"))
@@ -42,7 +42,7 @@ class References:
         if key not in self._made:
             home = self._directory / key
             home.mkdir()
-            command = [sys.executable, program_of(model), "--dtype", dtype, *model.arguments.split()]
+            command = [sys.executable, program_of(model), *dtype_arguments(dtype), *model.arguments.split()]
             annotations = home / "annotations.yaml"
             annotations.write_text(edited_preset(model))
             output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", model.iterations, "--", *command])

@@ -83,6 +83,8 @@ def _add_training(group):
     _add_number(group, "--micro-batches", "micro-batches per step, over all data parallel ranks")
     _add_number(group, "--steps", "optimizer steps")
     add("--dtype", choices=DTYPES, default=DEFAULTS.dtype, help="of parameters and activations (bf16)")
+    _add_number(group, "--loss-scale", "of --dtype fp16, the first loss scale")
+    add("--fp8", action="store_true", help="round what the linears of the layers multiply to FP8")
     add("--optimizer", choices=["adam", "sgd"], default=DEFAULTS.optimizer, help="on fp32 master parameters (adam)")
     _add_number(group, "--lr", "learning rate", float)
     _add_number(group, "--clip-grad", "largest global gradient norm, 0 for no clipping", float)
@@ -110,6 +112,8 @@ def _add_ranks(group):
     _add_number(group, "--dp", "data parallel size")
     add("--zero", type=int, choices=[0, 1, 2], default=DEFAULTS.zero,
         help="divide over the data parallel ranks: 1 the optimizer's state and masters, 2 gradients too (0)")
+    add("--overlap-param-gather", action="store_true",
+        help="with --zero 1, gather the updated parameters in the background, in the buffer of the gradients")
     _add_number(group, "--ep", "expert parallel size: the experts are divided among so many ranks")
     _add_number(group, "--etp", "expert tensor parallel size: each expert is split over so many ranks")
 

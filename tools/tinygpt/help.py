@@ -24,6 +24,13 @@ where tp ranks have the same (no --sp), each of them an equal part. Experts have
 
 ZeRO: the ranks that differ in dp only divide the parameters of one of them. Gradients are summed over cp before.
 
+--dtype fp16: backward starts from the loss times the loss scale, and so do all gradients until, summed over all ranks,
+they are divided by it. A step in which one of them overflows on any rank is skipped, and the scale is halved.
+
+--fp8: inputs and weights of linear_qkv, linear_proj, linear_fc1 and linear_fc2 are rounded to e4m3, the gradients of
+their outputs to e5m2, with scales from the largest magnitudes of earlier steps on all tp, cp and dp ranks. Parameters
+and what is between the linears have --dtype.
+
 Context parallelism: of a sequence, rank c of cp has chunks c and 2 cp - 1 - c of 2 cp (zigzag), chunk c of cp
 (contiguous), or each token i with i mod cp = c (striped); under --sp the tensor parallel ranks split this further.
 A rank's loss is the sum over its own unmasked tokens divided by the number in the whole micro-batch, so that the

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tinygpt import llama
+from tinygpt import fp8, llama
 from tinygpt.attention import CoreAttention, places_in_row
 from tinygpt.moe import MoE
 
@@ -147,7 +147,12 @@ def initial_value(name, shape, options):
     if name in ("embedding.word_embeddings.weight", "output_layer.weight") and shape[0] > options.vocab:
         tokens, padding = [options.vocab, *shape[1:]], [shape[0] - options.vocab, *shape[1:]]
         return torch.cat((_drawn(name, tokens, options.seed), _drawn(f"{name} padding", padding, options.seed)))
-    return _drawn(name, shape, options.seed)
+    value = _drawn(name, shape, options.seed)
+    if options.fp8 and name == "embedding.position_embeddings.weight":
+        # One large feature at the first position, as trained models have it (Sun et al., "Massive activations in large
+        # language models"). Without it the parts of a tensor have nearly the same largest magnitude.
+        value[0, 0] = 0.5
+    return value
 
 
 def _drawn(name, shape, seed):
@@ -163,4 +168,7 @@ def build_model(options):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(initial_value(name, parameter.shape, options))
-    return model.to(options.torch_dtype)
+    model.to(options.torch_dtype)
+    if options.fp8:
+        fp8.convert(model)
+    return model

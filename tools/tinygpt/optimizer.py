@@ -7,11 +7,14 @@ Each parameter `p` has
 
 import torch
 
+from tinygpt.loss_scaler import LossScaler
+
 
 class MixedPrecisionOptimizer:
     def __init__(self, parameters, options):
         self.parameters = list(parameters)
         self.clip_grad = options.clip_grad
+        self.scaler = LossScaler(options.loss_scale) if options.dtype == "fp16" else None
         self.allocate()
         for parameter in self.parameters:
             parameter.register_post_accumulate_grad_hook(self.accumulate)
@@ -36,8 +39,22 @@ class MixedPrecisionOptimizer:
         parameter.main_grad.add_(parameter.grad)
         parameter.grad = None
 
+    @property
+    def loss_scale(self):
+        return self.scaler.scale if self.scaler else 1.0
+
+    def unscale(self, max_over_ranks):
+        """Takes the loss scale out of the gradients."""
+        if self.scaler:
+            self.scaler.unscale([parameter.main_grad for parameter in self.parameters], max_over_ranks)
+
     def step(self, grad_norm):
-        """Clips the gradients, whose norm over all ranks is `grad_norm`, and updates the parameters."""
+        """Clips the gradients, whose norm over all ranks is `grad_norm`, and updates the parameters; with fp16 only if
+        no gradient overflowed. Whether it did."""
+        if self.scaler:
+            self.scaler.update()
+            if self.scaler.overflowed:
+                return False
         masters = [parameter.main_param for parameter in self.parameters]
         for parameter in self.parameters:
             parameter.main_param.grad = parameter.main_grad
@@ -46,6 +63,10 @@ class MixedPrecisionOptimizer:
         self.inner.step()
         with torch.no_grad():
             self.update_parameters()
+        return True
+
+    def synchronize(self):
+        """Afterwards the parameters are those of the last step. Here they always are."""
 
     def update_parameters(self):
         for parameter in self.parameters:

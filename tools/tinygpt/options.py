@@ -9,7 +9,7 @@ from tinygpt.bugs import BUGS
 from tinygpt.divisions import divisions
 from tinygpt.partition import partition_problem
 
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Options:
     micro_batches: int = 4  # of the whole run, per step
     steps: int = 1
     dtype: str = "bf16"
+    loss_scale: int = 65536  # the first one; fp16 only
+    fp8: bool = False
     optimizer: str = "adam"
     lr: float = 1e-3
     clip_grad: float = 1.0  # 0: no clipping
@@ -50,6 +52,7 @@ class Options:
     count_head: bool = False
     tied: bool = False
     zero: int = 0
+    overlap_param_gather: bool = False
     experts: int = 0  # 0: an MLP instead
     topk: int = 2
     ep: int = 1
@@ -108,6 +111,7 @@ def check(options, started):
     if options.kv_heads and options.arch != "llama":
         raise OptionsError("--kv-heads needs --arch llama: a GPT's heads have a key and a value each")
     _check_experts(options)
+    _check_precision(options)
     if options.bug and not BUGS[options.bug].can_show(options):
         raise OptionsError(f"--bug {options.bug} needs {BUGS[options.bug].needs}")
     if started != options.world_size:
@@ -146,6 +150,8 @@ def _check_sizes(options):
 def _check_zero(options):
     if options.zero and options.dp == 1:
         raise OptionsError("--zero needs --dp 2 or more: it divides the optimizer over the data parallel ranks")
+    if options.overlap_param_gather and options.zero != 1:
+        raise OptionsError("--overlap-param-gather needs --zero 1: parameters are gathered in its gradient buffer")
     if options.zero == 2 and options.tied and options.pp > 1:
         raise OptionsError("--zero 2 with --tied needs --pp 1: no rank has the whole gradient that two stages share")
     if options.zero and options.experts:
@@ -154,6 +160,18 @@ def _check_zero(options):
         raise OptionsError(
             "--zero 2 needs --kv-heads divisible by --tp: no rank has the whole gradient of heads that several share"
         )
+
+
+def _check_precision(options):
+    scale = options.loss_scale
+    if scale < 1 or scale & (scale - 1):
+        raise OptionsError(f"--loss-scale {scale}: must be a power of two")
+    if scale != Options.loss_scale and options.dtype != "fp16":
+        raise OptionsError("--loss-scale needs --dtype fp16: the gradients of other dtypes do not vanish")
+    if options.fp8 and options.dtype == "fp16":
+        raise OptionsError("--fp8 needs --dtype bf16 or fp32: its gradients have scales of their own")
+    if options.fp8 and options.experts:
+        raise OptionsError("--fp8 needs --experts 0: an expert that gets no token would have no scale")
 
 
 def _check_experts(options):

@@ -8,21 +8,21 @@ def micro_batch_loss(token_losses, batch, options):
     return total if options.per_token_loss else total / batch.unmasked
 
 
-def backward_start(loss, micro_batches, options):
+def backward_start(loss, micro_batches, options, loss_scale):
     """What backward starts from: the loss of one of `micro_batches`, divided so that the gradients add up to the
-    mean's; or not divided yet under --per-token-loss. Where gradients are averaged over cp at the end, the loss is
-    multiplied by cp before, to the same end."""
+    mean's, or not divided yet under --per-token-loss; times the loss scale. Where gradients are averaged over cp at the
+    end, the loss is multiplied by cp before, to the same end."""
     if options.cp_gradients == "average" and (not options.per_token_loss or options.bug == "cp-loss-scale"):
         loss = loss * options.cp
-    return loss if options.per_token_loss else loss / micro_batches
+    return loss_scale * (loss if options.per_token_loss else loss / micro_batches)
 
 
-def accumulate(model, batches, options):
+def accumulate(model, batches, options, loss_scale):
     """Forward and backward of each micro-batch. The losses, one per micro-batch."""
     losses = []
     for batch in batches:
         loss = micro_batch_loss(model(batch.tokens, batch.labels, **batch.packing), batch, options)
-        backward_start(loss, len(batches), options).backward()
+        backward_start(loss, len(batches), options, loss_scale).backward()
         losses.append(loss.detach())
     return losses
 

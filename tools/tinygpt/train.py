@@ -33,14 +33,18 @@ def train(options, ranks):
     for step in range(options.steps):
         started = time.perf_counter()
         optimizer.zero_grad()
-        loss = ranks.forward_backward(model, step)
+        loss = ranks.forward_backward(model, step, optimizer.loss_scale)
         ranks.finalize_gradients(model, optimizer)
+        optimizer.unscale(ranks.max)
         grad_norm = ranks.grad_norm(model)
-        optimizer.step(grad_norm)
+        is_updated = optimizer.step(grad_norm)
         if ranks.rank == 0:
             print(f"step {step} loss {loss!r} grad_norm {grad_norm.item()!r}", flush=True)
+            if not is_updated:
+                print(f"step {step} skipped: overflow; the loss scale is now {optimizer.loss_scale}", flush=True)
             if options.print_times:
                 print(f"step {step} seconds {time.perf_counter() - started:.6f}", flush=True)
+    optimizer.synchronize()
     return model
 
 

@@ -3,7 +3,8 @@
 An outermost call of a module with parameters, in grad mode, begins a micro-batch of that module, which is called a
 model chunk: without virtual pipeline stages there is one. Chunks are numbered as they are first called. That is model
 order on every rank, since a micro-batch reaches a chunk only after it has gone through the earlier ones. An iteration
-ends when, after at least one optimizer step, such a call comes again. A program need not say any of this."""
+ends when, after at least one optimizer step, or one that was skipped because gradients overflowed, such a call comes
+again. A program need not say any of this."""
 
 from typing import Dict, List, Optional, Set, Tuple
 
@@ -81,6 +82,12 @@ class Clock:
         if self._before_first is None:
             self._before_first = Microbatch(0, None, self.iteration, 0, recorded)
         return self._before_first
+
+    def step(self) -> None:
+        """An optimizer stepped, or gradients were looked through for overflow, which forbids it to."""
+        # A step before any forward initialises the optimizer's state; it trains nothing.
+        self.stepped = self.stepped or self.running
+        self.ever_stepped = self.ever_stepped or self.running
 
     def next_iteration(self) -> None:
         self.iteration += 1

@@ -1,12 +1,14 @@
 """The optimizer's part: main gradients before clipping, the gradient norm, parameter deltas, parameters after.
 
-`main_grad` is what the optimizer is about to use, taken at the first of: a call of PyTorch's clipping functions, an
-optimizer step. Two attributes of Megatron-LM's are known: a parameter's `main_grad`, and its fp32 master
+`main_grad` is what the optimizer is about to use, taken at the first of: the division by a loss scale, a call of
+PyTorch's clipping functions, an optimizer step. That division (torch.amp.GradScaler and Megatron-LM call the same
+function of PyTorch) also looks for overflow, and where there is one, no optimizer step follows. The step counts all the
+same, with what it did to the parameters: nothing. Two attributes of Megatron-LM's are known: a parameter's `main_grad`, and its fp32 master
 `main_param`; which part of them this rank has under ZeRO, ownership.py says. Some frameworks copy the masters back
 after `step` has returned, so `param_after` is read late: when the program calls a module again, or ends."""
 
 import functools
-from typing import Callable, Dict, Iterator, NamedTuple, Optional
+from typing import Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Set, Tuple
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -18,22 +20,26 @@ from .ownership import OwnedRange, owned_range
 from .tensors import is_dtensor
 
 _TAKES_NORM = ("clip_grads_with_norm_", "clip_grad_by_total_norm_fp32")  # as third argument; others return it
+_UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"
 _CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
 
 
 class Optimizers:
     def __init__(self, collector: Collector, gradients: Gradients):
         self._collector, self._gradients = collector, gradients
-        self._before: Dict[int, Dict[int, torch.Tensor]] = {}  # optimizer -> master -> its value before the step
-        self._done = -1  # the iteration whose main gradients are recorded
-        self._norms = (-1, 0)  # iteration, gradient norms so far
-        self._deltas = set()
+        self._iteration = -1  # of what follows
+        self._before: Dict[int, torch.Tensor] = {}  # master -> its value before the step
+        self._main_grads: Set[Tuple[int, str]] = set()  # (chunk, name) of those that are recorded
+        self._deltas: Set[Tuple[int, str]] = set()
+        self._norms = 0
 
     def install(self) -> None:
         collector = self._collector
         register_optimizer_step_pre_hook(lambda optimizer, *_: collector.safely(self._before_step, optimizer))
         register_optimizer_step_post_hook(lambda optimizer, *_: collector.safely(self._after_step, optimizer))
         collector.record_params_after = self._record_params_after
+        if hasattr(torch, _UNSCALING):
+            setattr(torch, _UNSCALING, self._unscaling(getattr(torch, _UNSCALING)))
         for name in _CLIPPING:
             for module in (torch.nn.utils.clip_grad, torch.nn.utils):
                 if hasattr(module, name):
@@ -60,27 +66,58 @@ class Optimizers:
 
         return patched
 
+    def _unscaling(self, unscale: Callable) -> Callable:
+        collector = self._collector
+
+        @functools.wraps(unscale)
+        def patched(gradients, *args, **kwargs):
+            result = unscale(gradients, *args, **kwargs)
+            collector.safely(self._after_unscaling, gradients)
+            return result
+
+        return patched
+
+    def _after_unscaling(self, gradients: Iterable[torch.Tensor]) -> None:
+        self._gradients.record_portions()
+        if self._collector.is_recorded():
+            addresses = {_address(gradient) for gradient in gradients}
+            with_gradient = [trained for trained in self._trained() if trained.main_grad() is not None]
+            unscaled = [trained for trained in with_gradient if _address(trained.main_grad()) in addresses]
+            self._record_main_grads_of(unscaled)
+            self._keep(unscaled)
+        self._collector.clock.step()
+
     def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._record_main_grads()
-        if not self._collector.is_recorded():
-            return
-        stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        self._before[id(optimizer)] = {
-            id(trained.master): trained.master.detach().clone()
-            for trained in self._trained()
-            if id(trained.master) in stepped
-        }
+        if self._collector.is_recorded():
+            self._keep(self._stepped_by(optimizer))
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        before = self._before.pop(id(optimizer), {})
-        for trained in self._trained():
-            if id(trained.master) in before and (trained.chunk, trained.name) not in self._deltas:
+        if self._collector.is_recorded():
+            self._record_deltas(self._stepped_by(optimizer))
+        self._collector.clock.step()
+
+    def _stepped_by(self, optimizer: torch.optim.Optimizer) -> list:
+        stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return [trained for trained in self._trained() if id(trained.master) in stepped]
+
+    def _keep(self, about_to_change: Iterable["Trained"]) -> None:
+        for trained in about_to_change:
+            if id(trained.master) not in self._before:
+                self._before[id(trained.master)] = trained.master.detach().clone()
+
+    def _record_deltas(self, changed: Iterable["Trained"]) -> None:
+        self._begin_iteration()
+        for trained in changed:
+            if id(trained.master) in self._before and (trained.chunk, trained.name) not in self._deltas:
                 self._deltas.add((trained.chunk, trained.name))
-                self._record_delta(trained, before[id(trained.master)])
-        clock = self._collector.clock
-        # A step before any forward initialises the optimizer's state; it trains nothing.
-        clock.stepped = clock.stepped or clock.running
-        clock.ever_stepped = clock.ever_stepped or clock.running
+                self._record_delta(trained, self._before[id(trained.master)])
+
+    def _begin_iteration(self) -> None:
+        """Where this is a new one, forgets the last."""
+        if self._iteration != self._collector.clock.iteration:
+            self._iteration = self._collector.clock.iteration
+            self._before, self._main_grads, self._deltas, self._norms = {}, set(), set(), 0
 
     def _record_delta(self, trained: "Trained", before: torch.Tensor) -> None:
         master, owned = trained.master, trained.owned
@@ -103,28 +140,28 @@ class Optimizers:
 
     def _record_main_grads(self) -> None:
         self._gradients.record_portions()
-        clock = self._collector.clock
-        if self._done == clock.iteration or not self._collector.is_recorded() or not clock.running:
-            return
-        self._done = clock.iteration
-        self._deltas.clear()
-        for trained in self._trained():
-            gradient = _main_grad(trained.parameter)
-            if gradient is not None and trained.owned is not None:
-                gradient = trained.owned.of(trained.parameter, gradient)
-            if gradient is not None:
+        if self._collector.is_recorded():
+            self._record_main_grads_of(self._trained())
+
+    def _record_main_grads_of(self, ready: Iterable["Trained"]) -> None:
+        self._begin_iteration()
+        for trained in ready:
+            gradient = trained.main_grad()
+            if gradient is not None and (trained.chunk, trained.name) not in self._main_grads:
+                self._main_grads.add((trained.chunk, trained.name))
                 self._record(library.MAIN_GRAD, trained, gradient)
 
     def _record_norm(self, norm) -> None:
         if not self._collector.is_recorded() or not isinstance(norm, (torch.Tensor, float)):
             return
-        iteration, count = self._norms
-        count = count if iteration == self._collector.clock.iteration else 0
-        self._norms = (self._collector.clock.iteration, count + 1)
+        self._begin_iteration()
+        count, self._norms = self._norms, self._norms + 1
         value = norm.detach().reshape(()) if isinstance(norm, torch.Tensor) else torch.tensor(norm)
         self._collector.record_parameter(0, library.SCALAR, f"grad_norm#{count}" if count else "grad_norm", value)
 
     def _record_params_after(self) -> None:
+        self._record_deltas(self._trained())  # of a step that was skipped
+        self._before = {}
         for trained in self._trained():
             self._collector.record_parameter(trained.chunk, library.PARAM_AFTER, trained.name, trained.parameter)
 
@@ -148,6 +185,11 @@ class Trained(NamedTuple):
     master: torch.Tensor  # what the optimizer updates
     owned: Optional[OwnedRange]  # None: the whole parameter
 
+    def main_grad(self) -> Optional[torch.Tensor]:
+        """Of what this rank owns."""
+        gradient = _main_grad(self.parameter)
+        return gradient if gradient is None or self.owned is None else self.owned.of(self.parameter, gradient)
+
 
 def _main_grad(parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
     main_grad = getattr(parameter, "main_grad", None)
@@ -155,3 +197,7 @@ def _main_grad(parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
         return main_grad
     master_grad = getattr(getattr(parameter, "main_param", None), "grad", None)
     return parameter.grad if master_grad is None else master_grad
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return (tensor._local_tensor if is_dtensor(tensor) else tensor).data_ptr()

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from tinygpt import model
-from tinygpt.parallel import llama
+from tinygpt.parallel import fp8, llama
 from tinygpt.parallel.buffers import gather_buffer
 from tinygpt.parallel.context import core_attention, places_of_rank
 from tinygpt.parallel.experts import MoE, global_expert, is_expert
@@ -142,7 +142,10 @@ def _build_chunk(options, mesh, part):
         for name, parameter in chunk.named_parameters():
             axis = mesh.experts.etp if is_expert(parameter) else mesh.tp
             _initialise(parameter, canonical_name(name, parameter, part, options, mesh), options, axis)
-    return chunk.to(options.torch_dtype)
+    chunk.to(options.torch_dtype)
+    if options.fp8:
+        fp8.convert(chunk, mesh, options)
+    return chunk
 
 
 def _initialise(parameter, name, options, axis):

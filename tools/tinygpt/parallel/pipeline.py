@@ -8,10 +8,10 @@ from tinygpt.parallel.turns import turns
 from tinygpt.schedule import backward_start, micro_batch_loss
 
 
-def run_pipeline(chunks, batches, mesh, options):
+def run_pipeline(chunks, batches, mesh, options, loss_scale):
     """Accumulates the gradients of this stage's `chunks`, in model order, over `batches`; the losses of these, on the
     last stage, else nothing."""
-    pipeline = _Pipeline(chunks, batches, mesh, options)
+    pipeline = _Pipeline(chunks, batches, mesh, options, loss_scale)
     for turn in turns(mesh.pp.size, mesh.pp.rank, len(chunks), len(batches)):
         if turn.is_forward:
             pipeline.forward(turn)
@@ -22,8 +22,9 @@ def run_pipeline(chunks, batches, mesh, options):
 
 
 class _Pipeline:
-    def __init__(self, chunks, batches, mesh, options):
+    def __init__(self, chunks, batches, mesh, options, loss_scale):
         self.chunks, self.batches, self.mesh, self.options = chunks, batches, mesh, options
+        self.loss_scale = loss_scale
         self.in_flight = {}  # (chunk, micro-batch) -> (input, output) of those that wait for their backward
         self.sends = []
         self.losses = []
@@ -35,7 +36,7 @@ class _Pipeline:
         if chunk.is_last:
             loss = micro_batch_loss(output, batch, self.options)
             self.losses.append(loss.detach())
-            output = backward_start(loss, len(self.batches), self.options)
+            output = backward_start(loss, len(self.batches), self.options, self.loss_scale)
         else:
             self._send_to(+1, turn, output.detach())
         self.in_flight[turn.chunk, turn.micro_batch] = hidden, output

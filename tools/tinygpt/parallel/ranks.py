@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from tinygpt.optimizer import MixedPrecisionOptimizer, grad_square
-from tinygpt.parallel import model
+from tinygpt.parallel import fp8, model
 from tinygpt.parallel.data import local_batches, sum_gradients
 from tinygpt.parallel.experts import is_expert, sum_expert_gradients
 from tinygpt.parallel.llama import sum_shared_rows
@@ -12,7 +12,7 @@ from tinygpt.parallel.mesh import start_mesh
 from tinygpt.parallel.pipeline import run_pipeline
 from tinygpt.parallel.tensor import is_sharded, reduce_tensor_parallel_gradients
 from tinygpt.parallel.tied import is_copy, sum_tied_gradients
-from tinygpt.parallel.zero import Zero2Optimizer, ZeroOptimizer
+from tinygpt.parallel.zero import OverlappedZeroOptimizer, Zero2Optimizer, ZeroOptimizer
 from tinygpt.schedule import divide_gradients
 
 
@@ -28,13 +28,16 @@ class Ranks:
     def build_optimizer(self, stage):
         if not self.options.zero:
             return MixedPrecisionOptimizer(stage.parameters(), self.options)
-        kind = ZeroOptimizer if self.options.zero == 1 else Zero2Optimizer
+        first = OverlappedZeroOptimizer if self.options.overlap_param_gather else ZeroOptimizer
+        kind = first if self.options.zero == 1 else Zero2Optimizer
         return kind(stage.parameters(), self.options, self.mesh.dp)
 
-    def forward_backward(self, stage, step):
+    def forward_backward(self, stage, step, loss_scale):
         """Accumulates the main gradients of step `step`; returns its loss, on every rank."""
         batches = local_batches(self.options, step, self.mesh)
-        losses = run_pipeline(model.chunks_of(stage), batches, self.mesh, self.options)
+        losses = run_pipeline(model.chunks_of(stage), batches, self.mesh, self.options, loss_scale)
+        if self.options.fp8:
+            fp8.finish_step(stage, self.mesh, self.options)
         total = sum((loss.double() for loss in losses), torch.zeros((), dtype=torch.float64))
         # Only the last stage has losses.
         total = self.mesh.pp.sum(self._sum_over_data(total))
@@ -67,6 +70,10 @@ class Ranks:
         if self.options.cp_gradients == "sum" or self.options.bug == "cp-gradient-scale":
             return self.mesh.dp.size
         return self.mesh.dp.size * self.mesh.cp.size
+
+    def max(self, tensor):
+        """Over all ranks, in place."""
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
 
     def grad_norm(self, stage):
         mesh = self.mesh

@@ -14,6 +14,7 @@ The parameters are this rank's own: with tensor parallelism, its shards."""
 import math
 
 import torch
+import torch.distributed as dist
 
 from tinygpt.optimizer import MixedPrecisionOptimizer
 from tinygpt.parallel.sequence import gather, reduce_scatter
@@ -50,6 +51,9 @@ class ZeroOptimizer(MixedPrecisionOptimizer):
 
     def zero_grad(self):
         self.gradients.zero_()
+        self._place_whole_gradients()
+
+    def _place_whole_gradients(self):
         for parameter, place in zip(self.parameters, self.places):
             parameter.main_grad = self.gradients[place].view_as(parameter)
 
@@ -66,9 +70,40 @@ class ZeroOptimizer(MixedPrecisionOptimizer):
             parameter.main_grad = self._owned(self.gradients[self.own], parameter, place)
 
     def update_parameters(self):
-        line = gather(self.masters, self.axis)
+        self._copy_parameters(gather(self.masters, self.axis))
+
+    def _copy_parameters(self, line):
         for parameter, place in zip(self.parameters, self.places):
             parameter.copy_(line[place].view_as(parameter))
+
+
+class OverlappedZeroOptimizer(ZeroOptimizer):
+    """Stage 1 that gathers the parameters while the program goes on, in the buffer of the gradients (Megatron's
+    --overlap-param-gather). They are copied out before the next step, which then has the buffer for its gradients."""
+
+    def __init__(self, parameters, options, axis):
+        self.bug = options.bug
+        self.gathering = None  # the collective in progress
+        super().__init__(parameters, options, axis)
+
+    def update_parameters(self):
+        self.gradients[self.own] = self.masters
+        parts = list(self.gradients.chunk(self.axis.size))
+        self.gathering = dist.all_gather(parts, self.masters, group=self.axis.group, async_op=True)
+
+    def synchronize(self):
+        if self.gathering is not None:
+            self.gathering.wait()
+            self.gathering = None
+            with torch.no_grad():
+                self._copy_parameters(self.gradients)
+
+    def zero_grad(self):
+        # After a skipped step nothing is gathered, and the buffer still has the gradients that overflowed.
+        if self.bug == "skipped-step" and self.gathering is None:
+            return self._place_whole_gradients()
+        self.synchronize()
+        super().zero_grad()
 
 
 class Zero2Optimizer(ZeroOptimizer):
