@@ -28,6 +28,7 @@ struct EstimateToleranceOptions {
   fs::path rerun;  // may stay empty
   fs::path annotations, output, runs;
   std::string iterations, axes;
+  std::string estimator;  // empty: that of the runs that are given, or the default
   double margin = kDefaultMargin;
   std::uint64_t seeds = kLeastPerturbedRuns;
   std::vector<std::string> command;
@@ -41,6 +42,7 @@ void collect_run(const EstimateToleranceOptions& options, const fs::path& output
   run.iterations = iterations;
   run.axes = options.axes;
   run.perturb = seed;
+  run.perturb_at = options.estimator.empty() ? kDefaultEstimator : options.estimator;
   run.command = options.command;
   if (const int code = collect(run); code != 0) {
     throw InputError(fmt::format("{}: could not be collected, exit code {}; expected a command that ends with 0",
@@ -137,6 +139,10 @@ ToleranceFile estimate_from(const EstimateToleranceOptions& options) {
   // Before anything is compared: which runs these are costs nothing to find out.
   ToleranceFile identity;
   identify_runs(runs.reference, perturbed, has_rerun ? &runs.others.back() : nullptr, identity);
+  if (!options.estimator.empty() && options.estimator != identity.estimator) {
+    throw InputError(fmt::format("--estimator {}: {} was perturbed at the {}; expected runs of that estimator",
+                                 options.estimator, perturbed[0].directory.string(), identity.estimator));
+  }
   const EstimateOptions how{options.margin, compute_dtype_of(runs.reference)};
 
   Annotations annotations;
@@ -156,6 +162,7 @@ ToleranceFile estimate_from(const EstimateToleranceOptions& options) {
   file.perturbed_runs = identity.perturbed_runs;
   file.seeds = identity.seeds;
   file.rerun = identity.rerun;
+  file.estimator = identity.estimator;
   return file;
 }
 
@@ -203,6 +210,12 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   estimate->add_option("--seeds", options->seeds, "Number of perturbed runs to collect")
       ->capture_default_str()
       ->check(CLI::Range(kLeastPerturbedRuns, std::size_t{1000}));
+  estimate
+      ->add_option("--estimator", options->estimator,
+                   fmt::format("What perturbed runs perturb: input, the first activation alone; modules, the output\n"
+                               "of every module [{}]",
+                               kDefaultEstimator))
+      ->check(CLI::IsMember(kEstimators));
   estimate->add_option("--runs", options->runs, "Directory for the runs it collects [OUTPUT with .runs]");
   estimate->add_option("--iterations", options->iterations, "Iterations to record [those of the reference, or 0]");
   estimate->add_option("--axes", options->axes, "Axes of a reference on several ranks, as for collect");

@@ -16,7 +16,6 @@ from . import adapters, library
 from .clock import Chunk, Microbatch
 from .collector import Collector
 from .gradients import Gradients
-from .perturb import Perturbation
 from .tensors import inputs_of, outputs_of
 
 
@@ -49,7 +48,7 @@ class _Stack(threading.local):
 
 
 class Modules:
-    def __init__(self, collector: Collector, gradients: Gradients, perturbation: Optional[Perturbation]):
+    def __init__(self, collector: Collector, gradients: Gradients, perturbation):
         self._collector, self._gradients, self._perturbation = collector, gradients, perturbation
         self.stack = _Stack()
 

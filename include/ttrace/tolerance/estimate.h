@@ -20,6 +20,8 @@ inline constexpr std::size_t kLeastPerturbedRuns = 3;
 // about 15 %, while known bugs sit at 10 to 300 epsilon, that is 3 to 100 times the estimate.
 inline constexpr double kDefaultMargin = 3;
 
+inline constexpr const char* kDefaultEstimator = "input";
+
 // The measured differences of one run of the reference program from the reference.
 struct RunDifferences {
   std::string what;  // for messages: `perturbed run 'runs/perturbed-1'`
@@ -43,13 +45,19 @@ double floor_of(Kind kind, Dtype stored, Dtype compute);
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options);
 
-// The seed of the perturbation that the trace was collected with (`perturb_seed` of its provenance); none
-// for an unperturbed run. Throws InputError when the provenance is no JSON object or the seed no integer.
-std::optional<std::uint64_t> perturb_seed_of(const Trace& trace);
+struct TracePerturbation {
+  std::uint64_t seed = 0;
+  std::string estimator;  // one of kEstimators
+};
 
-// Fills the run ids and seeds of `file`. Throws InputError when a run is given twice, when the reference
-// or the rerun is perturbed, when a perturbed run is not or has another's seed, and when their compute
-// dtypes differ. `rerun` may be null.
+// How the trace was perturbed, from its provenance: `perturb_seed`, and `perturb_at`, which is "input" where a recorder
+// does not say; none for an unperturbed run. Throws InputError when the provenance is no JSON object, the seed no
+// integer, or the place none of kEstimators.
+std::optional<TracePerturbation> perturbation_of(const Trace& trace);
+
+// Fills the run ids, seeds and the estimator of `file`. Throws InputError when a run is given twice, when the reference
+// or the rerun is perturbed, when a perturbed run is not, has another's seed or was perturbed at other places, and when
+// their compute dtypes differ. `rerun` may be null.
 void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file);
 
 }  // namespace ttrace
