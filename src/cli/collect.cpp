@@ -179,9 +179,8 @@ void add_collect(CLI::App& app, Run& run) {
       "--axes", arguments->options.axes,
       "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp; after a /, another\n"
       "factoring of the ranks: tp=2,dp=2/ep=2,edp=2");
-  CLI::Option* perturb =
-      command->add_option("--perturb", arguments->options.perturb,
-                      "Perturb activations by their dtype's epsilon, with this seed");
+  CLI::Option* perturb = command->add_option("--perturb", arguments->options.perturb,
+                                             "Perturb activations by their dtype's epsilon, with this seed");
   command
       ->add_option("--perturb-at", arguments->options.perturb_at,
                    "What --perturb changes: input, the first activation alone; modules, the output of every module")

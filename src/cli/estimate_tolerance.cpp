@@ -123,7 +123,9 @@ RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role) {
   const fs::path& directory = runs.others[i].directory;
   RunDifferences result;
   result.what = directory.string();
-  result.pairs = runs.matchings.emplace_back(match_run(runs.reference_tensors, runs.tensors[i], directory)).pairs;
+  const Matching& matching = runs.matchings.emplace_back(match_run(runs.reference_tensors, runs.tensors[i], directory));
+  result.pairs = matching.pairs;
+  result.rerouted = find_changed(result.pairs, matching.reroutes);
   const ProgressLine progress(fmt::format("comparing the {} {}", role, directory.string()));
   result.differences = compare(result.pairs, {0, progress.callback()});
   return result;
@@ -143,7 +145,7 @@ ToleranceFile estimate_from(const EstimateToleranceOptions& options) {
     throw InputError(fmt::format("--estimator {}: {} was perturbed at the {}; expected runs of that estimator",
                                  options.estimator, perturbed[0].directory.string(), identity.estimator));
   }
-  const EstimateOptions how{options.margin, compute_dtype_of(runs.reference)};
+  const EstimateOptions how{options.margin, compute_dtype_of(runs.reference), identity.estimator};
 
   Annotations annotations;
   if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
@@ -162,7 +164,6 @@ ToleranceFile estimate_from(const EstimateToleranceOptions& options) {
   file.perturbed_runs = identity.perturbed_runs;
   file.seeds = identity.seeds;
   file.rerun = identity.rerun;
-  file.estimator = identity.estimator;
   return file;
 }
 

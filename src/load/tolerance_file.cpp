@@ -109,7 +109,8 @@ ToleranceFile read_header(const std::string& where, Fields& header) {
   read_perturbed(where, header, file);
   const YAML::Node rerun = header.take("rerun");
   if (!rerun.IsNull()) file.rerun = rerun.IsScalar() ? rerun.Scalar() : "";
-  if (const auto estimator = header.take_if("estimator")) file.estimator = estimator->IsScalar() ? estimator->Scalar() : "";
+  if (const auto estimator = header.take_if("estimator"))
+    file.estimator = estimator->IsScalar() ? estimator->Scalar() : "";
   if (std::find(kEstimators.begin(), kEstimators.end(), file.estimator) == kEstimators.end()) {
     fail_at(where, header.last_line(),
             fmt::format("estimator is '{}'; expected one of {}", file.estimator, fmt::join(kEstimators, ", ")));

@@ -16,24 +16,16 @@
 // The maximum, not a mean: it is a bound that is asked for, and S is small. Micro-batches and iterations
 // are pooled, since they are further samples of one random quantity. The rerun measures what the run does
 // by itself (atomics, autotuned kernels): a reference that is not reproducible cannot hold a candidate to
-// less than its own noise. The floor is there because a perturbation need not reach a tensor at all (a
-// gradient that does not depend on the input, the loss when differences cancel), which does not make the
-// candidate's rounding of it any smaller.
+// less than its own noise. The floors are in floors.cpp; what no perturbation reaches is in reach.cpp.
 //
-// An optimizer's step is not smooth. Adam's first one is lr * sign(gradient) but for the tiniest gradients:
-// where a gradient is close to zero, rounding decides its sign, and that element of param_delta jumps by
-// twice its size. A few such elements carry the whole difference, in tensors that a handful of runs cannot
-// foresee. What can be measured is how far one element jumps: over all tensors of the kind and all runs,
-//
-//   jump  = max |x_s[i] - x[i]| / rms(x)
-//   floor = jump / sqrt(n)                         n: the tensor's elements
-//
-// that is, any tensor of the kind may see the largest jump that any of them saw, once; the margin leaves
-// room for margin^2 of them. Only tensors with few elements notice.
+// Near a tie a router may send a token of a perturbed run to other experts, and what follows then responds by far more
+// than rounding moves it. A check excuses that where it happens in a candidate (judge/routing.h), so it must not widen
+// what is allowed where it does not happen: responses that a re-routed token may have changed are left out, as long as
+// kLeastPerturbedRuns others remain. In a deep model of low precision some token is re-routed in every run; tensors
+// that come after it in all of them, such as all gradients, keep the wide estimate, and a note counts them.
 //
 // What this cannot do: a quantity whose exact value is zero (the gradient of a key's bias) is noise on
 // both sides, its response is of the order of 1, and it is reported as untrusted rather than passed.
-// Where the function is not smooth (top-k routing near a tie) the response of S runs may miss a jump.
 #include "ttrace/tolerance/estimate.h"
 
 #include <fmt/format.h>
@@ -42,6 +34,8 @@
 #include <cassert>
 #include <cmath>
 
+#include "tolerance/floors.h"
+#include "tolerance/reach.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -55,37 +49,33 @@ double response_of(const Difference& difference) {
   return bounded ? rel_err : 1.0;
 }
 
-using Responses = std::map<ToleranceKey, double>;
+// The responses of one tensor: by run, those of its micro-batches and iterations.
+struct Responses {
+  std::vector<std::vector<double>> all, same_routing;  // the latter: where no re-routed token changed the tensor
+};
 
-// The largest response per kind and name.
-Responses responses_of(const RunDifferences& run) {
-  assert(run.pairs.size() == run.differences.size());
-  Responses responses;
-  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
-    const LogicalTensor& tensor = *run.pairs[i].reference;
-    if (!is_floating(tensor.dtype)) continue;
-    double& largest = responses[{tensor.id.kind, tensor.id.name}];
-    largest = std::max(largest, response_of(run.differences[i]));
-  }
-  return responses;
+double largest_of(const std::vector<double>& responses) {
+  return responses.empty() ? 0 : *std::max_element(responses.begin(), responses.end());
 }
 
-bool is_stepped(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
-
-// The largest jump of one element, relative to the root mean square of its tensor, per kind.
-std::map<Kind, double> jumps_of(std::span<const RunDifferences> runs) {
-  std::map<Kind, double> jumps;
-  for (const RunDifferences& run : runs) {
+std::map<ToleranceKey, Responses> responses_of(std::span<const RunDifferences> runs) {
+  std::map<ToleranceKey, Responses> result;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const RunDifferences& run = runs[r];
+    assert(run.pairs.size() == run.differences.size());
+    assert(run.rerouted.empty() || run.rerouted.size() == run.pairs.size());
     for (std::size_t i = 0; i < run.pairs.size(); ++i) {
-      const Kind kind = run.pairs[i].reference->id.kind;
-      const Difference& difference = run.differences[i];
-      if (!is_stepped(kind) || difference.reference_square == 0) continue;
-      const double rms = std::sqrt(difference.reference_square / static_cast<double>(difference.elements));
-      double& largest = jumps[kind];
-      largest = std::max(largest, difference.max_abs / rms);
+      const LogicalTensor& tensor = *run.pairs[i].reference;
+      if (!is_floating(tensor.dtype)) continue;
+      Responses& responses = result[{tensor.id.kind, tensor.id.name}];
+      responses.all.resize(runs.size());
+      responses.same_routing.resize(runs.size());
+      const double response = response_of(run.differences[i]);
+      responses.all[r].push_back(response);
+      if (run.rerouted.empty() || !run.rerouted[i]) responses.same_routing[r].push_back(response);
     }
   }
-  return jumps;
+  return result;
 }
 
 bool differs(const RunDifferences& run) {
@@ -111,56 +101,87 @@ void require_effect(std::span<const RunDifferences> perturbed) {
   }
 }
 
-void note_rerun(const Responses& rerun, ToleranceFile& file) {
-  const auto moved = std::count_if(rerun.begin(), rerun.end(), [](const auto& item) { return item.second > 0; });
-  if (moved == 0) return;
-  const auto largest =
-      std::max_element(rerun.begin(), rerun.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+void note_rerun(const std::map<ToleranceKey, Responses>& rerun, ToleranceFile& file) {
+  std::size_t moved = 0;
+  const ToleranceKey* worst = nullptr;
+  double most = 0;
+  for (const auto& [key, responses] : rerun) {
+    const double response = largest_of(responses.all[0]);
+    moved += response > 0;
+    if (response <= most) continue;
+    worst = &key;
+    most = response;
+  }
+  if (worst == nullptr) return;
   file.notes.push_back(
       fmt::format("the reference is not reproducible: {} of {} tensors differ in the rerun, {} {} most, "
                   "by {:.3g}",
-                  moved, rerun.size(), largest->first.second, name_of(largest->first.first), largest->second));
+                  moved, rerun.size(), worst->second, name_of(worst->first), most));
+}
+
+// What is left where the responses that a re-routed token may have changed are left out. `kept` counts the tensors
+// where too few are left for that.
+std::vector<std::vector<double>> choose(const Responses& responses, std::int64_t& kept) {
+  std::size_t left = 0, all = 0;
+  for (const auto& run : responses.same_routing) left += run.size();
+  for (const auto& run : responses.all) all += run.size();
+  if (left >= kLeastPerturbedRuns) return responses.same_routing;
+  kept += left < all;
+  return responses.all;
+}
+
+// A tensor that some runs lack would get its tolerance from the others, or from the floor alone.
+void require_every_run(const ToleranceKey& key, std::size_t measured, std::size_t runs) {
+  if (measured == runs) return;
+  throw InputError(fmt::format("{} {}: measured in {} of {} perturbed runs; expected runs of one program", key.second,
+                               name_of(key.first), measured, runs));
+}
+
+void note_wide(std::int64_t wide, ToleranceFile& file) {
+  if (wide == 0) return;
+  file.notes.push_back(
+      fmt::format("in every perturbed run a router sent tokens to other experts, and {} tensors that come after it may "
+                  "differ by as much as that changes them",
+                  wide));
 }
 
 }  // namespace
-
-double floor_of(Kind kind, Dtype stored, Dtype compute) { return epsilon_of(kind == Kind::kParam ? stored : compute); }
 
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options) {
   require_effect(perturbed);
   ToleranceFile file;
   file.margin = options.margin;
+  file.estimator = options.estimator;
   file.compute_dtype = name_of(options.compute_dtype);
   file.epsilon = epsilon_of(options.compute_dtype);
+  file.notes = notes_on_reach(perturbed, options);
 
-  const std::map<Kind, double> jumps = jumps_of(perturbed);
-  for (const TensorPair& pair : perturbed[0].pairs) {
-    const LogicalTensor& tensor = *pair.reference;
-    if (!is_floating(tensor.dtype)) continue;
-    double& floor = file.tensors[{tensor.id.kind, tensor.id.name}].floor;
-    floor = std::max(floor, floor_of(tensor.id.kind, tensor.dtype, options.compute_dtype));
-    const auto jump = jumps.find(tensor.id.kind);
-    const std::int64_t elements = element_count(tensor.shape);
-    if (jump == jumps.end() || elements == 0) continue;
-    floor = std::max(floor, jump->second / std::sqrt(static_cast<double>(elements)));
+  std::int64_t wide = 0;
+  std::map<ToleranceKey, std::vector<double>> pooled;
+  for (const auto& [key, responses] : responses_of(perturbed)) {
+    const auto lacking =
+        std::count_if(responses.all.begin(), responses.all.end(), [](auto& run) { return run.empty(); });
+    require_every_run(key, perturbed.size() - static_cast<std::size_t>(lacking), perturbed.size());
+    for (const std::vector<double>& run : choose(responses, wide)) {
+      if (run.empty()) continue;
+      file.tensors[key].samples.push_back(largest_of(run));
+      pooled[key].insert(pooled[key].end(), run.begin(), run.end());
+    }
   }
-  for (const RunDifferences& run : perturbed) {
-    for (const auto& [key, response] : responses_of(run)) file.tensors[key].samples.push_back(response);
-  }
+  note_wide(wide, file);
   if (rerun != nullptr) {
-    const Responses responses = responses_of(*rerun);
-    for (const auto& [key, response] : responses) file.tensors[key].rerun = response;
+    const auto responses = responses_of({rerun, 1});
+    for (const auto& [key, measured] : responses) {
+      if (!file.tensors.contains(key)) require_every_run(key, 0, perturbed.size());
+      file.tensors[key].rerun = largest_of(measured.all[0]);
+    }
     note_rerun(responses, file);
   }
+  const std::map<ToleranceKey, double> floors = floors_of(perturbed, pooled, options);
   for (auto& [key, tolerance] : file.tensors) {
-    // A tensor that some runs lack would get its tolerance from the others, or from the floor alone.
-    if (tolerance.samples.size() != perturbed.size()) {
-      throw InputError(fmt::format("{} {}: measured in {} of {} perturbed runs; expected runs of one program",
-                                   key.second, name_of(key.first), tolerance.samples.size(), perturbed.size()));
-    }
-    tolerance.estimate =
-        std::max(*std::max_element(tolerance.samples.begin(), tolerance.samples.end()), tolerance.rerun.value_or(0));
+    tolerance.estimate = std::max(largest_of(tolerance.samples), tolerance.rerun.value_or(0));
+    tolerance.floor = floors.at(key);
     tolerance.allowed = options.margin * std::max(tolerance.estimate, tolerance.floor);
   }
   return file;

@@ -36,20 +36,28 @@ class References:
         self._made: Dict[str, Path] = {}
 
     def of(self, model: Model, dtype: str) -> Path:
-        """A directory with `trace`, `annotations.yaml` and `tolerance.yaml`."""
+        """A directory with `trace`, `annotations.yaml` and `tolerance.yaml`, of the default estimator."""
         key = f"{model.name}-{dtype}"
         if key not in self._made:
             home = self._directory / key
             home.mkdir()
-            command = [sys.executable, program_of(model), "--dtype", dtype, *model.arguments.split()]
-            annotations = home / "annotations.yaml"
-            annotations.write_text(edited_preset(model))
-            run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", model.iterations, "--", *command])
-            run([TTRACE, "estimate-tolerance", "--reference", str(home / "trace"), "--runs", str(home / "runs"), "-a",
-                 str(annotations), "-o", str(home / "tolerance.yaml"), "--", *command])  # fmt: skip
-            shutil.rmtree(home / "runs")
+            (home / "annotations.yaml").write_text(edited_preset(model))
+            run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", model.iterations, "--",
+                 *_command_of(model, dtype)])  # fmt: skip
+            estimate(home, model, dtype, home / "tolerance.yaml")
             self._made[key] = home
         return self._made[key]
+
+
+def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str) -> None:
+    """Tolerances for the reference in `home`, with these options of `ttrace estimate-tolerance`."""
+    run([TTRACE, "estimate-tolerance", "--reference", str(home / "trace"), "--runs", str(home / "runs"), "-a",
+         str(home / "annotations.yaml"), "-o", str(output), *options, "--", *_command_of(model, dtype)])  # fmt: skip
+    shutil.rmtree(home / "runs")
+
+
+def _command_of(model: Model, dtype: str) -> List[str]:
+    return [sys.executable, program_of(model), "--dtype", dtype, *model.arguments.split()]
 
 
 def program_of(model: Model) -> str:
@@ -77,18 +85,24 @@ def annotations_of(configuration: Configuration, path: Path) -> Path:
     return path
 
 
+def collect(configuration: Configuration, directory: Path, *arguments: str) -> List[str]:
+    """Runs this configuration, with these further arguments of the program. The words of a check of it, but for the
+    reference and its tolerances."""
+    annotations = annotations_of(configuration, directory / "annotations.yaml")
+    axes = ["--axes", configuration.axes] if configuration.axes else []
+    run([TTRACE, "collect", "-o", str(directory / "trace"), "--iterations", configuration.model.iterations, *axes, "--",
+         sys.executable, launch.__file__, str(configuration.world_size), program_of(configuration.model),
+         *configuration.arguments, *arguments])  # fmt: skip
+    return [TTRACE, "check", "--candidate", str(directory / "trace"), "-a", str(annotations)]
+
+
 def report_of(configuration: Configuration, references: References, directory: Path, *arguments: str) -> dict:
     """The report (README.md, JSON) of a run of this configuration, with these further arguments of the program."""
     reference = references.of(configuration.model, configuration.dtype)
     home = Path(tempfile.mkdtemp(dir=directory))
-    annotations = annotations_of(configuration, home / "annotations.yaml")
-    axes = ["--axes", configuration.axes] if configuration.axes else []
-    run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", configuration.model.iterations, *axes, "--",
-         sys.executable, launch.__file__, str(configuration.world_size), program_of(configuration.model),
-         *configuration.arguments, *arguments])  # fmt: skip
-    run([TTRACE, "check", "--reference", str(reference / "trace"), "--candidate", str(home / "trace"), "-a",
-         str(annotations), "-t", str(reference / "tolerance.yaml"), "--json", str(home / "report.json")],
-        allowed=(0, 1))  # fmt: skip
+    check = collect(configuration, home, *arguments)
+    run([*check, "--reference", str(reference / "trace"), "-t", str(reference / "tolerance.yaml"), "--json",
+         str(home / "report.json")], allowed=(0, 1))  # fmt: skip
     report = json.loads((home / "report.json").read_text())
     shutil.rmtree(home)
     return report

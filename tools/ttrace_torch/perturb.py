@@ -3,8 +3,8 @@
 u in [-1, 1) comes from the consistent generator, keyed by the activation's canonical identity, so that one rank and
 many perturb the same logical elements by the same factors, and a recomputation the same as its forward. The product is
 computed in fp32 (fp64 for fp64), rounded back, and an ordinary part of the graph: backward multiplies the gradient by
-the same factor, and is perturbed at the same points. What is recorded is the product, which the rest of the model
-goes on with, as it would go on with a value that was rounded otherwise."""
+the same factor, and is perturbed at the same points. What is recorded is what the perturbation has made, on both ways:
+the product, which the rest of the model goes on with, and the gradient behind it, which the module goes on with."""
 
 import weakref
 from typing import Any, Optional, Tuple

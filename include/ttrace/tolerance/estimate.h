@@ -27,11 +27,14 @@ struct RunDifferences {
   std::string what;  // for messages: `perturbed run 'runs/perturbed-1'`
   std::vector<TensorPair> pairs;
   std::vector<Difference> differences;  // one per pair
+  // One per pair, or empty: whether a token that this run sent to other experts than the reference may have changed it.
+  std::vector<bool> rerouted;
 };
 
 struct EstimateOptions {
   double margin = kDefaultMargin;
   Dtype compute_dtype = Dtype::kFloat32;
+  std::string estimator = "input";  // one of kEstimators: what the runs perturbed
 };
 
 // The least that a tensor may differ by, whatever the perturbed runs say: a rounding step of the dtype
