@@ -9,8 +9,8 @@
 
 namespace ttrace {
 
-// For each floating-point tensor, the largest of its micro-batches and iterations. `responses` are those that its
-// estimate comes from, of all runs.
+// For each floating-point tensor, the largest of its micro-batches and iterations. `responses` are those
+// of all runs and micro-batches.
 std::map<ToleranceKey, double> floors_of(std::span<const RunDifferences> perturbed,
                                          const std::map<ToleranceKey, std::vector<double>>& responses,
                                          const EstimateOptions& options);
