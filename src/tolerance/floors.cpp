@@ -12,7 +12,10 @@
 //   floor = jump / sqrt(n)                         n: the tensor's elements
 //
 // that is, any tensor of the kind may see the largest jump that any of them saw, once; the margin leaves room for
-// margin^2 of them. Only tensors with few elements notice.
+// margin^2 of them. Only tensors with few elements notice. One jump need not be measured: the step is added to the
+// parameter and rounded, and the difference of parameters is that step. Where it is small, as SGD's in fp32, another
+// rounding of one element is a jump of eps * |w|, eps that of the dtype that the step is recorded in, and the largest
+// |w| of n normal ones is about sqrt(2 ln n) times their root mean square.
 //
 // A single number (the loss, the gradient's norm) is a sum over very many elements, in which rounding errors cancel: a
 // rounding step of bf16 is a hundred times what it really moves by, and hides a wrong loss. But the largest of a few
@@ -29,6 +32,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -38,6 +43,10 @@ constexpr std::array<double, 10> kStudent = {28.00, 15.54, 11.18, 9.08, 7.88, 7.
 
 bool is_stepped(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
 
+double rms_of(const Difference& difference) {
+  return std::sqrt(difference.reference_square / static_cast<double>(difference.elements));
+}
+
 // By kind.
 std::map<Kind, double> jumps_of(std::span<const RunDifferences> runs) {
   std::map<Kind, double> jumps;
@@ -46,9 +55,8 @@ std::map<Kind, double> jumps_of(std::span<const RunDifferences> runs) {
       const Kind kind = run.pairs[i].reference->id.kind;
       const Difference& difference = run.differences[i];
       if (!is_stepped(kind) || difference.reference_square == 0) continue;
-      const double rms = std::sqrt(difference.reference_square / static_cast<double>(difference.elements));
       double& largest = jumps[kind];
-      largest = std::max(largest, difference.max_abs / rms);
+      largest = std::max(largest, difference.max_abs / rms_of(difference));
     }
   }
   return jumps;
@@ -63,6 +71,28 @@ double scalar_floor(const std::vector<double>& responses, Dtype stored, const Es
   return std::clamp(rms * t / options.margin, std::min(epsilon_of(stored), most), most);
 }
 
+using Norms = std::map<std::pair<std::string, std::int32_t>, double>;
+
+// Root mean squares of the parameters after the step, by name and iteration.
+Norms parameters_of(const RunDifferences& run) {
+  Norms norms;
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const TensorId& id = run.pairs[i].reference->id;
+    const Difference& difference = run.differences[i];
+    if (id.kind != Kind::kParamAfter || difference.elements == 0) continue;
+    norms[{id.name, id.iteration}] = rms_of(difference);
+  }
+  return norms;
+}
+
+// The jump of a step by another rounding of one element.
+double rounding_jump(const LogicalTensor& step, const Difference& difference, const Norms& parameters) {
+  const auto parameter = parameters.find({step.id.name, step.id.iteration});
+  if (step.id.kind != Kind::kParamDelta || parameter == parameters.end() || difference.reference_square == 0) return 0;
+  const double largest = std::sqrt(2 * std::log(std::max<double>(2, static_cast<double>(difference.elements))));
+  return epsilon_of(step.dtype) * largest * parameter->second / rms_of(difference);
+}
+
 }  // namespace
 
 double floor_of(Kind kind, Dtype stored, Dtype compute) { return epsilon_of(kind == Kind::kParam ? stored : compute); }
@@ -71,9 +101,10 @@ std::map<ToleranceKey, double> floors_of(std::span<const RunDifferences> perturb
                                          const std::map<ToleranceKey, std::vector<double>>& responses,
                                          const EstimateOptions& options) {
   const std::map<Kind, double> jumps = jumps_of(perturbed);
+  const Norms parameters = parameters_of(perturbed[0]);
   std::map<ToleranceKey, double> floors;
-  for (const TensorPair& pair : perturbed[0].pairs) {
-    const LogicalTensor& tensor = *pair.reference;
+  for (std::size_t i = 0; i < perturbed[0].pairs.size(); ++i) {
+    const LogicalTensor& tensor = *perturbed[0].pairs[i].reference;
     if (!is_floating(tensor.dtype)) continue;
     const Kind kind = tensor.id.kind;
     const std::int64_t elements = element_count(tensor.shape);
@@ -83,9 +114,11 @@ std::map<ToleranceKey, double> floors_of(std::span<const RunDifferences> perturb
     } else {
       floor = std::max(floor, floor_of(kind, tensor.dtype, options.compute_dtype));
     }
-    const auto jump = jumps.find(kind);
-    if (jump == jumps.end() || elements == 0) continue;
-    floor = std::max(floor, jump->second / std::sqrt(static_cast<double>(elements)));
+    if (!is_stepped(kind) || elements == 0) continue;
+    const auto measured = jumps.find(kind);
+    const double jump = std::max(measured == jumps.end() ? 0 : measured->second,
+                                 rounding_jump(tensor, perturbed[0].differences[i], parameters));
+    floor = std::max(floor, jump / std::sqrt(static_cast<double>(elements)));
   }
   return floors;
 }

@@ -90,10 +90,10 @@ std::vector<std::string> notes_on_reach(std::span<const RunDifferences> perturbe
   std::sort(parameters.begin(), parameters.end());
   parameters.erase(std::unique(parameters.begin(), parameters.end()), parameters.end());
   if (!parameters.empty()) {
-    notes.push_back(
-        fmt::format("no perturbed run moved the gradients of {} parameters, such as {}: they may differ by "
-                    "no more than {} rounding steps of {}",
-                    parameters.size(), parameters[0], options.margin, name_of(options.compute_dtype)));
+    notes.push_back(fmt::format(
+        "no perturbed run moved the gradient of {}{}: it may differ by no more than {} rounding steps of {}",
+        parameters[0], parameters.size() == 1 ? "" : fmt::format(" (and {} more)", parameters.size() - 1),
+        options.margin, name_of(options.compute_dtype)));
   }
   return notes;
 }

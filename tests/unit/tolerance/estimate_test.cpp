@@ -300,3 +300,14 @@ TEST_CASE("what a re-routed token changed in a perturbed run is allowed, and cou
                           "perturbed runs sent tokens near a tie to other experts: 1 of 2 tensors come after such a "
                           "token, and may differ by as much as it changed them"});
 }
+
+TEST_CASE("a small step may differ by another rounding of one element of its parameter") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kParamDelta, "w"),
+                               model.tensor(Kind::kParamAfter, "w")};
+  auto runs = runs_of(tensors, {{0.5, 0, 0}, {0.5, 0, 0}, {0.5, 0, 0}});
+  for (RunDifferences& run : runs) run.differences[1].reference_square = 4e-12;  // steps of 1e-6, of parameters of 1
+  const double largest = std::sqrt(2 * std::log(4));                             // of 4 normal parameters
+  CHECK(estimate(runs, nullptr, {}).tensors.at({Kind::kParamDelta, "w"}).floor ==
+        doctest::Approx(kFloat32Epsilon * largest / 1e-6 / 2));
+}

@@ -69,9 +69,10 @@ TEST_CASE("zeros, initial parameters and gradients of activations need not move;
   run.add(Kind::kGradOutput, "mean", false).add(Kind::kInput, "image", false).add(Kind::kParamAfter, "w", false);
   CHECK(run.notes().empty());
   run.add(Kind::kMainGrad, "head.bias", false).add(Kind::kParamGrad, "head.bias", false);
-  CHECK(run.notes() == std::vector<std::string>{
-                           "no perturbed run moved the gradients of 1 parameters, such as head.bias: they may differ "
-                           "by no more than 3 rounding steps of float32"});
+  CHECK(run.notes() == std::vector<std::string>{"no perturbed run moved the gradient of head.bias: it may differ by no "
+                                                "more than 3 rounding steps of float32"});
+  run.add(Kind::kMainGrad, "head.weight", false);
+  CHECK(run.notes()[0].starts_with("no perturbed run moved the gradient of head.bias (and 1 more): "));
 }
 
 TEST_CASE("a tensor that one of the runs moved is reached") {
