@@ -45,8 +45,7 @@ class _Perturbation:
         if is_dtensor(tensor):  # whose shape is that of the whole
             noise = part_of(noise, tensor)
         wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-        factor = 1 + eps * noise.to(device=tensor.device, dtype=wide)
-        return (tensor.to(wide) * factor).to(tensor.dtype)
+        return _Product.apply(tensor, 1 + eps * noise.to(device=tensor.device, dtype=wide))
 
     def _check(self) -> None:
         """At the end of an iteration."""
@@ -132,6 +131,24 @@ class AtModules(_Perturbation):
 
 
 PLACES = {"input": AtInput, "modules": AtModules}
+
+
+class _Product(torch.autograd.Function):
+    """As multiplying, but saves no tensor: non-reentrant activation checkpointing counts what is saved in forward, and
+    ends the recomputation by an exception once as many are saved there."""
+
+    @staticmethod
+    def forward(context, tensor: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        context.factor = factor
+        return _multiplied(tensor, factor)
+
+    @staticmethod
+    def backward(context, gradient: torch.Tensor) -> Tuple[torch.Tensor, None]:
+        return _multiplied(gradient, context.factor), None
+
+
+def _multiplied(tensor: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    return (tensor.to(factor.dtype) * factor).to(tensor.dtype)
 
 
 def _base_of(tensor: torch.Tensor) -> torch.Tensor:
