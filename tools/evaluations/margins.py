@@ -10,6 +10,7 @@ untrusted have none.
 `python -m evaluations.margins [--quick]`, in tools/, prints it all."""
 
 import csv
+import math
 import shutil
 import sys
 import tempfile
@@ -117,6 +118,20 @@ def false_alarm_rows(rows: List[dict]) -> List[dict]:
     return table
 
 
+def estimator_rows(rows: List[dict]) -> List[dict]:
+    """Per estimator: the largest ratio, which a margin must exceed; the geometric mean of what it expects, relative to
+    what `input` expects of the same tensor; and their product, by which an estimator that separates better is smaller:
+    what a typical tensor may then differ by."""
+    expected = {(row["configuration"], row["kind"], row["name"]): row["expected"]
+                for row in rows if row["estimator"] == "input"}  # fmt: skip
+    table = []
+    for (estimator,), group in _grouped(rows, "estimator").items():
+        logs = [math.log(row["expected"] / expected[row["configuration"], row["kind"], row["name"]]) for row in group]
+        largest, mean = max(row["ratio"] for row in group), math.exp(sum(logs) / len(logs))
+        table.append({"estimator": estimator, "largest": largest, "expects": mean, "product": largest * mean})
+    return table
+
+
 def separation_rows(directory: Path, correct: List[dict]) -> List[dict]:
     """Per bug of the corpus and estimator: the ratio at the tensor that it must be found at, and how many times the
     largest ratio of the `correct` rows (as of `margin_rows`) that is."""
@@ -178,6 +193,7 @@ def main() -> None:
         rows = margin_rows("--quick" in sys.argv[1:], correct)
         shutil.rmtree(correct)
         _print("Ratios", quantile_rows(rows))
+        _print("Estimators", estimator_rows(rows))
         _print("Histogram", histogram_rows(rows))
         _print("Probability of a false alarm, per configuration", false_alarm_rows(rows))
         _print("Bugs", separation_rows(bugs, rows))
