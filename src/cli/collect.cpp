@@ -17,6 +17,7 @@
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/mesh.h"
+#include "ttrace/tolerance/tolerance.h"
 
 namespace ttrace::cli {
 namespace {
@@ -83,6 +84,7 @@ std::string configuration(const CollectOptions& options) {
   config["annotations"] = options.annotations.empty() ? "" : fs::absolute(options.annotations).string();
   config["perturb"] = nullptr;
   if (options.perturb) config["perturb"] = *options.perturb;
+  config["perturb_at"] = options.perturb_at;
   config["library"] = beside_program("lib/libttrace.so").string();
   const std::string commit = git_commit();
   config["provenance"] = {{"ttrace", TTRACE_VERSION},
@@ -177,8 +179,14 @@ void add_collect(CLI::App& app, Run& run) {
       "--axes", arguments->options.axes,
       "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp; after a /, another\n"
       "factoring of the ranks: tp=2,dp=2/ep=2,edp=2");
-  command->add_option("--perturb", arguments->options.perturb,
-                      "Perturb the first activation by the dtype's epsilon, with this seed");
+  CLI::Option* perturb = command->add_option("--perturb", arguments->options.perturb,
+                                             "Perturb activations by their dtype's epsilon, with this seed");
+  command
+      ->add_option("--perturb-at", arguments->options.perturb_at,
+                   "What --perturb changes: input, the first activation alone; modules, the output of every module")
+      ->capture_default_str()
+      ->check(CLI::IsMember(kEstimators))
+      ->needs(perturb);
   command->add_option("command", arguments->options.command, "The command and its arguments, after --")->required();
   command->footer(
       "Exit codes: the command's own where it fails (128 + n after signal n, 127 not found, 126 not executable);\n"

@@ -15,6 +15,7 @@ struct CollectOptions {
   std::vector<std::int32_t> iterations = {0};
   std::string axes;  // as in parse_mesh; empty: the collector finds out
   std::optional<std::uint64_t> perturb;
+  std::string perturb_at = "input";  // or "modules"
   std::vector<std::string> command;
 };
 

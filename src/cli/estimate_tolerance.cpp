@@ -28,6 +28,7 @@ struct EstimateToleranceOptions {
   fs::path rerun;  // may stay empty
   fs::path annotations, output, runs;
   std::string iterations, axes;
+  std::string estimator;  // empty: that of the runs that are given, or the default
   double margin = kDefaultMargin;
   std::uint64_t seeds = kLeastPerturbedRuns;
   std::vector<std::string> command;
@@ -41,6 +42,7 @@ void collect_run(const EstimateToleranceOptions& options, const fs::path& output
   run.iterations = iterations;
   run.axes = options.axes;
   run.perturb = seed;
+  run.perturb_at = options.estimator.empty() ? kDefaultEstimator : options.estimator;
   run.command = options.command;
   if (const int code = collect(run); code != 0) {
     throw InputError(fmt::format("{}: could not be collected, exit code {}; expected a command that ends with 0",
@@ -121,7 +123,9 @@ RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role) {
   const fs::path& directory = runs.others[i].directory;
   RunDifferences result;
   result.what = directory.string();
-  result.pairs = runs.matchings.emplace_back(match_run(runs.reference_tensors, runs.tensors[i], directory)).pairs;
+  const Matching& matching = runs.matchings.emplace_back(match_run(runs.reference_tensors, runs.tensors[i], directory));
+  result.pairs = matching.pairs;
+  result.rerouted = find_changed(result.pairs, matching.reroutes);
   const ProgressLine progress(fmt::format("comparing the {} {}", role, directory.string()));
   result.differences = compare(result.pairs, {0, progress.callback()});
   return result;
@@ -137,7 +141,11 @@ ToleranceFile estimate_from(const EstimateToleranceOptions& options) {
   // Before anything is compared: which runs these are costs nothing to find out.
   ToleranceFile identity;
   identify_runs(runs.reference, perturbed, has_rerun ? &runs.others.back() : nullptr, identity);
-  const EstimateOptions how{options.margin, compute_dtype_of(runs.reference)};
+  if (!options.estimator.empty() && options.estimator != identity.estimator) {
+    throw InputError(fmt::format("--estimator {}: {} was perturbed at the {}; expected runs of that estimator",
+                                 options.estimator, perturbed[0].directory.string(), identity.estimator));
+  }
+  const EstimateOptions how{options.margin, compute_dtype_of(runs.reference), identity.estimator};
 
   Annotations annotations;
   if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
@@ -203,6 +211,12 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   estimate->add_option("--seeds", options->seeds, "Number of perturbed runs to collect")
       ->capture_default_str()
       ->check(CLI::Range(kLeastPerturbedRuns, std::size_t{1000}));
+  estimate
+      ->add_option("--estimator", options->estimator,
+                   fmt::format("What perturbed runs perturb: input, the first activation alone; modules, the output\n"
+                               "of every module [{}]",
+                               kDefaultEstimator))
+      ->check(CLI::IsMember(kEstimators));
   estimate->add_option("--runs", options->runs, "Directory for the runs it collects [OUTPUT with .runs]");
   estimate->add_option("--iterations", options->iterations, "Iterations to record [those of the reference, or 0]");
   estimate->add_option("--axes", options->axes, "Axes of a reference on several ranks, as for collect");

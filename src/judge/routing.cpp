@@ -88,6 +88,15 @@ const LogicalTensor* find(const Alignment& alignment, const TensorId& id) {
   return found == alignment.tensors.end() ? nullptr : &found->second;
 }
 
+// Whether what `finding` is about is computed after the choice, from the re-routed token among others.
+bool may_change(const Reroute& reroute, const Finding& finding) {
+  Finding choice;
+  choice.id = reroute.logits;
+  choice.order = reroute.order;
+  const bool same_batch = finding.id.microbatch == kNoMicrobatch || finding.id.microbatch == choice.id.microbatch;
+  return choice.id.iteration == finding.id.iteration && same_batch && executes_before(choice, finding);
+}
+
 std::string words_of(const std::vector<std::int64_t>& experts) { return fmt::format("{}", fmt::join(experts, ", ")); }
 
 }  // namespace
@@ -167,16 +176,26 @@ bool is_near_tie(const Reroute& reroute, const ToleranceFile* tolerance) {
   return reroute.shift <= allowed && allowed < 1;
 }
 
+std::vector<bool> find_changed(std::span<const TensorPair> pairs, std::span<const Reroute> reroutes) {
+  std::map<TensorId, const Reroute*> choices;  // one of those that share their logits is enough
+  for (const Reroute& reroute : reroutes) choices.emplace(reroute.logits, &reroute);
+  std::vector<bool> changed;
+  for (const TensorPair& pair : pairs) {
+    Finding finding;
+    finding.id = pair.reference->id;
+    finding.order = pair.reference->order;
+    changed.push_back(std::any_of(choices.begin(), choices.end(),
+                                  [&](const auto& choice) { return may_change(*choice.second, finding); }));
+  }
+  return changed;
+}
+
 void excuse(Finding& finding, std::span<const Reroute> ties) {
   if (finding.reason != Reason::kExceedsTolerance || !finding.difference) return;
   double share = 0;
   std::set<std::pair<std::int32_t, std::int64_t>> tokens;
   for (const Reroute& tie : ties) {
-    Finding at;
-    at.id = tie.logits;
-    at.order = tie.order;
-    const bool same_batch = finding.id.microbatch == kNoMicrobatch || finding.id.microbatch == tie.logits.microbatch;
-    if (tie.logits.iteration != finding.id.iteration || !same_batch || !executes_before(at, finding)) continue;
+    if (!may_change(tie, finding)) continue;
     if (!tokens.emplace(tie.logits.microbatch, tie.token).second) continue;
     share += static_cast<double>(tie.experts) / static_cast<double>(tie.tokens);
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -108,6 +109,12 @@ ToleranceFile read_header(const std::string& where, Fields& header) {
   read_perturbed(where, header, file);
   const YAML::Node rerun = header.take("rerun");
   if (!rerun.IsNull()) file.rerun = rerun.IsScalar() ? rerun.Scalar() : "";
+  if (const auto estimator = header.take_if("estimator"))
+    file.estimator = estimator->IsScalar() ? estimator->Scalar() : "";
+  if (std::find(kEstimators.begin(), kEstimators.end(), file.estimator) == kEstimators.end()) {
+    fail_at(where, header.last_line(),
+            fmt::format("estimator is '{}'; expected one of {}", file.estimator, fmt::join(kEstimators, ", ")));
+  }
   read_epsilon(where, header, file);
   file.margin = header.take_number("margin");
   for (const YAML::Node& note : header.take_list("notes")) {

@@ -10,10 +10,10 @@ namespace ttrace {
 namespace {
 
 void require_unperturbed(const Trace& trace, std::string_view role) {
-  const auto seed = perturb_seed_of(trace);
-  if (!seed) return;
+  const auto perturbation = perturbation_of(trace);
+  if (!perturbation) return;
   throw InputError(fmt::format("{}: perturbed with seed {}; expected an unperturbed run as the {}",
-                               trace.directory.string(), *seed, role));
+                               trace.directory.string(), perturbation->seed, role));
 }
 
 // Two names of one run would make an estimate of 0 look measured.
@@ -38,7 +38,7 @@ void require_same_dtype(const Trace& reference, const Trace& trace) {
 
 }  // namespace
 
-std::optional<std::uint64_t> perturb_seed_of(const Trace& trace) {
+std::optional<TracePerturbation> perturbation_of(const Trace& trace) {
   if (trace.provenance.empty()) return std::nullopt;
   const nlohmann::json provenance = nlohmann::json::parse(trace.provenance, nullptr, false);
   if (!provenance.is_object()) {
@@ -53,7 +53,12 @@ std::optional<std::uint64_t> perturb_seed_of(const Trace& trace) {
     throw InputError(fmt::format("{}: its provenance has a perturb_seed that is no seed; expected an integer from 0",
                                  trace.directory.string()));
   }
-  return seed->get<std::uint64_t>();
+  const std::string estimator = provenance.contains("perturb_at") ? provenance["perturb_at"].dump() : "\"input\"";
+  for (const std::string& known : kEstimators) {
+    if (estimator == '"' + known + '"') return TracePerturbation{seed->get<std::uint64_t>(), known};
+  }
+  throw InputError(fmt::format("{}: its provenance has a perturb_at {}; expected one of {}", trace.directory.string(),
+                               printable(estimator), fmt::join(kEstimators, ", ")));
 }
 
 void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file) {
@@ -65,18 +70,25 @@ void identify_runs(const Trace& reference, std::span<const Trace> perturbed, con
   for (const Trace& trace : perturbed) {
     runs.add(trace);
     require_same_dtype(reference, trace);
-    const auto seed = perturb_seed_of(trace);
-    if (!seed) {
+    const auto perturbation = perturbation_of(trace);
+    if (!perturbation) {
       throw InputError(
           fmt::format("{}: not perturbed; expected a run collected with --perturb SEED", trace.directory.string()));
     }
-    const auto [found, is_new] = seeds.emplace(*seed, trace.directory.string());
+    const std::uint64_t seed = perturbation->seed;
+    const auto [found, is_new] = seeds.emplace(seed, trace.directory.string());
     if (!is_new) {
       throw InputError(fmt::format("{}: perturbed with seed {}, as {} was; expected another seed for each run",
-                                   trace.directory.string(), *seed, found->second));
+                                   trace.directory.string(), seed, found->second));
+    }
+    if (file.seeds.empty()) file.estimator = perturbation->estimator;
+    if (file.estimator != perturbation->estimator) {
+      throw InputError(fmt::format("{}: perturbed at the {}, and {} at the {}; expected runs perturbed alike",
+                                   trace.directory.string(), perturbation->estimator, perturbed[0].directory.string(),
+                                   file.estimator));
     }
     file.perturbed_runs.push_back(trace.run_id);
-    file.seeds.push_back(*seed);
+    file.seeds.push_back(seed);
   }
   if (rerun == nullptr) return;
   runs.add(*rerun);

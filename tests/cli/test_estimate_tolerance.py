@@ -2,6 +2,7 @@
 
 import json
 
+import numpy
 import pytest
 
 from conftest import CHECK, changed, model
@@ -18,9 +19,11 @@ def perturbed(seed):
 def runs(tmp_path, reference):
     """Makes perturbed runs p1, p2, p3 and an unperturbed rerun, and others by name."""
 
-    def make(name, tensors, seed=None, **run):
-        provenance = json.dumps({} if seed is None else {"perturb_seed": seed})
-        return record_run(tmp_path / name, [tensors], provenance=provenance, **run)
+    def make(name, tensors, seed=None, place=None, **run):
+        provenance = {} if seed is None else {"perturb_seed": seed}
+        if place is not None:
+            provenance["perturb_at"] = place
+        return record_run(tmp_path / name, [tensors], provenance=json.dumps(provenance), **run)
 
     for name, seed in SEEDS.items():
         make(name, perturbed(seed), seed)
@@ -35,7 +38,11 @@ def estimate(*perturbed, rerun=None):
 
 def test_an_estimate_fits_the_check(ttrace, runs, candidate):
     assert ttrace.reports(*estimate("p1", "p2", "p3", rerun="again"), code=0) == (
-        "out.yaml: 4 tolerances from 3 perturbed runs and a rerun, margin 3\n")
+        "out.yaml: 4 tolerances from 3 perturbed runs and a rerun, margin 3\n"
+        "note: no perturbed run moved layers.0.mlp: it is not fed by what was perturbed, and 1 of its outputs may differ "
+        "by no more than 3 rounding steps of float32; --estimator modules perturbs it too\n"
+        "note: no perturbed run moved the gradient of layers.0.mlp.weight: it may differ by no more than 3 rounding "
+        "steps of float32\n")
     candidate()
     assert ttrace.reports(*CHECK, "-t", "out.yaml", code=0).startswith("same\n")
     ttrace.reports(*CHECK[:-2], "-t", "out.yaml", code=1)
@@ -56,6 +63,10 @@ REFUSED = {
         "x: perturbed with seed 2, as p2 was; expected another seed for each run"),
     "a seed that is none": (lambda make: make("x", perturbed(4), "two"), ["p1", "p2", "x"], None,
         "x: its provenance has a perturb_seed that is no seed; expected an integer from 0"),
+    "runs that were perturbed at different places": (lambda make: make("x", perturbed(4), 4, "modules"),
+        ["p1", "p2", "x"], None, "x: perturbed at the modules, and p1 at the input; expected runs perturbed alike"),
+    "a place that is none": (lambda make: make("x", perturbed(4), 4, "weights"), ["p1", "p2", "x"], None,
+        'x: its provenance has a perturb_at "weights"; expected one of input, modules'),
     "a perturbed run as the rerun": (lambda make: make("x", perturbed(4), 4), ["p1", "p2", "p3"], "x",
         "x: perturbed with seed 4; expected an unperturbed run as the rerun"),
     "the reference as the rerun": (None, ["p1", "p2", "p3"], "reference",
@@ -87,6 +98,25 @@ def test_runs_that_do_not_fit_are_refused(ttrace, runs, tmp_path, what):
         make(runs)
     assert ttrace.refuses(*estimate(*names, rerun=rerun)) == message
     assert not (tmp_path / "out.yaml").exists()
+
+
+def test_runs_of_another_estimator_than_the_one_asked_for_are_refused(ttrace, runs, tmp_path):
+    assert ttrace.refuses(*estimate("p1", "p2", "p3"), "--estimator", "modules") == (
+        "--estimator modules: p1 was perturbed at the input; expected runs of that estimator")
+    for name, seed in SEEDS.items():
+        runs(f"m{name}", perturbed(seed), seed, "modules")
+    ttrace.reports(*estimate("mp1", "mp2", "mp3"), "--estimator", "modules", code=0)
+    assert "\nestimator: modules\n" in (tmp_path / "out.yaml").read_text()
+
+
+@pytest.mark.parametrize("factor", [2, 0.5, 1.125])
+def test_a_uniform_factor_that_is_not_declared_is_a_finding_and_named(ttrace, runs, candidate, factor):
+    ttrace.reports(*estimate("p1", "p2", "p3", rerun="again"), code=0)
+    candidate([tensor.with_values(tensor.values * numpy.float32(factor)) if tensor.kind == "main_grad" else tensor
+               for tensor in model()])
+    report = ttrace.reports(*CHECK, "-t", "out.yaml", code=1)
+    assert report.startswith("different\nfirst wrong tensor: layers.0.mlp.weight main_grad, iteration 0\n")
+    assert f"looks like a factor of {factor:.3f}\n" in report
 
 
 def test_a_perturbed_reference_is_refused(ttrace, runs):

@@ -41,6 +41,8 @@ MISUSE = {
                                see("ttrace collect")),
     "no command to collect from": (["collect", "-o", "trace"], "ttrace collect: command is required" +
                                    see("ttrace collect")),
+    "a place to perturb and no seed": (["collect", "-o", "trace", "--perturb-at", "modules", "--", "true"],
+                                       "ttrace collect: --perturb-at requires --perturb" + see("ttrace collect")),
     "no place for the tolerances": (["estimate-tolerance", "--reference", "r"],
                                     "ttrace estimate-tolerance: --output is required" +
                                     see("ttrace estimate-tolerance")),

@@ -73,28 +73,38 @@ def test_bf16_is_perturbed_in_fp32_and_rounded_back(collect):
     assert numpy.array_equal(rank.tensors["output", "embedding", 0], expected)
 
 
+@pytest.mark.parametrize("place", ["input", "modules"])
 @pytest.mark.parametrize("recompute", ["reentrant", "nonreentrant"])
-def test_iterations_that_are_not_recorded_are_perturbed_too(collect, recompute):
+def test_recomputations_and_iterations_that_are_not_recorded_are_perturbed_alike(collect, recompute, place):
     command = program("small", "--recompute", recompute)
-    later = collect("--perturb", str(SEED), "--iterations", "1", command=command)
-    both = collect("--perturb", str(SEED), "--iterations", "0,1", command=command)
+    perturb = ["--perturb", str(SEED), "--perturb-at", place]
+    later = collect(*perturb, "--iterations", "1", command=command)
+    both = collect(*perturb, "--iterations", "0,1", command=command)
     assert later.code == 0, later.process.stderr
+    tensors = both.rank().all
+    recomputed = [identity for identity in tensors if identity[3] == "recompute"]
+    assert recomputed
+    for identity in recomputed:
+        forward = (*identity[:3], "forward", *identity[4:])
+        assert numpy.array_equal(tensors[identity], tensors[forward]), identity
     assert later.stdout == both.stdout
     for identity, values in later.rank().all.items():
         assert numpy.array_equal(values, both.rank().all[identity])
 
 
-def test_one_rank_and_two_data_parallel_ranks_get_the_same_values(collect, tmp_path):
+@pytest.mark.parametrize("place", ["input", "modules"])
+def test_one_rank_and_two_data_parallel_ranks_get_the_same_values(collect, tmp_path, place):
     annotations = tmp_path / "annotations.yaml"
     annotations.write_text("parallelism:\n  microbatches: {axis: dp, order: interleaved}\n")
-    options = ["--perturb", str(SEED), "-a", annotations]
+    options = ["--perturb", str(SEED), "--perturb-at", place, "-a", annotations]
     one = collect(*options, command=[PYTHON, RANKS])
     two = collect(*options, "--axes", "dp=2", command=[*TORCHRUN, RANKS])
     assert two.code == 0, two.process.stderr
     for microbatch in range(4):
-        mine = one.rank().tensors["output", "embedding", microbatch]
-        theirs = two.rank(microbatch % 2).tensors["output", "embedding", microbatch // 2]
-        assert numpy.array_equal(mine, theirs)
+        for name in ("head", "embedding"):
+            mine = one.rank().tensors["output", name, microbatch]
+            theirs = two.rank(microbatch % 2).tensors["output", name, microbatch // 2]
+            assert numpy.array_equal(mine, theirs)
         assert not numpy.array_equal(mine, embedded(one.rank(), microbatch))
 
 
@@ -116,3 +126,88 @@ def test_where_nothing_can_be_perturbed_the_trace_is_refused(collect, script):
     collected = collect("--perturb", str(SEED), command=script(text.replace("torch.arange(3)", "5")))
     assert collected.code == 2
     assert any("rank 0: nothing could be perturbed in iteration 0" in line for line in collected.messages)
+
+
+# Small whole numbers: what is computed is exact, but for the factors.
+MODULES = """
+import torch
+from torch import nn
+
+class HandsOn(nn.Module):  # what was given, what a module inside has returned, and views of them
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.same = inner, nn.Identity()
+    def forward(self, x):
+        return self.same(self.inner(x)).flatten(), x.view(-1)
+
+class Keeps(nn.Module):  # returns what it has used itself, and nobody else uses
+    def forward(self, x):
+        y = 2 * x
+        return y, y * y
+
+class Adds(nn.Module):  # writes to what a module inside has returned
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+    def forward(self, x):
+        y = self.inner(x)
+        y += 1
+        return y
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hands_on = HandsOn(nn.Linear(3, 2))
+        self.keeps, self.adds = Keeps(), Adds(nn.Linear(2, 2))
+        for p in self.parameters():
+            nn.init.constant_(p, 1)
+    def forward(self, n):
+        y, _ = self.hands_on(n.float())
+        _, z = self.keeps(y)
+        return self.adds(z.view(-1, 2))
+
+Model()(torch.arange(12).view(4, 3)).sum().backward()
+"""
+
+
+def factor_of(name, shape):
+    return numpy.float32(1) + numpy.float32(2.0**-23) * uniform(f"0/0/output/{name}", shape)
+
+
+def test_every_modules_output_is_multiplied_once_where_it_is_computed(collect, script):
+    collected = collect("--perturb", str(SEED), "--perturb-at", "modules", command=script(MODULES))
+    assert collected.code == 0, collected.process.stderr
+    tensors = {name: values for (kind, name, _), values in collected.rank().tensors.items() if kind == "output"}
+    x = numpy.arange(12, dtype="f4").reshape(4, 3)
+    linear = numpy.repeat(x.sum(1, keepdims=True) + 1, 2, axis=1) * factor_of("hands_on.inner", (4, 2))
+    assert numpy.array_equal(tensors["hands_on.inner"], linear)
+    assert numpy.array_equal(tensors["hands_on.same"], linear)
+    assert numpy.array_equal(tensors["hands_on:0"], linear.flatten())
+    assert numpy.array_equal(tensors["hands_on:1"], x.flatten())
+    double = 2 * linear.flatten()
+    assert numpy.array_equal(tensors["keeps:0"], double * factor_of("keeps:0", (8,)))
+    assert numpy.array_equal(tensors["keeps:1"], double * double * factor_of("keeps:1", (8,)))
+    added = (tensors["adds.inner"] + numpy.float32(1)) * factor_of("adds", (4, 2))
+    assert numpy.array_equal(tensors["adds"], added)
+    assert numpy.array_equal(tensors["(model)"], added)
+
+
+def test_gradients_are_multiplied_by_the_same_factors(collect, script):
+    plain = collect(command=script(MODULES)).rank()
+    perturbed = collect("--perturb", str(SEED), "--perturb-at", "modules", command=script(MODULES)).rank()
+    assert plain.all.keys() == perturbed.all.keys()
+    factor = factor_of("adds", (4, 2))
+    assert numpy.array_equal(perturbed.tensors["grad_output", "adds", 0], factor)
+    inner = factor * factor_of("adds.inner", (4, 2))
+    assert numpy.array_equal(perturbed.tensors["grad_output", "adds.inner", 0], inner)
+    assert numpy.allclose(perturbed.tensors["param_grad", "adds.inner.bias", 0], inner.sum(0), rtol=1e-6, atol=0)
+
+
+def test_a_model_without_floating_outputs_cannot_be_perturbed(collect, script):
+    text = "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    text += "        self.w = torch.nn.Parameter(torch.ones(3))\n    def forward(self, n):\n"
+    text += "        self.w.sum().backward()\n        return n\nModel()(torch.arange(3))\n"
+    collected = collect("--perturb", str(SEED), "--perturb-at", "modules", command=script(text))
+    assert collected.code == 2
+    assert any("nothing could be perturbed in iteration 0: expected a model with a module whose output is floating" in
+               line for line in collected.messages), collected.process.stderr  # fmt: skip

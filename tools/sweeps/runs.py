@@ -37,21 +37,30 @@ class References:
         self._made: Dict[str, Path] = {}
 
     def of(self, model: Model, dtype: str) -> Path:
-        """A directory with `trace`, `annotations.yaml`, `tolerance.yaml`, and in `output.txt` what the program printed."""
+        """A directory with `trace`, `annotations.yaml`, `tolerance.yaml` of the default estimator, and in `output.txt` what
+        the program printed."""
         key = f"{model.name}-{dtype}"
         if key not in self._made:
             home = self._directory / key
             home.mkdir()
-            command = [sys.executable, program_of(model), *dtype_arguments(dtype), *model.arguments.split()]
-            annotations = home / "annotations.yaml"
-            annotations.write_text(edited_preset(model))
-            output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", model.iterations, "--", *command])
+            (home / "annotations.yaml").write_text(edited_preset(model))
+            output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", model.iterations, "--",
+                          *_command_of(model, dtype)])  # fmt: skip
             (home / "output.txt").write_text(output)
-            run([TTRACE, "estimate-tolerance", "--reference", str(home / "trace"), "--runs", str(home / "runs"), "-a",
-                 str(annotations), "-o", str(home / "tolerance.yaml"), "--", *command])  # fmt: skip
-            shutil.rmtree(home / "runs")
+            estimate(home, model, dtype, home / "tolerance.yaml")
             self._made[key] = home
         return self._made[key]
+
+
+def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str) -> None:
+    """Tolerances for the reference in `home`, with these options of `ttrace estimate-tolerance`."""
+    run([TTRACE, "estimate-tolerance", "--reference", str(home / "trace"), "--runs", str(home / "runs"), "-a",
+         str(home / "annotations.yaml"), "-o", str(output), *options, "--", *_command_of(model, dtype)])  # fmt: skip
+    shutil.rmtree(home / "runs")
+
+
+def _command_of(model: Model, dtype: str) -> List[str]:
+    return [sys.executable, program_of(model), *dtype_arguments(dtype), *model.arguments.split()]
 
 
 def program_of(model: Model) -> str:

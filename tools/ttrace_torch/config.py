@@ -14,6 +14,7 @@ class Config:
     axes: str  # "tp=2,dp=2", or ""
     annotations: str  # path, or ""
     perturb: Optional[int]  # seed
+    perturb_at: str  # "input" or "modules"
     library: str  # path of libttrace
     provenance: dict  # what the command line knows: command, start time, git commit, version
 
@@ -27,6 +28,7 @@ class Config:
             axes=values["axes"],
             annotations=values["annotations"],
             perturb=values["perturb"],
+            perturb_at=values["perturb_at"],
             library=values["library"],
             provenance=values["provenance"],
         )

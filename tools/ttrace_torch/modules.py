@@ -16,7 +16,6 @@ from . import adapters, library
 from .clock import Chunk, Microbatch
 from .collector import Collector
 from .gradients import Gradients
-from .perturb import Perturbation
 from .tensors import inputs_of, outputs_of
 
 
@@ -49,7 +48,7 @@ class _Stack(threading.local):
 
 
 class Modules:
-    def __init__(self, collector: Collector, gradients: Gradients, perturbation: Optional[Perturbation]):
+    def __init__(self, collector: Collector, gradients: Gradients, perturbation):
         self._collector, self._gradients, self._perturbation = collector, gradients, perturbation
         self.stack = _Stack()
 
@@ -189,24 +188,29 @@ class Modules:
             if changed is not None:
                 args, kwargs = changed
         if frame.microbatch.recorded:
-            self._record_all(frame, library.INPUT, library.GRAD_INPUT, inputs_of(args, kwargs))
+            found = inputs_of(args, kwargs)
+            self._record_all(frame, library.INPUT, found)
+            self._hook_all(frame, library.GRAD_INPUT, found)
         return changed
 
     def _record_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Optional[Tuple[Any]]:
-        changed = None
+        found, changed = outputs_of(result), None
         if self._perturbation is not None:
             changed = self._perturbation.of_outputs(frame, args, kwargs, result)
-            if changed is not None:
-                (result,) = changed
         if frame.microbatch.recorded:
-            self._record_all(frame, library.OUTPUT, library.GRAD_OUTPUT, outputs_of(result))
+            self._record_all(frame, library.OUTPUT, found if changed is None else outputs_of(changed[0]))
+            # Of what the module computed, also where it is perturbed: it may have used that itself, and nobody else.
+            self._hook_all(frame, library.GRAD_OUTPUT, found)
         return changed
 
-    def _record_all(self, frame: Frame, kind: int, grad_kind: int, found: List[Tuple[str, torch.Tensor]]) -> None:
+    def _record_all(self, frame: Frame, kind: int, found: List[Tuple[str, torch.Tensor]]) -> None:
         for member, tensor in found:
             name = frame.tensor_name(member)
             self._collector.record(frame.microbatch, frame.pass_, kind, name, frame.module_class, tensor)
-            self._gradients.hook(frame.microbatch, grad_kind, name, frame.module_class, tensor)
+
+    def _hook_all(self, frame: Frame, kind: int, found: List[Tuple[str, torch.Tensor]]) -> None:
+        for member, tensor in found:
+            self._gradients.hook(frame.microbatch, kind, frame.tensor_name(member), frame.module_class, tensor)
 
 
 def _plain_class(module: torch.nn.Module) -> type:

@@ -68,6 +68,7 @@ class RankFile:
         facts["torch"] = str(torch.__version__)
         facts["device"] = self._device
         facts["perturb_seed"] = self._config.perturb
+        facts["perturb_at"] = None if self._config.perturb is None else self._config.perturb_at
         facts["recording_seconds"] = round(seconds, 3)
         return json.dumps(facts)
 

@@ -10,13 +10,14 @@ from .explicit import Explicit
 from .gradients import Gradients
 from .modules import Modules
 from .optimizers import Optimizers
-from .perturb import Perturbation
+from .perturb import PLACES
 
 
 def start(config: Config) -> Explicit:
     collector = Collector(config)
     gradients = Gradients(collector)
-    modules = Modules(collector, gradients, None if config.perturb is None else Perturbation(collector, config.perturb))
+    perturbation = None if config.perturb is None else PLACES[config.perturb_at](collector, config.perturb)
+    modules = Modules(collector, gradients, perturbation)
     modules.install()
     checkpoints.install(collector, modules)
     gradients.install()

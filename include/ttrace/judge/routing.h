@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ttrace/align/shard_mapping.h"
+#include "ttrace/compare/compare.h"
 #include "ttrace/finding.h"
 #include "ttrace/tolerance/tolerance.h"
 
@@ -31,6 +32,10 @@ std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& 
 // others make one finding for each router and micro-batch.
 std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const ToleranceFile* tolerance,
                                     std::vector<std::string>& notes);
+
+// For each pair, whether some re-routed token may have changed it: it is computed after the router's choice in the same
+// micro-batch, or from all micro-batches of the iteration.
+std::vector<bool> find_changed(std::span<const TensorPair> pairs, std::span<const Reroute> reroutes);
 
 // Of a tensor that is computed after a near tie and from the re-routed tokens among others, the error that these may
 // explain: k of n tokens that are other ones altogether make a relative error of up to sqrt(2 k / n), n being the

@@ -5,6 +5,7 @@
 //   perturbed:
 //     - {run: 81aa, seed: 1}
 //   rerun: 97d0                            # or null
+//   estimator: input                       # what the perturbed runs perturbed, or modules
 //   compute_dtype: bfloat16
 //   epsilon: 0.0078125                     # of the compute dtype
 //   margin: 3

@@ -15,21 +15,26 @@ namespace ttrace {
 // Fewer runs make the largest of their responses a matter of luck.
 inline constexpr std::size_t kLeastPerturbedRuns = 3;
 
-// allowed = margin * max(estimate, floor). Measured on correct bf16 runs of a 4- and a 16-layer GPT: the
-// perturbed runs and a correct distributed run differ from the reference by the same amount to within
-// about 15 %, while known bugs sit at 10 to 300 epsilon, that is 3 to 100 times the estimate.
+// allowed = margin * max(estimate, floor). Over the correct configurations of tools/evaluations/margins.py a correct tensor
+// differs by up to LARGEST times max(estimate, floor), mostly by less than 1.1 times; known bugs sit at 10 to 300 epsilon,
+// that is 3 to 100 times the estimate. README.md has the table.
 inline constexpr double kDefaultMargin = 3;
+
+inline constexpr const char* kDefaultEstimator = "input";
 
 // The measured differences of one run of the reference program from the reference.
 struct RunDifferences {
   std::string what;  // for messages: `perturbed run 'runs/perturbed-1'`
   std::vector<TensorPair> pairs;
   std::vector<Difference> differences;  // one per pair
+  // One per pair, or empty: whether a token that this run sent to other experts than the reference may have changed it.
+  std::vector<bool> rerouted;
 };
 
 struct EstimateOptions {
   double margin = kDefaultMargin;
   Dtype compute_dtype = Dtype::kFloat32;
+  std::string estimator = "input";  // one of kEstimators: what the runs perturbed
 };
 
 // The least that a tensor may differ by, whatever the perturbed runs say: a rounding step of the dtype
@@ -43,13 +48,19 @@ double floor_of(Kind kind, Dtype stored, Dtype compute);
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options);
 
-// The seed of the perturbation that the trace was collected with (`perturb_seed` of its provenance); none
-// for an unperturbed run. Throws InputError when the provenance is no JSON object or the seed no integer.
-std::optional<std::uint64_t> perturb_seed_of(const Trace& trace);
+struct TracePerturbation {
+  std::uint64_t seed = 0;
+  std::string estimator;  // one of kEstimators
+};
 
-// Fills the run ids and seeds of `file`. Throws InputError when a run is given twice, when the reference
-// or the rerun is perturbed, when a perturbed run is not or has another's seed, and when their compute
-// dtypes differ. `rerun` may be null.
+// How the trace was perturbed, from its provenance: `perturb_seed`, and `perturb_at`, which is "input" where a recorder
+// does not say; none for an unperturbed run. Throws InputError when the provenance is no JSON object, the seed no
+// integer, or the place none of kEstimators.
+std::optional<TracePerturbation> perturbation_of(const Trace& trace);
+
+// Fills the run ids, seeds and the estimator of `file`. Throws InputError when a run is given twice, when the reference
+// or the rerun is perturbed, when a perturbed run is not, has another's seed or was perturbed at other places, and when
+// their compute dtypes differ. `rerun` may be null.
 void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file);
 
 }  // namespace ttrace

@@ -17,6 +17,10 @@ namespace ttrace {
 // Tolerances are pooled over micro-batches and iterations: one per kind and canonical name.
 using ToleranceKey = std::pair<Kind, std::string>;
 
+// What perturbed runs perturb: the first floating-point activation of every micro-batch (TTrace, section 4.5), or the
+// output of every module (Monte Carlo arithmetic).
+inline const std::vector<std::string> kEstimators = {"input", "modules"};
+
 struct Tolerance {
   std::vector<double> samples;  // rel_err of each perturbed run, max over micro-batches
   std::optional<double> rerun;  // rel_err of the unperturbed rerun: the run's own noise
@@ -39,6 +43,7 @@ struct ToleranceFile {
   std::vector<std::string> perturbed_runs;
   std::vector<std::uint64_t> seeds;  // one per perturbed run
   std::optional<std::string> rerun;
+  std::string estimator = "input";  // one of kEstimators
   std::string compute_dtype;
   double epsilon = 0;  // of the compute dtype: the size of the perturbation
   double margin = 0;

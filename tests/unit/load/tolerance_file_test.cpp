@@ -50,6 +50,7 @@ void check_equal(const ToleranceFile& a, const ToleranceFile& b) {
   CHECK(a.perturbed_runs == b.perturbed_runs);
   CHECK(a.seeds == b.seeds);
   CHECK(a.rerun == b.rerun);
+  CHECK(a.estimator == b.estimator);
   CHECK(a.compute_dtype == b.compute_dtype);
   CHECK(a.epsilon == b.epsilon);
   CHECK(a.margin == b.margin);
@@ -104,6 +105,7 @@ TEST_CASE("what is written reads back the same, whatever the names and the numbe
   file.seeds = {std::numeric_limits<std::uint64_t>::max()};
   file.perturbed_runs = {"null"};
   file.rerun = std::nullopt;
+  file.estimator = "modules";
   file.notes = {"one: \"two\" \\ # three", "", "tab\tline\nend"};
   file.overrides.push_back({"*:attn#1", std::nullopt, 0, "- {a: b}", 0});
   for (const char* name : {"null", "yes", "~", "1e5", "a: b", "shared:1#2", "\x01\x1b[2J", "\xc3\xa9", "\xc2\x85",
@@ -134,6 +136,7 @@ TEST_CASE("a written tolerance file is one line a tensor") {
         "perturbed:\n"
         "  - {run: \"81aa\", seed: 1}\n"
         "rerun: \"97d0\"\n"
+        "estimator: input\n"
         "compute_dtype: bfloat16\n"
         "epsilon: 0.0078125\n"
         "margin: 3\n"
@@ -160,6 +163,12 @@ TEST_CASE("the header's mistakes are refused with their line") {
   CHECK(error_of(with("seed: 1", "seed: 18446744073709551616")) ==
         "t.yaml:4: seed '18446744073709551616'; expected an integer from 0");
   CHECK(error_of(with(", seed: 1", "")) == "t.yaml:4: a perturbed run has no 'seed'; expected one");
+}
+
+TEST_CASE("an estimator that is none is refused; a file that names none is of the first activation's") {
+  CHECK(parse_tolerances(kWhole, "t.yaml").estimator == "input");
+  CHECK(error_of(with("rerun: 97d0\n", "rerun: 97d0\nestimator: outputs\n")) ==
+        "t.yaml:6: estimator is 'outputs'; expected one of input, modules");
 }
 
 TEST_CASE("an epsilon that is not the compute dtype's is refused") {

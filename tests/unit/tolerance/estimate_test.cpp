@@ -260,3 +260,54 @@ TEST_CASE("a tensor that only the rerun holds is refused") {
   CHECK(refusal_of(runs_of(tensors, {{0.5}, {0.5}, {0.5}}), &rerun) ==
         "w main_grad: measured in 0 of 3 perturbed runs; expected runs of one program");
 }
+
+namespace {
+
+// What a bf16 model's loss may differ by, in units of its fp32's epsilon, after responses of so many runs.
+double allowed_loss(std::size_t runs, double response, Dtype stored = Dtype::kFloat32, Shape shape = {}) {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0),
+                               model.tensor(Kind::kScalar, "loss", 0, stored, std::move(shape))};
+  const auto measured = runs_of(tensors, std::vector<std::vector<double>>(runs, {0.25, response}));
+  return estimate(measured, nullptr, {.compute_dtype = Dtype::kBFloat16}).tensors.at({Kind::kScalar, "loss"}).allowed;
+}
+
+}  // namespace
+
+TEST_CASE("a loss is held to its own noise, not to a rounding step of bf16; fewer samples say less of it") {
+  CHECK(allowed_loss(3, 1e-4) == doctest::Approx(28.0e-4));
+  CHECK(allowed_loss(6, 1e-4) == doctest::Approx(9.08e-4));
+  CHECK(allowed_loss(12, 1e-4) == doctest::Approx(5.69e-4));
+  CHECK(allowed_loss(20, 1e-4) == doctest::Approx(5.69e-4));
+}
+
+TEST_CASE("a loss may always differ by a rounding step of its dtype, and its floor is never above that of bf16") {
+  CHECK(allowed_loss(3, 0) == 3 * kFloat32Epsilon);
+  CHECK(allowed_loss(3, 1e-3) == 3.0 / 128);
+  CHECK(allowed_loss(3, 0, Dtype::kBFloat16) == 3.0 / 128);
+  CHECK(allowed_loss(3, 0.25) == 0.75);
+  CHECK(allowed_loss(3, 1e-4, Dtype::kFloat32, {4}) == 3.0 / 128);  // no single number
+}
+
+TEST_CASE("what a re-routed token changed in a perturbed run is allowed, and counted") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "router", 0), model.tensor(Kind::kOutput, "mlp", 0)};
+  auto runs = runs_of(tensors, {{0.01, 0.01}, {0.01, 0.25}, {0.01, 0.01}});
+  runs[1].rerouted = {false, true};
+  const ToleranceFile file = estimate(runs, nullptr, {});
+  CHECK(file.tensors.at({Kind::kOutput, "mlp"}).allowed == 0.75);
+  CHECK(file.notes == std::vector<std::string>{
+                          "perturbed runs sent tokens near a tie to other experts: 1 of 2 tensors come after such a "
+                          "token, and may differ by as much as it changed them"});
+}
+
+TEST_CASE("a small step may differ by another rounding of one element of its parameter") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kParamDelta, "w"),
+                               model.tensor(Kind::kParamAfter, "w")};
+  auto runs = runs_of(tensors, {{0.5, 0, 0}, {0.5, 0, 0}, {0.5, 0, 0}});
+  for (RunDifferences& run : runs) run.differences[1].reference_square = 4e-12;  // steps of 1e-6, of parameters of 1
+  const double largest = std::sqrt(2 * std::log(4));                             // of 4 normal parameters
+  CHECK(estimate(runs, nullptr, {}).tensors.at({Kind::kParamDelta, "w"}).floor ==
+        doctest::Approx(kFloat32Epsilon * largest / 1e-6 / 2));
+}

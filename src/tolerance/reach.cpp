@@ -1,0 +1,101 @@
+// A perturbation of the first activation moves what that activation feeds, and nothing else: not a second embedding, a
+// vision tower, what comes after a detach. There the runs measure zero, and the tensor is held to the floor, a single
+// rounding step, however many its branch makes: too little, and nobody would see why.
+//
+// A branch begins at the topmost module that only has such outputs: its path is a prefix of theirs. A gradient with
+// respect to an activation may rightly be a constant (that of a mean is 1 / n), so only those of parameters count.
+#include "tolerance/reach.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ttrace {
+namespace {
+
+// Of the tensors of one name.
+struct Movement {
+  bool moved = false, zero = true;  // by any run; in the reference
+
+  void add(const Movement& other) {
+    moved |= other.moved;
+    zero &= other.zero;
+  }
+};
+
+bool is_still(const Movement& movement) { return !movement.moved && !movement.zero; }
+
+// `decoder.layers.0.mlp:1#2`, the second member of the third call, is of the module before the colon.
+std::string module_of(const std::string& name) { return name.substr(0, name.find_first_of(":#")); }
+
+bool is_inside(const std::string& path, const std::string& module) {
+  return path.starts_with(module) && (path.size() == module.size() || path[module.size()] == '.');
+}
+
+std::map<ToleranceKey, Movement> movements_of(std::span<const RunDifferences> perturbed) {
+  std::map<ToleranceKey, Movement> movements;
+  for (const RunDifferences& run : perturbed) {
+    for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+      const LogicalTensor& tensor = *run.pairs[i].reference;
+      if (!is_floating(tensor.dtype)) continue;
+      const Difference& difference = run.differences[i];
+      movements[{tensor.id.kind, tensor.id.name}].add({difference.differing > 0, difference.reference_square == 0});
+    }
+  }
+  return movements;
+}
+
+// Sorted, so that a module comes before those inside it.
+std::vector<std::string> still_branches(const std::map<ToleranceKey, Movement>& movements) {
+  std::map<std::string, Movement> modules;  // by their outputs
+  for (const auto& [key, movement] : movements) {
+    if (key.first != Kind::kOutput) continue;
+    modules[module_of(key.second)].add(movement);
+  }
+  std::vector<std::string> branches;
+  for (const auto& [path, unused] : modules) {
+    if (std::any_of(branches.begin(), branches.end(), [&](const auto& branch) { return is_inside(path, branch); })) {
+      continue;
+    }
+    Movement whole;
+    for (auto inner = modules.find(path); inner != modules.end() && inner->first.starts_with(path); ++inner) {
+      if (is_inside(inner->first, path)) whole.add(inner->second);
+    }
+    if (is_still(whole)) branches.push_back(path);
+  }
+  return branches;
+}
+
+}  // namespace
+
+std::vector<std::string> notes_on_reach(std::span<const RunDifferences> perturbed, const EstimateOptions& options) {
+  const std::map<ToleranceKey, Movement> movements = movements_of(perturbed);
+  const std::string remedy = options.estimator == "input" ? "; --estimator modules perturbs it too" : "";
+  std::vector<std::string> notes;
+  for (const std::string& branch : still_branches(movements)) {
+    const auto count = std::count_if(movements.begin(), movements.end(), [&](const auto& item) {
+      return item.first.first == Kind::kOutput && is_inside(module_of(item.first.second), branch) &&
+             is_still(item.second);
+    });
+    notes.push_back(
+        fmt::format("no perturbed run moved {}: it is not fed by what was perturbed, and {} of its outputs may differ "
+                    "by no more than {} rounding steps of {}{}",
+                    printable(branch), count, options.margin, name_of(options.compute_dtype), remedy));
+  }
+  std::vector<std::string> parameters;
+  for (const auto& [key, movement] : movements) {
+    const bool is_gradient = key.first == Kind::kParamGrad || key.first == Kind::kMainGrad;
+    if (is_gradient && is_still(movement)) parameters.push_back(printable(key.second));
+  }
+  std::sort(parameters.begin(), parameters.end());
+  parameters.erase(std::unique(parameters.begin(), parameters.end()), parameters.end());
+  if (!parameters.empty()) {
+    notes.push_back(fmt::format(
+        "no perturbed run moved the gradient of {}{}: it may differ by no more than {} rounding steps of {}",
+        parameters[0], parameters.size() == 1 ? "" : fmt::format(" (and {} more)", parameters.size() - 1),
+        options.margin, name_of(options.compute_dtype)));
+  }
+  return notes;
+}
+
+}  // namespace ttrace
