@@ -77,18 +77,29 @@ def annotations_of(configuration: Configuration, path: Path) -> Path:
     return path
 
 
-def report_of(configuration: Configuration, references: References, directory: Path, *arguments: str) -> dict:
-    """The report (README.md, JSON) of a run of this configuration, with these further arguments of the program."""
-    reference = references.of(configuration.model, configuration.dtype)
-    home = Path(tempfile.mkdtemp(dir=directory))
-    annotations = annotations_of(configuration, home / "annotations.yaml")
+def collect(configuration: Configuration, home: Path, *arguments: str) -> None:
+    """Runs this configuration, with these further arguments of the program; leaves `trace` and `annotations.yaml` in
+    `home`."""
+    annotations_of(configuration, home / "annotations.yaml")
     axes = ["--axes", configuration.axes] if configuration.axes else []
     run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", configuration.model.iterations, *axes, "--",
          sys.executable, launch.__file__, str(configuration.world_size), program_of(configuration.model),
          *configuration.arguments, *arguments])  # fmt: skip
+
+
+def check(home: Path, reference: Path, tolerance: Path) -> dict:
+    """The report (README.md, JSON) on what `collect` left in `home`; `measured.csv` there has every tensor."""
     run([TTRACE, "check", "--reference", str(reference / "trace"), "--candidate", str(home / "trace"), "-a",
-         str(annotations), "-t", str(reference / "tolerance.yaml"), "--json", str(home / "report.json")],
-        allowed=(0, 1))  # fmt: skip
-    report = json.loads((home / "report.json").read_text())
+         str(home / "annotations.yaml"), "-t", str(tolerance), "--json", str(home / "report.json"), "--csv",
+         str(home / "measured.csv")], allowed=(0, 1))  # fmt: skip
+    return json.loads((home / "report.json").read_text())
+
+
+def report_of(configuration: Configuration, references: References, directory: Path, *arguments: str) -> dict:
+    """The report on a run of this configuration, with these further arguments of the program."""
+    reference = references.of(configuration.model, configuration.dtype)
+    home = Path(tempfile.mkdtemp(dir=directory))
+    collect(configuration, home, *arguments)
+    report = check(home, reference, reference / "tolerance.yaml")
     shutil.rmtree(home)
     return report
