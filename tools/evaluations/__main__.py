@@ -27,7 +27,7 @@ def parse_options() -> argparse.Namespace:
         "wrong; 1 when not; 2 when something could not be run.\n\n"
         "Examples:\n"
         "  tools/evaluate                                  everything, about an hour on 2 cores\n"
-        "  tools/evaluate --quick --json evidence.json     a part of everything, within 10 minutes\n"
+        "  tools/evaluate --quick --json evidence.json     part of everything, within 10 minutes\n"
         "  tools/evaluate --only rules --only sensitivity  measures these again, and writes the page anew\n"
         "  tools/evaluate --only bugs --case embedding     what ttrace says about one bug\n"
         "  tools/evaluate --render                         writes the page from results.json",

@@ -2,8 +2,7 @@
 
 import csv
 import os
-import re
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import Callable, Dict, Iterable, List, Tuple
 from sweeps.configurations import Configuration, Model
 from sweeps.runs import TTRACE, References, RunError, check, collect, program_of, run
 
+ESTIMATORS = ["input"]
 AT_A_TIME = max(1, min(4, (os.cpu_count() or 1)))  # runs; each has a thread a rank
 
 
@@ -25,10 +25,11 @@ class Run:
     configuration: Configuration
     home: Path
     reference: Path
-    tolerances: Dict[str, Path]  # by estimator
+    tolerances: Dict[str, Path]  # by estimator, the default one first
 
-    def report(self, estimator: str) -> dict:
-        return check(self.home, self.reference, self.tolerances[estimator])
+    def report(self, estimator: str = "") -> dict:
+        """With the tolerances of this estimator; of the default one where none is named."""
+        return check(self.home, self.reference, self.tolerances[estimator or next(iter(self.tolerances))])
 
     def measured(self) -> List[dict]:
         """What the last report measured of every tensor, as text."""
@@ -43,22 +44,24 @@ class Bench:
         self.references = References(directory)
         self._tolerances: Dict[Tuple[str, str], Dict[str, Path]] = {}
 
-    def prepare(self, models: Iterable[Tuple[Model, str]]) -> None:
-        """Makes the references of these models and dtypes."""
-        lacking = {(model.name, dtype): (model, dtype) for model, dtype in models}
-        for key in self._tolerances:
-            lacking.pop(key, None)
-        made = self.map("reference", lambda pair: self._estimate(*pair), list(lacking.values()),
-                        lambda pair: f"{pair[0].name} {pair[1]}")  # fmt: skip
-        self._tolerances.update(zip(lacking, made))
+    def chosen(self, items: Iterable, name_of: Callable) -> List:
+        """Those with `case` in their names. Throws RunError when there is none: nothing measured is no success."""
+        found = [item for item in items if self.case in name_of(item)]
+        if not found:
+            raise RunError(f"--case '{self.case}': no bug or configuration of this section has that in its name")
+        return found
 
-    def reference(self, model: Model, dtype: str) -> Path:
-        self.prepare([(model, dtype)])
-        return self.references.of(model, dtype)
+    def prepare(self, models: Iterable[Tuple[Model, str]], every_estimator: bool = False) -> None:
+        """Makes the references of these models and dtypes, with the tolerances of the default estimator or of all."""
+        pairs = {(model.name, dtype): (model, dtype) for model, dtype in models}
+        missing = [pair for key, pair in pairs.items() if key not in self._tolerances]
+        self.map("reference", lambda pair: self._make_reference(*pair), missing, _name_of)
+        if every_estimator:
+            self.map("estimators", lambda pair: self._estimate_otherwise(*pair), list(pairs.values()), _name_of)
 
-    def tolerances(self, model: Model, dtype: str) -> Dict[str, Path]:
-        self.prepare([(model, dtype)])
-        return self._tolerances[model.name, dtype]
+    def tolerance(self, model: Model, dtype: str) -> Path:
+        """Of the default estimator."""
+        return next(iter(self._tolerances[model.name, dtype].values()))
 
     def run(self, configuration: Configuration, *arguments: str) -> Run:
         """A run of this configuration, with these further arguments of the program. Its reference must be prepared."""
@@ -83,28 +86,31 @@ class Bench:
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             return list(pool.map(one, items))
 
-    def _estimate(self, model: Model, dtype: str) -> Dict[str, Path]:
-        home = self.references.of(model, dtype)
-        names, default = estimators()
-        files = {}
-        for name in names:
-            files[name] = home / ("tolerance.yaml" if name == default else f"tolerance-{name}.yaml")
-            if not files[name].exists():
-                run([TTRACE, "estimate-tolerance", "--estimator", name, "--reference", str(home / "trace"), "--runs",
-                     str(home / f"runs-{name}"), "-a", str(home / "annotations.yaml"), "-o", str(files[name]), "--",
-                     sys.executable, program_of(model), "--dtype", dtype, *model.arguments.split()])  # fmt: skip
-        return files
+    def _make_reference(self, model: Model, dtype: str) -> None:
+        tolerance = self.references.of(model, dtype) / "tolerance.yaml"
+        self._tolerances[model.name, dtype] = {estimator_of(tolerance): tolerance}
+
+    def _estimate_otherwise(self, model: Model, dtype: str) -> None:
+        files, home = self._tolerances[model.name, dtype], self.references.of(model, dtype)
+        for name in ESTIMATORS:
+            if name in files:
+                continue
+            files[name] = home / f"tolerance-{name}.yaml"
+            run([TTRACE, "estimate-tolerance", "--estimator", name, "--reference", str(home / "trace"), "--runs",
+                 str(home / "runs"), "-a", str(home / "annotations.yaml"), "-o", str(files[name]), "--", sys.executable,
+                 program_of(model), "--dtype", dtype, *model.arguments.split()])  # fmt: skip
+            shutil.rmtree(home / "runs")
 
 
-def estimators() -> Tuple[List[str], str]:
-    """The ways to estimate that this ttrace has, and the one it takes by itself: what its help says."""
-    text = subprocess.run([TTRACE, "estimate-tolerance", "--help"], capture_output=True, text=True, check=True).stdout
-    if "--estimator" not in text:
-        return ["input"], "input"
-    said = re.search(r"--estimator\s[^\n]*\{([^}]*)\}[^\n\[]*\[(\w+)\]", text)
-    if not said:
-        raise RunError("ttrace estimate-tolerance --help: --estimator lists no choices and default: {a,b} [a] expected")
-    return said[1].split(","), said[2]
+def _name_of(pair: Tuple[Model, str]) -> str:
+    return f"{pair[0].name} {pair[1]}"
+
+
+def estimator_of(tolerance: Path) -> str:
+    for line in tolerance.read_text().splitlines():
+        if line.startswith("estimator: "):
+            return line.removeprefix("estimator: ")
+    return "input"
 
 
 def read_csv(text: str) -> List[dict]:

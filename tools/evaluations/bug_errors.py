@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Dict, List
 
+from . import plots
 from .bench import Bench, Run
 from .corpus import CASES, Case
 from .layers import LAYER, along, deep
@@ -27,7 +28,7 @@ class Subject:
 
 
 SUBJECTS = [Subject(1, "forward", "decoder.layers.{}", "output"), Subject(11, "backward")]
-CURVES = {"bug": "-", "estimate": "--", "correct": "-"}
+CURVES = {"wrong": ("#ee6677", plots.SOLID), "estimate": ("#4477aa", plots.DASHED), "correct": ("#228833", plots.SOLID)}
 
 
 def measure(bench: Bench) -> dict:
@@ -45,12 +46,12 @@ def row_of(bench: Bench, subject: Subject, case: Case, layers: int) -> dict:
     kind = subject.kind or case.first.kind
     row = {"number": case.number, "bug": case.bug, "direction": subject.direction, "configuration": configuration.name,
            "tensor": f"{name} {kind}", "epsilon": epsilon_of(configuration.dtype)}  # fmt: skip
-    for curve, arguments in (("bug", ("--bug", case.bug)), ("correct", ())):
+    for curve, arguments in (("wrong", ("--bug", case.bug)), ("correct", ())):
         run = bench.run(configuration, *arguments)
-        run.report("input")
+        run.report()
         row[curve] = along(name, errors(run, kind), layers)
         shutil.rmtree(run.home)
-    tolerances = read_tolerances(bench.tolerances(model, configuration.dtype)["input"])
+    tolerances = read_tolerances(bench.tolerance(model, configuration.dtype))
     row["estimate"] = along(name, {of: t["estimate"] for (of, k), t in tolerances.items() if k == kind}, layers)
     return row
 
@@ -66,7 +67,7 @@ def errors(run: Run, kind: str) -> Dict[str, float]:
 
 def render(data: dict) -> List[str]:
     lines = [
-        "TTrace's Figure 9: relative errors by layer, in units of the compute dtype's epsilon. *bug*: the wrong program; "
+        "TTrace's Figure 9: relative errors by layer, in units of the compute dtype's epsilon. *wrong*: the program with the bug; "
         "*correct*: its correct twin on the same ranks, both against the run of one process; *estimate*: what perturbed runs of "
         "one process foretell.",
         "",
@@ -86,10 +87,8 @@ def render(data: dict) -> List[str]:
 
 
 def draw(data: dict, directory: Path) -> None:
-    from . import plots  # only who draws needs matplotlib
-
     panels = [plots.Panel(f"bug {row['number']}, {row['direction']}", [
-        plots.Curve(curve, [value and value / row["epsilon"] for value in row[curve]], style)
+        plots.Curve(curve, [value and value / row["epsilon"] for value in row[curve]], *style)
         for curve, style in CURVES.items()]) for row in data["rows"]]  # fmt: skip
     if panels:
         plots.draw(panels, "relative error / epsilon", directory / "bug_errors.svg")

@@ -11,7 +11,7 @@ TITLE = "Bugs"
 
 
 def chosen(bench: Bench) -> List[Case]:
-    return [case for case in CASES if bench.case in case.bug]
+    return bench.chosen(CASES, lambda case: case.bug)
 
 
 def measure(bench: Bench) -> List[dict]:

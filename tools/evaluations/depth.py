@@ -2,10 +2,11 @@
 
 import csv
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import List
 
+from . import plots
 from .bench import Bench
-from .layers import ARCHITECTURES, along, deep, dtypes
+from .layers import ARCHITECTURES, PRECISIONS, Precision, along, deep
 from .markdown import number, table
 from .peers import EPSILON
 from .tolerance_file import read_tolerances
@@ -17,15 +18,15 @@ DIRECTIONS = {"forward": "output", "backward": "grad_output"}
 
 def measure(bench: Bench) -> dict:
     layers = 8 if bench.quick else 128
-    pairs = [(name, dtype) for name in ARCHITECTURES for dtype in dtypes()]
-    bench.prepare((deep(ARCHITECTURES[name], layers), dtype) for name, dtype in pairs)
-    return {"layers": layers, "rows": [row_of(bench, name, dtype, layers) for name, dtype in pairs]}
+    pairs = [(name, precision) for name in (["GPT"] if bench.quick else ARCHITECTURES) for precision in PRECISIONS]
+    bench.prepare((deep(ARCHITECTURES[name], layers, p.arguments), p.dtype) for name, p in pairs)
+    return {"layers": layers, "rows": [row_of(bench, name, precision, layers) for name, precision in pairs]}
 
 
-def row_of(bench: Bench, architecture: str, dtype: str, layers: int) -> dict:
-    files = bench.tolerances(deep(ARCHITECTURES[architecture], layers), dtype)
-    tolerances = read_tolerances(files["input"])
-    row = {"architecture": architecture, "dtype": dtype}
+def row_of(bench: Bench, architecture: str, precision: Precision, layers: int) -> dict:
+    model = deep(ARCHITECTURES[architecture], layers, precision.arguments)
+    tolerances = read_tolerances(bench.tolerance(model, precision.dtype))
+    row = {"architecture": architecture, "precision": precision.name, "color": precision.color}
     for direction, kind in DIRECTIONS.items():
         estimates = {name: tolerance["estimate"] for (name, of), tolerance in tolerances.items() if of == kind}
         row[direction] = along("decoder.layers.{}", estimates, layers)
@@ -50,25 +51,20 @@ def render(data: dict) -> List[str]:
         "",
     ]
     header = [f"{direction}, layer {mark}" for direction in DIRECTIONS for mark in marks]
-    return lines + table(["architecture", "dtype", *header],
-                         [[row["architecture"], row["dtype"], *cells(row, "forward"), *cells(row, "backward")]
+    return lines + table(["architecture", "precision", *header],
+                         [[row["architecture"], row["precision"], *cells(row, "forward"), *cells(row, "backward")]
                           for row in rows])  # fmt: skip
 
 
 def draw(data: dict, directory: Path) -> None:
-    from . import plots  # only who draws needs matplotlib
-
+    epsilon = plots.Curve("bf16 epsilon", [1.0] * data["layers"], "#000000", plots.DOTTED)
     panels = [plots.Panel(f"{architecture}, {direction}", [
-        plots.Curve(row["dtype"], [value and value / EPSILON["bf16"] for value in row[direction]])
-        for row in data["rows"] if row["architecture"] == architecture] + [epsilon_line(plots, data["layers"])])
-        for direction in DIRECTIONS for architecture in ARCHITECTURES]  # fmt: skip
+        plots.Curve(row["precision"], [value and value / EPSILON["bf16"] for value in row[direction]], row["color"])
+        for row in data["rows"] if row["architecture"] == architecture] + [epsilon])
+        for architecture in ARCHITECTURES for direction in DIRECTIONS]  # fmt: skip
     plots.draw(panels, "estimate / bf16 epsilon", directory / "depth.svg")
     with open(directory / "depth.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["architecture", "dtype", "direction", "layer", "estimate"])
-        writer.writerows((row["architecture"], row["dtype"], direction, layer, value) for row in data["rows"]
+        writer.writerow(["architecture", "precision", "direction", "layer", "estimate"])
+        writer.writerows((row["architecture"], row["precision"], direction, layer, value) for row in data["rows"]
                          for direction in DIRECTIONS for layer, value in enumerate(row[direction]))  # fmt: skip
-
-
-def epsilon_line(plots, layers: int):
-    return plots.Curve("bf16 epsilon", [1.0] * layers, "k:")

@@ -8,24 +8,21 @@ from sweeps.configurations import Configuration, configurations
 
 from .bench import Bench, Run
 from .markdown import number, table
-from .peers import violations
+from .peers import SCOPES, STEP, in_scope, violations
 
 TITLE = "False alarms"
 
-# The first step of Adam has jumps that no smooth estimate foresees; README.md says how they are allowed for.
-STEP_KINDS = {"param_delta", "param_after"}
-
 
 def measure(bench: Bench) -> List[dict]:
-    chosen = [configuration for configuration in configurations(bench.quick) if bench.case in configuration.name]
-    bench.prepare((configuration.model, configuration.dtype) for configuration in chosen)
+    chosen = bench.chosen(configurations(bench.quick), lambda configuration: configuration.name)
+    bench.prepare([(c.model, c.dtype) for c in chosen], every_estimator=not bench.quick)
     return bench.map("configuration", lambda configuration: row_of(bench, configuration), chosen, lambda c: c.name)
 
 
 def row_of(bench: Bench, configuration: Configuration) -> dict:
     run = bench.run(configuration)
     estimators = {name: judged(run, name) for name in run.tolerances}
-    report = run.report(next(iter(run.tolerances)))
+    report = run.report()
     row = {
         "name": configuration.name,
         "ranks": configuration.world_size,
@@ -33,8 +30,9 @@ def row_of(bench: Bench, configuration: Configuration) -> dict:
         "coverage": report["coverage"],
         "estimators": estimators,
         "false_alarms": sum(not judged["same"] for judged in estimators.values()),
-        "violating": {rule: len(tensors) for rule, tensors in violations(run, report).items()},
-    }
+        "violating": {rule: {scope: len(in_scope(tensors, scope)) for scope in SCOPES}
+                      for rule, tensors in violations(run, report).items()},
+    }  # fmt: skip
     shutil.rmtree(run.home)
     return row
 
@@ -43,7 +41,7 @@ def judged(run: Run, estimator: str) -> dict:
     """`largest_ratio` is that of error to allowed over trusted tensors, optimizer steps aside."""
     report = run.report(estimator)
     ratios = [float(row["ratio"]) for row in run.measured()
-              if row["ratio"] and row["verdict"] in ("pass", "fail") and row["kind"] not in STEP_KINDS]  # fmt: skip
+              if row["ratio"] and row["verdict"] in ("pass", "fail") and row["kind"] not in STEP]  # fmt: skip
     cause = report["root_cause"]
     return {
         "same": report["verdict"] == "pass",

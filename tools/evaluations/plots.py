@@ -1,22 +1,31 @@
 """Curves over layers as SVG: the same bytes from the same numbers."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional, Sequence
 
-import matplotlib
+import leather
+from leather import theme
 
-matplotlib.use("svg")
-matplotlib.rcParams["svg.hashsalt"] = "ttrace"  # ids that do not change from run to run
-matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
-from matplotlib import pyplot  # noqa: E402
+SOLID, DASHED, DOTTED = "none", "6,3", "2,2"
+
+theme.background_color = "#ffffff"
+for text in ("title", "legend", "axis_title", "tick"):
+    setattr(theme, f"{text}_font_family", "sans-serif")
 
 
 @dataclass
 class Curve:
     label: str
     values: Sequence[Optional[float]]  # of layers 0, 1, ...; None where there is none
-    style: str = "-"
+    color: str
+    dashes: str = SOLID
+
+    @property
+    def points(self) -> List[tuple]:
+        """Zeros have no place on a logarithmic axis."""
+        return [(layer, math.log10(value)) for layer, value in enumerate(self.values) if value]
 
 
 @dataclass
@@ -26,18 +35,17 @@ class Panel:
 
 
 def draw(panels: List[Panel], y_label: str, path: Path) -> None:
-    """Panels side by side with a common logarithmic axis."""
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(0.8 + 3.8 * len(panels), 3.6), sharey=True, squeeze=False)
-    for panel, axis in zip(panels, axes[0]):
+    """A grid of panels with one logarithmic axis for all."""
+    heights = [y for panel in panels for curve in panel.curves for _, y in curve.points]
+    bottom, top = math.floor(min(heights)), math.ceil(max(heights))
+    grid = leather.Grid()
+    for panel in panels:
+        chart = leather.Chart(panel.title)
         for curve in panel.curves:
-            layers = [layer for layer, value in enumerate(curve.values) if value]
-            axis.plot(layers, [curve.values[layer] for layer in layers], curve.style, label=curve.label, linewidth=1.2)
-        axis.set_yscale("log")
-        axis.set_title(panel.title, fontsize=10)
-        axis.set_xlabel("layer")
-        axis.grid(True, which="major", alpha=0.3)
-        axis.legend(fontsize=7)
-    axes[0][0].set_ylabel(y_label)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None, "Creator": None})
-    pyplot.close(figure)
+            if curve.points:
+                chart.add_line(curve.points, name=curve.label, stroke_color=curve.color, stroke_dasharray=curve.dashes)
+        chart.add_y_scale(bottom, top)
+        chart.add_y_axis(ticks=range(bottom, top + 1), tick_formatter=lambda y, i, n: f"1e{y}", name=y_label)
+        chart.add_x_axis(name="layer")
+        grid.add_one(chart)
+    grid.to_svg(str(path))

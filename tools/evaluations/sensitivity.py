@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Dict, List, Tuple
 
@@ -10,7 +9,7 @@ from sweeps.configurations import GPT, Configuration, Model
 from sweeps.runs import check
 
 from .bench import Bench, Run
-from .layers import deep, dtypes
+from .layers import PRECISIONS, Precision, deep
 from .markdown import table
 from .mutations import MUTATIONS, Mutation
 from .peers import RULES, compare
@@ -18,14 +17,12 @@ from .shards import Shards, read_shards, write_shards
 
 TITLE = "Sensitivity"
 
-PEERS = [rule for rule in RULES if rule.name.startswith("SGLang") or rule.name == "Megatron-LM bound, all tensors"]
+PEERS = [rule for rule in RULES if rule.name.startswith("SGLang") or rule.name == "Megatron-LM bound"]
 NAMES = ["ttrace", *(rule.name for rule in PEERS)]
 
 
-def model_of(layers: int) -> Model:
-    """With 256 rows of activations: of fewer, even one is much."""
-    model = deep(GPT, layers)
-    return replace(model, name=f"{model.name}-wide", arguments=f"{model.arguments} --seq 32 --micro-batch-size 8")
+# 256 rows of activations: of fewer, even one is much.
+WIDE = "--seq 32 --micro-batch-size 8"
 
 
 def tensors(layers: int) -> Dict[str, Tuple[str, str, int]]:
@@ -36,20 +33,19 @@ def tensors(layers: int) -> Dict[str, Tuple[str, str, int]]:
 
 def measure(bench: Bench) -> List[dict]:
     depths = [4] if bench.quick else [4, 16, 64]
-    configurations = [Configuration(model_of(layers), dtype, dict(tp=2), "--sp") for dtype in dtypes() for layers in depths]
-    bench.prepare((configuration.model, configuration.dtype) for configuration in configurations)
-    rows = bench.map("sensitivity", lambda c: rows_of(bench, c), configurations, lambda c: c.name)
+    precisions = PRECISIONS[:1] if bench.quick else PRECISIONS
+    models = [(deep(GPT, layers, f"{WIDE} {p.arguments}"), layers, p) for p in precisions for layers in depths]
+    bench.prepare((model, precision.dtype) for model, _, precision in models)
+    rows = bench.map("sensitivity", lambda item: rows_of(bench, *item), models, lambda item: f"{item[0].name} {item[2].name}")
     return [row for some in rows for row in some]
 
 
-def rows_of(bench: Bench, configuration: Configuration) -> List[dict]:
-    run = bench.run(configuration)
-    words = configuration.arguments
-    layers = int(words[words.index("--layers") + 1])
+def rows_of(bench: Bench, model: Model, layers: int, precision: Precision) -> List[dict]:
+    run = bench.run(Configuration(model, precision.dtype, dict(tp=2), "--sp"))
     rows = []
     for what, tensor in tensors(layers).items():
         bed = TestBed(run, tensor)
-        rows += [{"tensor": what, "layers": layers, "dtype": configuration.dtype, "fault": mutation.name,
+        rows += [{"tensor": what, "layers": layers, "precision": precision.name, "fault": mutation.name,
                   **smallest_caught(bed, mutation)} for mutation in MUTATIONS]  # fmt: skip
         shutil.rmtree(bed.home)
     shutil.rmtree(run.home)
@@ -60,7 +56,8 @@ class TestBed:
     """One tensor of a correct run, and of its reference, in traces of their own: it alone is judged."""
 
     def __init__(self, run: Run, tensor: Tuple[str, str, int]):
-        self.run = run
+        self.dtype = run.configuration.dtype
+        self.tolerance = next(iter(run.tolerances.values()))
         self.home = Path(tempfile.mkdtemp(dir=run.home))
         shutil.copy(run.home / "annotations.yaml", self.home)
         reference = read_shards(run.reference / "trace", *tensor)
@@ -70,10 +67,10 @@ class TestBed:
     def caught(self, values: List) -> Dict[str, bool]:
         """By rule, whether these values of the shards are called wrong."""
         write_shards(self.shards, values, self.home / "trace")
-        report = check(self.home, self.home / "reference", self.run.tolerances["input"])
+        report = check(self.home, self.home / "reference", self.tolerance)
         (row,) = compare(self.home / "reference" / "trace", self.home / "trace", self.home / "annotations.yaml")
         shutil.rmtree(self.home / "trace")
-        verdicts = {rule.name: rule.violated(row, self.run.configuration.dtype) for rule in PEERS}
+        verdicts = {rule.name: rule.violated(row, self.dtype) for rule in PEERS}
         return {"ttrace": report["counts"]["fail"] > 0, **verdicts}
 
 
@@ -111,6 +108,6 @@ def render(rows: List[dict]) -> List[str]:
         "",
     ]
     return lines + table(
-        ["fault", "tensor", "dtype", "layers", *NAMES, "smallest tried"],
-        [[row["fault"], row["tensor"], row["dtype"], row["layers"], *(row["caught"][name] or "never" for name in NAMES),
+        ["fault", "tensor", "precision", "layers", *NAMES, "smallest tried"],
+        [[row["fault"], row["tensor"], row["precision"], row["layers"], *(row["caught"][name] or "never" for name in NAMES),
           row["limit"]] for row in sorted(rows, key=lambda row: [m.name for m in MUTATIONS].index(row["fault"]))])  # fmt: skip
