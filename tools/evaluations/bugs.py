@@ -17,8 +17,11 @@ def chosen(bench: Bench) -> List[Case]:
 def measure(bench: Bench) -> List[dict]:
     cases = chosen(bench)
     bench.prepare((case.configuration.model, case.configuration.dtype) for case in cases)
-    return bench.map("bug", lambda case: {**detection_row(case, bench.references, bench.directory),
-                                          "configuration": case.configuration.name}, cases, lambda case: case.bug)  # fmt: skip
+
+    def row_of(case: Case) -> dict:
+        return {**detection_row(case, bench.references, bench.directory), "configuration": case.configuration.name}
+
+    return bench.map("bug", row_of, cases, lambda case: case.bug)
 
 
 def summary(rows: List[dict]) -> dict:
@@ -45,7 +48,8 @@ def render(rows: List[dict]) -> List[str]:
         "",
     ]
     return lines + table(
-        ["#", "bug", "configuration", "first wrong tensor", "right", "error / allowed", "copies disagree", "missing", "loss"],
+        ["#", "bug", "configuration", "first wrong tensor", "right", "error / allowed", "copies disagree", "missing",
+         "loss"],
         [[row["number"], row["bug"], row["configuration"], f"`{row['found']}`" if row["found"] else "**not found**",
           yes(row["right"]), number(row["ratio"]), yes(row["replica_check"]), yes(row["coverage_check"]),
           number(row["loss_relative_difference"], 2)] for row in rows])  # fmt: skip

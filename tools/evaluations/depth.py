@@ -61,7 +61,7 @@ def draw(data: dict, directory: Path) -> None:
     panels = [plots.Panel(f"{architecture}, {direction}", [
         plots.Curve(row["precision"], [value and value / EPSILON["bf16"] for value in row[direction]], row["color"])
         for row in data["rows"] if row["architecture"] == architecture] + [epsilon])
-        for architecture in ARCHITECTURES for direction in DIRECTIONS]  # fmt: skip
+        for direction in DIRECTIONS for architecture in ARCHITECTURES]  # fmt: skip
     plots.draw(panels, "estimate / bf16 epsilon", directory / "depth.svg")
     with open(directory / "depth.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -56,6 +56,6 @@ def _loss_difference(measured: List[dict]):
     sums = {}
     for row in measured:
         if row["name"] == "loss" and row["kind"] == "scalar" and row["reference_norm"]:
-            reference, candidate = sums.get(row["iteration"], (0, 0))
-            sums[row["iteration"]] = (reference + float(row["reference_norm"]), candidate + float(row["candidate_norm"]))
-    return max((abs(candidate - reference) / reference for reference, candidate in sums.values()), default=None)
+            a, b = sums.get(row["iteration"], (0, 0))
+            sums[row["iteration"]] = a + float(row["reference_norm"]), b + float(row["candidate_norm"])
+    return max((abs(b - a) / a for a, b in sums.values()), default=None)

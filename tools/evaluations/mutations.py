@@ -1,6 +1,6 @@
 """Faults of a chosen size in the shards of one tensor, as bugs and broken machines make them.
 
-Each function takes the shards of all ranks, in the recorded dtype, and a size; it returns new ones."""
+Each function takes the values of all shards and a size; it returns new ones."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Callable, List, Optional
 
 import torch
 
-Shards = List[torch.Tensor]
+Values = List[torch.Tensor]  # of the shards of all ranks, in the recorded dtype
 
 # (exponent bits, mantissa bits, the integer of the same width)
 _LAYOUTS = {
@@ -18,12 +18,12 @@ _LAYOUTS = {
 }
 
 
-def scaled(shards: Shards, size: float) -> Shards:
+def scaled(shards: Values, size: float) -> Values:
     """Every element times 1 + size."""
     return [(shard.double() * (1 + size)).to(shard.dtype) for shard in shards]
 
 
-def zeroed_rows(shards: Shards, size: float) -> Optional[Shards]:
+def zeroed_rows(shards: Values, size: float) -> Optional[Values]:
     """This share of all rows, the first ones of each shard in turn; None where it is no whole number of rows."""
     rows = size * sum(len(_rows(shard)) for shard in shards)
     if rows != int(rows):
@@ -37,7 +37,7 @@ def zeroed_rows(shards: Shards, size: float) -> Optional[Shards]:
     return changed
 
 
-def swapped_chunk(shards: Shards, size: float) -> Optional[Shards]:
+def swapped_chunk(shards: Values, size: float) -> Optional[Values]:
     """Two neighbouring chunks of rows of the first shard, each this share of the whole tensor; None where it is no
     whole number of rows, or too many."""
     rows = size * sum(len(_rows(shard)) for shard in shards)
@@ -50,7 +50,7 @@ def swapped_chunk(shards: Shards, size: float) -> Optional[Shards]:
     return changed
 
 
-def lost_term(shards: Shards, size: float) -> Shards:
+def lost_term(shards: Values, size: float) -> Values:
     """The values are taken to be the sum of n = 1 / size independent terms of equal variance, of which one is left out.
     Given the sum x, such a term is x / n and something independent of x, of variance (1 - 1/n) / n of x's."""
     generator = torch.Generator().manual_seed(0)
@@ -63,7 +63,7 @@ def lost_term(shards: Shards, size: float) -> Shards:
     return changed
 
 
-def flipped_bit(shards: Shards, size: int) -> Optional[Shards]:
+def flipped_bit(shards: Values, size: int) -> Optional[Values]:
     """Bit `size` of the exponent of one element, 0 being the lowest: it is set, which makes the element 2^(2^size)
     times as large. The element is that whose size is nearest to the root mean square, of those in which the bit is
     not set; None where it is set in all, or the result is not finite."""
@@ -101,6 +101,6 @@ MUTATIONS = [
     Mutation("uniform scaling", scaled, [2.0**-k for k in range(0, 25)], lambda s: f"1 + 2^{int(math.log2(s))}"),
     Mutation("zeroed rows", zeroed_rows, _SHARES, lambda s: f"1/{round(1 / s)} of the rows"),
     Mutation("swapped chunk", swapped_chunk, _SHARES, lambda s: f"2 x 1/{round(1 / s)} of the rows"),
-    Mutation("lost term of a sum", lost_term, [2.0**-k for k in range(1, 49)], lambda s: f"1 of 2^{-int(math.log2(s))} terms"),
+    Mutation("lost term of a sum", lost_term, [2.0**-k for k in range(1, 49)], lambda s: f"1 of 2^{int(-math.log2(s))}"),
     Mutation("flipped exponent bit", flipped_bit, list(range(7, -1, -1)), lambda b: f"bit {b}, x 2^{2**b}"),
 ]

@@ -60,5 +60,6 @@ def page(results: Dict[str, dict]) -> List[str]:
         # The correct configurations are run once for both.
         extra = [results.get("false-alarms", {}).get("data", [])] if module is rules else []
         lines += [f"## {module.TITLE}", "", *module.render(data, *extra), ""]
-        lines += [f"Measured by `tools/evaluate --only {name}` in {results[name]['seconds']:.0f} s: {results[name]['machine']}.", ""]
+        seconds, machine = results[name]["seconds"], results[name]["machine"]
+        lines += [f"Measured by `tools/evaluate --only {name}` in {seconds} s: {machine}.", ""]
     return lines[:-1]

@@ -34,6 +34,20 @@ class Panel:
     curves: List[Curve]
 
 
+class Decades(leather.Linear):
+    """Of logarithms: from one power of ten to another, where a Linear's ticks reach beyond its domain."""
+
+    def project(self, value, range_min, range_max):
+        share = (float(value) - float(self._data_min)) / float(self._data_max - self._data_min)
+        return range_min + (range_max - range_min) * share
+
+    def ticks(self):
+        return range(int(self._data_min), int(self._data_max) + 1)
+
+    def format_tick(self, value, i, count):
+        return f"1e{value}"
+
+
 def draw(panels: List[Panel], y_label: str, path: Path) -> None:
     """A grid of panels with one logarithmic axis for all."""
     heights = [y for panel in panels for curve in panel.curves for _, y in curve.points]
@@ -44,8 +58,8 @@ def draw(panels: List[Panel], y_label: str, path: Path) -> None:
         for curve in panel.curves:
             if curve.points:
                 chart.add_line(curve.points, name=curve.label, stroke_color=curve.color, stroke_dasharray=curve.dashes)
-        chart.add_y_scale(bottom, top)
-        chart.add_y_axis(ticks=range(bottom, top + 1), tick_formatter=lambda y, i, n: f"1e{y}", name=y_label)
+        chart.set_y_scale(Decades(bottom, max(top, bottom + 1)))
+        chart.add_y_axis(name=y_label)
         chart.add_x_axis(name="layer")
         grid.add_one(chart)
     grid.to_svg(str(path))

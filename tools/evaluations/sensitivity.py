@@ -36,7 +36,8 @@ def measure(bench: Bench) -> List[dict]:
     precisions = PRECISIONS[:1] if bench.quick else PRECISIONS
     models = [(deep(GPT, layers, f"{WIDE} {p.arguments}"), layers, p) for p in precisions for layers in depths]
     bench.prepare((model, precision.dtype) for model, _, precision in models)
-    rows = bench.map("sensitivity", lambda item: rows_of(bench, *item), models, lambda item: f"{item[0].name} {item[2].name}")
+    rows = bench.map("sensitivity", lambda item: rows_of(bench, *item), models,
+                     lambda item: f"{item[0].name} {item[2].name}")  # fmt: skip
     return [row for some in rows for row in some]
 
 
@@ -107,7 +108,8 @@ def render(rows: List[dict]) -> List[str]:
         "- *flipped exponent bit*: of one element of the size of the root mean square; 0 is the lowest bit.",
         "",
     ]
+    by_fault = [row for mutation in MUTATIONS for row in rows if row["fault"] == mutation.name]
     return lines + table(
         ["fault", "tensor", "precision", "layers", *NAMES, "smallest tried"],
-        [[row["fault"], row["tensor"], row["precision"], row["layers"], *(row["caught"][name] or "never" for name in NAMES),
-          row["limit"]] for row in sorted(rows, key=lambda row: [m.name for m in MUTATIONS].index(row["fault"]))])  # fmt: skip
+        [[row["fault"], row["tensor"], row["precision"], row["layers"],
+          *(row["caught"][name] or "never" for name in NAMES), row["limit"]] for row in by_fault])  # fmt: skip

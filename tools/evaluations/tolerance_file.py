@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Dict, Tuple
 
 _KIND = re.compile(r"  (\w+):")
-_TENSOR = re.compile(r"    (\"(?:[^\"\\]|\\.)*\"|[^:\"]+): \{.*\bestimate: ([^,}]+), floor: ([^,}]+), allowed: ([^,}]+)")
+_NAME = r"\"(?:[^\"\\]|\\.)*\"|[^:\"]+"
+_TENSOR = re.compile(rf"    ({_NAME}): \{{.*\bestimate: ([^,}}]+), floor: ([^,}}]+), allowed: ([^,}}]+)")
 
 
 def read_tolerances(path: Path) -> Dict[Tuple[str, str], dict]:
