@@ -32,6 +32,11 @@ def summary(rows: List[dict]) -> dict:
     }
 
 
+def loss_of(row: dict) -> str:
+    difference = row["loss_relative_difference"]
+    return "not finite" if difference is None else number(difference, 2)
+
+
 def render(rows: List[dict]) -> List[str]:
     total = summary(rows)
     replicas, coverage = (sum(row[check] for row in rows) for check in ("replica_check", "coverage_check"))
@@ -52,4 +57,4 @@ def render(rows: List[dict]) -> List[str]:
          "loss"],
         [[row["number"], row["bug"], row["configuration"], f"`{row['found']}`" if row["found"] else "**not found**",
           yes(row["right"]), number(row["ratio"]), yes(row["replica_check"]), yes(row["coverage_check"]),
-          number(row["loss_relative_difference"], 2)] for row in rows])  # fmt: skip
+          loss_of(row)] for row in rows])  # fmt: skip

@@ -51,11 +51,13 @@ def _words(name: str, kind: str, iteration: int, microbatch) -> str:
 
 
 def _loss_difference(measured: List[dict]):
-    """|candidate - reference| / reference of the mean loss of an iteration, at its largest; None where none was
-    compared. The norm of a scalar is its absolute value."""
+    """|candidate - reference| / reference of the mean loss of an iteration, at its largest; None where a loss is not
+    finite. The norm of a scalar is its absolute value."""
+    losses = [row for row in measured if row["name"] == "loss" and row["kind"] == "scalar" and row["reference_norm"]]
+    if any(row["reason"] == "not-finite" for row in losses):
+        return None
     sums = {}
-    for row in measured:
-        if row["name"] == "loss" and row["kind"] == "scalar" and row["reference_norm"]:
-            a, b = sums.get(row["iteration"], (0, 0))
-            sums[row["iteration"]] = a + float(row["reference_norm"]), b + float(row["candidate_norm"])
+    for row in losses:
+        a, b = sums.get(row["iteration"], (0, 0))
+        sums[row["iteration"]] = a + float(row["reference_norm"]), b + float(row["candidate_norm"])
     return max((abs(b - a) / a for a, b in sums.values()), default=None)
