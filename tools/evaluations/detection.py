@@ -1,11 +1,12 @@
 """What finds a bug of the corpus: ttrace's report, a look at one half of it, or the loss."""
 
+import math
 import re
 import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import List
+from typing import List, Optional
 
 from sweeps.runs import References, check, collect
 
@@ -19,7 +20,8 @@ def detection_row(case: Case, references: References, directory: Path) -> dict:
       `ratio`, its error in units of what is allowed (None where nothing was measured);
     - `expected`, the tensor where the bug is, and whether it is `right`;
     - `replica_check`, `coverage_check`: whether comparing ranks' copies, or looking for what is missing, is enough;
-    - `loss_relative_difference`, the largest of any step, of the loss that the program prints, from the reference's;
+    - `loss_relative_difference`, the largest of any step, of the loss that the program prints, from the reference's
+      (None: it is not finite);
     - `seconds`, of run and check."""
     reference = references.of(case.configuration.model, case.configuration.dtype)
     started = time.monotonic()
@@ -52,7 +54,7 @@ def printed_losses(home: Path) -> List[float]:
     return [float(loss) for loss in re.findall(r"^step \d+ loss (\S+)", lines, re.MULTILINE)]
 
 
-def largest_difference(losses: List[float], right: List[float]) -> float:
-    """Relative; NaN where a loss is."""
+def largest_difference(losses: List[float], right: List[float]) -> Optional[float]:
+    """Relative; None where a loss is not finite."""
     differences = [abs(loss - other) / abs(other) for loss, other in zip(losses, right, strict=True)]
-    return max(differences, key=lambda difference: (difference != difference, difference))
+    return max(differences) if all(map(math.isfinite, differences)) else None

@@ -1,0 +1,100 @@
+"""How well ttrace tells wrong programs from correct ones: measures, and writes the evidence page."""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Dict
+
+from sweeps.runs import RunError
+
+from . import bugs, false_alarms, page
+from .bench import Bench
+from .page import SECTIONS
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="tools/evaluate",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Measures how well ttrace tells wrong programs from correct ones, on real processes:\n"
+        + "".join(f"  {name:14}{module.__doc__.strip().splitlines()[0]}\n" for name, module in SECTIONS.items()),
+        epilog="What is measured whole is kept in tools/evaluations/results.json, from which tools/evaluations/RESULTS.md\n"
+        "and figures/ are made. --quick and --case leave all three as they are.\n\n"
+        "Exit code: 0 when every bug was found, first at the right tensor, and no correct program was called\n"
+        "wrong; 1 when not; 2 when something could not be run.\n\n"
+        "Examples:\n"
+        "  tools/evaluate                                  everything, about an hour on 2 cores\n"
+        "  tools/evaluate --quick --json evidence.json     part of everything, within 10 minutes\n"
+        "  tools/evaluate --only rules --only sensitivity  measures these again, and writes the page anew\n"
+        "  tools/evaluate --only bugs --case embedding     what ttrace says about one bug\n"
+        "  tools/evaluate --render                         writes the page from results.json",
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="part of the sweep, shallow models, short training")
+    add("--only", metavar="SECTION", action="append", choices=SECTIONS, help="measure only this; may be repeated")
+    add("--case", metavar="TEXT", default="", help="only bugs and configurations with TEXT in their names")
+    add("--json", metavar="FILE", type=Path, help="write what was measured there")
+    add("--render", action="store_true", help="measure nothing, write the page anew")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse_options()
+    if options.render:
+        page.store(page.load())
+        return 0
+    measured: Dict[str, dict] = {}
+    publish = not options.quick and not options.case
+    with tempfile.TemporaryDirectory(prefix="ttrace-evaluate-") as directory:
+        bench = Bench(Path(directory), options.quick, options.case)
+        for name in options.only or SECTIONS:
+            try:
+                measured[name] = measure(name, bench)
+            except RunError as error:
+                print(f"evaluate: error: {name}: {error}", file=sys.stderr)
+                return 2
+            if publish:
+                page.store({**page.load(), name: measured[name]})
+    data = {name: section["data"] for name, section in measured.items()}
+    if options.json:
+        options.json.write_text(json.dumps(evidence(data), indent=1) + "\n")
+    return conclude(data)
+
+
+def measure(name: str, bench: Bench) -> dict:
+    started = time.monotonic()
+    data = SECTIONS[name].measure(bench)
+    seconds = round(time.monotonic() - started)
+    print(f"evaluate: {name}: {seconds} s", file=sys.stderr, flush=True)
+    return {"data": data, "seconds": seconds, "machine": page.machine()}
+
+
+def evidence(data: Dict[str, dict]) -> dict:
+    """What --json writes. What was not measured is null."""
+    totals = dict.fromkeys(["bugs", "detected", "first_tensor_right", "configurations", "false_alarms"])
+    if "bugs" in data:
+        totals.update(bugs.summary(data["bugs"]))
+    if "false-alarms" in data:
+        totals.update(false_alarms.summary(data["false-alarms"]))
+    renamed = {"bugs": "bug_rows", "false-alarms": "configuration_rows"}
+    return {**totals, **{renamed.get(name, name.replace("-", "_")): rows for name, rows in data.items()}}
+
+
+def conclude(data: Dict[str, dict]) -> int:
+    totals = evidence(data)
+    good = True
+    if "bugs" in data:
+        print(f"{totals['detected']} of {totals['bugs']} bugs detected, "
+              f"first tensor right {totals['first_tensor_right']} of {totals['bugs']}")  # fmt: skip
+        good &= totals["bugs"] == totals["detected"] == totals["first_tensor_right"]
+    if "false-alarms" in data:
+        print(f"{totals['false_alarms']} of {totals['configurations']} correct configurations called wrong")
+        good &= totals["false_alarms"] == 0
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

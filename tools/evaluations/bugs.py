@@ -1,0 +1,60 @@
+"""Detection and localisation: every bug of the corpus is found, and first at the tensor where it is made."""
+
+from typing import List
+
+from .bench import Bench
+from .corpus import CASES, Case
+from .detection import detection_row
+from .markdown import number, table, yes
+
+TITLE = "Bugs"
+
+
+def chosen(bench: Bench) -> List[Case]:
+    return bench.chosen(CASES, lambda case: case.bug)
+
+
+def measure(bench: Bench) -> List[dict]:
+    cases = chosen(bench)
+    bench.prepare((case.configuration.model, case.configuration.dtype) for case in cases)
+
+    def row_of(case: Case) -> dict:
+        return {**detection_row(case, bench.references, bench.directory), "configuration": case.configuration.name}
+
+    return bench.map("bug", row_of, cases, lambda case: case.bug)
+
+
+def summary(rows: List[dict]) -> dict:
+    return {
+        "bugs": len(rows),
+        "detected": sum(row["found"] is not None for row in rows),
+        "first_tensor_right": sum(row["right"] for row in rows),
+    }
+
+
+def loss_of(row: dict) -> str:
+    difference = row["loss_relative_difference"]
+    return "not finite" if difference is None else number(difference, 2)
+
+
+def render(rows: List[dict]) -> List[str]:
+    total = summary(rows)
+    replicas, coverage = (sum(row[check] for row in rows) for check in ("replica_check", "coverage_check"))
+    lines = [
+        "The silent bugs of TTrace's Table 1, reproduced in tinygpt where each was made, one iteration (or as many as the bug "
+        "needs) against the run of one process.",
+        "",
+        f"{total['detected']} of {total['bugs']} detected; the first wrong tensor is the right one for "
+        f"{total['first_tensor_right']} of {total['bugs']}. Without any value of the reference, copies that disagree would "
+        f"have shown {replicas} of them, and tensors that are missing or do not fit {coverage}.",
+        "",
+        "*error / allowed* is that of the first wrong tensor (`-`: not a matter of size). *loss* is the relative difference of "
+        "the step's loss from the correct one's, which is what a user would have seen.",
+        "",
+    ]
+    return lines + table(
+        ["#", "bug", "configuration", "first wrong tensor", "right", "error / allowed", "copies disagree", "missing",
+         "loss"],
+        [[row["number"], row["bug"], row["configuration"], f"`{row['found']}`" if row["found"] else "**not found**",
+          yes(row["right"]), number(row["ratio"]), yes(row["replica_check"]), yes(row["coverage_check"]),
+          loss_of(row)] for row in rows])  # fmt: skip

@@ -1,0 +1,80 @@
+"""False alarms: every correct configuration of the sweep, checked with the tolerances of every estimator, and by the
+peers' rules."""
+
+import shutil
+from typing import List
+
+from sweeps.configurations import Configuration, configurations
+
+from .bench import Bench, Run
+from .markdown import number, table
+from .peers import SCOPES, STEP, in_scope, violations
+
+TITLE = "False alarms"
+
+
+def measure(bench: Bench) -> List[dict]:
+    chosen = bench.chosen(configurations(bench.quick), lambda configuration: configuration.name)
+    bench.prepare([(c.model, c.dtype) for c in chosen], every_estimator=not bench.quick)
+    return bench.map("configuration", lambda configuration: row_of(bench, configuration), chosen, lambda c: c.name)
+
+
+def row_of(bench: Bench, configuration: Configuration) -> dict:
+    run = bench.run(configuration)
+    estimators = {name: judged(run, name) for name in run.tolerances}
+    report = run.report()
+    row = {
+        "name": configuration.name,
+        "ranks": configuration.world_size,
+        "compared": report["counts"]["compared"],
+        "coverage": report["coverage"],
+        "estimators": estimators,
+        "false_alarms": sum(not judged["same"] for judged in estimators.values()),
+        "violating": {rule: {scope: len(in_scope(tensors, scope)) for scope in SCOPES}
+                      for rule, tensors in violations(run, report).items()},
+    }  # fmt: skip
+    shutil.rmtree(run.home)
+    return row
+
+
+def judged(run: Run, estimator: str) -> dict:
+    """`largest_ratio` is that of error to allowed over trusted tensors, optimizer steps aside."""
+    report = run.report(estimator)
+    ratios = [float(row["ratio"]) for row in run.measured()
+              if row["ratio"] and row["verdict"] in ("pass", "fail") and row["kind"] not in STEP]  # fmt: skip
+    cause = report["root_cause"]
+    return {
+        "same": report["verdict"] == "pass",
+        "untrusted": report["counts"]["untrusted"],
+        "largest_ratio": max(ratios, default=None),
+        "first_wrong": cause["message"] if cause else None,
+    }
+
+
+def summary(rows: List[dict]) -> dict:
+    return {"configurations": len(rows), "false_alarms": sum(row["false_alarms"] > 0 for row in rows)}
+
+
+def render(rows: List[dict]) -> List[str]:
+    total = summary(rows)
+    names = list(rows[0]["estimators"])
+    lines = [
+        "Correct parallel programs on real processes over gloo, each collected once and checked with the tolerances of "
+        f"{'each estimator' if len(names) > 1 else 'the estimator'} ({', '.join(names)}). *error / allowed* is the largest of "
+        "a trusted tensor, optimizer steps aside.",
+        "",
+        f"{total['configurations']} configurations, {total['false_alarms']} with a false alarm.",
+        "",
+    ]
+    lines += table(
+        ["configuration", "ranks", "compared", "coverage", *(f"{name}: {column}" for name in names
+         for column in ("verdict", "error / allowed", "untrusted"))],
+        [[row["name"], row["ranks"], row["compared"], f"{row['coverage']:.0%}", *(cell for name in names
+          for cell in cells(row["estimators"][name]))] for row in rows])  # fmt: skip
+    alarms = [f"- {row['name']}, {name}: {judged['first_wrong']}" for row in rows
+              for name, judged in row["estimators"].items() if not judged["same"]]  # fmt: skip
+    return lines + (["", "Called wrong although correct:", "", *alarms] if alarms else [])
+
+
+def cells(judged: dict) -> List[str]:
+    return ["same" if judged["same"] else "**different**", number(judged["largest_ratio"], 2), str(judged["untrusted"])]

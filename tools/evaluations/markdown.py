@@ -1,0 +1,16 @@
+"""Tables for the page."""
+
+from typing import Iterable, List, Optional, Sequence
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence]) -> List[str]:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+
+
+def number(value: Optional[float], digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def yes(value: bool) -> str:
+    return "yes" if value else "no"

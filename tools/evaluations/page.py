@@ -1,0 +1,65 @@
+"""The evidence page. Nothing on it is typed by hand: `results.json` keeps what was measured, and the page is made from
+it, so that a section can be measured again alone."""
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Dict, List
+
+import torch
+
+from . import bug_errors, bugs, cost, depth, false_alarms, rules, sensitivity
+
+HERE = Path(__file__).resolve().parent
+PAGE, RESULTS, FIGURES = HERE / "RESULTS.md", HERE / "results.json", HERE / "figures"
+
+# In the order of the page. Each module has a TITLE, measure(bench), which returns what JSON can hold, and render(that),
+# the lines of Markdown; those with figures have draw(that, directory).
+SECTIONS = {
+    "bugs": bugs,
+    "false-alarms": false_alarms,
+    "rules": rules,
+    "depth": depth,
+    "bug-errors": bug_errors,
+    "sensitivity": sensitivity,
+    "cost": cost,
+}
+
+
+def load() -> Dict[str, dict]:
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}, gloo"
+
+
+def store(results: Dict[str, dict]) -> None:
+    """Writes results, figures and page."""
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    FIGURES.mkdir(exist_ok=True)
+    for name, module in SECTIONS.items():
+        if name in results and hasattr(module, "draw"):
+            module.draw(results[name]["data"], FIGURES)
+    PAGE.write_text("\n".join(page(results)) + "\n")
+
+
+def page(results: Dict[str, dict]) -> List[str]:
+    lines = [
+        "# How well ttrace tells wrong programs from correct ones",
+        "",
+        "Made by `tools/evaluate`: real PyTorch processes over gloo, real traces. `tools/evaluate --help` says how to measure "
+        "it again, whole or by section.",
+        "",
+    ]
+    for name, module in SECTIONS.items():
+        if name not in results:
+            continue
+        data = results[name]["data"]
+        # The correct configurations are run once for both.
+        extra = [results.get("false-alarms", {}).get("data", [])] if module is rules else []
+        lines += [f"## {module.TITLE}", "", *module.render(data, *extra), ""]
+        seconds, machine = results[name]["seconds"], results[name]["machine"]
+        lines += [f"Measured by `tools/evaluate --only {name}` in {seconds} s: {machine}.", ""]
+    return lines[:-1]

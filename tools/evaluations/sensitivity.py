@@ -1,0 +1,115 @@
+"""Sensitivity: the smallest fault in one tensor that is still caught, by depth and dtype, beside the peers' rules."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Dict, List, Tuple
+
+from sweeps.configurations import GPT, Configuration, Model
+from sweeps.runs import check
+
+from .bench import Bench, Run
+from .layers import PRECISIONS, Precision, deep
+from .markdown import table
+from .mutations import MUTATIONS, Mutation
+from .peers import RULES, compare
+from .shards import Shards, read_shards, write_shards
+
+TITLE = "Sensitivity"
+
+PEERS = [rule for rule in RULES if rule.name.startswith("SGLang") or rule.name == "Megatron-LM bound"]
+NAMES = ["ttrace", *(rule.name for rule in PEERS)]
+
+
+# 256 rows of activations: of fewer, even one is much.
+WIDE = "--seq 32 --micro-batch-size 8"
+
+
+def tensors(layers: int) -> Dict[str, Tuple[str, str, int]]:
+    """What is changed, in the middle of the model: name, kind, micro-batch."""
+    layer = f"decoder.layers.{layers // 2}"
+    return {"activation": (layer, "output", 0), "gradient": (f"{layer}.mlp.linear_fc1.weight", "main_grad", -1)}
+
+
+def measure(bench: Bench) -> List[dict]:
+    depths = [4] if bench.quick else [4, 16, 64]
+    precisions = PRECISIONS[:1] if bench.quick else PRECISIONS
+    models = [(deep(GPT, layers, f"{WIDE} {p.arguments}"), layers, p) for p in precisions for layers in depths]
+    bench.prepare((model, precision.dtype) for model, _, precision in models)
+    rows = bench.map("sensitivity", lambda item: rows_of(bench, *item), models,
+                     lambda item: f"{item[0].name} {item[2].name}")  # fmt: skip
+    return [row for some in rows for row in some]
+
+
+def rows_of(bench: Bench, model: Model, layers: int, precision: Precision) -> List[dict]:
+    run = bench.run(Configuration(model, precision.dtype, dict(tp=2), "--sp"))
+    rows = []
+    for what, tensor in tensors(layers).items():
+        bed = TestBed(run, tensor)
+        rows += [{"tensor": what, "layers": layers, "precision": precision.name, "fault": mutation.name,
+                  **smallest_caught(bed, mutation)} for mutation in MUTATIONS]  # fmt: skip
+        shutil.rmtree(bed.home)
+    shutil.rmtree(run.home)
+    return rows
+
+
+class TestBed:
+    """One tensor of a correct run, and of its reference, in traces of their own: it alone is judged."""
+
+    def __init__(self, run: Run, tensor: Tuple[str, str, int]):
+        self.dtype = run.configuration.dtype
+        self.tolerance = next(iter(run.tolerances.values()))
+        self.home = Path(tempfile.mkdtemp(dir=run.home))
+        shutil.copy(run.home / "annotations.yaml", self.home)
+        reference = read_shards(run.reference / "trace", *tensor)
+        write_shards(reference, reference.values, self.home / "reference" / "trace")
+        self.shards: Shards = read_shards(run.home / "trace", *tensor)
+
+    def caught(self, values: List) -> Dict[str, bool]:
+        """By rule, whether these values of the shards are called wrong."""
+        write_shards(self.shards, values, self.home / "trace")
+        report = check(self.home, self.home / "reference", self.tolerance)
+        (row,) = compare(self.home / "reference" / "trace", self.home / "trace", self.home / "annotations.yaml")
+        shutil.rmtree(self.home / "trace")
+        verdicts = {rule.name: rule.violated(row, self.dtype) for rule in PEERS}
+        return {"ttrace": report["counts"]["fail"] > 0, **verdicts}
+
+
+def smallest_caught(bed: TestBed, mutation: Mutation) -> dict:
+    """By rule, the smallest size such that it and all larger ones are caught, in words; None where not even the largest
+    is, `always` where the tensor is called wrong without any fault. `limit` is the smallest that was tried."""
+    verdicts = []
+    for size in mutation.sizes:
+        changed = mutation.apply(bed.shards.values, size)
+        if changed is not None:
+            verdicts.append((size, bed.caught(changed)))
+    untouched = bed.caught(bed.shards.values)
+    caught: Dict[str, object] = {}
+    for name in NAMES:
+        caught[name] = None
+        for size, of_rule in verdicts:
+            if not of_rule[name]:
+                break
+            caught[name] = mutation.words(size)
+        if untouched[name]:
+            caught[name] = "always"
+    return {"caught": caught, "limit": mutation.words(verdicts[-1][0])}
+
+
+def render(rows: List[dict]) -> List[str]:
+    lines = [
+        "One tensor of a correct run (GPT, tp2 with sequence parallelism) is changed after the fact, and judged alone: the output "
+        "of the middle layer, or the main gradient of its first MLP weight. Sizes are powers of two; a cell is the smallest such "
+        "that it and all larger ones are caught. *never*: not even the largest tried. *always*: also without a fault, a false "
+        "alarm. A cell equal to *smallest tried* may stand for something smaller still.",
+        "",
+        "- *lost term of a sum*: the values are taken as a sum of n independent terms of equal variance, of which one is left out.",
+        "- *zeroed rows*, *swapped chunk* (two neighbours exchanged): rows are all dimensions but the last.",
+        "- *flipped exponent bit*: of one element of the size of the root mean square; 0 is the lowest bit.",
+        "",
+    ]
+    by_fault = [row for mutation in MUTATIONS for row in rows if row["fault"] == mutation.name]
+    return lines + table(
+        ["fault", "tensor", "precision", "layers", *NAMES, "smallest tried"],
+        [[row["fault"], row["tensor"], row["precision"], row["layers"],
+          *(row["caught"][name] or "never" for name in NAMES), row["limit"]] for row in by_fault])  # fmt: skip

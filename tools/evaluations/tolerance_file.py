@@ -1,0 +1,25 @@
+"""Reads what `ttrace estimate-tolerance` writes: one line a tensor (include/ttrace/load/tolerance_file.h)."""
+
+import json
+import re
+from pathlib import Path
+from typing import Dict, Tuple
+
+_KIND = re.compile(r"  (\w+):")
+_NAME = r"\"(?:[^\"\\]|\\.)*\"|[^:\"]+"
+_TENSOR = re.compile(rf"    ({_NAME}): \{{.*\bestimate: ([^,}}]+), floor: ([^,}}]+), allowed: ([^,}}]+)")
+
+
+def read_tolerances(path: Path) -> Dict[Tuple[str, str], dict]:
+    """(name, kind) -> estimate, floor, allowed. Throws ValueError for a line it does not know."""
+    tensors, kind = {}, None
+    lines = path.read_text().splitlines()
+    for line in lines[lines.index("tensors:") + 1 :]:
+        if match := _KIND.fullmatch(line):
+            kind = match[1]
+        elif match := _TENSOR.match(line):
+            name = json.loads(match[1]) if match[1].startswith('"') else match[1]
+            tensors[name, kind] = dict(zip(("estimate", "floor", "allowed"), map(float, match.groups()[1:])))
+        else:
+            raise ValueError(f"{path}: '{line}': no tensor's tolerance")
+    return tensors
