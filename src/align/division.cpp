@@ -119,12 +119,10 @@ std::string describe_rounding(const Division& division, const std::string& at) {
     lost.push_back(one ? fmt::format("{}", end) : fmt::format("{} to {}", end, starts[part + 1] - 1));
   }
   return fmt::format(
-      "{}: {} layers of {} do not divide into {}, which hold {}: taken to be rounded down to {} on each, without {} "
-      "{}; "
-      "stages that are uneven need first, last, embedding, head or per_stage",
+      "{}: {} layers of {} do not divide into {}, which hold {}: taken to be rounded down to {} on each, "
+      "which drops {}; stages that are uneven need first, last, embedding, head or per_stage",
       at, division.total, printable(division.prefix), describe_stages(division), division.held,
-      layers_of_part(division), lost.size() == 1 && lost[0].find(' ') == std::string::npos ? "layer" : "layers",
-      join(lost));
+      layers_of_part(division), join(lost));
 }
 
 }  // namespace ttrace

@@ -117,19 +117,19 @@ TEST_CASE("layers that a rounded division drops are missing, and no others") {
     std::string note;
   };
   const std::vector<Rounded> programs = {
-      {5, 2, {0, 2}, {2, 2}, {4}, "2 stages, which hold 4: taken to be rounded down to 2 on each, without layer 4"},
+      {5, 2, {0, 2}, {2, 2}, {4}, "2 stages, which hold 4: taken to be rounded down to 2 on each, which drops 4"},
       {10,
        2,
        {0, 2, 5, 7},
        {2, 2, 2, 2},
        {4, 9},
-       "2 stages of 2 chunks, which hold 8: taken to be rounded down to 2 on each, without layers 4, 9"},
+       "2 stages of 2 chunks, which hold 8: taken to be rounded down to 2 on each, which drops 4, 9"},
       {7,
        2,
        {0, 1, 3, 4},
        {1, 1, 1, 1},
        {2, 5, 6},
-       "2 stages of 2 chunks, which hold 4: taken to be rounded down to 1 on each, without layers 2, 5 to 6"},
+       "2 stages of 2 chunks, which hold 4: taken to be rounded down to 1 on each, which drops 2, 5 to 6"},
   };
   for (const Rounded& program : programs) {
     const Trace candidate = staged(program.stages, program.starts, program.counts);
