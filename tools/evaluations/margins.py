@@ -67,7 +67,8 @@ class Estimates:
 
 def margin_rows(quick: bool, directory: Path) -> List[dict]:
     """A row for each tensor of each correct configuration and estimator: `configuration`, `dtype`, `estimator`, `kind`,
-    `name`, `elements`, `rel_err`, `expected` (max(estimate, floor)) and `ratio`."""
+    `name`, `elements`, `rel_err`, `expected` (max(estimate, floor)), `ratio`, and whether the check called the whole
+    configuration the `same`."""
     estimates = Estimates(directory)
     return [row for configuration in correct_configurations(quick) for row in rows_of(configuration, estimates)]
 
@@ -77,14 +78,15 @@ def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str)
     reference, tolerances = estimates.of(configuration.model, configuration.dtype)
     with tempfile.TemporaryDirectory(dir=estimates.directory) as home:
         check = collect(configuration, Path(home), *arguments)
-        measured = {}
+        measured, same = {}, {}
         for estimator, tolerance in tolerances.items():
             table = Path(home) / f"{estimator}.csv"
-            run([*check, "--reference", str(reference), "-t", str(tolerance), "--csv", str(table)], allowed=(0, 1))
+            code = run([*check, "--reference", str(reference), "-t", str(tolerance), "--csv", str(table)], allowed=(0, 1))
+            same[estimator] = code == 0
             measured[estimator] = _ratios(table, float(_field("margin", tolerance)))
     common = set.intersection(*(set(tensors) for tensors in measured.values()))
     return [{"configuration": configuration.name, "dtype": configuration.dtype, "estimator": estimator,
-             "kind": kind, "name": name, **values}
+             "same": same[estimator], "kind": kind, "name": name, **values}
             for estimator, tensors in measured.items()
             for (kind, name), values in tensors.items() if (kind, name) in common]  # fmt: skip
 
