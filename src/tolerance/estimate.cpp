@@ -22,9 +22,14 @@
 // more than rounding moves it. These responses stay in the estimate: a correct candidate re-routes as many
 // tokens, others than the runs did, and what its check excuses (judge/routing.h) is wider still. Without
 // them, two correct bf16 runs of a mixture of 4 experts in 4 layers had 226 and 419 of 2,341 tensors
-// untrusted rather than compared, and one a router called wrong: a token that an earlier layer had
-// re-routed had moved its logits. With them a third of the estimates is larger, mostly by 2 to 11 times; a
-// note counts the tensors.
+// untrusted rather than compared, and one a router's choice called wrong. With them a third of the estimates
+// is larger, mostly by 2 to 11 times; a note counts the tensors.
+//
+// Monte Carlo arithmetic perturbs the result of every operation, not the first activation alone: that is the
+// estimator `modules` (tools/ttrace_torch/perturb.py). It reaches branches that the first activation does not
+// feed. But it expects more of every tensor, by 1.65 times: with each estimator's margin at the largest ratio of
+// any correct run, it allows a typical tensor 1.3 times what `input` does, or as much where no router re-routes
+// (tools/evaluations/margins.py; the table is in README.md). So `input`, the paper's, is the default.
 //
 // What this cannot do: a quantity whose exact value is zero (the gradient of a key's bias) is noise on
 // both sides, its response is of the order of 1, and it is reported as untrusted rather than passed.

@@ -42,7 +42,7 @@ _MODELS = [
 def correct_configurations(quick: bool) -> List[Configuration]:
     if quick:
         return [Configuration(GPT, "bf16", *_WAYS[1]), Configuration(GPT, "fp32", *_WAYS[0])]
-    models = [Configuration(model, dtype, *way) for model in _MODELS for dtype in DTYPES for way in _WAYS]
+    models = [Configuration(model, dtype, *_WAYS[number % 2]) for number, model in enumerate(_MODELS) for dtype in DTYPES]
     return [*models, *configurations(quick=False)]
 
 
@@ -67,7 +67,8 @@ class Estimates:
 
 def margin_rows(quick: bool, directory: Path) -> List[dict]:
     """A row for each tensor of each correct configuration and estimator: `configuration`, `dtype`, `estimator`, `kind`,
-    `name`, `elements`, `rel_err`, `expected` (max(estimate, floor)) and `ratio`."""
+    `name`, `elements`, `rel_err`, `expected` (max(estimate, floor)), `ratio`, and whether the check called the whole
+    configuration the `same`."""
     estimates = Estimates(directory)
     return [row for configuration in correct_configurations(quick) for row in rows_of(configuration, estimates)]
 
@@ -77,13 +78,13 @@ def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str)
     reference, tolerances = estimates.of(configuration.model, configuration.dtype)
     with tempfile.TemporaryDirectory(dir=estimates.directory) as home:
         collect(configuration, Path(home), *arguments)
-        measured = {}
+        measured, same = {}, {}
         for estimator, tolerance in tolerances.items():
-            check(Path(home), reference, tolerance)
+            same[estimator] = check(Path(home), reference, tolerance)["verdict"] == "pass"
             measured[estimator] = _ratios(Path(home) / "measured.csv", float(_field("margin", tolerance)))
     common = set.intersection(*(set(tensors) for tensors in measured.values()))
     return [{"configuration": configuration.name, "dtype": configuration.dtype, "estimator": estimator,
-             "kind": kind, "name": name, **values}
+             "same": same[estimator], "kind": kind, "name": name, **values}
             for estimator, tensors in measured.items()
             for (kind, name), values in tensors.items() if (kind, name) in common]  # fmt: skip
 
