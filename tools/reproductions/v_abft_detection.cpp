@@ -143,7 +143,9 @@ void v_abft_detection() {
       "near\n"
       "1024, have both bits set. A flip from 1 to 0 in a high bit makes an element nearly 0; no threshold sees it that "
       "is\n"
-      "larger than the element. (Of bits 10 and 14 the paper's text has three numbers for four columns.)");
+      "larger than the element. (Of bits 10 and 14 the paper's text has three numbers for four columns.) Not "
+      "explained:\n"
+      "bits 7 to 9 of U(-1,1), and bit 8 of N(1,1), where the paper's rates fit another spread of C's elements.");
   print_false_positives();
 }
 
