@@ -102,24 +102,36 @@ void widen_integer(const std::byte* data, Dtype dtype, std::int64_t count, Out* 
   }
 }
 
-// The pattern of the number of `format` nearest to `value`.
-unsigned encode(double value, Format format) {
+// The pattern of the number of `format` nearest to `value`, whatever `value` is.
+unsigned encode_any(double value, Format format) {
   const unsigned fraction_mask = (1u << format.fraction_bits) - 1;
   const unsigned exponent_mask = (1u << format.exponent_bits) - 1;
   const int bias = (1 << (format.exponent_bits - 1)) - 1;
   const unsigned sign = (std::signbit(value) ? 1u : 0u) << (format.exponent_bits + format.fraction_bits);
   const unsigned infinity = exponent_mask << format.fraction_bits;
   const unsigned nan = format.finite_only ? infinity | fraction_mask : infinity | (fraction_mask + 1) >> 1;
+  const unsigned beyond = format.finite_only ? nan : infinity;  // of what is too large
   if (std::isnan(value)) return sign | nan;
-  if (std::isinf(value)) return sign | (format.finite_only ? nan : infinity);
   const double magnitude = std::fabs(value);
   const int exponent = magnitude == 0 ? 1 - bias : std::max(std::ilogb(magnitude), 1 - bias);
-  if (exponent > bias + 1) return sign | (format.finite_only ? nan : infinity);
+  if (std::isinf(value) || exponent > bias + 1) return sign | beyond;
   // In units of the last place; a carry out of the fraction moves on into the exponent.
   const auto units = static_cast<unsigned>(std::nearbyint(std::ldexp(magnitude, format.fraction_bits - exponent)));
   const unsigned pattern = (static_cast<unsigned>(exponent + bias - 1) << format.fraction_bits) + units;
-  if (format.finite_only) return sign | (pattern >= (infinity | fraction_mask) ? nan : pattern);
-  return sign | (pattern >= infinity ? infinity : pattern);
+  return sign | std::min(pattern, beyond);
+}
+
+// The same, quick for normal numbers: rounds the bits of the fp64 number in place and moves its exponent.
+unsigned encode(double value, Format format) {
+  const int bias = (1 << (format.exponent_bits - 1)) - 1, dropped = 52 - format.fraction_bits;
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
+  const auto exponent = static_cast<int>(magnitude >> 52) - 1023;
+  if (exponent < 1 - bias || exponent >= bias) return encode_any(value, format);
+  const std::uint64_t odd = magnitude >> dropped & 1;
+  const std::uint64_t rounded = (magnitude + (std::uint64_t{1} << (dropped - 1)) - 1 + odd) >> dropped;
+  const std::uint64_t pattern = rounded - (static_cast<std::uint64_t>(1023 - bias) << format.fraction_bits);
+  return static_cast<unsigned>(pattern | bits >> 63 << (format.exponent_bits + format.fraction_bits));
 }
 
 template <class Stored, class Convert>

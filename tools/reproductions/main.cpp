@@ -1,0 +1,23 @@
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "papers.h"
+
+int main(int argc, char** argv) {
+  using namespace ttrace::reproductions;
+  const std::map<std::string, std::vector<void (*)()>> papers = {
+      {"v-abft", {v_abft_tightness, v_abft_detection}}, {"dlrm", {dlrm}}, {"attnchecker", {attnchecker}}};
+  std::vector<std::string> names(argv + 1, argv + argc);
+  if (names.empty()) names = {"v-abft", "dlrm", "attnchecker"};
+  for (const std::string& name : names) {
+    if (papers.contains(name)) continue;
+    std::fprintf(stderr, "reproduce: '%s' is no paper; v-abft, dlrm or attnchecker were expected\n", name.c_str());
+    return 2;
+  }
+  for (const std::string& name : names) {
+    for (void (*print)() : papers.at(name)) print();
+  }
+  return 0;
+}

@@ -1,0 +1,30 @@
+// Random operands and their product, as a BLAS computes it: sums in the accumulator's precision over blocks of K.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "abft/random.h"
+#include "ttrace/abft/verify.h"
+
+namespace ttrace::reproductions {
+
+enum class Distribution { kNearZeroMean, kMeanOne, kUniform, kTruncated, kUnit };
+// N(1e-6, 1), N(1, 1), U(-1, 1), N(0, 1) within [-1, 1], U(0, 1)
+std::string_view name_of(Distribution distribution);
+
+struct Example {
+  std::int64_t m = 0, k = 0, n = 0;
+  Dtype dtype = Dtype::kFloat32;
+  std::vector<std::byte> a, b, c;
+
+  abft::Product product() const;
+};
+Example random_example(std::int64_t m, std::int64_t k, std::int64_t n, Dtype dtype, Distribution distribution,
+                       abft::Random& random);
+
+// C = A B, row-major. fp64 accumulates in fp64, everything else in fp32; C is rounded once.
+void multiply(const abft::MatrixView& a, const abft::MatrixView& b, const abft::MutableMatrixView& c);
+
+}  // namespace ttrace::reproductions
