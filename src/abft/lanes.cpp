@@ -26,6 +26,14 @@ inline double total(const Lanes& lanes) {
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
+// Knuth's two-sum: `lost` takes what rounding takes from `sum`. Of equal fp64 elements all roundings go one way, and
+// would add up to more than a right product of fp64 may be off by.
+inline void add(Lanes& sum, Lanes& lost, const Lanes& x) {
+  const Lanes next = sum + x, added = next - sum;
+  lost += (sum - (next - added)) + (x - added);
+  sum = next;
+}
+
 inline void load(Lanes& lanes, std::span<const double> values, std::size_t from) {
   const std::size_t count = std::min<std::size_t>(kLanes, values.size() - from);
   lanes = Lanes{};
@@ -41,7 +49,7 @@ inline void load_whole(Lanes& lanes, std::span<const double> values, std::size_t
 TTRACE_WIDTHS
 RowSums sums_of(std::span<const double> values, std::int64_t start) {
   const Lanes zero{}, one = zero + 1.0;
-  Lanes sum{}, weighted{}, bad{}, weight = Lanes{1, 2, 3, 4, 5, 6, 7, 8} + static_cast<double>(start);
+  Lanes sum{}, lost{}, weighted{}, bad{}, weight = Lanes{1, 2, 3, 4, 5, 6, 7, 8} + static_cast<double>(start);
   for (std::size_t i = 0; i < values.size(); i += kLanes) {
     Lanes x;
     if (i + kLanes <= values.size()) {
@@ -52,17 +60,17 @@ RowSums sums_of(std::span<const double> values, std::int64_t start) {
     const auto finite = (x <= kLargest) & (x >= -kLargest);
     x = finite ? x : zero;
     bad += finite ? zero : one;
-    sum += x;
+    add(sum, lost, x);
     weighted += x * weight;
     weight += static_cast<double>(kLanes);
   }
-  return {total(sum), total(weighted), static_cast<std::int64_t>(total(bad))};
+  return {total(sum + lost), total(weighted), static_cast<std::int64_t>(total(bad))};
 }
 
 TTRACE_WIDTHS
 RowStatistics statistics_of(std::span<const double> values, std::int64_t start) {
   const Lanes zero{}, one = zero + 1.0;
-  Lanes sum{}, weighted{}, bad{}, weight = Lanes{1, 2, 3, 4, 5, 6, 7, 8} + static_cast<double>(start);
+  Lanes sum{}, lost{}, weighted{}, bad{}, weight = Lanes{1, 2, 3, 4, 5, 6, 7, 8} + static_cast<double>(start);
   Lanes smallest = zero + kInfinity, largest = zero - kInfinity, absolute{}, square{};
   const std::size_t whole = values.size() / kLanes * kLanes;
   for (std::size_t i = 0; i < values.size(); i += kLanes) {
@@ -77,14 +85,14 @@ RowStatistics statistics_of(std::span<const double> values, std::int64_t start) 
     const auto finite = (x <= kLargest) & (x >= -kLargest);
     x = finite ? x : zero;
     bad += finite ? zero : one;
-    sum += x;
+    add(sum, lost, x);
     weighted += x * weight;
     weight += static_cast<double>(kLanes);
     absolute += x < zero ? -x : x;
     square += x * x;
   }
   RowStatistics statistics;
-  statistics.sums = {total(sum), total(weighted), static_cast<std::int64_t>(total(bad))};
+  statistics.sums = {total(sum + lost), total(weighted), static_cast<std::int64_t>(total(bad))};
   for (int lane = 0; lane < kLanes; ++lane) {
     statistics.smallest = std::min(statistics.smallest, smallest[lane]);
     statistics.largest = std::max(statistics.largest, largest[lane]);
@@ -122,7 +130,7 @@ TTRACE_WIDTHS
 void statistics_of_strip(const double* tile, std::int64_t pitch, std::int64_t count, std::int64_t start,
                          RowStatistics* rows) {
   const Lanes zero{}, one = zero + 1.0;
-  Lanes sum{}, weighted{}, bad{}, absolute{}, square{}, smallest = zero + kInfinity, largest = zero - kInfinity;
+  Lanes sum{}, lost{}, weighted{}, bad{}, absolute{}, square{}, smallest = zero + kInfinity, largest = zero - kInfinity;
   for (std::int64_t i = 0; i < count; ++i) {
     Lanes x;
     std::memcpy(&x, tile + i * pitch, sizeof x);
@@ -131,13 +139,13 @@ void statistics_of_strip(const double* tile, std::int64_t pitch, std::int64_t co
     const auto finite = (x <= kLargest) & (x >= -kLargest);
     x = finite ? x : zero;
     bad += finite ? zero : one;
-    sum += x;
+    add(sum, lost, x);
     weighted += x * static_cast<double>(start + i + 1);
     absolute += x < zero ? -x : x;
     square += x * x;
   }
   for (int r = 0; r < kStrip; ++r) {
-    rows[r] = {.sums = {sum[r], weighted[r], static_cast<std::int64_t>(bad[r])},
+    rows[r] = {.sums = {sum[r] + lost[r], weighted[r], static_cast<std::int64_t>(bad[r])},
                .smallest = smallest[r],
                .largest = largest[r],
                .absolute = absolute[r],
