@@ -49,12 +49,25 @@ def render(rows: List[dict]) -> List[str]:
         f"have shown {replicas} of them, and tensors that are missing or do not fit {coverage}.",
         "",
         "*error / allowed* is that of the first wrong tensor (`-`: not a matter of size). *loss* is the relative difference of "
-        "the step's loss from the correct one's, which is what a user would have seen.",
+        "the step's loss from the correct one's, which is what a user would have seen. *without a reference*: what `ttrace abft` "
+        "finds in the wrong run alone.",
         "",
     ]
-    return lines + table(
+    lines += table(
         ["#", "bug", "configuration", "first wrong tensor", "right", "error / allowed", "copies disagree", "missing",
-         "loss"],
+         "without a reference", "loss"],
         [[row["number"], row["bug"], row["configuration"], f"`{row['found']}`" if row["found"] else "**not found**",
           yes(row["right"]), number(row["ratio"]), yes(row["replica_check"]), yes(row["coverage_check"]),
-          loss_of(row)] for row in rows])  # fmt: skip
+          f"`{row['self_check']}`" if row["self_check"] else "", loss_of(row)] for row in rows])  # fmt: skip
+    words = [row["diagnosis"] for row in rows]
+    right, none = sum(row["diagnosis"] == row["mechanism"] for row in rows), words.count(None)
+    return [
+        *lines,
+        "",
+        f"What the report says the first error looks like: right for {right} of {len(rows)}, no diagnosis for {none}, wrong "
+        f"for {len(rows) - right - none}.",
+        "",
+        *table(["#", "bug", "diagnosis", "sentence"],
+               [[row["number"], row["bug"], row["diagnosis"] or f"none ({row['mechanism']})", row["sentence"]]
+                for row in rows]),
+    ]  # fmt: skip

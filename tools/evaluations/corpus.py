@@ -43,6 +43,11 @@ class Case:
     first: First
     twin: Configuration  # the correct run beside it
 
+    @property
+    def diagnosis(self) -> str:
+        """The word of the report (README.md) that says what was done wrong."""
+        return _DIAGNOSES[self.bug]
+
 
 def _case(number: int, bug: str, model: Model, dtype: str, sizes: Dict[str, int], flags: str, first: First,
           twin_flags: Optional[str] = None) -> Case:  # fmt: skip
@@ -50,6 +55,23 @@ def _case(number: int, bug: str, model: Model, dtype: str, sizes: Dict[str, int]
     twin = Configuration(model, dtype, sizes, flags if twin_flags is None else twin_flags)
     return Case(number, bug, Configuration(model, dtype, sizes, flags), first, twin)
 
+
+_DIAGNOSES = {
+    "embedding-mask": "other-rows",  # foreign tokens get the row of token 0
+    "stale-recompute-input": "other-tensor",
+    "cp-loss-scale": "uniform-factor",
+    "cp-gradient-scale": "uniform-factor",
+    "zero-tied-embedding": "missing-contribution",
+    "router-gradient": "unreduced",
+    "fp8-amax-group": "rank-factor",
+    "fp8-weight-cache": "not-finite",  # what is read was never written
+    "skipped-step": "not-finite",  # what overflowed is never zeroed
+    "stage-division": "missing",
+    "overwritten-buffer": "stale-operand",
+    "norm-gradient": "unreduced",
+    "strided-gradient": "reinterpreted",
+    "norm-gradient-tp": "uniform-factor",
+}
 
 # Two steps, so that the copies of the tied weight can drift apart.
 TIED_TWICE = Model("gpt-tied-twice", f"{GPT_TIED.arguments} --steps 2", edits=GPT_TIED.edits, iterations="0-1")

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import List, Optional
 
-from sweeps.runs import References, check, collect
+from sweeps.runs import References, check, collect, self_check
 
 from .corpus import Case, First
 
@@ -19,6 +19,9 @@ def detection_row(case: Case, references: References, directory: Path) -> dict:
     - `found`, the first wrong tensor (None: the run was called the same), `message`, what the report says of it, and
       `ratio`, its error in units of what is allowed (None where nothing was measured);
     - `expected`, the tensor where the bug is, and whether it is `right`;
+    - `self_check`, the first tensor that is wrong by the trace's own operands (`ttrace abft`; None: none is);
+    - `diagnosis`, what the error looks like, in a word (None: like nothing known) and with its `sentence`, and
+      `mechanism`, the word that is right;
     - `replica_check`, `coverage_check`: whether comparing ranks' copies, or looking for what is missing, is enough;
     - `loss_relative_difference`, the largest of any step, of the loss that the program prints, from the reference's
       (None: it is not finite);
@@ -29,7 +32,7 @@ def detection_row(case: Case, references: References, directory: Path) -> dict:
     collect(case.configuration, home, "--bug", case.bug)
     report = check(home, reference, reference / "tolerance.yaml")
     seconds = time.monotonic() - started
-    cause = report["root_cause"]
+    cause, alone = report["root_cause"], self_check(home)["root_cause"]
     found = cause and First(cause["name"], cause["kind"], cause["microbatch"], cause["iteration"])
     row = {
         "number": case.number,
@@ -41,6 +44,10 @@ def detection_row(case: Case, references: References, directory: Path) -> dict:
         "right": found == case.first,
         "replica_check": any(finding["reason"] == "replicas-disagree" for finding in report["findings"]),
         "coverage_check": report["counts"]["missing"] > 0,
+        "self_check": alone and f"{alone['name']} {alone['kind']}",
+        "diagnosis": cause and cause["diagnosis"],
+        "mechanism": case.diagnosis,
+        "sentence": cause and cause["sentence"],
         "loss_relative_difference": largest_difference(printed_losses(home), printed_losses(reference)),
         "seconds": round(seconds, 1),
     }

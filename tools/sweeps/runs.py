@@ -109,6 +109,13 @@ def check(home: Path, reference: Path, tolerance: Path) -> dict:
     return json.loads((home / "report.json").read_text())
 
 
+def self_check(home: Path) -> dict:
+    """The report of `ttrace abft` on what `collect` left in `home`: no reference is needed."""
+    run([TTRACE, "abft", str(home / "trace"), "-a", str(home / "annotations.yaml"), "--json", str(home / "abft.json")],
+        allowed=(0, 1))  # fmt: skip
+    return json.loads((home / "abft.json").read_text())
+
+
 def report_of(configuration: Configuration, references: References, directory: Path, *arguments: str) -> dict:
     """The report on a run of this configuration, with these further arguments of the program."""
     reference = references.of(configuration.model, configuration.dtype)
