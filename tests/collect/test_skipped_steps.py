@@ -87,7 +87,7 @@ def test_a_skipped_step_ends_its_iteration_and_updates_nothing(collect, script, 
     # Two micro-batches of ones, without the loss scale.
     assert (of("main_grad", 0) == 2).all() and (of("main_grad", 2) == 4).all()
     assert not numpy.isfinite(of("main_grad", 1)).any()
-    assert (of("param_delta", 0) == -2).all() and (of("param_delta", 2) == -4).all()
+    assert numpy.allclose(of("param_delta", 0), -2) and numpy.allclose(of("param_delta", 2), -4)
     assert (of("param_delta", 1) == 0).all()
     for step in range(3):
         expected = of("param", step) + of("param_delta", step)

@@ -7,7 +7,7 @@ twice moves a gradient by about 1/256, 33,000 fp32 eps."""
 
 import pytest
 
-EPS = {"fp32": 2.0**-23, "bf16": 2.0**-7}
+EPS = {"fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7}
 ROUNDINGS = 16
 
 

@@ -29,6 +29,8 @@ class Run:
     rounded: dict[str, torch.Tensor]  # the parameters themselves, in the compute dtype
     main_grads: dict[str, torch.Tensor]
     replicas_that_differ: list[str]  # "name on rank r" where a copy is not bit-equal to the first one
+    loss_scales: dict[int, float]  # after each step that was skipped
+    scales: list[dict[str, list[float]]]  # of each rank, by FP8 linear: of its input, weight and output gradient
     part_sizes: list[int]  # layers of each model chunk, in the order in which a micro-batch goes through
 
 
@@ -38,10 +40,16 @@ def run(**changes):
     tinygpt_options.check(options, started=options.world_size)
     with tempfile.TemporaryDirectory() as directory:
         _start(options, Path(directory))
-        shards = [torch.load(Path(directory) / f"rank-{rank}.pt") for rank in range(options.world_size)]
+        saved = [torch.load(Path(directory) / f"rank-{rank}.pt") for rank in range(options.world_size)]
         lines = (Path(directory) / "rank-0.out").read_text().splitlines()
-    steps = [re.fullmatch(r"step \d+ loss (\S+) grad_norm (\S+)", line).groups() for line in lines]
+    skipped = [re.fullmatch(r"step (\d+) skipped: overflow; the loss scale is now (\S+)", line) for line in lines]
+    steps = [
+        re.fullmatch(r"step \d+ loss (\S+) grad_norm (\S+)", line).groups()
+        for line, is_skipped in zip(lines, skipped)
+        if not is_skipped
+    ]
     assert len(steps) == options.steps
+    shards = [of_rank["parameters"] for of_rank in saved]
     sizes = part_sizes(options, shards)
     shards = without_flat_shards(options, with_canonical_names(options, shards, sizes))
     parameters, differing = _put_together(options, shards, "master")
@@ -49,7 +57,9 @@ def run(**changes):
     main_grads, differing_grads = _put_together(options, shards, "main_grad")
     return Run(
         [float(loss) for loss, _ in steps], [float(norm) for _, norm in steps], parameters, rounded, main_grads,
-        differing + differing_rounded + differing_grads, sizes,
+        differing + differing_rounded + differing_grads,
+        {int(step): float(scale) for step, scale in (line.groups() for line in skipped if line)},
+        [of_rank["scales"] for of_rank in saved], sizes,
     )
 
 
@@ -90,7 +100,12 @@ def _train(options, rank, port, directory):
             "range": getattr(parameter, "main_shard_range", None),
             "dim": getattr(parameter, "partition_dim", None),
         }
-    torch.save(shards, directory / f"rank-{rank}.pt")
+    scales = {
+        name: [scaling.scale.item() for scaling in module.casts.scalings()]
+        for name, module in model.named_modules()
+        if hasattr(module, "casts")
+    }
+    torch.save({"parameters": shards, "scales": scales}, directory / f"rank-{rank}.pt")
     ranks.stop()
 
 
