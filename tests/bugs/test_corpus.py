@@ -1,10 +1,14 @@
 """Every bug of the corpus is found, first at the tensor where it was made; its correct twin is the same."""
 
+import shutil
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from evaluations.corpus import CASES
 from evaluations.detection import detection_row
-from sweeps.runs import report_of
+from sweeps.runs import check, collect, self_check
 
 TWINS = {case.twin.name: case.twin for case in CASES}  # several bugs may have one
 
@@ -17,9 +21,17 @@ def test_the_bug_is_found_first_where_it_is(case, references, directory):
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_its_correct_twin_is_the_same(name, references, directory):
-    correct = report_of(TWINS[name], references, directory)
+def test_its_correct_twin_is_the_same_as_the_reference_and_right_by_itself(name, references, directory):
+    twin = TWINS[name]
+    reference = references.of(twin.model, twin.dtype)
+    home = Path(tempfile.mkdtemp(dir=directory))
+    collect(twin, home)
+    correct = check(home, reference, reference / "tolerance.yaml")
     assert correct["verdict"] == "pass", correct["root_cause"]
     assert correct["coverage"] == 1
     assert correct["counts"]["pass"] > 500
     assert correct["counts"]["untrusted"] <= 0.05 * correct["counts"]["compared"]
+    alone = self_check(home)
+    assert alone["verdict"] == "pass", alone["root_cause"]
+    assert alone["counts"]["pass"] > 100
+    shutil.rmtree(home)

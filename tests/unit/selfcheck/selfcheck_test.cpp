@@ -1,0 +1,180 @@
+#include "ttrace/selfcheck/selfcheck.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "support/aligned.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+TEST_SUITE_BEGIN("selfcheck");
+
+namespace {
+
+constexpr std::int64_t kTokens = 6, kIn = 8, kOut = 4;
+
+using Values = std::vector<float>;
+using Damage = std::function<void(const std::string& what, std::int32_t rank, Values& values)>;
+
+// Numbers that depend on `seed` alone.
+Values drawn(int seed, std::int64_t count) {
+  Values values;
+  for (std::int64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<float>(std::sin(static_cast<double>(i + 1) * 0.7 + seed * 1.3)));
+  }
+  return values;
+}
+
+float& at(Values& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
+float at(const Values& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
+
+// [rows, inner] times [inner, cols].
+Values times(const Values& a, const Values& b, std::int64_t rows, std::int64_t inner, std::int64_t cols) {
+  Values c(static_cast<std::size_t>(rows * cols));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t k = 0; k < inner; ++k) {
+      for (std::int64_t i = 0; i < cols; ++i) at(c, r * cols + i) += at(a, r * inner + k) * at(b, k * cols + i);
+    }
+  }
+  return c;
+}
+
+Values transposed(const Values& a, std::int64_t rows, std::int64_t cols) {
+  Values t(a.size());
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < cols; ++c) at(t, c * rows + r) = at(a, r * cols + c);
+  }
+  return t;
+}
+
+// The half of the columns that a rank holds.
+Values half_of(const Values& a, std::int64_t cols, std::int32_t rank) {
+  Values part;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (static_cast<std::int64_t>(i) % cols / (cols / 2) == rank) part.push_back(a[i]);
+  }
+  return part;
+}
+
+// A row-parallel linear `fc` on two ranks, forward and backward of two micro-batches.
+struct Program {
+  Values weight = drawn(1, kOut*kIn), bias = drawn(2, kOut);
+  Damage damage = [](const std::string&, std::int32_t, Values&) {};
+  bool with_weight = true;
+
+  Trace run() const {
+    Trace trace = mesh_trace("tp=2", 2);
+    for (std::int32_t rank = 0; rank < 2; ++rank) run_rank(trace, rank);
+    return trace;
+  }
+
+  void run_rank(Trace& trace, std::int32_t rank) const {
+    const auto add = [&](Kind kind, const std::string& name, std::int32_t batch, Shape shape, Values values) {
+      damage(std::string(name_of(kind)) + " " + name + (batch == 1 ? " 1" : ""), rank, values);
+      add_tensor(trace, static_cast<std::size_t>(rank), tensor_id(kind, name, batch), std::move(shape),
+                 std::move(values));
+    };
+    constexpr std::int64_t kHalf = kIn / 2;
+    if (with_weight) add(Kind::kParam, "fc.weight", kNoMicrobatch, {kOut, kHalf}, half_of(weight, kIn, rank));
+    add(Kind::kParam, "fc.bias", kNoMicrobatch, {kOut}, bias);
+    Values sum(static_cast<std::size_t>(kOut * kHalf));
+    for (std::int32_t batch = 0; batch < 2; ++batch) {
+      const Values x = drawn(10 + batch, kTokens * kIn), dy = drawn(20 + batch, kTokens * kOut);
+      Values y = times(x, transposed(weight, kOut, kIn), kTokens, kIn, kOut);
+      for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % kOut];
+      const Values dx = times(dy, weight, kTokens, kOut, kIn);
+      const Values dw = half_of(times(transposed(dy, kTokens, kOut), x, kOut, kTokens, kIn), kIn, rank);
+      add(Kind::kInput, "fc", batch, {kTokens, kHalf}, half_of(x, kIn, rank));
+      add(Kind::kOutput, "fc", batch, {kTokens, kOut}, y);
+      add(Kind::kGradOutput, "fc", batch, {kTokens, kOut}, dy);
+      add(Kind::kGradInput, "fc", batch, {kTokens, kHalf}, half_of(dx, kIn, rank));
+      add(Kind::kParamGrad, "fc.weight", batch, {kOut, kHalf}, dw);
+      for (std::size_t i = 0; i < dw.size(); ++i) sum[i] += dw[i] / 2;
+    }
+    add(Kind::kMainGrad, "fc.weight", kNoMicrobatch, {kOut, kHalf}, sum);
+  }
+};
+
+Report checked(const Program& program) {
+  const std::string rules = "fc.weight: {tp_dim: 1}\nfc:\n  input: {tp_dim: 1}\n  output: {}\n";
+  return self_check(align(program.run(), annotations(rules), {}), {.threads = 1});
+}
+
+Report damaged(Damage damage) {
+  Program program;
+  program.damage = std::move(damage);
+  return checked(program);
+}
+
+std::string first_of(const Report& report) {
+  const Finding* first = report.root_cause();
+  return first == nullptr ? "" : to_string(first->id) + ": " + std::string(name_of(first->reason));
+}
+
+// One element of what a rank recorded, or of what every rank did.
+Damage set(const std::string& what, std::size_t element, float value, std::int32_t only_rank = -1) {
+  return [=](const std::string& name, std::int32_t rank, Values& values) {
+    if (name == what && (only_rank < 0 || rank == only_rank)) values[element] = value;
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a right trace is right by itself, across ranks") {
+  const Report report = checked({});
+  CHECK(report.same());
+  CHECK(report.findings.empty());
+  CHECK(report.counts.pass > 6);  // three products of each micro-batch, and more
+}
+
+TEST_CASE("a wrong element is found in the product that it is in, with its place") {
+  const Report forward = damaged(set("output fc", 9, 77));
+  CHECK(first_of(forward) == "fc output, iteration 0, micro-batch 0: product-differs");
+  CHECK(forward.root_cause()->message.find("row 2, column 1 is 77, not ") != std::string::npos);
+  CHECK(first_of(damaged(set("grad_input fc 1", 3, 50, 1))) ==
+        "fc grad_input, iteration 0, micro-batch 1: product-differs");
+  const Report gradient = damaged(set("param_grad fc.weight", 2, -40, 0));
+  CHECK(first_of(gradient) == "fc.weight param_grad, iteration 0, micro-batch 0: product-differs");
+  CHECK(gradient.root_cause()->ranks == std::vector<std::int32_t>{0});
+}
+
+TEST_CASE("a sum over ranks that was not made is found without a reference") {
+  const Report report = damaged([](const std::string& name, std::int32_t rank, Values& values) {
+    if (name != "output fc") return;
+    const Values x = half_of(drawn(10, kTokens * kIn), kIn, rank), w = half_of(drawn(1, kOut * kIn), kIn, rank);
+    values = times(x, transposed(w, kOut, kIn / 2), kTokens, kIn / 2, kOut);
+  });
+  CHECK_FALSE(report.same());
+  CHECK(report.root_cause()->id.name == "fc");
+}
+
+TEST_CASE("a main gradient that is not its micro-batches' sum, and copies that differ") {
+  const Report sum = damaged([](const std::string& name, std::int32_t, Values& values) {
+    if (name == "main_grad fc.weight") values = Values(values.size(), 0.25f);
+  });
+  CHECK(first_of(sum) == "fc.weight main_grad, iteration 0: sum-differs");
+  CHECK(first_of(damaged(set("param fc.bias", 0, 9, 1))) == "fc.bias param, iteration 0: replicas-disagree");
+}
+
+TEST_CASE("what is not finite is no product of finite operands") {
+  CHECK(first_of(damaged(set("output fc", 4, std::nanf("")))) ==
+        "fc output, iteration 0, micro-batch 0: product-differs");
+}
+
+TEST_CASE("what cannot be checked is said, and is not verified") {
+  Program program;
+  program.with_weight = false;
+  const Report report = checked(program);
+  bool said = false;
+  for (const Finding& finding : report.findings) {
+    said = said || (finding.reason == Reason::kNotCheckable && finding.id.name == "fc");
+  }
+  CHECK(said);
+  CHECK(report.notes.size() == 1);
+  CHECK_THROWS_AS(self_check(Alignment(), {}), InputError);
+}
+
+TEST_SUITE_END();
