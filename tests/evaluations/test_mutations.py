@@ -39,11 +39,13 @@ def test_rows_are_zeroed_and_swapped(shards):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("bit", [0, 1, 2])
-def test_a_flipped_exponent_bit_multiplies_one_element(dtype, bit):
+def test_a_flipped_exponent_bit_changes_one_element_by_a_power_of_two(dtype, bit):
     shards = [torch.linspace(0.01, 3, 48).view(3, 16).to(dtype)]
-    changed = flipped_bit(shards, bit)
-    ratio = changed[0].double() / shards[0].double()
-    assert sorted(ratio.flatten().tolist())[-2:] == [1, 2 ** 2**bit]
+    rms = shards[0].double().square().mean().sqrt().item()
+    ratio = (flipped_bit(shards, bit)[0].double() / shards[0].double()).flatten()
+    (element,) = (ratio != 1).nonzero().flatten().tolist()
+    assert ratio[element].item() in (2 ** 2**bit, 2 ** -(2**bit))
+    assert shards[0].flatten()[element].item() == pytest.approx(rms, rel=0.05)
 
 
 def test_no_mutation_changes_the_shards_it_is_given(shards):

@@ -5,6 +5,7 @@ import json
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Dict
 
@@ -53,7 +54,9 @@ def main() -> int:
         for name in options.only or SECTIONS:
             try:
                 measured[name] = measure(name, bench)
-            except RunError as error:
+            except Exception as error:  # whatever it is, it is no verdict on ttrace
+                if not isinstance(error, RunError):
+                    traceback.print_exc()
                 print(f"evaluate: error: {name}: {error}", file=sys.stderr)
                 return 2
             if publish:

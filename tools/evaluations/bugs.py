@@ -1,5 +1,6 @@
 """Detection and localisation: every bug of the corpus is found, and first at the tensor where it is made."""
 
+import math
 from typing import List
 
 from .bench import Bench
@@ -19,7 +20,11 @@ def measure(bench: Bench) -> List[dict]:
     bench.prepare((case.configuration.model, case.configuration.dtype) for case in cases)
 
     def row_of(case: Case) -> dict:
-        return {**detection_row(case, bench.references, bench.directory), "configuration": case.configuration.name}
+        row = detection_row(case, bench.references, bench.directory)
+        loss = row["loss_relative_difference"]
+        # JSON has no NaN.
+        finite = loss if loss is not None and math.isfinite(loss) else None
+        return {**row, "configuration": case.configuration.name, "loss_relative_difference": finite}
 
     return bench.map("bug", row_of, cases, lambda case: case.bug)
 

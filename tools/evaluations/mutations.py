@@ -64,22 +64,17 @@ def lost_term(shards: Values, size: float) -> Values:
 
 
 def flipped_bit(shards: Values, size: int) -> Optional[Values]:
-    """Bit `size` of the exponent of one element, 0 being the lowest: it is set, which makes the element 2^(2^size)
-    times as large. The element is that whose size is nearest to the root mean square, of those in which the bit is
-    not set; None where it is set in all, or the result is not finite."""
+    """Bit `size` of the exponent, 0 being the lowest, of the element of the first shard whose size is nearest to the root
+    mean square: 2^(2^size) times as large where the bit was not set, as small where it was. None where there is no
+    such bit."""
     exponent_bits, mantissa_bits, integer = _LAYOUTS[shards[0].dtype]
     if size >= exponent_bits:
         return None
+    sizes = shards[0].double().abs()
+    element = int((sizes - sizes.square().mean().sqrt()).abs().argmin())
     bits = shards[0].view(integer).clone()
-    clear = (bits >> (mantissa_bits + size)) & 1 == 0
-    values = shards[0].double().abs()
-    distance = torch.where(clear & (values > 0), (values - values.square().mean().sqrt()).abs(), math.inf)
-    element = int(distance.argmin())
-    if not math.isfinite(distance.flatten()[element]):
-        return None
-    bits.view(-1)[element] |= 1 << (mantissa_bits + size)
-    changed = bits.view(shards[0].dtype)
-    return [changed, *shards[1:]] if changed.isfinite().all() else None
+    bits.view(-1)[element] ^= 1 << (mantissa_bits + size)
+    return [bits.view(shards[0].dtype), *shards[1:]]
 
 
 def _rows(shard: torch.Tensor) -> torch.Tensor:
@@ -93,6 +88,7 @@ class Mutation:
     apply: Callable
     sizes: List  # largest first
     words: Callable  # of a size
+    ordered: bool = True  # what is caught at one size should be caught at all larger ones
 
 
 _SHARES = [2.0**-k for k in range(1, 9)]
@@ -102,5 +98,5 @@ MUTATIONS = [
     Mutation("zeroed rows", zeroed_rows, _SHARES, lambda s: f"1/{round(1 / s)} of the rows"),
     Mutation("swapped chunk", swapped_chunk, _SHARES, lambda s: f"2 x 1/{round(1 / s)} of the rows"),
     Mutation("lost term of a sum", lost_term, [2.0**-k for k in range(1, 49)], lambda s: f"1 of 2^{int(-math.log2(s))}"),
-    Mutation("flipped exponent bit", flipped_bit, list(range(7, -1, -1)), lambda b: f"bit {b}, x 2^{2**b}"),
+    Mutation("flipped exponent bit", flipped_bit, list(range(7, -1, -1)), lambda b: f"bit {b}", ordered=False),
 ]

@@ -1,9 +1,10 @@
 """Sensitivity: the smallest fault in one tensor that is still caught, by depth and dtype, beside the peers' rules."""
 
+import itertools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from sweeps.configurations import GPT, Configuration, Model
 from sweeps.runs import check
@@ -76,24 +77,26 @@ class TestBed:
 
 
 def smallest_caught(bed: TestBed, mutation: Mutation) -> dict:
-    """By rule, the smallest size such that it and all larger ones are caught, in words; None where not even the largest
-    is, `always` where the tensor is called wrong without any fault. `limit` is the smallest that was tried."""
+    """By rule, the smallest size such that it and all larger ones are caught, in words, or all that are caught where sizes
+    have no order; None where none is, `always` where the tensor is called wrong without any fault. `limit` is the
+    smallest that was tried."""
     verdicts = []
     for size in mutation.sizes:
         changed = mutation.apply(bed.shards.values, size)
         if changed is not None:
             verdicts.append((size, bed.caught(changed)))
     untouched = bed.caught(bed.shards.values)
-    caught: Dict[str, object] = {}
-    for name in NAMES:
-        caught[name] = None
-        for size, of_rule in verdicts:
-            if not of_rule[name]:
-                break
-            caught[name] = mutation.words(size)
-        if untouched[name]:
-            caught[name] = "always"
+    caught = {name: "always" if untouched[name] else words_of(mutation, [(size, by_rule[name]) for size, by_rule in verdicts])
+              for name in NAMES}  # fmt: skip
     return {"caught": caught, "limit": mutation.words(verdicts[-1][0])}
+
+
+def words_of(mutation: Mutation, verdicts: List[Tuple[object, bool]]) -> Optional[str]:
+    if mutation.ordered:
+        found = [size for size, _ in itertools.takewhile(lambda verdict: verdict[1], verdicts)][-1:]
+    else:
+        found = [size for size, is_caught in verdicts if is_caught]
+    return ", ".join(mutation.words(size) for size in found) or None
 
 
 def render(rows: List[dict]) -> List[str]:
@@ -105,7 +108,8 @@ def render(rows: List[dict]) -> List[str]:
         "",
         "- *lost term of a sum*: the values are taken as a sum of n independent terms of equal variance, of which one is left out.",
         "- *zeroed rows*, *swapped chunk* (two neighbours exchanged): rows are all dimensions but the last.",
-        "- *flipped exponent bit*: of one element of the size of the root mean square; 0 is the lowest bit.",
+        "- *flipped exponent bit*: of one element of the size of the root mean square; all bits whose flip is caught, 0 being "
+        "the lowest. A flip that makes a small element smaller is an error of that element alone.",
         "",
     ]
     by_fault = [row for mutation in MUTATIONS for row in rows if row["fault"] == mutation.name]
