@@ -31,7 +31,7 @@ const Finding* Report::root_cause() const {
 }
 
 std::optional<double> ratio_of(const Finding& finding) {
-  if (!finding.difference || !finding.allowed) return std::nullopt;
+  if (!finding.difference || !finding.allowed || finding.reason == Reason::kNotFinite) return std::nullopt;
   const double ratio = finding.difference->rel_err() / *finding.allowed;
   return std::isfinite(ratio) ? std::optional(ratio) : std::nullopt;
 }

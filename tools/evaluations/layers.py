@@ -13,12 +13,17 @@ LAYER = re.compile(r"decoder\.layers\.(\d+)")
 @dataclass(frozen=True)
 class Precision:
     name: str
-    dtype: str  # tinygpt's --dtype
+    dtype: str  # as for `Configuration`
     color: str
     arguments: str = ""
 
 
-PRECISIONS = [Precision("bf16", "bf16", "#4477aa"), Precision("fp32", "fp32", "#ee6677")]
+PRECISIONS = [
+    Precision("bf16", "bf16", "#4477aa"),
+    Precision("fp32", "fp32", "#ee6677"),
+    Precision("fp16", "fp16", "#228833"),
+    Precision("fp8", "fp8", "#ccbb44"),
+]
 
 
 def deep(model: Model, layers: int, arguments: str = "") -> Model:

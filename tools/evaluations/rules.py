@@ -3,6 +3,8 @@
 import shutil
 from typing import Dict, List
 
+from sweeps.configurations import Configuration
+
 from .bench import Bench
 from .bugs import chosen
 from .corpus import Case, First
@@ -19,7 +21,7 @@ def measure(bench: Bench) -> List[dict]:
 
 
 def row_of(bench: Bench, case: Case) -> dict:
-    wrong, correct = violations_of(bench, case, "--bug", case.bug), violations_of(bench, case)
+    wrong, correct = violations_of(bench, case.configuration, "--bug", case.bug), violations_of(bench, case.twin)
     return {
         "number": case.number,
         "bug": case.bug,
@@ -28,8 +30,8 @@ def row_of(bench: Bench, case: Case) -> dict:
     }  # fmt: skip
 
 
-def violations_of(bench: Bench, case: Case, *arguments: str) -> Dict[str, set]:
-    run = bench.run(case.configuration, *arguments)
+def violations_of(bench: Bench, configuration: Configuration, *arguments: str) -> Dict[str, set]:
+    run = bench.run(configuration, *arguments)
     violating = violations(run, run.report())
     shutil.rmtree(run.home)
     return violating

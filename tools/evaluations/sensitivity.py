@@ -34,7 +34,7 @@ def tensors(layers: int) -> Dict[str, Tuple[str, str, int]]:
 
 def measure(bench: Bench) -> List[dict]:
     depths = [4] if bench.quick else [4, 16, 64]
-    precisions = PRECISIONS[:1] if bench.quick else PRECISIONS
+    precisions = PRECISIONS[: 1 if bench.quick else 2]  # bf16, and fp32
     models = [(deep(GPT, layers, f"{WIDE} {p.arguments}"), layers, p) for p in precisions for layers in depths]
     bench.prepare((model, precision.dtype) for model, _, precision in models)
     rows = bench.map("sensitivity", lambda item: rows_of(bench, *item), models,

@@ -64,7 +64,7 @@ struct Report {
   const Finding* root_cause() const;
 };
 
-// rel_err / allowed; absent where nothing was allowed or measured, or where it is not finite.
+// rel_err / allowed; absent where nothing was allowed or measured, where it is not finite, and where the tensor is not.
 std::optional<double> ratio_of(const Finding& finding);
 
 // For a terminal: at most `most_findings` findings, control characters escaped.
