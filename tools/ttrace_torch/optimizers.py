@@ -3,9 +3,11 @@
 `main_grad` is what the optimizer is about to use, taken at the first of: the division by a loss scale, a call of
 PyTorch's clipping functions, an optimizer step. That division (torch.amp.GradScaler and Megatron-LM call the same
 function of PyTorch) also looks for overflow, and where there is one, no optimizer step follows. The step counts all the
-same, with what it did to the parameters: nothing. Two attributes of Megatron-LM's are known: a parameter's `main_grad`, and its fp32 master
-`main_param`; which part of them this rank has under ZeRO, ownership.py says. Some frameworks copy the masters back
-after `step` has returned, so `param_after` is read late: when the program calls a module again, or ends."""
+same, with what it did to the parameters: nothing.
+
+Two attributes of Megatron-LM's are known: a parameter's `main_grad`, and its fp32 master `main_param`; which part of
+them this rank has under ZeRO, ownership.py says. Some frameworks copy the masters back after `step` has returned, so
+`param_after` is read late: when the program calls a module again, or ends."""
 
 import functools
 from typing import Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Set, Tuple

@@ -87,7 +87,6 @@ class OverlappedZeroOptimizer(ZeroOptimizer):
         super().__init__(parameters, options, axis)
 
     def update_parameters(self):
-        self.gradients[self.own] = self.masters
         parts = list(self.gradients.chunk(self.axis.size))
         self.gathering = dist.all_gather(parts, self.masters, group=self.axis.group, async_op=True)
 
