@@ -15,6 +15,7 @@ from .markdown import table
 from .mutations import MUTATIONS, Mutation
 from .peers import RULES, compare
 from .shards import Shards, read_shards, write_shards
+from .tolerance_file import keep_one
 
 TITLE = "Sensitivity"
 
@@ -59,9 +60,10 @@ class TestBed:
 
     def __init__(self, run: Run, tensor: Tuple[str, str, int]):
         self.dtype = run.configuration.dtype
-        self.tolerance = next(iter(run.tolerances.values()))
         self.home = Path(tempfile.mkdtemp(dir=run.home))
+        self.tolerance = self.home / "tolerance.yaml"
         shutil.copy(run.home / "annotations.yaml", self.home)
+        keep_one(next(iter(run.tolerances.values())), tensor[0], tensor[1], self.tolerance)
         reference = read_shards(run.reference / "trace", *tensor)
         write_shards(reference, reference.values, self.home / "reference" / "trace")
         self.shards: Shards = read_shards(run.home / "trace", *tensor)

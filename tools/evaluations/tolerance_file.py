@@ -11,7 +11,7 @@ _TENSOR = re.compile(rf"    ({_NAME}): \{{.*\bestimate: ([^,}}]+), floor: ([^,}}
 
 
 def read_tolerances(path: Path) -> Dict[Tuple[str, str], dict]:
-    """(name, kind) -> estimate, floor, allowed. Throws ValueError for a line it does not know."""
+    """(name, kind) -> estimate, floor, allowed, and the `line` that says so. Throws ValueError for one it does not know."""
     tensors, kind = {}, None
     lines = path.read_text().splitlines()
     for line in lines[lines.index("tensors:") + 1 :]:
@@ -19,7 +19,15 @@ def read_tolerances(path: Path) -> Dict[Tuple[str, str], dict]:
             kind = match[1]
         elif match := _TENSOR.match(line):
             name = json.loads(match[1]) if match[1].startswith('"') else match[1]
-            tensors[name, kind] = dict(zip(("estimate", "floor", "allowed"), map(float, match.groups()[1:])))
+            numbers = zip(("estimate", "floor", "allowed"), map(float, match.groups()[1:]))
+            tensors[name, kind] = {**dict(numbers), "line": line}
         else:
             raise ValueError(f"{path}: '{line}': no tensor's tolerance")
     return tensors
+
+
+def keep_one(path: Path, name: str, kind: str, output: Path) -> None:
+    """Writes the file with the tolerance of this tensor alone: one of a deep model takes a second to read."""
+    lines = path.read_text().splitlines()
+    head = lines[: lines.index("tensors:") + 1]
+    output.write_text("\n".join([*head, f"  {kind}:", read_tolerances(path)[name, kind]["line"]]) + "\n")
