@@ -7,10 +7,15 @@ from typing import List
 from sweeps.configurations import Configuration, configurations
 
 from .bench import Bench, Run
+from .margins import field, ratios_of
 from .markdown import number, table
 from .peers import SCOPES, STEP, in_scope, violations
+from .tails import false_alarms
 
 TITLE = "False alarms"
+
+WIDTH = 0.25  # of a bin
+BINS = [WIDTH * i for i in range(12)]  # up to the margin
 
 
 def measure(bench: Bench) -> List[dict]:
@@ -38,12 +43,18 @@ def row_of(bench: Bench, configuration: Configuration) -> dict:
 
 
 def judged(run: Run, estimator: str) -> dict:
-    """`largest_ratio` is that of error to allowed over trusted tensors, optimizer steps aside."""
+    """`largest_ratio` is that of error to allowed over trusted tensors, optimizer steps aside. `ratios` counts tensors by
+    what margins.py calls a ratio, from BINS on; `largest_of_all` is the largest of these."""
     report = run.report(estimator)
     ratios = [float(row["ratio"]) for row in run.measured()
               if row["ratio"] and row["verdict"] in ("pass", "fail") and row["kind"] not in STEP]  # fmt: skip
     cause = report["root_cause"]
+    margin = float(field("margin", run.tolerances[estimator]))
+    of_tensors = [tensor["ratio"] for tensor in ratios_of(run.home / "measured.csv", margin).values()]
     return {
+        "margin": margin,
+        "ratios": [sum(low <= ratio < low + WIDTH for ratio in of_tensors) for low in BINS],
+        "largest_of_all": max(of_tensors),
         "same": report["verdict"] == "pass",
         "untrusted": report["counts"]["untrusted"],
         "largest_ratio": max(ratios, default=None),
@@ -71,9 +82,34 @@ def render(rows: List[dict]) -> List[str]:
          for column in ("verdict", "error / allowed", "untrusted"))],
         [[row["name"], row["ranks"], row["compared"], f"{row['coverage']:.0%}", *(cell for name in names
           for cell in cells(row["estimators"][name]))] for row in rows])  # fmt: skip
+    lines += ["", *distribution(rows, names)]
     alarms = [f"- {row['name']}, {name}: {judged['first_wrong']}" for row in rows
               for name, judged in row["estimators"].items() if not judged["same"]]  # fmt: skip
     return lines + (["", "Called wrong although correct:", "", *alarms] if alarms else [])
+
+
+def distribution(rows: List[dict], names: List[str]) -> List[str]:
+    """Of ratios, which the margin was chosen from."""
+    margin = rows[0]["estimators"][names[0]]["margin"]
+    tails = {name: false_alarms([row["estimators"][name]["largest_of_all"] for row in rows], margin) for name in names}
+    dtypes = sorted({row["name"].split()[1] for row in rows})
+
+    def counts(name: str, dtype: str) -> List[int]:
+        of_dtype = [row["estimators"][name]["ratios"] for row in rows if row["name"].split()[1] == dtype]
+        return [sum(column) for column in zip(*of_dtype)]
+
+    return [
+        "Tensors by their ratio, rel_err / max(estimate, floor): what is above the margin, "
+        f"{margin:g}, is called wrong. Each tensor has the largest of its micro-batches and iterations.",
+        "",
+        *table(["estimator", "dtype", *(f"{low:g}" for low in BINS)],
+               [[name, dtype, *counts(name, dtype)] for name in names for dtype in dtypes]),
+        "",
+        *(f"{name}: the largest ratio of all is {max(row['estimators'][name]['largest_of_all'] for row in rows):.3g}. Of "
+          f"{tail['configurations']} configurations {tail['exceeding']} exceed the margin, so that with 95 % confidence fewer than "
+          f"{tail['at_most']:.2%} of such programs do (Clopper-Pearson); a Pareto tail fitted to the largest ratio of each gives "
+          f"{tail['fitted']:.2%}." for name, tail in tails.items()),
+    ]  # fmt: skip
 
 
 def cells(judged: dict) -> List[str]:

@@ -57,7 +57,7 @@ class Estimates:
         """The reference's directory, and the tolerance file of each estimator."""
         home = self._references.of(model, dtype)
         if home not in self._made:
-            default = _field("estimator", home / "tolerance.yaml")
+            default = field("estimator", home / "tolerance.yaml")
             tolerances = {name: home / ("tolerance.yaml" if name == default else f"{name}.yaml") for name in ESTIMATORS}
             for name in set(ESTIMATORS) - {default}:
                 estimate(home, model, dtype, tolerances[name], "--estimator", name)
@@ -81,7 +81,7 @@ def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str)
         measured, same = {}, {}
         for estimator, tolerance in tolerances.items():
             same[estimator] = check(Path(home), reference, tolerance)["verdict"] == "pass"
-            measured[estimator] = _ratios(Path(home) / "measured.csv", float(_field("margin", tolerance)))
+            measured[estimator] = ratios_of(Path(home) / "measured.csv", float(field("margin", tolerance)))
     common = set.intersection(*(set(tensors) for tensors in measured.values()))
     return [{"configuration": configuration.name, "dtype": configuration.dtype, "estimator": estimator,
              "same": same[estimator], "kind": kind, "name": name, **values}
@@ -149,8 +149,8 @@ def _separation(case: Case, estimates: Estimates, largest: Dict[str, float]) -> 
             for row in found]  # fmt: skip
 
 
-def _ratios(table: Path, margin: float) -> Dict[Tuple[str, str], dict]:
-    """By kind and name, of what `ttrace check --csv` wrote."""
+def ratios_of(table: Path, margin: float) -> Dict[Tuple[str, str], dict]:
+    """The ratios, by kind and name, of what `ttrace check --csv` wrote."""
     tensors: Dict[Tuple[str, str], dict] = {}
     with table.open(newline="") as lines:
         for row in csv.DictReader(lines):
@@ -163,7 +163,7 @@ def _ratios(table: Path, margin: float) -> Dict[Tuple[str, str], dict]:
     return tensors
 
 
-def _field(name: str, tolerance: Path) -> str:
+def field(name: str, tolerance: Path) -> str:
     with tolerance.open() as lines:
         return next(line.split(": ", 1)[1].strip() for line in lines if line.startswith(f"{name}: "))
 
