@@ -9,6 +9,7 @@ namespace ttrace {
 namespace {
 
 constexpr std::int64_t kMostBlocks = 64;
+constexpr std::int64_t kMostComparisons = std::int64_t{1} << 30;  // of elements, where each row is held against all
 
 // The tensor as [outer, extent, inner] around one dimension.
 struct Around {
@@ -149,13 +150,14 @@ std::optional<Diagnosis> other_rows(const Suspect& suspect) {
   if (shape.size() < 2 || shape.back() < 2) return std::nullopt;
   const auto width = shape.back();
   const auto rows = static_cast<std::int64_t>(suspect.expected.size()) / width;
-  if (rows > 4096) return std::nullopt;  // each is held against all
+  if (rows * rows * width > kMostComparisons) return std::nullopt;
   const Around around({rows, width}, 0);
+  const Values nothing(suspect.expected.size());
   Values explained = suspect.expected;
   std::int64_t wrong = 0;
   std::set<std::int64_t> sources;
   for (std::int64_t row = 0; row < rows; ++row) {
-    const double norm = around.square_between(suspect.expected, row, Values(suspect.expected.size()), 0, 1);
+    const double norm = around.square_between(suspect.expected, row, nothing, 0, 1);
     const double own = around.square_between(suspect.found, row, suspect.expected, row, 1);
     if (own <= suspect.bound * suspect.bound * norm) continue;
     ++wrong;

@@ -12,7 +12,7 @@
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kMostDiagnosed = 10;
+constexpr std::size_t kMostDiagnosed = 5;  // as many as the text shows
 
 bool is_wrong(const Finding& finding) {
   return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;

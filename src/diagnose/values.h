@@ -10,7 +10,8 @@ namespace ttrace {
 
 using Values = std::vector<double>;  // row-major
 
-inline constexpr std::int64_t kMostValues = std::int64_t{1} << 24;
+// A hypothesis may look at every tensor of a shape: that many values are a hundredth of a second each.
+inline constexpr std::int64_t kMostValues = std::int64_t{1} << 20;
 
 // The logical values that the ranks of `replica` see; 0 where nothing fills them. At most kMostValues elements, and
 // no rows.

@@ -47,7 +47,7 @@ struct Evidence {
   Mesh mesh;  // of the candidate
 };
 
-// Diagnoses one finding that is `fail` or `missing`. `made_here` as in Root. Tensors of more than 2^24 elements get
+// Diagnoses one finding that is `fail` or `missing`. `made_here` as in Root. Tensors of more than 2^20 elements get
 // only what the measured sums tell.
 std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence);
 
