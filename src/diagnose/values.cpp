@@ -9,21 +9,32 @@
 namespace ttrace {
 namespace {
 
-// Adds the piece's elements to where they lie.
+// Adds the piece's elements to where they lie, a run of the last dimension at a time.
 void add_piece(const Piece& piece, Dtype dtype, const Shape& shape, Values& values) {
   const std::size_t dims = shape.size();
-  const std::int64_t size = size_of(dtype), count = element_count(piece.logical.size);
-  Shape index(dims, 0);
-  for (std::int64_t i = 0; i < count; ++i) {
+  const Shape size = dims == 0 ? Shape{1} : piece.logical.size;
+  const Shape strides = dims == 0 ? Shape{1} : piece.strides;
+  const std::int64_t run = size.back(), stride = strides.back();
+  if (element_count(size) == 0) return;
+  std::vector<double> buffer(static_cast<std::size_t>(run));
+  Shape index(size.size(), 0);  // of the run's first element
+  for (std::int64_t i = 0; i < element_count(size) / run; ++i) {
     std::int64_t from = piece.offset, to = 0;
     for (std::size_t d = 0; d < dims; ++d) {
-      from += index[d] * piece.strides[d];
+      from += index[d] * strides[d];
       to = to * shape[d] + piece.logical.start[d] + index[d];
     }
-    double value = 0;
-    widen(piece.data + from * size, dtype, 1, &value);
-    values[static_cast<std::size_t>(to)] += value;
-    for (std::size_t d = dims; d-- > 0 && ++index[d] == piece.logical.size[d];) index[d] = 0;
+    const std::byte* data = piece.data + from * size_of(dtype);
+    if (stride == 1) {
+      widen(data, dtype, run, buffer.data());
+    } else {
+      for (std::int64_t j = 0; j < run; ++j) {
+        widen(data + j * stride * size_of(dtype), dtype, 1, &buffer[static_cast<std::size_t>(j)]);
+      }
+    }
+    for (std::int64_t j = 0; j < run; ++j)
+      values[static_cast<std::size_t>(to + j)] += buffer[static_cast<std::size_t>(j)];
+    for (std::size_t d = size.size() - 1; d-- > 0 && ++index[d] == size[d];) index[d] = 0;
   }
 }
 

@@ -13,8 +13,7 @@ using Values = std::vector<double>;  // row-major
 // A hypothesis may look at every tensor of a shape: that many values are a hundredth of a second each.
 inline constexpr std::int64_t kMostValues = std::int64_t{1} << 20;
 
-// The logical values that the ranks of `replica` see; 0 where nothing fills them. At most kMostValues elements, and
-// no rows.
+// The logical values that the ranks of `replica` see; 0 where nothing fills them. Not of a tensor with `rows`.
 Values values_of(const LogicalTensor& tensor, std::int32_t replica = 0);
 bool is_small(const LogicalTensor& tensor);
 

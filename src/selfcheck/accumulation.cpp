@@ -38,9 +38,9 @@ std::vector<Accumulated> accumulated(const Alignment& alignment) {
   const auto terms = terms_of(alignment);
   for (const auto& [id, main_grad] : alignment.tensors) {
     const auto found = terms.find({id.iteration, id.name});
-    if (id.kind != Kind::kMainGrad || found == terms.end() || !is_small(main_grad)) continue;
+    if (id.kind != Kind::kMainGrad || found == terms.end() || !fits_in_memory(main_grad)) continue;
     const bool fit = std::all_of(found->second.begin(), found->second.end(), [&](const LogicalTensor* term) {
-      return term->shape == main_grad.shape && is_small(*term);
+      return term->shape == main_grad.shape && fits_in_memory(*term);
     });
     if (!fit) continue;
     Values sum(static_cast<std::size_t>(element_count(main_grad.shape)));

@@ -55,7 +55,7 @@ void check_embeddings(const Alignment& alignment, std::vector<Finding>& findings
     if (ids == nullptr || weight == nullptr || is_floating(ids->dtype) || weight->shape.size() != 2) continue;
     Shape expected = ids->shape;
     expected.push_back(weight->shape[1]);
-    if (output.shape == expected && is_small(output) && is_small(*weight))
+    if (output.shape == expected && fits_in_memory(output) && fits_in_memory(*weight))
       check_embedding(*ids, *weight, output, findings);
   }
 }

@@ -16,6 +16,9 @@ const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind k
 // The parameter `name` as the iteration of `id` begins with it; null when it was not recorded.
 const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id, const std::string& name);
 
+// Whether a copy of it in fp64 can be made: a gigabyte at most.
+bool fits_in_memory(const LogicalTensor& tensor);
+
 Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what);
 // The ranks that hold the element, by its row-major number.
 std::vector<std::int32_t> holders_of(const LogicalTensor& tensor, std::int64_t element);

@@ -88,6 +88,9 @@ class Linears {
     if (const std::string why = objection_to(output.module_class, parameters_[module]); !why.empty()) {
       return refuse(output, why);
     }
+    if (!fits_in_memory(output) || !fits_in_memory(*linear.input) || !fits_in_memory(*linear.weight)) {
+      return refuse(output, "its operands have more than 2^27 elements");
+    }
     check_forward(linear);
     if (output.id.pass == Pass::kForward) check_backward(linear);
   }

@@ -48,6 +48,10 @@ const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id
   return found == alignment.tensors.end() ? nullptr : &found->second;
 }
 
+bool fits_in_memory(const LogicalTensor& tensor) {
+  return element_count(tensor.shape) <= std::int64_t{1} << 27 && !tensor.rows;
+}
+
 Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what) {
   Finding finding;
   finding.id = tensor.id;
