@@ -100,11 +100,8 @@ class Companions {
   const Entry* find(std::int32_t rank, const Entry& entry, Pass pass, const std::string& pattern) const {
     TensorId id = entry.id;
     id.pass = pass;
-    const auto inputs = inputs_.find(key(rank, id));
-    if (inputs == inputs_.end()) return nullptr;
     const Entry* best = nullptr;
-    for (const Entry* input : inputs->second) {
-      if (!matches(pattern, input->id.name)) continue;
+    for (const Entry* input : matching(key(rank, id), pattern)) {
       if (best == nullptr || is_nearer(entry.id.name, input->id.name, best->id.name)) best = input;
     }
     return best;
@@ -115,7 +112,20 @@ class Companions {
   static Key key(std::int32_t rank, const TensorId& id) {
     return {rank, id.iteration, id.microbatch, id.chunk, id.pass};
   }
+  // Asked for again by every expert of a layer.
+  const std::vector<const Entry*>& matching(const Key& key, const std::string& pattern) const {
+    const auto [found, is_new] = matching_.try_emplace({key, pattern});
+    const auto inputs = inputs_.find(key);
+    if (is_new && inputs != inputs_.end()) {
+      for (const Entry* input : inputs->second) {
+        if (matches(pattern, input->id.name)) found->second.push_back(input);
+      }
+    }
+    return found->second;
+  }
+
   std::map<Key, std::vector<const Entry*>> inputs_;
+  mutable std::map<std::pair<Key, std::string>, std::vector<const Entry*>> matching_;
 };
 
 // Which token each row of a shard is; or what is wrong with what was recorded of it.
@@ -355,23 +365,36 @@ std::size_t common_path(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(end - a.begin());
 }
 
-// How many tokens each micro-batch has in the tensor that `pattern` means for `name`.
-std::map<std::int32_t, std::int64_t> count_tokens(const Alignment& alignment, std::int32_t iteration,
-                                                  const std::string& pattern, const std::string& name) {
-  std::string nearest;
-  std::map<std::int32_t, std::int64_t> tokens;
-  for (const auto& [id, tensor] : alignment.tensors) {
-    if (id.kind != Kind::kInput || id.pass != Pass::kForward || id.iteration != iteration) continue;
-    if (tensor.shape.size() < 2 || tensor.shape.back() == 0 || !matches(pattern, id.name)) continue;
-    if (id.name != nearest) {
-      if (!nearest.empty() && !is_nearer(name, id.name, nearest)) continue;
-      nearest = id.name;
-      tokens.clear();
+// How many tokens each micro-batch has: the rows of inputs; each pattern goes through all tensors once.
+class TokenCounts {
+ public:
+  TokenCounts(const Alignment& alignment, const std::set<std::string>& patterns) {
+    for (const auto& [id, tensor] : alignment.tensors) {
+      if (id.kind != Kind::kInput || id.pass != Pass::kForward) continue;
+      if (tensor.shape.size() < 2 || tensor.shape.back() == 0) continue;
+      for (const std::string& pattern : patterns) {
+        if (!matches(pattern, id.name)) continue;
+        inputs_[{pattern, id.iteration}][id.name][id.microbatch] = element_count(tensor.shape) / tensor.shape.back();
+      }
     }
-    tokens[id.microbatch] = element_count(tensor.shape) / tensor.shape.back();
   }
-  return tokens;
-}
+
+  // By micro-batch, of the input that is nearest to `name`.
+  std::map<std::int32_t, std::int64_t> of(std::int32_t iteration, const std::string& pattern,
+                                          const std::string& name) const {
+    const auto inputs = inputs_.find({pattern, iteration});
+    if (inputs == inputs_.end()) return {};
+    auto nearest = inputs->second.begin();
+    for (auto input = nearest; input != inputs->second.end(); ++input) {
+      if (is_nearer(name, input->first, nearest->first)) nearest = input;
+    }
+    return nearest->second;
+  }
+
+ private:
+  using ByMicrobatch = std::map<std::int32_t, std::int64_t>;
+  std::map<std::pair<std::string, std::int32_t>, std::map<std::string, ByMicrobatch>> inputs_;
+};
 
 }  // namespace
 
@@ -391,10 +414,11 @@ void align_rows(const RankTable& table, const Annotations& annotations, const st
   }
   const Sources sources(alignment, patterns);
   const Identities identities(table, sources);
+  const TokenCounts counts(alignment, patterns);
   for (const auto& [key, all] : tensors) {
     const std::string& of = all[0]->placement->rule->rows->of;
     RowTensors(annotations, table.mesh, all)
-        .add_to(alignment, identities, count_tokens(alignment, std::get<3>(key), of, std::get<0>(key)));
+        .add_to(alignment, identities, counts.of(std::get<3>(key), of, std::get<0>(key)));
   }
 }
 

@@ -28,15 +28,34 @@ std::int64_t expert_of(const std::string& name) {
   return expert;
 }
 
-const LogicalTensor* find_logits(const Alignment& reference, const LogicalTensor& routed) {
-  const LogicalTensor* best = nullptr;
-  for (const auto& [id, tensor] : reference.tensors) {
-    if (id.kind != Kind::kOutput || id.pass != Pass::kForward || id.iteration != routed.id.iteration) continue;
-    if (id.microbatch != routed.id.microbatch || !matches(routed.router, id.name)) continue;
-    if (best == nullptr || is_nearer(routed.id.name, id.name, best->id.name)) best = &tensor;
+// The routers' logits; each pattern goes through all tensors once.
+class Logits {
+ public:
+  explicit Logits(const Alignment& reference) : reference_(reference) {}
+
+  const LogicalTensor* nearest(const LogicalTensor& routed) {
+    const auto [of_router, is_new] = outputs_.try_emplace(routed.router);
+    if (is_new) find_all(routed.router, of_router->second);
+    const LogicalTensor* best = nullptr;
+    for (const LogicalTensor* logits : of_router->second[{routed.id.iteration, routed.id.microbatch}]) {
+      if (best == nullptr || is_nearer(routed.id.name, logits->id.name, best->id.name)) best = logits;
+    }
+    return best;
   }
-  return best;
-}
+
+ private:
+  using Batches = std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const LogicalTensor*>>;
+
+  void find_all(const std::string& router, Batches& outputs) const {
+    for (const auto& [id, tensor] : reference_.tensors) {
+      if (id.kind != Kind::kOutput || id.pass != Pass::kForward || !matches(router, id.name)) continue;
+      outputs[{id.iteration, id.microbatch}].push_back(&tensor);
+    }
+  }
+
+  const Alignment& reference_;
+  std::map<std::string, Batches> outputs_;  // by the router's pattern
+};
 
 // One row of a floating tensor of two dimensions; sums of terms are added up.
 std::vector<double> read_row(const LogicalTensor& tensor, std::int64_t row) {
@@ -104,11 +123,12 @@ std::string words_of(const std::vector<std::int64_t>& experts) { return fmt::for
 std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& candidate) {
   std::map<const LogicalTensor*, std::map<std::int64_t, Choice>> choices;  // by logits, token
   std::map<const LogicalTensor*, const LogicalTensor*> routed;             // a tensor that they routed
+  Logits all_logits(reference);
   for (const auto& [id, tensor] : reference.tensors) {
     if (!tensor.rows || id.kind != Kind::kInput || id.pass != Pass::kForward) continue;
     const LogicalTensor* other = find(candidate, id);
     if (other == nullptr || !other->rows || *other->rows == *tensor.rows) continue;
-    const LogicalTensor* logits = find_logits(reference, tensor);
+    const LogicalTensor* logits = all_logits.nearest(tensor);
     routed.emplace(logits, &tensor);
     const std::int64_t expert = expert_of(id.name);
     for (const std::int64_t row : only_in(tensor, other)) choices[logits][row].reference.insert(expert);
