@@ -100,7 +100,7 @@ BUGS = {
         and not options.packed,
     ),
     "norm-gradient-tp": Bug(
-        summary="with tensor and context parallelism, the gradients of the norms before FP8 linears are summed over the "
+        summary="with tensor and context parallelism, gradients of the norms before FP8 linears are summed over the "
         "tensor parallel ranks once too often (TransformerEngine issue 1677)",
         needs="--fp8, --tp 2 or more and --cp 2 or more",
         can_show=lambda options: options.fp8 and options.tp > 1 and options.cp > 1,

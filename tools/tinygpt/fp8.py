@@ -1,5 +1,5 @@
 """FP8 training with delayed scaling, in NVIDIA TransformerEngine's hybrid format (Micikevicius et al., "FP8 formats for
-deep learning"): the inputs and weights of a layer's linears are rounded to e4m3, the gradients of their outputs to e5m2.
+deep learning"): inputs and weights of a layer's linears are rounded to e4m3, the gradients of their outputs to e5m2.
 
 Before it is rounded a tensor is multiplied by a scale that makes the largest magnitude (amax) of the last steps the
 largest number of the format, so that no pass over the tensor is needed first. All that have a part of a tensor must use
@@ -122,8 +122,8 @@ def convert(model, make=Fp8Linear, bug=None):
 
 
 def finish_step(model, max_over_ranks=lambda amaxes: amaxes):
-    """Renews the scales of `model`. `max_over_ranks` takes the amaxes, fp32 [n], to the largest of all ranks that have a
-    part of the same tensors."""
+    """Renews the scales of `model`. `max_over_ranks` takes the amaxes, fp32 [n], to the largest of all ranks that have
+    a part of the same tensors."""
     all_casts = [module.casts for module in model.modules() if hasattr(module, "casts")]
     scalings = [scaling for casts in all_casts for scaling in casts.scalings()]
     amaxes = max_over_ranks(torch.stack([scaling.amax for scaling in scalings]))

@@ -1,6 +1,6 @@
-"""Dynamic loss scaling for fp16 (Micikevicius et al., "Mixed precision training", section 3.2): backward starts from the
-loss times a scale, so that small gradients do not vanish. Where a gradient overflows, the step is skipped and the scale
-halved; after many steps without overflow it is doubled."""
+"""Dynamic loss scaling for fp16 (Micikevicius et al., "Mixed precision training", section 3.2): backward starts from
+the loss times a scale, so that small gradients do not vanish. Where a gradient overflows, the step is skipped and the
+scale halved; after many steps without overflow it is doubled."""
 
 import torch
 
@@ -14,8 +14,8 @@ class LossScaler:
         self.good_steps = 0
 
     def unscale(self, gradients, max_over_ranks):
-        """Divides `gradients` by the scale, in place. `max_over_ranks` reduces in place a tensor of one element, which is 1
-        where one of them is no finite number: a step is skipped by all ranks or by none."""
+        """Divides `gradients` by the scale, in place. `max_over_ranks` reduces in place a tensor of one element,
+        1 where one of them is no finite number: a step is skipped by all ranks or by none."""
         found = torch.zeros(1)
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, torch.tensor(1 / self.scale))
         max_over_ranks(found)

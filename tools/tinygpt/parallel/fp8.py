@@ -52,8 +52,8 @@ def convert(stage, mesh, options):
 
 
 def finish_step(stage, mesh, options):
-    """Renews the scales, the same ones on all ranks that have a part of a tensor: of the sequence, of the weight, or the
-    same with other micro-batches."""
+    """Renews the scales, the same ones on all ranks that have a part of a tensor: of the sequence, of the weight, or
+    the same with other micro-batches."""
     axes = [mesh.dp] if options.bug == "fp8-amax-group" else [mesh.tp, mesh.cp, mesh.dp]
 
     def max_over_ranks(amaxes):
@@ -92,7 +92,8 @@ class _GatherRounded(torch.autograd.Function):
 
 
 class _ReduceScatterRounded(torch.autograd.Function):
-    """The whole sequence, a term of a sum on each rank -> this rank's part of the sum. The gradient is gathered, rounded."""
+    """The whole sequence, a term of a sum on each rank -> this rank's part of the sum. The gradient is gathered,
+    rounded."""
 
     @staticmethod
     def forward(ctx, tensor, scaling, axis):
