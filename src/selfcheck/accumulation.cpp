@@ -13,6 +13,7 @@ namespace {
 // One parameter's main gradient and the sum of its micro-batches' gradients.
 struct Accumulated {
   const LogicalTensor* main_grad = nullptr;
+  bool usable = true;   // the sum is finite and not zero
   double factor = 0;    // main_grad = factor * sum, by least squares
   double residual = 0;  // ||main_grad - factor * sum|| / ||main_grad||
   double bound = 0;     // what rounding may leave of it
@@ -50,9 +51,10 @@ std::vector<Accumulated> accumulated(const Alignment& alignment) {
     }
     const Values total = values_of(main_grad);
     const double square = dot_of(sum, sum);
-    if (!(square > 0)) continue;
     Accumulated& one = result.emplace_back();
     one.main_grad = &main_grad;
+    one.usable = square > 0 && std::isfinite(square);
+    if (!one.usable) continue;
     one.factor = dot_of(total, sum) / square;
     for (double& value : sum) value *= one.factor;
     one.residual = relative_distance(sum, total);
@@ -61,9 +63,14 @@ std::vector<Accumulated> accumulated(const Alignment& alignment) {
   return result;
 }
 
-double median_factor(std::vector<Accumulated>& all) {
+// What most parameters of one iteration agree on: the number of tokens, or a loss scale, which changes.
+double median_factor(const std::vector<Accumulated>& all, std::int32_t iteration) {
   std::vector<double> factors;
-  for (const Accumulated& one : all) factors.push_back(one.factor);
+  for (const Accumulated& one : all) {
+    if (one.usable && one.main_grad->id.iteration == iteration && std::isfinite(one.factor))
+      factors.push_back(one.factor);
+  }
+  if (factors.empty()) return 0;
   std::nth_element(factors.begin(), factors.begin() + static_cast<std::ptrdiff_t>(factors.size() / 2), factors.end());
   return factors[factors.size() / 2];
 }
@@ -71,11 +78,16 @@ double median_factor(std::vector<Accumulated>& all) {
 }  // namespace
 
 void check_accumulation(const Alignment& alignment, std::vector<Finding>& findings) {
-  std::vector<Accumulated> all = accumulated(alignment);
-  if (all.empty()) return;
-  const double common = median_factor(all);
+  const std::vector<Accumulated> all = accumulated(alignment);
+  std::map<std::int32_t, double> common_factors;
   for (const Accumulated& one : all) {
-    if (!(one.residual <= one.bound)) {
+    const std::int32_t iteration = one.main_grad->id.iteration;
+    if (!common_factors.contains(iteration)) common_factors[iteration] = median_factor(all, iteration);
+    const double common = common_factors[iteration];
+    if (!one.usable) {
+      findings.push_back(finding_about(*one.main_grad, Verdict::kUntrusted, Reason::kNotCheckable,
+                                       "the sum of the micro-batches' gradients is zero or not finite"));
+    } else if (!(one.residual <= one.bound)) {
       findings.push_back(finding_about(
           *one.main_grad, Verdict::kFail, Reason::kSumDiffers,
           fmt::format(

@@ -33,5 +33,5 @@ def test_its_correct_twin_is_the_same_as_the_reference_and_right_by_itself(name,
     assert correct["counts"]["untrusted"] <= 0.05 * correct["counts"]["compared"]
     alone = self_check(home)
     assert alone["verdict"] == "pass", alone["root_cause"]
-    assert alone["counts"]["pass"] > 100
+    assert alone["counts"]["pass"] > 50
     shutil.rmtree(home)

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "support/aligned.h"
 
@@ -157,6 +158,16 @@ TEST_CASE("a main gradient that is not its micro-batches' sum, and copies that d
   });
   CHECK(first_of(sum) == "fc.weight main_grad, iteration 0: sum-differs");
   CHECK(first_of(damaged(set("param fc.bias", 0, 9, 1))) == "fc.bias param, iteration 0: replicas-disagree");
+}
+
+TEST_CASE("gradients that overflowed prove nothing, and what stays of them does") {
+  const float inf = std::numeric_limits<float>::infinity();
+  // Rank 0's gradient of one micro-batch overflows, and the sum with it.
+  const Report report = damaged([=](const std::string& name, std::int32_t rank, Values& values) {
+    if (rank == 0 && (name == "param_grad fc.weight" || name == "main_grad fc.weight")) values[0] = inf;
+  });
+  for (const Finding& finding : report.findings) CHECK(finding.reason != Reason::kSumDiffers);
+  CHECK(first_of(damaged(set("main_grad fc.weight", 0, inf, 0))) == "fc.weight main_grad, iteration 0: sum-differs");
 }
 
 TEST_CASE("what is not finite is no product of finite operands") {
