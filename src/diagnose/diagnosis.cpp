@@ -100,6 +100,10 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
 
 }  // namespace
 
+bool is_small(const LogicalTensor& tensor) {
+  return element_count(tensor.shape) <= std::int64_t{1} << 20 && !tensor.rows;
+}
+
 std::string_view name_of(Cause cause) { return kNames[static_cast<std::size_t>(cause)]; }
 
 std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence) {

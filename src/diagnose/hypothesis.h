@@ -6,10 +6,13 @@
 #include <optional>
 #include <string>
 
-#include "diagnose/values.h"
+#include "merge/values.h"
 #include "ttrace/diagnose/diagnosis.h"
 
 namespace ttrace {
+
+// A hypothesis may look at every tensor of a shape: 2^20 values are a hundredth of a second each.
+bool is_small(const LogicalTensor& tensor);
 
 struct Suspect {
   const Finding& finding;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "diagnose/values.h"
+#include "merge/values.h"
 #include "selfcheck/identities.h"
 
 namespace ttrace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "diagnose/values.h"
+#include "merge/values.h"
 #include "selfcheck/identities.h"
 #include "ttrace/numeric/convert.h"
 

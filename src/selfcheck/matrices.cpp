@@ -1,6 +1,6 @@
 #include "selfcheck/matrices.h"
 
-#include "diagnose/values.h"
+#include "merge/values.h"
 
 namespace ttrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "diagnose/values.h"
+#include "merge/values.h"
 
 #include <cmath>
 #include <limits>
@@ -39,8 +39,6 @@ void add_piece(const Piece& piece, Dtype dtype, const Shape& shape, Values& valu
 }
 
 }  // namespace
-
-bool is_small(const LogicalTensor& tensor) { return element_count(tensor.shape) <= kMostValues && !tensor.rows; }
 
 Values values_of(const LogicalTensor& tensor, std::int32_t replica) {
   Values values(static_cast<std::size_t>(element_count(tensor.shape)));

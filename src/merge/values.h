@@ -1,4 +1,4 @@
-// Logical tensors as plain arrays, for hypotheses that rearrange them.
+// Logical tensors as plain arrays, for what a view cannot do: rearrange them, multiply them, add them up.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,8 @@ namespace ttrace {
 
 using Values = std::vector<double>;  // row-major
 
-// A hypothesis may look at every tensor of a shape: that many values are a hundredth of a second each.
-inline constexpr std::int64_t kMostValues = std::int64_t{1} << 20;
-
 // The logical values that the ranks of `replica` see; 0 where nothing fills them. Not of a tensor with `rows`.
 Values values_of(const LogicalTensor& tensor, std::int32_t replica = 0);
-bool is_small(const LogicalTensor& tensor);
 
 // ||a - b|| / ||b||; infinity where it has no value.
 double relative_distance(const Values& a, const Values& b);
