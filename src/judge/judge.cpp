@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
+#include "align/holders.h"
 #include "judge/words.h"
 
 namespace ttrace {
@@ -48,19 +48,6 @@ bool judge_replicas(Finding& finding, const Difference& difference, double allow
   return false;
 }
 
-// `ranks`, and those that hold equal copies of what they hold, or the other terms of its sum.
-std::vector<std::int32_t> with_copies(const LogicalTensor& tensor, const std::vector<std::int32_t>& ranks) {
-  std::set<Shape> starts;  // of the boxes in question
-  for (const Piece& piece : tensor.pieces()) {
-    if (std::binary_search(ranks.begin(), ranks.end(), piece.rank)) starts.insert(piece.logical.start);
-  }
-  std::set<std::int32_t> all;
-  for (const Piece& piece : tensor.pieces()) {
-    if (starts.contains(piece.logical.start)) all.insert(piece.rank);
-  }
-  return {all.begin(), all.end()};
-}
-
 void judge_exact(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, 0)) return;
   if (difference.differing == 0) return;
@@ -94,6 +81,14 @@ void judge_floating(Finding& finding, const TensorPair& pair, const Difference& 
 }
 
 }  // namespace
+
+Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what) {
+  Finding finding;
+  finding.id = tensor.id;
+  finding.order = tensor.order;
+  set(finding, verdict, reason, what);
+  return finding;
+}
 
 std::vector<std::int32_t> ranks_holding(const Difference& difference) {
   std::vector<std::pair<double, std::int32_t>> shares;

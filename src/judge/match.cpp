@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "align/describe.h"
+#include "align/holders.h"
 #include "ttrace/error.h"
+#include "ttrace/judge/judge.h"
 
 namespace ttrace {
 namespace {
@@ -24,24 +26,8 @@ const LogicalTensor* find(const Alignment& alignment, const TensorId& id) {
   return found == alignment.tensors.end() ? nullptr : &found->second;
 }
 
-std::vector<std::int32_t> ranks_of(const LogicalTensor& tensor) {
-  std::set<std::int32_t> ranks;
-  for (const Piece& piece : tensor.pieces()) ranks.insert(piece.rank);
-  return {ranks.begin(), ranks.end()};
-}
-
 std::string describe_type(const LogicalTensor& tensor) {
   return fmt::format("{} {}", name_of(tensor.dtype), to_string(tensor.shape));
-}
-
-Finding about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what) {
-  Finding finding;
-  finding.id = tensor.id;
-  finding.verdict = verdict;
-  finding.reason = reason;
-  finding.message = fmt::format("{}: {}", to_string(tensor.id), what);
-  finding.order = tensor.order;
-  return finding;
 }
 
 // Why two tensors cannot be compared at all. `sides` are the words for the two.
@@ -50,8 +36,9 @@ std::optional<Finding> find_misfit(const TensorPair& pair, std::pair<std::string
   const LogicalTensor& b = *pair.candidate;
   const bool other_shape = a.shape != b.shape;
   if (!other_shape && is_floating(a.dtype) == is_floating(b.dtype)) return std::nullopt;
-  Finding finding = about(b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
-                          fmt::format("{} {}, {} {}", sides.first, describe_type(a), sides.second, describe_type(b)));
+  Finding finding =
+      finding_about(b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
+                    fmt::format("{} {}, {} {}", sides.first, describe_type(a), sides.second, describe_type(b)));
   finding.ranks = ranks_of(b);
   return finding;
 }
@@ -136,8 +123,8 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, Mat
   for (const auto& [id, tensor] : candidate.tensors) {
     const TensorPair pair{counterpart(reference, id), &tensor};
     if (pair.reference == nullptr) {
-      Finding finding = about(tensor, Verdict::kMissing, Reason::kMissingInReference,
-                              fmt::format("not in the reference; the candidate has {}", describe_type(tensor)));
+      Finding finding = finding_about(tensor, Verdict::kMissing, Reason::kMissingInReference,
+                                      fmt::format("not in the reference; the candidate has {}", describe_type(tensor)));
       finding.ranks = ranks_of(tensor);
       matching.findings.push_back(std::move(finding));
     } else if (auto misfit = find_misfit(pair, {"the reference has", "the candidate"})) {
@@ -171,8 +158,8 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
       continue;
     }
     matching.findings.push_back(
-        about(tensor, Verdict::kMissing, Reason::kMissingInCandidate,
-              fmt::format("not in the candidate; the reference has {}", describe_type(tensor))));
+        finding_about(tensor, Verdict::kMissing, Reason::kMissingInCandidate,
+                      fmt::format("not in the candidate; the reference has {}", describe_type(tensor))));
   }
   if (matching.waived > 0) {
     matching.notes.push_back(

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "align/holders.h"
 #include "merge/values.h"
 #include "selfcheck/identities.h"
 #include "ttrace/numeric/convert.h"

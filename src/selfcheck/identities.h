@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "ttrace/judge/judge.h"
 #include "ttrace/selfcheck/selfcheck.h"
 
 namespace ttrace {
@@ -18,9 +19,5 @@ const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id
 
 // Whether a copy of it in fp64 can be made: a gigabyte at most.
 bool fits_in_memory(const LogicalTensor& tensor);
-
-Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what);
-// The ranks that hold the element, by its row-major number.
-std::vector<std::int32_t> holders_of(const LogicalTensor& tensor, std::int64_t element);
 
 }  // namespace ttrace

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <tuple>
 
+#include "align/holders.h"
 #include "selfcheck/identities.h"
 #include "selfcheck/matrices.h"
 #include "ttrace/abft/verify.h"
@@ -107,8 +110,18 @@ class Linears {
     findings_.push_back(finding_about(tensor, Verdict::kUntrusted, Reason::kNotCheckable, why));
   }
 
+  // All calls of a module are checked one after the other: a weight that must be copied is copied once for them.
+  const Matrix& matrix_of_weight(const LogicalTensor& weight) {
+    if (weight_ != &weight) {
+      weight_ = &weight;
+      weight_matrix_ = matrix_of(weight);
+    }
+    return weight_matrix_;
+  }
+
   void check_forward(const Linear& linear) {
-    const Matrix x = matrix_of(*linear.input), w = matrix_of(*linear.weight), y = matrix_of(*linear.output);
+    const Matrix x = matrix_of(*linear.input), y = matrix_of(*linear.output);
+    const Matrix& w = matrix_of_weight(*linear.weight);
     abft::Product product{.terms = {{x.view, abft::transposed(w.view)}}, .c = y.view};
     Matrix bias;
     if (linear.bias != nullptr) {
@@ -125,7 +138,8 @@ class Linears {
     const Matrix dy = matrix_of(*grad_output);
     const LogicalTensor* grad_input = find_tensor(alignment_, id, Kind::kGradInput, id.name);
     if (grad_input != nullptr && grad_input->shape == linear.input->shape) {
-      const Matrix w = matrix_of(*linear.weight), dx = matrix_of(*grad_input);
+      const Matrix dx = matrix_of(*grad_input);
+      const Matrix& w = matrix_of_weight(*linear.weight);
       verify(*grad_input, {.terms = {{dy.view, w.view}}, .c = dx.view}, {dy.stored, dx.stored},
              "the gradient of its output times its weight");
     }
@@ -174,16 +188,23 @@ class Linears {
   const Alignment& alignment_;
   const SelfCheckOptions& options_;
   Parameters parameters_;
+  const LogicalTensor* weight_ = nullptr;  // the last one, as `weight_matrix_`
+  Matrix weight_matrix_;
   std::vector<Finding>& findings_;
 };
 
 }  // namespace
 
 void check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
-  Linears linears(alignment, options, findings);
+  std::vector<const LogicalTensor*> outputs;
   for (const auto& [id, tensor] : alignment.tensors) {
-    if (id.kind == Kind::kOutput && is_floating(tensor.dtype)) linears.check(tensor);
+    if (id.kind == Kind::kOutput && is_floating(tensor.dtype)) outputs.push_back(&tensor);
   }
+  std::stable_sort(outputs.begin(), outputs.end(), [](const LogicalTensor* a, const LogicalTensor* b) {
+    return std::tie(a->id.iteration, a->id.name) < std::tie(b->id.iteration, b->id.name);
+  });
+  Linears linears(alignment, options, findings);
+  for (const LogicalTensor* output : outputs) linears.check(*output);
 }
 
 }  // namespace ttrace

@@ -52,34 +52,6 @@ bool fits_in_memory(const LogicalTensor& tensor) {
   return element_count(tensor.shape) <= std::int64_t{1} << 27 && !tensor.rows;
 }
 
-Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what) {
-  Finding finding;
-  finding.id = tensor.id;
-  finding.verdict = verdict;
-  finding.reason = reason;
-  finding.message = fmt::format("{}: {}", to_string(tensor.id), what);
-  finding.order = tensor.order;
-  return finding;
-}
-
-std::vector<std::int32_t> holders_of(const LogicalTensor& tensor, std::int64_t element) {
-  Shape index(tensor.shape.size(), 0);
-  for (std::size_t d = tensor.shape.size(); d-- > 0;) {
-    index[d] = element % tensor.shape[d];
-    element /= tensor.shape[d];
-  }
-  std::set<std::int32_t> ranks;
-  for (const Piece& piece : tensor.pieces()) {
-    bool inside = true;
-    for (std::size_t d = 0; d < index.size(); ++d) {
-      const std::int64_t at = index[d] - piece.logical.start[d];
-      inside = inside && at >= 0 && at < piece.logical.size[d];
-    }
-    if (inside) ranks.insert(piece.rank);
-  }
-  return {ranks.begin(), ranks.end()};
-}
-
 void check_replicas(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
   std::vector<TensorPair> pairs;
   for (const auto& [id, tensor] : alignment.tensors) {

@@ -33,6 +33,9 @@ Finding judge(const TensorPair& pair, const Difference& difference, const Tolera
 // The same for a pair of `Matching::recomputed`; a value that fails is `recompute-differs`.
 Finding judge_recompute(const TensorPair& pair, const Difference& difference, const ToleranceFile* tolerance);
 
+// A finding that says `what` of the tensor, after its identity.
+Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what);
+
 // The candidate ranks that hold the error: the smallest set that holds 99 % of the squared difference,
 // so that what the others hold is under a tenth of it in norm. Sorted.
 std::vector<std::int32_t> ranks_holding(const Difference& difference);
