@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "merge/terms.h"
 #include "merge/values.h"
 #include "selfcheck/identities.h"
 
@@ -23,20 +24,9 @@ struct Accumulated {
 // themselves were rounded once more, to the main gradient's dtype.
 double bound_of(std::int64_t terms) { return 4 * static_cast<double>(terms) * epsilon_of(Dtype::kFloat32); }
 
-using Parameter = std::pair<std::int32_t, std::string>;  // iteration, name
-
-std::map<Parameter, std::vector<const LogicalTensor*>> terms_of(const Alignment& alignment) {
-  std::map<Parameter, std::vector<const LogicalTensor*>> terms;
-  for (const auto& [id, tensor] : alignment.tensors) {
-    if (id.kind == Kind::kParamGrad && id.microbatch != kNoMicrobatch)
-      terms[{id.iteration, id.name}].push_back(&tensor);
-  }
-  return terms;
-}
-
 std::vector<Accumulated> accumulated(const Alignment& alignment) {
   std::vector<Accumulated> result;
-  const auto terms = terms_of(alignment);
+  const auto terms = terms_of_main_gradients(alignment);
   for (const auto& [id, main_grad] : alignment.tensors) {
     const auto found = terms.find({id.iteration, id.name});
     if (id.kind != Kind::kMainGrad || found == terms.end() || !fits_in_memory(main_grad)) continue;
