@@ -148,6 +148,22 @@ TTRACE_API ttrace_status ttrace_fill_uniform(uint64_t seed, const char* key, int
 TTRACE_API ttrace_status ttrace_perturbation(ttrace_recorder* recorder, uint64_t seed, const ttrace_identity* identity,
                                              int32_t ndim, const int64_t* local_shape, float* out);
 
+/* A rank's file of a finished trace, to take tensors from: what a run is given in place of its own values. */
+typedef struct ttrace_source ttrace_source;
+
+/* Opens the file of `rank` in `directory`, a trace of `world_size` ranks. TTRACE_INVALID where there is none, it is not
+ * whole, or is of another number of ranks. On failure `*out` is NULL. */
+TTRACE_API ttrace_status ttrace_open_source(const char* directory, int32_t rank, int32_t world_size,
+                                            ttrace_source** out);
+
+/* Fills `tensor` (its struct_size set by the caller) with what the file holds of `identity`, whose name and micro-batch
+ * are the rank's own and whose module_class does not count. What it points to lives as long as the source, contiguous,
+ * row-major. A file without it: TTRACE_OK, and dtype 0. */
+TTRACE_API ttrace_status ttrace_find(const ttrace_source* source, const ttrace_identity* identity,
+                                     ttrace_tensor* tensor);
+
+TTRACE_API void ttrace_close_source(ttrace_source* source); /* NULL is allowed */
+
 #ifdef __cplusplus
 }
 #endif

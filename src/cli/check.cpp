@@ -20,6 +20,7 @@
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/report/report.h"
+#include "ttrace/rewrite/provenance.h"
 
 namespace ttrace::cli {
 namespace {
@@ -107,10 +108,11 @@ int run(const CheckOptions& options) {
   const Trace candidate = read_trace(options.candidate);
   Annotations annotations;
   if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
+  require_same_values(reference, candidate);
   std::optional<ToleranceFile> tolerance;
   if (!options.tolerance.empty()) {
     tolerance = read_tolerances(options.tolerance);
-    require_fits(*tolerance, reference);
+    require_fits(*tolerance, reference, candidate);
   }
 
   // align: the candidate is measured against the reference's number of layers, not against its own.

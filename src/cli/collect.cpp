@@ -55,6 +55,28 @@ void check_output(const fs::path& output) {
   if (error) throw InputError(fmt::format("{}: cannot be made: {}", output.string(), error.message()));
 }
 
+// What a rewritten run perturbs is what it is given.
+void check_perturbation(const CollectOptions& options) {
+  const bool modules_rewritten = !options.rewrite.inject.empty() || !options.rewrite.rewrite.empty();
+  if (!options.perturb || (options.perturb_at == kRewrittenEstimator) == modules_rewritten) return;
+  throw InputError(fmt::format("--perturb-at {}: {}", options.perturb_at,
+                               modules_rewritten ? "expected 'rewritten' with --inject or --rewrite: every value that "
+                                                   "modules are given"
+                                                 : "nothing is rewritten; expected --inject or --rewrite with it"));
+}
+
+// A directory that goes when the run is over.
+struct Scratch {
+  explicit Scratch(fs::path directory) : path(std::move(directory)) {}
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const fs::path path;
+};
+
 std::string random_run_id() {
   std::random_device random;
   std::uniform_int_distribution<std::uint64_t> bits;
@@ -75,7 +97,7 @@ std::string git_commit() {
 }
 
 // For the processes below the command; read by config.py of the collector.
-std::string configuration(const CollectOptions& options) {
+std::string configuration(const CollectOptions& options, const ReadyValues& values) {
   nlohmann::json config;
   config["directory"] = fs::absolute(options.output).string();
   config["run_id"] = random_run_id();
@@ -85,12 +107,14 @@ std::string configuration(const CollectOptions& options) {
   config["perturb"] = nullptr;
   if (options.perturb) config["perturb"] = *options.perturb;
   config["perturb_at"] = options.perturb_at;
+  config["rewrite"] = values.for_ranks;
   config["library"] = beside_program("lib/libttrace.so").string();
   const std::string commit = git_commit();
   config["provenance"] = {{"ttrace", TTRACE_VERSION},
                           {"command", options.command},
                           {"started", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
-                          {"git_commit", nullptr}};
+                          {"git_commit", nullptr},
+                          {"rewritten", values.provenance}};
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;
   // Arguments may hold bytes that are no text.
   return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -150,9 +174,12 @@ int collect(const CollectOptions& options) {
   if (options.command.empty()) throw InputError("no command; expected one after --, as in -- python train.py");
   check_axes(options.axes);
   if (!options.annotations.empty()) read_annotations(options.annotations);  // throws where a rank would
-  const std::vector<std::string> environment = {"PYTHONPATH=" + python_path(),
-                                                "TTRACE_CONFIG=" + configuration(options)};
+  check_perturbation(options);
   check_output(options.output);
+  const Scratch scratch(options.output / "rewritten");
+  const ReadyValues values = make_ready(options.rewrite, options.annotations, options.perturb, scratch.path);
+  const std::vector<std::string> environment = {"PYTHONPATH=" + python_path(),
+                                                "TTRACE_CONFIG=" + configuration(options, values)};
 
   const auto start = std::chrono::steady_clock::now();
   const Outcome outcome = run_with_progress(options.command, environment, options.output);
@@ -183,12 +210,33 @@ void add_collect(CLI::App& app, Run& run) {
                                              "Perturb activations by their dtype's epsilon, with this seed");
   command
       ->add_option("--perturb-at", arguments->options.perturb_at,
-                   "What --perturb changes: input, the first activation alone; modules, the output of every module")
+                   "What --perturb changes: input, the first activation alone; modules, the output of every module;\n"
+                   "rewritten, every value that --inject or --rewrite gives a module")
       ->capture_default_str()
       ->check(CLI::IsMember(kEstimators))
       ->needs(perturb);
+  RewriteOptions& rewrite = arguments->options.rewrite;
+  command->add_option("--inject", rewrite.inject,
+                      "Give every module the floating-point inputs, and in backward the output gradients, that this\n"
+                      "trace recorded for it: errors no longer travel from module to module");
+  command->add_option("--rewrite", rewrite.rewrite, "The same with generated values of this trace's norms");
+  command->add_option("--inject-params", rewrite.inject_params,
+                      "Set the parameters before each iteration to what this trace recorded");
+  command->add_option("--consistent-init", rewrite.consistent_init,
+                      "Set the parameters to generated values of this trace's norms, and integer inputs (tokens) to\n"
+                      "what it recorded: programs with different initialisation start equal");
+  command->add_option("--layout", rewrite.layout,
+                      "An earlier trace of this command, where its ranks do not hold tensors as those of the trace\n"
+                      "above do; needs -a as `ttrace check` does");
+  command->add_option("--rewrite-seed", rewrite.seed, "Of generated values")->capture_default_str();
   command->add_option("command", arguments->options.command, "The command and its arguments, after --")->required();
   command->footer(
+      "Examples:\n"
+      "  ttrace collect -o reference -- python train.py\n"
+      "  ttrace collect -o candidate --axes tp=2,dp=2,sp=tp -- torchrun --nproc-per-node 4 train.py\n"
+      "  ttrace collect -o again --inject reference --layout candidate -a gpt.yaml --axes tp=2,dp=2,sp=tp -- torchrun\n"
+      "    --nproc-per-node 4 train.py          (each module by itself; `ttrace localize` does this after a check)\n"
+      "\n"
       "Exit codes: the command's own where it fails (128 + n after signal n, 127 not found, 126 not executable);\n"
       "2 where the trace is not whole; else 0.");
   command->callback([arguments, &run] {

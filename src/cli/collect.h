@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/rewriting.h"
+
 namespace ttrace::cli {
 
 struct CollectOptions {
@@ -15,7 +17,8 @@ struct CollectOptions {
   std::vector<std::int32_t> iterations = {0};
   std::string axes;  // as in parse_mesh; empty: the collector finds out
   std::optional<std::uint64_t> perturb;
-  std::string perturb_at = "input";  // or "modules"
+  std::string perturb_at = "input";  // one of kEstimators
+  RewriteOptions rewrite;
   std::vector<std::string> command;
 };
 

@@ -43,6 +43,7 @@ void collect_run(const EstimateToleranceOptions& options, const fs::path& output
   run.axes = options.axes;
   run.perturb = seed;
   run.perturb_at = options.estimator.empty() ? kDefaultEstimator : options.estimator;
+  if (options.estimator == kRewrittenEstimator && output != options.reference) run.rewrite.inject = options.reference;
   run.command = options.command;
   if (const int code = collect(run); code != 0) {
     throw InputError(fmt::format("{}: could not be collected, exit code {}; expected a command that ends with 0",
@@ -214,7 +215,8 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   estimate
       ->add_option("--estimator", options->estimator,
                    fmt::format("What perturbed runs perturb: input, the first activation alone; modules, the output\n"
-                               "of every module [{}]",
+                               "of every module; rewritten, what `collect --inject` gives to modules, for\n"
+                               "candidates that are collected so [{}]",
                                kDefaultEstimator))
       ->check(CLI::IsMember(kEstimators));
   estimate->add_option("--runs", options->runs, "Directory for the runs it collects [OUTPUT with .runs]");

@@ -81,7 +81,7 @@ std::optional<RankFile> rank_from_journal(const fs::path& path, const std::share
                       /*complete=*/false);
 }
 
-RankFile read_rank(const fs::path& path) {
+RankFile read_file(const fs::path& path) {
   const std::shared_ptr<const MappedFile> file = map_file(path);
   try {
     SealedFile sealed = read_sealed_file(path, *file);
@@ -108,22 +108,37 @@ void check_same_run(const RankFile& first, const RankFile& other) {
           first_mesh.empty() ? "none" : first_mesh);
 }
 
-}  // namespace
-
-Trace read_trace(const std::filesystem::path& directory) {
-  std::vector<RankFile> files;
-  for (const fs::path& path : rank_files(directory)) {
-    files.push_back(read_rank(path));
-    check_same_run(files.front(), files.back());
-  }
-  std::stable_sort(files.begin(), files.end(),
-                   [](const RankFile& a, const RankFile& b) { return a.rank.rank < b.rank.rank; });
+Trace trace_of(const fs::path& directory, std::vector<RankFile> files) {
   const RunDescription& run = files.front().run;
   Trace trace{directory,         run.run_id,     run.world_size,
               run.mesh.axes,     run.mesh.views, run.mesh.aliases,
               run.compute_dtype, run.provenance, {}};
   for (RankFile& file : files) trace.ranks.push_back(std::move(file.rank));
   return trace;
+}
+
+}  // namespace
+
+Trace read_trace(const std::filesystem::path& directory) {
+  std::vector<RankFile> files;
+  for (const fs::path& path : rank_files(directory)) {
+    files.push_back(read_file(path));
+    check_same_run(files.front(), files.back());
+  }
+  std::stable_sort(files.begin(), files.end(),
+                   [](const RankFile& a, const RankFile& b) { return a.rank.rank < b.rank.rank; });
+  return trace_of(directory, std::move(files));
+}
+
+Trace read_rank(const std::filesystem::path& directory, std::int32_t rank) {
+  const fs::path path = directory / fmt::format("rank-{:05}.h5", rank);
+  std::vector<RankFile> files;
+  files.push_back(read_file(path));
+  if (files[0].run.rank != rank) {
+    throw InputError(
+        fmt::format("{}: is the file of rank {}; expected that of {}", path.string(), files[0].run.rank, rank));
+  }
+  return trace_of(directory, std::move(files));
 }
 
 bool verify_checksum(const RankTrace& rank, const Entry& entry) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "record/perturbation.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
+#include "ttrace/load/trace_reader.h"
 #include "ttrace/numeric/generator.h"
 #include "ttrace/record/trace_writer.h"
 #include "ttrace/ttrace.h"
@@ -25,6 +27,15 @@ struct ttrace_recorder {
 
   ttrace::TraceWriter writer;
   const ttrace::Annotations annotations;
+};
+
+struct ttrace_source {
+  explicit ttrace_source(ttrace::Trace whole) : trace(std::move(whole)) {
+    for (const ttrace::Entry& entry : trace.ranks[0].entries) entries.emplace(entry.id, &entry);
+  }
+
+  ttrace::Trace trace;  // of one rank
+  std::map<ttrace::TensorId, const ttrace::Entry*> entries;
 };
 
 namespace {
@@ -244,3 +255,36 @@ ttrace_status ttrace_perturbation(ttrace_recorder* recorder, uint64_t seed, cons
                               {shape.begin(), shape.end()}, out);
   });
 }
+
+ttrace_status ttrace_open_source(const char* directory, int32_t rank, int32_t world_size, ttrace_source** out) {
+  return guarded([&] {
+    if (out == nullptr) refuse("out is NULL");
+    *out = nullptr;
+    ttrace::Trace trace = ttrace::read_rank(checked_text(directory, "directory"), rank);
+    const std::string path = trace.ranks[0].path.string();
+    if (trace.world_size != world_size) {
+      refuse(fmt::format("{}: a trace of {} ranks; expected {}, as this run has", path, trace.world_size, world_size));
+    }
+    if (!trace.ranks[0].complete) refuse(fmt::format("{}: is not whole; expected a finished trace", path));
+    *out = new ttrace_source(std::move(trace));
+  });
+}
+
+ttrace_status ttrace_find(const ttrace_source* source, const ttrace_identity* identity, ttrace_tensor* tensor) {
+  return guarded([&] {
+    if (source == nullptr) refuse("source is NULL");
+    if (tensor == nullptr || tensor->struct_size < sizeof *tensor) {
+      refuse(fmt::format("tensor is NULL or of another struct_size; expected {}", sizeof *tensor));
+    }
+    const auto found = source->entries.find(id_of(checked_struct(identity, "identity")));
+    *tensor = {sizeof *tensor, nullptr, ttrace_dtype{}, 0, nullptr, nullptr, nullptr};
+    if (found == source->entries.end()) return;
+    const ttrace::Entry& entry = *found->second;
+    tensor->data = source->trace.ranks[0].bytes_of(entry);
+    tensor->dtype = static_cast<ttrace_dtype>(entry.dtype);
+    tensor->ndim = static_cast<int32_t>(entry.shape.size());
+    tensor->shape = entry.shape.data();
+  });
+}
+
+void ttrace_close_source(ttrace_source* source) { delete source; }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ttrace/error.h"
+#include "ttrace/rewrite/provenance.h"
 #include "ttrace/tolerance/estimate.h"
 
 namespace ttrace {
@@ -87,6 +88,7 @@ void identify_runs(const Trace& reference, std::span<const Trace> perturbed, con
                                    trace.directory.string(), perturbation->estimator, perturbed[0].directory.string(),
                                    file.estimator));
     }
+    require_same_values(reference, trace);
     file.perturbed_runs.push_back(trace.run_id);
     file.seeds.push_back(seed);
   }
@@ -94,6 +96,7 @@ void identify_runs(const Trace& reference, std::span<const Trace> perturbed, con
   runs.add(*rerun);
   require_unperturbed(*rerun, "rerun");
   require_same_dtype(reference, *rerun);
+  require_same_values(reference, *rerun);
   file.rerun = rerun->run_id;
 }
 

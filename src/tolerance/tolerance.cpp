@@ -6,6 +6,7 @@
 
 #include "ttrace/annotation.h"
 #include "ttrace/error.h"
+#include "ttrace/rewrite/provenance.h"
 
 namespace ttrace {
 namespace {
@@ -25,7 +26,13 @@ std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id)
   return found->second.allowed;
 }
 
-void require_fits(const ToleranceFile& file, const Trace& reference) {
+void require_fits(const ToleranceFile& file, const Trace& reference, const Trace& candidate) {
+  if (file.estimator == kRewrittenEstimator && !has_rewritten_modules(candidate)) {
+    throw InputError(
+        fmt::format("{}: says how far a module by itself may differ, and {} let its modules compute from each other's "
+                    "values; expected a candidate collected with --inject, or tolerances of another estimator",
+                    file.path, candidate.directory.string()));
+  }
   if (file.reference_run == reference.run_id) return;
   throw InputError(
       fmt::format("{}: estimated from the reference run {}, but {} holds run {}; expected the same run: "

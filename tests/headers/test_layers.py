@@ -5,15 +5,16 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# A folder may include its own headers and these. `base` stands for the value types directly under
-# include/ttrace/ (trace.h, finding.h, annotation.h, mesh.h, error.h).
+#A folder may include its own headers and these. `base` stands for the value types directly under
+#include / ttrace / (trace.h, finding.h, annotation.h, mesh.h, error.h).
 ALLOWED = {
     "base": {"numeric"},
     "numeric": {"base"},
     "align": {"base", "numeric"},
     "merge": {"base", "numeric", "align"},
     "compare": {"base", "numeric", "align", "merge"},
-    "tolerance": {"base", "numeric", "align", "compare"},
+    "rewrite": {"base", "numeric", "align", "merge"},
+    "tolerance": {"base", "numeric", "align", "compare", "rewrite"},
     "judge": {"base", "numeric", "align", "compare", "tolerance", "report"},
     "history": {"base", "numeric", "report"},
     "diagnose": {"base", "numeric", "align", "merge", "compare", "judge", "report", "tolerance"},
@@ -25,14 +26,14 @@ ALLOWED = {
     "record": {"base", "numeric", "align", "load"},  # load: annotations, to perturb the right shard
     "selfcheck": {"base", "numeric", "align", "merge", "compare", "judge", "report", "abft", "diagnose"},
     "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "diagnose", "annotate", "history",
-            "report", "sdc", "load", "record", "abft", "selfcheck"},
+            "report", "sdc", "load", "record", "abft", "selfcheck", "rewrite"},
 }
 
-# Third-party headers, and the only folders that may know them.
+#Third - party headers, and the only folders that may know them.
 LIBRARIES = {
     r"hdf5\.h|H5.*\.h": {"record"},
     r"yaml-cpp/.*": {"load"},
-    r"nlohmann/.*": {"load", "record", "report", "sdc", "tolerance", "cli"},  # tolerance: seeds in a provenance
+    r"nlohmann/.*": {"load", "record", "report", "sdc", "tolerance", "rewrite", "cli"},  # tolerance: seeds in a provenance
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare"},
     r"sqlite3\.h": {"history"},

@@ -7,6 +7,16 @@ from typing import FrozenSet, Optional
 
 
 @dataclass(frozen=True)
+class Rewrite:
+    """What the program is given in place of its own values."""
+
+    directory: str  # of a trace, of which each rank uses its own file
+    activations: bool  # floating inputs of modules, and in backward the gradients of their outputs
+    parameters: bool  # before each iteration
+    integers: bool  # integer inputs of the model
+
+
+@dataclass(frozen=True)
 class Config:
     directory: str  # of the trace, absolute
     run_id: str
@@ -14,7 +24,8 @@ class Config:
     axes: str  # "tp=2,dp=2", or ""
     annotations: str  # path, or ""
     perturb: Optional[int]  # seed
-    perturb_at: str  # "input" or "modules"
+    perturb_at: str  # "input", "modules", or "rewritten": in what `rewrite` gives
+    rewrite: Optional[Rewrite]
     library: str  # path of libttrace
     provenance: dict  # what the command line knows: command, start time, git commit, version
 
@@ -29,6 +40,7 @@ class Config:
             annotations=values["annotations"],
             perturb=values["perturb"],
             perturb_at=values["perturb_at"],
+            rewrite=Rewrite(**values["rewrite"]) if values["rewrite"] else None,
             library=values["library"],
             provenance=values["provenance"],
         )

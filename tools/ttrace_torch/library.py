@@ -3,7 +3,7 @@
 import ctypes
 import os
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
-from typing import Optional, Sequence
+from typing import Optional, Sequence, Tuple
 
 INVALID, IO, FULL, FORKED, EXISTS = 1, 2, 3, 4, 5
 
@@ -56,7 +56,7 @@ class Recorder:
 
     def __init__(self, library: str, directory: str, run_id: str, rank: int, world_size: int, axes: str,
                  coordinates: str, annotations: str):  # fmt: skip
-        # RTLD_LOCAL keeps the HDF5 behind libttrace from being taken for the one that h5py brings.
+#RTLD_LOCAL keeps the HDF5 behind libttrace from being taken for the one that h5py brings.
         self._calls = _declare(ctypes.CDLL(library, mode=os.RTLD_LOCAL | os.RTLD_NOW))
         self._handle = c_void_p()
         run = _Run(ctypes.sizeof(_Run), _text(directory), _text(run_id), rank, world_size, _text(axes),
@@ -90,8 +90,30 @@ class Recorder:
         self._check(self._calls.ttrace_close(handle, int(complete)))
 
     def _check(self, status: int) -> None:
-        if status != 0:
-            raise TraceError(status, self._calls.ttrace_last_error().decode("utf-8", "replace"))
+        _check(self._calls, status)
+
+
+class Source:
+    """A rank's file of a finished trace, to take tensors from. Raises TraceError where the C calls fail."""
+
+    def __init__(self, library: str, directory: str, rank: int, world_size: int):
+        self._calls = _declare(ctypes.CDLL(library, mode=os.RTLD_LOCAL | os.RTLD_NOW))
+        self._handle = c_void_p()  # never closed: tensors point into the file
+        _check(self._calls, self._calls.ttrace_open_source(_text(directory), rank, world_size,
+                                                           ctypes.byref(self._handle)))  # fmt: skip
+
+    def find(self, iteration: int, microbatch: int, chunk: int, kind: int,
+             name: str) -> Optional[Tuple[int, int, Tuple[int, ...]]]:  # fmt: skip
+        """Address, dtype and shape of what it holds, contiguous; None where it holds none."""
+        identity = _identity(iteration, microbatch, chunk, FORWARD, kind, name, "")
+        tensor = _Tensor(ctypes.sizeof(_Tensor))
+        _check(self._calls, self._calls.ttrace_find(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
+        return (tensor.data, tensor.dtype, tuple(tensor.shape[: tensor.ndim])) if tensor.dtype else None
+
+
+def _check(calls: ctypes.CDLL, status: int) -> None:
+    if status != 0:
+        raise TraceError(status, calls.ttrace_last_error().decode("utf-8", "replace"))
 
 
 def _declare(calls: ctypes.CDLL) -> ctypes.CDLL:
@@ -102,6 +124,8 @@ def _declare(calls: ctypes.CDLL) -> ctypes.CDLL:
     calls.ttrace_close.argtypes = [c_void_p, c_int]
     calls.ttrace_perturbation.argtypes = [c_void_p, c_uint64, POINTER(_Identity), c_int32, POINTER(c_int64),
                                           POINTER(c_float)]  # fmt: skip
+    calls.ttrace_open_source.argtypes = [c_char_p, c_int32, c_int32, POINTER(c_void_p)]
+    calls.ttrace_find.argtypes = [c_void_p, POINTER(_Identity), POINTER(_Tensor)]
     return calls
 
 

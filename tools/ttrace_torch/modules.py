@@ -17,16 +17,14 @@ from .clock import Chunk, Microbatch
 from .collector import Collector
 from .gradients import Gradients
 from .tensors import inputs_of, outputs_of
-
-
-# torch.compile traces through what is wrapped here, and must find nothing. Before 2.3 the function is elsewhere.
+#torch.compile traces through what is wrapped here, and must find nothing.Before 2.3 the function is elsewhere.
 is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
 
 
 class Frame:
     """A module call in progress."""
 
-    __slots__ = ("microbatch", "pass_", "calls", "names", "chunk", "path", "call", "module_class")
+    __slots__ = ("microbatch", "pass_", "calls", "names", "chunk", "path", "call", "module_class", "given")
 
     def __init__(self, microbatch: Microbatch, pass_: int, calls: Dict[str, int], names: Dict[int, Optional[str]],
                  chunk: Optional[Chunk]):  # fmt: skip
@@ -34,6 +32,7 @@ class Frame:
         self.path: Optional[str] = None  # None: not recorded
         self.call = ""  # "#1" for the second call
         self.module_class = ""
+        self.given: list = []  # in place of the program's tensors: see rewrite.py
 
     def tensor_name(self, member: str) -> str:
         """`member` as in `inputs_of`."""
@@ -48,8 +47,9 @@ class _Stack(threading.local):
 
 
 class Modules:
-    def __init__(self, collector: Collector, gradients: Gradients, perturbation):
-        self._collector, self._gradients, self._perturbation = collector, gradients, perturbation
+    def __init__(self, collector: Collector, gradients: Gradients, perturbation, rewriting):
+        self._collector, self._gradients = collector, gradients
+        self._perturbation, self._rewriting = perturbation, rewriting
         self.stack = _Stack()
 
     def install(self) -> None:
@@ -87,7 +87,7 @@ class Modules:
         in_training = microbatch.recorded and torch.is_grad_enabled()
         return (microbatch, library.FORWARD, microbatch.calls) if in_training else None
 
-    # Which call this is.
+#Which call this is.
 
     def _enter(self, module: torch.nn.Module) -> Optional[Frame]:
         in_backward = torch._C._current_graph_task_id() != -1
@@ -129,6 +129,8 @@ class Modules:
             microbatch = clock.for_parameterless(recorded)
             return Frame(microbatch, library.FORWARD, microbatch.calls, names, None)
         microbatch = clock.begin_microbatch(module, recorded)
+        if self._rewriting is not None and microbatch.number == 0:
+            self._rewriting.set_parameters(microbatch.owner)
         if not recorded and self._perturbation is None:
             return None
         if microbatch.number == 0:
@@ -179,7 +181,7 @@ class Modules:
         plain = _plain_class(module)
         frame.module_class = f"{plain.__module__}.{plain.__qualname__}"
 
-    # What goes in and comes out.
+#What goes in and comes out.
 
     def _record_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
         changed = None
@@ -191,15 +193,20 @@ class Modules:
             found = inputs_of(args, kwargs)
             self._record_all(frame, library.INPUT, found)
             self._hook_all(frame, library.GRAD_INPUT, found)
+            if self._rewriting is not None:  # after it is recorded, what the program itself has computed goes no further
+                changed = self._rewriting.of_inputs(frame, args, kwargs, found) or changed
         return changed
 
     def _record_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Optional[Tuple[Any]]:
         found, changed = outputs_of(result), None
         if self._perturbation is not None:
             changed = self._perturbation.of_outputs(frame, args, kwargs, result)
+        if self._rewriting is not None and frame.microbatch.recorded:
+            changed = self._rewriting.of_outputs(frame, result, found)
+            found = outputs_of(changed[0])
         if frame.microbatch.recorded:
             self._record_all(frame, library.OUTPUT, found if changed is None else outputs_of(changed[0]))
-            # Of what the module computed, also where it is perturbed: it may have used that itself, and nobody else.
+#Of what the module computed, also where it is perturbed : it may have used that itself, and nobody else.
             self._hook_all(frame, library.GRAD_OUTPUT, found)
         return changed
 

@@ -2,6 +2,7 @@
 // checked against the file.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -15,6 +16,9 @@ namespace ttrace {
 // file, or a file is not HDF5, is truncated, has another version, another run id or world size than its
 // neighbours, or an index that does not fit the file.
 Trace read_trace(const std::filesystem::path& directory);
+
+// The same of one rank's file alone, `rank-00000.h5`. Throws InputError also where the file is of another rank.
+Trace read_rank(const std::filesystem::path& directory, std::int32_t rank);
 
 // True when the stored checksum is that of the bytes in the file.
 bool verify_checksum(const RankTrace& rank, const Entry& entry);

@@ -18,8 +18,9 @@ namespace ttrace {
 using ToleranceKey = std::pair<Kind, std::string>;
 
 // What perturbed runs perturb: the first floating-point activation of every micro-batch (TTrace, section 4.5), or the
-// output of every module (Monte Carlo arithmetic).
-inline const std::vector<std::string> kEstimators = {"input", "modules"};
+// output of every module (Monte Carlo arithmetic), or all that the modules of a rewritten run are given.
+inline constexpr const char* kRewrittenEstimator = "rewritten";
+inline const std::vector<std::string> kEstimators = {"input", "modules", kRewrittenEstimator};
 
 struct Tolerance {
   std::vector<double> samples;  // rel_err of each perturbed run, max over micro-batches
@@ -56,8 +57,9 @@ struct ToleranceFile {
 std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id);
 
 // Throws InputError when the file was estimated from another reference than this trace: what one run may
-// differ by says nothing about another.
-void require_fits(const ToleranceFile& file, const Trace& reference);
+// differ by says nothing about another. Likewise when it was estimated from rewritten runs, and the candidate was not
+// rewritten.
+void require_fits(const ToleranceFile& file, const Trace& reference, const Trace& candidate);
 
 // One note for each override that matches none of the tensors `(kind, name)`.
 std::vector<std::string> unused_overrides(const ToleranceFile& file, const std::set<ToleranceKey>& tensors);

@@ -56,10 +56,28 @@ TEST_CASE("a tolerance file of another reference is refused") {
   Trace reference;
   reference.directory = "runs/reference";
   reference.run_id = "2f6c";
-  CHECK_NOTHROW(require_fits(file, reference));
+  CHECK_NOTHROW(require_fits(file, reference, {}));
   reference.run_id = "81aa";
-  CHECK_THROWS_WITH_AS(require_fits(file, reference),
+  CHECK_THROWS_WITH_AS(require_fits(file, reference, {}),
                        "tolerances.yaml: estimated from the reference run 2f6c, but runs/reference holds run 81aa; "
                        "expected the same run: run `ttrace estimate-tolerance` again with this reference",
                        InputError);
+}
+
+TEST_CASE("tolerances of rewritten runs are refused for a candidate that was not rewritten") {
+  ToleranceFile file = with_overrides({});
+  file.estimator = kRewrittenEstimator;
+  Trace reference, candidate;
+  reference.run_id = file.reference_run;
+  candidate.directory = "runs/candidate";
+  candidate.provenance = "{}";
+  CHECK_THROWS_WITH_AS(
+      require_fits(file, reference, candidate),
+      "tolerances.yaml: says how far a module by itself may differ, and runs/candidate let its modules "
+      "compute from each other's values; expected a candidate collected with --inject, or tolerances "
+      "of another estimator",
+      InputError);
+  candidate.provenance =
+      R"({"rewritten": {"source": "2f6c", "activations": "recorded", "parameters": null, "seed": null}})";
+  CHECK_NOTHROW(require_fits(file, reference, candidate));
 }

@@ -1,0 +1,164 @@
+""
+    "`--inject`, `--rewrite`, `--inject-params`, `--consistent-init`: what a module is given in place of what the program
+    has computed(TTrace, section 4.3)
+        .The values lie in a trace,
+    in the file of this rank; what makes them and lays them
+out as the ranks hold them is `ttrace collect` itself (src/cli/rewriting.cpp).
+
+A module's input is recorded as the program gives it; the module then works with a tensor that has the trace's values
+and passes its gradient on to the program's. An output goes on as it is, and takes, in backward, the gradient that the
+trace holds instead of the one that has arrived and been recorded. So all that is recorded has come from right values
+by way of one module, or of what stands between two."""
+
+import ctypes
+from typing import Any, List, Optional, Tuple
+
+import torch
+
+from . import library
+from .clock import ROOT, Chunk, Microbatch
+from .collector import Collector
+from .config import Rewrite
+from .optimizers import trained_in
+from .problems import CollectError
+from .tensors import dtype_name, is_dtensor, is_floating, replaced
+
+_TORCH_DTYPES = {code: getattr(torch, name) for name, code in library.DTYPES.items() if hasattr(torch, name)}
+_KINDS = {library.INPUT: "input", library.GRAD_OUTPUT: "grad_output", library.PARAM: "param"}
+
+
+class Rewriting:
+    def __init__(self, collector: Collector, config: Rewrite):
+        self._collector, self._config = collector, config
+        self._source: Optional[library.Source] = None
+        self._replaced = 0  # in this iteration
+        self._missing: List[str] = []
+        collector.on_iteration_end.append(self._check)
+
+    def of_inputs(self, frame, args: tuple, kwargs: dict,
+                  found: List[Tuple[str, torch.Tensor]]) -> Optional[Tuple[tuple, dict]]:  # fmt: skip
+        """The arguments as the module is given them; None where nothing changes. `found` as in `inputs_of`."""
+        changed = None
+        for member, tensor in found:
+            if not self._is_rewritten(frame, tensor):
+                continue
+            value = self._find(frame.microbatch, library.INPUT, frame.tensor_name(member), tensor)
+            if value is None:
+                continue
+            given = _Given.apply(tensor, value)
+            frame.given.append((tensor, given, given._version))
+            args, kwargs = replaced(args, tensor, given), replaced(kwargs, tensor, given)
+            changed = args, kwargs
+        return changed
+
+    def of_outputs(self, frame, result: Any, found: List[Tuple[str, torch.Tensor]]) -> Tuple[Any]:
+        """The result, in a tuple of one, with tensors that will take the trace's gradient."""
+        for program, given, version in frame.given:
+            if given._version != version:  # the module wrote into its input, which the program may go on to read
+                program.copy_(given)
+        frame.given.clear()
+        for member, tensor in found:
+            if self._config.activations and is_floating(tensor) and tensor.requires_grad:
+                identity = (frame.microbatch, library.GRAD_OUTPUT, frame.tensor_name(member))
+                result = replaced(result, tensor, _Passed.apply(tensor, self, identity))
+        return (result,)
+
+    def gradient(self, identity: Tuple[Microbatch, int, str], arrived: torch.Tensor) -> torch.Tensor:
+        value = self._collector.safely(self._find, *identity, arrived)
+        return arrived if value is None else value
+
+    def set_parameters(self, chunk: Chunk) -> None:
+        """Before the chunk's first call in an iteration. The optimizer's masters follow."""
+        if not self._config.parameters:
+            return
+        iteration = self._collector.clock.iteration
+        for trained in trained_in(chunk):
+            parameter = trained.parameter
+            found = self._open().find(iteration, library.NO_MICROBATCH, chunk.number, library.PARAM, trained.name)
+            if found is None:
+                continue
+            with torch.no_grad():
+                parameter.copy_(self._value(found, library.PARAM, trained.name, parameter))
+                if trained.master is not parameter:
+                    whole = parameter if trained.owned is None else trained.owned.of(parameter, parameter)
+                    trained.master.copy_(whole.reshape(trained.master.shape))
+            self._replaced += 1
+
+    def _is_rewritten(self, frame, tensor: torch.Tensor) -> bool:
+        if is_floating(tensor):
+            return self._config.activations
+        return self._config.integers and frame.path == ROOT
+
+    def _find(self, microbatch: Microbatch, kind: int, name: str, like: torch.Tensor) -> Optional[torch.Tensor]:
+        found = self._open().find(microbatch.iteration, microbatch.number, microbatch.chunk, kind, name)
+        if found is None:
+            self._missing.append(f"{_KINDS[kind]} of '{name}'")
+            return None
+        self._replaced += 1
+        return self._value(found, kind, name, like)
+
+    def _open(self) -> library.Source:
+        if self._source is None:
+            place, config = self._collector.open().place, self._collector.config
+            self._source = library.Source(config.library, self._config.directory, place.rank, place.world_size)
+        return self._source
+
+    def _value(self, found: Tuple[int, int, Tuple[int, ...]], kind: int, name: str,
+               like: torch.Tensor) -> torch.Tensor:  # fmt: skip
+        """A new tensor of what was found, placed as `like`."""
+        address, dtype, shape = found
+        local = like._local_tensor if is_dtensor(like) else like
+        if (_TORCH_DTYPES.get(dtype), shape) != (local.dtype, tuple(local.shape)):
+            raise CollectError(
+                f"{_KINDS[kind]} of '{name}' is {dtype_name(local.dtype)} {list(local.shape)}, and "
+                f"{dtype_name(_TORCH_DTYPES[dtype])} {list(shape)} in {self._config.directory}; expected --layout with "
+                "an earlier trace of this very command"
+            )
+        value = torch.empty(shape, dtype=local.dtype)
+        if value.numel() > 0:
+            ctypes.memmove(value.data_ptr(), address, value.numel() * value.element_size())
+        value = value.to(local.device)
+        if not is_dtensor(like):
+            return value
+        from torch.distributed.tensor import DTensor
+
+        return DTensor.from_local(value, like.device_mesh, like.placements, run_check=False, shape=like.shape,
+                                  stride=like.stride())  # fmt: skip
+
+    def _check(self) -> None:
+        """At the end of an iteration."""
+        clock, collector = self._collector.clock, self._collector
+        count, missing, self._replaced, self._missing = self._replaced, self._missing, 0, []
+        if not collector.is_recorded() or not any(chunk.microbatches for chunk in clock.chunks.values()):
+            return
+        if count == 0:
+            raise CollectError(f"nothing could be rewritten in iteration {clock.iteration}: expected a trace of this "
+                               f"program in {self._config.directory} with that iteration in it")  # fmt: skip
+        if missing:
+            collector.warn(f"not rewritten in iteration {clock.iteration}: {len(missing)} tensors that the trace lacks, "
+                           f"such as {missing[0]}")  # fmt: skip
+
+
+class _Given(torch.autograd.Function):
+    """`value` in forward; in backward the gradient goes on to the program's tensor. Saves no tensor, as in perturb.py."""
+
+    @staticmethod
+    def forward(context, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return value
+
+    @staticmethod
+    def backward(context, gradient: torch.Tensor) -> Tuple[torch.Tensor, None]:
+        return gradient, None
+
+
+class _Passed(torch.autograd.Function):
+    """The tensor in forward; in backward what `rewriting` has for the gradient that has arrived."""
+
+    @staticmethod
+    def forward(context, tensor: torch.Tensor, rewriting: Rewriting, identity) -> torch.Tensor:
+        context.rewriting, context.identity = rewriting, identity
+        return tensor.clone()
+
+    @staticmethod
+    def backward(context, gradient: torch.Tensor) -> Tuple[torch.Tensor, None, None]:
+        return context.rewriting.gradient(context.identity, gradient), None, None
