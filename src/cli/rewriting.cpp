@@ -91,12 +91,12 @@ class ScatteredTrace {
   std::map<std::int32_t, std::unique_ptr<TraceWriter>> writers_;
 };
 
-// Why the reference's tensor cannot be laid out as the run holds it; empty where it can.
-std::string objection_to(const LogicalTensor& reference, const LogicalTensor* layout) {
-  if (layout == nullptr) return "the run held no such tensor, or not a whole one";
-  if (layout->rows) return "which rows there are depends on routing";
-  if (layout->shape != reference.shape) return "the run held it in another shape";
-  if (is_floating(layout->dtype) != is_floating(reference.dtype)) return "the run held it in another dtype";
+// Why the reference's tensor cannot be laid out as the run held it; empty where it can.
+std::string objection_to(const LogicalTensor* reference, const LogicalTensor& layout) {
+  if (reference == nullptr) return "the trace to take values from has no such tensor";
+  if (reference->rows || layout.rows) return "which rows there are depends on routing";
+  if (layout.shape != reference->shape) return "the run held them in another shape";
+  if (is_floating(layout.dtype) != is_floating(reference->dtype)) return "the run held them in another dtype";
   return "";
 }
 
@@ -104,15 +104,14 @@ void scatter_all(const Alignment& reference, const Alignment& layout, const Rewr
                  ScatteredTrace& scattered) {
   std::map<std::string, std::int64_t> left_out;
   std::int64_t written = 0;
-  for (const auto& [id, tensor] : reference.tensors) {
-    if (!is_rewritten(tensor, rewriting)) continue;
-    const auto found = layout.tensors.find(id);
-    const LogicalTensor* held = found == layout.tensors.end() ? nullptr : &found->second;
-    if (const std::string objection = objection_to(tensor, held); !objection.empty()) {
+  for (const auto& [id, held] : layout.tensors) {
+    if (!is_rewritten(held, rewriting)) continue;
+    const LogicalTensor* values = counterpart(reference, id);
+    if (const std::string objection = objection_to(values, held); !objection.empty()) {
       ++left_out[objection];
       continue;
     }
-    scattered.add(rewritten_shards(tensor, *held, rewriting));
+    scattered.add(rewritten_shards(*values, held, rewriting));
     ++written;
   }
   for (const auto& [objection, count] : left_out) {

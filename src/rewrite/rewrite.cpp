@@ -44,8 +44,8 @@ void perturb(Values& values, std::uint64_t seed, const LogicalTensor& tensor) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] *= 1 + epsilon * uniform[i];
 }
 
-std::optional<RewriteValues> values_for(const LogicalTensor& reference, const Rewriting& rewriting) {
-  switch (reference.id.kind) {
+std::optional<RewriteValues> values_for(Kind kind, const Rewriting& rewriting) {
+  switch (kind) {
     case Kind::kParam:
       return rewriting.parameters;
     case Kind::kInput:
@@ -58,17 +58,16 @@ std::optional<RewriteValues> values_for(const LogicalTensor& reference, const Re
 
 }  // namespace
 
-bool is_rewritten(const LogicalTensor& reference, const Rewriting& rewriting) {
-  if (reference.id.pass != Pass::kForward || reference.rows) return false;
-  if (!is_floating(reference.dtype)) return rewriting.integers && reference.id.kind == Kind::kInput;
-  return values_for(reference, rewriting).has_value();
+bool is_rewritten(const LogicalTensor& layout, const Rewriting& rewriting) {
+  if (!is_floating(layout.dtype)) return rewriting.integers && layout.id.kind == Kind::kInput;
+  return values_for(layout.id.kind, rewriting).has_value();
 }
 
 std::vector<RewrittenShard> rewritten_shards(const LogicalTensor& reference, const LogicalTensor& layout,
                                              const Rewriting& rewriting) {
   Values values = values_of(reference);
   if (is_floating(reference.dtype)) {
-    if (values_for(reference, rewriting) == RewriteValues::kGenerated && is_of_many_values(values)) {
+    if (values_for(reference.id.kind, rewriting) == RewriteValues::kGenerated && is_of_many_values(values)) {
       generate(values, rewriting.seed, reference);
     }
     if (rewriting.perturb) perturb(values, *rewriting.perturb, reference);

@@ -5,8 +5,8 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-#A folder may include its own headers and these. `base` stands for the value types directly under
-#include / ttrace / (trace.h, finding.h, annotation.h, mesh.h, error.h).
+# A folder may include its own headers and these. `base` stands for the value types directly under
+# include/ttrace/ (trace.h, finding.h, annotation.h, mesh.h, error.h).
 ALLOWED = {
     "base": {"numeric"},
     "numeric": {"base"},
@@ -29,7 +29,7 @@ ALLOWED = {
             "report", "sdc", "load", "record", "abft", "selfcheck", "rewrite"},
 }
 
-#Third - party headers, and the only folders that may know them.
+# Third-party headers, and the only folders that may know them.
 LIBRARIES = {
     r"hdf5\.h|H5.*\.h": {"record"},
     r"yaml-cpp/.*": {"load"},

@@ -56,7 +56,7 @@ class Recorder:
 
     def __init__(self, library: str, directory: str, run_id: str, rank: int, world_size: int, axes: str,
                  coordinates: str, annotations: str):  # fmt: skip
-#RTLD_LOCAL keeps the HDF5 behind libttrace from being taken for the one that h5py brings.
+        # RTLD_LOCAL keeps the HDF5 behind libttrace from being taken for the one that h5py brings.
         self._calls = _declare(ctypes.CDLL(library, mode=os.RTLD_LOCAL | os.RTLD_NOW))
         self._handle = c_void_p()
         run = _Run(ctypes.sizeof(_Run), _text(directory), _text(run_id), rank, world_size, _text(axes),
@@ -102,10 +102,10 @@ class Source:
         _check(self._calls, self._calls.ttrace_open_source(_text(directory), rank, world_size,
                                                            ctypes.byref(self._handle)))  # fmt: skip
 
-    def find(self, iteration: int, microbatch: int, chunk: int, kind: int,
+    def find(self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int,
              name: str) -> Optional[Tuple[int, int, Tuple[int, ...]]]:  # fmt: skip
         """Address, dtype and shape of what it holds, contiguous; None where it holds none."""
-        identity = _identity(iteration, microbatch, chunk, FORWARD, kind, name, "")
+        identity = _identity(iteration, microbatch, chunk, pass_, kind, name, "")
         tensor = _Tensor(ctypes.sizeof(_Tensor))
         _check(self._calls, self._calls.ttrace_find(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
         return (tensor.data, tensor.dtype, tuple(tensor.shape[: tensor.ndim])) if tensor.dtype else None

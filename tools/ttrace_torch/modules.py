@@ -17,7 +17,9 @@ from .clock import Chunk, Microbatch
 from .collector import Collector
 from .gradients import Gradients
 from .tensors import inputs_of, outputs_of
-#torch.compile traces through what is wrapped here, and must find nothing.Before 2.3 the function is elsewhere.
+
+
+# torch.compile traces through what is wrapped here, and must find nothing. Before 2.3 the function is elsewhere.
 is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
 
 
@@ -87,7 +89,7 @@ class Modules:
         in_training = microbatch.recorded and torch.is_grad_enabled()
         return (microbatch, library.FORWARD, microbatch.calls) if in_training else None
 
-#Which call this is.
+    # Which call this is.
 
     def _enter(self, module: torch.nn.Module) -> Optional[Frame]:
         in_backward = torch._C._current_graph_task_id() != -1
@@ -181,7 +183,7 @@ class Modules:
         plain = _plain_class(module)
         frame.module_class = f"{plain.__module__}.{plain.__qualname__}"
 
-#What goes in and comes out.
+    # What goes in and comes out.
 
     def _record_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
         changed = None
@@ -190,11 +192,14 @@ class Modules:
             if changed is not None:
                 args, kwargs = changed
         if frame.microbatch.recorded:
+            if self._rewriting is not None:
+                changed = self._rewriting.of_program(frame, args, kwargs) or changed
+                args, kwargs = changed or (args, kwargs)
             found = inputs_of(args, kwargs)
             self._record_all(frame, library.INPUT, found)
             self._hook_all(frame, library.GRAD_INPUT, found)
-            if self._rewriting is not None:  # after it is recorded, what the program itself has computed goes no further
-                changed = self._rewriting.of_inputs(frame, args, kwargs, found) or changed
+            if self._rewriting is not None:  # once recorded, what the program has computed goes no further
+                changed = self._rewriting.of_inputs(frame, args, kwargs) or changed
         return changed
 
     def _record_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Optional[Tuple[Any]]:
@@ -202,11 +207,11 @@ class Modules:
         if self._perturbation is not None:
             changed = self._perturbation.of_outputs(frame, args, kwargs, result)
         if self._rewriting is not None and frame.microbatch.recorded:
-            changed = self._rewriting.of_outputs(frame, result, found)
+            changed = self._rewriting.of_outputs(frame, result)
             found = outputs_of(changed[0])
         if frame.microbatch.recorded:
             self._record_all(frame, library.OUTPUT, found if changed is None else outputs_of(changed[0]))
-#Of what the module computed, also where it is perturbed : it may have used that itself, and nobody else.
+            # Of what the module computed, also where it is perturbed: it may have used that itself, and nobody else.
             self._hook_all(frame, library.GRAD_OUTPUT, found)
         return changed
 

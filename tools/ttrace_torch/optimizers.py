@@ -5,8 +5,7 @@ PyTorch's clipping functions, an optimizer step. That division (torch.amp.GradSc
 function of PyTorch) also looks for overflow, and where there is one, no optimizer step follows. The step counts all the
 same, with what it did to the parameters: nothing.
 
-Two attributes of Megatron-LM's are known: a parameter's `main_grad`, and its fp32 master `main_param`;
-which part of
+Two attributes of Megatron-LM's are known: a parameter's `main_grad`, and its fp32 master `main_param`; which part of
 them this rank has under ZeRO, ownership.py says. Some frameworks copy the masters back after `step` has returned, so
 `param_after` is read late: when the program calls a module again, or ends."""
 
@@ -23,17 +22,16 @@ from .gradients import Gradients
 from .ownership import OwnedRange, owned_range
 from .tensors import is_dtensor
 
-_TAKES_NORM = ("clip_grads_with_norm_", "clip_grad_by_total_norm_fp32")  # as third argument;
-others return it _UNSCALING = "_amp_foreach_non_finite_check_and_unscale_" _CLIPPING =
-    ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
+_TAKES_NORM = ("clip_grads_with_norm_", "clip_grad_by_total_norm_fp32")  # as third argument; others return it
+_UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"
+_CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
 
-        class Optimizers : def
-                           __init__(self, collector
-                                    : Collector, gradients
-                                    : Gradients)
-    : self._collector,
-                 self._gradients = collector,
-                 gradients self._iteration = -1 #of what follows self._before : Dict[int, torch.Tensor] = {}  # master -> its value before the step
+
+class Optimizers:
+    def __init__(self, collector: Collector, gradients: Gradients):
+        self._collector, self._gradients = collector, gradients
+        self._iteration = -1  # of what follows
+        self._before: Dict[int, torch.Tensor] = {}  # master -> its value before the step
         self._main_grads: Set[Tuple[int, str]] = set()  # (chunk, name) of those that are recorded
         self._deltas: Set[Tuple[int, str]] = set()
         self._norms = 0
@@ -63,8 +61,8 @@ others return it _UNSCALING = "_amp_foreach_non_finite_check_and_unscale_" _CLIP
             result = clip(*args, **kwargs)
             norm = kwargs.get("total_norm", args[2] if len(args) > 2 else None) if takes_norm else result
             if isinstance(norm, torch.Tensor) and is_dtensor(norm):
-#Each rank's share, to be squared and summed. The ranks must all take part, also one whose recording
-#has stopped.
+                # Each rank's share, to be squared and summed. The ranks must all take part, also one whose recording
+                # has stopped.
                 norm = norm.full_tensor()
             collector.safely(self._record_norm, norm)
             return result
@@ -198,13 +196,14 @@ def trained_in(chunk: Chunk) -> Iterator[Trained]:
             master = parameter
         yield Trained(chunk.number, name, parameter, master, owned)
 
-def _main_grad(parameter
-               : torch.nn.Parameter)
-    ->Optional[torch.Tensor] : main_grad = getattr(parameter, "main_grad", None) if isinstance (main_grad, torch.Tensor)
-    : return main_grad master_grad = getattr(getattr(parameter, "main_param", None), "grad", None) return parameter
-                                         .grad if master_grad is None else master_grad
 
-                                     def _address(tensor
-                                                  : torch.Tensor)
-                                         ->int : return (tensor._local_tensor if is_dtensor (tensor) else tensor)
-                                         .data_ptr()
+def _main_grad(parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
+    main_grad = getattr(parameter, "main_grad", None)
+    if isinstance(main_grad, torch.Tensor):
+        return main_grad
+    master_grad = getattr(getattr(parameter, "main_param", None), "grad", None)
+    return parameter.grad if master_grad is None else master_grad
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return (tensor._local_tensor if is_dtensor(tensor) else tensor).data_ptr()

@@ -1,8 +1,5 @@
-""
-    "`--inject`, `--rewrite`, `--inject-params`, `--consistent-init`: what a module is given in place of what the program
-    has computed(TTrace, section 4.3)
-        .The values lie in a trace,
-    in the file of this rank; what makes them and lays them
+"""`--inject`, `--rewrite`, `--inject-params`, `--consistent-init`: what a module is given in place of what the program
+has computed (TTrace, section 4.3). The values lie in a trace, in the file of this rank; what makes them and lays them
 out as the ranks hold them is `ttrace collect` itself (src/cli/rewriting.cpp).
 
 A module's input is recorded as the program gives it; the module then works with a tensor that has the trace's values
@@ -11,7 +8,7 @@ trace holds instead of the one that has arrived and been recorded. So all that i
 by way of one module, or of what stands between two."""
 
 import ctypes
-from typing import Any, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
@@ -21,7 +18,7 @@ from .collector import Collector
 from .config import Rewrite
 from .optimizers import trained_in
 from .problems import CollectError
-from .tensors import dtype_name, is_dtensor, is_floating, replaced
+from .tensors import dtype_name, inputs_of, is_dtensor, is_floating, outputs_of, replaced
 
 _TORCH_DTYPES = {code: getattr(torch, name) for name, code in library.DTYPES.items() if hasattr(torch, name)}
 _KINDS = {library.INPUT: "input", library.GRAD_OUTPUT: "grad_output", library.PARAM: "param"}
@@ -35,35 +32,41 @@ class Rewriting:
         self._missing: List[str] = []
         collector.on_iteration_end.append(self._check)
 
-    def of_inputs(self, frame, args: tuple, kwargs: dict,
-                  found: List[Tuple[str, torch.Tensor]]) -> Optional[Tuple[tuple, dict]]:  # fmt: skip
-        """The arguments as the module is given them; None where nothing changes. `found` as in `inputs_of`."""
-        changed = None
-        for member, tensor in found:
-            if not self._is_rewritten(frame, tensor):
-                continue
-            value = self._find(frame.microbatch, library.INPUT, frame.tensor_name(member), tensor)
-            if value is None:
-                continue
-            given = _Given.apply(tensor, value)
-            frame.given.append((tensor, given, given._version))
-            args, kwargs = replaced(args, tensor, given), replaced(kwargs, tensor, given)
-            changed = args, kwargs
-        return changed
+    def of_program(self, frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
+        """The model's arguments with other integers, which count as the program's own; None where nothing changes."""
+        if not self._config.integers or frame.path != ROOT:
+            return None
+        return self._given(frame, args, kwargs, lambda tensor: not is_floating(tensor), lambda _, value: value)
 
-    def of_outputs(self, frame, result: Any, found: List[Tuple[str, torch.Tensor]]) -> Tuple[Any]:
+    def of_inputs(self, frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
+        """The arguments as the module is given them; None where nothing changes."""
+        if not self._config.activations:
+            return None
+
+        def give(tensor, value):
+            given = _Given.apply(tensor, [value])
+            frame.given.append((tensor, given, given._version))
+            return given
+
+        return self._given(frame, args, kwargs, is_floating, give)
+
+    def of_outputs(self, frame, result: Any) -> Tuple[Any]:
         """The result, in a tuple of one, with tensors that will take the trace's gradient."""
+        handed_on = set()
         for program, given, version in frame.given:
-            if given._version != version:  # the module wrote into its input, which the program may go on to read
-                program.copy_(given)
+            result = replaced(result, given, program)
+            if given._version == version:
+                handed_on.add(id(program))  # in and out are one tensor, with one gradient
+            else:
+                program.copy_(given)  # the module wrote into its input, which the program may go on to read
         frame.given.clear()
-        for member, tensor in found:
-            if self._config.activations and is_floating(tensor) and tensor.requires_grad:
-                identity = (frame.microbatch, library.GRAD_OUTPUT, frame.tensor_name(member))
+        for member, tensor in outputs_of(result):
+            if self._config.activations and is_floating(tensor) and tensor.requires_grad and id(tensor) not in handed_on:
+                identity = (frame.microbatch, library.FORWARD, library.GRAD_OUTPUT, frame.tensor_name(member))
                 result = replaced(result, tensor, _Passed.apply(tensor, self, identity))
         return (result,)
 
-    def gradient(self, identity: Tuple[Microbatch, int, str], arrived: torch.Tensor) -> torch.Tensor:
+    def gradient(self, identity: Tuple[Microbatch, int, int, str], arrived: torch.Tensor) -> torch.Tensor:
         value = self._collector.safely(self._find, *identity, arrived)
         return arrived if value is None else value
 
@@ -74,7 +77,8 @@ class Rewriting:
         iteration = self._collector.clock.iteration
         for trained in trained_in(chunk):
             parameter = trained.parameter
-            found = self._open().find(iteration, library.NO_MICROBATCH, chunk.number, library.PARAM, trained.name)
+            found = self._open().find(iteration, library.NO_MICROBATCH, chunk.number, library.FORWARD, library.PARAM,
+                                      trained.name)  # fmt: skip
             if found is None:
                 continue
             with torch.no_grad():
@@ -84,13 +88,24 @@ class Rewriting:
                     trained.master.copy_(whole.reshape(trained.master.shape))
             self._replaced += 1
 
-    def _is_rewritten(self, frame, tensor: torch.Tensor) -> bool:
-        if is_floating(tensor):
-            return self._config.activations
-        return self._config.integers and frame.path == ROOT
+    def _given(self, frame, args: tuple, kwargs: dict, which: Callable, give: Callable) -> Optional[Tuple[tuple, dict]]:
+        changed = None
+        for member, tensor in inputs_of(args, kwargs):
+            value = None
+            if which(tensor):
+                value = self._find(frame.microbatch, frame.pass_, library.INPUT, frame.tensor_name(member), tensor)
+            if value is not None:
+                new = give(tensor, value)
+                changed = args, kwargs = replaced(args, tensor, new), replaced(kwargs, tensor, new)
+        return changed
 
-    def _find(self, microbatch: Microbatch, kind: int, name: str, like: torch.Tensor) -> Optional[torch.Tensor]:
-        found = self._open().find(microbatch.iteration, microbatch.number, microbatch.chunk, kind, name)
+    def _find(self, microbatch: Microbatch, pass_: int, kind: int, name: str,
+              like: torch.Tensor) -> Optional[torch.Tensor]:  # fmt: skip
+        """A recomputation is given what the trace recorded of one, or else of the forward."""
+        where = (microbatch.iteration, microbatch.number, microbatch.chunk)
+        found = self._open().find(*where, pass_, kind, name)
+        if found is None and pass_ != library.FORWARD:
+            found = self._open().find(*where, library.FORWARD, kind, name)
         if found is None:
             self._missing.append(f"{_KINDS[kind]} of '{name}'")
             return None
@@ -105,7 +120,7 @@ class Rewriting:
 
     def _value(self, found: Tuple[int, int, Tuple[int, ...]], kind: int, name: str,
                like: torch.Tensor) -> torch.Tensor:  # fmt: skip
-        """A new tensor of what was found, placed as `like`."""
+        """A new tensor of what was found, placed as `like`. Raises CollectError where it does not fit."""
         address, dtype, shape = found
         local = like._local_tensor if is_dtensor(like) else like
         if (_TORCH_DTYPES.get(dtype), shape) != (local.dtype, tuple(local.shape)):
@@ -143,8 +158,8 @@ class _Given(torch.autograd.Function):
     """`value` in forward; in backward the gradient goes on to the program's tensor. Saves no tensor, as in perturb.py."""
 
     @staticmethod
-    def forward(context, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return value
+    def forward(context, tensor: torch.Tensor, value: list) -> torch.Tensor:
+        return value[0]  # out of a list: autograd makes a view of a tensor that is handed through
 
     @staticmethod
     def backward(context, gradient: torch.Tensor) -> Tuple[torch.Tensor, None]:

@@ -35,10 +35,10 @@ struct RewrittenShard {
   std::vector<std::byte> bytes;
 };
 
-// True for a tensor that `rewriting` asks for. Recomputed forwards are given what the first was.
-bool is_rewritten(const LogicalTensor& reference, const Rewriting& rewriting);
+// True for a tensor of a run that `rewriting` asks for.
+bool is_rewritten(const LogicalTensor& layout, const Rewriting& rewriting);
 
-// The shards of `reference`'s values in the layout that another run has of the same logical tensor. Partial values:
+// The shards of `reference`'s values in the layout that the run has of the same logical tensor. Partial values:
 // the first term holds all, the others 0. Padding is as in `layout`. Generated values are the recorded ones where a
 // norm says nothing of a tensor: not finite, or of at most two different values (masks, constants).
 // The shapes are equal; neither has `rows`, which are where routing put them.
