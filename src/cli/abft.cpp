@@ -1,13 +1,11 @@
 // `ttrace abft`: does a trace hold what its own recorded operands give?
 #include <fmt/format.h>
 
-#include <iostream>
 #include <map>
 #include <memory>
 
 #include "cli/commands.h"
 #include "cli/report_file.h"
-#include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/load/trace_reader.h"
@@ -15,8 +13,6 @@
 
 namespace ttrace::cli {
 namespace {
-
-constexpr std::size_t kFindingsShown = 10;
 
 const std::map<std::string, abft::ThresholdMethod> kMethods = {
     {"v-abft", abft::ThresholdMethod::kVariance},
@@ -28,30 +24,23 @@ const std::map<std::string, abft::ThresholdMethod> kMethods = {
 struct AbftOptions {
   std::string trace, annotations, only;
   std::string threshold = "v-abft";
-  std::string json, junit, csv;  // `-` is stdout
-  bool all = false;
+  ReportOptions report;
   int threads = 0;
 };
 
 int run(const AbftOptions& options) {
-  ReportFile json(options.json), junit(options.junit), csv(options.csv);
-  const int to_stdout = json.is_stdout() + junit.is_stdout() + csv.is_stdout();
-  if (to_stdout > 1) throw InputError("--json, --junit, --csv: more than one goes to stdout; expected one");
+  Report report;
+  ReportFiles files = report_files(options.report, report);
   const Trace trace = read_trace(options.trace);
   Annotations annotations;
   if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
   Alignment tensors = align(trace, annotations, {});
   Alignment nothing;
   if (!options.only.empty()) keep_only(tensors, nothing, options.only);
-  Report report = self_check(tensors, {kMethods.at(options.threshold), options.threads});
+  report = self_check(tensors, {kMethods.at(options.threshold), options.threads});
   report.candidate = options.trace;
   report.command_for_all = "--all";
-  const std::size_t most = options.all ? report.findings.size() : kFindingsShown;
-  if (to_stdout == 0) std::cout << to_text(report, most) << std::flush;
-  json.write([&] { return to_json(report); });
-  junit.write([&] { return to_junit(report); });
-  csv.write([&] { return to_csv(report); });
-  if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
+  write_report(files, options.report, report);
   return report.same() ? kSame : kDifferent;
 }
 
@@ -66,10 +55,7 @@ void add_abft(CLI::App& app, Run& run_command) {
   abft->add_option("--threshold", options->threshold, "How far checksums may be apart: v-abft, a-abft, sea, norm")
       ->capture_default_str()
       ->check(CLI::IsMember({"v-abft", "a-abft", "sea", "norm"}));
-  abft->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
-  abft->add_option("--junit", options->junit, "Write the report as JUnit XML to this file (-: stdout)");
-  abft->add_option("--csv", options->csv, "Write a line for every tensor that was checked to this file (-: stdout)");
-  abft->add_flag("--all", options->all, "Print all findings, not just the first ten");
+  add_report_options(*abft, options->report);
   abft->add_option("--threads", options->threads, "Number of threads (default: one a core)")
       ->check(CLI::Range(1, 4096));
   abft->footer(

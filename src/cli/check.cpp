@@ -1,7 +1,8 @@
 // `ttrace check`: does the candidate compute what the reference computes, and if not, where does it first
 // go wrong?
+#include "cli/check.h"
+
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <iostream>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/progress_line.h"
 #include "cli/report_file.h"
+#include "cli/shell_words.h"
 #include "ttrace/annotate/explain.h"
 #include "ttrace/diagnose/root_causes.h"
 #include "ttrace/error.h"
@@ -25,26 +27,11 @@
 namespace ttrace::cli {
 namespace {
 
-constexpr std::size_t kFindingsShown = 10;
-
-struct CheckOptions {
-  std::string reference, candidate;
-  std::string annotations, tolerance;
-  std::string only, explain;
-  std::string json, junit, csv;  // `-` is stdout
-  std::string history;
-  bool strict = false;
-  bool all = false;
-  int threads = 0;
+struct Arguments {
+  CheckOptions check;
+  ReportOptions report;
+  std::string explain, history;
 };
-
-std::string shell_word(const std::string& word) {
-  const std::string plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./=,:+@%-";
-  if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
 
 // The same check, with every finding.
 std::string command_for_all(const CheckOptions& options) {
@@ -92,91 +79,118 @@ CheckRecord record_of(const Trace& reference, const Trace& candidate) {
   check.git_commit = text("git_commit");
   const auto command = facts.find("command");
   if (command == facts.end() || !command->is_array()) return check;
+  std::vector<std::string> words;
   for (const auto& word : *command) {
-    if (word.is_string()) check.command += (check.command.empty() ? "" : " ") + shell_word(word.get<std::string>());
+    if (word.is_string()) words.push_back(word.get<std::string>());
   }
+  check.command = shell_line(words);
   return check;
 }
 
-int run(const CheckOptions& options) {
-  ReportFile json(options.json), junit(options.junit), csv(options.csv);
-  const int to_stdout = json.is_stdout() + junit.is_stdout() + csv.is_stdout();
-  if (to_stdout > 1) throw InputError("--json, --junit, --csv: more than one goes to stdout; expected one");
-
-  // load
-  const Trace reference = read_trace(options.reference);
-  const Trace candidate = read_trace(options.candidate);
+struct Loaded {
+  Trace reference, candidate;
   Annotations annotations;
-  if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
-  require_same_values(reference, candidate);
   std::optional<ToleranceFile> tolerance;
-  if (!options.tolerance.empty()) {
-    tolerance = read_tolerances(options.tolerance);
-    require_fits(*tolerance, reference, candidate);
-  }
+};
 
-  // align: the candidate is measured against the reference's number of layers, not against its own.
-  Alignment reference_tensors = align(reference, annotations, {});
-  require_whole(reference_tensors, options.reference);
-  Alignment candidate_tensors = align(candidate, annotations, layout_of(reference_tensors));
-  if (!options.explain.empty()) {
-    const ExplainedSide sides[] = {{"reference", &reference, &reference_tensors},
-                                   {"candidate", &candidate, &candidate_tensors}};
-    std::cout << explain(annotations, sides, options.explain) << std::flush;
+Loaded load(const CheckOptions& options) {
+  Loaded loaded{read_trace(options.reference), read_trace(options.candidate), {}, std::nullopt};
+  require_same_values(loaded.reference, loaded.candidate);
+  if (!options.annotations.empty()) loaded.annotations = read_annotations(options.annotations);
+  if (!options.tolerance.empty()) {
+    loaded.tolerance = read_tolerances(options.tolerance);
+    require_fits(*loaded.tolerance, loaded.reference, loaded.candidate);
+  }
+  return loaded;
+}
+
+struct Aligned {
+  Alignment reference, candidate;
+};
+
+// The candidate is measured against the reference's number of layers, not against its own.
+Aligned align_both(const Loaded& loaded, const CheckOptions& options) {
+  Alignment reference = align(loaded.reference, loaded.annotations, {});
+  require_whole(reference, options.reference);
+  Alignment candidate = align(loaded.candidate, loaded.annotations, layout_of(reference));
+  return {std::move(reference), std::move(candidate)};
+}
+
+std::vector<std::string> notes_of(const Loaded& loaded, const Aligned& aligned) {
+  std::vector<std::string> notes;
+  add_notes("reference", loaded.reference, aligned.reference, notes);
+  add_notes("candidate", loaded.candidate, aligned.candidate, notes);
+  if (loaded.tolerance) note_overrides(*loaded.tolerance, aligned.reference, notes);
+  if (loaded.reference.run_id == loaded.candidate.run_id) {
+    notes.push_back("reference and candidate are one and the same run");
+  }
+  return notes;
+}
+
+std::string explain(const CheckOptions& options, const std::string& pattern) {
+  const Loaded loaded = load(options);
+  const Aligned aligned = align_both(loaded, options);
+  const ExplainedSide sides[] = {{"reference", &loaded.reference, &aligned.reference},
+                                 {"candidate", &loaded.candidate, &aligned.candidate}};
+  return ttrace::explain(loaded.annotations, sides, pattern);
+}
+
+int run(const Arguments& arguments) {
+  Checked checked;
+  ReportFiles files = report_files(arguments.report, checked.report);
+  if (!arguments.explain.empty()) {
+    std::cout << explain(arguments.check, arguments.explain) << std::flush;
     return kSame;
   }
-  std::vector<std::string> notes;
-  add_notes("reference", reference, reference_tensors, notes);
-  add_notes("candidate", candidate, candidate_tensors, notes);
-  if (tolerance) note_overrides(*tolerance, reference_tensors, notes);
-  if (reference.run_id == candidate.run_id) notes.push_back("reference and candidate are one and the same run");
-  if (!options.only.empty()) keep_only(reference_tensors, candidate_tensors, options.only);
+  checked = check(arguments.check);
+  write_report(files, arguments.report, checked.report);
+  if (!arguments.history.empty()) add_to_history(arguments.history, checked.record, checked.report);
+  return checked.report.same() ? kSame : kDifferent;
+}
+
+}  // namespace
+
+Checked check(const CheckOptions& options) {
+  // load, align
+  const Loaded loaded = load(options);
+  Aligned aligned = align_both(loaded, options);
+  const std::vector<std::string> notes = notes_of(loaded, aligned);
+  if (!options.only.empty()) keep_only(aligned.reference, aligned.candidate, options.only);
 
   // merge, compare: in one pass over memory, for the merge is a view.
-  const Matching matching = match(reference_tensors, candidate_tensors);
+  const Matching matching = match(aligned.reference, aligned.candidate);
   const std::vector<Difference> differences = measure(matching, options.threads);
 
   // judge
-  Report report = conclude(reference_tensors, matching, differences, tolerance ? &*tolerance : nullptr);
+  const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;
+  Report report = conclude(aligned.reference, matching, differences, tolerance, options.waivers);
   report.reference = options.reference;
   report.candidate = options.candidate;
   report.strict = options.strict;
   report.command_for_all = command_for_all(options);
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
-  add_root_causes(report, {reference_tensors, candidate_tensors, {candidate.axes, candidate.aliases, candidate.views}});
-
-  // report
-  const std::size_t most = options.all ? report.findings.size() : kFindingsShown;
-  if (to_stdout == 0) std::cout << to_text(report, most) << std::flush;
-  json.write([&] { return to_json(report); });
-  junit.write([&] { return to_junit(report); });
-  csv.write([&] { return to_csv(report); });
-  if (!options.history.empty()) add_to_history(options.history, record_of(reference, candidate), report);
-  if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
-  return report.same() ? kSame : kDifferent;
+  const Trace& candidate = loaded.candidate;
+  add_root_causes(report, {aligned.reference, aligned.candidate, {candidate.axes, candidate.aliases, candidate.views}});
+  return {std::move(report), record_of(loaded.reference, candidate)};
 }
 
-}  // namespace
-
 void add_check(CLI::App& app, Run& run_command) {
-  auto options = std::make_shared<CheckOptions>();
+  auto arguments = std::make_shared<Arguments>();
+  CheckOptions& options = arguments->check;
   CLI::App* check = app.add_subcommand("check", "Compare a candidate's trace with the reference's");
-  check->add_option("--reference", options->reference, "Trace of the trusted run")->required();
-  check->add_option("--candidate", options->candidate, "Trace of the run under test")->required();
-  check->add_option("-a,--annotations", options->annotations, "How the program places its tensors (YAML)");
-  check->add_option("-t,--tolerance", options->tolerance,
+  check->add_option("--reference", options.reference, "Trace of the trusted run")->required();
+  check->add_option("--candidate", options.candidate, "Trace of the run under test")->required();
+  check->add_option("-a,--annotations", options.annotations, "How the program places its tensors (YAML)");
+  check->add_option("-t,--tolerance", options.tolerance,
                     "What each tensor may differ by, from estimate-tolerance; without, all must be equal");
-  check->add_option("--only", options->only, "Only tensors whose name matches this glob or dotted suffix");
-  check->add_option("--explain", options->explain,
+  check->add_option("--only", options.only, "Only tensors whose name matches this glob or dotted suffix");
+  check->add_option("--explain", arguments->explain,
                     "Judge nothing; show how the shards of the tensors that match this were mapped");
-  check->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
-  check->add_option("--junit", options->junit, "Write the report as JUnit XML to this file (-: stdout)");
-  check->add_option("--csv", options->csv, "Write what was measured of every tensor to this file (-: stdout)");
-  check->add_option("--history", options->history,
+  add_report_options(*check, arguments->report);
+  check->add_option("--history", arguments->history,
                     "Add the verdict and the ratios to this SQLite file, for `ttrace history`");
-  check->add_flag("--strict", options->strict, "Untrusted tensors count as failed");
-  check->add_flag("--all", options->all, "Print all findings, not just the first ten");
-  check->add_option("--threads", options->threads, "Number of threads (default: one a core)")
+  check->add_flag("--strict", options.strict, "Untrusted tensors count as failed");
+  check->add_option("--threads", options.threads, "Number of threads (default: one a core)")
       ->check(CLI::Range(1, 4096));
   check->footer(
       "Examples:\n"
@@ -187,7 +201,7 @@ void add_check(CLI::App& app, Run& run_command) {
       "layers.0.mlp.linear_fc1.weight\n"
       "\n"
       "Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, no tensor in common).");
-  check->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
+  check->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
 }
 
 }  // namespace ttrace::cli

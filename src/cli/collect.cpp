@@ -13,6 +13,7 @@
 
 #include "cli/collected.h"
 #include "cli/commands.h"
+#include "cli/git.h"
 #include "cli/launch.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
@@ -31,18 +32,6 @@ fs::path beside_program(const fs::path& relative) {
   const fs::path path = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / relative;
   if (!fs::exists(path)) throw InputError(fmt::format("{}: not there; expected a whole installation", path.string()));
   return path;
-}
-
-// Everything about the axes but whether they fit the number of ranks, which the ranks check.
-void check_axes(const std::string& axes) {
-  const std::size_t first_factoring = std::min(axes.find('/'), axes.size());
-  std::int64_t product = 1;
-  for (std::size_t equals = axes.find('='); equals < first_factoring; equals = axes.find('=', equals + 1)) {
-    std::int64_t size = 1;
-    std::from_chars(axes.data() + equals + 1, axes.data() + axes.size(), size);
-    if (size > 0 && size <= INT32_MAX / product) product *= size;
-  }
-  if (!axes.empty()) parse_mesh(axes, static_cast<std::int32_t>(product), "--axes");
 }
 
 void check_output(const fs::path& output) {
@@ -85,17 +74,6 @@ std::string random_run_id() {
                      low & 0xffff'ffff'ffff);
 }
 
-// Of the working directory, or empty: where there is no repository or no git.
-std::string git_commit() {
-  std::string text;
-  if (FILE* pipe = popen("git rev-parse HEAD 2>/dev/null", "r")) {
-    char buffer[128];
-    while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) text += buffer;
-    if (pclose(pipe) != 0) text.clear();
-  }
-  return text.substr(0, text.find('\n'));
-}
-
 // For the processes below the command; read by config.py of the collector.
 std::string configuration(const CollectOptions& options, const ReadyValues& values) {
   nlohmann::json config;
@@ -126,26 +104,36 @@ std::string python_path() {
   return theirs != nullptr && *theirs != '\0' ? ours + ":" + theirs : ours;
 }
 
-Outcome run_with_progress(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-                          const fs::path& output) {
-  if (isatty(STDERR_FILENO) == 0) return run_command(command, environment, {});
+Outcome run_with_progress(const CollectOptions& options, Launch how) {
+  if (isatty(STDERR_FILENO) == 0) return run_command(options.command, how);
   const char* const erase_line = "\r\x1b[K";
-  const Outcome outcome = run_command(command, environment, [&] {
-    const Progress progress = progress_of(output);
+  how.on_second = [&] {
+    const Progress progress = progress_of(options.output);
     fmt::print(stderr, "{}ttrace: {} rank{}, {} so far{}", erase_line, progress.ranks, progress.ranks == 1 ? "" : "s",
                readable_bytes(progress.bytes), "\r");
-  });
+  };
+  const Outcome outcome = run_command(options.command, how);
   fmt::print(stderr, "{}", erase_line);
   return outcome;
 }
 
 }  // namespace
 
-std::vector<std::int32_t> parse_iterations(const std::string& text) {
+void check_axes(const std::string& axes, const std::string& where) {
+  const std::size_t first_factoring = std::min(axes.find('/'), axes.size());
+  std::int64_t product = 1;
+  for (std::size_t equals = axes.find('='); equals < first_factoring; equals = axes.find('=', equals + 1)) {
+    std::int64_t size = 1;
+    std::from_chars(axes.data() + equals + 1, axes.data() + axes.size(), size);
+    if (size > 0 && size <= INT32_MAX / product) product *= size;
+  }
+  if (!axes.empty()) parse_mesh(axes, static_cast<std::int32_t>(product), where);
+}
+
+std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where) {
   const auto fail = [&] {
     throw InputError(
-        fmt::format("--iterations: '{}'; expected numbers and ranges from 0, as in 0,2,5-7, of at most {} "
-                    "iterations",
+        fmt::format("{}: '{}'; expected numbers and ranges from 0, as in 0,2,5-7, of at most {} iterations", where,
                     text, kMostIterations));
   };
   std::set<std::int32_t> iterations;
@@ -178,11 +166,12 @@ int collect(const CollectOptions& options) {
   check_output(options.output);
   const Scratch scratch(options.output / "rewritten");
   const ReadyValues values = make_ready(options.rewrite, options.annotations, options.perturb, scratch.path);
-  const std::vector<std::string> environment = {"PYTHONPATH=" + python_path(),
-                                                "TTRACE_CONFIG=" + configuration(options, values)};
+  const Launch how{{"PYTHONPATH=" + python_path(), "TTRACE_CONFIG=" + configuration(options, values)},
+                   options.stdout_to_stderr,
+                   {}};
 
   const auto start = std::chrono::steady_clock::now();
-  const Outcome outcome = run_with_progress(options.command, environment, options.output);
+  const Outcome outcome = run_with_progress(options, how);
   if (!outcome.started) {
     fmt::print(stderr, "ttrace: error: {}: {}; expected a command\n", options.command[0], outcome.failure);
     return outcome.exit_code;

@@ -20,6 +20,7 @@ struct CollectOptions {
   std::string perturb_at = "input";  // one of kEstimators
   RewriteOptions rewrite;
   std::vector<std::string> command;
+  bool stdout_to_stderr = false;  // of the command
 };
 
 // Runs the command and returns the exit code of `ttrace collect`: the command's own where that is not 0
@@ -28,7 +29,10 @@ struct CollectOptions {
 // Throws InputError where the options make no sense; then nothing has run.
 int collect(const CollectOptions& options);
 
-// Parses `0,2,5-7`, sorted and each once. Throws InputError.
-std::vector<std::int32_t> parse_iterations(const std::string& text);
+// Parses `0,2,5-7`, sorted and each once. Throws InputError, about `where`.
+std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where = "--iterations");
+
+// Everything about the axes but whether they fit the number of ranks, which the ranks check. Throws InputError.
+void check_axes(const std::string& axes, const std::string& where = "--axes");
 
 }  // namespace ttrace::cli

@@ -1,4 +1,5 @@
-// `ttrace estimate-tolerance`: how far perturbed runs of the reference move each tensor.
+#include "cli/estimate_tolerance.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,29 +23,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct EstimateToleranceOptions {
-  fs::path reference;
-  std::vector<fs::path> perturbed;
-  fs::path rerun;  // may stay empty
-  fs::path annotations, output, runs;
+struct Arguments {
+  EstimateToleranceOptions estimate;
+  fs::path output, runs;
   std::string iterations, axes;
-  std::string estimator;  // empty: that of the runs that are given, or the default
-  double margin = kDefaultMargin;
   std::uint64_t seeds = kLeastPerturbedRuns;
   std::vector<std::string> command;
 };
 
-void collect_run(const EstimateToleranceOptions& options, const fs::path& output,
-                 const std::vector<std::int32_t>& iterations, std::optional<std::uint64_t> seed) {
+void collect_run(const Arguments& arguments, const fs::path& output, const std::vector<std::int32_t>& iterations,
+                 std::optional<std::uint64_t> seed) {
+  const EstimateToleranceOptions& options = arguments.estimate;
   CollectOptions run;
   run.output = output;
   run.annotations = options.annotations;
   run.iterations = iterations;
-  run.axes = options.axes;
+  run.axes = arguments.axes;
   run.perturb = seed;
   run.perturb_at = options.estimator.empty() ? kDefaultEstimator : options.estimator;
   if (options.estimator == kRewrittenEstimator && output != options.reference) run.rewrite.inject = options.reference;
-  run.command = options.command;
+  run.command = arguments.command;
   if (const int code = collect(run); code != 0) {
     throw InputError(fmt::format("{}: could not be collected, exit code {}; expected a command that ends with 0",
                                  output.string(), code));
@@ -52,30 +50,32 @@ void collect_run(const EstimateToleranceOptions& options, const fs::path& output
 }
 
 // The other runs must record what the reference did.
-std::vector<std::int32_t> iterations_for(const EstimateToleranceOptions& options) {
-  if (!options.iterations.empty()) return parse_iterations(options.iterations);
-  if (!fs::exists(options.reference)) return CollectOptions().iterations;
+std::vector<std::int32_t> iterations_for(const Arguments& arguments) {
+  const fs::path& reference = arguments.estimate.reference;
+  if (!arguments.iterations.empty()) return parse_iterations(arguments.iterations);
+  if (!fs::exists(reference)) return CollectOptions().iterations;
   std::set<std::int32_t> iterations;
-  for (const RankTrace& rank : read_trace(options.reference).ranks) {
+  for (const RankTrace& rank : read_trace(reference).ranks) {
     for (const Entry& entry : rank.entries) iterations.insert(entry.id.iteration);
   }
   return {iterations.begin(), iterations.end()};
 }
 
 // Runs the command for each run that is not given.
-void collect_missing(EstimateToleranceOptions& options) {
-  if (options.runs.empty()) options.runs = fs::path(options.output).replace_extension(".runs");
-  if (options.reference.empty()) options.reference = options.runs / "reference";
-  const std::vector<std::int32_t> iterations = iterations_for(options);
-  if (!fs::exists(options.reference)) collect_run(options, options.reference, iterations, std::nullopt);
+void collect_missing(Arguments& arguments) {
+  EstimateToleranceOptions& options = arguments.estimate;
+  if (arguments.runs.empty()) arguments.runs = fs::path(arguments.output).replace_extension(".runs");
+  if (options.reference.empty()) options.reference = arguments.runs / "reference";
+  const std::vector<std::int32_t> iterations = iterations_for(arguments);
+  if (!fs::exists(options.reference)) collect_run(arguments, options.reference, iterations, std::nullopt);
   if (options.rerun.empty()) {
-    options.rerun = options.runs / "rerun";
-    collect_run(options, options.rerun, iterations, std::nullopt);
+    options.rerun = arguments.runs / "rerun";
+    collect_run(arguments, options.rerun, iterations, std::nullopt);
   }
   if (!options.perturbed.empty()) return;
-  for (std::uint64_t seed = 1; seed <= options.seeds; ++seed) {
-    options.perturbed.push_back(options.runs / fmt::format("perturbed-{}", seed));
-    collect_run(options, options.perturbed.back(), iterations, seed);
+  for (std::uint64_t seed = 1; seed <= arguments.seeds; ++seed) {
+    options.perturbed.push_back(arguments.runs / fmt::format("perturbed-{}", seed));
+    collect_run(arguments, options.perturbed.back(), iterations, seed);
   }
 }
 
@@ -132,7 +132,18 @@ RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role) {
   return result;
 }
 
-ToleranceFile estimate_from(const EstimateToleranceOptions& options) {
+int run(Arguments arguments) {
+  if (!arguments.command.empty()) collect_missing(arguments);
+  require_runs(arguments.estimate);
+  const ToleranceFile file = estimate_tolerance(arguments.estimate);
+  write_tolerances(file, arguments.output);
+  std::cout << summary_of(file, arguments.output.string());
+  return kSame;
+}
+
+}  // namespace
+
+ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   Runs runs;
   runs.reference = read_trace(options.reference);
   for (const fs::path& directory : options.perturbed) runs.others.push_back(read_trace(directory));
@@ -168,68 +179,58 @@ ToleranceFile estimate_from(const EstimateToleranceOptions& options) {
   return file;
 }
 
-void write(const ToleranceFile& file, const fs::path& output) {
+void write_tolerances(const ToleranceFile& file, const fs::path& output) {
   std::ofstream stream(output, std::ios::binary | std::ios::trunc);
   stream << to_yaml(file) << std::flush;
   if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", output.string()));
 }
 
-void summarize(const ToleranceFile& file, const fs::path& output) {
+std::string summary_of(const ToleranceFile& file, const std::string& output) {
   const auto noise = std::count_if(file.tensors.begin(), file.tensors.end(),
                                    [](const auto& item) { return item.second.allowed >= 1; });
-  std::cout << fmt::format("{}: {} tolerances from {} perturbed runs{}, margin {}\n", output.string(),
-                           file.tensors.size(), file.perturbed_runs.size(), file.rerun ? " and a rerun" : "",
-                           file.margin);
+  std::string text = fmt::format("{}: {} tolerances from {} perturbed runs{}, margin {}\n", output, file.tensors.size(),
+                                 file.perturbed_runs.size(), file.rerun ? " and a rerun" : "", file.margin);
   if (noise > 0) {
-    std::cout << fmt::format("note: {} of them are 1 or more: pure noise, which a check reports as untrusted\n", noise);
+    text += fmt::format("note: {} of them are 1 or more: pure noise, which a check reports as untrusted\n", noise);
   }
-  for (const std::string& note : file.notes) std::cout << fmt::format("note: {}\n", note);
+  for (const std::string& note : file.notes) text += fmt::format("note: {}\n", note);
+  return text;
 }
-
-int run(EstimateToleranceOptions options) {
-  if (!options.command.empty()) collect_missing(options);
-  require_runs(options);
-  const ToleranceFile file = estimate_from(options);
-  write(file, options.output);
-  summarize(file, options.output);
-  return kSame;
-}
-
-}  // namespace
 
 void add_estimate_tolerance(CLI::App& app, Run& run_command) {
-  auto options = std::make_shared<EstimateToleranceOptions>();
+  auto arguments = std::make_shared<Arguments>();
+  EstimateToleranceOptions& options = arguments->estimate;
   CLI::App* estimate = app.add_subcommand("estimate-tolerance", "Find out what each tensor may differ by");
-  estimate->add_option("-o,--output", options->output, "Tolerance file to write (YAML)")->required();
-  estimate->add_option("--reference", options->reference, "Trace of the reference; collected if not there");
-  estimate->add_option("--perturbed", options->perturbed, "Traces of perturbed runs, three or more");
-  estimate->add_option("--rerun", options->rerun, "Trace of an unperturbed rerun: the run's own noise");
-  estimate->add_option("-a,--annotations", options->annotations,
+  estimate->add_option("-o,--output", arguments->output, "Tolerance file to write (YAML)")->required();
+  estimate->add_option("--reference", options.reference, "Trace of the reference; collected if not there");
+  estimate->add_option("--perturbed", options.perturbed, "Traces of perturbed runs, three or more");
+  estimate->add_option("--rerun", options.rerun, "Trace of an unperturbed rerun: the run's own noise");
+  estimate->add_option("-a,--annotations", options.annotations,
                        "For a reference on several ranks, or with experts (YAML)");
-  estimate->add_option("--margin", options->margin, "allowed = margin * max(estimate, floor)")
+  estimate->add_option("--margin", options.margin, "allowed = margin * max(estimate, floor)")
       ->capture_default_str()
       ->check(CLI::Range(1.0, 1000.0));
-  estimate->add_option("--seeds", options->seeds, "Number of perturbed runs to collect")
+  estimate->add_option("--seeds", arguments->seeds, "Number of perturbed runs to collect")
       ->capture_default_str()
       ->check(CLI::Range(kLeastPerturbedRuns, std::size_t{1000}));
   estimate
-      ->add_option("--estimator", options->estimator,
+      ->add_option("--estimator", options.estimator,
                    fmt::format("What perturbed runs perturb: input, the first activation alone; modules, the output\n"
                                "of every module; rewritten, what `collect --inject` gives to modules, for\n"
                                "candidates that are collected so [{}]",
                                kDefaultEstimator))
       ->check(CLI::IsMember(kEstimators));
-  estimate->add_option("--runs", options->runs, "Directory for the runs it collects [OUTPUT with .runs]");
-  estimate->add_option("--iterations", options->iterations, "Iterations to record [those of the reference, or 0]");
-  estimate->add_option("--axes", options->axes, "Axes of a reference on several ranks, as for collect");
-  estimate->add_option("command", options->command, "The reference's command, after --: collects what is not given");
+  estimate->add_option("--runs", arguments->runs, "Directory for the runs it collects [OUTPUT with .runs]");
+  estimate->add_option("--iterations", arguments->iterations, "Iterations to record [those of the reference, or 0]");
+  estimate->add_option("--axes", arguments->axes, "Axes of a reference on several ranks, as for collect");
+  estimate->add_option("command", arguments->command, "The reference's command, after --: collects what is not given");
   estimate->footer(
       "Examples:\n"
       "  ttrace estimate-tolerance -o tolerance.yaml --reference reference -- python train.py\n"
       "  ttrace estimate-tolerance -o tolerance.yaml --reference reference --perturbed p1 p2 p3 --rerun again\n"
       "\n"
       "Exit codes: 0 written, 2 could not (misuse, unreadable input, runs that do not fit together).");
-  estimate->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
+  estimate->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
 }
 
 }  // namespace ttrace::cli

@@ -19,9 +19,11 @@ namespace {
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP};
 
 std::atomic<pid_t> command_pid{0};
+std::atomic<int> signal_seen{0};
 
 void pass_on(int signal, siginfo_t* info, void*) {
   const int saved = errno;
+  signal_seen = signal;
   const pid_t pid = command_pid;
   // What the kernel sends for a key of the terminal, the whole foreground group gets.
   if (pid > 0 && info->si_code <= 0) kill(pid, signal);
@@ -85,15 +87,18 @@ std::vector<std::string> environment_with(const std::vector<std::string>& added)
 }
 
 // 0, or errno.
-int spawn(std::vector<std::string> command, const std::vector<std::string>& environment, const sigset_t& mask,
-          pid_t& pid) {
-  std::vector<std::string> variables = environment_with(environment);
+int spawn(std::vector<std::string> command, const Launch& how, const sigset_t& mask, pid_t& pid) {
+  std::vector<std::string> variables = environment_with(how.environment);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  if (how.stdout_to_stderr) posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, &mask);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  const int error = posix_spawnp(&pid, command[0].c_str(), nullptr, &attributes, pointers(command).data(),
-                                 pointers(variables).data());
+  const int error =
+      posix_spawnp(&pid, command[0].c_str(), &files, &attributes, pointers(command).data(), pointers(variables).data());
+  posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   return error;
 }
@@ -112,15 +117,16 @@ int wait_for(pid_t pid, const std::function<void()>& on_second) {
 
 }  // namespace
 
-Outcome run_command(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-                    const std::function<void()>& on_second) {
+int interrupted_by() { return signal_seen; }
+
+Outcome run_command(const std::vector<std::string>& command, const Launch& how) {
   SignalsPassedOn signals;
   pid_t pid = 0;
-  if (const int error = spawn(command, environment, signals.mask(), pid); error != 0) {
+  if (const int error = spawn(command, how, signals.mask(), pid); error != 0) {
     return {error == ENOENT ? 127 : 126, std::strerror(error), false};
   }
   signals.to(pid);
-  const int status = wait_for(pid, on_second);
+  const int status = wait_for(pid, how.on_second);
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
     return {128 + signal, fmt::format("was killed by signal {} ({})", signal, strsignal(signal))};

@@ -13,10 +13,17 @@ struct Outcome {
   bool started = true;
 };
 
+struct Launch {
+  std::vector<std::string> environment;  // "NAME=value", added to this process's
+  bool stdout_to_stderr = false;         // where this process's stdout is for something else
+  std::function<void()> on_second;       // called about every second; may be empty
+};
+
 // stdin, stdout and stderr are the command's. SIGINT, SIGTERM and SIGHUP that are sent to this process
-// alone are passed on; the terminal sends its own to both. `environment` is added to this process's
-// ("NAME=value"). `on_second` is called about every second; may be empty.
-Outcome run_command(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-                    const std::function<void()>& on_second);
+// alone are passed on; the terminal sends its own to both.
+Outcome run_command(const std::vector<std::string>& command, const Launch& how);
+
+// The last signal that came for this process while it ran a command; 0: none did.
+int interrupted_by();
 
 }  // namespace ttrace::cli

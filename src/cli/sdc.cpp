@@ -2,12 +2,11 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/report_file.h"
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/sdc/report.h"
@@ -66,18 +65,18 @@ void require_repeatable(const Trace& healthy, const SdcOptions& options) {
       options.rerun, report.differing_tensors, report.tensors, to_string(report.first->id), kAdvice));
 }
 
-void write_file(const fs::path& path, const std::string& text) {
-  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
-  stream << text << std::flush;
-  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", path.string()));
-}
-
-void write_csv(const SdcReport& report, const fs::path& directory) {
+// Opens all of them; `report` is read when they are written.
+ReportFiles report_files(const SdcOptions& options, const SdcReport& report) {
+  ReportFiles files;
+  files.add("--json", options.json, [&report] { return to_json(report); });
+  if (options.csv.empty()) return files;
+  const fs::path directory = options.csv;
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw InputError(fmt::format("{}: {}; expected a directory", directory.string(), error.message()));
-  write_file(directory / "submodules.csv", submodules_csv(report));
-  write_file(directory / "steps.csv", steps_csv(report));
+  files.add("--csv", directory / "submodules.csv", [&report] { return submodules_csv(report); });
+  files.add("--csv", directory / "steps.csv", [&report] { return steps_csv(report); });
+  return files;
 }
 
 void note_what_is_left_open(const Trace& healthy, const Trace& suspect, SdcReport& report) {
@@ -90,13 +89,15 @@ void note_what_is_left_open(const Trace& healthy, const Trace& suspect, SdcRepor
 }
 
 int run(const SdcOptions& options) {
+  SdcReport report;
+  ReportFiles files = report_files(options, report);
   const Trace healthy = read_trace(options.healthy);
   const Trace suspect = read_trace(options.suspect);
   require_same_software(healthy, suspect);
   if (!options.rerun.empty()) require_repeatable(healthy, options);
   const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, options.threads);
   require_same_start(pairs, options);
-  SdcReport report = summarize_corruption(pairs);
+  report = summarize_corruption(pairs);
   report.healthy = options.healthy;
   report.suspect = options.suspect;
   if (options.rerun.empty() && !report.same()) {
@@ -110,14 +111,7 @@ int run(const SdcOptions& options) {
         "that the program repeats itself was not shown: --rerun takes a second run of the healthy node");
   }
   note_what_is_left_open(healthy, suspect, report);
-  if (!options.csv.empty()) write_csv(report, options.csv);
-  if (options.json == "-") {
-    std::cout << to_json(report) << std::flush;
-  } else {
-    std::cout << to_text(report) << std::flush;
-    if (!options.json.empty()) write_file(options.json, to_json(report));
-  }
-  if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
+  files.write([&] { return to_text(report); });
   return report.same() ? kSame : kDifferent;
 }
 

@@ -91,16 +91,19 @@ int badness(Verdict verdict) {
   return 3;
 }
 
+void add(const Finding& finding, Tensors& tensors) {
+  if (finding.id.name.empty()) return;
+  Largest& largest = tensors[{finding.id.name, finding.id.kind}];
+  if (const auto ratio = ratio_of(finding)) largest.ratio = std::max(largest.ratio.value_or(0), *ratio);
+  if (badness(finding.verdict) > badness(largest.verdict)) largest.verdict = finding.verdict;
+}
+
+// Waived ones too: they are as far off as they are.
 Tensors tensors_of(const Report& report) {
   Tensors tensors;
-  for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
-    for (const Finding& finding : *findings) {
-      if (finding.id.name.empty()) continue;
-      Largest& largest = tensors[{finding.id.name, finding.id.kind}];
-      if (const auto ratio = ratio_of(finding)) largest.ratio = std::max(largest.ratio.value_or(0), *ratio);
-      if (badness(finding.verdict) > badness(largest.verdict)) largest.verdict = finding.verdict;
-    }
-  }
+  for (const Finding& finding : report.findings) add(finding, tensors);
+  for (const Finding& finding : report.passed) add(finding, tensors);
+  for (const WaivedFinding& waived : report.waived_findings) add(waived.finding, tensors);
   return tensors;
 }
 

@@ -128,7 +128,7 @@ void settle(std::vector<Finding> findings, Report& report) {
 }
 
 Report conclude(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
-                const ToleranceFile* tolerance) {
+                const ToleranceFile* tolerance, std::span<const Waiver> waivers) {
   assert(differences.size() == matching.pairs.size() + matching.recomputed.size());
   std::vector<Finding> findings = matching.findings;
   for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
@@ -151,6 +151,7 @@ Report conclude(const Alignment& reference, const Matching& matching, std::span<
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.waived = matching.waived;
   report.coverage = coverage_of(reference, matching);
+  set_waived_aside(waivers, findings, report);
   settle(std::move(findings), report);
   return report;
 }

@@ -1,3 +1,5 @@
+#include "report/csv.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,15 +9,6 @@
 
 namespace ttrace {
 namespace {
-
-// RFC 4180: quoted where it must be.
-std::string field(std::string_view text) {
-  const std::string plain = printable(text);
-  if (plain.find_first_of(",\"") == plain.npos) return plain;
-  std::string quoted = "\"";
-  for (const char c : plain) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
 
 std::string number(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
 
@@ -27,13 +20,21 @@ std::string measured(const Difference& difference) {
 
 std::string row(const Finding& finding) {
   const TensorId& id = finding.id;
-  return fmt::format("{},{},{},{},{},{},{},{},{},{}\n", field(id.name), name_of(id.kind), id.iteration,
+  return fmt::format("{},{},{},{},{},{},{},{},{},{}\n", csv_field(id.name), name_of(id.kind), id.iteration,
                      id.microbatch == kNoMicrobatch ? "" : fmt::format("{}", id.microbatch), name_of(id.pass),
                      name_of(finding.verdict), name_of(finding.reason), number(finding.allowed),
                      number(ratio_of(finding)), finding.difference ? measured(*finding.difference) : ",,,,,");
 }
 
 }  // namespace
+
+std::string csv_field(std::string_view text) {
+  const std::string plain = printable(text);
+  if (plain.find_first_of(",\"") == plain.npos) return plain;
+  std::string quoted = "\"";
+  for (const char c : plain) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
 
 std::string to_csv(const Report& report) {
   std::vector<const Finding*> all;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "report/csv.h"
 #include "ttrace/numeric/convert.h"
 #include "ttrace/sdc/report.h"
 
@@ -135,14 +136,6 @@ Json to_object(const Origin& origin) {
           {"elements", origin.pair->mismatch.elements}};
 }
 
-std::string quoted(const std::string& text) {
-  const std::string plain = printable(text);
-  if (plain.find_first_of(",\"") == plain.npos) return plain;
-  std::string result = "\"";
-  for (const char c : plain) result += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return result + "\"";
-}
-
 std::string optional_number(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
 
 }  // namespace
@@ -211,7 +204,7 @@ std::string submodules_csv(const SdcReport& report) {
   std::string text =
       "submodule,direction,iteration,microbatch,submodules,differing,frequency,severity,unbounded,origins,ranks\n";
   for (const SubmoduleStep& step : report.submodules) {
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", quoted(step.type), name_of(step.direction),
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(step.type), name_of(step.direction),
                         step.iteration, step.microbatch, step.submodules, step.differing, step.frequency, step.severity,
                         step.unbounded, step.origins, fmt::join(step.ranks, " "));
   }

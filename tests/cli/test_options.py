@@ -31,7 +31,7 @@ MISUSE = {
                                          "ttrace check: --threads: Value 0 not in range 1 to 4096" +
                                          see("ttrace check")),
     "two reports on stdout": ([*CHECK, "--json", "-", "--junit", "-"],
-                              "--json, --junit, --csv: more than one goes to stdout; expected one"),
+                              "--json, --junit: both go to stdout; expected one"),
     "no trace to annotate": (["annotate"], "ttrace annotate: TRACE is required" + see("ttrace annotate")),
     "a draft and a lint at once": (["annotate", "candidate", "--lint", "a.yaml", "-o", "draft.yaml"],
                                    "--lint: takes no -o and no -a; expected only a trace, --reference and --json with it"),

@@ -6,7 +6,7 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # A folder may include its own headers and these. `base` stands for the value types directly under
-# include/ttrace/ (trace.h, finding.h, annotation.h, mesh.h, error.h).
+# include/ttrace/ (trace.h, finding.h, annotation.h, mesh.h, waiver.h, error.h).
 ALLOWED = {
     "base": {"numeric"},
     "numeric": {"base"},
@@ -18,7 +18,7 @@ ALLOWED = {
     "judge": {"base", "numeric", "align", "compare", "tolerance", "report"},
     "history": {"base", "numeric", "report"},
     "diagnose": {"base", "numeric", "align", "merge", "compare", "judge", "report", "tolerance"},
-    "sdc": {"base", "numeric", "diagnose"},  # diagnose: data flow
+    "sdc": {"base", "numeric", "diagnose", "report"},  # diagnose: data flow; report: CSV
     "annotate": {"base", "numeric", "align", "compare", "judge"},  # judge: whose counterpart a tensor is
     "report": {"base", "numeric"},
     "abft": {"base", "numeric"},

@@ -10,6 +10,7 @@
 #include "ttrace/judge/match.h"
 #include "ttrace/report/report.h"
 #include "ttrace/tolerance/tolerance.h"
+#include "ttrace/waiver.h"
 
 namespace ttrace {
 
@@ -43,9 +44,14 @@ std::vector<std::int32_t> ranks_holding(const Difference& difference);
 // Adds findings up: the report's counts, its findings in execution order, those that passed, notes.
 void settle(std::vector<Finding> findings, Report& report);
 
+// Moves to `report.waived_findings` what a waiver (of several, the first) accepts: all findings about a tensor of which
+// one is `fail`, `missing` or `no-tolerance`. Findings about ranks are never waived, and neither is what passed: a
+// waiver makes no verdict out of nothing.
+void set_waived_aside(std::span<const Waiver> waivers, std::vector<Finding>& findings, Report& report);
+
 // Judges all pairs and adds it up: counts, findings in execution order, notes. `differences` are those of
 // `matching.pairs`, then of `matching.recomputed`.
 Report conclude(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
-                const ToleranceFile* tolerance);
+                const ToleranceFile* tolerance, std::span<const Waiver> waivers = {});
 
 }  // namespace ttrace

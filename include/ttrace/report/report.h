@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ttrace/finding.h"
+#include "ttrace/waiver.h"
 
 namespace ttrace {
 
@@ -41,6 +42,12 @@ struct RootCause {
   std::string sentence;
 };
 
+// A finding that would have kept the verdict from `same`.
+struct WaivedFinding {
+  Finding finding;
+  Waiver waiver;
+};
+
 struct Report {
   std::string reference, candidate;  // directories, as the user gave them
   Counts counts;
@@ -48,7 +55,8 @@ struct Report {
   double coverage = 0;            // share of the reference's tensors that were compared; waived ones do not count
   std::vector<Finding> findings;  // every verdict but `pass`, in execution order
   std::vector<Finding> passed;    // the others
-  std::vector<RootCause> roots;   // in execution order; none where nobody looked for them
+  std::vector<WaivedFinding> waived_findings;  // neither; in execution order
+  std::vector<RootCause> roots;                // in execution order; none where nobody looked for them
   std::vector<MissingGroup> missing_groups;
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::vector<std::string> notes;
