@@ -30,9 +30,19 @@ static_assert(kNames.size() == static_cast<std::size_t>(Cause::kRegion) + 1);
 
 // The most telling first: what explains little is named only when nothing better does. Before them come those that
 // the measured sums answer.
-constexpr std::array kHypotheses = {
-    never_updated, stale,      other_tensor, permuted_blocks,   reinterpreted, missing_contribution,
-    stale_operand, other_rows, rank_factor,  coarser_precision, region};
+constexpr std::array kHypotheses = {never_updated,
+                                    stale,
+                                    other_tensor,
+                                    permuted_blocks,
+                                    reinterpreted,
+                                    missing_contribution,
+                                    stale_operand,
+                                    reinterpreted_operand,
+                                    reinterpreted_in_attention,
+                                    other_rows,
+                                    rank_factor,
+                                    coarser_precision,
+                                    region};
 
 bool all_finite(const Values& values) {
   for (const double value : values) {
@@ -48,7 +58,7 @@ double bound_of(const Finding& finding, const LogicalTensor& candidate) {
 std::optional<Diagnosis> diagnose_sums(const Finding& finding, double bound, const Evidence& evidence) {
   if (!finding.difference || finding.reason == Reason::kReplicasDisagree) return std::nullopt;
   if (auto diagnosis = zero(finding)) return diagnosis;
-  return uniform_factor(finding, bound, evidence.mesh);
+  return uniform_factor(finding, bound, evidence);
 }
 
 constexpr std::int32_t kMostCopies = 64;  // looked at, of thousands
@@ -56,6 +66,7 @@ constexpr std::int32_t kMostCopies = 64;  // looked at, of thousands
 // Of copies that disagree, the one that is furthest from the reference.
 struct Copy {
   Values values;
+  std::int32_t replica = 0;
   std::int32_t rank = -1;  // that holds it; -1: there is no other
 };
 
@@ -64,7 +75,7 @@ Copy worst_copy(const LogicalTensor& candidate, const Values& expected) {
   for (const Piece& piece : candidate.pieces()) {
     if (piece.replica < kMostCopies) ranks.try_emplace(piece.replica, piece.rank);
   }
-  Copy worst{values_of(candidate), -1};
+  Copy worst{values_of(candidate)};
   double largest = relative_distance(worst.values, expected);
   for (const auto& [replica, rank] : ranks) {
     if (replica == 0) continue;
@@ -72,7 +83,7 @@ Copy worst_copy(const LogicalTensor& candidate, const Values& expected) {
     const double distance = relative_distance(values, expected);
     if (!(distance > largest)) continue;
     largest = distance;
-    worst = {std::move(values), rank};
+    worst = {std::move(values), replica, rank};
   }
   return worst;
 }
@@ -84,7 +95,8 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   if (reference.shape != candidate.shape || !is_small(reference) || !is_small(candidate)) return std::nullopt;
   const Values expected = values_of(reference);
   const Copy copy = worst_copy(candidate, expected);
-  Suspect suspect{finding, reference, candidate, evidence, expected, copy.values, bound, 0};
+  const std::vector<Local> parts = locals_of(candidate, copy.replica);
+  Suspect suspect{finding, reference, candidate, evidence, expected, copy.values, parts, bound, 0};
   if (!all_finite(suspect.expected) || !all_finite(suspect.found)) return std::nullopt;
   suspect.error = relative_distance(suspect.found, suspect.expected);
   if (auto diagnosis = unreduced(suspect)) return diagnosis;

@@ -116,34 +116,6 @@ std::optional<Diagnosis> permuted_blocks(const Suspect& suspect) {
   return std::nullopt;
 }
 
-std::optional<Diagnosis> reinterpreted(const Suspect& suspect) {
-  const Shape& shape = suspect.reference.shape;
-  for (std::size_t a = 0; a < shape.size(); ++a) {
-    for (std::size_t b = a + 1; b < shape.size(); ++b) {
-      if (shape[a] == 1 || shape[b] == 1) continue;
-      // The reference's elements in the memory order of [.., b, .., a, ..], and the other way round.
-      Values forth(suspect.expected.size()), back(suspect.expected.size());
-      Shape swapped = shape;
-      std::swap(swapped[a], swapped[b]);
-      Shape index(shape.size(), 0);
-      for (std::size_t i = 0; i < suspect.expected.size(); ++i) {
-        Shape other = index;
-        std::swap(other[a], other[b]);
-        std::int64_t at = 0;
-        for (std::size_t d = 0; d < shape.size(); ++d) at = at * swapped[d] + other[d];
-        forth[static_cast<std::size_t>(at)] = suspect.expected[i];
-        back[i] = suspect.expected[static_cast<std::size_t>(at)];
-        for (std::size_t d = shape.size(); d-- > 0 && ++index[d] == shape[d];) index[d] = 0;
-      }
-      const std::string what = fmt::format("the elements lie in memory as if dimensions {} and {} were swapped", a, b);
-      for (const Values* values : {&forth, &back}) {
-        if (auto found = suspect.explained_by(Cause::kReinterpreted, *values, what)) return found;
-      }
-    }
-  }
-  return std::nullopt;
-}
-
 // Rows are along the last dimension.
 std::optional<Diagnosis> other_rows(const Suspect& suspect) {
   const Shape& shape = suspect.reference.shape;

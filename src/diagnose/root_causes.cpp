@@ -96,7 +96,7 @@ std::string subject_of(const TensorId& id) {
 }
 
 std::string sentence_of(const TensorId& id, const RootCause& root, const std::string& what) {
-  std::string text = fmt::format("{}: {}", subject_of(id), what.empty() ? "nothing known explains the error" : what);
+  std::string text = fmt::format("{}: {}", subject_of(id), what);
   if (root.repeated > 0) {
     text += fmt::format("; the same in {} more micro-batch{} or iteration{}", root.repeated,
                         root.repeated == 1 ? "" : "es", root.repeated == 1 ? "" : "s");
@@ -130,7 +130,7 @@ void add_root_causes(Report& report, const Evidence& evidence) {
   for (std::size_t i = 0; i < report.roots.size(); ++i) {
     RootCause& cause = report.roots[i];
     const Finding& finding = report.findings[cause.finding];
-    std::string what;
+    std::string what = i < kMostDiagnosed ? "nothing known explains the error" : "its error was not looked into";
     if (i < kMostDiagnosed) {
       if (const auto diagnosis = diagnose(finding, made_here[i], evidence)) {
         cause.diagnosis = name_of(diagnosis->cause);
