@@ -141,7 +141,9 @@ int run(const CheckOptions& options) {
   report.strict = options.strict;
   report.command_for_all = command_for_all(options);
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
-  add_root_causes(report, {reference_tensors, candidate_tensors, {candidate.axes, candidate.aliases, candidate.views}});
+  add_root_causes(
+      report,
+      {reference_tensors, candidate_tensors, {candidate.axes, candidate.aliases, candidate.views}, annotations.tied});
 
   // report
   const std::size_t most = options.all ? report.findings.size() : kFindingsShown;

@@ -22,14 +22,17 @@ using ParameterKey = std::tuple<std::int32_t, std::int32_t, std::string>;
 struct Sources {
   bool any = false;
   std::size_t first_root = kNone;  // the earliest root of those that are wrong
+  double worst_ratio = 0;          // of all
 
-  void add(std::size_t root) {
+  void add(std::size_t root, double ratio = 0) {
     any = true;
     first_root = std::min(first_root, root);
+    worst_ratio = std::max(worst_ratio, ratio);
   }
   void add(const Sources& other) {
     any = any || other.any;
     first_root = std::min(first_root, other.first_root);
+    worst_ratio = std::max(worst_ratio, other.worst_ratio);
   }
 };
 
@@ -47,12 +50,13 @@ std::string owner_of(std::string_view parameter) {
 
 class Flow {
  public:
-  explicit Flow(std::span<const Observation> observations) : observations_(observations) {}
+  Flow(std::span<const Observation> observations, std::span<const TiedRule> tied)
+      : observations_(observations), tied_(tied) {}
 
   std::vector<Root> run() {
     for (std::size_t i = 0; i < observations_.size(); ++i) {
       const std::size_t root = observations_[i].agrees ? kNone : root_of(i);
-      remember(observations_[i].id, root);
+      remember(observations_[i], root);
     }
     return std::move(roots_);
   }
@@ -64,7 +68,9 @@ class Flow {
     const Sources sources = sources_of(id);
     std::size_t root = sources.first_root;
     if (root == kNone) root = nested_root(id);
-    if (root == kNone && !sources.any) root = id.kind == Kind::kParam ? root_before(id.iteration) : root_before(id);
+    // Half of the error, or more, was there before.
+    const bool came_in = !sources.any || (sources.worst_ratio > 0 && sources.worst_ratio >= observations_[i].ratio / 2);
+    if (root == kNone && came_in) root = id.kind == Kind::kParam ? root_before(id.iteration) : root_before(id);
     if (root != kNone) {
       roots_[root].explained.push_back(i);
       return root;
@@ -157,33 +163,43 @@ class Flow {
     return at == last_of_iteration_.begin() ? kNone : std::prev(at)->second;
   }
 
-  void remember(const TensorId& id, std::size_t root) {
+  void remember(const Observation& observation, std::size_t root) {
+    const auto& [id, agrees, ratio] = observation;
     switch (id.kind) {
       case Kind::kInput:
-        inputs_[call_key(id, step_of(id), module_of(id.name))].add(root);
+        inputs_[call_key(id, step_of(id), module_of(id.name))].add(root, ratio);
         break;
       case Kind::kGradOutput:
-        inputs_[call_key(id, Step::kBackward, module_of(id.name))].add(root);
+        inputs_[call_key(id, Step::kBackward, module_of(id.name))].add(root, ratio);
         break;
       case Kind::kParamGrad:
-        param_grads_[{id.iteration, id.chunk, id.name}].add(root);
+        param_grads_[{id.iteration, id.chunk, id.name}].add(root, ratio);
         break;
       case Kind::kMainGrad:
-        main_grads_[{id.iteration, id.chunk, id.name}].add(root);
+        main_grads_[{id.iteration, id.chunk, id.name}].add(root, ratio);
         break;
       default:
         break;
     }
-    if (id.kind == Kind::kScalar && id.microbatch == kNoMicrobatch) step_scalars_[id.iteration].add(root);
+    if (id.kind == Kind::kScalar && id.microbatch == kNoMicrobatch) step_scalars_[id.iteration].add(root, ratio);
     if (root == kNone) return;
-    if (id.kind == Kind::kParam || id.kind == Kind::kParamAfter) remember_parameter(id, root);
+    if (is_parameter_kind(id.kind) && id.kind != Kind::kParamGrad) remember_parameter(id, root);
     last_of_batch_[{id.iteration, id.microbatch}] = root;
     last_of_iteration_[id.iteration] = root;
   }
 
-  // All modules that it lies in compute with it from now on.
+  // All modules that it lies in, under any name, compute with it from now on: a main gradient or an update that is
+  // wrong makes the parameter wrong, be it by less than is allowed.
   void remember_parameter(const TensorId& id, std::size_t root) {
-    std::string module = owner_of(id.name);
+    remember_module(id, owner_of(id.name), root);
+    for (const TiedRule& rule : tied_) {
+      if (id.name != rule.of && !id.name.ends_with("." + rule.of)) continue;
+      const std::string prefix = id.name.substr(0, id.name.size() - rule.of.size());
+      remember_module(id, owner_of(prefix + rule.name), root);
+    }
+  }
+
+  void remember_module(const TensorId& id, std::string module, std::size_t root) {
     while (module != kModel) {
       wrong_parameters_.try_emplace({id.chunk, module}, root);
       module = owner_of(module);
@@ -192,6 +208,7 @@ class Flow {
   }
 
   std::span<const Observation> observations_;
+  std::span<const TiedRule> tied_;
   std::vector<Root> roots_;
   std::map<CallKey, Sources> inputs_;
   std::map<ParameterKey, Sources> param_grads_, main_grads_;
@@ -210,6 +227,8 @@ std::string module_of(std::string_view name) {
   return std::string(name.substr(0, member)) + std::string(name.substr(call));
 }
 
-std::vector<Root> find_roots(std::span<const Observation> observations) { return Flow(observations).run(); }
+std::vector<Root> find_roots(std::span<const Observation> observations, std::span<const TiedRule> tied) {
+  return Flow(observations, tied).run();
+}
 
 }  // namespace ttrace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
@@ -16,6 +17,13 @@ constexpr std::size_t kMostDiagnosed = 5;  // as many as the text shows
 
 bool is_wrong(const Finding& finding) {
   return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
+}
+
+// The error, or what copies differ by, in units of what is allowed.
+double largest_ratio(const Finding& finding) {
+  const std::optional<double> ratio = ratio_of(finding);
+  if (!ratio) return is_wrong(finding) ? INFINITY : 0;
+  return std::max(*ratio, finding.difference->replica_rel_err() / *finding.allowed);
 }
 
 // Every tensor once, in order of execution, and the first finding that says what is wrong with it.
@@ -37,11 +45,13 @@ Observed observe(const Report& report) {
   for (const Finding* finding : all) {
     const auto [at, is_new] = seen.emplace(finding->id, observed.observations.size());
     if (is_new) {
-      observed.observations.push_back({finding->id, true});
+      observed.observations.push_back({finding->id});
       observed.findings.push_back(0);
     }
-    if (!is_wrong(*finding) || !observed.observations[at->second].agrees) continue;
-    observed.observations[at->second].agrees = false;
+    Observation& observation = observed.observations[at->second];
+    observation.ratio = std::max(observation.ratio, largest_ratio(*finding));
+    if (!is_wrong(*finding) || !observation.agrees) continue;
+    observation.agrees = false;
     observed.findings[at->second] = static_cast<std::size_t>(finding - report.findings.data());
   }
   return observed;
@@ -114,7 +124,7 @@ void add_root_causes(Report& report, const Evidence& evidence) {
   const Observed observed = observe(report);
   std::map<std::tuple<Kind, Pass, std::string>, std::size_t> first;  // what it is -> its place in `report.roots`
   std::vector<bool> made_here;
-  for (const Root& root : find_roots(observed.observations)) {
+  for (const Root& root : find_roots(observed.observations, evidence.tied)) {
     const TensorId& id = observed.observations[root.observation].id;
     const auto [at, is_new] = first.emplace(std::tuple(id.kind, id.pass, id.name), report.roots.size());
     if (is_new) {
