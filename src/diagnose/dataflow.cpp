@@ -83,7 +83,7 @@ class Flow {
   Sources sources_of(const TensorId& id) const {
     switch (id.kind) {
       case Kind::kOutput:
-        return of_call(id, step_of(id), module_of(id.name));
+        return of_output(id);
       case Kind::kGradInput:
         return of_backward(id, module_of(id.name));
       case Kind::kParamGrad:
@@ -109,6 +109,16 @@ class Flow {
     const auto found = inputs_.find(call_key(id, step, std::move(module)));
     Sources sources = found == inputs_.end() ? Sources() : found->second;
     if (parameters != wrong_parameters_.end()) sources.add(parameters->second);
+    return sources;
+  }
+
+  // A recomputed output is compared with the first one, too.
+  Sources of_output(const TensorId& id) const {
+    Sources sources = of_call(id, step_of(id), module_of(id.name));
+    TensorId first = id;
+    first.pass = Pass::kForward;
+    const auto wrong = wrong_outputs_.find(first);
+    if (wrong != wrong_outputs_.end()) sources.add(wrong->second);
     return sources;
   }
 
@@ -184,6 +194,7 @@ class Flow {
     if (id.kind == Kind::kScalar && id.microbatch == kNoMicrobatch) step_scalars_[id.iteration].add(root, ratio);
     if (root == kNone) return;
     if (is_parameter_kind(id.kind) && id.kind != Kind::kParamGrad) remember_parameter(id, root);
+    if (id.kind == Kind::kOutput) wrong_outputs_.try_emplace(id, root);
     last_of_batch_[{id.iteration, id.microbatch}] = root;
     last_of_iteration_[id.iteration] = root;
   }
@@ -212,7 +223,8 @@ class Flow {
   std::vector<Root> roots_;
   std::map<CallKey, Sources> inputs_;
   std::map<ParameterKey, Sources> param_grads_, main_grads_;
-  std::map<std::int32_t, Sources> step_scalars_;                                  // the gradient's norm
+  std::map<std::int32_t, Sources> step_scalars_;  // the gradient's norm
+  std::map<TensorId, std::size_t> wrong_outputs_;
   std::map<std::pair<std::int32_t, std::string>, std::size_t> wrong_parameters_;  // chunk, module: the first root
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::size_t>> roots_of_batch_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> last_of_batch_;
