@@ -13,7 +13,7 @@
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kMostDiagnosed = 5;  // as many as the text shows
+constexpr std::size_t kMostExamined = 5;
 
 bool is_wrong(const Finding& finding) {
   return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
@@ -118,6 +118,29 @@ std::string sentence_of(const TensorId& id, const RootCause& root, const std::st
   return text + ".";
 }
 
+// The name without its numbers: layers, experts and members of tuples are alike.
+std::string kind_of_name(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    if (c < '0' || c > '9') text += c;
+  }
+  return text;
+}
+
+// Chooses the roots of which to ask what their errors look like: one bug often shows in every layer, so first those
+// that are not alike.
+void choose_examined(Report& report) {
+  std::set<std::tuple<Kind, Pass, std::string>> seen;
+  std::vector<RootCause*> first, rest;
+  for (RootCause& root : report.roots) {
+    const TensorId& id = report.findings[root.finding].id;
+    const bool is_new = seen.emplace(id.kind, id.pass, kind_of_name(id.name)).second;
+    (is_new ? first : rest).push_back(&root);
+  }
+  first.insert(first.end(), rest.begin(), rest.end());
+  for (std::size_t i = 0; i < std::min(first.size(), kMostExamined); ++i) first[i]->examined = true;
+}
+
 }  // namespace
 
 void add_root_causes(Report& report, const Evidence& evidence) {
@@ -137,11 +160,12 @@ void add_root_causes(Report& report, const Evidence& evidence) {
     cause.repeated += !is_new;
     cause.explained += static_cast<std::int64_t>(root.explained.size());
   }
+  choose_examined(report);
   for (std::size_t i = 0; i < report.roots.size(); ++i) {
     RootCause& cause = report.roots[i];
     const Finding& finding = report.findings[cause.finding];
-    std::string what = i < kMostDiagnosed ? "nothing known explains the error" : "its error was not looked into";
-    if (i < kMostDiagnosed) {
+    std::string what = cause.examined ? "nothing known explains the error" : "its error was not looked into";
+    if (cause.examined) {
       if (const auto diagnosis = diagnose(finding, made_here[i], evidence)) {
         cause.diagnosis = name_of(diagnosis->cause);
         cause.residual = diagnosis->residual;
