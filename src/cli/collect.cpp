@@ -92,6 +92,8 @@ std::string configuration(const CollectOptions& options, const ReadyValues& valu
                           {"command", options.command},
                           {"started", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
                           {"git_commit", nullptr},
+                          {"axes", options.axes},
+                          {"directory", fs::absolute(options.working_directory).string()},
                           {"rewritten", values.provenance}};
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;
   // Arguments may hold bytes that are no text.
@@ -168,6 +170,7 @@ int collect(const CollectOptions& options) {
   const ReadyValues values = make_ready(options.rewrite, options.annotations, options.perturb, scratch.path);
   const Launch how{{"PYTHONPATH=" + python_path(), "TTRACE_CONFIG=" + configuration(options, values)},
                    options.stdout_to_stderr,
+                   options.working_directory.string(),
                    {}};
 
   const auto start = std::chrono::steady_clock::now();

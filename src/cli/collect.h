@@ -20,6 +20,7 @@ struct CollectOptions {
   std::string perturb_at = "input";  // one of kEstimators
   RewriteOptions rewrite;
   std::vector<std::string> command;
+  std::filesystem::path working_directory;  // of the command; empty: this process's
   bool stdout_to_stderr = false;  // of the command
 };
 

@@ -92,6 +92,7 @@ int spawn(std::vector<std::string> command, const Launch& how, const sigset_t& m
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   if (how.stdout_to_stderr) posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
+  if (!how.directory.empty()) posix_spawn_file_actions_addchdir_np(&files, how.directory.c_str());
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, &mask);

@@ -16,6 +16,7 @@ struct Outcome {
 struct Launch {
   std::vector<std::string> environment;  // "NAME=value", added to this process's
   bool stdout_to_stderr = false;         // where this process's stdout is for something else
+  std::string directory;                 // to run in; empty: this process's
   std::function<void()> on_second;       // called about every second; may be empty
 };
 

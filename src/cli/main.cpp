@@ -49,6 +49,7 @@ int run_program(int argc, char** argv) {
   ttrace::cli::add_collect(app, run);
   ttrace::cli::add_estimate_tolerance(app, run);
   ttrace::cli::add_check(app, run);
+  ttrace::cli::add_localize(app, run);
   ttrace::cli::add_annotate(app, run);
   ttrace::cli::add_abft(app, run);
   ttrace::cli::add_sdc(app, run);

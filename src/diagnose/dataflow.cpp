@@ -22,14 +22,17 @@ using ParameterKey = std::tuple<std::int32_t, std::int32_t, std::string>;
 struct Sources {
   bool any = false;
   std::size_t first_root = kNone;  // the earliest root of those that are wrong
+  double worst_ratio = 0;          // of all
 
-  void add(std::size_t root) {
+  void add(std::size_t root, double ratio = 0) {
     any = true;
     first_root = std::min(first_root, root);
+    worst_ratio = std::max(worst_ratio, ratio);
   }
   void add(const Sources& other) {
     any = any || other.any;
     first_root = std::min(first_root, other.first_root);
+    worst_ratio = std::max(worst_ratio, other.worst_ratio);
   }
 };
 
@@ -47,12 +50,13 @@ std::string owner_of(std::string_view parameter) {
 
 class Flow {
  public:
-  explicit Flow(std::span<const Observation> observations) : observations_(observations) {}
+  Flow(std::span<const Observation> observations, std::span<const TiedRule> tied, bool rewritten)
+      : observations_(observations), tied_(tied), rewritten_(rewritten) {}
 
   std::vector<Root> run() {
     for (std::size_t i = 0; i < observations_.size(); ++i) {
       const std::size_t root = observations_[i].agrees ? kNone : root_of(i);
-      remember(observations_[i].id, root);
+      remember(observations_[i], root);
     }
     return std::move(roots_);
   }
@@ -64,7 +68,9 @@ class Flow {
     const Sources sources = sources_of(id);
     std::size_t root = sources.first_root;
     if (root == kNone) root = nested_root(id);
-    if (root == kNone && !sources.any) root = id.kind == Kind::kParam ? root_before(id.iteration) : root_before(id);
+    // Half of the error, or more, was there before.
+    const bool came_in = !sources.any || (sources.worst_ratio > 0 && sources.worst_ratio >= observations_[i].ratio / 2);
+    if (root == kNone && came_in) root = id.kind == Kind::kParam ? root_before(id.iteration) : root_before(id);
     if (root != kNone) {
       roots_[root].explained.push_back(i);
       return root;
@@ -77,7 +83,7 @@ class Flow {
   Sources sources_of(const TensorId& id) const {
     switch (id.kind) {
       case Kind::kOutput:
-        return of_call(id, step_of(id), module_of(id.name));
+        return of_output(id);
       case Kind::kGradInput:
         return of_backward(id, module_of(id.name));
       case Kind::kParamGrad:
@@ -106,6 +112,16 @@ class Flow {
     return sources;
   }
 
+  // A recomputed output is compared with the first one, too.
+  Sources of_output(const TensorId& id) const {
+    Sources sources = of_call(id, step_of(id), module_of(id.name));
+    TensorId first = id;
+    first.pass = Pass::kForward;
+    const auto wrong = wrong_outputs_.find(first);
+    if (wrong != wrong_outputs_.end()) sources.add(wrong->second);
+    return sources;
+  }
+
   // Backward works with what the last forward left. Without the gradient that comes in, nothing can be said.
   Sources of_backward(const TensorId& id, const std::string& module) const {
     Sources sources = of_call(id, Step::kBackward, module);
@@ -130,10 +146,11 @@ class Flow {
 
   // Of what comes out of a module, that inside it which is a root.
   std::size_t nested_root(const TensorId& id) const {
-    if (id.kind != Kind::kOutput && id.kind != Kind::kGradInput) return kNone;
+    const bool of_parameter = rewritten_ && id.kind == Kind::kParamGrad;
+    if (id.kind != Kind::kOutput && id.kind != Kind::kGradInput && !of_parameter) return kNone;
     const auto roots = roots_of_batch_.find({id.iteration, id.microbatch});
     if (roots == roots_of_batch_.end()) return kNone;
-    const std::string module = module_of(id.name);
+    const std::string module = of_parameter ? owner_of(id.name) : module_of(id.name);
     for (const std::size_t root : roots->second) {
       const TensorId& other = observations_[roots_[root].observation].id;
       const std::string inner = module_of(other.name);
@@ -157,33 +174,50 @@ class Flow {
     return at == last_of_iteration_.begin() ? kNone : std::prev(at)->second;
   }
 
-  void remember(const TensorId& id, std::size_t root) {
+  // What the module goes on with.
+  void remember_input(const Observation& observation, Step step, std::size_t root) {
+    Sources& sources = inputs_[call_key(observation.id, step, module_of(observation.id.name))];
+    rewritten_ ? sources.add(kNone) : sources.add(root, observation.ratio);
+  }
+
+  void remember(const Observation& observation, std::size_t root) {
+    const auto& [id, agrees, ratio] = observation;
     switch (id.kind) {
       case Kind::kInput:
-        inputs_[call_key(id, step_of(id), module_of(id.name))].add(root);
+        remember_input(observation, step_of(id), root);
         break;
       case Kind::kGradOutput:
-        inputs_[call_key(id, Step::kBackward, module_of(id.name))].add(root);
+        remember_input(observation, Step::kBackward, root);
         break;
       case Kind::kParamGrad:
-        param_grads_[{id.iteration, id.chunk, id.name}].add(root);
+        param_grads_[{id.iteration, id.chunk, id.name}].add(root, ratio);
         break;
       case Kind::kMainGrad:
-        main_grads_[{id.iteration, id.chunk, id.name}].add(root);
+        main_grads_[{id.iteration, id.chunk, id.name}].add(root, ratio);
         break;
       default:
         break;
     }
-    if (id.kind == Kind::kScalar && id.microbatch == kNoMicrobatch) step_scalars_[id.iteration].add(root);
+    if (id.kind == Kind::kScalar && id.microbatch == kNoMicrobatch) step_scalars_[id.iteration].add(root, ratio);
     if (root == kNone) return;
-    if (id.kind == Kind::kParam || id.kind == Kind::kParamAfter) remember_parameter(id, root);
+    if (is_parameter_kind(id.kind) && id.kind != Kind::kParamGrad) remember_parameter(id, root);
+    if (id.kind == Kind::kOutput) wrong_outputs_.try_emplace(id, root);
     last_of_batch_[{id.iteration, id.microbatch}] = root;
     last_of_iteration_[id.iteration] = root;
   }
 
-  // All modules that it lies in compute with it from now on.
+  // All modules that it lies in, under any name, compute with it from now on: a main gradient or an update that is
+  // wrong makes the parameter wrong, be it by less than is allowed.
   void remember_parameter(const TensorId& id, std::size_t root) {
-    std::string module = owner_of(id.name);
+    remember_module(id, owner_of(id.name), root);
+    for (const TiedRule& rule : tied_) {
+      if (id.name != rule.of && !id.name.ends_with("." + rule.of)) continue;
+      const std::string prefix = id.name.substr(0, id.name.size() - rule.of.size());
+      remember_module(id, owner_of(prefix + rule.name), root);
+    }
+  }
+
+  void remember_module(const TensorId& id, std::string module, std::size_t root) {
     while (module != kModel) {
       wrong_parameters_.try_emplace({id.chunk, module}, root);
       module = owner_of(module);
@@ -192,10 +226,13 @@ class Flow {
   }
 
   std::span<const Observation> observations_;
+  std::span<const TiedRule> tied_;
+  const bool rewritten_;
   std::vector<Root> roots_;
   std::map<CallKey, Sources> inputs_;
   std::map<ParameterKey, Sources> param_grads_, main_grads_;
-  std::map<std::int32_t, Sources> step_scalars_;                                  // the gradient's norm
+  std::map<std::int32_t, Sources> step_scalars_;  // the gradient's norm
+  std::map<TensorId, std::size_t> wrong_outputs_;
   std::map<std::pair<std::int32_t, std::string>, std::size_t> wrong_parameters_;  // chunk, module: the first root
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::size_t>> roots_of_batch_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> last_of_batch_;
@@ -210,6 +247,9 @@ std::string module_of(std::string_view name) {
   return std::string(name.substr(0, member)) + std::string(name.substr(call));
 }
 
-std::vector<Root> find_roots(std::span<const Observation> observations) { return Flow(observations).run(); }
+std::vector<Root> find_roots(std::span<const Observation> observations, std::span<const TiedRule> tied,
+                             bool rewritten) {
+  return Flow(observations, tied, rewritten).run();
+}
 
 }  // namespace ttrace

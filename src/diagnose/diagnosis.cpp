@@ -1,9 +1,11 @@
 #include "ttrace/diagnose/diagnosis.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
 
+#include "align/holders.h"
 #include "diagnose/hypothesis.h"
 #include "ttrace/judge/match.h"
 
@@ -30,9 +32,19 @@ static_assert(kNames.size() == static_cast<std::size_t>(Cause::kRegion) + 1);
 
 // The most telling first: what explains little is named only when nothing better does. Before them come those that
 // the measured sums answer.
-constexpr std::array kHypotheses = {
-    never_updated, stale,      other_tensor, permuted_blocks,   reinterpreted, missing_contribution,
-    stale_operand, other_rows, rank_factor,  coarser_precision, region};
+constexpr std::array kHypotheses = {never_updated,
+                                    stale,
+                                    other_tensor,
+                                    permuted_blocks,
+                                    reinterpreted,
+                                    missing_contribution,
+                                    stale_operand,
+                                    reinterpreted_operand,
+                                    reinterpreted_in_attention,
+                                    other_rows,
+                                    rank_factor,
+                                    coarser_precision,
+                                    region};
 
 bool all_finite(const Values& values) {
   for (const double value : values) {
@@ -48,33 +60,50 @@ double bound_of(const Finding& finding, const LogicalTensor& candidate) {
 std::optional<Diagnosis> diagnose_sums(const Finding& finding, double bound, const Evidence& evidence) {
   if (!finding.difference || finding.reason == Reason::kReplicasDisagree) return std::nullopt;
   if (auto diagnosis = zero(finding)) return diagnosis;
-  return uniform_factor(finding, bound, evidence.mesh);
+  return uniform_factor(finding, bound, evidence);
 }
 
 constexpr std::int32_t kMostCopies = 64;  // looked at, of thousands
 
-// Of copies that disagree, the one that is furthest from the reference.
-struct Copy {
-  Values values;
-  std::int32_t rank = -1;  // that holds it; -1: there is no other
+// The copies that ranks hold, each held against the reference.
+struct Copies {
+  std::size_t count = 0;
+  Values worst;
+  std::int32_t replica = 0, rank = 0;  // of the worst
+  std::vector<std::int32_t> wrong;     // the first rank of each that is
+  double right = 0;                    // what the others differ by at most
 };
 
-Copy worst_copy(const LogicalTensor& candidate, const Values& expected) {
+Copies copies_of(const LogicalTensor& candidate, const Values& expected, double bound) {
   std::map<std::int32_t, std::int32_t> ranks;  // of each replica, the first
   for (const Piece& piece : candidate.pieces()) {
     if (piece.replica < kMostCopies) ranks.try_emplace(piece.replica, piece.rank);
   }
-  Copy worst{values_of(candidate), -1};
-  double largest = relative_distance(worst.values, expected);
+  Copies copies;
+  double largest = -1;
   for (const auto& [replica, rank] : ranks) {
-    if (replica == 0) continue;
     Values values = values_of(candidate, replica);
     const double distance = relative_distance(values, expected);
+    if (distance > bound) {
+      copies.wrong.push_back(rank);
+    } else {
+      copies.right = std::max(copies.right, distance);
+    }
+    ++copies.count;
     if (!(distance > largest)) continue;
     largest = distance;
-    worst = {std::move(values), rank};
+    copies.worst = std::move(values);
+    copies.replica = replica;
+    copies.rank = rank;
   }
-  return worst;
+  return copies;
+}
+
+std::optional<Diagnosis> diagnose_copies(const Copies& copies, const Suspect& suspect) {
+  if (copies.wrong.size() == copies.count) return std::nullopt;
+  return suspect.explained_by(Cause::kRegion, copies.right,
+                              fmt::format("wrong in the copy of rank {} only ({} of {} copies), right elsewhere",
+                                          fmt::join(copies.wrong, ", "), copies.wrong.size(), copies.count));
 }
 
 std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTensor& reference,
@@ -83,8 +112,9 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   if (auto diagnosis = diagnose_sums(finding, bound, evidence)) return diagnosis;
   if (reference.shape != candidate.shape || !is_small(reference) || !is_small(candidate)) return std::nullopt;
   const Values expected = values_of(reference);
-  const Copy copy = worst_copy(candidate, expected);
-  Suspect suspect{finding, reference, candidate, evidence, expected, copy.values, bound, 0};
+  const Copies copies = copies_of(candidate, expected, bound);
+  const std::vector<Local> parts = locals_of(candidate, copies.replica);
+  Suspect suspect{finding, reference, candidate, evidence, expected, copies.worst, parts, bound, 0};
   if (!all_finite(suspect.expected) || !all_finite(suspect.found)) return std::nullopt;
   suspect.error = relative_distance(suspect.found, suspect.expected);
   if (auto diagnosis = unreduced(suspect)) return diagnosis;
@@ -92,10 +122,22 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   for (const auto hypothesis : kHypotheses) {
     auto diagnosis = hypothesis(suspect);
     if (!diagnosis) continue;
-    if (copy.rank >= 0) diagnosis->what = fmt::format("the copy of rank {}: {}", copy.rank, diagnosis->what);
+    if (finding.reason == Reason::kReplicasDisagree)
+      diagnosis->what = fmt::format("the copy of rank {}: {}", copies.rank, diagnosis->what);
     return diagnosis;
   }
-  return std::nullopt;
+  return diagnose_copies(copies, suspect);
+}
+
+// Which is the first, in words.
+std::string first_nonfinite(const LogicalTensor& candidate) {
+  if (!is_small(candidate)) return {};
+  const Values values = values_of(candidate);
+  const auto first = std::find_if(values.begin(), values.end(), [](double value) { return !std::isfinite(value); });
+  if (first == values.end()) return {};
+  const std::int64_t element = first - values.begin();
+  return fmt::format(" (first at element {}: {}, on rank {})", element, std::isnan(*first) ? "NaN" : "Inf",
+                     fmt::join(holders_of(candidate, element), ", "));
 }
 
 }  // namespace
@@ -108,14 +150,14 @@ std::string_view name_of(Cause cause) { return kNames[static_cast<std::size_t>(c
 
 std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence) {
   if (finding.verdict == Verdict::kMissing) return Diagnosis{Cause::kMissing, 0, "it is not there"};
-  if (finding.reason == Reason::kNotFinite) {
-    return Diagnosis{Cause::kNotFinite, 0,
-                     made_here ? "it is not finite, though all that it was computed from is"
-                               : "it is not finite where it first shows"};
-  }
   const LogicalTensor* reference = counterpart(evidence.reference, finding.id);
   const auto candidate = evidence.candidate.tensors.find(finding.id);
   if (reference == nullptr || candidate == evidence.candidate.tensors.end()) return std::nullopt;
+  if (finding.reason == Reason::kNotFinite) {
+    return Diagnosis{Cause::kNotFinite, 0,
+                     fmt::format("it is not finite{}{}", first_nonfinite(candidate->second),
+                                 made_here ? ", though all that it was computed from is" : " where it first shows")};
+  }
   return diagnose_values(finding, *reference, candidate->second, evidence);
 }
 

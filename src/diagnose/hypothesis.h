@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -13,15 +14,27 @@ namespace ttrace {
 
 // A hypothesis may look at every tensor of a shape: 2^20 values are a hundredth of a second each.
 bool is_small(const LogicalTensor& tensor);
+// Of one shape, floating, and small.
+bool comparable(const LogicalTensor& a, const LogicalTensor& b);
+std::string when(const TensorId& id);  // `iteration 1, micro-batch 2`
+
+// A product of so many multiplications is made for one hypothesis; beyond it, none.
+inline constexpr double kMostMultiplications = 4e9;
+
+// What is fitted to fewer values, or sought among many for fewer, is found by chance. Of an error that is not the
+// hypothesis's, a number fitted to n values explains the share 1 / n, and three quarters with a probability of less
+// than 1e-5 for n = 16.
+inline constexpr std::size_t kFewestValues = 16;
 
 struct Suspect {
   const Finding& finding;
   const LogicalTensor& reference;
   const LogicalTensor& candidate;
   const Evidence& evidence;
-  Values expected, found;  // values of the reference and of the candidate's replica 0, all finite
-  double bound = 0;        // the largest residual that explains
-  double error = 0;        // the residual of doing nothing
+  Values expected, found;    // values of the reference, and of one copy of the candidate, all finite
+  std::vector<Local> parts;  // where `found` lies
+  double bound = 0;          // the largest residual that explains
+  double error = 0;          // the residual of doing nothing
 
   std::optional<Diagnosis> explained_by(Cause cause, const Values& hypothesis, const std::string& what) const {
     const double residual = relative_distance(found, hypothesis);
@@ -35,14 +48,16 @@ struct Suspect {
 };
 
 // From the measured sums alone, for tensors of any size.
-std::optional<Diagnosis> uniform_factor(const Finding& finding, double bound, const Mesh& mesh);
+std::optional<Diagnosis> uniform_factor(const Finding& finding, double bound, const Evidence& evidence);
 std::optional<Diagnosis> zero(const Finding& finding);
 
-// Sums over ranks and micro-batches: sums.cpp.
+// Sums over ranks and micro-batches: sums.cpp, contributions.cpp.
 std::optional<Diagnosis> unreduced(const Suspect& suspect);
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect);
+// Numbers: factors.cpp.
 std::optional<Diagnosis> rank_factor(const Suspect& suspect);
-// Places: places.cpp.
+std::optional<Diagnosis> coarser_precision(const Suspect& suspect);
+// Places: places.cpp, layouts.cpp.
 std::optional<Diagnosis> permuted_blocks(const Suspect& suspect);
 std::optional<Diagnosis> reinterpreted(const Suspect& suspect);
 std::optional<Diagnosis> other_rows(const Suspect& suspect);
@@ -51,7 +66,15 @@ std::optional<Diagnosis> region(const Suspect& suspect);
 std::optional<Diagnosis> never_updated(const Suspect& suspect);
 std::optional<Diagnosis> stale(const Suspect& suspect);
 std::optional<Diagnosis> other_tensor(const Suspect& suspect);
+// What a module computes from the wrong operand: operands.cpp, attention.cpp.
 std::optional<Diagnosis> stale_operand(const Suspect& suspect);
-std::optional<Diagnosis> coarser_precision(const Suspect& suspect);
+std::optional<Diagnosis> reinterpreted_operand(const Suspect& suspect);
+std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect);
+
+// Calls `test` with `values` as a kernel reads them that takes the memory of two dimensions for that of the same two
+// swapped, in the whole tensor or in each rank's part, and with words for that, until it returns a diagnosis.
+using Reading = std::function<std::optional<Diagnosis>(const Values& values, const std::string& how)>;
+std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<Local>& parts,
+                                      const Reading& test);
 
 }  // namespace ttrace

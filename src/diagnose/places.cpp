@@ -1,37 +1,16 @@
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <set>
 
+#include "diagnose/around.h"
 #include "diagnose/hypothesis.h"
 
 namespace ttrace {
 namespace {
 
 constexpr std::int64_t kMostBlocks = 64;
+constexpr std::int64_t kFewestInBlock = 8;  // elements; smaller ones are like another of so many by chance
 constexpr std::int64_t kMostComparisons = std::int64_t{1} << 30;  // of elements, where each row is held against all
-
-// The tensor as [outer, extent, inner] around one dimension.
-struct Around {
-  std::int64_t outer = 1, extent = 1, inner = 1;
-
-  Around(const Shape& shape, std::size_t dim) : extent(shape[dim]) {
-    for (std::size_t d = 0; d < dim; ++d) outer *= shape[d];
-    for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
-  }
-  // Squared distance between block `a` of `x` and block `b` of `y`, each of `size` indices.
-  double square_between(const Values& x, std::int64_t a, const Values& y, std::int64_t b, std::int64_t size) const {
-    double sum = 0;
-    for (std::int64_t o = 0; o < outer; ++o) {
-      const std::int64_t from = (o * extent + a * size) * inner, other = (o * extent + b * size) * inner;
-      for (std::int64_t i = 0; i < size * inner; ++i) {
-        const double difference = x[static_cast<std::size_t>(from + i)] - y[static_cast<std::size_t>(other + i)];
-        sum += difference * difference;
-      }
-    }
-    return sum;
-  }
-};
 
 // For each block of the candidate the block of the reference that it is nearest to.
 std::vector<std::int64_t> nearest_blocks(const Suspect& suspect, const Around& around, std::int64_t blocks) {
@@ -71,73 +50,65 @@ bool is_permutation_of_blocks(std::vector<std::int64_t> source) {
   return true;
 }
 
-// Squared error of each index of a dimension.
-std::vector<double> squares_along(const Suspect& suspect, const Around& around) {
-  std::vector<double> squares;
-  for (std::int64_t i = 0; i < around.extent; ++i) {
-    squares.push_back(around.square_between(suspect.found, i, suspect.expected, i, 1));
+// Block i of the zigzag split of n blocks over n / 2 ranks: rank 0 has the first and the last, rank 1 the next ones.
+std::int64_t zigzag(std::int64_t i, std::int64_t n) { return i % 2 == 0 ? i / 2 : n - 1 - i / 2; }
+
+std::vector<std::int64_t> inverse_of(const std::vector<std::int64_t>& source) {
+  std::vector<std::int64_t> inverse(source.size());
+  for (std::size_t i = 0; i < source.size(); ++i) {
+    inverse[static_cast<std::size_t>(source[i])] = static_cast<std::int64_t>(i);
   }
-  return squares;
+  return inverse;
 }
 
-std::string ranges_of(const std::vector<std::int64_t>& indices) {
-  std::string text;
-  for (std::size_t i = 0; i < indices.size();) {
-    std::size_t end = i;
-    while (end + 1 < indices.size() && indices[end + 1] == indices[end] + 1) ++end;
-    if (text.size() > 60) return text + ", ...";
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", indices[i]);
-    if (end > i) text += fmt::format("-{}", indices[end]);
-    i = end + 1;
+// Which permutation it is, of those that parallel programs make; empty for another.
+std::string name_of_permutation(const std::vector<std::int64_t>& source) {
+  const auto n = static_cast<std::int64_t>(source.size());
+  const auto is = [&](const std::vector<std::int64_t>& order, auto&& rule) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (order[static_cast<std::size_t>(i)] != rule(i)) return false;
+    }
+    return true;
+  };
+  std::vector<std::int64_t> moved;
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (source[static_cast<std::size_t>(i)] != i) moved.push_back(i);
   }
-  return text;
+  if (moved.size() == 2) return fmt::format(": blocks {} and {} are swapped", moved[0], moved[1]);
+  const std::vector<std::int64_t> inverse = inverse_of(source);
+  if (n % 2 == 0 && is(source, [&](std::int64_t i) { return zigzag(i, n); }))
+    return fmt::format(": a zigzag split over {} ranks, not undone", n / 2);
+  if (n % 2 == 0 && is(inverse, [&](std::int64_t i) { return zigzag(i, n); }))
+    return fmt::format(": a zigzag split over {} ranks, undone where there was none", n / 2);
+  if (is(source, [&](std::int64_t i) { return n - 1 - i; })) return ": in reverse";
+  if (is(source, [&](std::int64_t i) { return (i + source[0]) % n; })) return fmt::format(": rotated by {}", source[0]);
+  for (std::int64_t groups = 2; groups < n; ++groups) {
+    if (n % groups != 0) continue;
+    const std::int64_t each = n / groups;
+    if (is(source, [&](std::int64_t i) { return i % groups * each + i / groups; }))
+      return fmt::format(": {} groups of {} are interleaved", groups, each);
+  }
+  return {};
 }
 
 }  // namespace
 
 std::optional<Diagnosis> permuted_blocks(const Suspect& suspect) {
   const Shape& shape = suspect.reference.shape;
+  const auto elements = static_cast<std::int64_t>(suspect.expected.size());
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
     const Around around(shape, dim);
     for (std::int64_t blocks = 2; blocks <= std::min(kMostBlocks, around.extent); ++blocks) {
-      if (around.extent % blocks != 0) continue;
+      if (around.extent % blocks != 0 || elements < blocks * kFewestInBlock) continue;
       const std::vector<std::int64_t> source = nearest_blocks(suspect, around, blocks);
       std::vector<std::int64_t> identity(source.size());
       std::iota(identity.begin(), identity.end(), 0);
       if (source == identity || !is_permutation_of_blocks(source)) continue;
-      const std::string what = fmt::format("of {} blocks of dimension {}, those at 0, 1, ... are the reference's {}",
-                                           blocks, dim, fmt::join(source, ", "));
+      const std::string what = fmt::format("of {} blocks of dimension {}, those at 0, 1, ... are the reference's {}{}",
+                                           blocks, dim, fmt::join(source, ", "), name_of_permutation(source));
       if (auto found =
               suspect.explained_by(Cause::kPermutedBlocks, rearranged(suspect.expected, around, source), what)) {
         return found;
-      }
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<Diagnosis> reinterpreted(const Suspect& suspect) {
-  const Shape& shape = suspect.reference.shape;
-  for (std::size_t a = 0; a < shape.size(); ++a) {
-    for (std::size_t b = a + 1; b < shape.size(); ++b) {
-      if (shape[a] == 1 || shape[b] == 1) continue;
-      // The reference's elements in the memory order of [.., b, .., a, ..], and the other way round.
-      Values forth(suspect.expected.size()), back(suspect.expected.size());
-      Shape swapped = shape;
-      std::swap(swapped[a], swapped[b]);
-      Shape index(shape.size(), 0);
-      for (std::size_t i = 0; i < suspect.expected.size(); ++i) {
-        Shape other = index;
-        std::swap(other[a], other[b]);
-        std::int64_t at = 0;
-        for (std::size_t d = 0; d < shape.size(); ++d) at = at * swapped[d] + other[d];
-        forth[static_cast<std::size_t>(at)] = suspect.expected[i];
-        back[i] = suspect.expected[static_cast<std::size_t>(at)];
-        for (std::size_t d = shape.size(); d-- > 0 && ++index[d] == shape[d];) index[d] = 0;
-      }
-      const std::string what = fmt::format("the elements lie in memory as if dimensions {} and {} were swapped", a, b);
-      for (const Values* values : {&forth, &back}) {
-        if (auto found = suspect.explained_by(Cause::kReinterpreted, *values, what)) return found;
       }
     }
   }
@@ -150,7 +121,7 @@ std::optional<Diagnosis> other_rows(const Suspect& suspect) {
   if (shape.size() < 2 || shape.back() < 2) return std::nullopt;
   const auto width = shape.back();
   const auto rows = static_cast<std::int64_t>(suspect.expected.size()) / width;
-  if (rows * rows * width > kMostComparisons) return std::nullopt;
+  if (rows * rows * width > kMostComparisons || width < kFewestInBlock / 2) return std::nullopt;
   const Around around({rows, width}, 0);
   const Values nothing(suspect.expected.size());
   Values explained = suspect.expected;
@@ -178,38 +149,6 @@ std::optional<Diagnosis> other_rows(const Suspect& suspect) {
                                                : fmt::format("the values of {} others", sources.size());
   return suspect.explained_by(Cause::kOtherRows, explained,
                               fmt::format("{} of {} rows hold {}; the rest is right", wrong, rows, from));
-}
-
-std::optional<Diagnosis> region(const Suspect& suspect) {
-  const Shape& shape = suspect.reference.shape;
-  std::optional<Diagnosis> best;
-  double least_share = 0.75;  // a region that is almost all of it tells nothing
-  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    const Around around(shape, dim);
-    if (around.extent < 2) continue;
-    const std::vector<double> squares = squares_along(suspect, around);
-    const Values nothing(suspect.expected.size());
-    double rest = 0, rest_norm = 0;
-    std::vector<std::int64_t> wrong;
-    for (std::int64_t i = 0; i < around.extent; ++i) {
-      const double norm = around.square_between(suspect.expected, i, nothing, 0, 1);
-      if (squares[static_cast<std::size_t>(i)] > suspect.bound * suspect.bound * norm) {
-        wrong.push_back(i);
-      } else {
-        rest += squares[static_cast<std::size_t>(i)];
-        rest_norm += norm;
-      }
-    }
-    const double share = static_cast<double>(wrong.size()) / static_cast<double>(around.extent);
-    if (wrong.empty() || share >= least_share || rest_norm == 0) continue;
-    const auto found = suspect.explained_by(Cause::kRegion, std::sqrt(rest / rest_norm),
-                                            fmt::format("wrong at {} of dimension {} only ({} of {}), right elsewhere",
-                                                        ranges_of(wrong), dim, wrong.size(), around.extent));
-    if (!found) continue;
-    best = found;
-    least_share = share;
-  }
-  return best;
 }
 
 }  // namespace ttrace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
@@ -12,10 +13,17 @@
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kMostDiagnosed = 5;  // as many as the text shows
+constexpr std::size_t kMostExamined = 5;
 
 bool is_wrong(const Finding& finding) {
   return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
+}
+
+// The error, or what copies differ by, in units of what is allowed.
+double largest_ratio(const Finding& finding) {
+  const std::optional<double> ratio = ratio_of(finding);
+  if (!ratio) return is_wrong(finding) ? INFINITY : 0;
+  return std::max(*ratio, finding.difference->replica_rel_err() / *finding.allowed);
 }
 
 // Every tensor once, in order of execution, and the first finding that says what is wrong with it.
@@ -37,11 +45,13 @@ Observed observe(const Report& report) {
   for (const Finding* finding : all) {
     const auto [at, is_new] = seen.emplace(finding->id, observed.observations.size());
     if (is_new) {
-      observed.observations.push_back({finding->id, true});
+      observed.observations.push_back({finding->id});
       observed.findings.push_back(0);
     }
-    if (!is_wrong(*finding) || !observed.observations[at->second].agrees) continue;
-    observed.observations[at->second].agrees = false;
+    Observation& observation = observed.observations[at->second];
+    observation.ratio = std::max(observation.ratio, largest_ratio(*finding));
+    if (!is_wrong(*finding) || !observation.agrees) continue;
+    observation.agrees = false;
     observed.findings[at->second] = static_cast<std::size_t>(finding - report.findings.data());
   }
   return observed;
@@ -96,7 +106,7 @@ std::string subject_of(const TensorId& id) {
 }
 
 std::string sentence_of(const TensorId& id, const RootCause& root, const std::string& what) {
-  std::string text = fmt::format("{}: {}", subject_of(id), what.empty() ? "nothing known explains the error" : what);
+  std::string text = fmt::format("{}: {}", subject_of(id), what);
   if (root.repeated > 0) {
     text += fmt::format("; the same in {} more micro-batch{} or iteration{}", root.repeated,
                         root.repeated == 1 ? "" : "es", root.repeated == 1 ? "" : "s");
@@ -108,13 +118,36 @@ std::string sentence_of(const TensorId& id, const RootCause& root, const std::st
   return text + ".";
 }
 
+// The name without its numbers: layers, experts and members of tuples are alike.
+std::string kind_of_name(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    if (c < '0' || c > '9') text += c;
+  }
+  return text;
+}
+
+// Chooses the roots of which to ask what their errors look like: one bug often shows in every layer, so first those
+// that are not alike.
+void choose_examined(Report& report) {
+  std::set<std::tuple<Kind, Pass, std::string>> seen;
+  std::vector<RootCause*> first, rest;
+  for (RootCause& root : report.roots) {
+    const TensorId& id = report.findings[root.finding].id;
+    const bool is_new = seen.emplace(id.kind, id.pass, kind_of_name(id.name)).second;
+    (is_new ? first : rest).push_back(&root);
+  }
+  first.insert(first.end(), rest.begin(), rest.end());
+  for (std::size_t i = 0; i < std::min(first.size(), kMostExamined); ++i) first[i]->examined = true;
+}
+
 }  // namespace
 
 void add_root_causes(Report& report, const Evidence& evidence) {
   const Observed observed = observe(report);
   std::map<std::tuple<Kind, Pass, std::string>, std::size_t> first;  // what it is -> its place in `report.roots`
   std::vector<bool> made_here;
-  for (const Root& root : find_roots(observed.observations)) {
+  for (const Root& root : find_roots(observed.observations, evidence.tied, evidence.rewritten)) {
     const TensorId& id = observed.observations[root.observation].id;
     const auto [at, is_new] = first.emplace(std::tuple(id.kind, id.pass, id.name), report.roots.size());
     if (is_new) {
@@ -127,11 +160,12 @@ void add_root_causes(Report& report, const Evidence& evidence) {
     cause.repeated += !is_new;
     cause.explained += static_cast<std::int64_t>(root.explained.size());
   }
+  choose_examined(report);
   for (std::size_t i = 0; i < report.roots.size(); ++i) {
     RootCause& cause = report.roots[i];
     const Finding& finding = report.findings[cause.finding];
-    std::string what;
-    if (i < kMostDiagnosed) {
+    std::string what = cause.examined ? "nothing known explains the error" : "its error was not looked into";
+    if (cause.examined) {
       if (const auto diagnosis = diagnose(finding, made_here[i], evidence)) {
         cause.diagnosis = name_of(diagnosis->cause);
         cause.residual = diagnosis->residual;

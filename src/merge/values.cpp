@@ -38,15 +38,58 @@ void add_piece(const Piece& piece, Dtype dtype, const Shape& shape, Values& valu
   }
 }
 
+LogicalTensor seen(const LogicalTensor& tensor, std::int32_t replica) {
+  return replica == 0 ? tensor : seen_by_replica(tensor, replica);
+}
+
 }  // namespace
 
 Values values_of(const LogicalTensor& tensor, std::int32_t replica) {
   Values values(static_cast<std::size_t>(element_count(tensor.shape)));
-  const LogicalTensor seen = replica == 0 ? tensor : seen_by_replica(tensor, replica);
-  for (const Piece& piece : seen.pieces()) {
+  for (const Piece& piece : seen(tensor, replica).pieces()) {
     if (piece.replica == 0) add_piece(piece, piece.entry->dtype, tensor.shape, values);
   }
   for (double& value : values) value /= tensor.scale;
+  return values;
+}
+
+std::vector<Local> locals_of(const LogicalTensor& tensor, std::int32_t replica) {
+  std::map<std::pair<std::int32_t, const Entry*>, Local> locals;
+  for (const Piece& piece : seen(tensor, replica).pieces()) {
+    if (piece.replica != 0 || piece.term != 0) continue;
+    Local& local = locals[{piece.rank, piece.entry}];
+    if (local.places.empty()) {
+      local.rank = piece.rank;
+      local.shape = piece.entry->shape;
+      local.places.assign(static_cast<std::size_t>(element_count(local.shape)), -1);
+    }
+    Shape index(tensor.shape.size(), 0);
+    for (std::int64_t i = 0; i < element_count(piece.logical.size); ++i) {
+      std::int64_t from = piece.offset, to = 0;
+      for (std::size_t d = 0; d < index.size(); ++d) {
+        from += index[d] * piece.strides[d];
+        to = to * tensor.shape[d] + piece.logical.start[d] + index[d];
+      }
+      local.places[static_cast<std::size_t>(from)] = to;
+      for (std::size_t d = index.size(); d-- > 0 && ++index[d] == piece.logical.size[d];) index[d] = 0;
+    }
+  }
+  std::vector<Local> result;
+  for (auto& [key, local] : locals) result.push_back(std::move(local));
+  return result;
+}
+
+std::map<std::int32_t, Values> values_by_rank(const LogicalTensor& tensor) {
+  std::map<std::int32_t, Values> values;
+  for (const Piece& piece : tensor.pieces()) {
+    if (piece.replica != 0) continue;
+    Values& of_rank = values[piece.rank];
+    of_rank.resize(static_cast<std::size_t>(element_count(tensor.shape)));
+    add_piece(piece, piece.entry->dtype, tensor.shape, of_rank);
+  }
+  for (auto& [rank, of_rank] : values) {
+    for (double& value : of_rank) value /= tensor.scale;
+  }
   return values;
 }
 

@@ -115,15 +115,15 @@ std::string describe_root(const Report& report) {
                      printable(id), printable(what));
 }
 
-constexpr std::size_t kMostRoots = 5;
-
 std::string describe_roots(const Report& report) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(kMostRoots, report.roots.size()); ++i) {
-    if (i == 1) text += "also wrong, and not because of it:\n";
-    text += fmt::format("{}{}\n", i == 0 ? "cause: " : "  ", report.roots[i].sentence);
+  std::size_t shown = 0;
+  for (const RootCause& root : report.roots) {
+    if (!root.examined) continue;
+    if (shown == 1) text += "also wrong, and not because of it:\n";
+    text += fmt::format("{}{}\n", shown++ == 0 ? "cause: " : "  ", root.sentence);
   }
-  if (report.roots.size() > kMostRoots) text += fmt::format("  ... and {} more\n", report.roots.size() - kMostRoots);
+  if (report.roots.size() > shown) text += fmt::format("  ... and {} more\n", report.roots.size() - shown);
   return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "align/lookup.h"
 #include "ttrace/judge/judge.h"
 #include "ttrace/selfcheck/selfcheck.h"
 
@@ -12,10 +13,6 @@ void check_linears(const Alignment& alignment, const SelfCheckOptions& options, 
 void check_embeddings(const Alignment& alignment, std::vector<Finding>& findings);
 void check_accumulation(const Alignment& alignment, std::vector<Finding>& findings);
 void check_replicas(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
-
-const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind kind, const std::string& name);
-// The parameter `name` as the iteration of `id` begins with it; null when it was not recorded.
-const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id, const std::string& name);
 
 // Whether a copy of it in fp64 can be made: a gigabyte at most.
 bool fits_in_memory(const LogicalTensor& tensor);

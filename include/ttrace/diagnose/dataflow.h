@@ -7,8 +7,10 @@
 //   a parameter's param_grad   the same
 //   main_grad                  the parameter's param_grads of all micro-batches
 //   param_delta, param_after   its main_grad, and the scalars of the step (the gradient's norm)
+// and what a module makes in later iterations, from the updates of its parameters and of those tied to them.
 // A module's input, and an output's gradient, is what some other module just made: it follows from the last tensor of
-// its micro-batch that was wrong before it.
+// its micro-batch that was wrong before it. So does what is wrong though all that it was computed from agrees, where
+// that is nearly wrong itself: the error came in.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "ttrace/annotation.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
@@ -23,6 +26,7 @@ namespace ttrace {
 struct Observation {
   TensorId id;
   bool agrees = true;
+  double ratio = 0;  // of the error and what is allowed; infinity where that is no matter of size
 };
 
 struct Root {
@@ -34,8 +38,12 @@ struct Root {
 
 // `observations` in order of execution, each identity once. Every wrong one is a root or explained by one: where
 // several lead to it, by the first. Of modules nested in each other the innermost is the root. The first wrong one
-// always is a root.
-std::vector<Root> find_roots(std::span<const Observation> observations);
+// always is a root. `tied`: names of parameters that are others of the observed ones (dotted suffixes).
+//
+// `rewritten`: whatever arrived at a module, it went on with the right input and output gradients (ttrace/rewrite/).
+// Then nothing that arrived explains what a module makes; what a wrong module makes later is its own fault as well.
+std::vector<Root> find_roots(std::span<const Observation> observations, std::span<const TiedRule> tied = {},
+                             bool rewritten = false);
 
 // The module that a tensor of a module was seen at: without the member of a tuple, with the number of the call.
 // `shared:1#2` was seen at `shared#2`.

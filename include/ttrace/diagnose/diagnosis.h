@@ -44,7 +44,9 @@ struct Diagnosis {
 struct Evidence {
   const Alignment& reference;
   const Alignment& candidate;
-  Mesh mesh;  // of the candidate
+  Mesh mesh;                          // of the candidate
+  const std::vector<TiedRule>& tied;  // declared in the annotations
+  bool rewritten = false;             // the candidate's modules were given the reference's values (see dataflow.h)
 };
 
 // Diagnoses one finding that is `fail` or `missing`. `made_here` as in Root. Tensors of more than 2^20 elements get

@@ -6,8 +6,8 @@
 
 namespace ttrace {
 
-// Fills `report.roots`. The same tensor wrong in several micro-batches or iterations is one root. The first of them
-// are diagnosed, others only named.
+// Fills `report.roots`. The same tensor wrong in several micro-batches or iterations is one root. A few of them
+// are diagnosed, the first and those that are not like it before others; of the rest only the place is known.
 void add_root_causes(Report& report, const Evidence& evidence);
 
 }  // namespace ttrace

@@ -37,6 +37,7 @@ struct RootCause {
   std::string module;          // that it was seen at
   std::int64_t repeated = 0;   // of further micro-batches and iterations in which it is a root as well
   std::int64_t explained = 0;  // wrong tensors that follow from it
+  bool examined = false;       // whether anybody asked what its error looks like; text shows these
   std::string diagnosis;       // a word of `Cause`; empty: nothing known explains the error
   double residual = 0;         // of the diagnosis: ||candidate - expected|| / ||expected||
   std::string sentence;

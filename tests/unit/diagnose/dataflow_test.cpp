@@ -99,6 +99,49 @@ TEST_CASE("wrong parameters explain the next iteration") {
   CHECK(story.roots() == std::vector<std::string>{"fc.weight param_after, iteration 0"});
 }
 
+TEST_CASE("two bugs in different modules are two roots, each with what follows from it") {
+  Story story;
+  story.saw(Kind::kInput, "a").saw(Kind::kOutput, "a").saw(Kind::kInput, "b").saw(Kind::kOutput, "b");
+  story.saw(Kind::kGradOutput, "b").saw(Kind::kGradInput, "b").saw(Kind::kGradOutput, "a").saw(Kind::kGradInput, "a");
+  story.saw(Kind::kParamGrad, "b.weight", kWrong).saw(Kind::kParamGrad, "a.weight");                          // 8, 9
+  for (const char* name : {"a.weight", "b.weight"}) story.saw(Kind::kMainGrad, name, kWrong, kNoMicrobatch);  // 10, 11
+  for (const char* name : {"a.weight", "b.weight"}) story.saw(Kind::kParamDelta, name, kWrong, kNoMicrobatch);
+  for (const char* name : {"a.weight", "b.weight"}) story.saw(Kind::kParamAfter, name, kWrong, kNoMicrobatch);
+  const std::vector<Root> roots = find_roots(story.observations);
+  CHECK(story.roots() ==
+        std::vector<std::string>{"b.weight param_grad, iteration 0, micro-batch 0", "a.weight main_grad, iteration 0"});
+  CHECK(roots[0].explained == std::vector<std::size_t>{11, 13, 15});
+  CHECK(roots[1].explained == std::vector<std::size_t>{12, 14});
+}
+
+TEST_CASE("an error that came in nearly as large is not made where it first exceeds what is allowed") {
+  Story story;
+  story.saw(Kind::kMainGrad, "x", kWrong, kNoMicrobatch);
+  story.saw(Kind::kInput, "fc", true, 0, 1).saw(Kind::kOutput, "fc", kWrong, 0, 1);
+  story.observations[1].ratio = 0.8;
+  story.observations[2].ratio = 1.2;
+  CHECK(story.roots() == std::vector<std::string>{"x main_grad, iteration 0"});
+  story.observations[2].ratio = 12;
+  CHECK(story.roots().size() == 2);
+}
+
+TEST_CASE("a tied weight is wrong under its other name, too") {
+  Story story;
+  story.saw(Kind::kMainGrad, "embedding.weight", kWrong, kNoMicrobatch);
+  story.saw(Kind::kInput, "head", true, 0, 1).saw(Kind::kOutput, "head", kWrong, 0, 1);
+  CHECK(story.roots().size() == 2);
+  const TiedRule tied[] = {{"head.weight", "embedding.weight", 0}};
+  CHECK(find_roots(story.observations, tied).size() == 1);
+}
+
+TEST_CASE("a recomputed output that differs from a wrong first one is no root beside it") {
+  Story story;
+  story.saw(Kind::kInput, "fc").saw(Kind::kOutput, "fc", kWrong);
+  story.saw(Kind::kInput, "fc").saw(Kind::kOutput, "fc", kWrong);
+  story.observations[2].id.pass = story.observations[3].id.pass = Pass::kRecompute;
+  CHECK(story.roots() == std::vector<std::string>{"fc output, iteration 0, micro-batch 0"});
+}
+
 TEST_CASE("initial parameters that are wrong are roots each") {
   Story story;
   story.saw(Kind::kParam, "a", kWrong, kNoMicrobatch).saw(Kind::kParam, "b", kWrong, kNoMicrobatch);
@@ -121,6 +164,29 @@ TEST_CASE("every wrong tensor is a root or follows from one") {
     for (const Root& root : find_roots(story.observations)) accounted += 1 + root.explained.size();
     REQUIRE(accounted == wrong);
   }
+}
+
+TEST_CASE("in a rewritten run a wrong input explains no output") {
+  Story story;
+  story.saw(Kind::kInput, "a").saw(Kind::kOutput, "a", kWrong);
+  story.saw(Kind::kInput, "b", kWrong).saw(Kind::kOutput, "b", kWrong).saw(Kind::kInput, "c", kWrong);
+  CHECK(story.roots() == std::vector<std::string>{"a output, iteration 0, micro-batch 0"});
+  const std::vector<Root> roots = find_roots(story.observations, {}, /*rewritten=*/true);
+  REQUIRE(roots.size() == 2);
+  CHECK(roots[0].explained == std::vector<std::size_t>{2});
+  CHECK(story.observations[roots[1].observation].id.name == "b");
+  CHECK(roots[1].made_here);
+  CHECK(roots[1].explained == std::vector<std::size_t>{4});
+}
+
+TEST_CASE("in a rewritten run what a wrong module makes in backward is its own fault as well") {
+  Story story;
+  story.saw(Kind::kInput, "block.a").saw(Kind::kOutput, "block.a", kWrong).saw(Kind::kOutput, "block", kWrong);
+  story.saw(Kind::kGradOutput, "block.a").saw(Kind::kParamGrad, "block.a.weight", kWrong);
+  story.saw(Kind::kGradInput, "block.a", kWrong);
+  const std::vector<Root> roots = find_roots(story.observations, {}, /*rewritten=*/true);
+  REQUIRE(roots.size() == 1);
+  CHECK(roots[0].explained.size() == 3);
 }
 
 TEST_SUITE_END();

@@ -64,7 +64,7 @@ RootCause root_of(Values values, Kind kind = Kind::kOutput, std::vector<Recorded
   const Alignment left = align(a, annotations(""), {}), right = align(b, annotations(""), layout_of(left));
   const Matching matching = match(left, right);
   Report report = conclude(left, matching, compare(matching.pairs, {1, {}}), nullptr);
-  add_root_causes(report, {left, right, {b.axes, b.aliases, b.views}});
+  add_root_causes(report, {left, right, {b.axes, b.aliases, b.views}, {}});
   REQUIRE(report.roots.size() >= 1);
   return report.roots[0];
 }

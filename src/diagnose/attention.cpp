@@ -1,0 +1,156 @@
+// Scaled dot-product attention, recomputed from what was recorded of a call. With queries, keys and values Q, K, V
+// [s, heads, d] of one sample, per head:
+//
+//   P = softmax(Q K^T / sqrt(d)), causal or not      O = P V
+//   dV = P^T dO      dS = P * (dO V^T - rowsum(dO * O))      dQ = dS K / sqrt(d)      dK = dS^T Q / sqrt(d)
+//
+// (Dao et al., "FlashAttention", appendix B). Whether the module is such an attention at all, the reference's own
+// output and gradient tell: they must come out.
+#include <cmath>
+
+#include "align/lookup.h"
+#include "diagnose/hypothesis.h"
+#include "ttrace/diagnose/dataflow.h"
+
+namespace ttrace {
+namespace {
+
+// Queries and output [s, b, heads, d], keys and values [t, b, kv_heads, d]; a kv head serves heads / kv_heads of them.
+struct Attention {
+  std::int64_t s = 0, t = 0, b = 0, heads = 0, kv_heads = 0, d = 0;
+  Values query, key, value;
+  bool causal = true;
+
+  double multiplications() const { return 5.0 * static_cast<double>(s * t) * static_cast<double>(b * heads * d); }
+  std::size_t query_at(std::int64_t i, std::int64_t sample, std::int64_t head) const {
+    return static_cast<std::size_t>(((i * b + sample) * heads + head) * d);
+  }
+  std::size_t key_at(std::int64_t j, std::int64_t sample, std::int64_t head) const {
+    return static_cast<std::size_t>(((j * b + sample) * kv_heads + head * kv_heads / heads) * d);
+  }
+};
+
+struct Gradients {
+  Values output, query, key, value;
+};
+
+double dot(const Values& x, std::size_t at, const Values& y, std::size_t other, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sum += x[at + static_cast<std::size_t>(i)] * y[other + static_cast<std::size_t>(i)];
+  }
+  return sum;
+}
+
+void add(Values& to, std::size_t at, double factor, const Values& from, std::size_t other, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[at + static_cast<std::size_t>(i)] += factor * from[other + static_cast<std::size_t>(i)];
+  }
+}
+
+// One query of one head.
+void add_query(const Attention& of, const Values& grad, std::int64_t i, std::int64_t sample, std::int64_t head,
+               Gradients& result) {
+  const std::size_t q = of.query_at(i, sample, head);
+  const std::int64_t keys = of.causal ? std::min(i + 1, of.t) : of.t;
+  const double scale = 1 / std::sqrt(static_cast<double>(of.d));
+  Values weights(static_cast<std::size_t>(keys));
+  double largest = -INFINITY, total = 0;
+  for (std::int64_t j = 0; j < keys; ++j) {
+    double& weight = weights[static_cast<std::size_t>(j)];
+    weight = scale * dot(of.query, q, of.key, of.key_at(j, sample, head), of.d);
+    largest = std::max(largest, weight);
+  }
+  for (double& weight : weights) total += weight = std::exp(weight - largest);
+  for (std::int64_t j = 0; j < keys; ++j) {
+    double& weight = weights[static_cast<std::size_t>(j)];
+    weight /= total;
+    add(result.output, q, weight, of.value, of.key_at(j, sample, head), of.d);
+  }
+  const double along_output = dot(grad, q, result.output, q, of.d);
+  for (std::int64_t j = 0; j < keys; ++j) {
+    const std::size_t k = of.key_at(j, sample, head);
+    const double weight = weights[static_cast<std::size_t>(j)];
+    const double grad_score = scale * weight * (dot(grad, q, of.value, k, of.d) - along_output);
+    add(result.query, q, grad_score, of.key, k, of.d);
+    add(result.key, k, grad_score, of.query, q, of.d);
+    add(result.value, k, weight, grad, q, of.d);
+  }
+}
+
+Gradients gradients_of(const Attention& of, const Values& grad_output) {
+  Gradients result{Values(of.query.size()), Values(of.query.size()), Values(of.key.size()), Values(of.value.size())};
+  for (std::int64_t sample = 0; sample < of.b; ++sample) {
+    for (std::int64_t head = 0; head < of.heads; ++head) {
+      for (std::int64_t i = 0; i < of.s; ++i) add_query(of, grad_output, i, sample, head, result);
+    }
+  }
+  return result;
+}
+
+const LogicalTensor* find_small(const Alignment& alignment, const TensorId& id, Kind kind, const std::string& name) {
+  const LogicalTensor* found = find_tensor(alignment, id, kind, name);
+  return found == nullptr || !is_small(*found) ? nullptr : found;
+}
+
+std::optional<Attention> attention_of(const LogicalTensor& query, const LogicalTensor& key,
+                                      const LogicalTensor& value) {
+  const Shape &q = query.shape, &k = key.shape;
+  if (q.size() != 4 || k.size() != 4 || value.shape != k || q[1] != k[1] || q[3] != k[3]) return std::nullopt;
+  if (k[2] == 0 || q[2] % k[2] != 0) return std::nullopt;
+  return Attention{q[0], k[0], q[1], q[2], k[2], q[3], values_of(query), values_of(key), values_of(value)};
+}
+
+// Which of the three the wrong tensor is the gradient of.
+const Values& gradient_of_member(const Gradients& gradients, char member) {
+  return member == '0' ? gradients.query : member == '1' ? gradients.key : gradients.value;
+}
+
+}  // namespace
+
+std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect) {
+  const TensorId& id = suspect.finding.id;
+  const std::size_t at = id.name.find(':') + 1;  // of the number of a tuple's member
+  if (id.kind != Kind::kGradInput || at == 0 || at >= id.name.size()) return std::nullopt;
+  const char member = id.name[at];
+  const Alignment& reference = suspect.evidence.reference;
+  const LogicalTensor* operands[3];
+  for (int i = 0; i < 3; ++i) {
+    std::string name = id.name;
+    name[at] = static_cast<char>('0' + i);
+    operands[i] = find_small(reference, id, Kind::kInput, name);
+    if (operands[i] == nullptr) return std::nullopt;
+  }
+  const std::string module = module_of(id.name);
+  const LogicalTensor* output = find_small(reference, id, Kind::kOutput, module);
+  const LogicalTensor* grad = find_small(reference, id, Kind::kGradOutput, module);
+  const LogicalTensor* held = find_small(suspect.evidence.candidate, id, Kind::kGradOutput, module);
+  std::optional<Attention> attention = attention_of(*operands[0], *operands[1], *operands[2]);
+  if (!attention || output == nullptr || grad == nullptr || held == nullptr) return std::nullopt;
+  const std::int64_t elements = element_count(operands[0]->shape);
+  if (element_count(output->shape) != elements || grad->shape != output->shape || held->shape != output->shape)
+    return std::nullopt;
+  const Values right = values_of(*grad), expected_output = values_of(*output);
+  double multiplications = 0;
+  for (const bool causal : {true, false}) {
+    attention->causal = causal;
+    const Gradients gradients = gradients_of(*attention, right);
+    multiplications += attention->multiplications();
+    const bool is_attention =
+        relative_distance(gradients.output, expected_output) <= suspect.bound &&
+        relative_distance(gradient_of_member(gradients, member), suspect.expected) <= suspect.bound;
+    if (!is_attention) continue;
+    return try_readings(
+        right, grad->shape, locals_of(*held),
+        [&](const Values& values, const std::string& how) -> std::optional<Diagnosis> {
+          multiplications += attention->multiplications();
+          if (multiplications > kMostMultiplications) return std::nullopt;
+          return suspect.explained_by(
+              Cause::kReinterpreted, gradient_of_member(gradients_of(*attention, values), member),
+              fmt::format("it is what the attention makes of its output's gradient when that is read {}", how));
+        });
+  }
+  return std::nullopt;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,227 @@
+// A main gradient is a sum: over micro-batches, and over the ranks that each had some of them or a term of them. Which
+// addends are in it, and how often, follows by least squares; in a wrong sum they are there 0, 1 or 2 times.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "diagnose/hypothesis.h"
+#include "merge/terms.h"
+
+namespace ttrace {
+namespace {
+
+constexpr double kMostTimes = 2;
+constexpr double kMostStored = double{1 << 25};  // values of all addends
+
+using Addends = std::map<std::int32_t, Values>;      // by micro-batch or by rank
+using Times = std::map<std::int32_t, double>;        // how often each is in the sum
+using Elements = std::vector<std::size_t>;           // some of a tensor's
+using TimesOfParts = std::map<std::int32_t, Times>;  // by the rank that holds the part; -1: the whole
+
+void add(Values& to, const Values& from) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+}
+
+std::vector<const LogicalTensor*> gradients_of(const Suspect& suspect, const Alignment& side) {
+  const auto all = terms_of_main_gradients(side);
+  const auto found = all.find({suspect.finding.id.iteration, suspect.finding.id.name});
+  if (found == all.end()) return {};
+  const bool fit = std::all_of(found->second.begin(), found->second.end(), [&](const LogicalTensor* tensor) {
+    return tensor->shape == suspect.reference.shape && is_small(*tensor);
+  });
+  const double stored = static_cast<double>(found->second.size() * suspect.expected.size());
+  return fit && stored <= kMostStored ? found->second : std::vector<const LogicalTensor*>();
+}
+
+Addends by_microbatch(const Suspect& suspect) {
+  Addends addends;
+  for (const LogicalTensor* tensor : gradients_of(suspect, suspect.evidence.reference)) {
+    addends[tensor->id.microbatch] = values_of(*tensor);
+  }
+  return addends;
+}
+
+Addends by_rank(const Suspect& suspect) {
+  Addends addends;
+  for (const LogicalTensor* tensor : gradients_of(suspect, suspect.evidence.candidate)) {
+    for (auto& [rank, values] : values_by_rank(*tensor)) {
+      const auto [at, is_new] = addends.try_emplace(rank, std::move(values));
+      if (!is_new) add(at->second, values);
+    }
+    if (static_cast<double>(addends.size() * suspect.expected.size()) > kMostStored) return {};
+  }
+  return addends;
+}
+
+// What the reference's main gradient is of their sum, a number; 0 where it is no multiple.
+double scale_of(const Addends& addends, const Suspect& suspect) {
+  Values sum(suspect.expected.size());
+  for (const auto& [key, values] : addends) add(sum, values);
+  const double square = dot_of(sum, sum);
+  if (square == 0) return 0;
+  const double scale = dot_of(suspect.expected, sum) / square;
+  for (double& value : sum) value *= scale;
+  return relative_distance(sum, suspect.expected) <= suspect.bound ? scale : 0;
+}
+
+// Solves the symmetric system in place by Gaussian elimination; false where addends are too alike to be told apart.
+bool solve(std::vector<Values>& matrix, Values& right) {
+  constexpr double kAlike = 1e-6;  // of what was on the diagonal; the gradients are bf16, and their squares fp64
+  const std::size_t n = right.size();
+  for (std::size_t k = 0; k < n; ++k) {
+    const double original = right.empty() ? 0 : matrix[k][n];
+    if (!(matrix[k][k] > kAlike * original)) return false;
+    for (std::size_t row = 0; row < n; ++row) {
+      if (row == k) continue;
+      const double factor = matrix[row][k] / matrix[k][k];
+      for (std::size_t column = 0; column < n; ++column) matrix[row][column] -= factor * matrix[k][column];
+      right[row] -= factor * right[k];
+    }
+  }
+  for (std::size_t k = 0; k < n; ++k) right[k] /= matrix[k][k];
+  return true;
+}
+
+// How often each addend is in these elements of the sum, to the nearest integer; addends that are zero there are left
+// out. Empty where that is not known, or is more than twice.
+Times times_in(const Elements& elements, const Addends& addends, double scale, const Suspect& suspect) {
+  std::vector<std::int32_t> keys;
+  std::vector<Values> matrix;
+  Values right;
+  const auto dot = [&](const Values& a, const Values& b) {
+    double sum = 0;
+    for (const std::size_t i : elements) sum += a[i] * b[i];
+    return sum;
+  };
+  for (const auto& [key, values] : addends) {
+    if (dot(values, values) > 0) keys.push_back(key);
+  }
+  const double products = static_cast<double>(keys.size() * keys.size()) * static_cast<double>(elements.size());
+  if (keys.empty() || products > kMostMultiplications || elements.size() < kFewestValues) return {};
+  for (const std::int32_t row : keys) {
+    Values& line = matrix.emplace_back();
+    for (const std::int32_t column : keys) line.push_back(dot(addends.at(row), addends.at(column)));
+    line.push_back(line[matrix.size() - 1]);  // what was on the diagonal
+    right.push_back(dot(addends.at(row), suspect.found));
+  }
+  if (!solve(matrix, right)) return {};
+  Times times;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const double rounded = std::round(right[i] / scale);
+    if (!(rounded >= 0 && rounded <= kMostTimes)) return {};
+    times[keys[i]] = rounded;
+  }
+  return times;
+}
+
+void put_sum(Values& to, const Elements& elements, const Addends& addends, const Times& times, double scale) {
+  for (const std::size_t i : elements) {
+    to[i] = 0;
+    for (const auto& [key, count] : times) to[i] += scale * count * addends.at(key)[i];
+  }
+}
+
+std::map<std::int32_t, Elements> elements_by_rank(const Suspect& suspect) {
+  std::map<std::int32_t, Elements> elements;
+  for (const Local& part : suspect.parts) {
+    for (const std::int64_t place : part.places) {
+      if (place >= 0) elements[part.rank].push_back(static_cast<std::size_t>(place));
+    }
+  }
+  return elements;
+}
+
+std::vector<std::int32_t> those_there(const Times& times, double count) {
+  std::vector<std::int32_t> keys;
+  for (const auto& [key, value] : times) {
+    if (value == count) keys.push_back(key);
+  }
+  return keys;
+}
+
+// Micro-batches that are all those of one rank of an axis.
+std::string owner_of(const std::vector<std::int32_t>& microbatches, std::size_t all, const Mesh& mesh) {
+  for (const Axis& axis : mesh.axes) {
+    const auto size = static_cast<std::size_t>(axis.size);
+    if (size < 2 || microbatches.size() * size != all) continue;
+    const bool same = std::all_of(microbatches.begin(), microbatches.end(), [&](std::int32_t microbatch) {
+      return microbatch % axis.size == microbatches.front() % axis.size;
+    });
+    if (same) return fmt::format(" of rank {} of {}", microbatches.front() % axis.size, axis.name);
+  }
+  return {};
+}
+
+std::string words_for_microbatches(const Times& times, const Mesh& mesh) {
+  const auto missing = those_there(times, 0), twice = those_there(times, 2), once = those_there(times, 1);
+  if (missing.size() > 1 && missing.size() + 1 == times.size() && once.size() == 1) {
+    return fmt::format("the sum has the gradient of micro-batch {} only", once.front());
+  }
+  std::string words;
+  if (missing.size() == 1) words = fmt::format("the sum lacks the gradient of micro-batch {}", missing.front());
+  if (missing.size() > 1) {
+    words = fmt::format("the sum lacks the micro-batches {}{}", fmt::join(missing, ", "),
+                        owner_of(missing, times.size(), mesh));
+  }
+  if (!twice.empty()) {
+    words += fmt::format("{}the sum has the gradient of micro-batch {} twice", words.empty() ? "" : "; ",
+                         fmt::join(twice, ", "));
+  }
+  return words;
+}
+
+std::string words_for_ranks(const TimesOfParts& parts) {
+  std::string words;
+  for (const auto& [holder, times] : parts) {
+    for (const double count : {0.0, 2.0}) {
+      const auto ranks = those_there(times, count);
+      if (ranks.empty()) continue;
+      words += fmt::format("{}the part of rank {} {} of rank {}", words.empty() ? "" : "; ", holder,
+                           count == 0 ? "lacks the gradient" : "has twice the gradient", fmt::join(ranks, ", "));
+    }
+  }
+  return words;
+}
+
+std::optional<Diagnosis> microbatches_missing(const Suspect& suspect) {
+  const Addends addends = by_microbatch(suspect);
+  const double scale = addends.size() < 2 ? 0 : scale_of(addends, suspect);
+  if (scale == 0) return std::nullopt;
+  Elements all(suspect.found.size());
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+  const Times times = times_in(all, addends, scale, suspect);
+  const std::string words = words_for_microbatches(times, suspect.evidence.mesh);
+  if (words.empty()) return std::nullopt;
+  Values sum(suspect.found.size());
+  put_sum(sum, all, addends, times, scale);
+  return suspect.explained_by(Cause::kMissingContribution, sum, words);
+}
+
+// Each rank's part may be another sum: it is where ranks own parts that a reduction went wrong for some.
+std::optional<Diagnosis> ranks_missing(const Suspect& suspect) {
+  const Addends addends = by_rank(suspect);
+  const double scale = addends.size() < 2 ? 0 : scale_of(addends, suspect);
+  if (scale == 0) return std::nullopt;
+  TimesOfParts parts;
+  Values sum = suspect.expected;
+  for (const auto& [rank, elements] : elements_by_rank(suspect)) {
+    const Times times = times_in(elements, addends, scale, suspect);
+    if (times.empty()) continue;
+    parts[rank] = times;
+    put_sum(sum, elements, addends, times, scale);
+  }
+  const std::string words = words_for_ranks(parts);
+  if (words.empty()) return std::nullopt;
+  return suspect.explained_by(Cause::kMissingContribution, sum, words);
+}
+
+}  // namespace
+
+std::optional<Diagnosis> missing_contribution(const Suspect& suspect) {
+  if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
+  if (auto found = microbatches_missing(suspect)) return found;
+  return ranks_missing(suspect);
+}
+
+}  // namespace ttrace

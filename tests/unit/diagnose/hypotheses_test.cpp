@@ -1,0 +1,392 @@
+// Mistakes of parallel programs over several ranks, and errors that are none of them.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+
+#include "support/aligned.h"
+#include "support/trace_builder.h"
+#include "ttrace/diagnose/root_causes.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+using ttrace::tests::TensorSpec;
+using ttrace::tests::TraceBuilder;
+
+TEST_SUITE_BEGIN("diagnose");
+
+namespace {
+
+constexpr double kAllowed = 0.02;
+
+using Elements = std::vector<double>;
+
+// Random values in [-1, 1], or within +-size.
+Elements random_elements(std::int64_t count, std::uint32_t seed, double size = 1) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> value(-size, size);
+  Elements elements(static_cast<std::size_t>(count));
+  for (double& element : elements) element = value(random);
+  return elements;
+}
+
+struct Recorded {
+  Kind kind;
+  std::string name;
+  std::int32_t microbatch;
+  Shape shape;                 // of what a rank holds
+  std::vector<Elements> held;  // by rank; one: by all
+};
+
+Trace trace_of(const std::string& axes, const std::vector<Recorded>& tensors) {
+  TraceBuilder builder;
+  builder.axes(axes).run_id(axes + "-run");
+  for (const Recorded& tensor : tensors) {
+    TensorSpec spec;
+    spec.id = {.microbatch = tensor.microbatch, .kind = tensor.kind, .name = tensor.name};
+    spec.shape = tensor.shape;
+    spec.values = [held = tensor.held](std::int32_t rank, std::int64_t i) {
+      return held[held.size() == 1 ? 0 : static_cast<std::size_t>(rank)][static_cast<std::size_t>(i)];
+    };
+    builder.tensor(spec);
+  }
+  return builder.read();
+}
+
+RootCause first_root(const std::vector<Recorded>& reference, const std::string& axes,
+                     const std::vector<Recorded>& candidate, const std::string& text = "") {
+  const Trace a = trace_of("", reference), b = trace_of(axes, candidate);
+  const Alignment left = align(a, annotations(text), {}), right = align(b, annotations(text), layout_of(left));
+  REQUIRE(right.findings.empty());
+  ToleranceFile tolerance;
+  tolerance.overrides.push_back({"**", {}, kAllowed, "test", 0});
+  const Matching matching = match(left, right);
+  Report report = conclude(left, matching, compare(matching.pairs, {1, {}}), &tolerance);
+  add_root_causes(report, {left, right, {b.axes, b.aliases, b.views}, {}});
+  REQUIRE(report.roots.size() >= 1);
+  return report.roots[0];
+}
+
+bool says(const RootCause& root, const std::string& words) { return root.sentence.find(words) != std::string::npos; }
+
+// Rows or columns of a matrix.
+Elements rows_of(const Elements& matrix, std::int64_t width, std::int64_t begin, std::int64_t end) {
+  return {matrix.begin() + begin * width, matrix.begin() + end * width};
+}
+Elements columns_of(const Elements& matrix, std::int64_t width, std::int64_t begin, std::int64_t end) {
+  Elements columns;
+  for (std::size_t i = 0; i < matrix.size(); ++i) {
+    const auto column = static_cast<std::int64_t>(i) % width;
+    if (column >= begin && column < end) columns.push_back(matrix[i]);
+  }
+  return columns;
+}
+
+// [a, b, inner] as [b, a, inner].
+Elements swapped(const Elements& values, std::int64_t a, std::int64_t b, std::int64_t inner) {
+  Elements result(values.size());
+  for (std::int64_t i = 0; i < a * b * inner; ++i) {
+    const std::int64_t x = i / inner / b, y = i / inner % b;
+    result[static_cast<std::size_t>((y * a + x) * inner + i % inner)] = values[static_cast<std::size_t>(i)];
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a rank's part of a gradient that another rank's term was never added to") {
+  constexpr std::int64_t kRows = 8, kWidth = 8;
+  const Elements first = random_elements(64, 1), second = random_elements(64, 2);
+  Elements mean(64), wrong(64);
+  for (std::size_t i = 0; i < 64; ++i) {
+    mean[i] = (first[i] + second[i]) / 2;
+    wrong[i] = i < 32 ? mean[i] : second[i] / 2;
+  }
+  const std::vector<Recorded> reference = {{Kind::kParamGrad, "w", 0, {kRows, kWidth}, {first}},
+                                           {Kind::kParamGrad, "w", 1, {kRows, kWidth}, {second}},
+                                           {Kind::kMainGrad, "w", kNoMicrobatch, {kRows, kWidth}, {mean}}};
+  const std::vector<Recorded> candidate = {
+      {Kind::kParamGrad, "w", 0, {kRows, kWidth}, {first, second}},
+      {Kind::kMainGrad, "w", kNoMicrobatch, {4, kWidth}, {rows_of(wrong, kWidth, 0, 4), rows_of(wrong, kWidth, 4, 8)}}};
+  const RootCause root = first_root(reference, "dp=2", candidate, "w:\n  main_grad: {dp_dim: 0}\n");
+  CHECK(root.diagnosis == "missing-contribution");
+  CHECK_MESSAGE(says(root, "the part of rank 1 lacks the gradient of rank 0"), root.sentence);
+}
+
+TEST_CASE("a gradient that has a micro-batch twice, and one that is another micro-batch's alone") {
+  std::vector<Recorded> reference;
+  Elements sum(64), twice(64), alone(64);
+  for (std::int32_t microbatch = 0; microbatch < 4; ++microbatch) {
+    const Elements term = random_elements(64, 10 + static_cast<std::uint32_t>(microbatch));
+    for (std::size_t i = 0; i < 64; ++i) {
+      sum[i] += term[i];
+      twice[i] += term[i] * (microbatch == 2 ? 2 : 1);
+      alone[i] += term[i] * (microbatch == 1 ? 1 : 0);
+    }
+    reference.push_back({Kind::kParamGrad, "w", microbatch, {8, 8}, {term}});
+  }
+  std::vector<Recorded> candidate = reference;
+  reference.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {sum}});
+  candidate.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {twice}});
+  const RootCause doubled = first_root(reference, "", candidate);
+  CHECK(doubled.diagnosis == "missing-contribution");
+  CHECK_MESSAGE(says(doubled, "has the gradient of micro-batch 2 twice"), doubled.sentence);
+  candidate.back().held = {alone};
+  CHECK(says(first_root(reference, "", candidate), "has the gradient of micro-batch 1 only"));
+}
+
+TEST_CASE("ranks that read each other's part of the input with a scale of their own") {
+  constexpr std::int64_t kRows = 8, kIn = 4, kOut = 8;
+  const Elements x = random_elements(kRows * kIn, 1), product = random_elements(kRows * kOut, 2);
+  const Elements bias = random_elements(kOut, 3);
+  Elements y = product, wrong = product;
+  for (std::int64_t i = 0; i < kRows * kOut; ++i) {
+    const bool late_row = i / kOut >= kRows / 2, late_column = i % kOut >= kOut / 2;
+    const auto at = static_cast<std::size_t>(i);
+    const double factor = late_row == late_column ? 1 : late_row ? 1.6 : 1 / 1.6;
+    wrong[at] = factor * product[at] + bias[static_cast<std::size_t>(i % kOut)];
+    y[at] += bias[static_cast<std::size_t>(i % kOut)];
+  }
+  const std::vector<Recorded> reference = {{Kind::kParam, "m.bias", kNoMicrobatch, {kOut}, {bias}},
+                                           {Kind::kInput, "m", 0, {kRows, kIn}, {x}},
+                                           {Kind::kOutput, "m", 0, {kRows, kOut}, {y}}};
+  const std::vector<Recorded> candidate = {
+      {Kind::kParam, "m.bias", kNoMicrobatch, {4}, {rows_of(bias, 1, 0, 4), rows_of(bias, 1, 4, 8)}},
+      {Kind::kInput, "m", 0, {4, kIn}, {rows_of(x, kIn, 0, 4), rows_of(x, kIn, 4, 8)}},
+      {Kind::kOutput, "m", 0, {kRows, 4}, {columns_of(wrong, kOut, 0, 4), columns_of(wrong, kOut, 4, 8)}}};
+  const RootCause root = first_root(reference, "tp=2", candidate,
+                                    "m.bias: {tp_dim: 0}\nm:\n  input: {tp_dim: 0}\n  output: {tp_dim: 1}\n");
+  CHECK(root.diagnosis == "rank-factor");
+  CHECK_MESSAGE(says(root, "1.6 on rank 0 of what it made of rank 1's part of the input"), root.sentence);
+  CHECK_MESSAGE(says(root, "each the inverse of the other"), root.sentence);
+}
+
+TEST_CASE("each rank's part read in another order of its memory") {
+  const Elements values = random_elements(8 * 4 * 3, 1);
+  const Elements early(values.begin(), values.begin() + 48), late(values.begin() + 48, values.end());
+  const std::vector<Recorded> reference = {{Kind::kOutput, "m", 0, {8, 4, 3}, {values}}};
+  // The memory of [4, 4, 3] is the same size when swapped; of [4, 4] nothing else tells it from a transposition.
+  const std::vector<Recorded> candidate = {
+      {Kind::kOutput, "m", 0, {4, 4, 3}, {swapped(early, 4, 4, 3), swapped(late, 4, 4, 3)}}};
+  const RootCause root = first_root(reference, "tp=2", candidate, "m:\n  output: {tp_dim: 0}\n");
+  CHECK(root.diagnosis == "reinterpreted");
+  CHECK_MESSAGE(says(root, "as if dimensions 0 and 1 of each rank's part were swapped in memory"), root.sentence);
+}
+
+namespace {
+
+// Causal attention of [s, b, heads, d], straight from its definition.
+constexpr std::int64_t kS = 4, kB = 3, kHeads = 2, kD = 4, kWidth = kHeads * kD;
+
+Elements attention(const Elements& q, const Elements& k, const Elements& v) {
+  const auto at = [](std::int64_t s, std::int64_t b, std::int64_t head, std::int64_t d) {
+    return static_cast<std::size_t>(((s * kB + b) * kHeads + head) * kD + d);
+  };
+  Elements out(q.size());
+  for (std::int64_t b = 0; b < kB; ++b) {
+    for (std::int64_t head = 0; head < kHeads; ++head) {
+      for (std::int64_t i = 0; i < kS; ++i) {
+        double total = 0;
+        for (std::int64_t j = 0; j <= i; ++j) {
+          double score = 0;
+          for (std::int64_t d = 0; d < kD; ++d) score += q[at(i, b, head, d)] * k[at(j, b, head, d)];
+          const double weight = std::exp(score / 2);  // sqrt(kD)
+          total += weight;
+          for (std::int64_t d = 0; d < kD; ++d) out[at(i, b, head, d)] += weight * v[at(j, b, head, d)];
+        }
+        for (std::int64_t d = 0; d < kD; ++d) out[at(i, b, head, d)] /= total;
+      }
+    }
+  }
+  return out;
+}
+
+// The gradient of <grad, attention> with respect to the queries, the keys or the values, by differences.
+Elements gradient(std::array<Elements, 3> operands, std::size_t which, const Elements& grad) {
+  constexpr double kStep = 1e-5;
+  Elements result;
+  for (double& element : operands[which]) {
+    double difference = 0;
+    const double before = element;
+    for (const double step : {kStep, -kStep}) {
+      element = before + step;
+      const Elements out = attention(operands[0], operands[1], operands[2]);
+      for (std::size_t i = 0; i < out.size(); ++i) difference += (step > 0 ? 1 : -1) * grad[i] * out[i];
+    }
+    element = before;
+    result.push_back(difference / (2 * kStep));
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("an attention's backward that reads its output's gradient in another order of memory") {
+  constexpr std::int64_t kCount = kS * kB * kWidth;
+  const std::array<Elements, 3> operands = {random_elements(kCount, 1), random_elements(kCount, 2),
+                                            random_elements(kCount, 3)};
+  const Elements grad = random_elements(kCount, 4), misread = swapped(grad, kB, kS, kWidth);
+  const std::vector<std::string> members = {"m:0", "m:1", "m:2"};
+  std::vector<Recorded> common;
+  for (std::size_t i = 0; i < 3; ++i)
+    common.push_back({Kind::kInput, members[i], 0, {kS, kB, kHeads, kD}, {operands[i]}});
+  common.push_back({Kind::kOutput, "m", 0, {kS, kB, kWidth}, {attention(operands[0], operands[1], operands[2])}});
+  common.push_back({Kind::kGradOutput, "m", 0, {kS, kB, kWidth}, {grad}});
+  for (std::size_t i = 0; i < 3; ++i) {
+    std::vector<Recorded> reference = common, candidate = common;
+    const Recorded right = {Kind::kGradInput, members[i], 0, {kS, kB, kHeads, kD}, {gradient(operands, i, grad)}};
+    reference.push_back(right);
+    candidate.push_back(right);
+    candidate.back().held = {gradient(operands, i, misread)};
+    const RootCause root = first_root(reference, "", candidate);
+    CHECK_MESSAGE(root.diagnosis == "reinterpreted", members[i] << root.sentence);
+    CHECK_MESSAGE(says(root, "what the attention makes of its output's gradient"), root.sentence);
+  }
+}
+
+TEST_CASE("permutations that parallel programs make have names") {
+  const Elements values = random_elements(16 * 4, 1);
+  const auto words = [&](const std::vector<std::int64_t>& blocks) {
+    const std::int64_t size = 64 / static_cast<std::int64_t>(blocks.size());
+    Elements moved;
+    for (const std::int64_t block : blocks) {
+      for (std::int64_t i = 0; i < size; ++i) moved.push_back(values[static_cast<std::size_t>(block * size + i)]);
+    }
+    const RootCause root =
+        first_root({{Kind::kOutput, "m", 0, {16, 4}, {values}}}, "", {{Kind::kOutput, "m", 0, {16, 4}, {moved}}});
+    CHECK_MESSAGE(root.diagnosis == "permuted-blocks", root.sentence);
+    return root.sentence;
+  };
+  CHECK(words({0, 3, 2, 1}).find("blocks 1 and 3 are swapped") != std::string::npos);
+  CHECK(words({0, 3, 1, 2}).find("a zigzag split over 2 ranks, not undone") != std::string::npos);
+  CHECK(words({0, 2, 3, 1}).find("a zigzag split over 2 ranks, undone where there was none") != std::string::npos);
+  CHECK(words({1, 2, 3, 0}).find("rotated by 1") != std::string::npos);
+  CHECK(words({0, 4, 1, 5, 2, 6, 3, 7}).find("2 groups of 4 are interleaved") != std::string::npos);
+}
+
+TEST_CASE("one rank's copy that is wrong is no mean to be taken") {
+  const Elements values = random_elements(64, 1), noise = random_elements(64, 2, 1.5 * kAllowed);
+  Elements wrong = values;
+  for (std::size_t i = 0; i < 64; ++i) wrong[i] += noise[i];
+  const RootCause root = first_root({{Kind::kOutput, "m", 0, {8, 8}, {values}}}, "tp=2",
+                                    {{Kind::kOutput, "m", 0, {8, 8}, {values, wrong}}});
+  CHECK(root.diagnosis == "region");
+  CHECK_MESSAGE(says(root, "wrong in the copy of rank 1 only (1 of 2 copies)"), root.sentence);
+}
+
+TEST_CASE("one rank's part that is wrong, and values rounded to eight bits") {
+  const Elements values = random_elements(64, 1), noise = random_elements(64, 2, 0.5);
+  Elements wrong = values, coarse = values;
+  for (std::size_t i = 0; i < 64; ++i) {
+    if (i % 8 >= 4) wrong[i] += noise[i];
+    int exponent = 0;
+    const double mantissa = std::frexp(values[i], &exponent);
+    coarse[i] = std::ldexp(std::round(mantissa * 16) / 16, exponent);
+  }
+  const RootCause part =
+      first_root({{Kind::kOutput, "m", 0, {8, 8}, {values}}}, "tp=2",
+                 {{Kind::kOutput, "m", 0, {8, 4}, {columns_of(wrong, 8, 0, 4), columns_of(wrong, 8, 4, 8)}}},
+                 "m:\n  output: {tp_dim: 1}\n");
+  CHECK_MESSAGE(says(part, "wrong in the part of rank 1 only (1 of 2 parts), right elsewhere"), part.sentence);
+  const RootCause rounded =
+      first_root({{Kind::kOutput, "m", 0, {8, 8}, {values}}}, "", {{Kind::kOutput, "m", 0, {8, 8}, {coarse}}});
+  CHECK(rounded.diagnosis == "coarser-precision");
+  CHECK_MESSAGE(says(rounded, "float8 e4m3"), rounded.sentence);
+}
+
+TEST_CASE("a number is a multiple of any other: a factor is named only where it means something") {
+  const auto diagnosis = [](double loss) {
+    return first_root({{Kind::kScalar, "loss", 0, {}, {{4.0}}}}, "cp=2", {{Kind::kScalar, "loss", 0, {}, {{loss}}}})
+        .diagnosis;
+  };
+  CHECK(diagnosis(8) == "uniform-factor");
+  CHECK(diagnosis(2) == "uniform-factor");
+  CHECK(diagnosis(4.7) == "");
+}
+
+namespace {
+
+struct Damage {
+  const char* what;
+  Elements (*apply)(Elements, std::mt19937&);
+  bool may_be_region;  // it is one: a part is wrong and the rest is right
+};
+
+// Noise of thirty times what is allowed in a random box.
+Elements noise_in_box(Elements values, std::mt19937& random) {
+  const std::size_t row = random() % 12, column = random() % 12, rows = 1 + random() % 8, columns = 1 + random() % 8;
+  std::uniform_real_distribution<double> noise(-30 * kAllowed, 30 * kAllowed);
+  for (std::size_t i = row; i < std::min<std::size_t>(16, row + rows); ++i) {
+    for (std::size_t j = column; j < std::min<std::size_t>(16, column + columns); ++j)
+      values[i * 16 + j] += noise(random);
+  }
+  return values;
+}
+// Of a large element, so that it is an error at all.
+Elements turned_sign(Elements values, std::mt19937& random) {
+  double& value = values[random() % values.size()];
+  value = value < 0 ? 2 : -2;
+  return values;
+}
+Elements with_bias(Elements values, std::mt19937& random) {
+  const double bias = 0.1 + 0.001 * static_cast<double>(random() % 900);
+  for (double& value : values) value += bias;
+  return values;
+}
+Elements with_bias_of_columns(Elements values, std::mt19937& random) {
+  const Elements bias = random_elements(16, random());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] += bias[i % 16];
+  return values;
+}
+Elements noise_everywhere(Elements values, std::mt19937& random) {
+  const Elements noise = random_elements(256, random(), 0.04 + 0.01 * static_cast<double>(random() % 100));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] += noise[i];
+  return values;
+}
+Elements squared(Elements values, std::mt19937&) {
+  for (double& value : values) value *= std::abs(value);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("errors that are no known mistake are not called one") {
+  const Damage damages[] = {{"noise in a box", noise_in_box, true},
+                            {"a turned sign", turned_sign, true},
+                            {"a bias", with_bias, false},
+                            {"a bias by column", with_bias_of_columns, false},
+                            {"noise everywhere", noise_everywhere, false},
+                            {"squares", squared, false}};
+  std::mt19937 random(7);
+  for (int round = 0; round < 20; ++round) {
+    // A linear with all that belongs to it, and each of its tensors damaged in turn, on one rank, copied, or split.
+    std::vector<Recorded> reference;
+    for (std::int32_t microbatch = 0; microbatch < 2; ++microbatch) {
+      for (const Kind kind : {Kind::kInput, Kind::kOutput, Kind::kGradOutput, Kind::kGradInput})
+        reference.push_back({kind, "m", microbatch, {16, 16}, {random_elements(256, random())}});
+      reference.push_back({Kind::kParamGrad, "m.weight", microbatch, {16, 16}, {random_elements(256, random())}});
+    }
+    Elements sum = reference[4].held[0];
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += reference[9].held[0][i];
+    reference.push_back({Kind::kMainGrad, "m.weight", kNoMicrobatch, {16, 16}, {sum}});
+    for (const Damage& damage : damages) {
+      std::vector<Recorded> candidate = reference;
+      Recorded& wrong = candidate[random() % candidate.size()];
+      wrong.held = {damage.apply(wrong.held[0], random)};
+      const bool split = random() % 2 == 0;
+      if (split) {
+        for (Recorded& tensor : candidate) {
+          tensor.shape = {16, 8};
+          tensor.held = {columns_of(tensor.held[0], 16, 0, 8), columns_of(tensor.held[0], 16, 8, 16)};
+        }
+      }
+      const std::string text =
+          split ? "m:\n  input: {tp_dim: 1}\n  output: {tp_dim: 1}\nm.weight: {tp_dim: 1}\n" : std::string();
+      const RootCause root = first_root(reference, "tp=2", candidate, text);
+      const bool fine = root.diagnosis.empty() || (damage.may_be_region && root.diagnosis == "region");
+      REQUIRE_MESSAGE(fine, damage.what << ": " << root.sentence);
+    }
+  }
+}
+
+TEST_SUITE_END();
