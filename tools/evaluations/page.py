@@ -9,7 +9,7 @@ from typing import Dict, List
 
 import torch
 
-from . import bug_errors, bugs, cost, depth, false_alarms, rules, sensitivity
+from . import bug_errors, bugs, cost, depth, false_alarms, localization, rules, sensitivity
 
 HERE = Path(__file__).resolve().parent
 PAGE, RESULTS, FIGURES = HERE / "RESULTS.md", HERE / "results.json", HERE / "figures"
@@ -18,6 +18,7 @@ PAGE, RESULTS, FIGURES = HERE / "RESULTS.md", HERE / "results.json", HERE / "fig
 # the lines of Markdown; those with figures have draw(that, directory).
 SECTIONS = {
     "bugs": bugs,
+    "localization": localization,
     "false-alarms": false_alarms,
     "rules": rules,
     "depth": depth,

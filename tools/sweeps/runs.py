@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Sequence
 
 from . import launch
 from .configurations import Configuration, Model, dtype_arguments
@@ -90,13 +90,13 @@ def annotations_of(configuration: Configuration, path: Path) -> Path:
     return path
 
 
-def collect(configuration: Configuration, home: Path, *arguments: str) -> None:
-    """Runs this configuration, with these further arguments of the program; leaves `trace`, `annotations.yaml` and
-    `output.txt`, what it printed, in `home`."""
+def collect(configuration: Configuration, home: Path, *arguments: str, options: Sequence[str] = ()) -> None:
+    """Runs this configuration, with these further arguments of the program and options of `ttrace collect`; leaves
+    `trace`, `annotations.yaml` and `output.txt`, what it printed, in `home`."""
     annotations_of(configuration, home / "annotations.yaml")
     axes = ["--axes", configuration.axes] if configuration.axes else []
     output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", configuration.model.iterations, *axes,
-                  "--", sys.executable, launch.__file__, str(configuration.world_size),
+                  *options, "--", sys.executable, launch.__file__, str(configuration.world_size),
                   program_of(configuration.model), *configuration.arguments, *arguments])  # fmt: skip
     (home / "output.txt").write_text(output)
 
@@ -107,6 +107,22 @@ def check(home: Path, reference: Path, tolerance: Path) -> dict:
          str(home / "annotations.yaml"), "-t", str(tolerance), "--json", str(home / "report.json"), "--csv",
          str(home / "measured.csv")], allowed=(0, 1))  # fmt: skip
     return json.loads((home / "report.json").read_text())
+
+
+def localize(home: Path, reference: Path, tolerance: Path) -> dict:
+    """What `ttrace localize` says of what `collect` left in `home`."""
+    run([TTRACE, "localize", "--reference", str(reference / "trace"), "--candidate", str(home / "trace"), "-a",
+         str(home / "annotations.yaml"), "-t", str(tolerance), "--json", str(home / "localized.json")],
+        allowed=(0, 1))  # fmt: skip
+    return json.loads((home / "localized.json").read_text())
+
+
+def inject(configuration: Configuration, home: Path, reference: Path, tolerance: Path) -> dict:
+    """The report on what `collect` left in `home`, collected once more, its modules given the reference's values."""
+    first = (home / "trace").rename(home / "first")
+    collect(configuration, home, options=("--inject", str(reference / "trace"), "--layout", str(first), "-a",
+                                          str(home / "annotations.yaml")))  # fmt: skip
+    return check(home, reference, tolerance)
 
 
 def self_check(home: Path) -> dict:
