@@ -93,7 +93,7 @@ std::string configuration(const CollectOptions& options, const ReadyValues& valu
                           {"started", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
                           {"git_commit", nullptr},
                           {"axes", options.axes},
-                          {"directory", fs::absolute(options.working_directory).string()},
+                          {"directory", (fs::current_path() / options.working_directory).string()},
                           {"rewritten", values.provenance}};
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;
   // Arguments may hold bytes that are no text.

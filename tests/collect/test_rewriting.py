@@ -1,10 +1,12 @@
 """`--inject`, `--rewrite`, `--inject-params`, `--consistent-init`: each module computes from given values, and only those
 of its own errors are seen."""
 
+import json
+
 import numpy
 import pytest
 
-from conftest import PYTHON, program
+from conftest import PYTHON, TTRACE, program, run
 from rank_file import KINDS
 from test_processes import RANKS, TORCHRUN
 
@@ -31,7 +33,7 @@ class WrongBackward(torch.autograd.Function):
 class Middle(nn.Linear):
     def forward(self, x):
         y = super().forward(x)
-        if options.wrong == "forward":
+        if options.wrong in ("forward", "twice"):
             y = 1.25 * y
         return WrongBackward.apply(y) if options.wrong == "backward" else y
 
@@ -50,6 +52,8 @@ class Chain(nn.Module):
         return self.last(torch.tanh(self.middle(x)))
 
 model = Chain()
+if options.wrong == "twice":
+    model.last.register_forward_hook(lambda module, inputs, output: 1.5 * output)
 if options.bf16:
     model = model.bfloat16()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -263,3 +267,33 @@ def test_contradicting_options_are_refused_before_anything_runs(collect, script)
         refused = collect(*options, command=command)
         assert refused.code == 2
         assert message in refused.process.stderr
+
+
+def localized(reference, candidate, tmp_path, *options):
+    process = run([TTRACE, "localize", "--reference", reference, "--candidate", candidate, "-o", tmp_path / "second",
+                   "--json", tmp_path / "roots.json", *options])  # fmt: skip
+    roots = json.loads((tmp_path / "roots.json").read_text() or "{}")
+    return process, {(root["standing"], root["name"], root["kind"]) for root in roots.get("roots", [])}
+
+
+def test_localize_confirms_a_root_and_finds_the_error_in_its_wake(collect, script, tmp_path):
+    reference, candidate = collect(command=script(CHAIN)), collect(command=script(CHAIN, "--wrong", "twice"))
+    process, roots = localized(reference.directory, candidate.directory, tmp_path)
+    assert process.returncode == 1, process.stderr
+    assert ("confirmed", "middle", "output") in roots
+    assert ("found", "last", "output") in roots
+    assert "confirmed (wrong by itself):\n  middle, output" in process.stdout
+
+
+def test_localize_runs_nothing_where_nothing_differs_or_a_second_run_would_not_help(collect, script, tmp_path):
+    reference, same = collect(command=script(CHAIN)), collect(command=script(CHAIN))
+    process, _ = localized(reference.directory, same.directory, tmp_path)
+    assert (process.returncode, process.stdout) == (0, "same: nothing to localize\n")
+    assert not (tmp_path / "second").exists()
+
+
+def test_localize_says_what_stands_in_its_way(collect, script, tmp_path):
+    reference, candidate = collect(command=script(CHAIN)), collect(command=script(CHAIN, "--wrong", "forward"))
+    process, _ = localized(reference.directory, candidate.directory, tmp_path, "--", "false")
+    assert process.returncode == 2
+    assert "the second run could not be collected, exit code 1" in process.stderr

@@ -1,0 +1,76 @@
+#include "ttrace/diagnose/localization.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "support/reports.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+TEST_SUITE_BEGIN("diagnose");
+
+namespace {
+
+// Wrong outputs, in order of execution; the modules in `roots` are roots.
+Report report_with(const std::vector<std::string>& names, const std::vector<std::string>& roots) {
+  std::vector<Finding> findings;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    findings.push_back(wrong(names[i]));
+    findings.back().order = i;
+  }
+  Report report = report_of(std::move(findings), 1);
+  for (const std::string& root : roots) {
+    const auto at = std::find(names.begin(), names.end(), root);
+    RootCause& cause = report.roots.emplace_back();
+    cause.finding = static_cast<std::size_t>(at - names.begin());
+    cause.module = root;
+  }
+  return report;
+}
+
+std::vector<std::string> said(const Report& first, const Report& second) {
+  std::vector<std::string> texts;
+  for (const LocalizedRoot& root : localize(first, second)) {
+    const Report& report = root.standing == Standing::kFound ? second : first;
+    texts.push_back(std::string(name_of(root.standing)) + " " + report.roots[root.root].module);
+  }
+  return texts;
+}
+
+using Texts = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a root that is still wrong by itself is confirmed, one that is not has got its error from elsewhere") {
+  const Report first = report_with({"a", "b", "c"}, {"a", "b"});
+  CHECK(said(first, report_with({"a"}, {"a"})) == Texts{"confirmed a", "moved b"});
+  CHECK(said(first, report_with({"a", "b"}, {"a", "b"})) == Texts{"confirmed a", "confirmed b"});
+}
+
+TEST_CASE("what was wrong in the wake of a root is found, in its place in the order of execution") {
+  const Report first = report_with({"a", "b", "c"}, {"b"});
+  CHECK(said(first, report_with({"a", "b", "c"}, {"a", "b", "c"})) == Texts{"found a", "confirmed b", "found c"});
+}
+
+TEST_CASE("where nothing is wrong by itself all roots have moved") {
+  CHECK(said(report_with({"a", "b"}, {"a"}), report_with({}, {})) == Texts{"moved a"});
+}
+
+TEST_CASE("a second run is planned where modules or parameters are wrong, and not for what is missing") {
+  CHECK(plan_second_pass(report_with({"a"}, {"a"})).modules);
+  CHECK_FALSE(plan_second_pass(report_with({"a"}, {"a"})).parameters);
+  Finding parameter = wrong("a.weight");
+  parameter.id.kind = Kind::kParam;
+  CHECK(plan_second_pass(report_of({parameter}, 1)).parameters);
+  CHECK(plan_second_pass(report_of({parameter}, 1)).modules);
+  const SecondPass none = plan_second_pass(report_of({missing("a"), missing_rank()}, 1));
+  CHECK_FALSE(none.modules);
+  CHECK(none.reason == "what differs is no module's input, output or gradient");
+  parameter.id.kind = Kind::kParamAfter;
+  CHECK_FALSE(plan_second_pass(report_of({parameter}, 1)).modules);
+  CHECK(plan_second_pass(report_of({}, 1)).reason == "nothing differs");
+}
+
+TEST_SUITE_END();
