@@ -9,6 +9,7 @@
 
 #include "cli/collect.h"
 #include "cli/commands.h"
+#include "cli/launch.h"
 #include "cli/progress_line.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
@@ -31,11 +32,12 @@ struct EstimateToleranceOptions {
   std::string estimator;  // empty: that of the runs that are given, or the default
   double margin = kDefaultMargin;
   std::uint64_t seeds = kLeastPerturbedRuns;
+  std::size_t jobs = 1;
   std::vector<std::string> command;
 };
 
-void collect_run(const EstimateToleranceOptions& options, const fs::path& output,
-                 const std::vector<std::int32_t>& iterations, std::optional<std::uint64_t> seed) {
+CollectOptions run_of(const EstimateToleranceOptions& options, const fs::path& output,
+                      const std::vector<std::int32_t>& iterations, std::optional<std::uint64_t> seed) {
   CollectOptions run;
   run.output = output;
   run.annotations = options.annotations;
@@ -44,10 +46,7 @@ void collect_run(const EstimateToleranceOptions& options, const fs::path& output
   run.perturb = seed;
   run.perturb_at = options.estimator.empty() ? kDefaultEstimator : options.estimator;
   run.command = options.command;
-  if (const int code = collect(run); code != 0) {
-    throw InputError(fmt::format("{}: could not be collected, exit code {}; expected a command that ends with 0",
-                                 output.string(), code));
-  }
+  return run;
 }
 
 // The other runs must record what the reference did.
@@ -66,16 +65,18 @@ void collect_missing(EstimateToleranceOptions& options) {
   if (options.runs.empty()) options.runs = fs::path(options.output).replace_extension(".runs");
   if (options.reference.empty()) options.reference = options.runs / "reference";
   const std::vector<std::int32_t> iterations = iterations_for(options);
-  if (!fs::exists(options.reference)) collect_run(options, options.reference, iterations, std::nullopt);
+  const bool are_given = !options.perturbed.empty();
+  std::vector<CollectOptions> missing;
+  if (!fs::exists(options.reference)) missing.push_back(run_of(options, options.reference, iterations, std::nullopt));
   if (options.rerun.empty()) {
     options.rerun = options.runs / "rerun";
-    collect_run(options, options.rerun, iterations, std::nullopt);
+    missing.push_back(run_of(options, options.rerun, iterations, std::nullopt));
   }
-  if (!options.perturbed.empty()) return;
-  for (std::uint64_t seed = 1; seed <= options.seeds; ++seed) {
+  for (std::uint64_t seed = 1; !are_given && seed <= options.seeds; ++seed) {
     options.perturbed.push_back(options.runs / fmt::format("perturbed-{}", seed));
-    collect_run(options, options.perturbed.back(), iterations, seed);
+    missing.push_back(run_of(options, options.perturbed.back(), iterations, seed));
   }
+  collect_all(missing, options.jobs);
 }
 
 void require_runs(const EstimateToleranceOptions& options) {
@@ -217,6 +218,11 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
                                "of every module [{}]",
                                kDefaultEstimator))
       ->check(CLI::IsMember(kEstimators));
+  estimate
+      ->add_option("-j,--jobs", options->jobs,
+                   "Runs to collect side by side; what they print goes to NAME.log in the directory of the runs")
+      ->capture_default_str()
+      ->check(CLI::Range(std::size_t{1}, kMostSideBySide));
   estimate->add_option("--runs", options->runs, "Directory for the runs it collects [OUTPUT with .runs]");
   estimate->add_option("--iterations", options->iterations, "Iterations to record [those of the reference, or 0]");
   estimate->add_option("--axes", options->axes, "Axes of a reference on several ranks, as for collect");

@@ -192,8 +192,8 @@ def test_what_python_hides_is_named_and_an_input_of_several_micro_batches_gets_t
     lazy = "is a lazy parameter: it has no value before the first forward, and no gradient hook then"
     assert sorted(named(collected)) == sorted([
         f"not traceable: 'lazy.weight' {lazy}", f"not traceable: 'lazy.bias' {lazy}",
-        "not traceable: inputs and outputs of 'bypassed': the parameters got gradients, and the module itself was never "
-        "called (but its forward, or a function with its parameters)",
+        "not traceable: inputs and outputs of 'bypassed': the parameters got gradients, and the module itself was "
+        "never called (but its forward, or a function with its parameters)",
         "not traceable: what runs inside nn.DataParallel on more than one device; expected DistributedDataParallel",
     ])  # fmt: skip
     tensors = collected.rank().tensors

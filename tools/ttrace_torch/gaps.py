@@ -28,8 +28,8 @@ class Gaps:
         for path, member in itertools.chain(*map(unseen_in, values)):
             if type(member) not in self._unknown:
                 self._unknown.add(type(member))
-                self._collector.warn(f"not traceable: {side}{path} of '{name}', and every other {type(member).__name__}, "
-                                     "which may hold tensors; expected tensors, or tuples, lists, dicts and dataclasses "
+                what = f"{side}{path} of '{name}', and every other {type(member).__name__}, which may hold tensors"
+                self._collector.warn(f"not traceable: {what}; expected tensors, or tuples, lists, dicts and dataclasses "
                                      "of them")  # fmt: skip
 
     def raised(self, name: str, error: Exception) -> None:
@@ -63,8 +63,8 @@ class Gaps:
             chunks = [chunk for chunk in self._collector.clock.chunks.values() if chunk.microbatches]
             trained = {key for chunk in self._collector.clock.chunks.values() for key in chunk.names}
             for name in sorted({name for key, name in self._without_grad.items() if key not in trained}):
-                self._collector.warn(f"not recorded: calls of '{name}', which the program only calls without gradients, "
-                                     "as in an evaluation")  # fmt: skip
+                self._collector.warn(f"not recorded: calls of '{name}', which the program only calls without gradients"
+                                     ", as in an evaluation")  # fmt: skip
             for chunk in chunks:
                 self._name_uncalled(chunk)
         self._without_grad = {}

@@ -166,7 +166,7 @@ class Optimizers:
             self._collector.record_parameter(trained.chunk, kind, trained.name, tensor, mapping)
 
     def _record_main_grads(self, given, scale: Optional[torch.Tensor] = None) -> None:
-        """Before a function uses `given`, parameters or masters, whose gradients have the loss scale `scale` on them."""
+        """Before a function uses `given`, parameters or masters. Their gradients have the loss scale `scale` on them."""
         self._gradients.record_portions()
         if not self._collector.is_recorded():
             return

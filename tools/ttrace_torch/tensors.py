@@ -17,7 +17,8 @@ _DTYPES = {getattr(torch, name): code for name, code in library.DTYPES.items() i
 _PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter))
 # Of no interest for tensors: what they hold is recorded elsewhere (a module's parameters), or never a module's input.
 _HOLDS_NOTHING = (type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum, torch.dtype,
-                  torch.device, torch.Generator, torch.nn.Module, FunctionType, MethodType, BuiltinFunctionType, ModuleType)  # fmt: skip
+                  torch.device, torch.Generator, torch.nn.Module, FunctionType, MethodType,
+                  BuiltinFunctionType, ModuleType)  # fmt: skip
 
 
 class NotTraceable(Exception):
