@@ -2,12 +2,15 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <chrono>
 #include <ctime>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -119,6 +122,53 @@ Outcome run_with_progress(const CollectOptions& options, Launch how) {
   return outcome;
 }
 
+// `ttrace collect` with these options.
+std::vector<std::string> command_line_of(const CollectOptions& options) {
+  std::vector<std::string> words = {
+      fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
+      fmt::format("{}", fmt::join(options.iterations, ","))};
+  if (!options.annotations.empty()) words.insert(words.end(), {"-a", options.annotations.string()});
+  if (!options.axes.empty()) words.insert(words.end(), {"--axes", options.axes});
+  if (options.perturb) {
+    words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at", options.perturb_at});
+  }
+  const RewriteOptions& rewrite = options.rewrite;
+  for (const auto& [name, trace] : {std::pair("--inject", &rewrite.inject), std::pair("--rewrite", &rewrite.rewrite),
+                                    std::pair("--inject-params", &rewrite.inject_params),
+                                    std::pair("--consistent-init", &rewrite.consistent_init),
+                                    std::pair("--layout", &rewrite.layout)}) {
+    if (!trace->empty()) words.insert(words.end(), {name, trace->string()});
+  }
+  words.insert(words.end(), {"--rewrite-seed", fmt::format("{}", rewrite.seed)});
+  words.emplace_back("--");
+  words.insert(words.end(), options.command.begin(), options.command.end());
+  return words;
+}
+
+InputError could_not_collect(const CollectOptions& run, int code) {
+  return InputError(fmt::format("{}: could not be collected, exit code {}; expected a command that ends with 0",
+                                run.output.string(), code));
+}
+
+void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t jobs) {
+  std::vector<LoggedCommand> commands;
+  for (const CollectOptions& run : runs) {
+    check_output(run.output);
+    commands.push_back({command_line_of(run), (run.output / "").parent_path().string() + ".log"});
+  }
+  std::optional<InputError> failure;
+  run_side_by_side(commands, jobs, [&](std::size_t i, const Outcome& outcome) {
+    if (outcome.failure.empty()) {
+      fmt::print(stderr, "ttrace: collected {} (its output: {})\n", runs[i].output.string(), commands[i].log);
+      return;
+    }
+    std::ifstream log(commands[i].log);
+    for (std::string line; std::getline(log, line);) fmt::print(stderr, "{}\n", line);
+    failure = could_not_collect(runs[i], outcome.exit_code);
+  });
+  if (failure) throw *failure;
+}
+
 }  // namespace
 
 void check_axes(const std::string& axes, const std::string& where) {
@@ -181,6 +231,13 @@ int collect(const CollectOptions& options) {
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return conclude(options.output, outcome, seconds.count());
+}
+
+void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs) {
+  if (jobs > 1 && runs.size() > 1) return collect_side_by_side(runs, jobs);
+  for (const CollectOptions& run : runs) {
+    if (const int code = collect(run); code != 0) throw could_not_collect(run, code);
+  }
 }
 
 void add_collect(CLI::App& app, Run& run) {

@@ -1,6 +1,7 @@
 // `ttrace collect`: runs a command with the collector in every Python process below it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -29,6 +30,10 @@ struct CollectOptions {
 // nice have it); else 2 where the trace is not what was asked for, with the reason on stderr; else 0.
 // Throws InputError where the options make no sense; then nothing has run.
 int collect(const CollectOptions& options);
+
+// Collects all runs, at most `jobs` at a time; with more than one, what OUTPUT's command prints goes to OUTPUT.log, and
+// is shown where it fails. Throws InputError at the first that fails; the others are stopped.
+void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs);
 
 // Parses `0,2,5-7`, sorted and each once. Throws InputError, about `where`.
 std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where = "--iterations");

@@ -7,9 +7,11 @@
 #include <iostream>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "cli/collect.h"
 #include "cli/commands.h"
+#include "cli/launch.h"
 #include "cli/progress_line.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
@@ -28,11 +30,12 @@ struct Arguments {
   fs::path output, runs;
   std::string iterations, axes;
   std::uint64_t seeds = kLeastPerturbedRuns;
+  std::size_t jobs = 1;
   std::vector<std::string> command;
 };
 
-void collect_run(const Arguments& arguments, const fs::path& output, const std::vector<std::int32_t>& iterations,
-                 std::optional<std::uint64_t> seed) {
+CollectOptions run_of(const Arguments& arguments, const fs::path& output, const std::vector<std::int32_t>& iterations,
+                      std::optional<std::uint64_t> seed) {
   const EstimateToleranceOptions& options = arguments.estimate;
   CollectOptions run;
   run.output = output;
@@ -43,10 +46,7 @@ void collect_run(const Arguments& arguments, const fs::path& output, const std::
   run.perturb_at = options.estimator.empty() ? kDefaultEstimator : options.estimator;
   if (options.estimator == kRewrittenEstimator && output != options.reference) run.rewrite.inject = options.reference;
   run.command = arguments.command;
-  if (const int code = collect(run); code != 0) {
-    throw InputError(fmt::format("{}: could not be collected, exit code {}; expected a command that ends with 0",
-                                 output.string(), code));
-  }
+  return run;
 }
 
 // The other runs must record what the reference did.
@@ -67,16 +67,22 @@ void collect_missing(Arguments& arguments) {
   if (arguments.runs.empty()) arguments.runs = fs::path(arguments.output).replace_extension(".runs");
   if (options.reference.empty()) options.reference = arguments.runs / "reference";
   const std::vector<std::int32_t> iterations = iterations_for(arguments);
-  if (!fs::exists(options.reference)) collect_run(arguments, options.reference, iterations, std::nullopt);
+  const bool are_given = !options.perturbed.empty();
+  std::vector<CollectOptions> missing;
+  if (!fs::exists(options.reference)) {
+    missing.push_back(run_of(arguments, options.reference, iterations, std::nullopt));
+    // Rewritten runs are given what it holds.
+    if (options.estimator == kRewrittenEstimator) collect_all(std::exchange(missing, {}), 1);
+  }
   if (options.rerun.empty()) {
     options.rerun = arguments.runs / "rerun";
-    collect_run(arguments, options.rerun, iterations, std::nullopt);
+    missing.push_back(run_of(arguments, options.rerun, iterations, std::nullopt));
   }
-  if (!options.perturbed.empty()) return;
-  for (std::uint64_t seed = 1; seed <= arguments.seeds; ++seed) {
+  for (std::uint64_t seed = 1; !are_given && seed <= arguments.seeds; ++seed) {
     options.perturbed.push_back(arguments.runs / fmt::format("perturbed-{}", seed));
-    collect_run(arguments, options.perturbed.back(), iterations, seed);
+    missing.push_back(run_of(arguments, options.perturbed.back(), iterations, seed));
   }
+  collect_all(missing, arguments.jobs);
 }
 
 void require_runs(const EstimateToleranceOptions& options) {
@@ -220,6 +226,11 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
                                "candidates that are collected so [{}]",
                                kDefaultEstimator))
       ->check(CLI::IsMember(kEstimators));
+  estimate
+      ->add_option("-j,--jobs", arguments->jobs,
+                   "Runs to collect side by side; what they print goes to NAME.log in the directory of the runs")
+      ->capture_default_str()
+      ->check(CLI::Range(std::size_t{1}, kMostSideBySide));
   estimate->add_option("--runs", arguments->runs, "Directory for the runs it collects [OUTPUT with .runs]");
   estimate->add_option("--iterations", arguments->iterations, "Iterations to record [those of the reference, or 0]");
   estimate->add_option("--axes", arguments->axes, "Axes of a reference on several ranks, as for collect");

@@ -1,6 +1,7 @@
 // Runs a command in the foreground, as a shell would.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -26,5 +27,18 @@ Outcome run_command(const std::vector<std::string>& command, const Launch& how);
 
 // The last signal that came for this process while it ran a command; 0: none did.
 int interrupted_by();
+
+constexpr std::size_t kMostSideBySide = 64;
+
+struct LoggedCommand {
+  std::vector<std::string> command;
+  std::string log;  // file for its stdout and stderr; its stdin is empty
+};
+
+// Runs all commands, at most `jobs` (up to kMostSideBySide) at a time. Signals are passed on to each that runs. Once
+// one has failed, no further one is started, and those that run get SIGTERM and are waited for. `on_end` is called,
+// with the place among `commands`, for each that ended well and the first that failed; must not throw.
+void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs,
+                      const std::function<void(std::size_t, const Outcome&)>& on_end);
 
 }  // namespace ttrace::cli

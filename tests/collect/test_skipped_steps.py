@@ -102,3 +102,42 @@ def test_a_program_whose_last_step_is_skipped_ends_with_a_whole_trace(collect, s
     rank = collected.rank()
     assert rank.complete
     assert (rank.all[1, -1, 0, "forward", "param_delta", "weight"] == 0).all()
+
+
+TWO_OPTIMIZERS = """
+import torch
+from torch import nn
+models = [nn.Linear(3, 2), nn.Linear(2, 1)]
+model = nn.Sequential(*models)
+for parameter in model.parameters():
+    nn.init.constant_(parameter, 1)
+optimizers = [{optimizers}]
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+for factor in (1.0, float("inf")):
+    scaler.scale(model(torch.ones(1, 3)).sum() * factor).backward()
+    for optimizer in optimizers:
+        {step}
+    scaler.update()
+    model.zero_grad()
+"""
+SCALED = [
+    ("[torch.optim.SGD(m.parameters(), lr=1.0) for m in models]", "scaler.step(optimizer)"),
+    ("[torch.optim.SGD(m.parameters(), lr=1.0, fused=True) for m in models]", "scaler.step(optimizer)"),
+    ("[torch.optim.SGD(m.parameters(), lr=1.0) for m in models]",
+     "scaler.unscale_(optimizer); nn.utils.clip_grad_norm_((p for g in optimizer.param_groups for p in g['params']), "
+     "1e-3); scaler.step(optimizer)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("optimizers, step", SCALED, ids=["implicit", "fused", "clipped"])
+def test_main_gradients_have_no_loss_scale_whichever_optimizer_steps_first(collect, script, optimizers, step):
+    text = TWO_OPTIMIZERS.format(optimizers=f"*{optimizers}", step=step)
+    collected = collect("--iterations", "0,1", command=script(text))
+    assert collected.code == 0 and len(collected.messages) == 1, collected.process.stderr
+    rank = collected.rank()
+    main_grads = {identity[5]: values for identity, values in rank.all.items() if identity[4] == "main_grad" and
+                  identity[0] == 0}  # fmt: skip
+    assert main_grads.keys() == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    assert (main_grads["0.weight"] == 1).all() and (main_grads["1.weight"] == 4).all() and main_grads["1.bias"] == 1
+    skipped = rank.all[1, -1, 0, "forward", "param_delta", "1.weight"]
+    assert (skipped == 0).all() and not numpy.isfinite(rank.all[1, -1, 0, "forward", "main_grad", "1.weight"]).any()

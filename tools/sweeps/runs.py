@@ -54,8 +54,8 @@ class References:
 
 def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str) -> None:
     """Tolerances for the reference in `home`, with these options of `ttrace estimate-tolerance`."""
-    run([TTRACE, "estimate-tolerance", "--reference", str(home / "trace"), "--runs", str(home / "runs"), "-a",
-         str(home / "annotations.yaml"), "-o", str(output), *options, "--", *_command_of(model, dtype)])  # fmt: skip
+    run([TTRACE, "estimate-tolerance", "-j", "2", "--reference", str(home / "trace"), "--runs", str(home / "runs"),
+         "-a", str(home / "annotations.yaml"), "-o", str(output), *options, "--", *_command_of(model, dtype)])  # fmt: skip
     shutil.rmtree(home / "runs")
 
 

@@ -2,6 +2,7 @@
 line. `ttrace collect` injects it (inject/sitecustomize.py); it writes through libttrace (library.py).
 
 modules.py, checkpoints.py   calls of modules: inputs and outputs, forward and recomputation
+compiled.py, gaps.py         what is not seen of them, named: torch.compile, TorchScript, objects that hide tensors
 gradients.py                 gradients of activations and parameters, the loss
 optimizers.py                main gradients, gradient norm, parameter deltas, parameters after the step
 placements.py, ownership.py  where DTensors and the shards of ZeRO optimizers lie

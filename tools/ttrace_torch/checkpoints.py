@@ -10,7 +10,8 @@ import torch.utils.checkpoint
 
 from . import library
 from .collector import Collector
-from .modules import Frame, Modules, is_compiling
+from .compiled import is_compiling
+from .modules import Frame, Modules
 
 
 def install(collector: Collector, modules: Modules) -> None:

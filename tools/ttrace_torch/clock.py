@@ -10,6 +10,8 @@ from typing import Dict, List, Optional, Set, Tuple
 
 import torch
 
+from .compiled import hides_inside
+
 ROOT = "(model)"  # the name of the chunk's own module, whose path is empty
 
 # Modules that only pass a call on to the one child of that name. Their calls are not recorded, and the child's
@@ -30,9 +32,10 @@ class Chunk:
 
     def find_names(self) -> None:
         # Wrappers around the base come first and lose against what is found inside it.
-        self.names = {id(module): None for module in self.root.modules()}
+        # A compiled one is called in the place of what it wraps, and has its name.
+        self.names = {id(module): ROOT if hides_inside(module) else None for module in self.root.modules()}
         for path, module in self.base.named_modules():
-            wraps = any(child in _INNER_WRAPPED for child in module._modules)
+            wraps = any(child in _INNER_WRAPPED for child in module._modules.keys()) and not hides_inside(module)
             self.names[id(module)] = None if wraps else _plain(path) or ROOT
 
     def parameters(self) -> List[Tuple[str, torch.nn.Parameter]]:

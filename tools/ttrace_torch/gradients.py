@@ -61,8 +61,11 @@ class Gradients:
         collector = self._collector
 
         def arrived(gradient):
-            collector.safely(self._arrived, microbatch, kind, name, module_class, gradient)
+            # A leaf outlives the micro-batch, and its hooks fire in the backward of others too.
+            if not is_leaf or microbatch.owner is None or microbatch.owner.in_backward is microbatch:
+                collector.safely(self._arrived, microbatch, kind, name, module_class, gradient)
 
+        is_leaf = tensor.is_leaf
         try:
             plain = type(tensor) is torch.Tensor
             if plain and tensor._is_view() and tensor._base.requires_grad and not tensor._base.is_leaf:
@@ -98,6 +101,8 @@ class Gradients:
             names.setdefault(id(parameter), []).append(name)
             parameters[id(parameter)] = parameter
         for key, parameter in parameters.items():
+            if torch.nn.parameter.is_lazy(parameter):
+                continue  # until the next iteration
             if parameter.requires_grad and parameter.is_leaf and (chunk.number, key) not in self._hooked_parameters:
                 self._hooked_parameters.add((chunk.number, key))
                 parameter.register_hook(self._parameter_hook(chunk, parameter, names[key]))
@@ -133,6 +138,7 @@ class Gradients:
             return
         for name in names:
             if microbatch.reentrant:
+                microbatch.fired.add((library.PARAM_GRAD, name))
                 self._add_portion(microbatch, name, gradient)
             elif (library.PARAM_GRAD, name) in microbatch.fired:
                 self._collector.warn(f"not traceable: '{name}' got its gradient in more than one portion; param_grad "

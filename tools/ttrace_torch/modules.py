@@ -7,20 +7,19 @@ wrapped function a module looks as its caller sees it: arguments before any hook
 
 A forward that runs while the autograd engine is at work is a recomputation (`torch._C._current_graph_task_id()`)."""
 
+import functools
 import threading
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
 from . import adapters, library
 from .clock import Chunk, Microbatch
 from .collector import Collector
+from .compiled import is_compiling
+from .gaps import Gaps
 from .gradients import Gradients
 from .tensors import inputs_of, outputs_of
-
-
-# torch.compile traces through what is wrapped here, and must find nothing. Before 2.3 the function is elsewhere.
-is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
 
 
 class Frame:
@@ -52,32 +51,45 @@ class Modules:
     def __init__(self, collector: Collector, gradients: Gradients, perturbation, rewriting):
         self._collector, self._gradients = collector, gradients
         self._perturbation, self._rewriting = perturbation, rewriting
+        self._gaps = Gaps(collector)
         self.stack = _Stack()
 
     def install(self) -> None:
-        collector, stack, call_impl = self._collector, self.stack, torch.nn.Module._call_impl
+        call_impl, observe = torch.nn.Module._call_impl, self.observe
 
         def _call_impl(module, *args, **kwargs):
-            frames = stack.frames
-            if not collector.active or is_compiling() or (frames and frames[-1] is None):
+            if is_compiling():
                 return call_impl(module, *args, **kwargs)
-            frame = collector.safely(self._enter, module)
-            if frame is not None and frame.path is not None:
-                changed = collector.safely(self._record_inputs, frame, args, kwargs)
-                if changed is not None:
-                    args, kwargs = changed
-            frames.append(frame)
-            try:
-                result = call_impl(module, *args, **kwargs)
-            finally:
-                frames.pop()
-            if frame is not None and frame.path is not None:
-                changed = collector.safely(self._record_outputs, frame, args, kwargs, result)
-                if changed is not None:
-                    result = changed[0]
-            return result
+            return observe(functools.partial(call_impl, module), module, args, kwargs)
 
         torch.nn.Module._call_impl = _call_impl
+
+    def observe(self, call: Callable, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
+        """call(*args, **kwargs), which calls `module`."""
+        collector, frames = self._collector, self.stack.frames
+        if not collector.active or (frames and frames[-1] is None):
+            return call(*args, **kwargs)
+        frame = collector.safely(self._enter, module)
+        named = frame is not None and frame.path is not None
+        hidden = named and collector.safely(self._gaps.hides_inside, frame.path, module)
+        if named:
+            changed = collector.safely(self._record_inputs, frame, args, kwargs)
+            if changed is not None:
+                args, kwargs = changed
+        frames.append(None if hidden else frame)
+        try:
+            result = call(*args, **kwargs)
+        except Exception as error:
+            if named and frame.pass_ == library.FORWARD:  # checkpointing may end a recomputation by an exception
+                collector.safely(self._gaps.raised, frame.path, error)
+            raise
+        finally:
+            frames.pop()
+        if named:
+            changed = collector.safely(self._record_outputs, frame, args, kwargs, result)
+            if changed is not None:
+                result = changed[0]
+        return result
 
     def place_of_program(self) -> Optional[Tuple[Microbatch, int, Dict[str, int]]]:
         """Micro-batch, pass and calls so far of what the program does just now; None where that is not recorded."""
@@ -116,12 +128,15 @@ class Modules:
 
     def _outermost_call(self, module: torch.nn.Module) -> Optional[Frame]:
         collector, clock = self._collector, self._collector.clock
-        if adapters.is_rehearsal():
+        if adapters.is_rehearsal() or self._gaps.is_replica(module):
             return None
         in_grad_mode = torch.is_grad_enabled()
         collector.before_outermost_call(in_grad_mode)
-        if not in_grad_mode or not collector.active:
-            return None  # evaluation, or the end
+        if not collector.active:
+            return None
+        if not in_grad_mode:
+            self._gaps.without_grad(module)
+            return None
         recorded = collector.is_recorded()
         if next(module.parameters(), None) is None:
             if not recorded:
@@ -143,10 +158,6 @@ class Modules:
         """Before the chunk's first call in this iteration."""
         collector = self._collector
         collector.begin_model(chunk.root)
-        for path, module in chunk.root.named_modules():
-            if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
-                collector.warn(f"not traceable: what runs inside '{path or type(module).__name__}' is compiled by "
-                               "torch.compile; train without it to see the modules inside")  # fmt: skip
         if not recorded:
             return
         self._gradients.hook_parameters(chunk)
@@ -180,7 +191,7 @@ class Modules:
         call = frame.calls.get(path, 0)
         frame.calls[path] = call + 1
         frame.path, frame.call = path, f"#{call}" if call else ""
-        plain = _plain_class(module)
+        plain = _plain_class(getattr(module, "_orig_mod", module))
         frame.module_class = f"{plain.__module__}.{plain.__qualname__}"
 
     # What goes in and comes out.
@@ -196,6 +207,7 @@ class Modules:
                 changed = self._rewriting.of_program(frame, args, kwargs) or changed
                 args, kwargs = changed or (args, kwargs)
             found = inputs_of(args, kwargs)
+            self._gaps.look_into(frame.path, "input", args, kwargs)
             self._record_all(frame, library.INPUT, found)
             self._hook_all(frame, library.GRAD_INPUT, found)
             if self._rewriting is not None:  # once recorded, what the program has computed goes no further
@@ -210,6 +222,7 @@ class Modules:
             changed = self._rewriting.of_outputs(frame, result)
             found = outputs_of(changed[0])
         if frame.microbatch.recorded:
+            self._gaps.look_into(frame.path, "output", result)
             self._record_all(frame, library.OUTPUT, found if changed is None else outputs_of(changed[0]))
             # Of what the module computed, also where it is perturbed: it may have used that itself, and nobody else.
             self._hook_all(frame, library.GRAD_OUTPUT, found)

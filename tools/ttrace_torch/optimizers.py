@@ -3,7 +3,9 @@
 `main_grad` is what the optimizer is about to use, taken at the first of: the division by a loss scale, a call of
 PyTorch's clipping functions, an optimizer step. That division (torch.amp.GradScaler and Megatron-LM call the same
 function of PyTorch) also looks for overflow, and where there is one, no optimizer step follows. The step counts all the
-same, with what it did to the parameters: nothing.
+same, with what it did to the parameters: nothing. Once it was seen, a gradient that it has not divided may still have
+the scale on it, and is taken where it is clipped or where its own optimizer steps. Fused optimizers divide in their
+kernel, by their attribute `grad_scale`: what is recorded is what the kernel will use.
 
 Two attributes of Megatron-LM's are known: a parameter's `main_grad`, and its fp32 master `main_param`; which part of
 them this rank has under ZeRO, ownership.py says. Some frameworks copy the masters back after `step` has returned, so
@@ -35,12 +37,16 @@ class Optimizers:
         self._main_grads: Set[Tuple[int, str]] = set()  # (chunk, name) of those that are recorded
         self._deltas: Set[Tuple[int, str]] = set()
         self._norms = 0
+        self._unscaled = False  # some gradients were, in this iteration
+        self._only_looks = False  # for overflow; the division is left to a fused optimizer
 
     def install(self) -> None:
         collector = self._collector
         register_optimizer_step_pre_hook(lambda optimizer, *_: collector.safely(self._before_step, optimizer))
         register_optimizer_step_post_hook(lambda optimizer, *_: collector.safely(self._after_step, optimizer))
         collector.record_params_after = self._record_params_after
+        scaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
+        scaler._check_inf_per_device = self._looking(scaler._check_inf_per_device)
         if hasattr(torch, _UNSCALING):
             setattr(torch, _UNSCALING, self._unscaling(getattr(torch, _UNSCALING)))
         for name in _CLIPPING:
@@ -57,7 +63,11 @@ class Optimizers:
 
         @functools.wraps(clip)
         def patched(*args, **kwargs):
-            collector.safely(self._record_main_grads)
+            given = args[0] if args else kwargs.get("parameters")
+            if isinstance(given, Iterator):  # which looking uses up
+                given = list(given)
+                args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "parameters": given})
+            collector.safely(self._record_main_grads, given)
             result = clip(*args, **kwargs)
             norm = kwargs.get("total_norm", args[2] if len(args) > 2 else None) if takes_norm else result
             if isinstance(norm, torch.Tensor) and is_dtensor(norm):
@@ -66,6 +76,17 @@ class Optimizers:
                 norm = norm.full_tensor()
             collector.safely(self._record_norm, norm)
             return result
+
+        return patched
+
+    def _looking(self, look: Callable) -> Callable:
+        @functools.wraps(look)
+        def patched(*args, **kwargs):
+            self._only_looks = True
+            try:
+                return look(*args, **kwargs)
+            finally:
+                self._only_looks = False
 
         return patched
 
@@ -82,7 +103,9 @@ class Optimizers:
 
     def _after_unscaling(self, gradients: Iterable[torch.Tensor]) -> None:
         self._gradients.record_portions()
-        if self._collector.is_recorded():
+        self._begin_iteration()
+        self._unscaled = True
+        if self._collector.is_recorded() and not self._only_looks:
             addresses = {_address(gradient) for gradient in gradients}
             with_gradient = [trained for trained in self._trained() if trained.main_grad() is not None]
             unscaled = [trained for trained in with_gradient if _address(trained.main_grad()) in addresses]
@@ -91,7 +114,8 @@ class Optimizers:
         self._collector.clock.step()
 
     def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        self._record_main_grads()
+        given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self._record_main_grads(given, getattr(optimizer, "grad_scale", None))
         if self._collector.is_recorded():
             self._keep(self._stepped_by(optimizer))
 
@@ -121,6 +145,7 @@ class Optimizers:
         if self._iteration != self._collector.clock.iteration:
             self._iteration = self._collector.clock.iteration
             self._before, self._main_grads, self._deltas, self._norms = {}, set(), set(), 0
+            self._unscaled = False
 
     def _record_delta(self, trained: "Trained", before: torch.Tensor) -> None:
         master, owned = trained.master, trained.owned
@@ -141,18 +166,26 @@ class Optimizers:
             mapping = owned.mapping(trained.parameter)
             self._collector.record_parameter(trained.chunk, kind, trained.name, tensor, mapping)
 
-    def _record_main_grads(self) -> None:
+    def _record_main_grads(self, given, scale: Optional[torch.Tensor] = None) -> None:
+        """Before a function uses `given`, parameters or masters. Their gradients have the loss scale `scale` on them."""
         self._gradients.record_portions()
-        if self._collector.is_recorded():
-            self._record_main_grads_of(self._trained())
+        if not self._collector.is_recorded():
+            return
+        self._begin_iteration()
+        ready = list(self._trained())
+        if self._unscaled or scale is not None:
+            keys = {id(tensor) for tensor in ([given] if isinstance(given, torch.Tensor) else given)}
+            ready = [trained for trained in ready if keys & {id(trained.master), id(trained.parameter)}]
+        self._record_main_grads_of(ready, scale)
 
-    def _record_main_grads_of(self, ready: Iterable["Trained"]) -> None:
+    def _record_main_grads_of(self, ready: Iterable["Trained"], scale: Optional[torch.Tensor] = None) -> None:
         self._begin_iteration()
         for trained in ready:
             gradient = trained.main_grad()
             if gradient is not None and (trained.chunk, trained.name) not in self._main_grads:
                 self._main_grads.add((trained.chunk, trained.name))
-                self._record(library.MAIN_GRAD, trained, gradient)
+                with torch.no_grad():
+                    self._record(library.MAIN_GRAD, trained, gradient if scale is None else gradient / scale)
 
     def _record_norm(self, norm) -> None:
         if not self._collector.is_recorded() or not isinstance(norm, (torch.Tensor, float)):

@@ -81,7 +81,7 @@ def _compute_dtype(model: torch.nn.Module, device: str) -> torch.dtype:
         return torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
     elements = {}
     for parameter in model.parameters():
-        if parameter.dtype.is_floating_point:
+        if parameter.dtype.is_floating_point and not torch.nn.parameter.is_lazy(parameter):
             elements[parameter.dtype] = elements.get(parameter.dtype, 0) + parameter.numel()
     return max(elements, key=elements.get, default=torch.get_default_dtype())
 

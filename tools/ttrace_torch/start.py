@@ -3,7 +3,7 @@
 import atexit
 import os
 
-from . import checkpoints
+from . import checkpoints, compiled
 from .collector import Collector
 from .config import Config
 from .explicit import Explicit
@@ -23,6 +23,7 @@ def start(config: Config) -> Explicit:
     modules = Modules(collector, gradients, perturbation, rewriting)
     modules.install()
     checkpoints.install(collector, modules)
+    compiled.install(collector, modules)
     gradients.install()
     optimizers = Optimizers(collector, gradients)
     optimizers.install()

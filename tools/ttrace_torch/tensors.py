@@ -1,15 +1,24 @@
 """Tensors inside the values that modules take and return, and a tensor's bytes for the recorder."""
 
+import copy
 import dataclasses
+import enum
+from collections import deque
 from collections.abc import Mapping
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
 
 from . import library
+from .problems import CollectError
 
 _DTYPES = {getattr(torch, name): code for name, code in library.DTYPES.items() if hasattr(torch, name)}
 _PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter))
+# Of no interest for tensors: what they hold is recorded elsewhere (a module's parameters), or never a module's input.
+_HOLDS_NOTHING = (type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum, torch.dtype,
+                  torch.device, torch.Generator, torch.nn.Module, FunctionType, MethodType,
+                  BuiltinFunctionType, ModuleType)  # fmt: skip
 
 
 class NotTraceable(Exception):
@@ -46,27 +55,83 @@ def _members(value: Any, path: str) -> Iterator[Tuple[str, torch.Tensor]]:
 def _items(value: Any) -> Iterator[Tuple[Any, Any]]:
     if isinstance(value, Mapping):
         return iter(value.items())
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list, deque)):
         return iter(enumerate(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return ((field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value))
     return iter(())
 
 
+def unseen_in(value: Any, path: str = "") -> Iterator[Tuple[str, Any]]:
+    """What `value` holds that `inputs_of` and `outputs_of` pass over, though tensors may be in it: iterators, which
+    looking would use up, and objects of classes unknown here that hold a floating-point tensor (one of integers is like
+    a number: a place, a mask). With its path, as in ":0.cache"."""
+    if isinstance(value, (torch.Tensor, *_HOLDS_NOTHING)):
+        return
+    for key, member in _items(value):
+        yield from unseen_in(member, f"{path}.{key}" if path else f":{key}")
+    if isinstance(value, Iterator) or any(_holds_floating(member, 2) for member in _unlisted(value)):
+        yield path, value
+
+
+def _holds_floating(value: Any, depth: int) -> bool:
+    if isinstance(value, torch.Tensor):
+        return is_floating(value)
+    if isinstance(value, Iterator):
+        return True
+    if depth == 0 or isinstance(value, _HOLDS_NOTHING):
+        return False
+    members = [*(member for _, member in _items(value)), *_unlisted(value)]
+    return any(_holds_floating(member, depth - 1) for member in members)
+
+
+def _unlisted(value: Any) -> list:
+    """What `value` holds and `_items` does not list."""
+    if isinstance(value, (Mapping, tuple, list, deque)):
+        return []
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    listed = {name for name, _ in _items(value)}
+    slots = {name: getattr(value, name) for base in type(value).__mro__ for name in getattr(base, "__slots__", ())
+             if hasattr(value, name)}  # fmt: skip
+    attributes = {**slots, **getattr(value, "__dict__", {})}
+    return [member for name, member in attributes.items() if name not in listed]
+
+
 def replaced(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
-    """`value` with `new` wherever it holds `old`. Containers are copied, the caller's stay as they are."""
+    """`value` with `new` wherever it holds `old`. Containers are copied, the caller's stay as they are. Raises
+    CollectError where one cannot be copied."""
     if value is old:
         return new
-    members = [(key, replaced(member, old, new)) for key, member in _items(value)]
-    if all(member is before for (_, member), (_, before) in zip(members, _items(value))):
+    items = list(_items(value))
+    members = {key: replaced(member, old, new) for key, member in items}
+    if all(members[key] is before for key, before in items):
         return value
-    if dataclasses.is_dataclass(value):
-        return dataclasses.replace(value, **dict(members))
-    if isinstance(value, Mapping):
-        return type(value)(members)
-    if hasattr(value, "_fields"):  # a named tuple
-        return type(value)(*(member for _, member in members))
-    return type(value)(member for _, member in members)
+    try:
+        again = _with_members(value, items, members)
+    except Exception as error:
+        raise CollectError(f"a {type(value).__name__} cannot be copied with another tensor in it: {error!r}")
+    if any(member is not members[key] for key, member in _items(again)):
+        raise CollectError(f"a {type(value).__name__} cannot be copied with another tensor in it: the copy has the old")
+    return again
+
+
+def _with_members(value: Any, items: list, members: dict) -> Any:
+    if isinstance(value, tuple):
+        make = getattr(value, "_make", type(value))  # a named tuple's takes them as one
+        return make(members.values())
+    if isinstance(value, MappingProxyType):
+        return MappingProxyType({**value, **members})
+    if isinstance(value, Mapping) and not isinstance(value, dict):
+        # A shallow copy may share what it keeps the members in. This is the deep one, that keeps all but the one.
+        return copy.deepcopy(value, {id(before): members[key] for key, before in items})
+    again = copy.copy(value)
+    for key, before in items:
+        if members[key] is not before and dataclasses.is_dataclass(value):
+            object.__setattr__(again, key, members[key])  # also where it is frozen
+        if members[key] is not before and isinstance(value, (dict, list, deque)):
+            again[key] = members[key]
+    return again
 
 
 def is_floating(tensor: torch.Tensor) -> bool:
@@ -84,6 +149,8 @@ def is_dtensor(tensor: torch.Tensor) -> bool:
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor in host memory that libttrace can read by address, the same one where possible; of a DTensor this
     rank's part. Raises NotTraceable."""
+    if torch.nn.parameter.is_lazy(tensor):
+        raise NotTraceable("a lazy parameter: it has no value before the first forward, and no gradient hook then")
     if is_dtensor(tensor):
         tensor = tensor._local_tensor
     if type(tensor).__name__ == "AsyncCollectiveTensor":
