@@ -14,7 +14,8 @@ from sweeps import warm  # noqa: E402
 
 PROGRAM = """
 import os, sys, time, beside
-print("torch._dynamo" in sys.modules, beside.here, __name__, sys.argv[1:], os.environ["ONLY_HERE"], os.getcwd(), input())
+place = os.environ["ONLY_HERE"], os.getcwd()
+print("torch._dynamo" in sys.modules, beside.here, __name__, sys.argv[1:], *place, input())
 print("told", file=sys.stderr)
 sys.stdout.flush()
 if sys.argv[1] == "wait":
@@ -30,9 +31,9 @@ def start(tmp_path):
 
     def start(*arguments):
         environment = {**os.environ, "ONLY_HERE": "yes"}
-        process = subprocess.Popen([sys.executable, warm.__file__, tmp_path / "program.py", *arguments], env=environment,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   cwd=tmp_path)  # fmt: skip
+        command = [sys.executable, warm.__file__, tmp_path / "program.py", *arguments]
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, cwd=tmp_path)  # fmt: skip
         process.stdin.write("from stdin\n")
         process.stdin.flush()
         return process
