@@ -7,7 +7,14 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))  # evaluations, sweeps
 
+from sweeps import warm  # noqa: E402
 from sweeps.runs import References  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_programs():
+    with warm.server():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -159,6 +159,28 @@ static void generate_alike(ttrace_recorder* recorder) {
   if (memcmp(whole, perturbation, sizeof whole) != 0) exit(2);
 }
 
+static void take_from(const char* directory) {
+  const float transposed[6] = {0, 3, 1, 4, 2, 5};
+  ttrace_identity identity = example_identity("linear.transposed");
+  ttrace_tensor found = {sizeof found, NULL, TTRACE_FLOAT32, 0, NULL, NULL, NULL};
+  ttrace_source* source = NULL;
+  EXPECT(TTRACE_OK, ttrace_open_source(directory, 1, 2, &source));
+  EXPECT(TTRACE_OK, ttrace_find(source, &identity, &found));
+  if (found.dtype != TTRACE_FLOAT32 || found.ndim != 2 || found.shape[0] != 3 || found.shape[1] != 2) exit(3);
+  if (found.strides != NULL) exit(3);
+  if (memcmp(found.data, transposed, sizeof transposed) != 0) exit(3);
+  identity.microbatch = 7;
+  EXPECT(TTRACE_OK, ttrace_find(source, &identity, &found));
+  if (found.dtype != 0 || found.data != NULL) exit(3);
+  EXPECT(TTRACE_INVALID, ttrace_find(NULL, &identity, &found));
+  EXPECT(TTRACE_INVALID, ttrace_find(source, &identity, NULL));
+  ttrace_close_source(source);
+  ttrace_close_source(NULL);
+  EXPECT(TTRACE_INVALID, ttrace_open_source(directory, 2, 2, &source));
+  if (source != NULL) exit(3);
+  EXPECT(TTRACE_INVALID, ttrace_open_source(directory, 1, 4, &source));
+}
+
 int main(int argc, char** argv) {
   int32_t rank;
   if (argc != 2 || ttrace_version()[0] == '\0') return 1;
@@ -179,5 +201,6 @@ int main(int argc, char** argv) {
     EXPECT(TTRACE_OK, ttrace_close(recorder, 1));
   }
   EXPECT(TTRACE_OK, ttrace_close(NULL, 1));
+  take_from(argv[1]);
   return 0;
 }

@@ -66,7 +66,7 @@ REFUSED = {
     "runs that were perturbed at different places": (lambda make: make("x", perturbed(4), 4, "modules"),
         ["p1", "p2", "x"], None, "x: perturbed at the modules, and p1 at the input; expected runs perturbed alike"),
     "a place that is none": (lambda make: make("x", perturbed(4), 4, "weights"), ["p1", "p2", "x"], None,
-        'x: its provenance has a perturb_at "weights"; expected one of input, modules'),
+        'x: its provenance has a perturb_at "weights"; expected one of input, modules, rewritten'),
     "a perturbed run as the rerun": (lambda make: make("x", perturbed(4), 4), ["p1", "p2", "p3"], "x",
         "x: perturbed with seed 4; expected an unperturbed run as the rerun"),
     "the reference as the rerun": (None, ["p1", "p2", "p3"], "reference",

@@ -12,7 +12,8 @@ from traces import PROGRAM
 
 
 def command(runs, script, jobs=2):
-    return [PROGRAM, "estimate-tolerance", "-j", str(jobs), "-o", f"{runs}.yaml", "--runs", str(runs), "--", "sh", "-c", script]
+    return [PROGRAM, "estimate-tolerance", "-j", str(jobs), "-o", f"{runs}.yaml", "--runs", str(runs), "--", "sh", "-c",
+            script]  # fmt: skip
 
 
 def is_running(pid):

@@ -13,6 +13,10 @@ import pytest
 from rank_file import RankFile
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tools"))
+
+from sweeps import launch, warm  # noqa: E402
+
 TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
 PYTHON = sys.executable
 TIMEOUT = 120
@@ -60,8 +64,24 @@ def collect(tmp_path):
     return collect
 
 
+@pytest.fixture(scope="module")
+def warm_programs():
+    """For tests that are about what is recorded, and not about how a process comes into being."""
+    with warm.server():
+        yield
+
+
+def python(path, *arguments):
+    return [PYTHON, *([warm.__file__] if warm.SOCKET in os.environ else []), path, *arguments]
+
+
+def ranks(count, path, *arguments):
+    """As torchrun, in less time."""
+    return python(launch.__file__, str(count), path, *arguments)
+
+
 def program(name, *arguments):
-    return [PYTHON, HERE / "programs" / f"{name}.py", *arguments]
+    return python(HERE / "programs" / f"{name}.py", *arguments)
 
 
 @pytest.fixture
@@ -74,6 +94,6 @@ def script(tmp_path):
         count += 1
         path = tmp_path / f"script{count}.py"
         path.write_text(text)
-        return [PYTHON, path, *arguments]
+        return python(path, *arguments)
 
     return script

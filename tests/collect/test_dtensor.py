@@ -1,18 +1,12 @@
 """DTensors say themselves where they lie; the mapping that is recorded of them is the program's own, in the words of
 the trace's axes."""
 
-import sys
-from pathlib import Path
-
 import numpy
 import pytest
-from conftest import PYTHON, TTRACE, Collected, run
+from conftest import TTRACE, Collected, ranks, run
 from rebuild import rebuilt
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--master-port", "0"]
-TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+pytestmark = pytest.mark.usefixtures("warm_programs")
 
 # Four ranks, tp fastest. Each module of `tell` is given one tensor; each is `WHOLE`, 5 rows of 6, which nothing
 # divides, or its first row.
@@ -75,12 +69,12 @@ WHOLE = numpy.arange(30, dtype="f4").reshape(5, 6)
 def train(directory, *options):
     path = directory / "program.py"
     path.write_text(PROGRAM)
-    return Collected(run([TTRACE, "collect", "-o", directory / "trace", *options, "--", *TORCHRUN, path]),
+    return Collected(run([TTRACE, "collect", "-o", directory / "trace", *options, "--", *ranks(4, path)]),
                      directory / "trace")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def collected(tmp_path_factory):
+def collected(tmp_path_factory, warm_programs):
     collected = train(tmp_path_factory.mktemp("dtensor"))
     assert collected.code == 0, collected.process.stderr
     return collected

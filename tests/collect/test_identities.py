@@ -1,8 +1,11 @@
 """What is recorded, under which identity, with which values."""
 
 import numpy
+import pytest
 
 from conftest import program
+
+pytestmark = pytest.mark.usefixtures("warm_programs")
 
 PARAMETERS = ["embedding.weight", "blocks.0.fc1.weight", "blocks.0.fc1.bias", "blocks.0.fc2.weight",
               "blocks.0.fc2.bias", "blocks.1.fc1.weight", "blocks.1.fc1.bias", "blocks.1.fc2.weight",

@@ -2,6 +2,9 @@
 needs CUDA to train."""
 
 import numpy
+import pytest
+
+pytestmark = pytest.mark.usefixtures("warm_programs")
 
 STATE = """
 def model_parallel_is_initialized(): return True

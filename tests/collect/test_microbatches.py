@@ -6,6 +6,8 @@ import pytest
 from conftest import TTRACE, program, run
 from rank_file import RankFile
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 COUNT = 4
 
 

@@ -1,6 +1,9 @@
 """Arguments and results of all shapes, and where a module stands."""
 
 import numpy
+import pytest
+
+pytestmark = pytest.mark.usefixtures("warm_programs")
 
 TRAIN = """
 import torch

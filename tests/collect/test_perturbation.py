@@ -6,8 +6,10 @@ import ctypes.util
 import numpy
 import pytest
 
-from conftest import PYTHON, program
-from test_processes import RANKS, TORCHRUN
+from conftest import program, python, ranks
+from test_processes import RANKS
+
+pytestmark = pytest.mark.usefixtures("warm_programs")
 
 SEED = 42
 WORD = 0xFFFFFFFF
@@ -97,8 +99,8 @@ def test_one_rank_and_two_data_parallel_ranks_get_the_same_values(collect, tmp_p
     annotations = tmp_path / "annotations.yaml"
     annotations.write_text("parallelism:\n  microbatches: {axis: dp, order: interleaved}\n")
     options = ["--perturb", str(SEED), "--perturb-at", place, "-a", annotations]
-    one = collect(*options, command=[PYTHON, RANKS])
-    two = collect(*options, "--axes", "dp=2", command=[*TORCHRUN, RANKS])
+    one = collect(*options, command=python(RANKS))
+    two = collect(*options, "--axes", "dp=2", command=ranks(2, RANKS))
     assert two.code == 0, two.process.stderr
     for microbatch in range(4):
         for name in ("head", "embedding"):

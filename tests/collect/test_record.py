@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 PROGRAM = """
 import torch
 from torch import nn

@@ -3,6 +3,8 @@
 import numpy
 import pytest
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 PLAIN = """
 import torch
 from torch import nn

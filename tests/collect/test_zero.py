@@ -1,8 +1,11 @@
 """ZeRO: what a rank's optimizer owns of a parameter is recorded with its place in it, and nothing else of it."""
 
 import numpy
+import pytest
 
-from test_processes import TORCHRUN
+from conftest import ranks
+
+pytestmark = pytest.mark.usefixtures("warm_programs")
 
 OWNER = """
 import torch
@@ -56,12 +59,11 @@ dist.destroy_process_group()
 
 
 def test_pytorchs_own_zero_optimizer_gives_every_rank_the_delta_of_each_parameter_after_its_broadcast(collect, script):
-    _, path = script(REDUNDANCY)
-    collected = collect("--axes", "dp=2", command=[*TORCHRUN, path])
+    collected = collect("--axes", "dp=2", command=ranks(2, script(REDUNDANCY)[-1]))
     assert collected.code == 0, collected.process.stderr
-    ranks = [collected.rank(0).tensors, collected.rank(1).tensors]
+    of_ranks = [collected.rank(0).tensors, collected.rank(1).tensors]
     for name in ("0.weight", "0.bias", "1.weight", "1.bias"):
-        for tensors in ranks:
+        for tensors in of_ranks:
             delta = tensors["param_delta", name, -1]
             assert numpy.allclose(delta, -tensors["main_grad", name, -1], atol=1e-6) and delta.any(), name
             after = tensors["param", name, -1] + delta

@@ -11,7 +11,11 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TTRACE = pathlib.Path(os.environ["TTRACE_PROGRAM"])
 NODE = pathlib.Path(__file__).parent / "programs" / "on_a_node.py"
-LAUNCH = ROOT / "tools" / "sweeps" / "launch.py"
+LAUNCH = [sys.executable, ROOT / "tools" / "sweeps" / "warm.py", ROOT / "tools" / "sweeps" / "launch.py"]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from sweeps import warm  # noqa: E402
+
 MODEL = "--tp 2 --layers 2 --steps 2 --micro-batches 2".split()
 
 
@@ -22,6 +26,12 @@ def run(*command, expect=0):
     return result
 
 
+@pytest.fixture(scope="module", autouse=True)
+def warm_programs():
+    with warm.server():
+        yield
+
+
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
     """trace("name", node) records two iterations on that node once; returns the directory."""
@@ -29,8 +39,7 @@ def trace(tmp_path_factory):
 
     def make(name, node="well"):
         if not (directory / name).exists():
-            run(TTRACE, "collect", "-o", directory / name, "--axes", "tp=2", "--iterations", "0-1", "--", sys.executable,
-                LAUNCH, 2, NODE, node, *MODEL)
+            run(TTRACE, "collect", "-o", directory / name, "--axes", "tp=2", "--iterations", "0-1", "--", *LAUNCH, 2, NODE, node, *MODEL)
         return directory / name
 
     return make
@@ -77,7 +86,7 @@ def test_a_program_that_does_not_repeat_itself_is_refused_with_advice(trace):
 
 
 def test_runs_that_began_differently_are_refused(trace, tmp_path):
-    run(TTRACE, "collect", "-o", tmp_path / "other", "--axes", "tp=2", "--iterations", "0-1", "--", sys.executable, LAUNCH,
+    run(TTRACE, "collect", "-o", tmp_path / "other", "--axes", "tp=2", "--iterations", "0-1", "--", *LAUNCH,
         2, NODE, "well", *MODEL, "--seed", 7)
     refusal = sdc(trace("healthy"), tmp_path / "other", expect=2)
     assert "expected the same initial parameters and data" in refusal.stderr

@@ -1,5 +1,6 @@
 import sys
 from pathlib import Path
 
-# The runner of `ttrace collect` and the reader of its files.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "collect"))
+ROOT = Path(__file__).resolve().parents[2]
+# The reader of the files of `ttrace collect`; the launcher of programs.
+sys.path[:0] = [str(ROOT / "tests" / "collect"), str(ROOT / "tools")]

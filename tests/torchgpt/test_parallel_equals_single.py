@@ -14,6 +14,7 @@ import numpy
 import pytest
 from rank_file import RankFile
 from rebuild import rebuilt
+from sweeps import launch, warm
 
 ROOT = Path(__file__).resolve().parents[2]
 TTRACE = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "bin" / "ttrace"))
@@ -41,13 +42,18 @@ def run(command):
 
 
 def launched(processes, arguments):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes]
-    return [*(torchrun if processes > 1 else [sys.executable]), TRAIN, *SMALL, *arguments]
+    return [sys.executable, warm.__file__, launch.__file__, processes, TRAIN, *SMALL, *arguments]
 
 
 def collected(directory, processes, arguments, *options):
     run([TTRACE, "collect", "-o", directory, *options, "--", *launched(processes, arguments)])
     return [RankFile(directory / f"rank-{rank:05}.h5") for rank in range(processes)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_programs():
+    with warm.server():
+        yield
 
 
 @pytest.fixture(scope="module")

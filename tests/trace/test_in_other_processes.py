@@ -55,7 +55,7 @@ def test_only_the_c_api_is_exported():
     names = {line.split()[-1].split("@")[0] for line in symbols.splitlines()}
     assert names == {
         "ttrace_version", "ttrace_last_error", "ttrace_open", "ttrace_describe", "ttrace_record", "ttrace_close",
-        "ttrace_fill_uniform", "ttrace_perturbation",
+        "ttrace_fill_uniform", "ttrace_perturbation", "ttrace_open_source", "ttrace_find", "ttrace_close_source",
     }
 
 

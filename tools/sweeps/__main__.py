@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import List
 
+from . import warm
 from .configurations import Configuration, configurations
 from .runs import ROOT, References, RunError, report_of
 
@@ -81,7 +82,7 @@ def main() -> int:
     if not chosen:
         parser.error(f"--only '{options.only}': no configuration has that in its name; --list prints them")
     rows = []
-    with tempfile.TemporaryDirectory(prefix="ttrace-sweep-") as directory:
+    with tempfile.TemporaryDirectory(prefix="ttrace-sweep-") as directory, warm.server():
         references = References(Path(directory))
         for number, configuration in enumerate(chosen, 1):
             try:

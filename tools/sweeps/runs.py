@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Dict, List, Sequence
 
-from . import launch
+from . import launch, warm
 from .configurations import Configuration, Model, dtype_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str) 
 
 
 def _command_of(model: Model, dtype: str) -> List[str]:
-    return [sys.executable, program_of(model), *dtype_arguments(dtype), *model.arguments.split()]
+    return [sys.executable, warm.__file__, program_of(model), *dtype_arguments(dtype), *model.arguments.split()]
 
 
 def program_of(model: Model) -> str:
@@ -96,7 +96,7 @@ def collect(configuration: Configuration, home: Path, *arguments: str, options: 
     annotations_of(configuration, home / "annotations.yaml")
     axes = ["--axes", configuration.axes] if configuration.axes else []
     output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", configuration.model.iterations, *axes,
-                  *options, "--", sys.executable, launch.__file__, str(configuration.world_size),
+                  *options, "--", sys.executable, warm.__file__, launch.__file__, str(configuration.world_size),
                   program_of(configuration.model), *configuration.arguments, *arguments])  # fmt: skip
     (home / "output.txt").write_text(output)
 

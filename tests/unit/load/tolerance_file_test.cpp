@@ -168,7 +168,7 @@ TEST_CASE("the header's mistakes are refused with their line") {
 TEST_CASE("an estimator that is none is refused; a file that names none is of the first activation's") {
   CHECK(parse_tolerances(kWhole, "t.yaml").estimator == "input");
   CHECK(error_of(with("rerun: 97d0\n", "rerun: 97d0\nestimator: outputs\n")) ==
-        "t.yaml:6: estimator is 'outputs'; expected one of input, modules");
+        "t.yaml:6: estimator is 'outputs'; expected one of input, modules, rewritten");
 }
 
 TEST_CASE("an epsilon that is not the compute dtype's is refused") {

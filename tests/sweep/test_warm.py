@@ -1,0 +1,60 @@
+"""A program in a warm process is run as Python would run it."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+
+from sweeps import warm  # noqa: E402
+
+PROGRAM = """
+import os, sys, time, beside
+place = os.environ["ONLY_HERE"], os.getcwd()
+print("torch._dynamo" in sys.modules, beside.here, __name__, sys.argv[1:], *place, input())
+print("told", file=sys.stderr)
+sys.stdout.flush()
+if sys.argv[1] == "wait":
+    time.sleep(60)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    (tmp_path / "beside.py").write_text("here = 'beside'\n")
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    def start(*arguments):
+        environment = {**os.environ, "ONLY_HERE": "yes"}
+        command = [sys.executable, warm.__file__, tmp_path / "program.py", *arguments]
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, cwd=tmp_path)  # fmt: skip
+        process.stdin.write("from stdin\n")
+        process.stdin.flush()
+        return process
+
+    return start
+
+
+def said(is_warm, tmp_path, *arguments):
+    return f"{is_warm} beside __main__ {list(arguments)} yes {tmp_path} from stdin\n"
+
+
+def test_a_warm_program_has_its_own_arguments_environment_directory_streams_and_exit_code(start, tmp_path):
+    with warm.server():
+        together = [start("a", "-b"), start("c")]
+        for process, arguments in zip(together, (("a", "-b"), ("c",))):
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out, err) == (7, said(True, tmp_path, *arguments), "told\n")
+        waiting = start("wait")
+        assert waiting.stdout.readline() == said(True, tmp_path, "wait")
+        waiting.send_signal(signal.SIGTERM)
+        waiting.communicate(timeout=30)  # also the program has closed its streams
+        assert waiting.returncode == -signal.SIGTERM
+    cold = start("a")
+    assert cold.communicate(timeout=60)[0] == said(False, tmp_path, "a") and cold.returncode == 7

@@ -1,0 +1,140 @@
+"""`warm.py PROGRAM ARGUMENTS...`: runs a Python program as `python PROGRAM ARGUMENTS...` does, in a process forked from a
+server that has imported PyTorch, with what every optimizer imports of it. That is most of the time of a short run.
+Without a server, of which the environment variable TTRACE_WARM has the socket, the program runs right here.
+
+A request is one message: arguments, environment and directory in JSON, and the client's stdin, stdout and stderr. The
+server forks a keeper for it, and the keeper the program. The client sends the signals that it gets, and is sent the
+exit code, which is negative after a signal."""
+
+import contextlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+SOCKET = "TTRACE_WARM"
+_MOST_BYTES = 1 << 18  # of a request
+
+
+@contextlib.contextmanager
+def server():
+    """Programs that are started by this script below this process are quick while it lasts."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "socket")
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen([sys.executable, __file__, "--serve", path], stdin=subprocess.PIPE, env=environment)
+        while not os.path.exists(path) and process.poll() is None:
+            time.sleep(0.01)
+        os.environ[SOCKET] = path
+        try:
+            yield
+        finally:
+            del os.environ[SOCKET]
+            process.stdin.close()
+            process.wait()
+
+
+def main() -> int:
+    if sys.argv[1] == "--serve":
+        return _serve(sys.argv[2])
+    if SOCKET in os.environ:
+        return _ask(os.environ[SOCKET])
+    return _run(sys.argv[1:])
+
+
+def _run(arguments) -> int:
+    sys.argv = arguments
+    sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
+    runpy.run_path(arguments[0], run_name="__main__")
+    return 0
+
+
+# The client.
+
+
+def _ask(path: str) -> int:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(path)
+    request = {"arguments": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd()}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: connection.send(str(int(number)).encode()))
+    socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
+    answer = connection.recv(16)
+    if not answer:
+        sys.exit("warm.py: the server is gone")
+    code = int(answer)
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
+
+
+# The server.
+
+
+def _serve(path: str) -> int:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen(64)
+    import torch._dynamo  # noqa: F401
+
+    while True:
+        ready, _, _ = select.select([listener, sys.stdin], [], [])
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass  # keepers that have ended
+        if sys.stdin in ready:
+            return 0  # who has started the server is gone
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            return _begin(_keep(connection))
+        connection.close()
+
+
+def _keep(connection: socket.socket) -> dict:
+    """Returns the request in the process that is to run it; the keeper ends in here."""
+    message, descriptors, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
+    program = os.fork()
+    if program == 0:
+        connection.close()
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
+        return json.loads(message)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    ended = os.pidfd_open(program)
+    listened = [ended, connection]
+    while ended not in select.select(listened, [], [])[0]:
+        received = connection.recv(16)
+        os.kill(program, int(received) if received else signal.SIGKILL)  # nothing: the client is gone
+        if not received:
+            listened.remove(connection)
+    with contextlib.suppress(OSError):
+        connection.send(str(os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])).encode())
+    os._exit(0)
+
+
+def _begin(request: dict) -> int:
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[1:1] = paths
+    if "TTRACE_CONFIG" in os.environ:
+        # As Python would at its start; the collector, which waits for torch to be imported, need not.
+        injected = runpy.run_path(os.path.join(paths[0], "sitecustomize.py"))
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, injected["_AfterTorch"])]
+        injected["_install_collector"]()
+    return _run(request["arguments"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
