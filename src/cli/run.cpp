@@ -170,6 +170,7 @@ int look(const RunOptions& options, RunReport& report) {
   if (options.plan) return show_plan(pieces, file, candidates, options.refresh);
 
   // run what is missing
+  for (const Job& job : candidates) pieces.candidate_state(job);  // throws where its inputs are not there
   work.open();
   pieces.make_reference(options.refresh);
   pieces.make_tolerance(options.refresh);

@@ -42,6 +42,7 @@ class Fields {
   struct Item {
     YAML::Node node;
     int line;
+    std::size_t position;  // among the mapping's
   };
   std::string file_;
   int line_;
