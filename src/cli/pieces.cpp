@@ -1,7 +1,6 @@
 #include "cli/pieces.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdlib>
 
@@ -10,6 +9,7 @@
 #include "cli/git.h"
 #include "cli/launch.h"
 #include "cli/shell_words.h"
+#include "cli/software.h"
 #include "ttrace/error.h"
 #include "ttrace/load/fingerprint.h"
 #include "ttrace/load/trace_reader.h"
@@ -62,6 +62,7 @@ Key Pieces::key_of(const Job& job) {
   } else {
     for (const auto& [path, print] : fingerprints_of(job.inputs)) key.emplace("input " + path, print);
   }
+  key.merge(torch_versions(job.command));
   key["command"] = shell_line(job.command);
   key["axes"] = job.axes;
   key["iterations"] = file_.iterations;
@@ -126,9 +127,9 @@ void Pieces::collect_piece(const std::string& piece, const Job& job, const Key& 
   }
   if (code != 0) {
     throw InputError(
-        fmt::format("{}: could not be collected, exit code {}; expected a command that ends with 0 (what "
+        fmt::format("the trace of {} could not be collected, exit code {}; expected a command that ends with 0 (what "
                     "it left is in {} until the next run)",
-                    shell_line(job.command), code, run.output.string()));
+                    job.name, code, run.output.string()));
   }
   work_.finish(made, piece, key);
 }

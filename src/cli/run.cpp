@@ -2,12 +2,10 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fnmatch.h>
-#include <spdlog/spdlog.h>
 
 #include <ctime>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "cli/check.h"
 #include "cli/collect.h"
@@ -16,10 +14,10 @@
 #include "cli/pieces.h"
 #include "cli/report_file.h"
 #include "cli/shell_words.h"
+#include "cli/software.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/load/run_file.h"
-#include "ttrace/load/trace_reader.h"
 #include "ttrace/report/run_report.h"
 
 namespace ttrace::cli {
@@ -95,21 +93,6 @@ int show_plan(Pieces& pieces, const RunFile& file, const std::vector<Job>& candi
   if (!stale || refresh) return kSame;
   std::cout << "a run would refuse what is stale; with --refresh it makes that again\n";
   return kCouldNotLook;
-}
-
-// The program's versions are known only when it has run. Of other ones the reference says little.
-void require_same_software(const fs::path& reference, const fs::path& candidate) {
-  const auto ours = nlohmann::json::parse(read_trace(candidate).provenance, nullptr, false);
-  const auto theirs = nlohmann::json::parse(read_trace(reference).provenance, nullptr, false);
-  if (!ours.is_object() || !theirs.is_object()) return;
-  for (const char* key : {"python", "torch"}) {
-    const auto value = ours.value(key, nlohmann::json()), other = theirs.value(key, nlohmann::json());
-    if (value.is_null() || other.is_null() || value == other) continue;
-    throw InputError(
-        fmt::format("{}: stale: it ran on {} {}, the candidate on {}; expected the same (rm -r {} makes the "
-                    "next run collect it again)",
-                    reference.string(), key, other.dump(), value.dump(), reference.parent_path().string()));
-  }
 }
 
 // Everything that the candidates of one run have in common.
@@ -230,7 +213,8 @@ constexpr const char* kFooter =
     "\n"
     "What is in the --work directory and fits is used again; a run that was killed goes on where it was. It fits "
     "while\n"
-    "command, axes, iterations, the variables and the code are as they were: every file of the git repository that is\n"
+    "command, axes, iterations, variables, torch and the code are as they were: every file of the git repository that "
+    "is\n"
     "not ignored, or the files, directories and patterns under `inputs`. Candidates that do not fit are run again. A\n"
     "reference or tolerance that does not is refused, with the reason, and made again only with --refresh: what stands "
     "for\n"

@@ -73,25 +73,39 @@ std::string describe(const WaivedFinding& waived) {
                      waived.waiver.expires, waived.waiver.reason);
 }
 
-std::string waived_lines(const CandidateReport& candidate) {
+void add_waived(const CandidateReport& candidate, std::vector<std::string>& lines) {
   const std::vector<WaivedFinding>& waived = candidate.report.waived_findings;
-  std::string text;
   for (std::size_t i = 0; i < std::min(kWaivedShown, waived.size()); ++i) {
-    text += fmt::format("{}: waived: {}\n", candidate.name, printable(describe(waived[i])));
+    lines.push_back(fmt::format("{}: waived: {}", candidate.name, describe(waived[i])));
   }
   if (waived.size() > kWaivedShown) {
-    text += fmt::format("{}: ... and {} more waived\n", candidate.name, waived.size() - kWaivedShown);
+    lines.push_back(fmt::format("{}: ... and {} more waived: --json", candidate.name, waived.size() - kWaivedShown));
   }
-  return text;
 }
 
-// What is to be said of a candidate beyond its row.
-std::string details(const CandidateReport& candidate) {
-  std::string text = waived_lines(candidate);
-  if (!candidate.problem.empty()) text += fmt::format("{}: {}\n", candidate.name, printable(candidate.problem));
-  if (candidate.verdict() != RunVerdict::kDifferent) return text;
-  text += fmt::format("{}: {}\n", candidate.name, printable(sentence_of(candidate.report)));
-  return text + fmt::format("{}: all findings: {}\n", candidate.name, printable(candidate.report.command_for_all));
+// Whom the last line is about: the first that differs, else the first that nobody could look at, else nobody.
+const CandidateReport* subject_of(const RunReport& report) {
+  const CandidateReport* different = first_with(report, RunVerdict::kDifferent);
+  return different != nullptr ? different : first_with(report, RunVerdict::kCouldNotLook);
+}
+
+std::string outcome_of(const CandidateReport& candidate) {
+  if (!candidate.problem.empty()) return "could not look: " + candidate.problem;
+  return sentence_of(candidate.report);
+}
+
+// What is to be said beside the table and the last line.
+std::vector<std::string> details(const RunReport& report) {
+  std::vector<std::string> lines;
+  for (const CandidateReport& candidate : report.candidates) {
+    add_waived(candidate, lines);
+    if (candidate.verdict() == RunVerdict::kSame) continue;
+    if (&candidate != subject_of(report)) lines.push_back(fmt::format("{}: {}", candidate.name, outcome_of(candidate)));
+    if (!candidate.problem.empty()) continue;
+    lines.push_back(fmt::format("{}: all findings: {}", candidate.name, candidate.report.command_for_all));
+  }
+  for (const std::string& note : report.notes) lines.push_back("note: " + note);
+  return lines;
 }
 
 Json waived_of(const Report& report) {
@@ -145,25 +159,19 @@ RunVerdict RunReport::verdict() const {
 
 std::string sentence_of(const RunReport& report) {
   if (!report.problem.empty()) return fmt::format("could not look: {}", report.problem);
-  if (const CandidateReport* candidate = first_with(report, RunVerdict::kDifferent)) {
-    return fmt::format("{}: {}{}", candidate->name, sentence_of(candidate->report),
-                       also(report, RunVerdict::kDifferent));
+  if (const CandidateReport* candidate = subject_of(report)) {
+    return fmt::format("{}: {}{}", candidate->name, outcome_of(*candidate), also(report, candidate->verdict()));
   }
-  if (const CandidateReport* candidate = first_with(report, RunVerdict::kCouldNotLook)) {
-    return fmt::format("{}: could not look: {}{}", candidate->name, candidate->problem,
-                       also(report, RunVerdict::kCouldNotLook));
-  }
-  if (report.candidates.empty()) return "could not look: no candidate";
   const std::size_t all = report.candidates.size();
+  if (all == 0) return "could not look: no candidate";
   return fmt::format("{} candidate{} what the reference computes.", all, all == 1 ? " computes" : "s compute");
 }
 
 std::string to_text(const RunReport& report) {
   std::string text = report.candidates.empty() ? "" : table(report) + "\n";
-  std::string more;
-  for (const CandidateReport& candidate : report.candidates) more += details(candidate);
-  for (const std::string& note : report.notes) more += fmt::format("note: {}\n", printable(note));
-  text += more + (more.empty() ? "" : "\n");
+  const std::vector<std::string> lines = details(report);
+  for (const std::string& line : lines) text += printable(line) + "\n";
+  if (!lines.empty()) text += "\n";
   return text + printable(sentence_of(report)) + "\n";
 }
 
@@ -209,17 +217,10 @@ std::string to_markdown(const RunReport& report) {
     text += " first wrong |\n|---|---|--:|--:|--:|--:|--:|---|\n";
   }
   for (const CandidateReport& candidate : report.candidates) text += markdown_row(candidate);
-  std::string list;
-  for (const CandidateReport& candidate : report.candidates) {
-    const std::string lines = details(candidate);
-    for (std::size_t begin = 0; begin < lines.size();) {
-      const std::size_t end = lines.find('\n', begin);
-      list += fmt::format("- {}\n", markdown(lines.substr(begin, end - begin)));
-      begin = end + 1;
-    }
-  }
-  for (const std::string& note : report.notes) list += fmt::format("- note: {}\n", markdown(note));
-  return list.empty() ? text : text + "\n" + list;
+  const std::vector<std::string> lines = details(report);
+  if (!lines.empty()) text += "\n";
+  for (const std::string& line : lines) text += fmt::format("- {}\n", markdown(line));
+  return text;
 }
 
 }  // namespace ttrace

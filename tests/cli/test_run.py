@@ -189,7 +189,21 @@ def test_whatever_decides_what_the_reference_is_makes_it_stale(project, change, 
     assert project.calls() == []
 
 
-def test_another_version_of_torch_makes_the_reference_stale(project, monkeypatch):
+def test_an_upgrade_of_torch_makes_the_reference_stale(empty):
+    version = empty.directory / "env/lib/python3.11/site-packages/torch/version.py"
+    train = empty.directory / "env/bin/train"
+    for file, text in [(version, "__all__ = []\n__version__ = '2.13.0+cpu'\n"), (train, f'#!/bin/sh\nexec {TRAIN} "$@"\n')]:
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    train.chmod(0o755)
+    empty.write("ttrace.yaml", RUN.replace(TRAIN, "env/bin/train"))
+    empty.run(code=0)
+    version.write_text("__version__ = '2.14.0+cpu'\n")
+    assert empty.refusal().startswith(
+        ".ttrace/reference: stale: torch of env/bin/train: was 2.13.0+cpu, is 2.14.0+cpu; ")
+
+
+def test_a_reference_that_ran_on_another_torch_is_refused(project, monkeypatch):
     monkeypatch.setenv("TORCH_VERSION", "2.14.0")
     project.write("parallel.txt", "other parallel code")
     assert project.last_line(code=2).startswith(
