@@ -117,6 +117,7 @@ Report check_candidate(const Setting& setting, const Job& job) {
   check_options.threads = setting.options.threads;
   Checked checked = check(check_options);
   replace_file(report_file, to_json(checked.report));
+  checked.record.candidate = job.name;
   if (!setting.options.history.empty()) add_to_history(setting.options.history, checked.record, checked.report);
   return std::move(checked.report);
 }
