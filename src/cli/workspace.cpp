@@ -86,9 +86,11 @@ fs::path Workspace::begin(const std::string& piece) {
 
 void Workspace::finish(const fs::path& made, const std::string& piece, const Key& key) {
   replace_file(made / kKeyFile, to_text(key));
-  remove(piece);
   fs::create_directories(path_of(piece).parent_path());
+  const fs::path before = begin("before");  // aside, for it may take long to delete
+  if (fs::exists(path_of(piece))) fs::rename(path_of(piece), before / "piece");
   fs::rename(made, path_of(piece));
+  fs::remove_all(before);
 }
 
 void Workspace::remove(const std::string& piece) {

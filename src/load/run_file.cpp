@@ -80,8 +80,9 @@ Job read_job(const std::string& file, Fields& fields) {
 }
 
 PlanValue value_of(const std::string& text) {
-  if (const auto number = integer_of(text)) return *number;
-  return text;
+  const auto number = integer_of(text);
+  if (number && fmt::format("{}", *number) == text) return *number;
+  return text;  // also 007
 }
 
 void read_matrix(const std::string& file, const YAML::Node& node, int line, CandidateRule& rule) {

@@ -198,7 +198,7 @@ std::string to_json(const RunReport& report) {
 std::string to_junit(const RunReport& report) {
   pugi::xml_document document;
   pugi::xml_node suites = document.append_child("testsuites");
-  if (!report.problem.empty()) append_error_suite(suites, "reference", report.problem);
+  if (!report.problem.empty()) append_error_suite(suites, "ttrace run", report.problem);
   for (const CandidateReport& candidate : report.candidates) {
     if (candidate.problem.empty()) {
       append_suite(suites, candidate.name, candidate.name + ".", candidate.report);

@@ -18,7 +18,7 @@ candidates:
     command: torchrun --nproc-per-node {tp * pp} train.py --tp {tp} -{sp}
     axes: tp={tp},pp={pp}
   - {name: listed, command: [python, "a b", "{{}}"]}
-  - {name: shell, command: A=1 python train.py | cat}
+  - {name: "shell{n}", matrix: {n: [007]}, command: A=1 python train.py | cat}
 waivers:
   - {pattern: router, kinds: [output], candidates: [tp*], reason: issue 1, expires: 2030-01-31}
   - {pattern: "**", reason: issue 2, expires: 2029-12-31}
@@ -44,7 +44,7 @@ TEST_CASE("a matrix gives a candidate for each combination that fits all conditi
   const RunFile file = parse_run_file(kFile, "ttrace.yaml");
   const std::vector<Job> jobs = expand(file);
   CHECK(names_of(jobs) ==
-        std::vector<std::string>{"tp1-pp2", "tp2-pp1", "tp2-pp1-sp", "tp2-pp2", "tp2-pp2-sp", "listed", "shell"});
+        std::vector<std::string>{"tp1-pp2", "tp2-pp1", "tp2-pp1-sp", "tp2-pp2", "tp2-pp2-sp", "listed", "shell007"});
   using Words = std::vector<std::string>;
   CHECK(jobs[4].command == Words{"torchrun", "--nproc-per-node", "4", "train.py", "--tp", "2", "--sp"});
   CHECK(jobs[4].axes == "tp=2,pp=2");
