@@ -36,7 +36,7 @@ fs::path version_file(const fs::path& bin) {
   for (const auto& python : fs::directory_iterator(bin.parent_path() / "lib", ignored)) {
     if (!python.path().filename().string().starts_with("python")) continue;
     for (const char* packages : {"site-packages", "dist-packages"}) {
-      const fs::path file = python.path() / packages / "torch" / "version.py";
+      fs::path file = python.path() / packages / "torch" / "version.py";
       if (fs::exists(file, ignored)) return file;
     }
   }

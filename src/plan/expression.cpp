@@ -27,7 +27,7 @@ class Parser {
 
   PlanValue whole() {
     if (text_.size() > kMostCharacters) fail(fmt::format("expected at most {} characters", kMostCharacters));
-    const PlanValue value = disjunction();
+    PlanValue value = disjunction();
     if (!at_end()) fail(fmt::format("'{}' was not expected", rest()));
     return value;
   }
@@ -59,7 +59,8 @@ class Parser {
   std::string_view peek_name() {
     const std::string_view text = rest();
     if (text.empty() || !is_letter(text[0])) return {};
-    const auto end = std::find_if(text.begin(), text.end(), [](char c) { return !is_letter(c) && !is_digit(c); });
+    const auto* const end =
+        std::find_if(text.begin(), text.end(), [](char c) { return !is_letter(c) && !is_digit(c); });
     return text.substr(0, static_cast<std::size_t>(end - text.begin()));
   }
   bool take_word(std::string_view word) { return peek_name() == word && take(word); }
@@ -88,7 +89,7 @@ class Parser {
   }
 
   PlanValue comparison() {
-    const PlanValue left = sum();
+    PlanValue left = sum();
     if (take("==")) return std::int64_t{left == sum()};
     if (take("!=")) return std::int64_t{left != sum()};
     if (take("<=")) return std::int64_t{number(left) <= number(sum())};
@@ -141,7 +142,7 @@ class Parser {
 
   PlanValue atom() {
     if (take("(")) {
-      const PlanValue value = disjunction();
+      PlanValue value = disjunction();
       if (!take(")")) fail("no ) for its (");
       return value;
     }
