@@ -21,6 +21,7 @@ void add_inspect(CLI::App& app, Run& run);
 void add_estimate_tolerance(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);
 void add_localize(CLI::App& app, Run& run);
+void add_run(CLI::App& app, Run& run);
 void add_annotate(CLI::App& app, Run& run);
 void add_abft(CLI::App& app, Run& run);
 void add_sdc(CLI::App& app, Run& run);

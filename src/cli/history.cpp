@@ -25,18 +25,20 @@ struct HistoryOptions {
 
 std::string short_number(const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : "-"; }
 
-std::string commit_of(const CheckRecord& check) {
-  return check.git_commit.empty() ? "-" : printable(check.git_commit.substr(0, kCommitShown));
-}
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : printable(text); }
+
+std::string commit_of(const CheckRecord& check) { return or_dash(check.git_commit.substr(0, kCommitShown)); }
 
 void print_checks(const std::vector<CheckRecord>& checks) {
-  std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:<9}  {:>8}  {}\n", "check", "started", "commit", "verdict",
-                           "largest", "tensor");
+  std::size_t width = std::string_view("candidate").size();
+  for (const CheckRecord& check : checks) width = std::max(width, printable(check.candidate).size());
+  std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:<9}  {:<{}}  {:>8}  {}\n", "check", "started", "commit", "verdict",
+                           "candidate", width, "largest", "tensor");
   for (const CheckRecord& check : checks) {
     const std::string tensor = check.same ? check.worst_tensor : check.first_wrong + " (first wrong)";
-    std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:<9}  {:>8}  {}\n", check.number,
-                             check.started.empty() ? "-" : printable(check.started), commit_of(check),
-                             check.same ? "same" : "different", short_number(check.worst), printable(tensor));
+    std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:<9}  {:<{}}  {:>8}  {}\n", check.number, or_dash(check.started),
+                             commit_of(check), check.same ? "same" : "different", or_dash(check.candidate), width,
+                             short_number(check.worst), printable(tensor));
   }
 }
 
@@ -49,8 +51,10 @@ void print_growths(const std::vector<CheckRecord>& checks, const std::vector<Gro
   std::cout << "\ngrew to more than twice their largest ratio before:\n";
   for (std::size_t i = 0; i < std::min(kGrowthsShown, growths.size()); ++i) {
     const Growth& growth = growths[i];
-    std::cout << fmt::format("  {} {}: {:.3g} -> {:.3g} in check {}, commit {}\n", printable(growth.name), growth.kind,
-                             growth.before, growth.after, growth.check, commit_of(numbered(checks, growth.check)));
+    const std::string candidate = growth.candidate.empty() ? "" : printable(growth.candidate) + ": ";
+    std::cout << fmt::format("  {}{} {}: {:.3g} -> {:.3g} in check {}, commit {}\n", candidate, printable(growth.name),
+                             growth.kind, growth.before, growth.after, growth.check,
+                             commit_of(numbered(checks, growth.check)));
   }
   if (growths.size() > kGrowthsShown) {
     std::cout << fmt::format("  ... and {} more: --tensor PATTERN, --json\n", growths.size() - kGrowthsShown);
@@ -82,6 +86,7 @@ void print_json(const std::vector<CheckRecord>& checks, const std::vector<RatioR
   json["checks"] = Json::array();
   for (const CheckRecord& check : checks) {
     json["checks"].push_back({{"check", check.number},
+                              {"candidate", check.candidate},
                               {"started", check.started},
                               {"git_commit", check.git_commit},
                               {"command", check.command},
@@ -108,6 +113,7 @@ void print_json(const std::vector<CheckRecord>& checks, const std::vector<RatioR
   for (const Growth& growth : growths_of(ratios)) {
     json["grew"].push_back({{"name", growth.name},
                             {"kind", growth.kind},
+                            {"candidate", growth.candidate},
                             {"check", growth.check},
                             {"before", growth.before},
                             {"after", growth.after}});
@@ -148,7 +154,8 @@ void add_history(CLI::App& app, Run& run_command) {
   history->footer(
       "A ratio is rel_err / allowed: 1 is as much as the tensor may differ by. A check has the largest of each "
       "tensor,\n"
-      "over micro-batches and iterations. A tensor grew where its ratio is more than twice the largest before.\n"
+      "over micro-batches and iterations. A tensor grew where its ratio is more than twice the largest that\n"
+      "the same candidate had before.\n"
       "\n"
       "Examples:\n"
       "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --history ttrace.sqlite\n"

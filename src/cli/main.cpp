@@ -43,6 +43,8 @@ int run_program(int argc, char** argv) {
       "  ttrace estimate-tolerance -o tolerance.yaml --reference reference -- python train.py\n"
       "  ttrace collect -o candidate --axes tp=2,dp=2 -- torchrun --nproc-per-node 4 train.py --tp 2\n"
       "  ttrace check --reference reference --candidate candidate -a gpt.yaml -t tolerance.yaml\n"
+      "All of it, for CI, from a file:\n"
+      "  ttrace run ttrace.yaml\n"
       "\n"
       "Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input).");
   ttrace::cli::Run run;
@@ -50,6 +52,7 @@ int run_program(int argc, char** argv) {
   ttrace::cli::add_estimate_tolerance(app, run);
   ttrace::cli::add_check(app, run);
   ttrace::cli::add_localize(app, run);
+  ttrace::cli::add_run(app, run);
   ttrace::cli::add_annotate(app, run);
   ttrace::cli::add_abft(app, run);
   ttrace::cli::add_sdc(app, run);

@@ -14,12 +14,13 @@ namespace ttrace {
 namespace {
 
 constexpr std::int64_t kApplication = 0x74747263;  // "ttrc"
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
 constexpr double kGrowth = 2;  // see Growth
 
 constexpr std::string_view kSchema = R"(
 create table checks (
   number integer primary key,  -- in the order in which they were added
+  candidate text not null,     -- its name in `ttrace run`, or empty
   started text not null,       -- of the candidate's run, ISO 8601
   git_commit text not null,
   command text not null,
@@ -114,18 +115,20 @@ std::int64_t insert_check(Database& database, const CheckRecord& check) {
       .run();
   database
       .prepare(
-          "insert into checks (started, git_commit, command, reference_run, candidate_run, same, compared, failed,"
-          " missing, first_wrong) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-      .bind(0, check.started)
-      .bind(1, check.git_commit)
-      .bind(2, check.command)
-      .bind(3, check.reference_run)
-      .bind(4, check.candidate_run)
-      .bind(5, static_cast<std::int64_t>(check.same))
-      .bind(6, check.compared)
-      .bind(7, check.failed)
-      .bind(8, check.missing)
-      .bind(9, check.first_wrong)
+          "insert into checks (candidate, started, git_commit, command, reference_run, candidate_run, same, compared, "
+          "failed,"
+          " missing, first_wrong) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+      .bind(0, check.candidate)
+      .bind(1, check.started)
+      .bind(2, check.git_commit)
+      .bind(3, check.command)
+      .bind(4, check.reference_run)
+      .bind(5, check.candidate_run)
+      .bind(6, static_cast<std::int64_t>(check.same))
+      .bind(7, check.compared)
+      .bind(8, check.failed)
+      .bind(9, check.missing)
+      .bind(10, check.first_wrong)
       .run();
   return database.last_row();
 }
@@ -166,7 +169,7 @@ std::vector<CheckRecord> read_checks(const std::filesystem::path& file) {
   require_history(database);
   Statement statement = database.prepare(
       "select number, started, git_commit, command, reference_run, candidate_run, same, compared, failed, missing,"
-      " first_wrong from checks order by number");
+      " first_wrong, candidate from checks order by number");
   Statement worst = database.prepare(
       "select ratio, name || ' ' || kind from ratios join tensors on id = tensor where number = ? and ratio is not null"
       " order by ratio desc, name, kind limit 1");
@@ -184,6 +187,7 @@ std::vector<CheckRecord> read_checks(const std::filesystem::path& file) {
     check.failed = statement.integer(8);
     check.missing = statement.integer(9);
     check.first_wrong = statement.text(10);
+    check.candidate = statement.text(11);
     if (worst.bind(0, check.number).step()) {
       check.worst = worst.number(0);
       check.worst_tensor = worst.text(1);
@@ -197,11 +201,12 @@ std::vector<RatioRecord> read_ratios(const std::filesystem::path& file, const st
   Database database(file, Database::Mode::kRead);
   require_history(database);
   Statement statement = database.prepare(
-      "select number, name, kind, ratio, verdict from ratios join tensors on id = tensor order by name, kind, number");
+      "select number, name, kind, ratio, verdict, candidate from ratios join tensors on id = tensor"
+      " join checks using (number) order by name, kind, number");
   std::vector<RatioRecord> ratios;
   while (statement.step()) {
-    RatioRecord record{statement.integer(0), statement.text(1), statement.text(2), statement.number(3),
-                       statement.text(4)};
+    RatioRecord record{statement.integer(0), statement.text(1), statement.text(2),
+                       statement.number(3),  statement.text(4), statement.text(5)};
     if (pattern.empty() || matches(pattern, record.name)) ratios.push_back(std::move(record));
   }
   return ratios;
@@ -210,17 +215,21 @@ std::vector<RatioRecord> read_ratios(const std::filesystem::path& file, const st
 std::vector<Growth> growths_of(const std::vector<RatioRecord>& ratios) {
   std::vector<Growth> growths;
   for (std::size_t i = 0; i < ratios.size();) {
-    std::optional<double> largest;
-    bool grew = false;
+    struct Past {
+      std::optional<double> largest;
+      bool grew = false;
+    };
+    std::map<std::string, Past> pasts;  // by candidate
     const RatioRecord& first = ratios[i];
     for (; i < ratios.size() && ratios[i].name == first.name && ratios[i].kind == first.kind; ++i) {
       if (!ratios[i].ratio) continue;
       const double ratio = *ratios[i].ratio;
-      if (!grew && largest && ratio > kGrowth * *largest) {
-        growths.push_back({first.name, first.kind, ratios[i].check, *largest, ratio});
-        grew = true;
+      Past& past = pasts[ratios[i].candidate];
+      if (!past.grew && past.largest && ratio > kGrowth * *past.largest) {
+        growths.push_back({first.name, first.kind, ratios[i].candidate, ratios[i].check, *past.largest, ratio});
+        past.grew = true;
       }
-      largest = std::max(largest.value_or(0), ratio);
+      past.largest = std::max(past.largest.value_or(0), ratio);
     }
   }
   std::stable_sort(growths.begin(), growths.end(), [](const Growth& a, const Growth& b) { return a.after > b.after; });

@@ -34,6 +34,7 @@ void set_waived_aside(std::span<const Waiver> waivers, std::vector<Finding>& fin
   findings.erase(aside, findings.end());
   std::stable_sort(taken.begin(), taken.end(), executes_before);
   for (Finding& finding : taken) {
+    if (finding.verdict == Verdict::kPass) continue;
     const Waiver& waiver = *waived.at(finding.id);
     report.waived_findings.push_back({std::move(finding), waiver});
   }

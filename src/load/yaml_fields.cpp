@@ -23,7 +23,7 @@ Fields::Fields(const std::string& file, const YAML::Node& node, int line, std::s
     const int at = line_of(item.first);
     if (!item.first.IsScalar()) fail_at(file_, at, fmt::format("{} has a key that is no word; expected one", what_));
     const std::string& key = item.first.Scalar();
-    if (!items_.emplace(key, Item{item.second, at}).second) {
+    if (!items_.emplace(key, Item{item.second, at, items_.size()}).second) {
       fail_at(file_, at, fmt::format("{} has '{}' twice; expected it once", what_, key));
     }
   }
@@ -79,11 +79,11 @@ void Fields::done() const {
 }
 
 std::vector<std::string> Fields::keys() const {
-  std::vector<std::pair<int, std::string>> order;
-  for (const auto& [key, item] : items_) order.emplace_back(item.line, key);
+  std::vector<std::pair<std::size_t, std::string>> order;
+  for (const auto& [key, item] : items_) order.emplace_back(item.position, key);
   std::sort(order.begin(), order.end());
   std::vector<std::string> keys;
-  for (auto& [line, key] : order) keys.push_back(std::move(key));
+  for (auto& [position, key] : order) keys.push_back(std::move(key));
   return keys;
 }
 

@@ -23,6 +23,7 @@ class Fields {
   // `what` names the mapping in messages: `an override`.
   Fields(const std::string& file, const YAML::Node& node, int line, std::string what);
 
+  bool has(const std::string& key) const { return items_.contains(key); }
   std::optional<YAML::Node> take_if(const std::string& key);
   YAML::Node take(const std::string& key);
   std::string take_word(const std::string& key);
@@ -41,6 +42,7 @@ class Fields {
   struct Item {
     YAML::Node node;
     int line;
+    std::size_t position;  // among the mapping's
   };
   std::string file_;
   int line_;

@@ -1,5 +1,6 @@
+#include "report/json.h"
+
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "ttrace/report/report.h"
 
@@ -36,19 +37,6 @@ Json worst(const Finding& finding) {
   json["reference"] = number(difference.worst_reference);
   json["candidate"] = number(difference.worst_candidate);
   json["abs"] = number(difference.max_abs);
-  return json;
-}
-
-Json to_object(const Finding& finding) {
-  Json json = identity(finding);
-  json["verdict"] = name_of(finding.verdict);
-  json["reason"] = name_of(finding.reason);
-  json["rel_err"] = finding.difference ? number(finding.difference->rel_err()) : Json(nullptr);
-  json["allowed"] = number(finding.allowed);
-  json["ratio"] = number(ratio_of(finding));
-  json["worst"] = worst(finding);
-  json["ranks"] = finding.ranks;
-  json["message"] = finding.message;
   return json;
 }
 
@@ -95,7 +83,20 @@ Json to_object(const Counts& counts) {
 
 }  // namespace
 
-std::string to_json(const Report& report) {
+Json to_object(const Finding& finding) {
+  Json json = identity(finding);
+  json["verdict"] = name_of(finding.verdict);
+  json["reason"] = name_of(finding.reason);
+  json["rel_err"] = finding.difference ? number(finding.difference->rel_err()) : Json(nullptr);
+  json["allowed"] = number(finding.allowed);
+  json["ratio"] = number(ratio_of(finding));
+  json["worst"] = worst(finding);
+  json["ranks"] = finding.ranks;
+  json["message"] = finding.message;
+  return json;
+}
+
+Json to_object(const Report& report) {
   Json json;
   json["schema"] = "ttrace-report/1";
   json["verdict"] = report.same() ? "pass" : "fail";
@@ -110,8 +111,11 @@ std::string to_json(const Report& report) {
   json["findings"] = Json::array();
   for (const Finding& finding : report.findings) json["findings"].push_back(to_object(finding));
   json["notes"] = report.notes;
-  // Names are bytes from traces: what is no UTF-8 becomes U+FFFD.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json;
 }
+
+std::string to_text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+std::string to_json(const Report& report) { return to_text(to_object(report)); }
 
 }  // namespace ttrace

@@ -1,10 +1,9 @@
+#include "report/junit.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <pugixml.hpp>
 #include <sstream>
-
-#include "ttrace/report/report.h"
 
 namespace ttrace {
 namespace {
@@ -18,6 +17,7 @@ void set(pugi::xml_node node, const char* name, std::string_view value) {
 // What a case has to say: every finding about its tensors, in execution order, one a line.
 struct Case {
   std::vector<const Finding*> failures, doubts;
+  std::vector<const WaivedFinding*> waived;
 };
 
 void write_outcome(pugi::xml_node node, const char* element, const std::vector<const Finding*>& findings) {
@@ -37,20 +37,21 @@ void write_case(pugi::xml_node suite, std::string_view name, std::string_view gr
     write_outcome(node, "failure", outcome.failures);
   } else if (!outcome.doubts.empty()) {
     write_outcome(node, "skipped", outcome.doubts);
+  } else if (!outcome.waived.empty()) {
+    const Waiver& waiver = outcome.waived[0]->waiver;
+    set(node.append_child("skipped"), "message",
+        fmt::format("waived until {}: {}; {}", waiver.expires, waiver.reason, outcome.waived[0]->finding.message));
   }
-}
-
-std::string to_string(const pugi::xml_document& document) {
-  std::ostringstream stream;
-  document.save(stream, "  ");
-  return stream.str();
 }
 
 }  // namespace
 
-std::string to_junit(const Report& report) {
+void append_suite(pugi::xml_node suites, std::string_view name, std::string_view group, const Report& report) {
   std::map<CaseKey, Case> cases;
   for (const auto& [key, counts] : report.by_name) cases.emplace(key, Case());
+  for (const WaivedFinding& waived : report.waived_findings) {
+    cases[{waived.finding.id.name, waived.finding.id.kind}].waived.push_back(&waived);
+  }
   std::vector<const Finding*> about_ranks;
   for (const Finding& finding : report.findings) {
     if (finding.id.name.empty()) {
@@ -69,25 +70,47 @@ std::string to_junit(const Report& report) {
       std::count_if(cases.begin(), cases.end(), [](const auto& item) { return !item.second.failures.empty(); }) +
       !about_ranks.empty() + nothing_trusted);
   const auto skipped = static_cast<long long>(std::count_if(cases.begin(), cases.end(), [](const auto& item) {
-    return item.second.failures.empty() && !item.second.doubts.empty();
+    return item.second.failures.empty() && (!item.second.doubts.empty() || !item.second.waived.empty());
   }));
 
-  pugi::xml_document document;
-  pugi::xml_node suites = document.append_child("testsuites");
   pugi::xml_node suite = suites.append_child("testsuite");
-  set(suite, "name", "ttrace check");
+  set(suite, "name", name);
   suite.append_attribute("tests").set_value(static_cast<long long>(cases.size()) + !about_ranks.empty() +
                                             nothing_trusted);
   suite.append_attribute("failures").set_value(failures);
   suite.append_attribute("skipped").set_value(skipped);
-  if (!about_ranks.empty()) write_case(suite, "ranks", "ranks", {about_ranks, {}});
+  if (!about_ranks.empty()) write_case(suite, "ranks", fmt::format("{}ranks", group), {about_ranks, {}, {}});
   if (nothing_trusted) {
     Finding nothing;
     nothing.message = "nothing trusted was compared";
-    write_case(suite, "verdict", "verdict", {{&nothing}, {}});
+    write_case(suite, "verdict", fmt::format("{}verdict", group), {{&nothing}, {}, {}});
   }
-  for (const auto& [key, outcome] : cases) write_case(suite, key.first, name_of(key.second), outcome);
-  return to_string(document);
+  for (const auto& [key, outcome] : cases) {
+    write_case(suite, key.first, fmt::format("{}{}", group, name_of(key.second)), outcome);
+  }
+}
+
+void append_error_suite(pugi::xml_node suites, std::string_view name, const std::string& problem) {
+  pugi::xml_node suite = suites.append_child("testsuite");
+  set(suite, "name", name);
+  set(suite, "tests", "1");
+  set(suite, "errors", "1");
+  pugi::xml_node node = suite.append_child("testcase");
+  set(node, "classname", name);
+  set(node, "name", "looked at");
+  set(node.append_child("error"), "message", problem);
+}
+
+std::string to_text(const pugi::xml_document& document) {
+  std::ostringstream stream;
+  document.save(stream, "  ");
+  return stream.str();
+}
+
+std::string to_junit(const Report& report) {
+  pugi::xml_document document;
+  append_suite(document.append_child("testsuites"), "ttrace check", "", report);
+  return to_text(document);
 }
 
 }  // namespace ttrace

@@ -145,6 +145,17 @@ std::string totals(const Report& report) {
 
 }  // namespace
 
+std::string sentence_of(const Report& report) {
+  const Finding* first = report.root_cause();
+  if (first == nullptr) {
+    const std::string line = headline(report);
+    return line.substr(0, line.size() - 1);
+  }
+  if (const MissingGroup* group = group_of(report, *first)) return words_of(*group);
+  const bool known = !report.roots.empty() && &report.findings[report.roots[0].finding] == first;
+  return known ? report.roots[0].sentence : first->message;
+}
+
 std::string to_text(const Report& report, std::size_t most_findings) {
   std::string text = headline(report) + describe_root(report) + describe_roots(report);
   std::size_t left_out = 0;

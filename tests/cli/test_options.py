@@ -65,6 +65,11 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_check(ttrace, ref
     assert ttrace.refuses(*CHECK, option, path) == f"{path}: cannot be written; expected a file"
 
 
+@pytest.mark.parametrize("words", [("abft", "none"), ("sdc", "--healthy", "none", "--suspect", "none"), ("run", "none")])
+def test_no_command_works_for_a_report_that_cannot_be_written(ttrace, words):
+    assert ttrace.refuses(*words, "--json", "no/directory/report") == "no/directory/report: cannot be written; expected a file"
+
+
 def test_a_report_that_does_not_fit_on_the_disk_is_no_success(ttrace, reference, candidate):
     candidate()
     _, stderr = ttrace(*CHECK, "--json", "/dev/full", code=2)

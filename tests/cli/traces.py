@@ -7,7 +7,6 @@ import struct
 import sys
 from dataclasses import dataclass, replace
 
-import h5py
 import numpy
 
 PROGRAM = pathlib.Path(os.environ["TTRACE_PROGRAM"]).resolve()
@@ -76,6 +75,8 @@ def record_run(directory, tensors_of_rank, axes="", **run):
 
 def edit_index(path, row, **fields):
     """Makes the index of a rank's file lie about one tensor; the seal no longer fits."""
+    import h5py  # here: processes that only record start sooner
+
     with h5py.File(path, "r+") as file:
         rows = file["ttrace/index"][()]
         for name, value in fields.items():

@@ -21,12 +21,13 @@ ALLOWED = {
     "sdc": {"base", "numeric", "diagnose", "report"},  # diagnose: data flow; report: CSV
     "annotate": {"base", "numeric", "align", "compare", "judge"},  # judge: whose counterpart a tensor is
     "report": {"base", "numeric"},
+    "plan": {"base"},
     "abft": {"base", "numeric"},
-    "load": {"base", "numeric", "align", "tolerance", "record"},  # record: the journal's grammar
+    "load": {"base", "numeric", "align", "tolerance", "plan", "record"},  # record: the journal's grammar
     "record": {"base", "numeric", "align", "load"},  # load: annotations, to perturb the right shard
     "selfcheck": {"base", "numeric", "align", "merge", "compare", "judge", "report", "abft", "diagnose"},
     "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "diagnose", "annotate", "history",
-            "report", "sdc", "load", "record", "abft", "selfcheck", "rewrite"},
+            "report", "plan", "sdc", "load", "record", "abft", "selfcheck", "rewrite"},
 }
 
 # Third-party headers, and the only folders that may know them.

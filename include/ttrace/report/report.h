@@ -76,6 +76,10 @@ struct Report {
 // rel_err / allowed; absent where nothing was allowed or measured, where it is not finite, and where the tensor is not.
 std::optional<double> ratio_of(const Finding& finding);
 
+// Why the verdict is not `same`: the first root's sentence, or what is known of the first wrong tensor. "same" where it
+// is.
+std::string sentence_of(const Report& report);
+
 // For a terminal: at most `most_findings` findings, control characters escaped.
 std::string to_text(const Report& report, std::size_t most_findings);
 std::string to_json(const Report& report);

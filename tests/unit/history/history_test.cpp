@@ -63,7 +63,7 @@ TEST_CASE("growth is more than twice the largest ratio before, and is told once"
   const auto growths = [](const std::vector<double>& ratios) {
     std::vector<RatioRecord> records;
     for (std::size_t i = 0; i < ratios.size(); ++i)
-      records.push_back({static_cast<std::int64_t>(i + 1), "m", "output", ratios[i], "pass"});
+      records.push_back({static_cast<std::int64_t>(i + 1), "m", "output", ratios[i], "pass", "tp2"});
     return growths_of(records);
   };
   CHECK(growths({0.3, 0.5, 0.2, 0.55, 0.9}).empty());
@@ -72,6 +72,26 @@ TEST_CASE("growth is more than twice the largest ratio before, and is told once"
   CHECK(found[0].check == 3);
   CHECK(found[0].before == 0.3);
   CHECK(found[0].after == 0.7);
+}
+
+TEST_CASE("each candidate has a past of its own") {
+  const tests::TemporaryDirectory directory;
+  const auto file = directory.path() / "h.sqlite";
+  const auto check = [&](const std::string& candidate, const std::string& id, double ratio) {
+    CheckRecord record = run(id);
+    record.candidate = candidate;
+    add_to_history(file, record, report_with(ratio));
+  };
+  check("dp2", "a", 0.1);
+  check("tp2", "b", 0.5);
+  check("dp2", "c", 0.15);
+  CHECK(growths_of(read_ratios(file, "")).empty());
+  check("dp2", "d", 0.4);
+  const std::vector<Growth> found = growths_of(read_ratios(file, ""));
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].candidate == "dp2");
+  CHECK(found[0].before == doctest::Approx(0.15));
+  CHECK(read_checks(file)[1].candidate == "tp2");
 }
 
 TEST_CASE("the same run checked again replaces what was there") {

@@ -1,0 +1,38 @@
+// Reads what `ttrace run` is to do. Strict: a key that is unknown or written twice is refused.
+//
+//   reference:
+//     command: python train.py             # for sh, or a list of words
+//     axes: tp=2                           # as for collect; may be left out
+//     inputs: [train.py, model, data.txt]  # what it is made of, instead of all that git knows of the code
+//   candidates:
+//     - name: tp{tp}-pp{pp}
+//       matrix: {tp: [1, 2], pp: [1, 2]}   # each combination ...
+//       where: tp * pp > 1                 # ... that fits (one condition, or a list of them)
+//       command: torchrun --nproc-per-node {tp * pp} train.py --tp {tp} --pp {pp}
+//       axes: tp={tp},pp={pp}
+//   # All that follows may be left out.
+//   annotations: gpt.yaml
+//   iterations: 0-1                        # to record [0]
+//   seeds: 3                               # number of perturbed runs [3]
+//   estimator: input                       # what they perturb, or modules [input]
+//   margin: 3                              # allowed = margin * max(estimate, floor) [3]
+//   environment: [CUBLAS_WORKSPACE_CONFIG] # variables that decide what is computed
+//   waivers:
+//     - {pattern: mlp.router, kinds: [output], candidates: [tp2-*], reason: issue 12, expires: 2027-01-31}
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "ttrace/plan/run_file.h"
+
+namespace ttrace {
+
+// Throws InputError with `file:line`.
+RunFile read_run_file(const std::filesystem::path& path);
+RunFile parse_run_file(const std::string& text, const std::string& where);
+
+// True for a day that the calendar has, as in 2027-01-31.
+bool is_date(const std::string& text);
+
+}  // namespace ttrace

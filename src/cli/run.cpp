@@ -1,0 +1,261 @@
+// `ttrace run`: everything that ttrace.yaml asks for, in one command.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <ctime>
+#include <iostream>
+#include <memory>
+
+#include "cli/check.h"
+#include "cli/collect.h"
+#include "cli/commands.h"
+#include "cli/launch.h"
+#include "cli/pieces.h"
+#include "cli/report_file.h"
+#include "cli/shell_words.h"
+#include "cli/software.h"
+#include "ttrace/error.h"
+#include "ttrace/load/annotation_file.h"
+#include "ttrace/load/run_file.h"
+#include "ttrace/report/run_report.h"
+
+namespace ttrace::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RunOptions {
+  std::string file = "ttrace.yaml";
+  std::string work = ".ttrace";
+  std::string only, today;
+  std::string json, junit, markdown, history;
+  bool plan = false, refresh = false;
+  int threads = 0;
+};
+
+std::string today_of(const RunOptions& options) {
+  if (options.today.empty()) return fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));
+  if (is_date(options.today)) return options.today;
+  throw InputError(fmt::format("--today '{}'; expected a day, as in 2027-01-31", options.today));
+}
+
+RunFile load(const RunOptions& options) {
+  if (!fs::exists(options.file)) {
+    throw InputError(fmt::format("{}: not there; expected a file that says what to run, as `ttrace run --help` shows",
+                                 options.file));
+  }
+  RunFile file = read_run_file(options.file);
+  // What would stop a command later is said before the first one runs.
+  parse_iterations(file.iterations, file.path + ": iterations");
+  check_axes(file.reference.axes, fmt::format("{}:{}: axes", file.path, file.reference.line));
+  if (!file.annotations.empty()) read_annotations(file.annotations);
+  return file;
+}
+
+std::vector<Job> chosen(const RunFile& file, const std::string& only) {
+  std::vector<Job> jobs = expand(file);
+  std::string names;
+  for (const Job& job : jobs) {
+    check_axes(job.axes, fmt::format("{}:{}: axes of {}", file.path, job.line, job.name));
+    names += (names.empty() ? "" : ", ") + job.name;
+  }
+  if (!only.empty()) {
+    std::erase_if(jobs, [&](const Job& job) { return fnmatch(only.c_str(), job.name.c_str(), 0) != 0; });
+  }
+  if (jobs.empty()) throw InputError(fmt::format("--only '{}': fits no candidate; expected one of {}", only, names));
+  return jobs;
+}
+
+// What the run itself writes is no part of the code that it runs.
+std::set<fs::path> written_by(const RunOptions& options) {
+  std::set<fs::path> files;
+  for (const std::string& path : {options.json, options.junit, options.markdown, options.history}) {
+    if (!path.empty() && path != "-") files.insert(fs::weakly_canonical(path));
+  }
+  return files;
+}
+
+void print_plan(const std::string& name, const CacheState& state, const std::string& command) {
+  std::cout << printable(fmt::format("{}: {}", name,
+                                     state.freshness == Freshness::kFits      ? std::string("there")
+                                     : state.freshness == Freshness::kMissing ? "missing: " + command
+                                                                              : "stale: " + describe(state)))
+            << "\n";
+}
+
+int show_plan(Pieces& pieces, const RunFile& file, const std::vector<Job>& candidates, bool refresh) {
+  const CacheState reference = pieces.reference_state(), tolerance = pieces.tolerance_state();
+  print_plan(kReference, reference, shell_line(file.reference.command));
+  print_plan(kTolerance, tolerance, fmt::format("{} runs of the reference", file.seeds + 1));
+  for (const Job& job : candidates) print_plan(job.name, pieces.candidate_state(job), shell_line(job.command));
+  const bool stale = reference.freshness == Freshness::kStale || tolerance.freshness == Freshness::kStale;
+  if (!stale || refresh) return kSame;
+  std::cout << "a run would refuse what is stale; with --refresh it makes that again\n";
+  return kCouldNotLook;
+}
+
+// Everything that the candidates of one run have in common.
+struct Setting {
+  const RunOptions& options;
+  const RunFile& file;
+  const Workspace& work;
+  std::string today;
+};
+
+Report check_candidate(const Setting& setting, const Job& job) {
+  const fs::path reference = setting.work.trace_of(kReference), candidate = setting.work.trace_of(piece_of(job));
+  const fs::path report_file = setting.work.path_of(piece_of(job)) / "report.json";
+  fs::remove(report_file);
+  require_same_software(reference, candidate);
+  CheckOptions check_options;
+  check_options.reference = reference;
+  check_options.candidate = candidate;
+  check_options.annotations = setting.file.annotations;
+  check_options.tolerance = setting.work.path_of(kTolerance) / "tolerance.yaml";
+  check_options.waivers = waivers_for(setting.file, job.name, setting.today);
+  check_options.threads = setting.options.threads;
+  Checked checked = check(check_options);
+  replace_file(report_file, to_json(checked.report));
+  checked.record.candidate = job.name;
+  if (!setting.options.history.empty()) add_to_history(setting.options.history, checked.record, checked.report);
+  return std::move(checked.report);
+}
+
+CandidateReport look_at(const Setting& setting, Pieces& pieces, const Job& job) {
+  CandidateReport result{job.name, shell_line(job.command), "", {}};
+  try {
+    pieces.make_candidate(job);
+    result.report = check_candidate(setting, job);
+  } catch (const InputError& error) {
+    if (interrupted_by() != 0) throw;
+    result.problem = error.what();  // the others are looked at all the same
+  }
+  return result;
+}
+
+void add_waiver_notes(const Setting& setting, RunReport& report) {
+  std::set<int> used;
+  std::set<std::string> checked;
+  for (const CandidateReport& candidate : report.candidates) {
+    if (candidate.problem.empty()) checked.insert(candidate.name);
+    for (const WaivedFinding& waived : candidate.report.waived_findings) used.insert(waived.waiver.line);
+  }
+  report.notes = waiver_remarks(setting.file, used, checked, setting.today);
+}
+
+int look(const RunOptions& options, RunReport& report) {
+  // plan
+  const std::string today = today_of(options);
+  const RunFile file = load(options);
+  const std::vector<Job> candidates = chosen(file, options.only);
+  Workspace work(options.work);
+  Pieces pieces(file, work, written_by(options));
+  if (options.plan) return show_plan(pieces, file, candidates, options.refresh);
+
+  // run what is missing
+  for (const Job& job : candidates) pieces.candidate_state(job);  // throws where its inputs are not there
+  work.open();
+  pieces.make_reference(options.refresh);
+  pieces.make_tolerance(options.refresh);
+
+  // run and check each candidate
+  const Setting setting{options, file, work, today};
+  for (const Job& job : candidates) report.candidates.push_back(look_at(setting, pieces, job));
+  add_waiver_notes(setting, report);
+  switch (report.verdict()) {
+    case RunVerdict::kSame:
+      return kSame;
+    case RunVerdict::kDifferent:
+      return kDifferent;
+    case RunVerdict::kCouldNotLook:
+      return kCouldNotLook;
+  }
+  return kCouldNotLook;
+}
+
+int run(const RunOptions& options) {
+  RunReport report;
+  ReportFiles files;
+  files.add("--json", options.json, [&] { return to_json(report); });
+  files.add("--junit", options.junit, [&] { return to_junit(report); });
+  files.add("--markdown", options.markdown, [&] { return to_markdown(report); });
+  try {
+    const int code = look(options, report);
+    if (!options.plan) files.write([&] { return to_text(report); });
+    return code;
+  } catch (const InputError& error) {
+    report.problem = error.what();
+  } catch (const fs::filesystem_error& error) {
+    report.problem = error.what();
+  }
+  // Other programs hear of it from the reports, people on stderr.
+  files.write([] { return ""; });
+  throw InputError(report.problem);
+}
+
+constexpr const char* kFooter =
+    "ttrace.yaml:\n"
+    "  reference: {command: python train.py, inputs: [train.py, model]}\n"
+    "  candidates:\n"
+    "    - name: tp{tp}-dp{dp}\n"
+    "      matrix: {tp: [1, 2], dp: [1, 2]}       # each combination ...\n"
+    "      where: tp * dp > 1                     # ... that fits: + - * / %, comparisons, and, or, not\n"
+    "      command: torchrun --nproc-per-node {tp * dp} train.py --tp {tp} --dp {dp}\n"
+    "      axes: tp={tp},dp={dp}\n"
+    "  annotations: gpt.yaml                      # this and all below may be left out\n"
+    "  iterations: 0-1\n"
+    "  seeds: 3                                   # perturbed runs; also: estimator, margin\n"
+    "  environment: [CUBLAS_WORKSPACE_CONFIG]     # variables that decide what is computed\n"
+    "  waivers:\n"
+    "    - {pattern: mlp.router, kinds: [output], candidates: ['tp2-*'], reason: issue 12, expires: 2027-01-31}\n"
+    "\n"
+    "A command is a line for sh, or a list of words. It runs in the working directory; so do all paths count.\n"
+    "\n"
+    "What is in the --work directory and fits is used again; a run that was killed goes on where it was. It fits "
+    "while\n"
+    "command, axes, iterations, variables, torch and the code are as they were: every file of the git repository that "
+    "is\n"
+    "not ignored, or the files, directories and patterns under `inputs`. Candidates that do not fit are run again. A\n"
+    "reference or tolerance that does not is refused, with the reason, and made again only with --refresh: what stands "
+    "for\n"
+    "right must not change unasked. Give the reference `inputs`, and other commits can use it.\n"
+    "\n"
+    "A waiver accepts wrong tensors until its day, and they are listed; one that has expired or waives nothing is "
+    "reported.\n"
+    "\n"
+    "Examples:\n"
+    "  ttrace run                                          # ./ttrace.yaml\n"
+    "  ttrace run --plan                                   # what would run, and why; nothing runs\n"
+    "  ttrace run --only 'tp2-*' --refresh\n"
+    "  ttrace run --junit junit.xml --markdown \"$GITHUB_STEP_SUMMARY\" --history history.sqlite\n"
+    "\n"
+    "Exit codes: 0 all candidates are the same, 1 one is different, else 2 where one could not be looked at (a "
+    "command\n"
+    "failed, stale, misuse).";
+
+}  // namespace
+
+void add_run(CLI::App& app, Run& run_command) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "Collect, estimate and check all that a file asks for: for CI");
+  command->add_option("FILE", options->file, "What to run (YAML)")->capture_default_str();
+  command->add_option("--work", options->work, "Directory for what is made")->capture_default_str();
+  command->add_option("--only", options->only, "Only candidates whose name fits this glob");
+  command->add_flag("--plan", options->plan, "Run nothing; list what would run and what is there already");
+  command->add_flag("--refresh", options->refresh, "Make a stale reference or tolerance again");
+  command->add_option("--json", options->json,
+                      "Write the report as JSON to this file (-: stdout, instead of the text)");
+  command->add_option("--junit", options->junit, "Write it as JUnit XML, a suite per candidate (-: stdout)");
+  command->add_option("--markdown", options->markdown, "Write a summary in Markdown (-: stdout)");
+  command->add_option("--history", options->history,
+                      "Add verdicts and ratios to this SQLite file, for `ttrace history`");
+  command->add_option("--today", options->today,
+                      "The day that waivers are held against, as in 2027-01-31 [today, UTC]");
+  command->add_option("--threads", options->threads, "Number of threads of a check (default: one a core)")
+      ->check(CLI::Range(1, 4096));
+  command->footer(kFooter);
+  command->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
+}
+
+}  // namespace ttrace::cli

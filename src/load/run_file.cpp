@@ -1,0 +1,216 @@
+#include "ttrace/load/run_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+
+#include "load/yaml_fields.h"
+#include "ttrace/error.h"
+#include "ttrace/tolerance/estimate.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::string_view kSeeMore = "`ttrace run --help` shows one";
+
+std::optional<std::int64_t> integer_of(const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// A field of `fields` with its line.
+struct Place {
+  const std::string& file;
+  int line;
+
+  [[noreturn]] void fail(const std::string& what) const { fail_at(file, line, what); }
+};
+
+std::string word_of(const YAML::Node& node, const Place& place, const std::string& key) {
+  if (!node.IsScalar()) place.fail(fmt::format("'{}' holds what is no word; expected words", key));
+  return node.Scalar();
+}
+
+std::vector<std::string> words_of(const YAML::Node& node, const Place& place, const std::string& key) {
+  if (!node.IsSequence() || node.size() == 0) place.fail(fmt::format("'{}' is no list of words; expected one", key));
+  std::vector<std::string> words;
+  for (const auto& item : node) words.push_back(word_of(item, place, key));
+  return words;
+}
+
+// One word or a list of them.
+std::vector<std::string> one_or_more(const YAML::Node& node, const Place& place, const std::string& key) {
+  if (node.IsScalar()) return {word_of(node, place, key)};
+  return words_of(node, place, key);
+}
+
+std::string optional_word(const std::string& file, Fields& fields, const std::string& key, std::string otherwise) {
+  const auto node = fields.take_if(key);
+  return node ? word_of(*node, {file, fields.last_line()}, key) : std::move(otherwise);
+}
+
+std::vector<std::string> optional_words(const std::string& file, Fields& fields, const std::string& key) {
+  const auto node = fields.take_if(key);
+  return node ? words_of(*node, {file, fields.last_line()}, key) : std::vector<std::string>();
+}
+
+std::vector<std::string> read_command(const std::string& file, Fields& fields) {
+  const YAML::Node node = fields.take("command");
+  const Place place{file, fields.last_line()};
+  if (node.IsSequence()) return words_of(node, place, "command");
+  const std::string text = word_of(node, place, "command");
+  if (text.empty()) place.fail("'command' is empty; expected a command");
+  return shell_command(text);
+}
+
+// What the reference and candidates have in common.
+Job read_job(const std::string& file, Fields& fields) {
+  Job job;
+  job.line = fields.line();
+  job.command = read_command(file, fields);
+  job.axes = optional_word(file, fields, "axes", "");
+  job.inputs = optional_words(file, fields, "inputs");
+  return job;
+}
+
+PlanValue value_of(const std::string& text) {
+  const auto number = integer_of(text);
+  if (number && fmt::format("{}", *number) == text) return *number;
+  return text;  // also 007
+}
+
+void read_matrix(const std::string& file, const YAML::Node& node, int line, CandidateRule& rule) {
+  Fields axes(file, node, line, "'matrix'");
+  for (const std::string& name : axes.keys()) {
+    const YAML::Node values = axes.take(name);
+    const Place place{file, axes.last_line()};
+    if (!is_plan_name(name)) place.fail(fmt::format("'{}' is no name for an axis; expected letters, digits, _", name));
+    std::vector<PlanValue> list;
+    for (const std::string& word : words_of(values, place, name)) list.push_back(value_of(word));
+    rule.matrix.emplace_back(name, std::move(list));
+  }
+}
+
+CandidateRule read_candidate(const std::string& file, const YAML::Node& node) {
+  Fields fields(file, node, line_of(node), "a candidate");
+  CandidateRule rule;
+  rule.job = read_job(file, fields);
+  rule.job.name = fields.take_word("name");
+  if (const auto matrix = fields.take_if("matrix")) read_matrix(file, *matrix, fields.last_line(), rule);
+  if (const auto where = fields.take_if("where")) {
+    rule.where = one_or_more(*where, {file, fields.last_line()}, "where");
+  }
+  fields.done();
+  return rule;
+}
+
+Waiver read_waiver(const std::string& file, const YAML::Node& node) {
+  Fields fields(file, node, line_of(node), "a waiver");
+  Waiver waiver;
+  waiver.line = fields.line();
+  waiver.pattern = fields.take_word("pattern");
+  waiver.reason = fields.take_word("reason");
+  waiver.expires = fields.take_word("expires");
+  if (!is_date(waiver.expires)) {
+    fail_at(file, fields.last_line(), fmt::format("expires '{}'; expected a day, as in 2027-01-31", waiver.expires));
+  }
+  waiver.candidates = optional_words(file, fields, "candidates");
+  for (const std::string& word : optional_words(file, fields, "kinds")) {
+    const auto kind = kind_from_name(word);
+    if (!kind) {
+      fail_at(file, fields.last_line(),
+              fmt::format("'{}' is no kind of tensor; expected output, main_grad, ...", word));
+    }
+    waiver.kinds.insert(*kind);
+  }
+  fields.done();
+  return waiver;
+}
+
+void read_tolerance_options(Fields& fields, RunFile& run) {
+  run.iterations = optional_word(run.path, fields, "iterations", run.iterations);
+  const auto seeds = integer_of(optional_word(run.path, fields, "seeds", fmt::format("{}", kLeastPerturbedRuns)));
+  constexpr std::int64_t kMostSeeds = 1000;
+  if (!seeds || *seeds < static_cast<std::int64_t>(kLeastPerturbedRuns) || *seeds > kMostSeeds) {
+    fail_at(run.path, fields.last_line(),
+            fmt::format("'seeds'; expected a number from {} to {}", kLeastPerturbedRuns, kMostSeeds));
+  }
+  run.seeds = static_cast<std::uint64_t>(*seeds);
+  run.estimator = optional_word(run.path, fields, "estimator", kDefaultEstimator);
+  if (std::find(kEstimators.begin(), kEstimators.end(), run.estimator) == kEstimators.end()) {
+    fail_at(run.path, fields.last_line(),
+            fmt::format("estimator is '{}'; expected one of {}", run.estimator, fmt::join(kEstimators, ", ")));
+  }
+  const auto margin = fields.take_if("margin");
+  run.margin = margin ? fields.number_of(*margin, "margin") : kDefaultMargin;
+  if (run.margin < 1 || run.margin > 1000) {
+    fail_at(run.path, fields.last_line(), "'margin'; expected a number from 1 to 1000");
+  }
+}
+
+RunFile read_fields(Fields& fields, const std::string& where) {
+  RunFile run;
+  run.path = where;
+  const YAML::Node reference = fields.take("reference");
+  Fields reference_fields(where, reference, fields.last_line(), "'reference'");
+  run.reference = read_job(where, reference_fields);
+  run.reference.name = "reference";
+  run.reference.command = without_needless_shell(run.reference.command);
+  reference_fields.done();
+  const std::vector<YAML::Node> candidates = fields.take_list("candidates");
+  if (candidates.empty()) fail_at(where, fields.last_line(), "'candidates' is empty; expected one or more");
+  for (const YAML::Node& node : candidates) run.candidates.push_back(read_candidate(where, node));
+  run.annotations = optional_word(where, fields, "annotations", "");
+  read_tolerance_options(fields, run);
+  run.environment = optional_words(where, fields, "environment");
+  if (fields.has("waivers")) {
+    for (const YAML::Node& node : fields.take_list("waivers")) run.waivers.push_back(read_waiver(where, node));
+  }
+  fields.done();
+  return run;
+}
+
+}  // namespace
+
+bool is_date(const std::string& text) {
+  const auto number = [&](std::size_t at, std::size_t size) { return integer_of(text.substr(at, size)).value_or(-1); };
+  if (text.size() != 10 || text[4] != '-' || text[7] != '-') return false;
+  const auto year = number(0, 4), month = number(5, 2), day = number(8, 2);
+  if (year < 0 || month < 0 || day < 0) return false;
+  return std::chrono::year_month_day(std::chrono::year(static_cast<int>(year)),
+                                     std::chrono::month(static_cast<unsigned>(month)),
+                                     std::chrono::day(static_cast<unsigned>(day)))
+      .ok();
+}
+
+RunFile parse_run_file(const std::string& text, const std::string& where) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() != 1 || !documents[0].IsMap()) {
+      throw InputError(fmt::format("{}: not one YAML mapping; expected reference and candidates: {}", where, kSeeMore));
+    }
+    Fields fields(where, documents[0], 1, "the file");
+    return read_fields(fields, where);
+  } catch (const YAML::Exception& error) {
+    const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
+    throw InputError(fmt::format("{}{}: {}; expected YAML: {}", where, line, error.msg, kSeeMore));
+  }
+}
+
+RunFile read_run_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code ignored;
+  if (!file || std::filesystem::is_directory(path, ignored)) {
+    throw InputError(
+        fmt::format("{}: cannot be read; expected a file that says what to run: {}", path.string(), kSeeMore));
+  }
+  return parse_run_file(std::string(std::istreambuf_iterator<char>(file), {}), path.string());
+}
+
+}  // namespace ttrace

@@ -1,0 +1,49 @@
+#include "ttrace/plan/key.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ttrace/trace.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kReasonsShown = 3;
+constexpr std::size_t kMostCharacters = 80;  // of a value
+
+std::string shown(const std::string& value) {
+  const std::string text = printable(value);
+  return text.size() <= kMostCharacters ? text : text.substr(0, kMostCharacters) + "...";
+}
+
+}  // namespace
+
+CacheState compare_keys(const std::optional<Key>& stored, const Key& now) {
+  if (!stored) return {Freshness::kMissing, {}};
+  CacheState state{Freshness::kFits, {}};
+  for (const auto& [part, value] : now) {
+    const auto before = stored->find(part);
+    if (before == stored->end()) {
+      state.reasons.push_back(fmt::format("{}: was none, is {}", printable(part), shown(value)));
+    } else if (before->second != value) {
+      state.reasons.push_back(fmt::format("{}: was {}, is {}", printable(part), shown(before->second), shown(value)));
+    }
+  }
+  for (const auto& [part, value] : *stored) {
+    if (!now.contains(part)) state.reasons.push_back(fmt::format("{}: was {}, is none", printable(part), shown(value)));
+  }
+  if (!state.reasons.empty()) state.freshness = Freshness::kStale;
+  return state;
+}
+
+std::string describe(const CacheState& state) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kReasonsShown, state.reasons.size()); ++i) {
+    text += (i > 0 ? "; " : "") + state.reasons[i];
+  }
+  if (state.reasons.size() > kReasonsShown) text += fmt::format("; and {} more", state.reasons.size() - kReasonsShown);
+  return text;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,226 @@
+#include "ttrace/report/run_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <pugixml.hpp>
+
+#include "report/json.h"
+#include "report/junit.h"
+
+namespace ttrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kWaivedShown = 10;
+
+std::int64_t count(const RunReport& report, RunVerdict verdict) {
+  return std::count_if(report.candidates.begin(), report.candidates.end(),
+                       [&](const CandidateReport& candidate) { return candidate.verdict() == verdict; });
+}
+
+// `word` of JSON: as a check has it, and a third one.
+std::string_view word_of(RunVerdict verdict) {
+  return verdict == RunVerdict::kSame ? "pass" : verdict == RunVerdict::kDifferent ? "fail" : "error";
+}
+
+std::string also(const RunReport& report, RunVerdict verdict) {
+  const std::int64_t others = count(report, verdict) - 1;
+  if (others <= 0) return "";
+  return fmt::format(" ({} more candidate{} {})", others, others == 1 ? "" : "s", name_of(verdict));
+}
+
+const CandidateReport* first_with(const RunReport& report, RunVerdict verdict) {
+  const auto found = std::find_if(report.candidates.begin(), report.candidates.end(),
+                                  [&](const CandidateReport& candidate) { return candidate.verdict() == verdict; });
+  return found == report.candidates.end() ? nullptr : &*found;
+}
+
+using Row = std::array<std::string, 7>;
+
+const Row kHeader = {"candidate", "verdict", "compared", "fail", "missing", "untrusted", "waived"};
+
+Row row_of(const CandidateReport& candidate) {
+  Row row = {candidate.name, std::string(name_of(candidate.verdict())), "-", "-", "-", "-", "-"};
+  if (!candidate.problem.empty()) return row;
+  const Counts& counts = candidate.report.counts;
+  const std::int64_t numbers[] = {counts.compared, counts.fail, counts.missing, counts.untrusted,
+                                  candidate.report.waived};
+  for (std::size_t i = 0; i < std::size(numbers); ++i) row[2 + i] = fmt::format("{}", numbers[i]);
+  return row;
+}
+
+std::string table(const RunReport& report) {
+  std::vector<Row> rows = {kHeader};
+  for (const CandidateReport& candidate : report.candidates) rows.push_back(row_of(candidate));
+  std::array<std::size_t, kHeader.size()> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    text += fmt::format("{:<{}}  {:<{}}", row[0], widths[0], row[1], widths[1]);
+    for (std::size_t i = 2; i < row.size(); ++i) text += fmt::format("  {:>{}}", row[i], widths[i]);
+    text += '\n';
+  }
+  return text;
+}
+
+std::string describe(const WaivedFinding& waived) {
+  return fmt::format("{}: {} until {}: {}", to_string(waived.finding.id), name_of(waived.finding.reason),
+                     waived.waiver.expires, waived.waiver.reason);
+}
+
+void add_waived(const CandidateReport& candidate, std::vector<std::string>& lines) {
+  const std::vector<WaivedFinding>& waived = candidate.report.waived_findings;
+  for (std::size_t i = 0; i < std::min(kWaivedShown, waived.size()); ++i) {
+    lines.push_back(fmt::format("{}: waived: {}", candidate.name, describe(waived[i])));
+  }
+  if (waived.size() > kWaivedShown) {
+    lines.push_back(fmt::format("{}: ... and {} more waived: --json", candidate.name, waived.size() - kWaivedShown));
+  }
+}
+
+// Whom the last line is about: the first that differs, else the first that nobody could look at, else nobody.
+const CandidateReport* subject_of(const RunReport& report) {
+  const CandidateReport* different = first_with(report, RunVerdict::kDifferent);
+  return different != nullptr ? different : first_with(report, RunVerdict::kCouldNotLook);
+}
+
+std::string outcome_of(const CandidateReport& candidate) {
+  if (!candidate.problem.empty()) return "could not look: " + candidate.problem;
+  return sentence_of(candidate.report);
+}
+
+// What is to be said beside the table and the last line.
+std::vector<std::string> details(const RunReport& report) {
+  std::vector<std::string> lines;
+  for (const CandidateReport& candidate : report.candidates) {
+    add_waived(candidate, lines);
+    if (candidate.verdict() == RunVerdict::kSame) continue;
+    if (&candidate != subject_of(report)) lines.push_back(fmt::format("{}: {}", candidate.name, outcome_of(candidate)));
+    if (!candidate.problem.empty()) continue;
+    lines.push_back(fmt::format("{}: all findings: {}", candidate.name, candidate.report.command_for_all));
+  }
+  for (const std::string& note : report.notes) lines.push_back("note: " + note);
+  return lines;
+}
+
+Json waived_of(const Report& report) {
+  Json list = Json::array();
+  for (const WaivedFinding& waived : report.waived_findings) {
+    Json json = to_object(waived.finding);
+    json["waiver"] = {{"line", waived.waiver.line},
+                      {"pattern", waived.waiver.pattern},
+                      {"reason", waived.waiver.reason},
+                      {"expires", waived.waiver.expires}};
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+// Every character of names that Markdown or HTML could take for its own, escaped.
+std::string markdown(const std::string& text) {
+  constexpr std::string_view kSpecial = "\\`*_{}[]<>()#|~&!";
+  std::string result;
+  for (const char c : printable(text))
+    result += kSpecial.find(c) == kSpecial.npos ? std::string(1, c) : fmt::format("\\{}", c);
+  return result;
+}
+
+std::string markdown_row(const CandidateReport& candidate) {
+  const Row row = row_of(candidate);
+  const Finding* first = candidate.problem.empty() ? candidate.report.root_cause() : nullptr;
+  std::string text = fmt::format("| {} | {} |", markdown(row[0]), row[1] == "same" ? row[1] : "**" + row[1] + "**");
+  for (std::size_t i = 2; i < row.size(); ++i) text += fmt::format(" {} |", row[i]);
+  return text + fmt::format(" {} |\n", first == nullptr ? "" : markdown(to_string(first->id)));
+}
+
+}  // namespace
+
+std::string_view name_of(RunVerdict verdict) {
+  return verdict == RunVerdict::kSame ? "same" : verdict == RunVerdict::kDifferent ? "different" : "could not look";
+}
+
+RunVerdict CandidateReport::verdict() const {
+  if (!problem.empty()) return RunVerdict::kCouldNotLook;
+  return report.same() ? RunVerdict::kSame : RunVerdict::kDifferent;
+}
+
+RunVerdict RunReport::verdict() const {
+  if (count(*this, RunVerdict::kDifferent) > 0) return RunVerdict::kDifferent;
+  const bool looked = problem.empty() && !candidates.empty() && count(*this, RunVerdict::kCouldNotLook) == 0;
+  return looked ? RunVerdict::kSame : RunVerdict::kCouldNotLook;
+}
+
+std::string sentence_of(const RunReport& report) {
+  if (!report.problem.empty()) return fmt::format("could not look: {}", report.problem);
+  if (const CandidateReport* candidate = subject_of(report)) {
+    return fmt::format("{}: {}{}", candidate->name, outcome_of(*candidate), also(report, candidate->verdict()));
+  }
+  const std::size_t all = report.candidates.size();
+  if (all == 0) return "could not look: no candidate";
+  return fmt::format("{} candidate{} what the reference computes.", all, all == 1 ? " computes" : "s compute");
+}
+
+std::string to_text(const RunReport& report) {
+  std::string text = report.candidates.empty() ? "" : table(report) + "\n";
+  const std::vector<std::string> lines = details(report);
+  for (const std::string& line : lines) text += printable(line) + "\n";
+  if (!lines.empty()) text += "\n";
+  return text + printable(sentence_of(report)) + "\n";
+}
+
+std::string to_json(const RunReport& report) {
+  Json json;
+  json["schema"] = "ttrace-run/1";
+  json["verdict"] = word_of(report.verdict());
+  json["sentence"] = sentence_of(report);
+  json["problem"] = or_null(report.problem);
+  json["candidates"] = Json::array();
+  for (const CandidateReport& candidate : report.candidates) {
+    const bool looked = candidate.problem.empty();
+    json["candidates"].push_back({{"name", candidate.name},
+                                  {"command", candidate.command},
+                                  {"verdict", word_of(candidate.verdict())},
+                                  {"problem", or_null(candidate.problem)},
+                                  {"waived", waived_of(candidate.report)},
+                                  {"report", looked ? to_object(candidate.report) : Json(nullptr)}});
+  }
+  json["notes"] = report.notes;
+  return to_text(json);
+}
+
+std::string to_junit(const RunReport& report) {
+  pugi::xml_document document;
+  pugi::xml_node suites = document.append_child("testsuites");
+  if (!report.problem.empty()) append_error_suite(suites, "ttrace run", report.problem);
+  for (const CandidateReport& candidate : report.candidates) {
+    if (candidate.problem.empty()) {
+      append_suite(suites, candidate.name, candidate.name + ".", candidate.report);
+    } else {
+      append_error_suite(suites, candidate.name, candidate.problem);
+    }
+  }
+  return to_text(document);
+}
+
+std::string to_markdown(const RunReport& report) {
+  std::string text = fmt::format("### ttrace: {}\n\n{}\n", name_of(report.verdict()), markdown(sentence_of(report)));
+  if (!report.candidates.empty()) {
+    text += "\n|";
+    for (const std::string& word : kHeader) text += fmt::format(" {} |", word);
+    text += " first wrong |\n|---|---|--:|--:|--:|--:|--:|---|\n";
+  }
+  for (const CandidateReport& candidate : report.candidates) text += markdown_row(candidate);
+  const std::vector<std::string> lines = details(report);
+  if (!lines.empty()) text += "\n";
+  for (const std::string& line : lines) text += fmt::format("- {}\n", markdown(line));
+  return text;
+}
+
+}  // namespace ttrace

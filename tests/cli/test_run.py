@@ -1,0 +1,352 @@
+"""`ttrace run`: what it runs, what it uses again, what it refuses, and what it tells whom."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as xml
+
+import pytest
+
+from conftest import ANNOTATIONS, Program
+from traces import PROGRAM
+
+TRAIN = f"{sys.executable} {pathlib.Path(__file__).parent / 'programs' / 'train.py'}"
+RUN = f"""\
+reference: {{command: {TRAIN}, inputs: [model.txt]}}
+annotations: a.yaml
+candidates:
+  - name: tp{{tp}}
+    matrix: {{tp: [1, 2, 4]}}
+    where: tp < 4
+    command: {TRAIN} --ranks {{tp}}
+    inputs: [model.txt, parallel.txt]
+"""
+# The reference, its rerun, three perturbed runs, two candidates.
+ALL = ["", "", "", "", "", "--ranks 1", "--ranks 2"]
+WRONG = f"""\
+  - name: wrong
+    command: {TRAIN} --ranks 2 --wrong layers.0.mlp
+    inputs: [model.txt]
+"""
+
+
+class Project(Program):
+    """A directory with a ttrace.yaml."""
+
+    def calls(self):
+        """The commands that were run since the last time."""
+        path = pathlib.Path(os.environ["CALLS"])
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+    def write(self, name, text):
+        (self.directory / name).write_text(text)
+
+    def run(self, *words, code):
+        """The text on stdout."""
+        return self("run", *words, code=code)[0]
+
+    def last_line(self, *words, code):
+        return self.run(*words, code=code).splitlines()[-1]
+
+    def refusal(self, *words):
+        """The last line on stderr, of a run that left nothing on stdout."""
+        stdout, stderr = self("run", *words, code=2)
+        assert stdout == ""
+        return stderr.splitlines()[-1].removeprefix("ttrace: error: ")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A project in which everything was run once."""
+    directory = tmp_path_factory.mktemp("finished")
+    project = Project(directory)
+    project.write("a.yaml", ANNOTATIONS)
+    project.write("model.txt", "the model")
+    project.write("parallel.txt", "the parallel code")
+    project.write("ttrace.yaml", RUN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CALLS", str(directory / "calls"))
+        stdout, stderr = project("run", code=0)
+        assert project.calls() == ALL
+    assert "a line of the training program" in stderr and "a line of the training program" not in stdout
+    assert stdout.splitlines()[-1] == "2 candidates compute what the reference computes."
+    return directory
+
+
+@pytest.fixture
+def project(finished, tmp_path, monkeypatch):
+    """A copy of it."""
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    return Project(pathlib.Path(shutil.copytree(finished, tmp_path / "project")))
+
+
+@pytest.fixture
+def empty(project):
+    """The same, with nothing run yet."""
+    shutil.rmtree(project.directory / ".ttrace")
+    return project
+
+
+def test_what_was_run_is_used_again(project):
+    assert project.last_line(code=0) == "2 candidates compute what the reference computes."
+    assert project.calls() == []
+    plan = project.run("--plan", code=0)
+    assert plan == "reference: there\ntolerance: there\ntp1: there\ntp2: there\n"
+    assert not (project.directory / ".ttrace" / "runs").exists() and not (project.directory / ".ttrace/partial").exists()
+
+
+def test_a_plan_runs_nothing(empty):
+    plan = empty.run("--plan", "--only", "tp2", code=0)
+    assert plan.splitlines() == [f"reference: missing: {TRAIN}", "tolerance: missing: 4 runs of the reference",
+                                 f"tp2: missing: {TRAIN} --ranks 2"]
+    assert empty.calls() == [] and not (empty.directory / ".ttrace").exists()
+
+
+def test_a_wrong_candidate_is_told_to_people_and_to_programs(project):
+    project.write("ttrace.yaml", RUN + WRONG)
+    outputs = ["--json", "r.json", "--junit", "r.xml", "--markdown", "r.md", "--history", "h.sqlite"]
+    lines = project.run(*outputs, code=1).splitlines()
+    assert project.calls() == ["--ranks 2 --wrong layers.0.mlp"]
+    assert [line.split()[:2] for line in lines[1:4]] == [["tp1", "same"], ["tp2", "same"], ["wrong", "different"]]
+    assert lines[-1].startswith("wrong: layers.0.mlp, output, micro-batch 0: ")
+
+    report = json.loads((project.directory / "r.json").read_text())
+    assert (report["schema"], report["verdict"], report["sentence"]) == ("ttrace-run/1", "fail", lines[-1])
+    assert [candidate["verdict"] for candidate in report["candidates"]] == ["pass", "pass", "fail"]
+    assert report["candidates"][2]["report"]["root_cause"]["name"] == "layers.0.mlp"
+    kept = project.directory / ".ttrace" / "candidates" / "wrong" / "report.json"
+    assert json.loads(kept.read_text()) == report["candidates"][2]["report"]
+
+    suites = {suite.get("name"): suite for suite in xml.parse(project.directory / "r.xml").getroot()}
+    assert [suites[name].get("failures") for name in ("tp1", "tp2", "wrong")] == ["0", "0", "1"]
+    (failure,) = suites["wrong"].findall("testcase/failure/..")
+    assert (failure.get("classname"), failure.get("name")) == ("wrong.output", "layers.0.mlp")
+
+    markdown = (project.directory / "r.md").read_text()
+    assert markdown.startswith("### ttrace: different\n\nwrong: layers.0.mlp, output, ")
+    assert "| wrong | **different** | 4 | 1 | 0 | 0 | 0 | layers.0.mlp output, iteration 0, micro-batch 0 |" in markdown
+    assert [line.split()[3:4] for line in project("history", "h.sqlite", code=0)[0].splitlines()[1:4]] == [
+        ["same"], ["same"], ["different"]]
+
+
+def test_a_command_that_fails_is_reported_and_the_others_still_run(project):
+    project.write("ttrace.yaml", RUN.replace("candidates:", f"""candidates:
+  - {{name: broken, command: {TRAIN} --fail 3, inputs: [model.txt]}}"""))
+    stdout = project.run("--junit", "r.xml", code=2)
+    assert stdout.splitlines()[-1].startswith("broken: could not look: ") and "exit code 3" in stdout.splitlines()[-1]
+    assert [line.split()[1] for line in stdout.splitlines()[1:4]] == ["could", "same", "same"]
+    (error,) = xml.parse(project.directory / "r.xml").getroot().findall("testsuite/testcase/error")
+    assert "exit code 3" in error.get("message")
+    project.calls()
+    assert project.last_line("--only", "tp*", code=0) == "2 candidates compute what the reference computes."
+    assert project.calls() == []
+
+
+def test_a_stale_reference_is_refused_with_the_reason_and_made_again_when_asked(project):
+    project.write("model.txt", "another model")
+    message = project.refusal("--junit", "r.xml")
+    assert message.startswith(".ttrace/reference: stale: input model.txt: was ") and "--refresh" in message
+    assert message in xml.parse(project.directory / "r.xml").getroot().find("testsuite/testcase/error").get("message")
+    assert project.calls() == []
+    assert "tp2: stale: input model.txt: was " in project.run("--plan", code=2)
+    project.run("--refresh", code=0)
+    assert project.calls() == ALL
+    assert project.run(code=0) and project.calls() == []
+
+
+def test_only_what_a_change_concerns_is_run_again(project):
+    project.write("parallel.txt", "other parallel code")
+    _, stderr = project("run", code=0)
+    assert "ttrace: tp1: made again: input parallel.txt: was " in stderr
+    assert project.calls() == ["--ranks 1", "--ranks 2"]
+    project.write("ttrace.yaml", RUN + "margin: 4\n")
+    assert project.refusal().startswith(".ttrace/tolerance: stale: margin: was 3, is 4; ")
+    project.run("--refresh", code=0)
+    assert project.calls() == ALL[1:5]
+    assert "margin: 4\n" in (project.directory / ".ttrace" / "tolerance" / "tolerance.yaml").read_text()
+
+
+@pytest.mark.parametrize("change, reason", [
+    (lambda text: text.replace("inputs: [model.txt]}", "inputs: [model.txt], axes: tp=1}"), "axes: was , is tp=1"),
+    (lambda text: text + "iterations: 0-1\n", "iterations: was 0, is 0-1"),
+    (lambda text: text + "environment: [CALLS]\n", "environment CALLS: was none, is /"),
+    (lambda text: text.replace("train.py,", "train.py --ranks 1,", 1), "command: was "),
+    (lambda text: text.replace("annotations: a.yaml", "annotations: b.yaml"), "annotations: was "),
+    (lambda text: text + "seeds: 4\n", "seeds: was 3, is 4"),
+    (lambda text: text + "estimator: modules\n", "estimator: was input, is modules"),
+])
+def test_whatever_decides_what_the_reference_is_makes_it_stale(project, change, reason):
+    project.write("b.yaml", ANNOTATIONS + "# changed\n")
+    project.write("ttrace.yaml", change(RUN))
+    assert f": stale: {reason}" in project.refusal()
+    assert project.calls() == []
+
+
+def test_an_upgrade_of_torch_makes_the_reference_stale(empty):
+    version = empty.directory / "env/lib/python3.11/site-packages/torch/version.py"
+    train = empty.directory / "env/bin/train"
+    for file, text in [(version, "__all__ = []\n__version__ = '2.13.0+cpu'\n"), (train, f'#!/bin/sh\nexec {TRAIN} "$@"\n')]:
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    train.chmod(0o755)
+    empty.write("ttrace.yaml", RUN.replace(TRAIN, "env/bin/train"))
+    empty.run(code=0)
+    version.write_text("__version__ = '2.14.0+cpu'\n")
+    assert empty.refusal().startswith(
+        ".ttrace/reference: stale: torch of env/bin/train: was 2.13.0+cpu, is 2.14.0+cpu; ")
+
+
+def test_a_reference_that_ran_on_another_torch_is_refused(project, monkeypatch):
+    monkeypatch.setenv("TORCH_VERSION", "2.14.0")
+    project.write("parallel.txt", "other parallel code")
+    assert project.last_line(code=2).startswith(
+        'tp1: could not look: .ttrace/reference/trace: stale: it ran on torch "2.13.0", the candidate on "2.14.0"')
+
+
+def test_a_reference_that_was_taken_away_is_made_again_with_its_tolerance(project):
+    shutil.rmtree(project.directory / ".ttrace" / "reference")
+    project.run(code=0)
+    assert project.calls() == ALL[:5]
+
+
+WAIVER = "waivers:\n  - {pattern: mlp, kinds: [output], reason: issue 12, expires: 2030-06-30}\n"
+
+
+def test_a_waived_finding_is_listed_and_does_not_fail_until_the_day(project):
+    project.write("ttrace.yaml", RUN + WRONG + WAIVER)
+    stdout = project.run("--json", "r.json", "--junit", "r.xml", "--today", "2030-06-30", code=0)
+    assert "wrong: waived: layers.0.mlp output, iteration 0, micro-batch 0: exceeds-tolerance until 2030-06-30: issue 12" \
+        in stdout
+    candidate = json.loads((project.directory / "r.json").read_text())["candidates"][2]
+    assert (candidate["verdict"], candidate["report"]["waived"], candidate["report"]["counts"]["compared"]) == ("pass", 1, 3)
+    assert candidate["waived"][0]["waiver"]["reason"] == "issue 12"
+    (skipped,) = xml.parse(project.directory / "r.xml").getroot().findall("testsuite/testcase/skipped")
+    assert skipped.get("message").startswith("waived until 2030-06-30: issue 12; ")
+    assert "waived nothing" not in stdout
+
+    stdout = project.run("--today", "2030-07-01", code=1)
+    assert "the waiver of 'mlp' expired on 2030-06-30 and waives nothing: issue 12" in stdout
+
+
+def test_a_waiver_that_waives_nothing_is_reported_where_all_was_checked(project):
+    project.write("ttrace.yaml", RUN + WAIVER)
+    assert "ttrace.yaml:10: the waiver of 'mlp' waived nothing; remove it (issue 12)" in project.run(
+        "--today", "2030-01-01", code=0)
+    assert "waived nothing" not in project.run("--today", "2030-01-01", "--only", "tp1", code=0)
+
+
+def test_waivers_make_no_verdict_out_of_nothing(project):
+    project.write("ttrace.yaml", RUN.replace("--ranks", "--all-wrong --ranks") + """\
+waivers:
+  - {pattern: "**", reason: everything, expires: 2030-01-01}
+""")
+    stdout = project.run("--today", "2029-01-01", "--only", "tp1", "--json", "r.json", code=1)
+    assert stdout.splitlines()[-1].startswith("tp1: different: nothing ")
+    report = json.loads((project.directory / "r.json").read_text())["candidates"][0]["report"]
+    assert (report["waived"], report["counts"]["compared"], report["counts"]["fail"]) == (4, 0, 0)
+
+
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_that_is_killed_goes_on_where_it_was(empty, tmp_path, kill):
+    gate = tmp_path / "gate"
+    gate.touch()
+    empty.write("ttrace.yaml", RUN.replace("--ranks", f"--wait-while {gate} --ranks"))
+    words = [PROGRAM, "run"]
+    process = subprocess.Popen(words, cwd=empty.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    calls = pathlib.Path(os.environ["CALLS"])
+    deadline = time.monotonic() + 50
+    while not (calls.exists() and "--ranks 1\n" in calls.read_text()):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    if kill == signal.SIGKILL:
+        process.kill()
+        process.wait()
+    else:
+        process.terminate()
+        _, stderr = process.communicate(timeout=30)
+        assert process.returncode == 2 and "interrupted by signal 15" in stderr.splitlines()[-1]
+    gate.unlink()  # what outlives the killed run ends now, while the next one works
+    empty.calls()
+    assert empty.last_line(code=0) == "2 candidates compute what the reference computes."
+    assert [call.split()[-1] for call in empty.calls()] == ["1", "2"]
+
+
+def test_two_runs_do_not_work_in_one_directory(project, tmp_path):
+    import fcntl
+
+    with open(project.directory / ".ttrace" / "lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert project.refusal().startswith(".ttrace: another ttrace works there; ")
+
+
+def test_the_code_is_what_git_knows_where_nobody_lists_it(project):
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=project.directory, check=True,
+                       capture_output=True)
+
+    text = RUN.replace(", inputs: [model.txt]", "").replace("    inputs: [model.txt, parallel.txt]\n", "")
+    project.write("ttrace.yaml", text)
+    assert "in no git repository with a commit; expected `inputs`" in project.refusal()
+    git("init", "-q")
+    git("add", "model.txt", "a.yaml")
+    git("commit", "-qm", "one")
+    project.run("--refresh", "--json", "r.json", code=0)
+    # Neither the waivers in ttrace.yaml, nor a report, nor committing what was there already change what is computed.
+    project.write("ttrace.yaml", text + WAIVER)
+    git("add", "parallel.txt", "ttrace.yaml")
+    git("commit", "-qm", "two")
+    project.calls()
+    project.run("--json", "r.json", code=0)
+    assert project.calls() == []
+    project.write("model.txt", "another model")
+    assert project.refusal().startswith(".ttrace/reference: stale: code model.txt: was ")
+    git("checkout", "model.txt")
+    project.write("new.py", "")
+    assert project.refusal("--json", "r.json").startswith(".ttrace/reference: stale: code new.py: was none, is ")
+
+
+REFUSED = {
+    "reference: [": "1: ",
+    RUN + "referense: x\n": "9: the file has an unknown key 'referense'; expected none",
+    RUN + "margin: 3\nmargin: 4\n": "10: the file has 'margin' twice; expected it once",
+    RUN + "iterations: 5-\n": " iterations: '5-'; expected numbers and ranges",
+    RUN + "seeds: 2\n": "9: 'seeds'; expected a number from 3 to 1000",
+    RUN + "margin: 0.5\n": "9: 'margin'; expected a number from 1 to 1000",
+    RUN.replace("tp < 4", "tp < four"): "4: 'tp < four': there is no 'four'; expected one of tp",
+    RUN.replace("tp < 4", "tp < 1"): "4: no combination of 'tp{tp}' fits its 'where'; expected one or more",
+    RUN.replace("name: tp{tp}", "name: tp"): "4: two candidates are called 'tp'; expected a name",
+    RUN.replace("name: tp{tp}", "name: ../tp{tp}"): "4: the name '../tp1'; expected letters,",
+    RUN.replace("--ranks {tp}", "--ranks {tp"): "4: ",
+    RUN.replace("    where: tp < 4\n", "    axes: tp={tp},tp\n"): "4: axes of tp1: ",
+    RUN + "waivers: [{pattern: a, reason: b}]\n": "9: a waiver has no 'expires'; expected one",
+    RUN + "waivers: [{pattern: a, expires: 2030-01-01}]\n": "9: a waiver has no 'reason'; expected one",
+    RUN + "waivers: [{pattern: a, reason: b, expires: 2030-02-30}]\n": "9: expires '2030-02-30'; expected a day,",
+    RUN + "waivers: [{pattern: a, reason: b, expires: 2030-01-01, kinds: [outputs]}]\n": "9: 'outputs' is no kind",
+    "candidates: []\nreference: {command: a}\n": "1: 'candidates' is empty; expected one or more",
+    "candidates: [{name: a, command: b}]\n": "1: the file has no 'reference'; expected one",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_file_that_makes_no_sense_is_refused_before_anything_runs(empty, text):
+    empty.write("ttrace.yaml", text)
+    message = empty.refuses("run")
+    assert message.startswith("ttrace.yaml:" + REFUSED[text]), message
+    assert empty.calls() == []
+
+
+def test_what_is_not_there_is_named(project):
+    assert project.refuses("run", "other.yaml") == (
+        "other.yaml: not there; expected a file that says what to run, as `ttrace run --help` shows")
+    assert project.refuses("run", "--only", "tp8") == "--only 'tp8': fits no candidate; expected one of tp1, tp2"
+    assert project.refuses("run", "--today", "soon").startswith("--today 'soon'; expected a day")
+    (project.directory / "model.txt").unlink()
+    assert project.refusal().startswith("'model.txt': no such file; expected ")

@@ -1,0 +1,108 @@
+"""`ttrace run` on real training processes, and the examples of tools/ci, run as far as this machine goes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+from conftest import BUILD, ROOT
+
+TTRACE = BUILD / "bin" / "ttrace"
+EXAMPLES = ROOT / "tools" / "ci"
+
+
+def run_steps(workflow):
+    """The (name, script) of each step that is a script."""
+    steps = re.split(r"^ {6}- ", workflow, flags=re.MULTILINE)[1:]
+    for step in steps:
+        script = re.search(r"^ {8}run: (\|\n)?(.*?)(?=^ {0,8}\S|\Z)", step, flags=re.MULTILINE | re.DOTALL)
+        if script:
+            yield re.match(r"name: (.*)", step).group(1), textwrap.dedent(script.group(2))
+
+
+def test_the_steps_of_the_github_workflow(checkout, tmp_path):
+    scripts = dict(run_steps((EXAMPLES / "github-actions.yml").read_text()))
+    assert list(scripts) == ["Build", "Check"]
+    summary = tmp_path / "summary.md"
+    # As a runner does it: bash -e, with what the expressions of `env` come to on a pull request.
+    for script in scripts.values():
+        result = checkout("bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script,
+                          GITHUB_STEP_SUMMARY=str(summary), REFRESH="")
+    assert result.stdout.splitlines()[-1] == "2 candidates compute what the reference computes."
+    assert "\n| tp2-dp1 | same | 1317 | 0 | 0 | " in summary.read_text()
+    report = json.loads((checkout.directory / "ttrace.json").read_text())
+    assert [candidate["report"]["coverage"] for candidate in report["candidates"]] == [1, 1]
+    assert (checkout.directory / "ttrace.xml").read_text().startswith("<?xml")
+
+
+SRUN = """\
+#!/usr/bin/env bash
+# Stands in for SLURM's launcher: `srun --ntasks=N COMMAND...` on this machine.
+ntasks=${1#--ntasks=}; shift
+for ((rank = 0; rank < ntasks; ++rank)); do
+  SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_NTASKS=$ntasks "$@" &
+done
+code=0
+for job in $(jobs -p); do wait "$job" || code=$?; done
+exit $code
+"""
+
+
+def test_the_slurm_job(checkout, tmp_path):
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "scontrol").write_text('#!/bin/sh\n[ "$*" = "show hostnames localhost" ] && echo localhost\n')
+    for program in tmp_path.iterdir():
+        program.chmod(0o755)
+    checkout("bash", "-n", EXAMPLES / "slurm.sh")
+    result = checkout(EXAMPLES / "slurm.sh", SLURM_SUBMIT_DIR=str(checkout.directory), SLURM_JOB_ID="17",
+                      SLURM_JOB_NODELIST="localhost", PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert result.stdout.splitlines()[-1] == "1 candidate computes what the reference computes."
+    assert "reference: made" not in result.stderr  # the workflow's fits, if it ran before
+    assert (checkout.directory / "ttrace-17.xml").exists()
+    assert "same" in checkout(TTRACE, "history", "ttrace-history.sqlite").stdout
+
+
+LAUNCH = f"{sys.executable} tools/sweeps/launch.py"
+MATRIX = f"""\
+reference:
+  command: .venv/bin/python tools/tinygpt/train.py
+  inputs: [tools/tinygpt, tools/requirements.txt]
+candidates:
+  - name: tp{{tp}}-{{bug}}
+    matrix: {{tp: [2], bug: [none, embedding-mask]}}
+    where: bug != 'none'
+    command: {LAUNCH} {{tp}} tools/tinygpt/train.py --tp {{tp}} --bug {{bug}}
+    axes: tp={{tp}}
+    inputs: [tools/tinygpt]
+annotations: annotations/megatron_gpt.yaml
+environment: [OMP_NUM_THREADS]
+"""
+
+
+def test_a_bug_is_named_in_the_last_line_also_after_a_kill(checkout):
+    (checkout.directory / "matrix.yaml").write_text(MATRIX)
+    command = [TTRACE, "run", "matrix.yaml"]
+    killed = subprocess.Popen(command, cwd=checkout.directory, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+    for line in killed.stderr:
+        if "tp2-embedding-mask: made now" in line:
+            break
+    time.sleep(1)  # into the training program
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    killed.stderr.close()
+    assert list((checkout.directory / ".ttrace" / "partial" / "candidates").iterdir())
+    assert not (checkout.directory / ".ttrace" / "candidates" / "tp2-embedding-mask").exists()
+
+    resumed = checkout(*command, expect=1)
+    assert resumed.stderr.count("made now") == 1
+    last = resumed.stdout.splitlines()[-1]
+    assert last.startswith("tp2-embedding-mask: embedding.word_embeddings, output, micro-batch 0: ")
+    assert last.endswith("later differences follow from it.")
+    again = checkout(*command, expect=1)
+    assert "made" not in again.stderr and again.stdout == resumed.stdout
+    assert not (checkout.directory / ".ttrace" / "partial").exists()

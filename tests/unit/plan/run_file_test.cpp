@@ -1,0 +1,99 @@
+#include "ttrace/plan/run_file.h"
+
+#include <doctest/doctest.h>
+
+#include "ttrace/error.h"
+#include "ttrace/load/run_file.h"
+
+namespace {
+
+using namespace ttrace;
+
+constexpr const char* kFile = R"(
+reference: {command: python train.py, inputs: [train.py]}
+candidates:
+  - name: tp{tp}-pp{pp}{sp}
+    matrix: {tp: [1, 2], pp: [1, 2], sp: ["", -sp]}
+    where: [tp * pp > 1, sp == '' or tp > 1]
+    command: torchrun --nproc-per-node {tp * pp} train.py --tp {tp} -{sp}
+    axes: tp={tp},pp={pp}
+  - {name: listed, command: [python, "a b", "{{}}"]}
+  - {name: "shell{n}", matrix: {n: [007]}, command: A=1 python train.py | cat}
+waivers:
+  - {pattern: router, kinds: [output], candidates: [tp*], reason: issue 1, expires: 2030-01-31}
+  - {pattern: "**", reason: issue 2, expires: 2029-12-31}
+)";
+
+std::vector<std::string> names_of(const std::vector<Job>& jobs) {
+  std::vector<std::string> names;
+  for (const Job& job : jobs) names.push_back(job.name);
+  return names;
+}
+
+std::vector<int> lines_of(const std::vector<Waiver>& waivers) {
+  std::vector<int> lines;
+  for (const Waiver& waiver : waivers) lines.push_back(waiver.line);
+  return lines;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("plan");
+
+TEST_CASE("a matrix gives a candidate for each combination that fits all conditions") {
+  const RunFile file = parse_run_file(kFile, "ttrace.yaml");
+  const std::vector<Job> jobs = expand(file);
+  CHECK(names_of(jobs) ==
+        std::vector<std::string>{"tp1-pp2", "tp2-pp1", "tp2-pp1-sp", "tp2-pp2", "tp2-pp2-sp", "listed", "shell007"});
+  using Words = std::vector<std::string>;
+  CHECK(jobs[4].command == Words{"torchrun", "--nproc-per-node", "4", "train.py", "--tp", "2", "--sp"});
+  CHECK(jobs[4].axes == "tp=2,pp=2");
+  CHECK(jobs[5].command == Words{"python", "a b", "{}"});
+  // What is more than words needs a shell.
+  CHECK(jobs[6].command == Words{"/bin/sh", "-c", "A=1 python train.py | cat"});
+  CHECK(file.reference.command == Words{"python", "train.py"});
+}
+
+TEST_CASE("a shell is left out only where it would do nothing") {
+  for (const char* line :
+       {"A=1 train", "train $A", "exec train", "train 'a b'", "train; train", "train *", "~/train", " "}) {
+    CAPTURE(line);
+    CHECK(without_needless_shell(shell_command(line)) == shell_command(line));
+  }
+  CHECK(without_needless_shell(shell_command("  train  --a=b ")) == std::vector<std::string>{"train", "--a=b"});
+  CHECK(without_needless_shell({"/bin/bash", "-c", "a"}) == std::vector<std::string>{"/bin/bash", "-c", "a"});
+}
+
+TEST_CASE("a waiver holds for its candidates, through its last day") {
+  const RunFile file = parse_run_file(kFile, "ttrace.yaml");
+  CHECK(lines_of(waivers_for(file, "tp2-pp1", "2029-12-31")) == std::vector<int>{12, 13});
+  CHECK(lines_of(waivers_for(file, "listed", "2029-12-31")) == std::vector<int>{13});
+  CHECK(lines_of(waivers_for(file, "tp2-pp1", "2030-01-31")) == std::vector<int>{12});
+  CHECK(waivers_for(file, "tp2-pp1", "2030-02-01").empty());
+}
+
+TEST_CASE("a waiver that has expired, or that nothing needs, is reported") {
+  const RunFile file = parse_run_file(kFile, "ttrace.yaml");
+  std::set<std::string> all;
+  for (const Job& job : expand(file)) all.insert(job.name);
+  using Lines = std::vector<std::string>;
+  CHECK(waiver_remarks(file, {12, 13}, all, "2029-12-31").empty());
+  CHECK(waiver_remarks(file, {12}, all, "2030-01-01") ==
+        Lines{"ttrace.yaml:13: the waiver of '**' expired on 2029-12-31 and waives nothing: issue 2"});
+  CHECK(waiver_remarks(file, {13}, all, "2029-12-31") ==
+        Lines{"ttrace.yaml:12: the waiver of 'router' waived nothing; remove it (issue 1)"});
+  // A candidate that was not looked at may need it.
+  all.erase("tp2-pp1");
+  CHECK(waiver_remarks(file, {13}, all, "2029-12-31").empty());
+}
+
+TEST_CASE("days are those of the calendar") {
+  for (const char* day : {"2027-01-31", "2028-02-29"}) CHECK(is_date(day));
+  for (const char* day :
+       {"", "2027-1-31", "2027-02-29", "2027-13-01", "27-01-31", "2027-01-31T", "2027-00-10", "2027--1-1"}) {
+    CAPTURE(day);
+    CHECK(!is_date(day));
+  }
+}
+
+TEST_SUITE_END();
