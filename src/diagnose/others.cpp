@@ -1,9 +1,19 @@
 #include <algorithm>
 
 #include "diagnose/hypothesis.h"
-#include "ttrace/diagnose/dataflow.h"
+#include "ttrace/judge/match.h"
 
 namespace ttrace {
+namespace {
+
+// Whether the reference's value is another at that time: what never changes is never stale.
+bool changes_until(const TensorId& other, const Suspect& suspect) {
+  const LogicalTensor* then = counterpart(suspect.evidence.reference, other);
+  return then != nullptr && comparable(*then, suspect.reference) &&
+         relative_distance(values_of(*then), suspect.expected) > suspect.bound;
+}
+
+}  // namespace
 
 bool comparable(const LogicalTensor& a, const LogicalTensor& b) {
   return a.shape == b.shape && is_floating(a.dtype) && is_small(a) && is_small(b);
@@ -40,7 +50,7 @@ std::optional<Diagnosis> stale(const Suspect& suspect) {
       const bool is_other_time = other.iteration != id.iteration || other.microbatch != id.microbatch;
       if (other.kind != id.kind || other.name != id.name || !is_other_time || !comparable(tensor, suspect.reference))
         continue;
-      if (other.iteration > id.iteration) continue;
+      if (other.iteration > id.iteration || !changes_until(other, suspect)) continue;
       const std::string what = fmt::format("it is the value of {}", when(other));
       if (auto found = suspect.explained_by(Cause::kStale, values_of(tensor), what)) return found;
     }

@@ -294,6 +294,20 @@ TEST_CASE("one rank's part that is wrong, and values rounded to eight bits") {
   CHECK_MESSAGE(says(rounded, "float8 e4m3"), rounded.sentence);
 }
 
+TEST_CASE("a factor that is the number of micro-batches") {
+  std::vector<Recorded> reference;
+  for (std::int32_t microbatch = 0; microbatch < 4; ++microbatch)
+    reference.push_back({Kind::kScalar, "loss", microbatch, {}, {{1.0}}});
+  std::vector<Recorded> candidate = reference;
+  Elements values = random_elements(64, 1);
+  reference.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {values}});
+  for (double& value : values) value /= 4;
+  candidate.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {values}});
+  const RootCause root = first_root(reference, "", candidate);
+  CHECK(root.diagnosis == "uniform-factor");
+  CHECK_MESSAGE(says(root, "0.25 times the reference's, one over the number of micro-batches"), root.sentence);
+}
+
 TEST_CASE("a number is a multiple of any other: a factor is named only where it means something") {
   const auto diagnosis = [](double loss) {
     return first_root({{Kind::kScalar, "loss", 0, {}, {{4.0}}}}, "cp=2", {{Kind::kScalar, "loss", 0, {}, {{loss}}}})
