@@ -364,6 +364,28 @@ Elements squared(Elements values, std::mt19937&) {
 
 }  // namespace
 
+TEST_CASE("what never changes is not stale, and what is nearly zero is no factor") {
+  const Elements positions = random_elements(256, 1), noise = random_elements(256, 2, 0.5);
+  Elements wrong = positions;
+  for (std::size_t i = 0; i < 256; ++i) wrong[i] += noise[i];
+  std::vector<Recorded> reference, candidate;
+  for (std::int32_t microbatch = 0; microbatch < 2; ++microbatch) {
+    reference.push_back({Kind::kOutput, "positions", microbatch, {16, 16}, {positions}});
+    candidate.push_back({Kind::kOutput, "positions", microbatch, {16, 16}, {wrong}});
+  }
+  const RootCause same = first_root(reference, "", candidate);
+  CHECK_MESSAGE(same.diagnosis.empty(), same.sentence);
+
+  const Elements values = random_elements(64, 3, 1e-3);
+  Elements squares = values;
+  for (double& value : squares) value *= std::abs(value);
+  const RootCause tiny =
+      first_root({{Kind::kOutput, "m", 0, {8, 8}, {values}}}, "tp=2",
+                 {{Kind::kOutput, "m", 0, {8, 4}, {columns_of(squares, 8, 0, 4), columns_of(values, 8, 4, 8)}}},
+                 "m:\n  output: {tp_dim: 1}\n");
+  CHECK_MESSAGE(tiny.diagnosis == "region", tiny.sentence);
+}
+
 TEST_CASE("errors that are no known mistake are not called one") {
   const Damage damages[] = {{"noise in a box", noise_in_box, true},
                             {"a turned sign", turned_sign, true},
