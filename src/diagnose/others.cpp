@@ -50,9 +50,10 @@ std::optional<Diagnosis> stale(const Suspect& suspect) {
       const bool is_other_time = other.iteration != id.iteration || other.microbatch != id.microbatch;
       if (other.kind != id.kind || other.name != id.name || !is_other_time || !comparable(tensor, suspect.reference))
         continue;
-      if (other.iteration > id.iteration || !changes_until(other, suspect)) continue;
+      if (other.iteration > id.iteration) continue;
       const std::string what = fmt::format("it is the value of {}", when(other));
-      if (auto found = suspect.explained_by(Cause::kStale, values_of(tensor), what)) return found;
+      auto found = suspect.explained_by(Cause::kStale, values_of(tensor), what);
+      if (found && changes_until(other, suspect)) return found;
     }
   }
   return std::nullopt;
