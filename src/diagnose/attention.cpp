@@ -6,6 +6,7 @@
 //
 // (Dao et al., "FlashAttention", appendix B). Whether the module is such an attention at all, the reference's own
 // output and gradient tell: they must come out.
+#include <algorithm>
 #include <cmath>
 
 #include "align/lookup.h"

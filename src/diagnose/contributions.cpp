@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "align/holders.h"
 #include "diagnose/hypothesis.h"
 #include "merge/terms.h"
 
@@ -14,10 +15,9 @@ namespace {
 constexpr double kMostTimes = 2;
 constexpr double kMostStored = double{1 << 25};  // values of all addends
 
-using Addends = std::map<std::int32_t, Values>;      // by micro-batch or by rank
-using Times = std::map<std::int32_t, double>;        // how often each is in the sum
-using Elements = std::vector<std::size_t>;           // some of a tensor's
-using TimesOfParts = std::map<std::int32_t, Times>;  // by the rank that holds the part; -1: the whole
+using Addends = std::map<std::int32_t, Values>;  // by micro-batch or by rank
+using Times = std::map<std::int32_t, double>;    // how often each is in the sum
+using Elements = std::vector<std::size_t>;       // some of a tensor's
 
 void add(Values& to, const Values& from) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
@@ -45,11 +45,12 @@ Addends by_microbatch(const Suspect& suspect) {
 Addends by_rank(const Suspect& suspect) {
   Addends addends;
   for (const LogicalTensor* tensor : gradients_of(suspect, suspect.evidence.candidate)) {
+    const std::size_t ranks = ranks_of(*tensor).size() + addends.size();
+    if (static_cast<double>(ranks * suspect.expected.size()) > kMostStored) return {};
     for (auto& [rank, values] : values_by_rank(*tensor)) {
       const auto [at, is_new] = addends.try_emplace(rank, std::move(values));
       if (!is_new) add(at->second, values);
     }
-    if (static_cast<double>(addends.size() * suspect.expected.size()) > kMostStored) return {};
   }
   return addends;
 }
@@ -66,12 +67,12 @@ double scale_of(const Addends& addends, const Suspect& suspect) {
 }
 
 // Solves the symmetric system in place by Gaussian elimination; false where addends are too alike to be told apart.
+// The last column of the matrix is what was on its diagonal.
 bool solve(std::vector<Values>& matrix, Values& right) {
   constexpr double kAlike = 1e-6;  // of what was on the diagonal; the gradients are bf16, and their squares fp64
   const std::size_t n = right.size();
   for (std::size_t k = 0; k < n; ++k) {
-    const double original = right.empty() ? 0 : matrix[k][n];
-    if (!(matrix[k][k] > kAlike * original)) return false;
+    if (!(matrix[k][k] > kAlike * matrix[k][n])) return false;
     for (std::size_t row = 0; row < n; ++row) {
       if (row == k) continue;
       const double factor = matrix[row][k] / matrix[k][k];
@@ -102,7 +103,7 @@ Times times_in(const Elements& elements, const Addends& addends, double scale, c
   for (const std::int32_t row : keys) {
     Values& line = matrix.emplace_back();
     for (const std::int32_t column : keys) line.push_back(dot(addends.at(row), addends.at(column)));
-    line.push_back(line[matrix.size() - 1]);  // what was on the diagonal
+    line.push_back(line[matrix.size() - 1]);
     right.push_back(dot(addends.at(row), suspect.found));
   }
   if (!solve(matrix, right)) return {};
@@ -171,7 +172,8 @@ std::string words_for_microbatches(const Times& times, const Mesh& mesh) {
   return words;
 }
 
-std::string words_for_ranks(const TimesOfParts& parts) {
+// `parts`: by the rank that holds the part.
+std::string words_for_ranks(const std::map<std::int32_t, Times>& parts) {
   std::string words;
   for (const auto& [holder, times] : parts) {
     for (const double count : {0.0, 2.0}) {
@@ -203,7 +205,7 @@ std::optional<Diagnosis> ranks_missing(const Suspect& suspect) {
   const Addends addends = by_rank(suspect);
   const double scale = addends.size() < 2 ? 0 : scale_of(addends, suspect);
   if (scale == 0) return std::nullopt;
-  TimesOfParts parts;
+  std::map<std::int32_t, Times> parts;
   Values sum = suspect.expected;
   for (const auto& [rank, elements] : elements_by_rank(suspect)) {
     const Times times = times_in(elements, addends, scale, suspect);

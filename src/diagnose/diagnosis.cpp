@@ -32,8 +32,7 @@ static_assert(kNames.size() == static_cast<std::size_t>(Cause::kRegion) + 1);
 
 // The most telling first: what explains little is named only when nothing better does. Before them come those that
 // the measured sums answer.
-constexpr std::array kHypotheses = {never_updated,
-                                    stale,
+constexpr std::array kHypotheses = {stale,
                                     other_tensor,
                                     permuted_blocks,
                                     reinterpreted,
@@ -99,6 +98,15 @@ Copies copies_of(const LogicalTensor& candidate, const Values& expected, double 
   return copies;
 }
 
+std::optional<Diagnosis> first_that_explains(const Suspect& suspect) {
+  if (auto diagnosis = never_updated(suspect)) return diagnosis;
+  if (suspect.found.size() < kFewestValues) return std::nullopt;
+  for (const auto hypothesis : kHypotheses) {
+    if (auto diagnosis = hypothesis(suspect)) return diagnosis;
+  }
+  return std::nullopt;
+}
+
 std::optional<Diagnosis> diagnose_copies(const Copies& copies, const Suspect& suspect) {
   if (copies.wrong.size() == copies.count) return std::nullopt;
   return suspect.explained_by(Cause::kRegion, copies.right,
@@ -119,14 +127,12 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   suspect.error = relative_distance(suspect.found, suspect.expected);
   if (auto diagnosis = unreduced(suspect)) return diagnosis;
   if (suspect.error <= bound) return std::nullopt;
-  for (const auto hypothesis : kHypotheses) {
-    auto diagnosis = hypothesis(suspect);
-    if (!diagnosis) continue;
-    if (finding.reason == Reason::kReplicasDisagree)
-      diagnosis->what = fmt::format("the copy of rank {}: {}", copies.rank, diagnosis->what);
-    return diagnosis;
+  auto diagnosis = first_that_explains(suspect);
+  if (!diagnosis) return diagnose_copies(copies, suspect);
+  if (finding.reason == Reason::kReplicasDisagree) {
+    diagnosis->what = fmt::format("the copy of rank {}: {}", copies.rank, diagnosis->what);
   }
-  return diagnose_copies(copies, suspect);
+  return diagnosis;
 }
 
 // Which is the first, in words.

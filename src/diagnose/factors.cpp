@@ -99,25 +99,31 @@ Values biases_of(const Suspect& suspect) {
 
 using Part = std::pair<std::int32_t, std::int32_t>;  // held by, computed from what this rank held
 
-// candidate - bias = factor * (reference - bias), by least squares, for each part; none where one is too small to tell.
+// candidate - bias = factor * (reference - bias), by least squares, for each part; none where one is too small to tell,
+// or is no multiple.
 std::map<Part, double> fitted_factors(const Suspect& suspect, const Labels& holders, const Labels& sources,
                                       const Values& biases) {
   struct Sums {
-    double dot = 0, square = 0;
+    double dot = 0, square = 0, found = 0;
     std::size_t count = 0;
   };
   std::map<Part, Sums> parts;
   for (std::size_t i = 0; i < holders.size(); ++i) {
     Sums& sums = parts[{holders[i], sources[i]}];
     const double expected = suspect.expected[i] - biases[i];
-    sums.dot += (suspect.found[i] - biases[i]) * expected;
+    const double found = suspect.found[i] - biases[i];
+    sums.dot += found * expected;
+    sums.found += found * found;
     sums.square += expected * expected;
     ++sums.count;
   }
   std::map<Part, double> factors;
   for (const auto& [part, sums] : parts) {
     if (sums.count < kFewestValues || sums.square == 0) return {};
-    factors.emplace(part, sums.dot / sums.square);
+    const double factor = sums.dot / sums.square;
+    const double left = std::max(0.0, sums.found - factor * sums.dot);  // squared
+    if (left > suspect.bound * suspect.bound * sums.found) return {};
+    factors.emplace(part, factor);
   }
   return factors;
 }
@@ -172,7 +178,7 @@ std::optional<Diagnosis> uniform_factor(const Finding& finding, double bound, co
   const Difference& difference = *finding.difference;
   const double factor = difference.uniform_factor();
   const double residual = difference.uniform_factor_residual();
-  const bool explains = residual <= bound && residual <= difference.rel_err() / 2;
+  const bool explains = residual <= bound && residual <= difference.rel_err() * kMostLeft;
   if (!explains || !(std::abs(factor - 1) > bound) || factor == 0) return std::nullopt;
   const std::string meaning = meaning_of(factor, bound, counts_of(finding.id, evidence));
   // One number is always a multiple of another.

@@ -26,6 +26,8 @@ inline constexpr double kMostMultiplications = 4e9;
 // than 1e-5 for n = 16.
 inline constexpr std::size_t kFewestValues = 16;
 
+inline constexpr double kMostLeft = 0.25;  // of the error, by what is said to explain it
+
 struct Suspect {
   const Finding& finding;
   const LogicalTensor& reference;
@@ -40,9 +42,9 @@ struct Suspect {
     const double residual = relative_distance(found, hypothesis);
     return explained_by(cause, residual, what);
   }
-  // It must explain the most part of the error: one that is barely too large looks like many things.
+  // It must explain the error, all but a sixteenth of its square: where much is allowed, many things come near.
   std::optional<Diagnosis> explained_by(Cause cause, double residual, const std::string& what) const {
-    if (!(residual <= bound && residual <= error / 2)) return std::nullopt;
+    if (!(residual <= bound && residual <= error * kMostLeft)) return std::nullopt;
     return Diagnosis{cause, residual, what};
   }
 };

@@ -1,9 +1,19 @@
 #include <algorithm>
 
 #include "diagnose/hypothesis.h"
-#include "ttrace/diagnose/dataflow.h"
+#include "ttrace/judge/match.h"
 
 namespace ttrace {
+namespace {
+
+// Whether the reference's value is another at that time: what never changes is never stale.
+bool changes_until(const TensorId& other, const Suspect& suspect) {
+  const LogicalTensor* then = counterpart(suspect.evidence.reference, other);
+  return then != nullptr && comparable(*then, suspect.reference) &&
+         relative_distance(values_of(*then), suspect.expected) > suspect.bound;
+}
+
+}  // namespace
 
 bool comparable(const LogicalTensor& a, const LogicalTensor& b) {
   return a.shape == b.shape && is_floating(a.dtype) && is_small(a) && is_small(b);
@@ -42,7 +52,8 @@ std::optional<Diagnosis> stale(const Suspect& suspect) {
         continue;
       if (other.iteration > id.iteration) continue;
       const std::string what = fmt::format("it is the value of {}", when(other));
-      if (auto found = suspect.explained_by(Cause::kStale, values_of(tensor), what)) return found;
+      auto found = suspect.explained_by(Cause::kStale, values_of(tensor), what);
+      if (found && changes_until(other, suspect)) return found;
     }
   }
   return std::nullopt;

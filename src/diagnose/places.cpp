@@ -141,6 +141,8 @@ std::optional<Diagnosis> other_rows(const Suspect& suspect) {
         source = other;
       }
     }
+    const double of_source = around.square_between(suspect.expected, source, nothing, 0, 1);
+    if (!(least <= suspect.bound * suspect.bound * of_source)) return std::nullopt;
     sources.insert(source);
     std::copy_n(suspect.expected.begin() + source * width, width, explained.begin() + row * width);
   }

@@ -53,12 +53,13 @@ std::optional<Diagnosis> unreduced(const Suspect& suspect) {
     const double of_mean = relative_distance(scaled(sum, 1.0 / static_cast<double>(replicas.size())), suspect.expected);
     if (nearest <= suspect.bound) continue;
     const std::string ranks_hold = fmt::format("the {} ranks of {}", replicas.size(), axis.name);
-    if (of_sum <= std::min(suspect.bound, nearest / 2)) {
+    if (of_sum <= std::min(suspect.bound, nearest * kMostLeft)) {
       return Diagnosis{Cause::kUnreduced, of_sum,
                        fmt::format("{} hold unsummed partial values: their sum is the reference's", ranks_hold)};
     }
-    // The mean of n copies whose errors are their own is nearer by the square root of n, whatever they are.
-    if (of_mean <= std::min(suspect.bound, nearest / (2 * std::sqrt(static_cast<double>(replicas.size()))))) {
+    // Of n copies whose errors have nothing to do with each other, the mean is nearer by the square root of n.
+    const double most_left = nearest * kMostLeft / std::sqrt(static_cast<double>(replicas.size()));
+    if (of_mean <= std::min(suspect.bound, most_left)) {
       return Diagnosis{
           Cause::kUnreduced, of_mean,
           fmt::format("{} hold values that were never averaged: their mean is the reference's", ranks_hold)};

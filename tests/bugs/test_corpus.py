@@ -1,4 +1,4 @@
-"""Every bug of the corpus is found, first at the tensor where it was made; its correct twin is the same."""
+"""Every bug of the corpus is found, first at the tensor where it was made, and named; its correct twin is the same."""
 
 import shutil
 import tempfile
@@ -14,10 +14,11 @@ TWINS = {case.twin.name: case.twin for case in CASES}  # several bugs may have o
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.bug)
-def test_the_bug_is_found_first_where_it_is(case, references, directory):
+def test_the_bug_is_found_first_where_it_is_and_named(case, references, directory):
     row = detection_row(case, references, directory)
     print(row)
     assert row["right"], row["message"]
+    assert row["diagnosis"] == row["mechanism"], row["sentence"]
 
 
 @pytest.mark.parametrize("name", TWINS)

@@ -24,11 +24,11 @@ enum class Cause : std::uint8_t {
   kStale,                // "stale": the value of another micro-batch or iteration
   kOtherTensor,          // "other-tensor": the value of another tensor of the same micro-batch
   kPermutedBlocks,       // "permuted-blocks": equal blocks of a dimension in another order
-  kReinterpreted,        // "reinterpreted": the elements in the memory order of transposed dimensions
-  kMissingContribution,  // "missing-contribution": a sum without some of its micro-batches
+  kReinterpreted,        // "reinterpreted": in the memory order of transposed dimensions, or made of what is
+  kMissingContribution,  // "missing-contribution": a sum without some of its terms, or with some twice
   kStaleOperand,         // "stale-operand": a weight's gradient, computed with another call's input
   kOtherRows,            // "other-rows": some rows hold the values of others
-  kRankFactor,           // "rank-factor": on some ranks, the reference's values times one number
+  kRankFactor,           // "rank-factor": in ranks' parts, the reference's values times a number each
   kCoarserPrecision,     // "coarser-precision": rounded to a narrower dtype than it is stored in
   kRegion,               // "region": wrong in one part, which ranks or indices tell, and right elsewhere
 };

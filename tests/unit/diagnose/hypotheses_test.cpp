@@ -294,6 +294,20 @@ TEST_CASE("one rank's part that is wrong, and values rounded to eight bits") {
   CHECK_MESSAGE(says(rounded, "float8 e4m3"), rounded.sentence);
 }
 
+TEST_CASE("a factor that is the number of micro-batches") {
+  std::vector<Recorded> reference;
+  for (std::int32_t microbatch = 0; microbatch < 4; ++microbatch)
+    reference.push_back({Kind::kScalar, "loss", microbatch, {}, {{1.0}}});
+  std::vector<Recorded> candidate = reference;
+  Elements values = random_elements(64, 1);
+  reference.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {values}});
+  for (double& value : values) value /= 4;
+  candidate.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {values}});
+  const RootCause root = first_root(reference, "", candidate);
+  CHECK(root.diagnosis == "uniform-factor");
+  CHECK_MESSAGE(says(root, "0.25 times the reference's, one over the number of micro-batches"), root.sentence);
+}
+
 TEST_CASE("a number is a multiple of any other: a factor is named only where it means something") {
   const auto diagnosis = [](double loss) {
     return first_root({{Kind::kScalar, "loss", 0, {}, {{4.0}}}}, "cp=2", {{Kind::kScalar, "loss", 0, {}, {{loss}}}})
@@ -349,6 +363,28 @@ Elements squared(Elements values, std::mt19937&) {
 }
 
 }  // namespace
+
+TEST_CASE("what never changes is not stale, and what is nearly zero is no factor") {
+  const Elements positions = random_elements(256, 1), noise = random_elements(256, 2, 0.5);
+  Elements wrong = positions;
+  for (std::size_t i = 0; i < 256; ++i) wrong[i] += noise[i];
+  std::vector<Recorded> reference, candidate;
+  for (std::int32_t microbatch = 0; microbatch < 2; ++microbatch) {
+    reference.push_back({Kind::kOutput, "positions", microbatch, {16, 16}, {positions}});
+    candidate.push_back({Kind::kOutput, "positions", microbatch, {16, 16}, {wrong}});
+  }
+  const RootCause same = first_root(reference, "", candidate);
+  CHECK_MESSAGE(same.diagnosis.empty(), same.sentence);
+
+  const Elements values = random_elements(64, 3, 1e-3);
+  Elements squares = values;
+  for (double& value : squares) value *= std::abs(value);
+  const RootCause tiny =
+      first_root({{Kind::kOutput, "m", 0, {8, 8}, {values}}}, "tp=2",
+                 {{Kind::kOutput, "m", 0, {8, 4}, {columns_of(squares, 8, 0, 4), columns_of(values, 8, 4, 8)}}},
+                 "m:\n  output: {tp_dim: 1}\n");
+  CHECK_MESSAGE(tiny.diagnosis == "region", tiny.sentence);
+}
 
 TEST_CASE("errors that are no known mistake are not called one") {
   const Damage damages[] = {{"noise in a box", noise_in_box, true},
