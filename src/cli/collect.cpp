@@ -133,10 +133,10 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
     words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at", options.perturb_at});
   }
   const RewriteOptions& rewrite = options.rewrite;
-  for (const auto& [name, trace] : {std::pair("--inject", &rewrite.inject), std::pair("--rewrite", &rewrite.rewrite),
-                                    std::pair("--inject-params", &rewrite.inject_params),
-                                    std::pair("--consistent-init", &rewrite.consistent_init),
-                                    std::pair("--layout", &rewrite.layout)}) {
+  for (const auto& [name, trace] :
+       {std::pair("--inject", &rewrite.inject), std::pair("--rewrite", &rewrite.rewrite),
+        std::pair("--inject-params", &rewrite.inject_params), std::pair("--consistent-init", &rewrite.consistent_init),
+        std::pair("--layout", &rewrite.layout)}) {
     if (!trace->empty()) words.insert(words.end(), {name, trace->string()});
   }
   words.insert(words.end(), {"--rewrite-seed", fmt::format("{}", rewrite.seed)});

@@ -4,33 +4,19 @@
 
 #include <filesystem>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "cli/check.h"
-#include "ttrace/diagnose/localization.h"
+#include "cli/collect.h"
 
 namespace ttrace::cli {
 
-struct LocalizeOptions {
-  CheckOptions check;                // the check that failed
-  std::filesystem::path output;      // of the second run's trace, new or empty
-  std::vector<std::string> command;  // the candidate's; empty: as its trace has it
-};
+// How to collect the second run of the candidate whose check came to `first`: by the command that its trace names, in
+// the same directory. `output` is for the caller to say. Nothing where a second run would show nothing more; `reason`
+// then says why. Throws InputError where the trace does not name its command.
+std::optional<CollectOptions> second_run_of(const CheckOptions& check, const Report& first, std::string& reason);
 
-struct Localized {
-  Report first;
-  SecondPass plan;
-  std::optional<Report> second;      // absent where it would show nothing
-  std::vector<LocalizedRoot> roots;  // empty without
-};
-
-// Runs the candidate once more where that helps. `first` is what the check came to. Throws InputError where the run
-// fails or its trace cannot be checked.
-Localized localize(const LocalizeOptions& options, Report first);
-
-std::string to_text(const Localized& localized);
-// {"schema": "ttrace-localization/1", "verdict", "roots": [...], "first": a report, "second": a report or null}
-std::string to_json(const Localized& localized);
+// Revises the roots of `report`, what `check` came to, by the second run's trace. Throws InputError where it could not
+// look.
+void add_second_run(Report& report, const CheckOptions& check, const std::filesystem::path& trace);
 
 }  // namespace ttrace::cli

@@ -34,6 +34,8 @@ std::string run_piece(std::optional<std::uint64_t> seed) {
 
 std::string piece_of(const Job& candidate) { return "candidates/" + candidate.name; }
 
+std::string second_piece_of(const Job& candidate) { return "second-runs/" + candidate.name; }
+
 Pieces::Pieces(const RunFile& file, Workspace& work, std::set<fs::path> apart)
     : file_(file), work_(work), apart_(std::move(apart)) {
   // What these say has parts of keys of their own.
@@ -111,9 +113,7 @@ void Pieces::require_fresh(const std::string& piece, const CacheState& state, bo
 
 void Pieces::collect_piece(const std::string& piece, const Job& job, const Key& key,
                            std::optional<std::uint64_t> seed) {
-  const fs::path made = work_.begin(piece);
   CollectOptions run;
-  run.output = made / "trace";
   run.annotations = file_.annotations;
   run.iterations = parse_iterations(file_.iterations);
   run.axes = job.axes;
@@ -121,6 +121,12 @@ void Pieces::collect_piece(const std::string& piece, const Job& job, const Key& 
   run.perturb_at = file_.estimator;
   run.command = job.command;
   run.stdout_to_stderr = true;
+  collect_as(piece, job.name, key, std::move(run));
+}
+
+void Pieces::collect_as(const std::string& piece, const std::string& name, const Key& key, CollectOptions run) {
+  const fs::path made = work_.begin(piece);
+  run.output = made / "trace";
   const int code = collect(run);
   if (const int signal = interrupted_by(); signal != 0) {
     throw InputError(fmt::format("interrupted by signal {}; what is whole is kept: run it again to go on", signal));
@@ -129,7 +135,7 @@ void Pieces::collect_piece(const std::string& piece, const Job& job, const Key& 
     throw InputError(
         fmt::format("the trace of {} could not be collected, exit code {}; expected a command that ends with 0 (what "
                     "it left is in {} until the next run)",
-                    job.name, code, run.output.string()));
+                    name, code, run.output.string()));
   }
   work_.finish(made, piece, key);
 }
@@ -183,6 +189,19 @@ void Pieces::make_candidate(const Job& candidate) {
   if (state.freshness == Freshness::kFits) return;
   say_what_is_made(candidate.name, state);
   collect_piece(piece_of(candidate), candidate, key_of(candidate), std::nullopt);
+}
+
+void Pieces::make_second_run(const Job& candidate, const CollectOptions& run) {
+  const std::string piece = second_piece_of(candidate);
+  const Key key = {{"reference run", read_trace(work_.trace_of(kReference)).run_id},
+                   {"candidate run", read_trace(work_.trace_of(piece_of(candidate))).run_id},
+                   {"annotations", file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations)},
+                   {"parameters", run.rewrite.inject_params.empty() ? "its own" : "the reference's"},
+                   {"ttrace", TTRACE_VERSION}};
+  const CacheState state = work_.state_of(piece, key);
+  if (state.freshness == Freshness::kFits) return;
+  say_what_is_made(piece, state);
+  collect_as(piece, "the second run of " + candidate.name, key, run);
 }
 
 }  // namespace ttrace::cli

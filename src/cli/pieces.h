@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/collect.h"
 #include "cli/workspace.h"
 #include "ttrace/plan/run_file.h"
 
@@ -14,7 +15,8 @@ namespace ttrace::cli {
 
 inline constexpr const char* kReference = "reference";
 inline constexpr const char* kTolerance = "tolerance";
-std::string piece_of(const Job& candidate);  // "candidates/tp2"
+std::string piece_of(const Job& candidate);         // "candidates/tp2"
+std::string second_piece_of(const Job& candidate);  // "second-runs/tp2"
 
 // Makes pieces, where the workspace has none that fits. What it says goes to stderr. All of it throws InputError.
 class Pieces {
@@ -30,6 +32,8 @@ class Pieces {
   void make_reference(bool refresh);
   void make_tolerance(bool refresh);
   void make_candidate(const Job& candidate);
+  // `run`: as `second_run_of` the candidate has it, for just these two traces.
+  void make_second_run(const Job& candidate, const CollectOptions& run);
 
  private:
   Key key_of(const Job& job);
@@ -38,6 +42,7 @@ class Pieces {
   Key run_key(const std::string& reference_run, std::optional<std::uint64_t> seed);
   std::filesystem::path make_run(const std::string& reference_run, std::optional<std::uint64_t> seed);
   void collect_piece(const std::string& piece, const Job& job, const Key& key, std::optional<std::uint64_t> seed);
+  void collect_as(const std::string& piece, const std::string& name, const Key& key, CollectOptions run);
   void require_fresh(const std::string& piece, const CacheState& state, bool refresh) const;
 
   const RunFile& file_;

@@ -11,6 +11,7 @@
 #include "cli/collect.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/localize.h"
 #include "cli/pieces.h"
 #include "cli/report_file.h"
 #include "cli/shell_words.h"
@@ -103,7 +104,22 @@ struct Setting {
   std::string today;
 };
 
-Report check_candidate(const Setting& setting, const Job& job) {
+// Of a candidate that differs: which modules are wrong by themselves? Where nobody can tell, the check's report stands.
+void localize(const Setting& setting, Pieces& pieces, const Job& job, const CheckOptions& options, Report& report) {
+  if (report.same() || !setting.file.localize) return;
+  try {
+    std::string reason;
+    const std::optional<CollectOptions> second = second_run_of(options, report, reason);
+    if (!second) return;
+    pieces.make_second_run(job, *second);
+    add_second_run(report, options, setting.work.trace_of(second_piece_of(job)));
+  } catch (const InputError& error) {
+    if (interrupted_by() != 0) throw;
+    report.notes.push_back(fmt::format("no second run: {}", error.what()));
+  }
+}
+
+Report check_candidate(const Setting& setting, Pieces& pieces, const Job& job) {
   const fs::path reference = setting.work.trace_of(kReference), candidate = setting.work.trace_of(piece_of(job));
   const fs::path report_file = setting.work.path_of(piece_of(job)) / "report.json";
   fs::remove(report_file);
@@ -116,6 +132,7 @@ Report check_candidate(const Setting& setting, const Job& job) {
   check_options.waivers = waivers_for(setting.file, job.name, setting.today);
   check_options.threads = setting.options.threads;
   Checked checked = check(check_options);
+  localize(setting, pieces, job, check_options, checked.report);
   replace_file(report_file, to_json(checked.report));
   checked.record.candidate = job.name;
   if (!setting.options.history.empty()) add_to_history(setting.options.history, checked.record, checked.report);
@@ -126,7 +143,7 @@ CandidateReport look_at(const Setting& setting, Pieces& pieces, const Job& job) 
   CandidateReport result{job.name, shell_line(job.command), "", {}};
   try {
     pieces.make_candidate(job);
-    result.report = check_candidate(setting, job);
+    result.report = check_candidate(setting, pieces, job);
   } catch (const InputError& error) {
     if (interrupted_by() != 0) throw;
     result.problem = error.what();  // the others are looked at all the same
@@ -207,6 +224,8 @@ constexpr const char* kFooter =
     "  iterations: 0-1\n"
     "  seeds: 3                                   # perturbed runs; also: estimator, margin\n"
     "  environment: [CUBLAS_WORKSPACE_CONFIG]     # variables that decide what is computed\n"
+    "  localize: true                             # a second run of what differs: which modules are wrong by "
+    "themselves\n"
     "  waivers:\n"
     "    - {pattern: mlp.router, kinds: [output], candidates: ['tp2-*'], reason: issue 12, expires: 2027-01-31}\n"
     "\n"

@@ -3,6 +3,7 @@
 //   reference/            trace/, key.json: what it was made from
 //   tolerance/            tolerance.yaml, key.json
 //   candidates/<name>/    trace/, key.json; report.json, of the last check
+//   second-runs/<name>/   trace/, key.json: of a candidate that differs, its modules given the reference's values
 //   runs/                 the reference's rerun and perturbed runs, until the tolerance is made
 //   partial/              what is being made
 //

@@ -1,6 +1,7 @@
 #include "ttrace/diagnose/localization.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -23,6 +24,14 @@ Subject subject_of(const Report& report, const RootCause& root) {
   return {id.kind, id.name};
 }
 
+// The place of what is wrong with the tensor; nothing where it was right.
+std::optional<std::size_t> finding_of(const Report& report, const TensorId& id) {
+  const auto found = std::find_if(report.findings.begin(), report.findings.end(),
+                                  [&](const Finding& finding) { return finding.id == id && is_wrong(finding); });
+  if (found == report.findings.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - report.findings.begin());
+}
+
 }  // namespace
 
 SecondPass plan_second_pass(const Report& first) {
@@ -43,47 +52,47 @@ std::string_view name_of(Standing standing) {
   switch (standing) {
     case Standing::kConfirmed:
       return "confirmed";
-    case Standing::kMoved:
-      return "moved";
     case Standing::kFound:
       return "found";
+    case Standing::kMoved:
+      return "moved";
   }
   return "";
 }
 
-std::vector<LocalizedRoot> localize(const Report& first, const Report& second) {
+void add_second_run(Report& report, const Report& second) {
   std::set<Subject> still_wrong;
   for (const Finding& finding : second.findings) {
     if (is_wrong(finding)) still_wrong.emplace(finding.id.kind, finding.id.name);
   }
-  std::vector<LocalizedRoot> roots, moved;
+  std::vector<RootCause> roots, moved;
   std::set<std::string> told;  // modules
-  for (std::size_t i = 0; i < first.roots.size(); ++i) {
-    const RootCause& root = first.roots[i];
+  for (RootCause& root : report.roots) {
     const auto same_module = [&](const RootCause& other) { return other.module == root.module; };
     const auto alone = std::find_if(second.roots.begin(), second.roots.end(), same_module);
-    LocalizedRoot localized{Standing::kConfirmed, i, std::nullopt};
-    if (alone != second.roots.end()) localized.alone = static_cast<std::size_t>(alone - second.roots.begin());
-    if (localized.alone || still_wrong.contains(subject_of(first, root))) {
-      told.insert(root.module);
-      roots.push_back(localized);
-    } else {
-      localized.standing = Standing::kMoved;
-      moved.push_back(localized);
+    const bool is_confirmed = alone != second.roots.end() || still_wrong.contains(subject_of(report, root));
+    root.standing = name_of(is_confirmed ? Standing::kConfirmed : Standing::kMoved);
+    if (is_confirmed) told.insert(root.module);
+    if (alone != second.roots.end() && root.diagnosis.empty() && !alone->diagnosis.empty()) {
+      root.diagnosis = alone->diagnosis;
+      root.residual = alone->residual;
+      root.sentence = alone->sentence;
     }
+    (is_confirmed ? roots : moved).push_back(root);
   }
-  for (std::size_t i = 0; i < second.roots.size(); ++i) {
-    if (told.insert(second.roots[i].module).second) roots.push_back({Standing::kFound, i, std::nullopt});
+  for (RootCause root : second.roots) {
+    const std::optional<std::size_t> finding = finding_of(report, second.findings[root.finding].id);
+    if (!finding || !told.insert(root.module).second) continue;
+    root.finding = *finding;
+    root.standing = name_of(Standing::kFound);
+    roots.push_back(std::move(root));
   }
-  const auto finding_of = [&](const LocalizedRoot& localized) -> const Finding& {
-    const Report& report = localized.standing == Standing::kFound ? second : first;
-    return report.findings[report.roots[localized.root].finding];
-  };
-  std::stable_sort(roots.begin(), roots.end(), [&](const LocalizedRoot& a, const LocalizedRoot& b) {
-    return executes_before(finding_of(a), finding_of(b));
+  std::stable_sort(roots.begin(), roots.end(), [&](const RootCause& a, const RootCause& b) {
+    return executes_before(report.findings[a.finding], report.findings[b.finding]);
   });
   roots.insert(roots.end(), moved.begin(), moved.end());
-  return roots;
+  report.roots = std::move(roots);
+  report.left_alone = second.counts.fail + second.counts.missing;
 }
 
 }  // namespace ttrace

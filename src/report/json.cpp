@@ -54,6 +54,7 @@ void add_diagnosis(const RootCause& root, Json& json) {
   json["diagnosis"] = root.diagnosis.empty() ? Json(nullptr) : Json(root.diagnosis);
   json["diagnosis_residual"] = root.diagnosis.empty() ? Json(nullptr) : number(root.residual);
   json["sentence"] = root.sentence;
+  json["standing"] = root.standing.empty() ? Json(nullptr) : Json(root.standing);
 }
 
 Json root_cause(const Report& report) {
@@ -108,6 +109,7 @@ Json to_object(const Report& report) {
   json["coverage"] = number(report.coverage);
   json["root_cause"] = root_cause(report);
   json["roots"] = roots(report);
+  json["left_alone"] = report.left_alone ? Json(*report.left_alone) : Json(nullptr);
   json["findings"] = Json::array();
   for (const Finding& finding : report.findings) json["findings"].push_back(to_object(finding));
   json["notes"] = report.notes;

@@ -115,13 +115,26 @@ std::string describe_root(const Report& report) {
                      printable(id), printable(what));
 }
 
+std::string describe_second_run(const Report& report) {
+  if (!report.left_alone) return "";
+  const std::int64_t wrong = report.counts.fail + report.counts.missing;
+  const char* const nothing =
+      *report.left_alone > 0
+          ? ""
+          : ": no module is wrong by itself; the error needs values that only the run makes, or grows out of rounding";
+  return fmt::format("second run, modules given the reference's values: {} of {} wrong tensors are left{}\n",
+                     *report.left_alone, wrong, nothing);
+}
+
 std::string describe_roots(const Report& report) {
   std::string text;
   std::size_t shown = 0;
   for (const RootCause& root : report.roots) {
     if (!root.examined) continue;
     if (shown == 1) text += "also wrong, and not because of it:\n";
-    text += fmt::format("{}{}\n", shown++ == 0 ? "cause: " : "  ", root.sentence);
+    const std::string standing = root.standing.empty() ? "" : fmt::format(" ({})", root.standing);
+    text += shown++ == 0 ? fmt::format("cause{}: {}\n", standing, root.sentence)
+                         : fmt::format("  {}{}\n", standing.empty() ? "" : standing.substr(1) + " ", root.sentence);
   }
   if (report.roots.size() > shown) text += fmt::format("  ... and {} more\n", report.roots.size() - shown);
   return text;
@@ -152,12 +165,12 @@ std::string sentence_of(const Report& report) {
     return line.substr(0, line.size() - 1);
   }
   if (const MissingGroup* group = group_of(report, *first)) return words_of(*group);
-  const bool known = !report.roots.empty() && &report.findings[report.roots[0].finding] == first;
+  const bool known = !report.roots.empty() && (report.left_alone || &report.findings[report.roots[0].finding] == first);
   return known ? report.roots[0].sentence : first->message;
 }
 
 std::string to_text(const Report& report, std::size_t most_findings) {
-  std::string text = headline(report) + describe_root(report) + describe_roots(report);
+  std::string text = headline(report) + describe_root(report) + describe_second_run(report) + describe_roots(report);
   std::size_t left_out = 0;
   const std::vector<Row> rows = rows_of(report, most_findings, left_out);
   if (!rows.empty()) text += "\nfindings, in order of execution:\n" + table(rows);

@@ -272,8 +272,8 @@ def test_contradicting_options_are_refused_before_anything_runs(collect, script)
 def localized(reference, candidate, tmp_path, *options):
     process = run([TTRACE, "localize", "--reference", reference, "--candidate", candidate, "-o", tmp_path / "second",
                    "--json", tmp_path / "roots.json", *options])  # fmt: skip
-    roots = json.loads((tmp_path / "roots.json").read_text() or "{}")
-    return process, {(root["standing"], root["name"], root["kind"]) for root in roots.get("roots", [])}
+    report = json.loads((tmp_path / "roots.json").read_text() or "{}")
+    return process, {(root["standing"], root["name"], root["kind"]) for root in report.get("roots", [])}
 
 
 def test_localize_confirms_a_root_and_finds_the_error_in_its_wake(collect, script, tmp_path):
@@ -282,13 +282,14 @@ def test_localize_confirms_a_root_and_finds_the_error_in_its_wake(collect, scrip
     assert process.returncode == 1, process.stderr
     assert ("confirmed", "middle", "output") in roots
     assert ("found", "last", "output") in roots
-    assert "confirmed (wrong by itself):\n  middle, output" in process.stdout
+    assert "\ncause (confirmed): middle, output" in process.stdout
 
 
 def test_localize_runs_nothing_where_nothing_differs_or_a_second_run_would_not_help(collect, script, tmp_path):
     reference, same = collect(command=script(CHAIN)), collect(command=script(CHAIN))
     process, _ = localized(reference.directory, same.directory, tmp_path)
-    assert (process.returncode, process.stdout) == (0, "same: nothing to localize\n")
+    assert (process.returncode, process.stderr) == (0, "ttrace: no second run: nothing differs\n")
+    assert process.stdout.startswith("same\n")
     assert not (tmp_path / "second").exists()
 
 

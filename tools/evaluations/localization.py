@@ -22,13 +22,13 @@ def measure(bench: Bench) -> List[dict]:
 
 def row_of(bench: Bench, case: Case) -> dict:
     run = bench.run(case.configuration, "--bug", case.bug)
-    localized = localize(run.home, run.reference, run.reference / "tolerance.yaml")
-    second, roots = localized["second"], localized["roots"]
+    report = localize(run.home, run.reference, run.reference / "tolerance.yaml")
+    roots = [root for root in report["roots"] if root["standing"]]
     row = {
         "number": case.number,
         "bug": case.bug,
-        "wrong_before": wrong_in(localized["first"]),
-        "wrong_after": second and wrong_in(second),
+        "wrong_before": report["counts"]["fail"] + report["counts"]["missing"],
+        "wrong_after": report["left_alone"],
         "roots": [f"{root['standing']}: {root['name']} {root['kind']}" for root in roots],
         "confirmed": any(root["standing"] == "confirmed" and (root["name"], root["kind"]) ==
                          (case.first.name, case.first.kind) for root in roots),
@@ -66,6 +66,3 @@ def render(rows: List[dict]) -> List[str]:
           "-" if row["wrong_after"] is None else yes(row["confirmed"]), "<br>".join(row["roots"][:3]) or "-",
           row["twin"]["verdict"]] for row in rows])  # fmt: skip
 
-
-def wrong_in(report: dict) -> int:
-    return report["counts"]["fail"] + report["counts"]["missing"]

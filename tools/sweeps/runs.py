@@ -110,7 +110,7 @@ def check(home: Path, reference: Path, tolerance: Path) -> dict:
 
 
 def localize(home: Path, reference: Path, tolerance: Path) -> dict:
-    """What `ttrace localize` says of what `collect` left in `home`."""
+    """The report of `ttrace localize` on what `collect` left in `home`."""
     run([TTRACE, "localize", "--reference", str(reference / "trace"), "--candidate", str(home / "trace"), "-a",
          str(home / "annotations.yaml"), "-t", str(tolerance), "--json", str(home / "localized.json")],
         allowed=(0, 1))  # fmt: skip

@@ -3,9 +3,7 @@
 // error large, nor see a second bug in the wake of the first.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,19 +22,13 @@ SecondPass plan_second_pass(const Report& first);
 
 enum class Standing : std::uint8_t {
   kConfirmed,  // "confirmed": the module is wrong by itself
+  kFound,      // "found": wrong by itself, and before in the wake of another
   kMoved,      // "moved": right by itself, its error came in
-  kFound,      // "found": wrong by itself, and in the first pass in the wake of another
 };
 std::string_view name_of(Standing standing);
 
-struct LocalizedRoot {
-  Standing standing = Standing::kConfirmed;
-  std::size_t root = 0;  // in the first report's `roots`; for kFound, in the second's
-  // Of a confirmed one, the root of the same module in the second report, where its error is seen alone.
-  std::optional<std::size_t> alone;
-};
-
-// Confirmed and found ones in order of execution, then the moved ones.
-std::vector<LocalizedRoot> localize(const Report& first, const Report& second);
+// Revises `report.roots` by the report on the second run: confirmed and found ones in order of execution, then the
+// moved ones. What nothing known explained may be told by itself: then the diagnosis is the second report's.
+void add_second_run(Report& report, const Report& second);
 
 }  // namespace ttrace

@@ -41,6 +41,7 @@ struct RootCause {
   std::string diagnosis;       // a word of `Cause`; empty: nothing known explains the error
   double residual = 0;         // of the diagnosis: ||candidate - expected|| / ||expected||
   std::string sentence;
+  std::string standing;  // a word of `Standing` (ttrace/diagnose/localization.h); empty: no second run tells
 };
 
 // A finding that would have kept the verdict from `same`.
@@ -58,6 +59,7 @@ struct Report {
   std::vector<Finding> passed;    // the others
   std::vector<WaivedFinding> waived_findings;  // neither; in execution order
   std::vector<RootCause> roots;                // in execution order; none where nobody looked for them
+  std::optional<std::int64_t> left_alone;  // wrong tensors of a second run whose modules got the reference's values
   std::vector<MissingGroup> missing_groups;
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::vector<std::string> notes;

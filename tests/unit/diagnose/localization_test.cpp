@@ -30,11 +30,13 @@ Report report_with(const std::vector<std::string>& names, const std::vector<std:
   return report;
 }
 
-std::vector<std::string> said(const Report& first, const Report& second) {
+std::vector<std::string> said(Report first, const Report& second) {
+  add_second_run(first, second);
+  CHECK(first.left_alone == second.counts.fail);
   std::vector<std::string> texts;
-  for (const LocalizedRoot& root : localize(first, second)) {
-    const Report& report = root.standing == Standing::kFound ? second : first;
-    texts.push_back(std::string(name_of(root.standing)) + " " + report.roots[root.root].module);
+  for (const RootCause& root : first.roots) {
+    CHECK(first.findings[root.finding].id.name == root.module);
+    texts.push_back(root.standing + " " + root.module);
   }
   return texts;
 }
@@ -56,6 +58,15 @@ TEST_CASE("what was wrong in the wake of a root is found, in its place in the or
 
 TEST_CASE("where nothing is wrong by itself all roots have moved") {
   CHECK(said(report_with({"a", "b"}, {"a"}), report_with({}, {})) == Texts{"moved a"});
+}
+
+TEST_CASE("a diagnosis that only the error by itself allows is taken over") {
+  Report first = report_with({"a", "b"}, {"a"}), second = report_with({"a"}, {"a"});
+  second.roots[0].diagnosis = "zero";
+  second.roots[0].sentence = "all zero";
+  add_second_run(first, second);
+  CHECK(first.roots[0].diagnosis == "zero");
+  CHECK(first.roots[0].sentence == "all zero");
 }
 
 TEST_CASE("a second run is planned where modules or parameters are wrong, and not for what is missing") {
