@@ -23,7 +23,7 @@ std::vector<std::byte> positive_matrix(Dtype dtype, std::int64_t elements, Rando
 
 double relative_error(const Product& product) {
   double largest = 0;
-  for (const LineCheck& line : check_rows(product)) {
+  for (const LineCheck& line : check_lines(product).rows) {
     largest = std::max(largest, std::fabs(line.sum_difference) / std::fabs(line.checksum));
   }
   return largest;
