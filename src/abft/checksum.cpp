@@ -13,7 +13,7 @@
 namespace ttrace::abft {
 namespace {
 
-constexpr std::int64_t kTileRows = 16, kTileCols = 1024;
+constexpr std::int64_t kTileRows = 32, kTileCols = 1024;
 constexpr std::int64_t kPanelCols = 8 * kTileCols;  // sums of columns of one panel, of all bands, stay in cache
 constexpr std::int64_t kBandRows = 256;             // at least,
 constexpr std::int64_t kMostBands = 32;             // and more threads than that would idle

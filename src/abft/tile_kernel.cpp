@@ -103,6 +103,28 @@ struct LaneSums {
       largest[v] = hn::IfThenElse(mask, hn::Max(largest[v], x[v]), largest[v]);
     }
   }
+  // (No loop over pairs of vectors and numbers: who passes their addresses around gets them in memory, not registers.)
+  template <class Strip>
+  HWY_INLINE void load(Strip strip, const ColumnSums& columns, std::size_t at) {
+    strip.template load<Float64>(columns.sum.data() + at, sum);
+    strip.template load<Float64>(columns.running.data() + at, running);
+    if constexpr (Type::kCompensated) strip.template load<Float64>(columns.lost.data() + at, lost);
+    if constexpr (kExtrema) strip.template load<Float64>(columns.smallest.data() + at, smallest);
+    if constexpr (kExtrema) strip.template load<Float64>(columns.largest.data() + at, largest);
+    if constexpr (kNorms) strip.template load<Float64>(columns.absolute.data() + at, absolute);
+    if constexpr (kNorms) strip.template load<Float64>(columns.square.data() + at, square);
+  }
+  template <class Strip>
+  HWY_INLINE void store(Strip strip, ColumnSums& columns, std::size_t at) const {
+    strip.store(sum, columns.sum.data() + at);
+    strip.store(running, columns.running.data() + at);
+    if constexpr (Type::kCompensated) strip.store(lost, columns.lost.data() + at);
+    if constexpr (kExtrema) strip.store(smallest, columns.smallest.data() + at);
+    if constexpr (kExtrema) strip.store(largest, columns.largest.data() + at);
+    if constexpr (kNorms) strip.store(absolute, columns.absolute.data() + at);
+    if constexpr (kNorms) strip.store(square, columns.square.data() + at);
+  }
+
   HWY_INLINE void add_extrema(const Vector* x) {
     if constexpr (!kExtrema) return;
     for (std::size_t v = 0; v < kVectors; ++v) {
@@ -134,6 +156,13 @@ HWY_INLINE double total(const Vector* lanes) {
   return stage[0];
 }
 
+// kLanes elements of it, which no hardware sees coming.
+template <class Stored>
+HWY_INLINE void prefetch_next_row(const Tile& tile, const Stored* data) {
+  hwy::Prefetch(data + tile.row_stride);
+  if constexpr (sizeof(Stored) > 4) hwy::Prefetch(data + tile.row_stride + kLanes / 2);
+}
+
 template <class Type, Depth kDepth>
 HWY_NOINLINE void sum_rows_as(const Tile& tile, RowSums* rows) {
   using Sums = LaneSums<Type, kDepth, kRowVectors>;
@@ -145,9 +174,7 @@ HWY_NOINLINE void sum_rows_as(const Tile& tile, RowSums* rows) {
     Vector x[kRowVectors];
     std::size_t i = 0;
     for (; i + kLanes <= cols; i += kLanes) {
-      // The next row, which no hardware sees coming.
-      hwy::Prefetch(data + tile.row_stride + i);
-      if constexpr (sizeof *data > 4) hwy::Prefetch(data + tile.row_stride + i + kLanes / 2);
+      prefetch_next_row(tile, data + i);
       for (std::size_t v = 0; v < kRowVectors; ++v) x[v] = Type::load(data + i + v * kWidth);
       sums.add(x);
       sums.add_extrema(x);
@@ -179,19 +206,23 @@ HWY_NOINLINE void sum_rows_as(const Tile& tile, RowSums* rows) {
   }
 }
 
-// Columns that stand side by side, as many as `kVectors` vectors hold. A vector that is not whole goes through a copy.
-template <std::size_t kVectors>
+// Columns that stand side by side: `kCount` vectors of them; or one that is not whole and goes through a copy.
+template <std::size_t kCount, bool kWhole>
 struct Strip {
-  std::size_t count;  // of columns; there are as many numbers of each
+  static constexpr std::size_t kVectors = kCount;
+  std::size_t cols;
 
   template <class Type>
   HWY_INLINE void load(const typename Type::Stored* data, Vector* x) const {
-    if (count < kVectors * kWidth) return load_part<Type, kVectors>(data, count, x);
+    if constexpr (!kWhole) return load_part<Type, kVectors>(data, cols, x);
     for (std::size_t v = 0; v < kVectors; ++v) x[v] = Type::load(data + v * kWidth);
   }
   HWY_INLINE void store(const Vector* x, double* data) const {
-    const Stage<kVectors> stage = stored<kVectors>(x);
-    std::memcpy(data, stage.data(), count * sizeof(double));
+    if constexpr (kWhole) {
+      for (std::size_t v = 0; v < kVectors; ++v) hn::StoreU(x[v], Doubles(), data + v * kWidth);
+    } else {
+      std::memcpy(data, stored<kVectors>(x).data(), cols * sizeof(double));
+    }
   }
 };
 
@@ -201,33 +232,22 @@ HWY_INLINE void for_each_strip(std::int64_t tile_cols, Visit visit) {
   constexpr std::size_t kVectors = 4, kStrip = kVectors * kWidth;
   const auto cols = static_cast<std::size_t>(tile_cols);
   std::size_t col = 0;
-  for (; col + kStrip <= cols; col += kStrip) visit(Strip<kVectors>{kStrip}, col);
-  for (; col < cols; col += kWidth) visit(Strip<1>{std::min(kWidth, cols - col)}, col);
+  for (; col + kStrip <= cols; col += kStrip) visit(Strip<kVectors, true>{kStrip}, col);
+  for (; col + kWidth <= cols; col += kWidth) visit(Strip<1, true>{kWidth}, col);
+  if (col < cols) visit(Strip<1, false>{cols - col}, col);
 }
 
-template <class Type, Depth kDepth, std::size_t kVectors>
-HWY_INLINE void sum_strip(const Tile& tile, Strip<kVectors> strip, std::size_t col, ColumnSums& columns,
-                          std::size_t at) {
-  using Sums = LaneSums<Type, kDepth, kVectors>;
-  Sums sums;
-  // Calls `move(lanes, numbers)` for each kind of sum that there is.
-  const auto for_each_sum = [&](auto move) HWY_ATTR {
-    move(sums.sum, columns.sum);
-    move(sums.running, columns.running);
-    if constexpr (Type::kCompensated) move(sums.lost, columns.lost);
-    if constexpr (Sums::kExtrema) move(sums.smallest, columns.smallest), move(sums.largest, columns.largest);
-    if constexpr (Sums::kNorms) move(sums.absolute, columns.absolute), move(sums.square, columns.square);
-  };
-  for_each_sum([&](Vector* lanes, const std::vector<double>& numbers)
-                   HWY_ATTR { strip.template load<Float64>(numbers.data() + at, lanes); });
+template <class Type, Depth kDepth, class Strip>
+HWY_INLINE void sum_strip(const Tile& tile, Strip strip, std::size_t col, ColumnSums& columns, std::size_t at) {
+  LaneSums<Type, kDepth, Strip::kVectors> sums;
+  sums.load(strip, columns, at);
   for (std::int64_t row = 0; row < tile.rows; ++row) {
-    Vector x[kVectors];
+    Vector x[Strip::kVectors];
     strip.template load<Type>(row_of<Type>(tile, row) + col, x);
     sums.add(x);
     sums.add_extrema(x);
   }
-  for_each_sum([&](const Vector* lanes, std::vector<double>& numbers)
-                   HWY_ATTR { strip.store(lanes, numbers.data() + at); });
+  sums.store(strip, columns, at);
 }
 
 template <class Type, Depth kDepth>
@@ -251,6 +271,7 @@ HWY_NOINLINE void multiply_rows_as(const Tile& tile, const double* plain, const 
     };
     std::size_t i = 0;
     for (; i + kLanes <= cols; i += kLanes) {
+      prefetch_next_row(tile, data + i);
       for (std::size_t v = 0; v < kRowVectors; ++v) {
         x[v] = Type::load(data + i + v * kWidth);
         p[v] = hn::LoadU(Doubles(), plain + i + v * kWidth);
@@ -268,9 +289,10 @@ HWY_NOINLINE void multiply_rows_as(const Tile& tile, const double* plain, const 
   }
 }
 
-template <class Type, std::size_t kVectors>
-HWY_INLINE void multiply_strip(const Tile& tile, const double* plain, const double* weighted, Strip<kVectors> strip,
+template <class Type, class Strip>
+HWY_INLINE void multiply_strip(const Tile& tile, const double* plain, const double* weighted, Strip strip,
                                std::size_t col, LineSums& columns, std::size_t at) {
+  constexpr std::size_t kVectors = Strip::kVectors;
   Vector first[kVectors], second[kVectors], x[kVectors];
   strip.template load<Float64>(columns.plain.data() + at, first);
   strip.template load<Float64>(columns.weighted.data() + at, second);

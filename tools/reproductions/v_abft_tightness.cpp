@@ -75,7 +75,8 @@ Measured measure(const Setting& setting, std::int64_t size) {
     v.threshold.platform = abft::Platform::kGpu;
     a.threshold.method = ThresholdMethod::kProbabilistic;
     a.threshold.largest = setting.y;
-    const std::vector<LineCheck> of_v = check_lines(example.product(), v).rows, of_a = check_lines(example.product(), a).rows;
+    const std::vector<LineCheck> of_v = check_lines(example.product(), v).rows,
+                                 of_a = check_lines(example.product(), a).rows;
     const std::vector<double> exact = exact_differences(example);
     for (std::size_t row = 0; row < exact.size(); ++row) {
       measured.mean += exact[row];
