@@ -9,8 +9,6 @@
 namespace ttrace::abft {
 namespace {
 
-constexpr double kMargin = 1.2;
-
 std::vector<std::byte> positive_matrix(Dtype dtype, std::int64_t elements, Random& random) {
   std::vector<double> values(static_cast<std::size_t>(elements));
   for (double& value : values) value = std::fabs(1 + random.normal());
@@ -44,7 +42,7 @@ Calibration calibrate(const Multiply& multiply, Dtype operand, Dtype output, std
       largest = std::max(largest, relative_error({{term}, row_major(c.data(), output, m, n), {}}));
     }
     calibration.largest.push_back(largest);
-    calibration.e_max = std::max(calibration.e_max, kMargin * largest);
+    calibration.e_max = std::max(calibration.e_max, kCalibrationMargin * largest);
   }
   return calibration;
 }

@@ -10,6 +10,7 @@
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
+#include "ttrace/load/calibration_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/selfcheck/selfcheck.h"
 
@@ -27,23 +28,36 @@ const std::map<std::string, abft::ThresholdMethod> kMethods = {
 
 struct AbftOptions {
   std::string trace, annotations, only;
-  std::string threshold = "v-abft";
+  std::string threshold = "v-abft", e_max;
   std::string json, junit, csv;  // `-` is stdout
   bool all = false;
   int threads = 0;
 };
 
+SelfCheckOptions thresholds_of(const AbftOptions& options) {
+  SelfCheckOptions how;
+  how.method = kMethods.at(options.threshold);
+  if (options.e_max.empty()) return how;
+  if (how.method != abft::ThresholdMethod::kVariance) {
+    throw InputError(fmt::format("--e-max: says nothing to --threshold {}; expected v-abft", options.threshold));
+  }
+  how.e_max = read_calibration(options.e_max).e_max;
+  return how;
+}
+
 int run(const AbftOptions& options) {
   ReportFile json(options.json), junit(options.junit), csv(options.csv);
   const int to_stdout = json.is_stdout() + junit.is_stdout() + csv.is_stdout();
   if (to_stdout > 1) throw InputError("--json, --junit, --csv: more than one goes to stdout; expected one");
+  SelfCheckOptions how = thresholds_of(options);
   const Trace trace = read_trace(options.trace);
   Annotations annotations;
   if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
   Alignment tensors = align(trace, annotations, {});
   Alignment nothing;
   if (!options.only.empty()) keep_only(tensors, nothing, options.only);
-  Report report = self_check(tensors, {kMethods.at(options.threshold), options.threads});
+  how.threads = options.threads;
+  Report report = self_check(tensors, how);
   report.candidate = options.trace;
   report.command_for_all = "--all";
   const std::size_t most = options.all ? report.findings.size() : kFindingsShown;
@@ -66,6 +80,8 @@ void add_abft(CLI::App& app, Run& run_command) {
   abft->add_option("--threshold", options->threshold, "How far checksums may be apart: v-abft, a-abft, sea, norm")
       ->capture_default_str()
       ->check(CLI::IsMember({"v-abft", "a-abft", "sea", "norm"}));
+  abft->add_option("--e-max", options->e_max,
+                   "What products round on your platform, by `ttrace calibrate` (default: V-ABFT's values)");
   abft->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
   abft->add_option("--junit", options->junit, "Write the report as JUnit XML to this file (-: stdout)");
   abft->add_option("--csv", options->csv, "Write a line for every tensor that was checked to this file (-: stdout)");

@@ -22,6 +22,7 @@ void add_estimate_tolerance(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);
 void add_annotate(CLI::App& app, Run& run);
 void add_abft(CLI::App& app, Run& run);
+void add_calibrate(CLI::App& app, Run& run);
 void add_sdc(CLI::App& app, Run& run);
 void add_history(CLI::App& app, Run& run);
 

@@ -51,6 +51,7 @@ int run_program(int argc, char** argv) {
   ttrace::cli::add_check(app, run);
   ttrace::cli::add_annotate(app, run);
   ttrace::cli::add_abft(app, run);
+  ttrace::cli::add_calibrate(app, run);
   ttrace::cli::add_sdc(app, run);
   ttrace::cli::add_history(app, run);
   ttrace::cli::add_inspect(app, run);
