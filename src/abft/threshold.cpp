@@ -48,7 +48,10 @@ double probabilistic_threshold(const ThresholdOptions& options, const Rounding& 
 }
 
 // |E| <= u ((K + 2N - 2) |a| sum_n |b_n| + K |a| |B r|), Euclidean norms of A's row a, of B's columns b_n and of its
-// row sums B r (as A-ABFT states SEA, here for rows). sum_n |b_n| <= sqrt(N) |B|_F needs no norm of each column.
+// row sums B r. The SEA paper (FTCS 1993) was not at hand; to first order in u the bound follows term by term from
+// |fl(x y) - x y| <= K u |x| |y|: K |a| |b_n| for each element of C's row, (N - 1) |a| sum_n |b_n| for adding them up,
+// as much for B's row sums, times a, and K |a| |B r| for their product with a. sum_n |b_n| <= sqrt(N) |B|_F needs no
+// norm of each column.
 double simplified_threshold(const Rounding& rounding, const LeftStatistics& left, const RightStatistics& right) {
   const double k = static_cast<double>(right.rows), n = static_cast<double>(right.cols);
   const double columns = std::sqrt(n) * right.norm;
