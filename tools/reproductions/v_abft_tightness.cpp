@@ -120,7 +120,8 @@ void print_calibration() {
                                      {Dtype::kBFloat16, "8e-3 (GPU)"},
                                      {Dtype::kFloat16, "1e-3 (GPU)"}}) {
     const std::array<abft::CalibrationSize, 3> sizes = {{{8, 64, 64}, {8, 256, 256}, {8, 1024, 1024}}};
-    const abft::Calibration calibration = abft::calibrate(multiply, dtype, dtype, sizes, 20, 7);
+    const abft::Multiply plain = [](const auto& a, const auto& b, const auto& c) { multiply(a, b, c); };
+    const abft::Calibration calibration = abft::calibrate(plain, dtype, dtype, sizes, 20, 7);
     Row row = {std::string(ttrace::name_of(dtype))};
     for (const double largest : calibration.largest) row.push_back(fmt::format("{:.1e}", largest));
     row.push_back(fmt::format("{:.1e}", calibration.e_max));
