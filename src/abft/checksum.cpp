@@ -57,7 +57,7 @@ bool all_finite(const std::vector<double>& values) {
 struct Band {
   std::int64_t first = 0, rows = 0;
   ColumnSums columns;
-  LineSums left_times;
+  ColumnProducts left_times;
   std::vector<Line> lines;
   LineSums times_right;
   std::vector<std::int64_t> row_nonfinite, col_nonfinite;  // empty: none
@@ -75,7 +75,10 @@ struct Band {
     if (reading.depth >= Depth::kNorms) {
       for (std::vector<double>* sums : {&columns.absolute, &columns.square}) sums->assign(cols, 0);
     }
-    if (reading.left != nullptr) left_times.plain.assign(cols, 0), left_times.weighted.assign(cols, 0);
+    if (reading.left != nullptr) {
+      for (std::vector<double>* sums : {&left_times.plain, &left_times.lost, &left_times.weighted})
+        sums->assign(cols, 0);
+    }
     if (reading.right != nullptr) times_right.plain.assign(band_rows, 0), times_right.weighted.assign(band_rows, 0);
     row_nonfinite.clear();
     col_nonfinite.clear();
@@ -218,7 +221,7 @@ class Reader {
         if (!band.col_nonfinite.empty()) cols_[col].all.nonfinite += band.col_nonfinite[c];
       }
       if (reading_.left == nullptr) continue;
-      left_times_.plain[col] += band.left_times.plain[c];
+      left_times_.plain[col] += band.left_times.plain[c] + band.left_times.lost[c];
       left_times_.weighted[col] += band.left_times.weighted[c];
     }
   }

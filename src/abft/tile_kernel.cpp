@@ -63,6 +63,17 @@ HWY_INLINE void load_part(const typename Type::Stored* data, std::size_t count, 
   for (std::size_t v = 0; v < kVectors; ++v) x[v] = Type::load(buffer + v * kWidth);
 }
 
+// Knuth's two-sum, where it is needed: `lost` takes what rounding takes from `sum`.
+template <class Type>
+HWY_INLINE void add_to(Vector& sum, Vector& lost, Vector x) {
+  const Vector next = hn::Add(sum, x);
+  if constexpr (Type::kCompensated) {
+    const Vector added = hn::Sub(next, sum);
+    lost = hn::Add(lost, hn::Add(hn::Sub(sum, hn::Sub(next, added)), hn::Sub(x, added)));
+  }
+  sum = next;
+}
+
 template <class Type, Depth kDepth, std::size_t kVectors>
 struct LaneSums {
   static constexpr bool kExtrema = kDepth >= Depth::kExtrema, kNorms = kDepth >= Depth::kNorms;
@@ -79,13 +90,8 @@ struct LaneSums {
 
   HWY_INLINE void add(const Vector* x) {
     for (std::size_t v = 0; v < kVectors; ++v) {
-      const Vector next = hn::Add(sum[v], x[v]);
-      if constexpr (Type::kCompensated) {  // Knuth's two-sum
-        const Vector added = hn::Sub(next, sum[v]);
-        lost[v] = hn::Add(lost[v], hn::Add(hn::Sub(sum[v], hn::Sub(next, added)), hn::Sub(x[v], added)));
-      }
-      sum[v] = next;
-      running[v] = hn::Add(running[v], next);
+      add_to<Type>(sum[v], lost[v], x[v]);
+      running[v] = hn::Add(running[v], sum[v]);
       if constexpr (kNorms) {
         absolute[v] = hn::Add(absolute[v], hn::Abs(x[v]));
         square[v] = hn::Add(square[v], hn::Mul(x[v], x[v]));
@@ -261,11 +267,11 @@ HWY_NOINLINE void multiply_rows_as(const Tile& tile, const double* plain, const 
   const auto cols = static_cast<std::size_t>(tile.cols);
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     const auto* const data = row_of<Type>(tile, row);
-    Vector first[kRowVectors], second[kRowVectors], x[kRowVectors], p[kRowVectors], w[kRowVectors];
-    for (std::size_t v = 0; v < kRowVectors; ++v) first[v] = second[v] = hn::Zero(Doubles());
+    Vector first[kRowVectors], lost[kRowVectors], second[kRowVectors], x[kRowVectors], p[kRowVectors], w[kRowVectors];
+    for (std::size_t v = 0; v < kRowVectors; ++v) first[v] = lost[v] = second[v] = hn::Zero(Doubles());
     const auto add = [&]() HWY_ATTR {
       for (std::size_t v = 0; v < kRowVectors; ++v) {
-        first[v] = hn::Add(first[v], hn::Mul(x[v], p[v]));
+        add_to<Type>(first[v], lost[v], hn::Mul(x[v], p[v]));
         second[v] = hn::Add(second[v], hn::Mul(x[v], w[v]));
       }
     };
@@ -285,32 +291,34 @@ HWY_NOINLINE void multiply_rows_as(const Tile& tile, const double* plain, const 
       load_part<Float64, kRowVectors>(weighted + i, cols - i, w);
       add();
     }
-    rows[row] = {total(first), total(second)};
+    rows[row] = {total(first) + total(lost), total(second)};
   }
 }
 
 template <class Type, class Strip>
 HWY_INLINE void multiply_strip(const Tile& tile, const double* plain, const double* weighted, Strip strip,
-                               std::size_t col, LineSums& columns, std::size_t at) {
+                               std::size_t col, ColumnProducts& columns, std::size_t at) {
   constexpr std::size_t kVectors = Strip::kVectors;
-  Vector first[kVectors], second[kVectors], x[kVectors];
+  Vector first[kVectors], lost[kVectors], second[kVectors], x[kVectors];
   strip.template load<Float64>(columns.plain.data() + at, first);
+  strip.template load<Float64>(columns.lost.data() + at, lost);
   strip.template load<Float64>(columns.weighted.data() + at, second);
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     const Vector p = hn::Set(Doubles(), plain[row]), w = hn::Set(Doubles(), weighted[row]);
     strip.template load<Type>(row_of<Type>(tile, row) + col, x);
     for (std::size_t v = 0; v < kVectors; ++v) {
-      first[v] = hn::Add(first[v], hn::Mul(x[v], p));
+      add_to<Type>(first[v], lost[v], hn::Mul(x[v], p));
       second[v] = hn::Add(second[v], hn::Mul(x[v], w));
     }
   }
   strip.store(first, columns.plain.data() + at);
+  strip.store(lost, columns.lost.data() + at);
   strip.store(second, columns.weighted.data() + at);
 }
 
 template <class Type>
-HWY_NOINLINE void multiply_columns_as(const Tile& tile, const double* plain, const double* weighted, LineSums& columns,
-                                      std::size_t first) {
+HWY_NOINLINE void multiply_columns_as(const Tile& tile, const double* plain, const double* weighted,
+                                      ColumnProducts& columns, std::size_t first) {
   for_each_strip(tile.cols, [&](auto strip, std::size_t col) HWY_ATTR {
     multiply_strip<Type>(tile, plain, weighted, strip, col, columns, first + col);
   });
@@ -353,7 +361,7 @@ void MultiplyRows(const Tile& tile, const double* plain, const double* weighted,
   with_type(tile.dtype, [&](auto type) { multiply_rows_as<decltype(type)>(tile, plain, weighted, rows); });
 }
 
-void MultiplyColumns(const Tile& tile, const double* plain, const double* weighted, LineSums& columns,
+void MultiplyColumns(const Tile& tile, const double* plain, const double* weighted, ColumnProducts& columns,
                      std::size_t first) {
   with_type(tile.dtype, [&](auto type) { multiply_columns_as<decltype(type)>(tile, plain, weighted, columns, first); });
 }
@@ -384,7 +392,7 @@ void multiply_rows(const Tile& tile, const double* plain, const double* weighted
   HWY_DYNAMIC_DISPATCH(MultiplyRows)(tile, plain, weighted, rows);
 }
 
-void multiply_columns(const Tile& tile, const double* plain, const double* weighted, LineSums& columns,
+void multiply_columns(const Tile& tile, const double* plain, const double* weighted, ColumnProducts& columns,
                       std::int64_t first) {
   HWY_DYNAMIC_DISPATCH(MultiplyColumns)(tile, plain, weighted, columns, static_cast<std::size_t>(first));
 }

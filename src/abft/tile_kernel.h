@@ -39,6 +39,11 @@ struct ColumnSums {
   std::vector<double> sum, lost, running, smallest, largest, absolute, square;
 };
 
+// Products of columns with numbers, which go on in the same way.
+struct ColumnProducts {
+  std::vector<double> plain, lost, weighted;
+};
+
 // Overwrite what `depth` has of `rows`, one a row.
 void sum_rows(const Tile& tile, Depth depth, RowSums* rows);
 // Add to `columns` from number `first` on.
@@ -47,7 +52,7 @@ void sum_columns(const Tile& tile, Depth depth, ColumnSums& columns, std::int64_
 // Two inner products of each row with vectors of `tile.cols` numbers: overwrites `rows`.
 void multiply_rows(const Tile& tile, const double* plain, const double* weighted, Pair* rows);
 // The same of each column with `tile.rows` numbers: adds to `columns` from number `first` on.
-void multiply_columns(const Tile& tile, const double* plain, const double* weighted, LineSums& columns,
+void multiply_columns(const Tile& tile, const double* plain, const double* weighted, ColumnProducts& columns,
                       std::int64_t first);
 
 }  // namespace ttrace::abft
