@@ -5,7 +5,7 @@
 // A matrix is read once for the sums of its rows and of its columns, for the statistics that thresholds need, and for
 // its products with checksums of the other operand. All is in fp64, of widened elements; the plain sum of n elements is
 // off by at most 2^-53 of the sum of their magnitudes where they are fp64 (compensated sums: to first order, whatever
-// n), and by n / 16 + 16 times that where they are narrower, a factor of 2^29 and more below one rounding of theirs.
+// n), and by n times that where they are narrower, whose own rounding is 2^29 and more times coarser.
 // The order of summation depends on the matrix's shape and dtype alone: not on threads, not on the machine.
 #pragma once
 
