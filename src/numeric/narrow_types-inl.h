@@ -7,8 +7,9 @@
 #define TTRACE_NUMERIC_NARROW_TYPES_INL_H_
 #endif
 
-#include <cstdint>
 #include <hwy/highway.h>
+
+#include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
 namespace ttrace {
