@@ -9,8 +9,6 @@
 namespace ttrace::abft {
 namespace {
 
-constexpr double kMargin = 1.2;
-
 std::vector<std::byte> positive_matrix(Dtype dtype, std::int64_t elements, Random& random) {
   std::vector<double> values(static_cast<std::size_t>(elements));
   for (double& value : values) value = std::fabs(1 + random.normal());
@@ -23,7 +21,7 @@ std::vector<std::byte> positive_matrix(Dtype dtype, std::int64_t elements, Rando
 
 double relative_error(const Product& product) {
   double largest = 0;
-  for (const LineCheck& line : check_rows(product)) {
+  for (const LineCheck& line : check_lines(product).rows) {
     largest = std::max(largest, std::fabs(line.sum_difference) / std::fabs(line.checksum));
   }
   return largest;
@@ -44,7 +42,7 @@ Calibration calibrate(const Multiply& multiply, Dtype operand, Dtype output, std
       largest = std::max(largest, relative_error({{term}, row_major(c.data(), output, m, n), {}}));
     }
     calibration.largest.push_back(largest);
-    calibration.e_max = std::max(calibration.e_max, kMargin * largest);
+    calibration.e_max = std::max(calibration.e_max, kCalibrationMargin * largest);
   }
   return calibration;
 }

@@ -1,4 +1,4 @@
-// A product and its row checks: the checksums of the operands beside the sums of C, and thresholds.
+// A product and the checks of its lines: the checksums of the operands beside the sums of C, and thresholds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,116 +20,149 @@ std::string problem_of(const char* name, const MatrixView& matrix) {
   return {};
 }
 
-// The statistics of B's rows and what A is multiplied by: for each block a column of plain and one of weighted sums.
-struct Encoded {
-  std::vector<RowStatistics> rows;  // K x blocks
-  std::vector<double> columns;      // 2 blocks x K
-};
-
-Encoded encode(const MatrixView& b, std::int64_t block, std::int64_t blocks) {
-  Encoded encoded{row_statistics(b, block), {}};
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    for (const bool weighted : {false, true}) {
-      for (std::int64_t k = 0; k < b.rows; ++k) {
-        const RowSums& sums = encoded.rows[static_cast<std::size_t>(k * blocks + i)].sums;
-        encoded.columns.push_back(weighted ? sums.weighted : sums.sum);
-      }
-    }
-  }
-  return encoded;
-}
-
-RowStatistics constant_row(double value, std::int64_t count) {
+LineStatistics constant_line(double value, std::int64_t count) {
   const double n = static_cast<double>(count);
-  const bool finite = std::isfinite(value);
-  return {.sums = {n * value, n * (n + 1) / 2 * value, finite ? 0 : count},
+  return {.sum = n * value,
+          .weighted = n * (n + 1) / 2 * value,
           .smallest = value,
           .largest = value,
           .absolute = n * std::fabs(value),
           .square = n * value * value,
-          .count = count};
+          .count = count,
+          .nonfinite = std::isfinite(value) ? 0 : count};
 }
 
-// Sums of row products over all terms; one product per row for each block, plain and weighted.
-class Operands {
+Depth depth_for(ThresholdMethod method) {
+  return method == ThresholdMethod::kVariance ? Depth::kExtrema : Depth::kNorms;
+}
+
+// What the operands give for the lines of one direction. In this direction's words C's lines are rows.
+struct Side {
+  std::vector<LineStatistics> left;   // A's rows
+  std::vector<LineStatistics> right;  // B's rows
+  LineSums products;                  // A times the checksums of B's rows
+
+  void add(const std::vector<LineStatistics>& left_part, const std::vector<LineStatistics>& right_part,
+           const LineSums& part) {
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      abft::add(left[i], left_part[i]);
+      products.plain[i] += part.plain[i];
+      products.weighted[i] += part.weighted[i];
+    }
+    right.insert(right.end(), right_part.begin(), right_part.end());
+  }
+};
+
+Side side_of(std::int64_t lines) {
+  const auto count = static_cast<std::size_t>(lines);
+  return {std::vector<LineStatistics>(count), {}, {std::vector<double>(count), std::vector<double>(count)}};
+}
+
+// One operand must be read twice: rows need A times B's checksums, and columns A's checksums times B. It is A here, the
+// smaller one, in pieces of K that are still in cache the second time.
+constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
+
+void add_piece(const MatrixView& a, const MatrixView& b, Depth depth, Side& rows, Side& cols) {
+  const MatrixLines of_a = read_lines(a, {.depth = depth});
+  const LineSums left = sums_of(of_a.cols);
+  const MatrixLines of_b = read_lines(b, {.depth = depth, .left = &left});
+  const LineSums right = sums_of(of_b.rows);
+  rows.add(of_a.rows, of_b.rows, read_lines(a, {.right = &right}).times_right);
+  cols.add(of_b.cols, of_a.cols, of_b.left_times);
+}
+
+void add_operands(const Product& product, Depth depth, Side& rows, Side& cols) {
+  for (const auto& [a, b] : product.terms) {
+    const std::int64_t piece =
+        std::max<std::int64_t>(256, kPieceBytes / std::max<std::int64_t>(1, a.rows * size_of(a.dtype)));
+    for (std::int64_t k = 0; k < a.cols; k += piece) {
+      const std::int64_t length = std::min(piece, a.cols - k);
+      add_piece(block(a, 0, a.rows, k, length), block(b, k, length, 0, b.cols), depth, rows, cols);
+    }
+  }
+}
+
+// The bias of row `row`, which is one row for all or one number for each.
+class BiasLines {
  public:
-  Operands(const Product& product, std::int64_t block)
-      : product_(product),
-        block_(block),
-        blocks_(block_count(product.c.cols, block)),
-        left_(static_cast<std::size_t>(product.c.rows)),
-        products_(static_cast<std::size_t>(product.c.rows * 2 * blocks_)),
-        right_(static_cast<std::size_t>(blocks_)) {
-    std::vector<std::vector<RowStatistics>> right(right_.size());
-    for (const Term& term : product.terms) add_term(term, right);
-    for (std::size_t i = 0; i < right.size(); ++i) {
-      right_[i] = right_statistics(right[i], cols_of(static_cast<std::int64_t>(i)));
-      for (const RowStatistics& row : right[i]) right_nonfinite_ |= row.sums.nonfinite > 0;
-    }
-    for (const RowStatistics& row : left_) left_norm_ = std::max(left_norm_, row.absolute);
-    if (product.bias && product.bias->row_stride == 0) {
-      bias_ = row_statistics(abft::block(*product.bias, 0, 1, 0, product.c.cols), block);
-    }
+  BiasLines(const std::optional<MatrixView>& bias, Depth depth) : bias_(bias) {
+    if (bias && bias->row_stride == 0) whole_ = read_lines(block(*bias, 0, 1, 0, bias->cols), {.depth = depth}).rows[0];
   }
-
-  LineCheck check(std::int64_t row, std::int64_t i, const RowSums& sums, const VerifyOptions& options) const {
-    const Rounding rounding = rounding_of(product_);
-    const RowStatistics& left = left_[static_cast<std::size_t>(row)];
-    const auto at = static_cast<std::size_t>((row * blocks_ + i) * 2);
-    LineCheck line;
-    line.checksum = products_[at];
-    line.weighted_checksum = products_[at + 1];
-    line.threshold =
-        threshold(options.threshold, rounding, left_statistics(left), right_[static_cast<std::size_t>(i)], left_norm_);
-    bool bias_finite = true;
-    if (product_.bias) {
-      const RowStatistics bias = bias_of(row, i);
-      bias_finite = bias.sums.nonfinite == 0;
-      line.checksum += bias.sums.sum;
-      line.weighted_checksum += bias.sums.weighted;
-      // The bias is a term of its own: a column of ones times its row.
-      line.threshold += threshold(options.threshold, rounding, {.mean = 1, .magnitude = 1, .norm = 1},
-                                  right_statistics({&bias, 1}, cols_of(i)), 1);
-    }
-    line.sum_difference = sums.sum - line.checksum;
-    line.weighted_difference = sums.weighted - line.weighted_checksum;
-    line.nonfinite = sums.nonfinite;
-    if (left.sums.nonfinite > 0 || right_nonfinite_ || !bias_finite) line.unusable = "the operands are not finite";
-    if (line.unusable.empty() && !(std::isfinite(line.sum_difference) && std::isfinite(line.threshold))) {
-      line.unusable = "the sums overflow fp64";
-    }
-    return line;
+  LineStatistics of(std::int64_t row) const {
+    return whole_ ? *whole_ : constant_line(element(*bias_, row, 0), bias_->cols);
   }
-
-  std::int64_t blocks() const { return blocks_; }
 
  private:
-  void add_term(const Term& term, std::vector<std::vector<RowStatistics>>& right) {
-    const Encoded encoded = encode(term.b, block_, blocks_);
-    for (std::size_t i = 0; i < encoded.rows.size(); ++i) right[i % right.size()].push_back(encoded.rows[i]);
-    const TimesColumns part = times(term.a, encoded.columns, 2 * blocks_);
-    for (std::size_t i = 0; i < products_.size(); ++i) products_[i] += part.products[i];
-    for (std::size_t i = 0; i < left_.size(); ++i) add(left_[i], part.rows[i]);
-  }
-
-  std::int64_t cols_of(std::int64_t i) const {
-    return block_ > 0 ? std::min(block_, product_.c.cols - i * block_) : product_.c.cols;
-  }
-
-  RowStatistics bias_of(std::int64_t row, std::int64_t i) const {
-    if (!bias_.empty()) return bias_[static_cast<std::size_t>(i)];
-    return constant_row(element(*product_.bias, row, 0), cols_of(i));
-  }
-
-  const Product& product_;
-  std::int64_t block_, blocks_;
-  std::vector<RowStatistics> left_;     // of A's rows
-  std::vector<double> products_;        // row by row, block by block: plain, weighted
-  std::vector<RightStatistics> right_;  // block by block
-  std::vector<RowStatistics> bias_;     // of a repeated row, block by block
-  double left_norm_ = 0;
-  bool right_nonfinite_ = false;
+  const std::optional<MatrixView>& bias_;
+  std::optional<LineStatistics> whole_;
 };
+
+std::vector<LineCheck> check(const Product& product, const Side& side, const std::vector<LineStatistics>& lines,
+                             const ThresholdOptions& options) {
+  const Rounding rounding = rounding_of(product);
+  const RightStatistics right = right_statistics(side.right, product.c.cols);
+  const bool right_finite =
+      std::all_of(side.right.begin(), side.right.end(), [](const LineStatistics& line) { return line.nonfinite == 0; });
+  double left_norm = 0;
+  for (const LineStatistics& line : side.left) left_norm = std::max(left_norm, line.absolute);
+  const BiasLines biases(product.bias, depth_for(options.method));
+  std::vector<LineCheck> checks;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    LineCheck line;
+    line.checksum = side.products.plain[i];
+    line.weighted_checksum = side.products.weighted[i];
+    line.threshold = threshold(options, rounding, left_statistics(side.left[i]), right, left_norm);
+    bool finite = side.left[i].nonfinite == 0 && right_finite;
+    if (product.bias) {
+      const LineStatistics bias = biases.of(static_cast<std::int64_t>(i));
+      finite &= bias.nonfinite == 0;
+      line.checksum += bias.sum;
+      line.weighted_checksum += bias.weighted;
+      // The bias is a term of its own: a column of ones times its row.
+      line.threshold += threshold(options, rounding, {.mean = 1, .magnitude = 1, .norm = 1},
+                                  right_statistics({&bias, 1}, product.c.cols), 1);
+    }
+    line.sum_difference = lines[i].sum - line.checksum;
+    line.weighted_difference = lines[i].weighted - line.weighted_checksum;
+    line.nonfinite = lines[i].nonfinite;
+    if (!finite) line.unusable = "the operands are not finite";
+    if (finite && !(std::isfinite(line.sum_difference) && std::isfinite(line.threshold))) {
+      line.unusable = "the sums overflow fp64";
+    }
+    checks.push_back(line);
+  }
+  return checks;
+}
+
+LineChecks check_whole_lines(const Product& product, const ThresholdOptions& options) {
+  if (product.c.rows > product.c.cols) {  // the larger operand stands left
+    LineChecks checks = check_whole_lines(transposed(product), options);
+    return {std::move(checks.cols), std::move(checks.rows)};
+  }
+  Side rows = side_of(product.c.rows), cols = side_of(product.c.cols);
+  add_operands(product, depth_for(options.method), rows, cols);
+  const MatrixLines lines = read_lines(product.c, {.depth = Depth::kSums});
+  return {check(product, rows, lines.rows, options), check(transposed(product), cols, lines.cols, options)};
+}
+
+// Row by row, and block by block within a row: the rows of products that each have one block of B's columns.
+std::vector<LineCheck> check_row_blocks(const Product& product, const VerifyOptions& options) {
+  const std::int64_t blocks = block_count(product.c.cols, options.block);
+  std::vector<LineCheck> all(static_cast<std::size_t>(product.c.rows * blocks));
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::int64_t first = i * options.block, count = std::min(options.block, product.c.cols - first);
+    const auto cut = [&](const MatrixView& matrix) { return block(matrix, 0, matrix.rows, first, count); };
+    Product part = product;
+    for (Term& term : part.terms) term.b = cut(term.b);
+    part.c = cut(part.c);
+    if (part.bias) part.bias = cut(*part.bias);
+    part.rounding = rounding_of(product);
+    const std::vector<LineCheck> rows = check_whole_lines(part, options.threshold).rows;
+    for (std::size_t row = 0; row < rows.size(); ++row)
+      all[row * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(i)] = rows[row];
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -170,15 +203,13 @@ double exact_element(const Product& product, std::int64_t row, std::int64_t col)
   return sum;
 }
 
-std::vector<LineCheck> check_rows(const Product& product, const VerifyOptions& options) {
-  const Operands operands(product, options.block);
-  const std::vector<RowSums> sums = row_sums(product.c, options.block);
-  std::vector<LineCheck> lines(sums.size());
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const auto line = static_cast<std::int64_t>(i);
-    lines[i] = operands.check(line / operands.blocks(), line % operands.blocks(), sums[i], options);
-  }
-  return lines;
+std::int64_t block_count(std::int64_t length, std::int64_t block) {
+  return block <= 0 || length == 0 ? 1 : (length + block - 1) / block;
+}
+
+LineChecks check_lines(const Product& product, const VerifyOptions& options) {
+  if (options.block <= 0) return check_whole_lines(product, options.threshold);
+  return {check_row_blocks(product, options), check_row_blocks(transposed(product), options)};
 }
 
 std::string problem_of(const Product& product) {

@@ -7,11 +7,11 @@ namespace ttrace::abft {
 namespace {
 
 // (m - mu)(mu - l) >= variance (V-ABFT, theorem 1). Rounding of the mean must not make it negative.
-double variance_bound(const RowStatistics& row, double mean) {
+double variance_bound(const LineStatistics& row, double mean) {
   return std::max(row.largest - mean, 0.0) * std::max(mean - row.smallest, 0.0);
 }
 
-double mean_of(const RowStatistics& row) { return row.count == 0 ? 0 : row.sums.sum / static_cast<double>(row.count); }
+double mean_of(const LineStatistics& row) { return row.count == 0 ? 0 : row.sum / static_cast<double>(row.count); }
 
 bool is_low(Dtype dtype) { return dtype != Dtype::kFloat64 && dtype != Dtype::kFloat32; }
 
@@ -48,7 +48,10 @@ double probabilistic_threshold(const ThresholdOptions& options, const Rounding& 
 }
 
 // |E| <= u ((K + 2N - 2) |a| sum_n |b_n| + K |a| |B r|), Euclidean norms of A's row a, of B's columns b_n and of its
-// row sums B r (as A-ABFT states SEA, here for rows). sum_n |b_n| <= sqrt(N) |B|_F needs no norm of each column.
+// row sums B r. The SEA paper (FTCS 1993) was not at hand; to first order in u the bound follows term by term from
+// |fl(x y) - x y| <= K u |x| |y|: K |a| |b_n| for each element of C's row, (N - 1) |a| sum_n |b_n| for adding them up,
+// as much for B's row sums, times a, and K |a| |B r| for their product with a. sum_n |b_n| <= sqrt(N) |B|_F needs no
+// norm of each column.
 double simplified_threshold(const Rounding& rounding, const LeftStatistics& left, const RightStatistics& right) {
   const double k = static_cast<double>(right.rows), n = static_cast<double>(right.cols);
   const double columns = std::sqrt(n) * right.norm;
@@ -117,26 +120,26 @@ double largest_relative_error(Platform platform, const Rounding& rounding, std::
   return is_low(rounding.operand) ? std::max(e_max, 1e-6) : e_max;
 }
 
-LeftStatistics left_statistics(const RowStatistics& row) {
+LeftStatistics left_statistics(const LineStatistics& row) {
   const double mean = mean_of(row);
   if (row.count == 0) return {};
   return {mean, variance_bound(row, mean), std::max(std::fabs(row.smallest), std::fabs(row.largest)),
           std::sqrt(row.square)};
 }
 
-RightStatistics right_statistics(std::span<const RowStatistics> rows, std::int64_t cols) {
+RightStatistics right_statistics(std::span<const LineStatistics> rows, std::int64_t cols) {
   RightStatistics all;
   all.rows = static_cast<std::int64_t>(rows.size());
   all.cols = cols;
   double square = 0, checksum_square = 0;
-  for (const RowStatistics& row : rows) {
+  for (const LineStatistics& row : rows) {
     const double mean = mean_of(row);
     all.mean += std::fabs(mean);
     all.mean_square += mean * mean;
     if (row.count > 0) all.variance += variance_bound(row, mean);
     all.largest_absolute = std::max(all.largest_absolute, row.absolute);
     square += row.square;
-    checksum_square += row.sums.sum * row.sums.sum;
+    checksum_square += row.sum * row.sum;
   }
   all.norm = std::sqrt(square);
   all.checksum_norm = std::sqrt(checksum_square);

@@ -39,11 +39,11 @@ bool overflows_to(double value, double exact, Dtype dtype) {
 // The rows of the product, or of the transposed one.
 class Side {
  public:
-  Side(Product product, const VerifyOptions& options)
+  Side(Product product, std::vector<LineCheck> lines, const VerifyOptions& options)
       : product_(std::move(product)),
         block_(options.block > 0 ? options.block : product_.c.cols),
         blocks_(block_count(product_.c.cols, options.block)),
-        lines_(check_rows(product_, options)) {}
+        lines_(std::move(lines)) {}
 
   const LineCheck& line(std::size_t at) const { return lines_[at]; }
   std::span<const LineCheck> lines() const { return lines_; }
@@ -70,7 +70,8 @@ class Side {
     for (auto it = replaced_.lower_bound({row, col}); it != replaced_.lower_bound({row, col + cols}); ++it) {
       values[static_cast<std::size_t>(it->first.second - col)] = it->second;
     }
-    const RowSums sums = row_sums(row_major(values.data(), Dtype::kFloat64, 1, cols)).front();
+    const LineStatistics sums =
+        read_lines(row_major(values.data(), Dtype::kFloat64, 1, cols), {.depth = Depth::kSums}).rows.front();
     LineCheck& line = lines_[at];
     line.sum_difference = sums.sum - line.checksum;
     line.weighted_difference = sums.weighted - line.weighted_checksum;
@@ -86,8 +87,10 @@ class Side {
 
 class Verifier {
  public:
-  Verifier(const Product& product, const VerifyOptions& options)
-      : product_(product), rows_(product, options), cols_(transposed(product), options) {
+  Verifier(const Product& product, LineChecks checks, const VerifyOptions& options)
+      : product_(product),
+        rows_(product, std::move(checks.rows), options),
+        cols_(transposed(product), std::move(checks.cols), options) {
     for (const Side* side : {&rows_, &cols_}) {
       for (const LineCheck& line : side->lines()) {
         if (line.unusable.empty() && !line.disagrees() && line.threshold > 0) {
@@ -244,7 +247,7 @@ Verification verify(const Product& product, const VerifyOptions& options) {
   for (const Term& term : product.terms) k += term.a.cols;
   refused.reason = not_applicable(options.threshold, rounding_of(product), k);
   if (!refused.reason.empty()) return refused;
-  return Verifier(product, options).run();
+  return Verifier(product, check_lines(product, options), options).run();
 }
 
 void correct(const MutableMatrixView& c, const Verification& verification) {

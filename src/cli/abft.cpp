@@ -6,8 +6,10 @@
 
 #include "cli/commands.h"
 #include "cli/report_file.h"
+#include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
+#include "ttrace/load/calibration_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/selfcheck/selfcheck.h"
 
@@ -23,21 +25,34 @@ const std::map<std::string, abft::ThresholdMethod> kMethods = {
 
 struct AbftOptions {
   std::string trace, annotations, only;
-  std::string threshold = "v-abft";
+  std::string threshold = "v-abft", e_max;
   ReportOptions report;
   int threads = 0;
 };
 
+SelfCheckOptions thresholds_of(const AbftOptions& options) {
+  SelfCheckOptions how;
+  how.method = kMethods.at(options.threshold);
+  if (options.e_max.empty()) return how;
+  if (how.method != abft::ThresholdMethod::kVariance) {
+    throw InputError(fmt::format("--e-max: says nothing to --threshold {}; expected v-abft", options.threshold));
+  }
+  how.e_max = read_calibration(options.e_max).e_max;
+  return how;
+}
+
 int run(const AbftOptions& options) {
   Report report;
   ReportFiles files = report_files(options.report, report);
+  SelfCheckOptions how = thresholds_of(options);
   const Trace trace = read_trace(options.trace);
   Annotations annotations;
   if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
   Alignment tensors = align(trace, annotations, {});
   Alignment nothing;
   if (!options.only.empty()) keep_only(tensors, nothing, options.only);
-  report = self_check(tensors, {kMethods.at(options.threshold), options.threads});
+  how.threads = options.threads;
+  report = self_check(tensors, how);
   report.candidate = options.trace;
   report.command_for_all = "--all";
   write_report(files, options.report, report);
@@ -55,6 +70,8 @@ void add_abft(CLI::App& app, Run& run_command) {
   abft->add_option("--threshold", options->threshold, "How far checksums may be apart: v-abft, a-abft, sea, norm")
       ->capture_default_str()
       ->check(CLI::IsMember({"v-abft", "a-abft", "sea", "norm"}));
+  abft->add_option("--e-max", options->e_max,
+                   "What products round on your platform, by `ttrace calibrate` (default: V-ABFT's values)");
   add_report_options(*abft, options->report);
   abft->add_option("--threads", options->threads, "Number of threads (default: one a core)")
       ->check(CLI::Range(1, 4096));

@@ -24,6 +24,7 @@ void add_localize(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_annotate(CLI::App& app, Run& run);
 void add_abft(CLI::App& app, Run& run);
+void add_calibrate(CLI::App& app, Run& run);
 void add_sdc(CLI::App& app, Run& run);
 void add_history(CLI::App& app, Run& run);
 

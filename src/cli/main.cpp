@@ -55,6 +55,7 @@ int run_program(int argc, char** argv) {
   ttrace::cli::add_run(app, run);
   ttrace::cli::add_annotate(app, run);
   ttrace::cli::add_abft(app, run);
+  ttrace::cli::add_calibrate(app, run);
   ttrace::cli::add_sdc(app, run);
   ttrace::cli::add_history(app, run);
   ttrace::cli::add_inspect(app, run);

@@ -75,6 +75,7 @@ ReportFiles report_files(const SdcOptions& options, const SdcReport& report) {
   fs::create_directories(directory, error);
   if (error) throw InputError(fmt::format("{}: {}; expected a directory", directory.string(), error.message()));
   files.add("--csv", directory / "submodules.csv", [&report] { return submodules_csv(report); });
+  files.add("--csv", directory / "ranks.csv", [&report] { return ranks_csv(report); });
   files.add("--csv", directory / "steps.csv", [&report] { return steps_csv(report); });
   return files;
 }
@@ -126,8 +127,10 @@ void add_sdc(CLI::App& app, Run& run_command) {
       "--rerun", options->rerun,
       "A second run of the healthy node: must have the same bits, which shows that the program repeats itself");
   sdc->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
-  sdc->add_option("--csv", options->csv,
-                  "Write submodules.csv (each type of submodule at each micro-step) and steps.csv to this directory");
+  sdc->add_option(
+      "--csv", options->csv,
+      "Write submodules.csv (each type of submodule at each micro-step), ranks.csv (the same for each rank)\n"
+      "and steps.csv to this directory; tools/plot-sdc draws them");
   sdc->add_option("--threads", options->threads, "Number of threads (default: one a core)")->check(CLI::Range(1, 4096));
   sdc->footer(
       "Both runs are of one deterministic program, with the same ranks; record as many iterations as you want to\n"

@@ -29,6 +29,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "numeric/narrow_types-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ttrace {
 namespace HWY_NAMESPACE {
@@ -36,42 +38,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::CappedTag<float, kLanes>;
-using Words = hn::Rebind<std::uint32_t, Floats>;
-using HalfWords = hn::Rebind<std::uint16_t, Floats>;
 using FloatVector = hn::Vec<Floats>;
-
-// How each narrow type is stored and widened to fp32, exactly.
-struct Float32 {
-  using Stored = float;
-  using Bits = std::uint32_t;
-  static HWY_INLINE FloatVector load(const Stored* data) { return hn::LoadU(Floats(), data); }
-};
-
-struct BFloat16 {
-  using Stored = std::uint16_t;
-  using Bits = std::uint16_t;
-  static HWY_INLINE FloatVector load(const Stored* data) {
-    const auto bits = hn::PromoteTo(Words(), hn::LoadU(HalfWords(), data));
-    return hn::BitCast(Floats(), hn::ShiftLeft<16>(bits));
-  }
-};
-
-// Exponent and fraction move to their place in fp32, and a multiplication by 2^112 corrects the exponent's
-// bias; subnormals come out right by themselves, infinities and NaN get the exponent they need.
-struct Float16 {
-  using Stored = std::uint16_t;
-  using Bits = std::uint16_t;
-  static HWY_INLINE FloatVector load(const Stored* data) {
-    const auto bits = hn::PromoteTo(Words(), hn::LoadU(HalfWords(), data));
-    const auto magnitude = hn::And(bits, hn::Set(Words(), 0x7fff));
-    const auto sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude));
-    const auto scaled = hn::Mul(hn::BitCast(Floats(), hn::ShiftLeft<13>(magnitude)), hn::Set(Floats(), 0x1p112f));
-    const auto nonfinite = hn::Gt(hn::BitCast(hn::Rebind<std::int32_t, Floats>(), magnitude),
-                                  hn::Set(hn::Rebind<std::int32_t, Floats>(), 0x7bff));
-    const auto exponent = hn::IfThenElseZero(hn::RebindMask(Words(), nonfinite), hn::Set(Words(), 0x7f800000));
-    return hn::BitCast(Floats(), hn::Or(hn::Or(hn::BitCast(Words(), scaled), exponent), sign));
-  }
-};
 
 template <class Type>
 HWY_INLINE bool all_zero(const std::byte* data, std::size_t elements) {
@@ -107,8 +74,8 @@ struct NarrowSums {
   template <class Reference, class Candidate>
   HWY_INLINE void add(const typename Reference::Stored* a_data, const typename Candidate::Stored* b_data) {
     for (std::size_t v = 0; v < kVectors; ++v) {
-      const FloatVector a = hn::Mul(Reference::load(a_data + v * hn::MaxLanes(Floats())), reference_factor);
-      const FloatVector b = hn::Mul(Candidate::load(b_data + v * hn::MaxLanes(Floats())), candidate_factor);
+      const FloatVector a = hn::Mul(Reference::load(Floats(), a_data + v * hn::MaxLanes(Floats())), reference_factor);
+      const FloatVector b = hn::Mul(Candidate::load(Floats(), b_data + v * hn::MaxLanes(Floats())), candidate_factor);
       const FloatVector delta = hn::Sub(a, b);
       reference[v] = hn::Add(reference[v], hn::Mul(a, a));
       candidate[v] = hn::Add(candidate[v], hn::Mul(b, b));

@@ -204,9 +204,27 @@ std::string submodules_csv(const SdcReport& report) {
   std::string text =
       "submodule,direction,iteration,microbatch,submodules,differing,frequency,severity,unbounded,origins,ranks\n";
   for (const SubmoduleStep& step : report.submodules) {
+    std::vector<std::int32_t> ranks;
+    for (const auto& [rank, mismatch] : step.ranks) {
+      if (mismatch.differing > 0) ranks.push_back(rank);
+    }
     text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(step.type), name_of(step.direction),
                         step.iteration, step.microbatch, step.submodules, step.differing, step.frequency, step.severity,
-                        step.unbounded, step.origins, fmt::join(step.ranks, " "));
+                        step.unbounded, step.origins, fmt::join(ranks, " "));
+  }
+  return text;
+}
+
+std::string ranks_csv(const SdcReport& report) {
+  std::string text = "submodule,direction,iteration,microbatch,rank,elements,differing,frequency,severity\n";
+  for (const SubmoduleStep& step : report.submodules) {
+    for (const auto& [rank, mismatch] : step.ranks) {
+      const auto elements = static_cast<double>(mismatch.elements);
+      text += fmt::format("{},{},{},{},{},{},{},{},{}\n", csv_field(step.type), name_of(step.direction), step.iteration,
+                          step.microbatch, rank, mismatch.elements, mismatch.differing,
+                          mismatch.elements == 0 ? 0 : static_cast<double>(mismatch.differing) / elements,
+                          mismatch.severity);
+    }
   }
   return text;
 }

@@ -94,10 +94,14 @@ struct Submodule {
   double frequency() const {
     return elements == 0 ? 0 : static_cast<double>(differing) / static_cast<double>(elements);
   }
-  double severity() const {
+  // Largest over the ranks, each of which `ranks` takes.
+  double severity(std::map<std::int32_t, RankMismatch>& ranks) const {
     double largest = 0;
     for (const auto& [rank, relative] : by_rank) {
-      if (relative.second > 0) largest = std::max(largest, relative.first / static_cast<double>(relative.second));
+      if (relative.second == 0) continue;
+      const double severity = relative.first / static_cast<double>(relative.second);
+      ranks[rank].severity = std::max(ranks[rank].severity, severity);
+      largest = std::max(largest, severity);
     }
     return largest;
   }
@@ -112,7 +116,8 @@ void add(const RecordedPair& pair, Submodule& submodule, SubmoduleStep& step) {
   count += mismatch.relative_count;
   step.differing += mismatch.differing;
   step.unbounded += mismatch.unbounded;
-  if (mismatch.differing > 0) step.ranks.push_back(pair.rank->rank);
+  step.ranks[pair.rank->rank].elements += mismatch.elements;
+  step.ranks[pair.rank->rank].differing += mismatch.differing;
 }
 
 void add_stage(const Stage& stage, std::map<StepKey, SubmoduleStep>& steps) {
@@ -128,7 +133,7 @@ void add_stage(const Stage& stage, std::map<StepKey, SubmoduleStep>& steps) {
     step.submodules += static_cast<std::int64_t>(of_step.size());
     for (const auto& [path, submodule] : of_step) {
       step.frequency += submodule.frequency();  // equation 2, divided below
-      step.severity = std::max(step.severity, submodule.severity());
+      step.severity = std::max(step.severity, submodule.severity(step.ranks));
     }
   }
 }
@@ -143,8 +148,6 @@ std::vector<SubmoduleStep> submodule_steps(std::span<const Stage> stages, std::s
   for (auto& [key, step] : steps) {
     std::tie(step.type, step.direction, step.iteration, step.microbatch) = key;
     step.frequency /= static_cast<double>(step.submodules);
-    std::sort(step.ranks.begin(), step.ranks.end());
-    step.ranks.erase(std::unique(step.ranks.begin(), step.ranks.end()), step.ranks.end());
     result.push_back(std::move(step));
   }
   return result;

@@ -155,6 +155,10 @@ class Linears {
     product.rounding = rounding;
     abft::VerifyOptions options;
     options.threshold.method = options_.method;
+    if (const auto e_max = options_.e_max.find(rounding.output);
+        e_max != options_.e_max.end() && rounding.operand == rounding.output) {
+      options.threshold.e_max = e_max->second;
+    }
     const abft::Verification result = abft::verify(product, options);
     switch (result.outcome) {
       case abft::Outcome::kVerified:

@@ -36,7 +36,7 @@ LIBRARIES = {
     r"yaml-cpp/.*": {"load"},
     r"nlohmann/.*": {"load", "record", "report", "sdc", "tolerance", "rewrite", "cli"},  # tolerance: seeds in a provenance
     r"pugixml\.hpp": {"report"},
-    r"hwy/.*": {"compare"},
+    r"hwy/.*": {"compare", "abft", "numeric"},  # numeric: dtypes for kernels
     r"sqlite3\.h": {"history"},
     r"omp\.h": {"compare", "sdc"},
     r"CLI/.*|spdlog/.*": {"cli"},

@@ -73,6 +73,13 @@ def test_a_flipped_bit_is_found_where_it_was_flipped(trace, tmp_path):
     (row,) = [line for line in lines if line.startswith("decoder.layers.*.mlp.linear_fc1,forward,0,0,")]
     assert row.split(",")[5] == "1"
     assert len((tmp_path / "csv" / "steps.csv").read_text().splitlines()) == 3
+    lines = (tmp_path / "csv" / "ranks.csv").read_text().splitlines()
+    of_ranks = [line.split(",") for line in lines if line.startswith("decoder.layers.*.mlp.linear_fc1,forward,0,0,")]
+    assert [(row[4], row[6]) for row in of_ranks] == [("0", "0"), ("1", "1")]
+    run(ROOT / "tools" / "plot-sdc", tmp_path / "csv")
+    figures = {path.name: path.read_text() for path in (tmp_path / "csv").glob("*.svg")}
+    assert set(figures) == {"frequency.svg", "severity.svg", "steps.svg"}
+    assert "decoder.layers.*.mlp.linear_fc1, forward" in figures["frequency.svg"]
 
 
 def test_a_program_that_does_not_repeat_itself_is_refused_with_advice(trace):

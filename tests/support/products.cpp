@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reproductions/multiply.h"
 #include "ttrace/numeric/convert.h"
 
 namespace ttrace::abft {
@@ -55,40 +56,9 @@ Product RandomProduct::product() const {
   return result;
 }
 
-namespace {
-
-template <class Accumulator>
-void multiply_in(RandomProduct& product) {
-  const std::int64_t m = product.c.view.rows, n = product.c.view.cols, k = product.a.view.cols;
-  std::vector<double> left(static_cast<std::size_t>(m * k)), right(static_cast<std::size_t>(k * n));
-  read(product.a.view, 0, m, 0, k, left.data());
-  read(product.b.view, 0, k, 0, n, right.data());
-  std::vector<Accumulator> sums(static_cast<std::size_t>(n));
-  for (std::int64_t r = 0; r < m; ++r) {
-    std::fill(sums.begin(), sums.end(), Accumulator{0});
-    for (std::int64_t i = 0; i < k; ++i) {
-      const auto factor = static_cast<Accumulator>(left[static_cast<std::size_t>(r * k + i)]);
-      for (std::int64_t c = 0; c < n; ++c) {
-        sums[static_cast<std::size_t>(c)] +=
-            factor * static_cast<Accumulator>(right[static_cast<std::size_t>(i * n + c)]);
-      }
-    }
-    for (std::int64_t c = 0; c < n; ++c) {
-      Accumulator sum = sums[static_cast<std::size_t>(c)];
-      if (product.has_bias) sum += static_cast<Accumulator>(element(product.bias.view, r, c));
-      set(product.c, r, c, static_cast<double>(sum));
-    }
-  }
-}
-
-}  // namespace
-
 void multiply(RandomProduct& product) {
-  if (product.a.view.dtype == Dtype::kFloat64) {
-    multiply_in<double>(product);
-  } else {
-    multiply_in<float>(product);
-  }
+  const Product views = product.product();
+  reproductions::multiply(views.terms[0], views.bias, product.c.writable());
 }
 
 RandomProduct random_product(Shape3 shape, Dtype operand, Dtype output, Distribution distribution, Random& random) {

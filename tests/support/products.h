@@ -36,7 +36,7 @@ struct RandomProduct {
 
   Product product() const;
 };
-// Fills `c`: fp64 sums for fp64 operands, otherwise fp32, one product after the other.
+// Fills `c` (reproductions/multiply.h).
 void multiply(RandomProduct& product);
 RandomProduct random_product(Shape3 shape, Dtype operand, Dtype output, Distribution distribution, Random& random);
 

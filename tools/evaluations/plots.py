@@ -1,4 +1,4 @@
-"""Curves over layers as SVG: the same bytes from the same numbers."""
+"""Curves over layers or steps as SVG: the same bytes from the same numbers."""
 
 import math
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ class Curve:
     values: Sequence[Optional[float]]  # of layers 0, 1, ...; None where there is none
     color: str
     dashes: str = SOLID
+    dots: bool = False  # where many values are missing, a line would hide it
 
     @property
     def points(self) -> List[tuple]:
@@ -48,7 +49,7 @@ class Decades(leather.Linear):
         return f"1e{value}"
 
 
-def draw(panels: List[Panel], y_label: str, path: Path) -> None:
+def draw(panels: List[Panel], y_label: str, path: Path, x_label: str = "layer") -> None:
     """A grid of panels with one logarithmic axis for all."""
     heights = [y for panel in panels for curve in panel.curves for _, y in curve.points]
     bottom, top = math.floor(min(heights)), math.ceil(max(heights))
@@ -56,10 +57,14 @@ def draw(panels: List[Panel], y_label: str, path: Path) -> None:
     for panel in panels:
         chart = leather.Chart(panel.title)
         for curve in panel.curves:
-            if curve.points:
+            if curve.points and curve.dots:
+                chart.add_dots(curve.points, name=curve.label, fill_color=curve.color)
+            elif curve.points:
                 chart.add_line(curve.points, name=curve.label, stroke_color=curve.color, stroke_dasharray=curve.dashes)
         chart.set_y_scale(Decades(bottom, max(top, bottom + 1)))
         chart.add_y_axis(name=y_label)
-        chart.add_x_axis(name="layer")
+        if x_label != "layer":  # from the first step to the last, whether or not something differs there
+            chart.set_x_scale(leather.Linear(0, max(1, *(len(curve.values) - 1 for curve in panel.curves))))
+        chart.add_x_axis(name=x_label)
         grid.add_one(chart)
     grid.to_svg(str(path))

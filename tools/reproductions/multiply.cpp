@@ -46,7 +46,9 @@ std::vector<T> values_of(const abft::MatrixView& matrix) {
 }
 
 template <class T>
-void multiply_in(const abft::MatrixView& a, const abft::MatrixView& b, const abft::MutableMatrixView& c) {
+void multiply_in(const abft::Term& term, const std::optional<abft::MatrixView>& bias,
+                 const abft::MutableMatrixView& c) {
+  const auto& [a, b] = term;
   const std::int64_t m = a.rows, k = a.cols, n = b.cols;
   const std::vector<T> left = values_of<T>(a), right = values_of<T>(b);
 #pragma omp parallel for schedule(static)
@@ -65,8 +67,12 @@ void multiply_in(const abft::MatrixView& a, const abft::MatrixView& b, const abf
           sums[static_cast<std::size_t>(n0 + col)] += block[static_cast<std::size_t>(col)];
       }
     }
-    const std::vector<double> wide(sums.begin(), sums.end());
-    narrow(wide.data(), c.layout.dtype, n, c.at(row, 0));
+    for (std::int64_t col = 0; col < n; ++col) {
+      T sum = sums[static_cast<std::size_t>(col)];
+      if (bias) sum += static_cast<T>(abft::element(*bias, row, col));
+      const double wide = static_cast<double>(sum);
+      narrow(&wide, c.layout.dtype, 1, c.at(row, col));
+    }
   }
 }
 
@@ -97,10 +103,14 @@ Example random_example(std::int64_t m, std::int64_t k, std::int64_t n, Dtype dty
 }
 
 void multiply(const abft::MatrixView& a, const abft::MatrixView& b, const abft::MutableMatrixView& c) {
-  if (a.dtype == Dtype::kFloat64) {
-    multiply_in<double>(a, b, c);
+  multiply({a, b}, {}, c);
+}
+
+void multiply(const abft::Term& term, const std::optional<abft::MatrixView>& bias, const abft::MutableMatrixView& c) {
+  if (term.a.dtype == Dtype::kFloat64) {
+    multiply_in<double>(term, bias, c);
   } else {
-    multiply_in<float>(a, b, c);
+    multiply_in<float>(term, bias, c);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -24,7 +25,8 @@ struct Example {
 Example random_example(std::int64_t m, std::int64_t k, std::int64_t n, Dtype dtype, Distribution distribution,
                        abft::Random& random);
 
-// C = A B, row-major. fp64 accumulates in fp64, everything else in fp32; C is rounded once.
+// C = A B, or A B + bias. fp64 accumulates in fp64, everything else in fp32; C is rounded once.
 void multiply(const abft::MatrixView& a, const abft::MatrixView& b, const abft::MutableMatrixView& c);
+void multiply(const abft::Term& term, const std::optional<abft::MatrixView>& bias, const abft::MutableMatrixView& c);
 
 }  // namespace ttrace::reproductions

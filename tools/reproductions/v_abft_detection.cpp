@@ -38,7 +38,7 @@ Rates detect(const Shape& shape, Distribution distribution, int trials) {
   abft::Random random(17);
   for (int trial = 0; trial < trials; ++trial) {
     const Example example = random_example(shape.m, shape.k, shape.n, Dtype::kBFloat16, distribution, random);
-    const std::vector<abft::LineCheck> lines = check_rows(example.product());
+    const std::vector<abft::LineCheck> lines = check_lines(example.product()).rows;
     for (const abft::LineCheck& line : lines) rates.false_positives += line.disagrees();
     rates.rows += shape.m;
     for (std::int64_t i = 0; i < shape.m * shape.n; ++i) {
@@ -102,7 +102,7 @@ void print_false_positives() {
         const Example example =
             random_example(100, 64 + random.below(192), 64 + random.below(192), dtype, distribution, random);
         for (const abft::Product& product : {example.product(), transposed(example.product())}) {
-          for (const abft::LineCheck& line : check_rows(product)) wrong += line.disagrees(), ++lines;
+          for (const abft::LineCheck& line : check_lines(product).rows) wrong += line.disagrees(), ++lines;
         }
       }
       row.push_back(fmt::format("{} of {}", wrong, lines));

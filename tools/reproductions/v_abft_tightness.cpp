@@ -75,7 +75,8 @@ Measured measure(const Setting& setting, std::int64_t size) {
     v.threshold.platform = abft::Platform::kGpu;
     a.threshold.method = ThresholdMethod::kProbabilistic;
     a.threshold.largest = setting.y;
-    const std::vector<LineCheck> of_v = check_rows(example.product(), v), of_a = check_rows(example.product(), a);
+    const std::vector<LineCheck> of_v = check_lines(example.product(), v).rows,
+                                 of_a = check_lines(example.product(), a).rows;
     const std::vector<double> exact = exact_differences(example);
     for (std::size_t row = 0; row < exact.size(); ++row) {
       measured.mean += exact[row];
@@ -119,7 +120,8 @@ void print_calibration() {
                                      {Dtype::kBFloat16, "8e-3 (GPU)"},
                                      {Dtype::kFloat16, "1e-3 (GPU)"}}) {
     const std::array<abft::CalibrationSize, 3> sizes = {{{8, 64, 64}, {8, 256, 256}, {8, 1024, 1024}}};
-    const abft::Calibration calibration = abft::calibrate(multiply, dtype, dtype, sizes, 20, 7);
+    const abft::Multiply plain = [](const auto& a, const auto& b, const auto& c) { multiply(a, b, c); };
+    const abft::Calibration calibration = abft::calibrate(plain, dtype, dtype, sizes, 20, 7);
     Row row = {std::string(ttrace::name_of(dtype))};
     for (const double largest : calibration.largest) row.push_back(fmt::format("{:.1e}", largest));
     row.push_back(fmt::format("{:.1e}", calibration.e_max));

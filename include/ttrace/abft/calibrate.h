@@ -13,6 +13,9 @@ namespace ttrace::abft {
 // The platform's own matrix product: fills C, row-major, with A B.
 using Multiply = std::function<void(const MatrixView& a, const MatrixView& b, const MutableMatrixView& c)>;
 
+// "20 % safety margin".
+inline constexpr double kCalibrationMargin = 1.2;
+
 // The largest |E| / |checksum| over the rows of a product (equation 25).
 double relative_error(const Product& product);
 

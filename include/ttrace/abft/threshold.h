@@ -53,7 +53,7 @@ struct LeftStatistics {
   double magnitude = 0;           // largest
   double norm = 0;                // Euclidean
 };
-LeftStatistics left_statistics(const RowStatistics& row);
+LeftStatistics left_statistics(const LineStatistics& row);
 
 // Of B, or of a block of its columns: what remains of the statistics of its K rows.
 struct RightStatistics {
@@ -65,7 +65,7 @@ struct RightStatistics {
   double norm = 0;                  // Frobenius
   double checksum_norm = 0;         // of the vector of row sums, Euclidean
 };
-RightStatistics right_statistics(std::span<const RowStatistics> rows, std::int64_t cols);
+RightStatistics right_statistics(std::span<const LineStatistics> rows, std::int64_t cols);
 
 // `left_norm`: the infinity norm of A, for `kNorm`.
 double threshold(const ThresholdOptions& options, const Rounding& rounding, const LeftStatistics& left,

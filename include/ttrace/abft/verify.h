@@ -1,5 +1,6 @@
 // Verification of a matrix product without a reference: C = A B + bias is held against its own operands, by the sums of
-// its rows and of its columns. The cost is reading each matrix twice; nothing is multiplied but vectors.
+// its rows and of its columns. The cost is reading A, B and C once, and the smaller of A and B once more, from cache;
+// nothing is multiplied but vectors.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +48,14 @@ struct LineCheck {
   bool disagrees() const { return nonfinite > 0 || !(sum_difference <= threshold && -sum_difference <= threshold); }
 };
 
-// Row by row, block by block. `problem_of(product)` must be empty.
-std::vector<LineCheck> check_rows(const Product& product, const VerifyOptions& options = {});
+// In how many blocks of `block` elements a line is summed, the last one shorter; a block of 0 is the whole line.
+std::int64_t block_count(std::int64_t length, std::int64_t block);
+
+// Line by line, block by block within a line. `problem_of(product)` must be empty.
+struct LineChecks {
+  std::vector<LineCheck> rows, cols;
+};
+LineChecks check_lines(const Product& product, const VerifyOptions& options = {});
 
 // Shapes that do not chain, data that are missing, dtypes that cannot be: one line. Empty if it can be checked.
 std::string problem_of(const Product& product);

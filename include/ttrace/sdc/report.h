@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,12 @@ struct Origin {
 // The module's path, or the parameter's, with `*` for each number; a later call of a module is of the same type.
 std::string type_of(const TensorId& id);
 
+// What one rank holds of all submodules of a type.
+struct RankMismatch {
+  std::int64_t elements = 0, differing = 0;
+  double severity = 0;  // equation 3 on this rank, largest over the submodules
+};
+
 // One type of submodule at one micro-step. A type is a module path with `*` for its numbers: all layers' MLPs.
 struct SubmoduleStep {
   std::string type;
@@ -46,7 +53,7 @@ struct SubmoduleStep {
   double frequency = 0;  // equation 2
   double severity = 0;   // equation 4
   std::int64_t origins = 0;
-  std::vector<std::int32_t> ranks;  // on which something differs
+  std::map<std::int32_t, RankMismatch> ranks;  // that recorded it
 };
 
 // Norms over all ranks' tensors; what several ranks hold counts for each.
@@ -81,6 +88,7 @@ std::string nondeterminism_suspected(const SdcReport& report, std::span<const Re
 std::string to_text(const SdcReport& report);
 std::string to_json(const SdcReport& report);
 std::string submodules_csv(const SdcReport& report);  // a line per type, direction and micro-step
+std::string ranks_csv(const SdcReport& report);       // the same for each rank
 std::string steps_csv(const SdcReport& report);       // a line per iteration
 
 }  // namespace ttrace

@@ -9,6 +9,8 @@
 //   replication           copies on several ranks have the same bits
 #pragma once
 
+#include <map>
+
 #include "ttrace/abft/threshold.h"
 #include "ttrace/align/shard_mapping.h"
 #include "ttrace/report/report.h"
@@ -17,7 +19,8 @@ namespace ttrace {
 
 struct SelfCheckOptions {
   abft::ThresholdMethod method = abft::ThresholdMethod::kVariance;
-  int threads = 0;  // 0: OpenMP's default
+  int threads = 0;                     // 0: OpenMP's default
+  std::map<Dtype, double> e_max = {};  // of V-ABFT, by the dtype of a product and its operands, as calibrated
 };
 
 // One finding for each tensor and identity: `pass`, `fail` (product-differs, lookup-differs, sum-differs,

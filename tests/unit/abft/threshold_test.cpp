@@ -11,11 +11,15 @@ namespace {
 using namespace ttrace;
 using namespace ttrace::abft;
 
+std::vector<LineStatistics> rows_of(const MatrixView& matrix) {
+  return read_lines(matrix, {.depth = Depth::kNorms}).rows;
+}
+
 // A row of A and a B, by hand: A = [1 3], B = [1 2 3; -1 0 1].
 struct Hand {
   std::vector<double> a = {1, 3}, b = {1, 2, 3, -1, 0, 1};
-  LeftStatistics left = left_statistics(row_statistics(row_major(a.data(), Dtype::kFloat64, 1, 2)).front());
-  RightStatistics right = right_statistics(row_statistics(row_major(b.data(), Dtype::kFloat64, 2, 3)), 3);
+  LeftStatistics left = left_statistics(rows_of(row_major(a.data(), Dtype::kFloat64, 1, 2)).front());
+  RightStatistics right = right_statistics(rows_of(row_major(b.data(), Dtype::kFloat64, 2, 3)), 3);
 
   double allowed(ThresholdOptions options, Dtype dtype = Dtype::kFloat64) const {
     return threshold(options, {dtype, dtype}, left, right, 4);

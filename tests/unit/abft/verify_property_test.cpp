@@ -78,8 +78,8 @@ TEST_SUITE("abft") {
       const FaultKind kind = static_cast<FaultKind>(random.below(5));
       const Injection fault = inject(product.c.writable(), kind, random.bits());
       const Product faulty = product.product();
-      const LineCheck row = check_rows(faulty)[static_cast<std::size_t>(fault.row)];
-      const LineCheck col = check_rows(transposed(faulty))[static_cast<std::size_t>(fault.col)];
+      const LineCheck row = check_lines(faulty).rows[static_cast<std::size_t>(fault.row)];
+      const LineCheck col = check_lines(transposed(faulty)).rows[static_cast<std::size_t>(fault.col)];
       const double size = std::fabs(fault.after - fault.before);
       // Both thresholds beside the rounding that is there already.
       if (std::isfinite(size) && !(size > 2 * row.threshold || size > 2 * col.threshold)) return;

@@ -117,7 +117,10 @@ TEST_CASE("an error is attributed to the call that made it, not to those that pa
     CHECK(step.submodules == 2);
     CHECK(step.frequency == doctest::Approx((1.0 / 16 + 2.0 / 16) / 2));
     CHECK(step.severity == doctest::Approx(2));
-    CHECK(step.ranks == std::vector<std::int32_t>{0, 1});
+    REQUIRE(step.ranks.size() == 2);
+    for (const auto& [rank, mismatch] : step.ranks) CHECK(mismatch.elements == 16);
+    CHECK(step.ranks.at(0).differing + step.ranks.at(1).differing == 3);
+    CHECK(std::max(step.ranks.at(0).severity, step.ranks.at(1).severity) == doctest::Approx(2));
   }
 }
 

@@ -131,6 +131,20 @@ TEST_CASE("a right trace is right by itself, across ranks") {
   CHECK(report.counts.pass > 6);  // three products of each micro-batch, and more
 }
 
+TEST_CASE("products are held to the e_max that was calibrated for their dtype") {
+  const std::string rules = "fc.weight: {tp_dim: 1}\nfc:\n  input: {tp_dim: 1}\n  output: {}\n";
+  const Trace trace = Program().run();
+  const Alignment tensors = align(trace, annotations(rules), {});
+  const auto same_with = [&](Dtype dtype, double e_max) {
+    SelfCheckOptions options;
+    options.e_max[dtype] = e_max;
+    return self_check(tensors, options).same();
+  };
+  CHECK(same_with(Dtype::kFloat32, 4e-7));
+  CHECK_FALSE(same_with(Dtype::kFloat32, 1e-30));
+  CHECK(same_with(Dtype::kBFloat16, 1e-30));
+}
+
 TEST_CASE("a wrong element is found in the product that it is in, with its place") {
   const Report forward = damaged(set("output fc", 9, 77));
   CHECK(first_of(forward) == "fc output, iteration 0, micro-batch 0: product-differs");

@@ -1,0 +1,87 @@
+#include "ttrace/load/calibration_file.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "load/yaml_fields.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::string_view kVersion = "1";
+
+CalibrationFile read_fields(const std::string& where, Fields& fields) {
+  CalibrationFile file;
+  if (const std::string version = fields.take_word("ttrace_calibration"); version != kVersion) {
+    fail_at(where, fields.last_line(), fmt::format("calibration file version {}; expected {}", version, kVersion));
+  }
+  file.platform = fields.take_word("platform");
+  file.trials = static_cast<std::int64_t>(fields.take_number("trials"));
+  for (const YAML::Node& size : fields.take_list("sizes")) {
+    file.sizes.push_back(static_cast<std::int64_t>(fields.number_of(size, "sizes")));
+  }
+  const YAML::Node values = fields.take("e_max");
+  Fields dtypes(where, values, fields.last_line(), "'e_max'");
+  for (const std::string& name : dtypes.keys()) {
+    const double e_max = dtypes.take_number(name);
+    const auto dtype = dtype_from_name(name);
+    if (!dtype || !is_floating(*dtype) || e_max <= 0) {
+      fail_at(where, dtypes.last_line(),
+              fmt::format("'{}: {}'; expected a floating dtype and a positive number", name, e_max));
+    }
+    file.e_max[*dtype] = e_max;
+  }
+  dtypes.done();
+  fields.done();
+  return file;
+}
+
+}  // namespace
+
+CalibrationFile parse_calibration(const std::string& text, const std::string& where) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() != 1 || !documents[0].IsMap()) {
+      throw InputError(fmt::format("{}: not one YAML mapping; expected a file of `ttrace calibrate`", where));
+    }
+    Fields fields(where, documents[0], 1, "the file");
+    return read_fields(where, fields);
+  } catch (const YAML::Exception& error) {
+    const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
+    throw InputError(fmt::format("{}{}: {}; expected YAML as `ttrace calibrate` writes it", where, line, error.msg));
+  }
+}
+
+CalibrationFile read_calibration(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code ignored;
+  if (!file || std::filesystem::is_directory(path, ignored)) {
+    throw InputError(fmt::format("{}: cannot be read; expected a file of `ttrace calibrate`", path.string()));
+  }
+  return parse_calibration(std::string(std::istreambuf_iterator<char>(file), {}), path.string());
+}
+
+std::string to_yaml(const CalibrationFile& file) {
+  YAML::Emitter yaml;
+  yaml << YAML::BeginMap;
+  yaml << YAML::Key << "ttrace_calibration" << YAML::Value << std::string(kVersion);
+  yaml << YAML::Key << "platform" << YAML::Value << file.platform;
+  yaml << YAML::Key << "trials" << YAML::Value << file.trials;
+  yaml << YAML::Key << "sizes" << YAML::Value << YAML::Flow << file.sizes;
+  yaml << YAML::Key << "e_max" << YAML::Value << YAML::BeginMap;
+  for (const auto& [dtype, e_max] : file.e_max) {
+    yaml << YAML::Key << std::string(name_of(dtype)) << YAML::Value << fmt::format("{}", e_max);
+  }
+  yaml << YAML::EndMap << YAML::EndMap;
+  return std::string(
+             "# V-ABFT's e_max: 1.2 times the largest |E| / |checksum| of products of |N(1, 1)| elements (section "
+             "3.6).\n"
+             "# `ttrace abft --e-max` takes it for products of these dtypes.\n") +
+         yaml.c_str() + "\n";
+}
+
+}  // namespace ttrace
