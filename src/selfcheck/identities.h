@@ -8,6 +8,7 @@
 namespace ttrace {
 
 void check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
+void check_attention(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
 void check_embeddings(const Alignment& alignment, std::vector<Finding>& findings);
 void check_accumulation(const Alignment& alignment, std::vector<Finding>& findings);
 void check_replicas(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);

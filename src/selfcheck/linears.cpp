@@ -4,7 +4,7 @@
 
 #include "selfcheck/identities.h"
 #include "selfcheck/matrices.h"
-#include "ttrace/abft/verify.h"
+#include "selfcheck/products.h"
 #include "ttrace/diagnose/dataflow.h"
 
 namespace ttrace {
@@ -137,11 +137,9 @@ class Linears {
     }
   }
 
-  void verify(const LogicalTensor& tensor, abft::Product product, abft::Rounding rounding, std::string_view operands) {
-    product.rounding = rounding;
-    abft::VerifyOptions options;
-    options.threshold.method = options_.method;
-    const abft::Verification result = abft::verify(product, options);
+  void verify(const LogicalTensor& tensor, const abft::Product& product, abft::Rounding rounding,
+              std::string_view operands) {
+    const abft::Verification result = verify_product(product, rounding, options_);
     switch (result.outcome) {
       case abft::Outcome::kVerified:
         findings_.push_back(finding_about(tensor, Verdict::kPass, Reason::kNone, fmt::format("is {}", operands)));
@@ -155,20 +153,6 @@ class Linears {
     const abft::Fault& first = result.faults.front();
     if (first.located()) finding.ranks = holders_of(tensor, first.row * product.c.cols + first.col);
     findings_.push_back(std::move(finding));
-  }
-
-  static std::string describe(const abft::Verification& result, std::string_view operands) {
-    std::int64_t located = 0, lines = 0;
-    for (const abft::Fault& fault : result.faults) ++(fault.located() ? located : lines);
-    const abft::Fault& first = result.faults.front();
-    const std::string where =
-        first.located()
-            ? fmt::format("row {}, column {} is {:.6g}, not {:.6g}", first.row, first.col, first.value, first.corrected)
-            : fmt::format("the sum of {} {} is off by {:.3g}, allowed {:.3g}",
-                          first.line == abft::Line::kRow ? "row" : "column",
-                          first.line == abft::Line::kRow ? first.row : first.col, first.difference, first.threshold);
-    return fmt::format("is not {}: {}; {} elements and {} further rows or columns are wrong", operands, where, located,
-                       lines);
   }
 
   const Alignment& alignment_;

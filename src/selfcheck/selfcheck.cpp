@@ -96,6 +96,7 @@ void check_replicas(const Alignment& alignment, const SelfCheckOptions& options,
 Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   std::vector<Finding> findings;
   check_linears(alignment, options, findings);
+  check_attention(alignment, options, findings);
   check_embeddings(alignment, findings);
   check_accumulation(alignment, findings);
   check_replicas(alignment, options, findings);
