@@ -7,7 +7,8 @@
 
 namespace ttrace {
 
-void check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
+// Returns a note on what was checked on each rank alone; empty where nothing was.
+std::string check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
 void check_attention(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
 void check_embeddings(const Alignment& alignment, std::vector<Finding>& findings);
 void check_accumulation(const Alignment& alignment, std::vector<Finding>& findings);

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "selfcheck/identities.h"
+#include "selfcheck/local_products.h"
 #include "selfcheck/matrices.h"
 #include "selfcheck/products.h"
 #include "ttrace/diagnose/dataflow.h"
@@ -64,7 +65,13 @@ bool is_called_linear(const std::string& module_class) {
 class Linears {
  public:
   Linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings)
-      : alignment_(alignment), options_(options), parameters_(parameters_of(alignment)), findings_(findings) {}
+      : alignment_(alignment),
+        options_(options),
+        parameters_(parameters_of(alignment)),
+        local_(options),
+        findings_(findings) {}
+
+  std::string note() const { return local_.note(); }
 
   void check(const LogicalTensor& output) {
     Linear linear;
@@ -108,6 +115,8 @@ class Linears {
   }
 
   void check_forward(const Linear& linear) {
+    constexpr std::string_view kOperands = "its input times its weight";
+    if (is_wrong_on_a_rank(*linear.output, {linear.input}, {linear.weight, true}, linear.bias, kOperands)) return;
     const Matrix x = matrix_of(*linear.input), w = matrix_of(*linear.weight), y = matrix_of(*linear.output);
     abft::Product product{.terms = {{x.view, abft::transposed(w.view)}}, .c = y.view};
     Matrix bias;
@@ -115,7 +124,7 @@ class Linears {
       bias = matrix_of(*linear.bias);
       product.bias = abft::repeated_row(bias.view.data, bias.view.dtype, y.view.rows, y.view.cols);
     }
-    verify(*linear.output, product, {x.stored, y.stored}, "its input times its weight");
+    verify(*linear.output, product, {x.stored, y.stored}, kOperands);
   }
 
   void check_backward(const Linear& linear) {
@@ -123,18 +132,29 @@ class Linears {
     const LogicalTensor* grad_output = find_tensor(alignment_, id, Kind::kGradOutput, id.name);
     if (grad_output == nullptr || grad_output->shape != linear.output->shape) return;
     const Matrix dy = matrix_of(*grad_output);
+    constexpr std::string_view kInputOperands = "the gradient of its output times its weight";
+    constexpr std::string_view kWeightOperands = "the gradient of the output, transposed, times the input";
     const LogicalTensor* grad_input = find_tensor(alignment_, id, Kind::kGradInput, id.name);
-    if (grad_input != nullptr && grad_input->shape == linear.input->shape) {
+    if (grad_input != nullptr && grad_input->shape == linear.input->shape &&
+        !is_wrong_on_a_rank(*grad_input, {grad_output}, {linear.weight}, nullptr, kInputOperands)) {
       const Matrix w = matrix_of(*linear.weight), dx = matrix_of(*grad_input);
-      verify(*grad_input, {.terms = {{dy.view, w.view}}, .c = dx.view}, {dy.stored, dx.stored},
-             "the gradient of its output times its weight");
+      verify(*grad_input, {.terms = {{dy.view, w.view}}, .c = dx.view}, {dy.stored, dx.stored}, kInputOperands);
     }
     const LogicalTensor* gradient = find_tensor(alignment_, id, Kind::kParamGrad, id.name + ".weight");
-    if (gradient != nullptr && gradient->shape == linear.weight->shape) {
+    if (gradient != nullptr && gradient->shape == linear.weight->shape &&
+        !is_wrong_on_a_rank(*gradient, {grad_output, true}, {linear.input}, nullptr, kWeightOperands)) {
       const Matrix x = matrix_of(*linear.input), dw = matrix_of(*gradient);
       verify(*gradient, {.terms = {{abft::transposed(dy.view), x.view}}, .c = dw.view}, {dy.stored, dw.stored},
-             "the gradient of the output, transposed, times the input");
+             kWeightOperands);
     }
+  }
+
+  // Which says more than that the whole is wrong.
+  bool is_wrong_on_a_rank(const LogicalTensor& c, const Operand& a, const Operand& b, const LogicalTensor* bias,
+                          std::string_view operands) {
+    std::optional<Finding> finding = local_.check(c, a, b, bias, operands);
+    if (finding) findings_.push_back(std::move(*finding));
+    return finding.has_value();
   }
 
   void verify(const LogicalTensor& tensor, const abft::Product& product, abft::Rounding rounding,
@@ -158,16 +178,18 @@ class Linears {
   const Alignment& alignment_;
   const SelfCheckOptions& options_;
   Parameters parameters_;
+  LocalProducts local_;
   std::vector<Finding>& findings_;
 };
 
 }  // namespace
 
-void check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
+std::string check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
   Linears linears(alignment, options, findings);
   for (const auto& [id, tensor] : alignment.tensors) {
     if (id.kind == Kind::kOutput && is_floating(tensor.dtype)) linears.check(tensor);
   }
+  return linears.note();
 }
 
 }  // namespace ttrace

@@ -95,7 +95,7 @@ void check_replicas(const Alignment& alignment, const SelfCheckOptions& options,
 
 Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   std::vector<Finding> findings;
-  check_linears(alignment, options, findings);
+  const std::string rank_by_rank = check_linears(alignment, options, findings);
   check_attention(alignment, options, findings);
   check_embeddings(alignment, findings);
   check_accumulation(alignment, findings);
@@ -115,6 +115,7 @@ Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   if (!alignment.tensors.empty()) {
     report.coverage = static_cast<double>(checked.size()) / static_cast<double>(alignment.tensors.size());
   }
+  if (!rank_by_rank.empty()) report.notes.push_back(rank_by_rank);
   note_unchecked(alignment, checked, report);
   return report;
 }
