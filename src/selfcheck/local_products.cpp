@@ -11,13 +11,6 @@
 namespace ttrace {
 namespace {
 
-bool is_whole(const Places& places, const Places& whole) {
-  for (std::size_t d = 0; d < places.size(); ++d) {
-    if (places[d] != whole[d]) return false;
-  }
-  return true;
-}
-
 // An operand on all ranks; whole, where it is asked for.
 class Held {
  public:
@@ -31,6 +24,15 @@ class Held {
     if (!matrix_) matrix_ = ttrace::matrix_of(*operand_.tensor);
     const RankMatrix matrix = whole_of(*operand_.tensor, *matrix_);
     return operand_.is_transposed ? transposed(matrix) : matrix;
+  }
+  // The part of the whole at these places, as if the rank had gathered it; `values` keeps it.
+  std::optional<RankMatrix> gathered(const Places& rows, const Places& cols, std::vector<double>& values) const {
+    const RankMatrix all = whole();
+    std::optional<std::vector<double>> found = values_at(all, rows, cols);
+    if (!found) return {};
+    values = std::move(*found);
+    const abft::MatrixView view = abft::row_major(values.data(), Dtype::kFloat64, count_of(rows), count_of(cols));
+    return RankMatrix{view, all.stored, rows, cols};
   }
   const std::vector<Piece>& pieces() const { return pieces_; }
   bool is_sum() const {
@@ -86,16 +88,20 @@ LocalProducts::Outcome LocalProducts::check_on(std::int32_t rank, const Parts& p
   const std::optional<RankMatrix> c = parts.c.on(rank);
   std::optional<RankMatrix> a = parts.a.on(rank), b = parts.b.on(rank);
   if (!c || !a || !b) return Outcome::kDoesNotFit;
+  const auto is_part = [&](const Places& inner) { return inner != parts.a.whole().cols; };
+  if (a->cols == b->rows && is_part(a->cols) && !parts.c.is_sum()) return Outcome::kSummed;
+  std::vector<double> gathered;
   if (!chains(*a, *b, *c)) {
-    if (chains(parts.a.whole(), *b, *c)) {
-      a = parts.a.whole();
-    } else if (chains(*a, parts.b.whole(), *c)) {
-      b = parts.b.whole();
+    // The operand that lacks rows (columns) of C, or some of what is summed over.
+    const std::int64_t of_a = count_of(a->cols), of_b = count_of(b->rows);
+    if (of_a < of_b || (of_a == of_b && a->rows != c->rows)) {
+      a = parts.a.gathered(c->rows, b->rows, gathered);
     } else {
-      return Outcome::kDoesNotFit;
+      b = parts.b.gathered(a->cols, c->cols, gathered);
     }
+    if (!a || !b || !chains(*a, *b, *c)) return Outcome::kDoesNotFit;
   }
-  const bool is_term = !is_whole(a->cols, parts.a.whole().cols);
+  const bool is_term = is_part(a->cols);
   if (is_term && !parts.c.is_sum()) return Outcome::kSummed;
   // Who adds the bias to a sum, and what else a term is, is not said.
   if (parts.c.is_sum() && (!is_term || parts.bias)) return Outcome::kDoesNotFit;

@@ -48,7 +48,54 @@ RankMatrix matrix_of(const abft::MatrixView& view, Dtype stored, Places places) 
   return matrix;
 }
 
+// The row-major numbers in the whole of all indices.
+std::vector<std::int64_t> numbers_of(const Places& places, const Places& whole) {
+  std::vector<std::int64_t> numbers = {0};
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    std::vector<std::int64_t> next;
+    for (const std::int64_t number : numbers) {
+      for (const Stretch& stretch : places[d]) {
+        for (std::int64_t i = 0; i < stretch.size; ++i) {
+          next.push_back(number * length_of(whole[d]) + stretch.logical + i);
+        }
+      }
+    }
+    numbers = std::move(next);
+  }
+  return numbers;
+}
+
+bool lies_within(const Places& places, const Places& whole) {
+  if (places.size() != whole.size()) return false;
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    for (const Stretch& stretch : places[d]) {
+      if (stretch.logical + stretch.size > length_of(whole[d])) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
+
+std::int64_t count_of(const Places& places) {
+  std::int64_t count = 1;
+  for (const std::vector<Stretch>& stretches : places) count *= length_of(stretches);
+  return count;
+}
+
+std::optional<std::vector<double>> values_at(const RankMatrix& whole, const Places& rows, const Places& cols) {
+  if (!lies_within(rows, whole.rows) || !lies_within(cols, whole.cols)) return {};
+  const std::vector<std::int64_t> row_numbers = numbers_of(rows, whole.rows),
+                                  col_numbers = numbers_of(cols, whole.cols);
+  std::vector<double> values;
+  values.reserve(row_numbers.size() * col_numbers.size());
+  std::vector<double> row(static_cast<std::size_t>(whole.view.cols));
+  for (const std::int64_t number : row_numbers) {
+    read(whole.view, number, 1, 0, whole.view.cols, row.data());
+    for (const std::int64_t col : col_numbers) values.push_back(row[static_cast<std::size_t>(col)]);
+  }
+  return values;
+}
 
 RankMatrix transposed(const RankMatrix& matrix) {
   return {abft::transposed(matrix.view), matrix.stored, matrix.cols, matrix.rows};

@@ -30,4 +30,9 @@ std::optional<RankMatrix> rank_matrix_of(const LogicalTensor& tensor, const std:
 // The logical tensor as if one rank held it.
 RankMatrix whole_of(const LogicalTensor& tensor, const Matrix& matrix);
 
+// The part of a whole at these places, in their order: what a rank has gathered. Nothing where `rows` or `cols` are not
+// of the whole's dimensions.
+std::optional<std::vector<double>> values_at(const RankMatrix& whole, const Places& rows, const Places& cols);
+std::int64_t count_of(const Places& places);  // indices
+
 }  // namespace ttrace
