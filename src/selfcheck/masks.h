@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "selfcheck/attention_call.h"
+#include "selfcheck/attention_fit.h"
 
 namespace ttrace {
 
@@ -19,6 +19,7 @@ class Masks {
   bool at(std::int64_t batch, std::int64_t row, std::int64_t col) const {
     return masked_[static_cast<std::size_t>((batch * rows_ + row) * cols_ + col)];
   }
+  bool whole_row(std::int64_t batch, std::int64_t row) const;
 
  private:
   std::vector<bool> masked_;
