@@ -87,6 +87,7 @@ class Linears {
       return;
     }
     if (linear.weight->shape.size() != 2 || !is_floating(linear.input->dtype)) return;
+    if (linear.input->rows || output.rows) return refuse(output, "its rows are tokens that a router dealt out");
     if (!chains(linear)) {
       return refuse(output,
                     fmt::format("input {}, weight {} and output {} do not chain", to_string(linear.input->shape),

@@ -108,8 +108,11 @@ Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   std::vector<Finding> findings;
   const std::string rank_by_rank = check_linears(alignment, options, findings);
   check_attention(alignment, options, findings);
+  check_integer_linears(alignment, findings);
   check_embeddings(alignment, findings);
+  check_embedding_bags(alignment, findings);
   check_accumulation(alignment, findings);
+  check_reductions(alignment, findings);
   check_replicas(alignment, options, findings);
   if (findings.empty() && alignment.findings.empty()) {
     throw InputError(
