@@ -148,18 +148,20 @@ RightStatistics right_statistics(std::span<const LineStatistics> rows, std::int6
 
 double threshold(const ThresholdOptions& options, const Rounding& rounding, const LeftStatistics& left,
                  const RightStatistics& right, double left_norm) {
-  const double absolute = underflow(rounding, right);
-  switch (options.method) {
-    case ThresholdMethod::kVariance:
-      return absolute + variance_threshold(options, rounding, left, right);
-    case ThresholdMethod::kProbabilistic:
-      return absolute + probabilistic_threshold(options, rounding, left, right);
-    case ThresholdMethod::kSimplified:
-      return absolute + simplified_threshold(rounding, left, right);
-    case ThresholdMethod::kNorm:
-      return absolute + norm_threshold(rounding, right, left_norm);
-  }
-  return 0;
+  const auto of_method = [&] {
+    switch (options.method) {
+      case ThresholdMethod::kVariance:
+        return variance_threshold(options, rounding, left, right);
+      case ThresholdMethod::kProbabilistic:
+        return probabilistic_threshold(options, rounding, left, right);
+      case ThresholdMethod::kSimplified:
+        return simplified_threshold(rounding, left, right);
+      case ThresholdMethod::kNorm:
+        return norm_threshold(rounding, right, left_norm);
+    }
+    return 0.0;
+  };
+  return options.roundings * (underflow(rounding, right) + of_method());
 }
 
 std::string_view not_applicable(const ThresholdOptions& options, const Rounding& rounding, std::int64_t k) {

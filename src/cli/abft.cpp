@@ -77,10 +77,11 @@ void add_abft(CLI::App& app, Run& run_command) {
       ->check(CLI::Range(1, 4096));
   abft->footer(
       "Linear modules must be the product of their recorded inputs and weights, forward and backward (by checksums:\n"
-      "no product is computed again); embeddings the rows that their ids name; main gradients the sum of the\n"
-      "micro-batches'; copies on several ranks equal. All over the logical tensors: a communication that is missing "
-      "or\n"
-      "doubled shows as well as wrong arithmetic. What could not be checked is untrusted, or counted in a note.\n"
+      "no product is computed again); attention that of its queries, keys and values, where its softmax is a module;\n"
+      "embeddings and bags of them the rows that their ids name; main gradients the sum of the micro-batches'; sums\n"
+      "over ranks those of their terms; copies on several ranks equal. Each rank's own products first, then all over\n"
+      "the logical tensors: a communication that is missing or doubled shows as well as wrong arithmetic. What could\n"
+      "not be checked is untrusted, or counted in a note.\n"
       "\n"
       "Examples:\n"
       "  ttrace abft candidate -a gpt.yaml\n"

@@ -6,8 +6,9 @@
 
 #include "align/holders.h"
 #include "selfcheck/identities.h"
+#include "selfcheck/local_products.h"
 #include "selfcheck/matrices.h"
-#include "ttrace/abft/verify.h"
+#include "selfcheck/products.h"
 #include "ttrace/diagnose/dataflow.h"
 
 namespace ttrace {
@@ -67,7 +68,13 @@ bool is_called_linear(const std::string& module_class) {
 class Linears {
  public:
   Linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings)
-      : alignment_(alignment), options_(options), parameters_(parameters_of(alignment)), findings_(findings) {}
+      : alignment_(alignment),
+        options_(options),
+        parameters_(parameters_of(alignment)),
+        local_(options),
+        findings_(findings) {}
+
+  std::string note() const { return local_.note(); }
 
   void check(const LogicalTensor& output) {
     Linear linear;
@@ -83,6 +90,7 @@ class Linears {
       return;
     }
     if (linear.weight->shape.size() != 2 || !is_floating(linear.input->dtype)) return;
+    if (linear.input->rows || output.rows) return refuse(output, "its rows are tokens that a router dealt out");
     if (!chains(linear)) {
       return refuse(output,
                     fmt::format("input {}, weight {} and output {} do not chain", to_string(linear.input->shape),
@@ -120,6 +128,8 @@ class Linears {
   }
 
   void check_forward(const Linear& linear) {
+    constexpr std::string_view kOperands = "its input times its weight";
+    if (is_wrong_on_a_rank(*linear.output, {linear.input}, {linear.weight, true}, linear.bias, kOperands)) return;
     const Matrix x = matrix_of(*linear.input), y = matrix_of(*linear.output);
     const Matrix& w = matrix_of_weight(*linear.weight);
     abft::Product product{.terms = {{x.view, abft::transposed(w.view)}}, .c = y.view};
@@ -128,7 +138,7 @@ class Linears {
       bias = matrix_of(*linear.bias);
       product.bias = abft::repeated_row(bias.view.data, bias.view.dtype, y.view.rows, y.view.cols);
     }
-    verify(*linear.output, product, {x.stored, y.stored}, "its input times its weight");
+    verify(*linear.output, product, {x.stored, y.stored}, kOperands);
   }
 
   void check_backward(const Linear& linear) {
@@ -136,30 +146,35 @@ class Linears {
     const LogicalTensor* grad_output = find_tensor(alignment_, id, Kind::kGradOutput, id.name);
     if (grad_output == nullptr || grad_output->shape != linear.output->shape) return;
     const Matrix dy = matrix_of(*grad_output);
+    constexpr std::string_view kInputOperands = "the gradient of its output times its weight";
+    constexpr std::string_view kWeightOperands = "the gradient of the output, transposed, times the input";
     const LogicalTensor* grad_input = find_tensor(alignment_, id, Kind::kGradInput, id.name);
-    if (grad_input != nullptr && grad_input->shape == linear.input->shape) {
+    if (grad_input != nullptr && grad_input->shape == linear.input->shape &&
+        !is_wrong_on_a_rank(*grad_input, {grad_output}, {linear.weight}, nullptr, kInputOperands)) {
       const Matrix dx = matrix_of(*grad_input);
       const Matrix& w = matrix_of_weight(*linear.weight);
-      verify(*grad_input, {.terms = {{dy.view, w.view}}, .c = dx.view}, {dy.stored, dx.stored},
-             "the gradient of its output times its weight");
+      verify(*grad_input, {.terms = {{dy.view, w.view}}, .c = dx.view}, {dy.stored, dx.stored}, kInputOperands);
     }
     const LogicalTensor* gradient = find_tensor(alignment_, id, Kind::kParamGrad, id.name + ".weight");
-    if (gradient != nullptr && gradient->shape == linear.weight->shape) {
+    if (gradient != nullptr && gradient->shape == linear.weight->shape &&
+        !is_wrong_on_a_rank(*gradient, {grad_output, true}, {linear.input}, nullptr, kWeightOperands)) {
       const Matrix x = matrix_of(*linear.input), dw = matrix_of(*gradient);
       verify(*gradient, {.terms = {{abft::transposed(dy.view), x.view}}, .c = dw.view}, {dy.stored, dw.stored},
-             "the gradient of the output, transposed, times the input");
+             kWeightOperands);
     }
   }
 
-  void verify(const LogicalTensor& tensor, abft::Product product, abft::Rounding rounding, std::string_view operands) {
-    product.rounding = rounding;
-    abft::VerifyOptions options;
-    options.threshold.method = options_.method;
-    if (const auto e_max = options_.e_max.find(rounding.output);
-        e_max != options_.e_max.end() && rounding.operand == rounding.output) {
-      options.threshold.e_max = e_max->second;
-    }
-    const abft::Verification result = abft::verify(product, options);
+  // Which says more than that the whole is wrong.
+  bool is_wrong_on_a_rank(const LogicalTensor& c, const Operand& a, const Operand& b, const LogicalTensor* bias,
+                          std::string_view operands) {
+    std::optional<Finding> finding = local_.check(c, a, b, bias, operands);
+    if (finding) findings_.push_back(std::move(*finding));
+    return finding.has_value();
+  }
+
+  void verify(const LogicalTensor& tensor, const abft::Product& product, abft::Rounding rounding,
+              std::string_view operands) {
+    const abft::Verification result = verify_product(product, rounding, options_);
     switch (result.outcome) {
       case abft::Outcome::kVerified:
         findings_.push_back(finding_about(tensor, Verdict::kPass, Reason::kNone, fmt::format("is {}", operands)));
@@ -175,23 +190,10 @@ class Linears {
     findings_.push_back(std::move(finding));
   }
 
-  static std::string describe(const abft::Verification& result, std::string_view operands) {
-    std::int64_t located = 0, lines = 0;
-    for (const abft::Fault& fault : result.faults) ++(fault.located() ? located : lines);
-    const abft::Fault& first = result.faults.front();
-    const std::string where =
-        first.located()
-            ? fmt::format("row {}, column {} is {:.6g}, not {:.6g}", first.row, first.col, first.value, first.corrected)
-            : fmt::format("the sum of {} {} is off by {:.3g}, allowed {:.3g}",
-                          first.line == abft::Line::kRow ? "row" : "column",
-                          first.line == abft::Line::kRow ? first.row : first.col, first.difference, first.threshold);
-    return fmt::format("is not {}: {}; {} elements and {} further rows or columns are wrong", operands, where, located,
-                       lines);
-  }
-
   const Alignment& alignment_;
   const SelfCheckOptions& options_;
   Parameters parameters_;
+  LocalProducts local_;
   const LogicalTensor* weight_ = nullptr;  // the last one, as `weight_matrix_`
   Matrix weight_matrix_;
   std::vector<Finding>& findings_;
@@ -199,7 +201,7 @@ class Linears {
 
 }  // namespace
 
-void check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
+std::string check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
   std::vector<const LogicalTensor*> outputs;
   for (const auto& [id, tensor] : alignment.tensors) {
     if (id.kind == Kind::kOutput && is_floating(tensor.dtype)) outputs.push_back(&tensor);
@@ -209,6 +211,7 @@ void check_linears(const Alignment& alignment, const SelfCheckOptions& options, 
   });
   Linears linears(alignment, options, findings);
   for (const LogicalTensor* output : outputs) linears.check(*output);
+  return linears.note();
 }
 
 }  // namespace ttrace

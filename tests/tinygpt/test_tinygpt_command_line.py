@@ -81,6 +81,7 @@ def test_help_states_the_rank_order_and_every_bug():
             "--micro-batch-size: --seq 8 has only 5",
         ),
         ("--sp", 1, "--sp needs --tp 2 or more: it shards the sequence over the tensor parallel ranks"),
+        ("--unfused-attention --cp 2", 2, "--unfused-attention needs --cp 1: a context parallel rank has no scores of the whole row"),
         ("--gather-buffers --tp 2", 2, "--gather-buffers needs --sp: without it nothing is gathered"),
         ("--cp-gradients average", 1,
          "--cp-gradients average needs --cp 2 or more: it averages over the context parallel ranks"),

@@ -38,21 +38,33 @@ def hidden_keys(queries, keys):
     return other_document | (keys.positions > queries.positions.unsqueeze(1))
 
 
-def attention(query, key, value, hidden):
+def masked_softmax(scores, hidden):
+    """The probabilities [b, heads, s, t] of scores; `hidden` [s, t]."""
+    # In bf16 the softmax would lose the small probabilities.
+    return scores.float().masked_fill(hidden, -math.inf).softmax(dim=-1).to(scores.dtype)
+
+
+class MaskedSoftmax(nn.Module):
+    """The same as a module, as Megatron-LM has it: a collector sees what goes in and comes out."""
+
+    def forward(self, scores, hidden):
+        return masked_softmax(scores, hidden)
+
+
+def attention(query, key, value, hidden, softmax=masked_softmax):
     """Scaled dot products of [s, b, heads, d] with [t, b, heads, d]; `hidden` [s, t] -> [s, b, heads, d]."""
     query, key, value = (x.permute(1, 2, 0, 3) for x in (query, key, value))  # [b, heads, s, d]
     scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
-    # In bf16 the softmax would lose the small probabilities.
-    probabilities = scores.float().masked_fill(hidden, -math.inf).softmax(dim=-1).to(value.dtype)
-    return (probabilities @ value).permute(2, 0, 1, 3)
+    return (softmax(scores, hidden) @ value).permute(2, 0, 1, 3)
 
 
 class CoreAttention(nn.Module):
     """`kv_of_head`, int64 [heads]: the key and value head that each query head looks at; None: its own."""
 
-    def __init__(self, kv_of_head=None):
+    def __init__(self, kv_of_head=None, unfused=False):
         super().__init__()
         self.kv_of_head = kv_of_head
+        self.scale_mask_softmax = MaskedSoftmax() if unfused else masked_softmax
 
     def forward(self, query, key, value, places):
         """Causal within each document: [s, b, heads, d] and twice [s, b, kv heads, d] -> [s, b, heads * d]."""
@@ -61,4 +73,4 @@ class CoreAttention(nn.Module):
         return self.attend(query, key, value, places).flatten(start_dim=2)
 
     def attend(self, query, key, value, places):
-        return attention(query, key, value, hidden_keys(places, places))
+        return attention(query, key, value, hidden_keys(places, places), self.scale_mask_softmax)

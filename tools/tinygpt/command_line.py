@@ -67,6 +67,8 @@ def _add_model(group):
     _add_number(group, "--hidden", "width")
     _add_number(group, "--heads", "attention heads")
     _add_number(group, "--kv-heads", "key and value heads of a llama, 0 for as many as --heads")
+    add("--unfused-attention", action="store_true", help="the softmax of the scores is a module of its own, inside "
+        "core_attention, as in Megatron-LM")
     _add_number(group, "--vocab", "vocabulary size")
     _add_number(group, "--pad-vocab-to", "pad the vocabulary to a multiple of N * tp, 0 for no padding")
     add("--tied", action="store_true", help="the head uses the word embedding's weight; where they are on different "

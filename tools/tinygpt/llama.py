@@ -21,7 +21,8 @@ class SelfAttention(nn.Module):
         self.head_size = options.hidden // heads
         self.widths = [count * self.head_size for count in (heads, kv_heads, kv_heads)]
         self.linear_qkv = nn.Linear(options.hidden, sum(self.widths), bias=False)
-        self.core_attention = CoreAttention(torch.arange(heads) * kv_heads // heads)
+        kv_of_head = torch.arange(heads) * kv_heads // heads
+        self.core_attention = CoreAttention(kv_of_head, options.unfused_attention)
         self.linear_proj = nn.Linear(options.hidden, options.hidden, bias=False)
 
     def forward(self, hidden, places):

@@ -94,7 +94,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.head_size = options.hidden // options.heads
         self.linear_qkv = nn.Linear(options.hidden, 3 * options.hidden)
-        self.core_attention = CoreAttention()
+        self.core_attention = CoreAttention(unfused=options.unfused_attention)
         self.linear_proj = nn.Linear(options.hidden, options.hidden)
 
     def forward(self, hidden, places):

@@ -19,6 +19,7 @@ class Options:
     hidden: int = 64
     heads: int = 4
     kv_heads: int = 0  # 0: as many as heads
+    unfused_attention: bool = False
     seq: int = 32
     packed: bool = False
     vocab: int = 128
@@ -110,6 +111,8 @@ def check(options, started):
         raise OptionsError("--recompute-layers needs --recompute: it says how many layers are recomputed together")
     if options.kv_heads and options.arch != "llama":
         raise OptionsError("--kv-heads needs --arch llama: a GPT's heads have a key and a value each")
+    if options.unfused_attention and options.cp > 1:
+        raise OptionsError("--unfused-attention needs --cp 1: a context parallel rank has no scores of the whole row")
     _check_experts(options)
     _check_precision(options)
     if options.bug and not BUGS[options.bug].can_show(options):

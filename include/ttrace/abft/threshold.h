@@ -30,7 +30,8 @@ struct ThresholdOptions {
   double c_sigma = 2.5;                        // V-ABFT: standard deviations
   std::optional<double> e_max = std::nullopt;  // V-ABFT: as calibrated; otherwise of V-ABFT's table 7
   std::optional<double> largest =
-      std::nullopt;  // A-ABFT: y, the largest product of two elements; otherwise of the operands
+      std::nullopt;      // A-ABFT: y, the largest product of two elements; otherwise of the operands
+  double roundings = 1;  // of each element to the output's dtype: a product that was scaled is rounded again
 };
 
 // The dtypes that decide how a product rounds. Offline, after rounding, `output` is C's dtype. Online, before it, C

@@ -2,11 +2,15 @@
 // recorded inputs that the module is. Over the logical tensors, so that what ranks exchange is checked with what they
 // compute: a row-parallel linear's output is the product of its whole input and its whole weight, whoever summed it.
 //
-//   linear, forward       Y = X W^T + b               verified by checksums (ttrace/abft/verify.h)
+//   linear, forward       Y = X W^T + b               verified by checksums (ttrace/abft/verify.h), first on each rank
 //   linear, backward      dX = dY W, dW = dY^T X      the same
-//   embedding             Y = W[ids]                  row by row
-//   gradient accumulation main_grad = sum over micro-batches of param_grad, up to one factor for all parameters
-//   replication           copies on several ranks have the same bits
+//   linear, of integers   Y = X W^T                   exactly (ttrace/abft/quantised_gemm.h)
+//   attention             scale Q K^T, P V            as linears, head by head, and backward
+//   softmax               rows of P sum to 1          extreme values by where the fault struck
+//   (ttrace/abft/propagation.h) embedding             Y = W[ids]                  row by row; bags of them: sum, mean
+//   or largest gradient accumulation main_grad = sum over micro-batches of param_grad, up to one factor for all
+//   parameters reduction over ranks  sum of the terms before it  element by element replication           copies on
+//   several ranks have the same bits
 #pragma once
 
 #include <map>
@@ -23,11 +27,11 @@ struct SelfCheckOptions {
   std::map<Dtype, double> e_max = {};  // of V-ABFT, by the dtype of a product and its operands, as calibrated
 };
 
-// One finding for each tensor and identity: `pass`, `fail` (product-differs, lookup-differs, sum-differs,
+// One finding for each tensor and identity: `pass`, `fail` (product-differs, lookup-differs, sum-differs, not-finite,
 // replicas-disagree), or `untrusted` (not-checkable: a linear whose operands were not recorded, or whose module does
-// more than the product). The alignment's own findings are among them. The report's coverage is the share of tensors
-// that some identity holds to account; the others are counted in its notes. Throws InputError where there is nothing
-// to check.
+// more than the product; attention that is fused). The alignment's own findings are among them. The report's coverage
+// is the share of tensors that some identity holds to account; the others are counted in its notes. Throws InputError
+// where there is nothing to check.
 Report self_check(const Alignment& alignment, const SelfCheckOptions& options);
 
 }  // namespace ttrace

@@ -189,6 +189,41 @@ TEST_CASE("what is not finite is no product of finite operands") {
         "fc output, iteration 0, micro-batch 0: product-differs");
 }
 
+TEST_CASE("the rank whose own product is wrong is named, also where another has the same right") {
+  // `fc` once more, whole on both ranks.
+  const auto replicated = [](std::int32_t wrong_rank) {
+    Trace trace = mesh_trace("tp=2", 2);
+    for (const std::int32_t rank : {0, 1}) {
+      const Values x = drawn(1, kTokens * kIn), weight = drawn(2, kOut * kIn);
+      Values y = times(x, transposed(weight, kOut, kIn), kTokens, kIn, kOut);
+      if (rank == wrong_rank) y[5] = 30;
+      const auto add = [&](Kind kind, const std::string& name, std::int32_t batch, Shape shape, const Values& values) {
+        add_tensor(trace, static_cast<std::size_t>(rank), tensor_id(kind, name, batch), std::move(shape), values);
+      };
+      add(Kind::kParam, "fc.weight", kNoMicrobatch, {kOut, kIn}, weight);
+      add(Kind::kInput, "fc", 0, {kTokens, kIn}, x);
+      add(Kind::kOutput, "fc", 0, {kTokens, kOut}, y);
+    }
+    return self_check(align(trace, annotations("fc:\n  input: {}\n  output: {}\nfc.weight: {tp: replicate}\n"), {}),
+                      {.threads = 1});
+  };
+  CHECK(replicated(-1).findings.empty());
+  for (const std::int32_t rank : {0, 1}) {
+    const Report report = replicated(rank);
+    CHECK(first_of(report) == "fc output, iteration 0, micro-batch 0: product-differs");
+    CHECK(report.root_cause()->ranks == std::vector<std::int32_t>{rank});
+    CHECK(report.root_cause()->message.find("row 1, column 1 is 30, not ") != std::string::npos);
+  }
+}
+
+TEST_CASE("sums over ranks are counted, not taken for one rank's product") {
+  const Report report = checked({});
+  CHECK(
+      report.notes.front() ==
+      "rank by rank, 8 products are right and 0 wrong; 4 were recorded after their sum over ranks, and are checked as "
+      "a whole only");
+}
+
 TEST_CASE("what cannot be checked is said, and is not verified") {
   Program program;
   program.with_weight = false;
@@ -198,7 +233,7 @@ TEST_CASE("what cannot be checked is said, and is not verified") {
     said = said || (finding.reason == Reason::kNotCheckable && finding.id.name == "fc");
   }
   CHECK(said);
-  CHECK(report.notes.size() == 1);
+  CHECK(report.notes.size() == 1);  // nothing was checked rank by rank
   CHECK_THROWS_AS(self_check(Alignment(), {}), InputError);
 }
 

@@ -102,7 +102,7 @@ def _pad_documents(batch, divisor):
 def core_attention(options, axis, kv_of_head=None):
     """The CoreAttention of a rank, under context parallelism or not."""
     if axis.size == 1:
-        return CoreAttention(kv_of_head)
+        return CoreAttention(kv_of_head, options.unfused_attention)
     if options.cp_comm == "allgather":
         return GatheringAttention(axis, kv_of_head)
     return RingAttention(axis, kv_of_head, options.bug)

@@ -1,0 +1,50 @@
+// Where a fault struck attention, from what its extreme values have become: ATTNChecker's Table 1, read backwards.
+//
+//   a fault in   scores   probabilities   context
+//   queries      1R       1R              1R
+//   keys         1C       2D              2D
+//   values       -        -               1C
+//   scores       0D       1R              1R
+//   context      -        -               0D
+//
+// A corrupted probability, which the table leaves out, is one element of its row's sums: it makes 1R of the context.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "ttrace/abft/attention.h"
+#include "ttrace/abft/matrix_view.h"
+
+namespace ttrace::abft {
+
+// The INF, NaN and near-INF elements of a matrix.
+struct Extremes {
+  std::int64_t infinite = 0, nan = 0, near_infinite = 0;
+  Pattern pattern = Pattern::kNone;
+  std::int64_t row = -1, col = -1;  // of the first
+
+  std::int64_t count() const { return infinite + nan + near_infinite; }
+};
+Extremes extremes_in(const MatrixView& matrix, double near_infinity = ExtremeThresholds().near_infinity);
+std::string to_string(const Extremes& extremes);  // "1 INF and 31 NaN in one row (1R)"
+
+// One head's queries to context, by AttentionMatrix.
+using HeadExtremes = std::array<Extremes, 6>;
+
+struct Strike {
+  enum class Where {
+    kNowhere,   // no extreme values
+    kHere,      // `matrix` holds the fault itself
+    kInFlight,  // `matrix` was recorded right, and was corrupted as it was used: `seen` has what came of it
+    kBefore,    // several of queries, keys and values are extreme: what they were computed from was
+    kUnknown,   // no single fault of the table leaves this
+  };
+  Where where = Where::kNowhere;
+  AttentionMatrix matrix = AttentionMatrix::kQuery;
+  AttentionMatrix seen = AttentionMatrix::kQuery;  // the first with extreme values
+};
+Strike struck(const HeadExtremes& extremes);
+
+}  // namespace ttrace::abft

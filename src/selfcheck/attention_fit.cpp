@@ -1,0 +1,162 @@
+#include "selfcheck/attention_fit.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "selfcheck/masks.h"
+
+namespace ttrace {
+namespace {
+
+constexpr HeadOrder kOrders[] = {
+    {0, 1, 2}, {1, 0, 2}, {2, 0, 1}};  // [s, b, heads, d], [b, s, heads, d], [b, heads, s, d]
+constexpr std::int64_t kSamples = 256;
+
+std::optional<AttentionSizes> sizes_in(const AttentionCall& call, const HeadOrder& order) {
+  const Shape &query = call.query->shape, &key = call.key->shape, &value = call.value->shape;
+  const Shape &scores = call.scores->shape, &context = call.context->shape;
+  const AttentionSizes sizes{scores[0], scores[1], key[order.head], scores[2], scores[3]};
+  const auto is = [&](const Shape& shape, std::int64_t rows, std::int64_t heads) {
+    return shape[order.batch] == sizes.batch && shape[order.row] == rows && shape[order.head] == heads;
+  };
+  if (!is(query, sizes.rows, sizes.heads) || !is(key, sizes.cols, sizes.kv_heads) || query[3] != key[3]) return {};
+  if (!is(value, sizes.cols, sizes.kv_heads) || sizes.kv_heads == 0 || sizes.heads % sizes.kv_heads != 0) return {};
+  if (context.size() == 4)
+    return is(context, sizes.rows, sizes.heads) && context[3] == value[3] ? std::optional(sizes) : std::nullopt;
+  // Heads and features in one dimension: only where the rows stand first or second.
+  const std::size_t row = order.row == 0 ? 0 : 1;
+  const bool fits = context.size() == 3 && context[row] == sizes.rows && context[1 - row] == sizes.batch &&
+                    context[2] == sizes.heads * value[3];
+  return fits ? std::optional(sizes) : std::nullopt;
+}
+
+struct Sample {
+  double score, product, magnitude;  // sum of |q k|
+};
+
+std::vector<Sample> samples_of(const AttentionCall& call, const AttentionSizes& sizes, const HeadOrder& order) {
+  const Heads query(*call.query, order, sizes.heads), key(*call.key, order, sizes.kv_heads), scores(*call.scores);
+  const std::int64_t d = call.query->shape[3];
+  std::vector<double> left(static_cast<std::size_t>(d)), right(left);
+  std::vector<Sample> samples;
+  const std::int64_t all = sizes.batch * sizes.heads * sizes.rows * sizes.cols;
+  for (std::int64_t i = 0; i < std::min(kSamples, all); ++i) {
+    std::int64_t at = all <= kSamples ? i : i * 2654435761 % all;  // Knuth's multiplicative hash: no pattern
+    const std::int64_t col = at % sizes.cols, row = (at /= sizes.cols) % sizes.rows;
+    const std::int64_t head = (at /= sizes.rows) % sizes.heads, batch = at / sizes.heads;
+    const double score = element(scores.at(batch, head), row, col);
+    if (!std::isfinite(score) || score <= kMasked) continue;
+    read(query.at(batch, head), row, 1, 0, d, left.data());
+    read(key.at(batch, sizes.kv_head_of(head)), col, 1, 0, d, right.data());
+    Sample sample{score, 0, 0};
+    for (std::size_t k = 0; k < left.size(); ++k) {
+      sample.product += left[k] * right[k];
+      sample.magnitude += std::fabs(left[k] * right[k]);
+    }
+    if (std::isfinite(sample.magnitude)) samples.push_back(sample);
+  }
+  return samples;
+}
+
+// Of the samples with the largest products, whose rounding says least.
+std::optional<double> median_ratio(std::vector<Sample> samples) {
+  std::sort(samples.begin(), samples.end(),
+            [](const Sample& a, const Sample& b) { return std::fabs(a.product) > std::fabs(b.product); });
+  samples.resize((samples.size() + 1) / 2);
+  std::vector<double> ratios;
+  for (const Sample& sample : samples) {
+    if (sample.product != 0) ratios.push_back(sample.score / sample.product);
+  }
+  if (ratios.empty()) return {};
+  std::nth_element(ratios.begin(), ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2), ratios.end());
+  return ratios[ratios.size() / 2];
+}
+
+// The first number in the path, from 1: `decoder.layers.3.attention` is of layer 4.
+std::int64_t layer_of(const std::string& path) {
+  for (std::size_t dot = path.find('.'); dot != path.npos; dot = path.find('.', dot + 1)) {
+    std::int64_t number = 0;
+    const char* const begin = path.data() + dot + 1;
+    const auto [end, error] = std::from_chars(begin, path.data() + path.size(), number);
+    if (error == std::errc() && (end == path.data() + path.size() || *end == '.')) return number + 1;
+  }
+  return 1;
+}
+
+void find_scale(const AttentionCall& call, AttentionFit& fit) {
+  const std::vector<Sample> samples = samples_of(call, fit.sizes, fit.order);
+  const double epsilon = epsilon_of(call.scores->dtype);
+  const double root = 1 / std::sqrt(static_cast<double>(call.query->shape[3]));
+  const double measured = median_ratio(samples).value_or(root);  // nothing to tell it by
+  fit.scale = measured;
+  for (const double usual : {root, root / static_cast<double>(layer_of(call.path)), 1.0}) {
+    // Two roundings of the score, and what the sum lost: of large products, little.
+    if (fit.usual || std::fabs(measured / usual - 1) > 4 * epsilon) continue;
+    fit.scale = usual;
+    fit.usual = true;
+  }
+  int exponent = 0;
+  fit.rounded_twice = std::frexp(fit.scale, &exponent) != 0.5;
+  std::int64_t agreeing = 0;
+  for (const Sample& sample : samples) {
+    const double allowed = 4 * epsilon * std::fabs(fit.scale) * sample.magnitude;
+    agreeing += std::fabs(sample.score - fit.scale * sample.product) <= allowed;
+  }
+  fit.agreeing = samples.empty() ? 1 : static_cast<double>(agreeing) / static_cast<double>(samples.size());
+}
+
+Shape strides_of(const Shape& shape) {
+  Shape strides(shape.size(), 1);
+  for (std::size_t d = shape.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * shape[d + 1];
+  return strides;
+}
+
+}  // namespace
+
+std::optional<AttentionFit> fit_of(const AttentionCall& call) {
+  std::optional<AttentionFit> best;
+  for (const HeadOrder& order : kOrders) {
+    const std::optional<AttentionSizes> sizes = sizes_in(call, order);
+    if (!sizes) continue;
+    AttentionFit fit{.order = order, .sizes = *sizes};
+    find_scale(call, fit);
+    if (!best || fit.agreeing > best->agreeing) best = fit;
+  }
+  return best;
+}
+
+Heads::Heads(const LogicalTensor& tensor, const HeadOrder& order, std::int64_t heads) : matrix_(matrix_of(tensor)) {
+  Shape shape = tensor.shape;
+  HeadOrder own = order;
+  if (shape.size() == 3) {  // [row, batch, heads * d], or [batch, row, heads * d]
+    shape = {shape[0], shape[1], heads, heads == 0 ? 0 : shape[2] / heads};
+    own = order.row == 0 ? kOrders[0] : kOrders[1];
+  }
+  set_strides(shape, own);
+}
+
+Heads::Heads(const LogicalTensor& tensor) : matrix_(matrix_of(tensor)) { set_strides(tensor.shape, {2, 0, 1}); }
+
+void Heads::set_strides(const Shape& shape, const HeadOrder& order) {
+  const Shape strides = strides_of(shape);
+  batch_stride_ = strides[order.batch];
+  head_stride_ = strides[order.head];
+  row_stride_ = strides[order.row];
+  rows_ = shape[order.row];
+  cols_ = shape[3];
+}
+
+abft::MatrixView Heads::at(std::int64_t batch, std::int64_t head) const {
+  const std::int64_t first = element(batch, head, 0, 0);
+  const abft::MatrixView& whole = matrix_.view;
+  return {whole.data + first * size_of(whole.dtype), whole.dtype, rows_, cols_, row_stride_, 1};
+}
+
+std::int64_t Heads::element(std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t col) const {
+  return batch * batch_stride_ + head * head_stride_ + row * row_stride_ + col;
+}
+
+}  // namespace ttrace

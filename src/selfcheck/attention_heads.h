@@ -1,0 +1,47 @@
+// The matrices of an attention call, and products of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "selfcheck/attention_fit.h"
+#include "selfcheck/head_verdicts.h"
+#include "ttrace/abft/verify.h"
+
+namespace ttrace {
+
+struct AttentionHeads {
+  Heads query, key, value, context, scores, probabilities, applied;
+
+  AttentionHeads(const AttentionCall& call, const AttentionFit& fit);
+};
+
+// `check(sample, head)`.
+template <class Check>
+void for_each_head(std::int64_t batch, std::int64_t heads, Check check) {
+  for (std::int64_t sample = 0; sample < batch; ++sample) {
+    for (std::int64_t head = 0; head < heads; ++head) check(sample, head);
+  }
+}
+
+// A copy in fp64, times a number.
+struct ScaledCopy {
+  explicit ScaledCopy(const abft::MatrixView& matrix, double scale = 1);
+  abft::MatrixView view() const { return abft::row_major(values.data(), Dtype::kFloat64, rows, cols); }
+
+  std::vector<double> values;
+  std::int64_t rows = 0, cols = 0;
+};
+
+// The verdict on one head of `verdicts`' tensor, C of the product, whose matrices are `heads`. `roundings` as in
+// abft::ThresholdOptions; `told` ends the message where it is wrong.
+void check_product(HeadVerdicts& verdicts, const abft::Product& product, const Heads& heads, std::int64_t sample,
+                   std::int64_t head, double roundings, const SelfCheckOptions& options, const std::string& told = "");
+
+void check_attention_forward(const AttentionCall& call, const AttentionFit& fit, const AttentionHeads& heads,
+                             const SelfCheckOptions& options, std::vector<Finding>& findings);
+void check_attention_backward(const Alignment& alignment, const AttentionCall& call, const AttentionFit& fit,
+                              const AttentionHeads& heads, const SelfCheckOptions& options,
+                              std::vector<Finding>& findings);
+
+}  // namespace ttrace

@@ -1,0 +1,192 @@
+// EmbeddingBag: each row of the output is the sum, the mean or the largest of the weight's rows that a bag of indices
+// names, each times its own weight where there are such. Which of the three, and whether one index stands for padding
+// and is left out, is the module's own business and was not recorded: it is what most bags agree with.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "align/holders.h"
+#include "merge/values.h"
+#include "selfcheck/identities.h"
+
+namespace ttrace {
+namespace {
+
+struct BagCall {
+  const LogicalTensor *indices = nullptr, *offsets = nullptr, *weights = nullptr;  // the last two may be null
+  const LogicalTensor *table = nullptr, *output = nullptr;
+};
+
+const LogicalTensor* input_of(const Alignment& alignment, const TensorId& id,
+                              std::initializer_list<std::string_view> members) {
+  const std::size_t call = std::min(id.name.find('#'), id.name.size());
+  for (const std::string_view member : members) {
+    const std::string name = id.name.substr(0, call) + std::string(member) + id.name.substr(call);
+    if (const LogicalTensor* found = find_tensor(alignment, id, Kind::kInput, name)) return found;
+  }
+  return nullptr;
+}
+
+enum class Mode { kSum, kMean, kLargest };
+constexpr std::string_view kWords[] = {"sum", "mean", "largest"};
+
+class Bags {
+ public:
+  explicit Bags(const BagCall& call)
+      : width_(call.table->shape[1]),
+        rows_(call.table->shape[0]),
+        bags_(call.output->shape[0]),
+        indices_(values_of(*call.indices)),
+        table_(values_of(*call.table)),
+        found_(values_of(*call.output)),
+        epsilon_(epsilon_of(call.output->dtype)) {
+    if (call.weights != nullptr) weights_ = values_of(*call.weights);
+    if (call.offsets != nullptr) starts_ = values_of(*call.offsets);
+    const auto length = bags_ == 0 ? 0.0 : static_cast<double>(indices_.size()) / static_cast<double>(bags_);
+    for (std::int64_t bag = 0; call.offsets == nullptr && bag < bags_; ++bag) {
+      starts_.push_back(static_cast<double>(bag) * length);
+    }
+    starts_.resize(static_cast<std::size_t>(bags_));  // include_last_offset has one more
+    starts_.push_back(static_cast<double>(indices_.size()));
+  }
+
+  // Why the indices cannot be looked up; empty if they can.
+  std::string problem() const {
+    for (std::size_t bag = 0; bag + 1 < starts_.size(); ++bag) {
+      if (!(starts_[bag] >= 0 && starts_[bag] <= starts_[bag + 1]))
+        return fmt::format("the offset of bag {} falls", bag);
+    }
+    for (const double index : indices_) {
+      if (!(index >= 0 && index < static_cast<double>(rows_)))
+        return fmt::format("index {:.0f} is beyond the {} rows of the weight", index, rows_);
+    }
+    return {};
+  }
+
+  std::int64_t most_frequent() const {
+    std::map<std::int64_t, std::int64_t> counts;
+    for (const double index : indices_) ++counts[static_cast<std::int64_t>(index)];
+    const auto most = std::max_element(counts.begin(), counts.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most == counts.end() ? -1 : most->first;
+  }
+
+  std::vector<std::int64_t> wrong_bags(Mode mode, std::int64_t padding) const {
+    std::vector<std::int64_t> wrong;
+    for (std::int64_t bag = 0; bag < bags_; ++bag) {
+      if (!is_right(bag, mode, padding)) wrong.push_back(bag);
+    }
+    return wrong;
+  }
+
+  std::int64_t count() const { return bags_; }
+  std::int64_t width() const { return width_; }
+
+ private:
+  bool is_right(std::int64_t bag, Mode mode, std::int64_t padding) const {
+    for (std::int64_t col = 0; col < width_; ++col) {
+      double sum = 0, magnitude = 0, largest = -std::numeric_limits<double>::infinity();
+      std::int64_t count = 0;
+      const auto at = static_cast<std::size_t>(bag);
+      for (auto i = static_cast<std::size_t>(starts_[at]); i < static_cast<std::size_t>(starts_[at + 1]); ++i) {
+        const auto row = static_cast<std::int64_t>(indices_[i]);
+        if (row == padding) continue;
+        const double value = table_[static_cast<std::size_t>(row * width_ + col)];
+        const double weighted = weights_.empty() ? value : value * weights_[i];
+        sum += weighted;
+        magnitude += std::fabs(weighted);
+        largest = std::max(largest, value);
+        ++count;
+      }
+      // Each product and each addition rounds.
+      double allowed = static_cast<double>(2 * count + 1) * epsilon_ / 2 * magnitude;
+      double expected = sum;
+      if (mode == Mode::kMean && count > 0) {
+        expected /= static_cast<double>(count);
+        allowed /= static_cast<double>(count);
+      }
+      if (mode == Mode::kLargest) expected = count == 0 ? 0 : largest;
+      const double found = found_[static_cast<std::size_t>(bag * width_ + col)];
+      if (!(std::fabs(found - expected) <= (mode == Mode::kLargest ? epsilon_ * std::fabs(expected) : allowed))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::int64_t width_, rows_, bags_;
+  Values indices_, table_, found_, weights_, starts_;
+  double epsilon_;
+};
+
+void check_bags(const BagCall& call, std::vector<Finding>& findings) {
+  const Bags bags(call);
+  const LogicalTensor& output = *call.output;
+  if (const std::string problem = bags.problem(); !problem.empty()) {
+    findings.push_back(finding_about(output, Verdict::kFail, Reason::kLookupDiffers, problem));
+    return;
+  }
+  std::optional<std::vector<std::int64_t>> wrong;
+  std::string words;
+  for (const Mode mode : {Mode::kSum, Mode::kMean, Mode::kLargest}) {
+    for (const std::int64_t padding : {std::int64_t{-1}, bags.most_frequent()}) {
+      std::vector<std::int64_t> of_mode = bags.wrong_bags(mode, padding);
+      if (wrong && wrong->size() <= of_mode.size()) continue;
+      wrong = std::move(of_mode);
+      words = fmt::format("the {} of its weight's rows{}", kWords[static_cast<std::size_t>(mode)],
+                          padding < 0 ? "" : fmt::format(" without row {}", padding));
+    }
+  }
+  if (wrong->empty()) {
+    findings.push_back(finding_about(output, Verdict::kPass, Reason::kNone, "is " + words));
+    return;
+  }
+  Finding finding = finding_about(
+      output, Verdict::kFail, Reason::kLookupDiffers,
+      fmt::format("{} of {} bags are not {}; the first is bag {}", wrong->size(), bags.count(), words, wrong->front()));
+  finding.ranks = holders_of(output, wrong->front() * bags.width());
+  findings.push_back(std::move(finding));
+}
+
+// Why the call cannot be checked; empty if it can.
+std::string objection_to(const BagCall& call) {
+  if (call.indices == nullptr) return "its indices were not recorded";
+  if (call.table == nullptr) return "its weight was not recorded";
+  for (const LogicalTensor* tensor : {call.indices, call.offsets, call.weights, call.table, call.output}) {
+    if (tensor != nullptr && !fits_in_memory(*tensor)) return "its tensors have more than 2^27 elements";
+  }
+  const std::int64_t bags = call.output->shape.empty() ? -1 : call.output->shape[0];
+  const bool fixed = call.offsets == nullptr && call.indices->shape.size() == 2 && call.indices->shape[0] == bags;
+  const std::int64_t starts = call.offsets == nullptr ? -1 : element_count(call.offsets->shape);
+  const bool fits = call.table->shape.size() == 2 && call.output->shape == Shape{bags, call.table->shape[1]} &&
+                    (fixed || starts == bags || starts == bags + 1) && !is_floating(call.indices->dtype) &&
+                    (call.weights == nullptr || call.weights->shape == call.indices->shape);
+  if (fits) return {};
+  return fmt::format("indices {}, offsets {}, weight {} and output {} do not fit together",
+                     to_string(call.indices->shape), call.offsets ? to_string(call.offsets->shape) : "none",
+                     to_string(call.table->shape), to_string(call.output->shape));
+}
+
+}  // namespace
+
+void check_embedding_bags(const Alignment& alignment, std::vector<Finding>& findings) {
+  for (const auto& [id, output] : alignment.tensors) {
+    if (id.kind != Kind::kOutput || output.module_class.find("EmbeddingBag") == output.module_class.npos) continue;
+    if (!is_floating(output.dtype) || id.name.find(':') != id.name.npos) continue;
+    const std::string module = id.name.substr(0, id.name.find('#'));
+    const BagCall call{input_of(alignment, id, {"", ":0", ":input"}), input_of(alignment, id, {":1", ":offsets"}),
+                       input_of(alignment, id, {":2", ":per_sample_weights"}),
+                       parameter_at(alignment, id, module + ".weight"), &output};
+    if (const std::string why = objection_to(call); !why.empty()) {
+      findings.push_back(finding_about(output, Verdict::kUntrusted, Reason::kNotCheckable, why));
+    } else {
+      check_bags(call, findings);
+    }
+  }
+}
+
+}  // namespace ttrace

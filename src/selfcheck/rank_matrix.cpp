@@ -1,0 +1,141 @@
+#include "selfcheck/rank_matrix.h"
+
+#include <algorithm>
+#include <set>
+
+namespace ttrace {
+namespace {
+
+Shape row_major_strides(const Shape& shape) {
+  Shape strides(shape.size(), 1);
+  for (std::size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+  return strides;
+}
+
+// In the rank's order, those that continue each other as one.
+std::vector<Stretch> joined(const std::set<Stretch>& stretches) {
+  std::vector<Stretch> result;
+  for (const Stretch& next : stretches) {
+    Stretch* const last = result.empty() ? nullptr : &result.back();
+    if (last && last->local + last->size == next.local && last->logical + last->size == next.logical) {
+      last->size += next.size;
+    } else {
+      result.push_back(next);
+    }
+  }
+  return result;
+}
+
+std::int64_t length_of(const std::vector<Stretch>& stretches) {
+  std::int64_t length = 0;
+  for (const Stretch& stretch : stretches) length += stretch.size;
+  return length;
+}
+
+// A box of the entry, whose elements lie as in the entry.
+bool lies_in_order(const Piece& piece, const Shape& strides) {
+  for (std::size_t d = 0; d < strides.size(); ++d) {
+    if (piece.logical.size[d] > 1 && piece.strides[d] != strides[d]) return false;
+  }
+  return true;
+}
+
+RankMatrix matrix_of(const abft::MatrixView& view, Dtype stored, Places places) {
+  RankMatrix matrix{view, stored, {}, {}};
+  matrix.cols = {std::move(places.back())};
+  places.pop_back();
+  matrix.rows = std::move(places);
+  return matrix;
+}
+
+// The row-major numbers in the whole of all indices.
+std::vector<std::int64_t> numbers_of(const Places& places, const Places& whole) {
+  std::vector<std::int64_t> numbers = {0};
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    std::vector<std::int64_t> next;
+    for (const std::int64_t number : numbers) {
+      for (const Stretch& stretch : places[d]) {
+        for (std::int64_t i = 0; i < stretch.size; ++i) {
+          next.push_back(number * length_of(whole[d]) + stretch.logical + i);
+        }
+      }
+    }
+    numbers = std::move(next);
+  }
+  return numbers;
+}
+
+bool lies_within(const Places& places, const Places& whole) {
+  if (places.size() != whole.size()) return false;
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    for (const Stretch& stretch : places[d]) {
+      if (stretch.logical + stretch.size > length_of(whole[d])) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::int64_t count_of(const Places& places) {
+  std::int64_t count = 1;
+  for (const std::vector<Stretch>& stretches : places) count *= length_of(stretches);
+  return count;
+}
+
+std::optional<std::vector<double>> values_at(const RankMatrix& whole, const Places& rows, const Places& cols) {
+  if (!lies_within(rows, whole.rows) || !lies_within(cols, whole.cols)) return {};
+  const std::vector<std::int64_t> row_numbers = numbers_of(rows, whole.rows),
+                                  col_numbers = numbers_of(cols, whole.cols);
+  std::vector<double> values;
+  values.reserve(row_numbers.size() * col_numbers.size());
+  std::vector<double> row(static_cast<std::size_t>(whole.view.cols));
+  for (const std::int64_t number : row_numbers) {
+    read(whole.view, number, 1, 0, whole.view.cols, row.data());
+    for (const std::int64_t col : col_numbers) values.push_back(row[static_cast<std::size_t>(col)]);
+  }
+  return values;
+}
+
+RankMatrix transposed(const RankMatrix& matrix) {
+  return {abft::transposed(matrix.view), matrix.stored, matrix.cols, matrix.rows};
+}
+
+std::optional<RankMatrix> rank_matrix_of(const LogicalTensor& tensor, const std::vector<Piece>& pieces,
+                                         std::int32_t rank) {
+  const std::size_t dims = tensor.shape.size();
+  const Entry* entry = nullptr;
+  const std::byte* data = nullptr;
+  Shape strides;
+  std::vector<std::set<Stretch>> stretches(dims);
+  for (const Piece& piece : pieces) {
+    if (piece.rank != rank) continue;
+    if (entry == nullptr) strides = row_major_strides(piece.entry->shape);
+    if ((entry != nullptr && piece.entry != entry) || dims == 0 || strides.size() != dims) return {};
+    entry = piece.entry;
+    data = piece.data;
+    if (!lies_in_order(piece, strides)) return {};
+    std::int64_t rest = piece.offset;
+    for (std::size_t d = 0; d < dims; ++d) {
+      stretches[d].insert({rest / strides[d], piece.logical.start[d], piece.logical.size[d]});
+      rest %= strides[d];
+    }
+  }
+  if (entry == nullptr || element_count(entry->shape) == 0) return {};
+  Places places;
+  for (std::size_t d = 0; d < dims; ++d) {
+    places.push_back(joined(stretches[d]));
+    if (length_of(places.back()) != entry->shape[d]) return {};
+  }
+  const std::int64_t cols = entry->shape.back();
+  return matrix_of(abft::row_major(data, entry->dtype, element_count(entry->shape) / cols, cols), entry->dtype,
+                   std::move(places));
+}
+
+RankMatrix whole_of(const LogicalTensor& tensor, const Matrix& matrix) {
+  Places places;
+  for (const std::int64_t size : tensor.shape) places.push_back({{0, 0, size}});
+  return matrix_of(matrix.view, matrix.stored, std::move(places));
+}
+
+}  // namespace ttrace

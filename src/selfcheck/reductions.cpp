@@ -1,0 +1,130 @@
+// Collective identities: terms that ranks hold before an all-reduce (or a reduce-scatter) add up to what is recorded
+// after it. Two places are known to be before and after: the input and the output of a module, where the input is
+// `partial` and the output is not; and the output of a module and that of the module around it, which may add its bias.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "align/holders.h"
+#include "merge/values.h"
+#include "selfcheck/identities.h"
+
+namespace ttrace {
+namespace {
+
+// Terms, and what they must add up to.
+struct Reduction {
+  const LogicalTensor* terms = nullptr;
+  const LogicalTensor* sum = nullptr;
+  const LogicalTensor* bias = nullptr;  // may be null
+};
+
+std::int32_t terms_in(const std::vector<Piece>& pieces) {
+  std::int32_t last = 0;
+  for (const Piece& piece : pieces) last = std::max(last, piece.term);
+  return last + 1;
+}
+
+std::string module_of(const std::string& name) { return name.substr(0, name.find(':')); }
+
+Reduction reduction_of(const Alignment& alignment, const LogicalTensor& terms) {
+  const TensorId& id = terms.id;
+  Reduction reduction{&terms};
+  if (id.kind == Kind::kInput) {
+    reduction.sum = find_tensor(alignment, id, Kind::kOutput, module_of(id.name));
+  } else if (const std::size_t dot = id.name.rfind('.'); dot != id.name.npos) {
+    const std::string around = id.name.substr(0, dot);
+    reduction.sum = find_tensor(alignment, id, Kind::kOutput, around);
+    reduction.bias = parameter_at(alignment, id, around + ".bias");
+  }
+  return reduction;
+}
+
+bool can_be_summed(const Reduction& reduction) {
+  if (reduction.sum == nullptr || reduction.sum->shape != reduction.terms->shape) return false;
+  if (!is_floating(reduction.sum->dtype) || !fits_in_memory(*reduction.sum) || !fits_in_memory(*reduction.terms)) {
+    return false;
+  }
+  if (reduction.bias != nullptr && reduction.bias->shape != Shape{reduction.sum->shape.back()}) return false;
+  return terms_in(reduction.sum->pieces()) == 1;
+}
+
+// One term's values; zero where it fills nothing.
+Values values_of_term(const LogicalTensor& tensor, const std::vector<Piece>& pieces, std::int32_t term) {
+  std::vector<Piece> own;
+  std::copy_if(pieces.begin(), pieces.end(), std::back_inserter(own), [&](const Piece& p) { return p.term == term; });
+  LogicalTensor one = tensor;
+  one.pieces = [own] { return own; };
+  return values_of(one);
+}
+
+struct Expected {
+  Values sum, magnitude;  // of the terms
+  std::int64_t roundings = 0;
+};
+
+Expected expected_of(const Reduction& reduction) {
+  const std::vector<Piece> pieces = reduction.terms->pieces();
+  const std::int32_t terms = terms_in(pieces);
+  Expected expected;
+  expected.sum = expected.magnitude = Values(static_cast<std::size_t>(element_count(reduction.terms->shape)));
+  const auto add = [&](const Values& values) {
+    for (std::size_t i = 0; i < expected.sum.size(); ++i) {
+      const double value = values[i % values.size()];
+      expected.sum[i] += value;
+      expected.magnitude[i] += std::fabs(value);
+    }
+  };
+  for (std::int32_t term = 0; term < terms; ++term) add(values_of_term(*reduction.terms, pieces, term));
+  if (reduction.bias != nullptr) add(values_of(*reduction.bias));
+  expected.roundings = terms + (reduction.bias != nullptr ? 1 : 0);
+  return expected;
+}
+
+void check_reduction(const Reduction& reduction, std::vector<Finding>& findings) {
+  const LogicalTensor& tensor = *reduction.sum;
+  const Expected expected = expected_of(reduction);
+  const Values found = values_of(tensor);
+  // Each addition rounds to the dtype, in whatever order.
+  const double rounding = static_cast<double>(expected.roundings) * epsilon_of(tensor.dtype) / 2;
+  std::int64_t wrong = 0, first = -1, finite = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!std::isfinite(expected.sum[i])) continue;
+    ++finite;
+    if (std::fabs(found[i] - expected.sum[i]) <= rounding * expected.magnitude[i]) continue;
+    if (wrong++ == 0) first = static_cast<std::int64_t>(i);
+  }
+  const std::string terms = to_string(reduction.terms->id);
+  const auto add = [&](Verdict verdict, Reason reason, const std::string& what) -> Finding& {
+    return findings.emplace_back(finding_about(tensor, verdict, reason, what));
+  };
+  if (finite == 0) {
+    add(Verdict::kUntrusted, Reason::kNotCheckable, fmt::format("the sum over ranks of {} is not finite", terms));
+  } else if (wrong == 0) {
+    add(Verdict::kPass, Reason::kNone, fmt::format("is the sum over ranks of {}", terms));
+  } else if (reduction.terms->id.kind == Kind::kOutput && wrong > finite / 2) {
+    // The module around another one may do anything with what that returns.
+    add(Verdict::kUntrusted, Reason::kNotCheckable, fmt::format("is more than the sum over ranks of {}", terms));
+  } else {
+    const auto at = static_cast<std::size_t>(first);
+    add(Verdict::kFail, Reason::kSumDiffers,
+        fmt::format("is not the sum over ranks of {}: {} of {} elements differ; the first is number {}, {:.6g}, not "
+                    "{:.6g}",
+                    terms, wrong, finite, first, found[at], expected.sum[at]))
+        .ranks = holders_of(tensor, first);
+  }
+}
+
+}  // namespace
+
+void check_reductions(const Alignment& alignment, std::vector<Finding>& findings) {
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if ((id.kind != Kind::kInput && id.kind != Kind::kOutput) || !is_floating(tensor.dtype)) continue;
+    if (tensor.shape.empty() || element_count(tensor.shape) == 0 || terms_in(tensor.pieces()) == 1) continue;
+    const Reduction reduction = reduction_of(alignment, tensor);
+    if (can_be_summed(reduction)) check_reduction(reduction, findings);
+  }
+}
+
+}  // namespace ttrace
