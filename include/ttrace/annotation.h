@@ -35,6 +35,7 @@ struct AnnotationRule {
   std::optional<RowRule> rows{};
   // The logical value is the sum over the micro-batches of an iteration: for a parameter kind or a scalar.
   bool sum_microbatches = false;
+  bool optional = false;  // for tensors that not every program of the kind has: not mentioned where it places none
 };
 
 enum class MicrobatchOrder : std::uint8_t { kInterleaved, kBlocked };

@@ -51,7 +51,9 @@ namespace {
 // only where parameters lie is of no use either.
 void note_unused_patterns(const Annotations& annotations, const Grouping& grouping, std::vector<std::string>& notes) {
   std::set<std::pair<int, std::string_view>> unused;
-  for (const AnnotationRule& rule : annotations.rules) unused.emplace(rule.line, rule.pattern);
+  for (const AnnotationRule& rule : annotations.rules) {
+    if (!rule.optional) unused.emplace(rule.line, rule.pattern);
+  }
   for (const auto& [key, placement] : grouping.placements) {
     if (placement.rule != nullptr) unused.erase({placement.rule->line, placement.rule->pattern});
   }

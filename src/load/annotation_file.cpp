@@ -23,6 +23,7 @@ using namespace annotation_yaml;
 constexpr std::string_view kDimSuffix = "_dim";
 constexpr std::string_view kMicrobatch = "microbatch";  // the keys of a rule that are no axis and no kind
 constexpr std::string_view kRows = "rows";
+constexpr std::string_view kOptional = "optional";
 constexpr std::int64_t kMaxNumber = std::int64_t{1} << 40;  // of elements; far more than of anything else
 constexpr std::size_t kMaxNumbers = 1024;
 
@@ -172,14 +173,25 @@ void read_keys(const Item& kind, const Place& place, AnnotationRule& rule) {
   }
 }
 
+// `optional: true` beside what a pattern says of its tensors.
+bool read_optional(const Item& item, const Place& place) {
+  constexpr std::string_view kExpected = "true";
+  const std::string word = word_of(item.value, place.inside(item.key), item.line, kExpected);
+  if (word != kExpected) fail(place.inside(item.key), item.line, fmt::format("'{}'; expected {}", word, kExpected));
+  return true;
+}
+
 void read_rule(const std::string& pattern, const YAML::Node& node, int line, Annotations& annotations) {
   const Place place{annotations.path, fmt::format("'{}'", pattern)};
   const std::string expected = "axis keys (tp_dim: 0) or kinds (output: {tp_dim: 0})";
   AnnotationRule parameters{pattern, std::nullopt, {}, line};
   const std::vector<Item> items = items_of(node, place, line, expected);
-  if (items.empty()) fail(place, line, fmt::format("says nothing; expected {}", expected));
+  const std::size_t before = annotations.rules.size();
+  bool optional = false;
   for (const Item& item : items) {
-    if (const auto kind = kind_from_name(item.key)) {
+    if (item.key == kOptional) {
+      optional = read_optional(item, place);
+    } else if (const auto kind = kind_from_name(item.key)) {
       AnnotationRule rule{pattern, kind, {}, line};
       const Place inside = place.inside(item.key);
       rule.local = item.value.IsScalar() && item.value.Scalar() == "local";
@@ -190,6 +202,8 @@ void read_rule(const std::string& pattern, const YAML::Node& node, int line, Ann
     }
   }
   if (!parameters.axes.empty() || parameters.sum_microbatches) annotations.rules.push_back(std::move(parameters));
+  if (annotations.rules.size() == before) fail(place, line, fmt::format("says nothing; expected {}", expected));
+  for (std::size_t i = before; i < annotations.rules.size(); ++i) annotations.rules[i].optional = optional;
 }
 
 }  // namespace

@@ -243,3 +243,14 @@ TEST_CASE("a file that cannot be read is named") {
 }
 
 TEST_SUITE_END();
+
+TEST_CASE("a pattern may speak of tensors that not every program has") {
+  const Annotations annotations =
+      parse_annotations("softmax: {optional: true, input: {tp_dim: 1}, output: {}}", "a.yaml");
+  REQUIRE(annotations.rules.size() == 2);
+  CHECK(annotations.rules[0].optional);
+  CHECK(annotations.rules[1].optional);
+  CHECK_THROWS_WITH_AS(parse_annotations("softmax: {optional: maybe, input: {}}", "a.yaml"),
+                       "a.yaml:1: 'softmax': optional: 'maybe'; expected true", InputError);
+  CHECK_THROWS_AS(parse_annotations("softmax: {optional: true}", "a.yaml"), InputError);
+}
