@@ -6,9 +6,11 @@ import json
 import numpy
 import pytest
 
-from conftest import PYTHON, TTRACE, program, run
+from conftest import TTRACE, program, python, ranks, run
 from rank_file import KINDS
-from test_processes import RANKS, TORCHRUN
+from test_processes import RANKS
+
+pytestmark = pytest.mark.usefixtures("warm_programs")
 
 # A chain of three linears; the options make an error in the second: its forward, its backward, or its shape.
 CHAIN = """
@@ -203,10 +205,9 @@ def test_generated_values_have_the_references_norms_on_one_rank_and_on_two(colle
     annotations = tmp_path / "annotations.yaml"
     annotations.write_text("parallelism:\n  microbatches: {axis: dp, order: interleaved}\n")
     two_ranks = ["-a", annotations, "--axes", "dp=2"]
-    plain, plain_two = collect(command=[PYTHON, RANKS]), collect(*two_ranks, command=[*TORCHRUN, RANKS])
-    one = collect("--rewrite", plain.directory, command=[PYTHON, RANKS])
-    two = collect("--rewrite", plain.directory, "--layout", plain_two.directory, *two_ranks,
-                  command=[*TORCHRUN, RANKS])  # fmt: skip
+    plain, plain_two = collect(command=python(RANKS)), collect(*two_ranks, command=ranks(2, RANKS))
+    one = collect("--rewrite", plain.directory, command=python(RANKS))
+    two = collect("--rewrite", plain.directory, "--layout", plain_two.directory, *two_ranks, command=ranks(2, RANKS))
     assert (one.code, two.code) == (0, 0), one.process.stderr + two.process.stderr
     # What the head makes of its generated input is no more what the embedding gave.
     for microbatch in range(4):
@@ -298,3 +299,23 @@ def test_localize_says_what_stands_in_its_way(collect, script, tmp_path):
     process, _ = localized(reference.directory, candidate.directory, tmp_path, "--", "false")
     assert process.returncode == 2
     assert "the second run could not be collected, exit code 1" in process.stderr
+
+
+def test_tolerances_of_rewritten_runs_are_for_rewritten_candidates(collect, script, tmp_path):
+    reference = collect(command=script(CHAIN))
+    estimated = run([TTRACE, "estimate-tolerance", "-j", 2, "--estimator", "rewritten", "--reference", reference.directory,
+                     "-o", tmp_path / "tolerance.yaml", "--", *script(CHAIN)])  # fmt: skip
+    assert estimated.returncode == 0, estimated.stderr
+
+    def check(candidate):
+        return run([TTRACE, "check", "--reference", reference.directory, "--candidate", candidate.directory, "-t",
+                    tmp_path / "tolerance.yaml"])  # fmt: skip
+
+    # Each module's answer to rounding, not to its predecessors': wrong by 25 % is wrong, bit-equal is right.
+    assert check(collect("--inject", reference.directory, command=script(CHAIN))).returncode == 0
+    wrong = check(collect("--inject", reference.directory, command=script(CHAIN, "--wrong", "forward")))
+    assert wrong.returncode == 1
+    assert "first wrong tensor: middle output" in wrong.stdout
+    refused = check(reference)
+    assert refused.returncode == 2
+    assert "says how far a module by itself may differ" in refused.stderr

@@ -99,10 +99,13 @@ def test_a_bug_is_named_in_the_last_line_also_after_a_kill(checkout):
     assert not (checkout.directory / ".ttrace" / "candidates" / "tp2-embedding-mask").exists()
 
     resumed = checkout(*command, expect=1)
-    assert resumed.stderr.count("made now") == 1
+    assert resumed.stderr.count("made now") == 2  # the candidate, and its second run
     last = resumed.stdout.splitlines()[-1]
     assert last.startswith("tp2-embedding-mask: embedding.word_embeddings, output, micro-batch 0: ")
     assert last.endswith("later differences follow from it.")
+    report = json.loads((checkout.directory / ".ttrace" / "candidates" / "tp2-embedding-mask" / "report.json").read_text())
+    assert report["root_cause"]["standing"] == "confirmed"
+    assert 0 < report["left_alone"] < report["counts"]["fail"] / 10
     again = checkout(*command, expect=1)
     assert "made" not in again.stderr and again.stdout == resumed.stdout
     assert not (checkout.directory / ".ttrace" / "partial").exists()
