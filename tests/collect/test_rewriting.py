@@ -142,6 +142,11 @@ class Data(nn.Module):
     def forward(self, pair):
         return Pair(pair.a * pair.b, pair.b)
 
+class Router(nn.Module):  # hands out what it goes on with itself, and nobody else does
+    def forward(self, x):
+        logits = 2 * x
+        return logits, logits.softmax(-1)
+
 class Odd(nn.Module):
     def __init__(self):
         super().__init__()
@@ -151,6 +156,7 @@ class Odd(nn.Module):
         self.tied = nn.Linear(4, 4)
         self.tied.weight = self.first.weight
         self.teacher = nn.Linear(4, 4)
+        self.router = Router()
     def forward(self, x):
         x = self.first(x)
         self.in_place(x)
@@ -159,7 +165,7 @@ class Odd(nn.Module):
         pair = self.data(Pair(found["double"], found["more"][0]))
         with torch.no_grad():
             target = self.teacher(x)
-        return self.tied(self.first(pair.a) + pair.b) - target
+        return self.router(self.tied(self.first(pair.a) + pair.b) - target)[1]
 
 model = Odd()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -54,7 +54,10 @@ class Gradients:
 
     # Activations.
 
-    def hook(self, microbatch: Microbatch, kind: int, name: str, module_class: str, tensor: torch.Tensor) -> None:
+    def hook(self, microbatch: Microbatch, kind: int, name: str, module_class: str, tensor: torch.Tensor,
+             replacement: Optional[Callable] = None) -> None:  # fmt: skip
+        """Records the gradient of `tensor` when it arrives. Backward goes on with `replacement` of it, where that is
+        not None."""
         if not tensor.requires_grad or (kind, name) in microbatch.hooked:
             return
         microbatch.hooked.add((kind, name))
@@ -62,8 +65,10 @@ class Gradients:
 
         def arrived(gradient):
             # A leaf outlives the micro-batch, and its hooks fire in the backward of others too.
-            if not is_leaf or microbatch.owner is None or microbatch.owner.in_backward is microbatch:
-                collector.safely(self._arrived, microbatch, kind, name, module_class, gradient)
+            if is_leaf and microbatch.owner is not None and microbatch.owner.in_backward is not microbatch:
+                return None
+            collector.safely(self._arrived, microbatch, kind, name, module_class, gradient)
+            return None if replacement is None or gradient is None else collector.safely(replacement, gradient)
 
         is_leaf = tensor.is_leaf
         try:
@@ -199,8 +204,7 @@ def _hook_view(view: torch.Tensor, arrived: Callable) -> None:
     version = probe._version
 
     def of_view(gradient):
-        if probe._version == version:
-            arrived(gradient)
+        return arrived(gradient) if probe._version == version else None
 
     def of_base(gradient):
         if probe._version != version and gradient is not None:

@@ -215,17 +215,17 @@ class Modules:
         return changed
 
     def _record_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Optional[Tuple[Any]]:
-        found, changed = outputs_of(result), None
+        found, changed, replacement = outputs_of(result), None, None
         if self._perturbation is not None:
             changed = self._perturbation.of_outputs(frame, args, kwargs, result)
         if self._rewriting is not None and frame.microbatch.recorded:
-            changed = self._rewriting.of_outputs(frame, result)
-            found = outputs_of(changed[0])
+            found, changed = self._rewriting.of_outputs(frame, result)
+            replacement = self._rewriting.gradient
         if frame.microbatch.recorded:
             self._gaps.look_into(frame.path, "output", result)
             self._record_all(frame, library.OUTPUT, found if changed is None else outputs_of(changed[0]))
             # Of what the module computed, also where it is perturbed: it may have used that itself, and nobody else.
-            self._hook_all(frame, library.GRAD_OUTPUT, found)
+            self._hook_all(frame, library.GRAD_OUTPUT, found, replacement)
         return changed
 
     def _record_all(self, frame: Frame, kind: int, found: List[Tuple[str, torch.Tensor]]) -> None:
@@ -233,9 +233,13 @@ class Modules:
             name = frame.tensor_name(member)
             self._collector.record(frame.microbatch, frame.pass_, kind, name, frame.module_class, tensor)
 
-    def _hook_all(self, frame: Frame, kind: int, found: List[Tuple[str, torch.Tensor]]) -> None:
+    def _hook_all(self, frame: Frame, kind: int, found: List[Tuple[str, torch.Tensor]],
+                  replacement: Optional[Callable] = None) -> None:  # fmt: skip
+        """`replacement(micro-batch, kind, name, gradient)`: what backward is to go on with, or None."""
         for member, tensor in found:
-            self._gradients.hook(frame.microbatch, kind, frame.tensor_name(member), frame.module_class, tensor)
+            identity = (frame.microbatch, kind, frame.tensor_name(member))
+            instead = None if replacement is None else functools.partial(replacement, *identity)
+            self._gradients.hook(*identity, frame.module_class, tensor, instead)
 
 
 def _plain_class(module: torch.nn.Module) -> type:

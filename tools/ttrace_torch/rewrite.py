@@ -50,25 +50,24 @@ class Rewriting:
 
         return self._given(frame, args, kwargs, is_floating, give)
 
-    def of_outputs(self, frame, result: Any) -> Tuple[Any]:
-        """The result, in a tuple of one, with tensors that will take the trace's gradient."""
-        handed_on = set()
+    def of_outputs(self, frame, result: Any) -> Tuple[List[Tuple[str, torch.Tensor]], Tuple[Any]]:
+        """What the module has made, as in `outputs_of`, whose gradients are to be replaced, and, in a tuple of one, the
+        result as the program gets it: with tensors of its own, so that what uses them is not taken for the module."""
         for program, given, version in frame.given:
             result = replaced(result, given, program)
-            if given._version == version:
-                handed_on.add(id(program))  # in and out are one tensor, with one gradient
-            else:
+            if given._version != version:
                 program.copy_(given)  # the module wrote into its input, which the program may go on to read
         frame.given.clear()
-        for member, tensor in outputs_of(result):
-            if self._config.activations and is_floating(tensor) and tensor.requires_grad and id(tensor) not in handed_on:
-                identity = (frame.microbatch, library.FORWARD, library.GRAD_OUTPUT, frame.tensor_name(member))
-                result = replaced(result, tensor, _Passed.apply(tensor, self, identity))
-        return (result,)
+        made = outputs_of(result)
+        for _, tensor in made:
+            if self._config.activations and is_floating(tensor) and tensor.requires_grad:
+                result = replaced(result, tensor, _Passed.apply(tensor))
+        return made, (result,)
 
-    def gradient(self, identity: Tuple[Microbatch, int, int, str], arrived: torch.Tensor) -> torch.Tensor:
-        value = self._collector.safely(self._find, *identity, arrived)
-        return arrived if value is None else value
+    def gradient(self, microbatch: Microbatch, kind: int, name: str, arrived: torch.Tensor) -> Optional[torch.Tensor]:
+        if not self._config.activations:
+            return None
+        return self._find(microbatch, library.FORWARD, kind, name, arrived)
 
     def set_parameters(self, chunk: Chunk) -> None:
         """Before the chunk's first call in an iteration. The optimizer's masters follow."""
@@ -167,13 +166,12 @@ class _Given(torch.autograd.Function):
 
 
 class _Passed(torch.autograd.Function):
-    """The tensor in forward; in backward what `rewriting` has for the gradient that has arrived."""
+    """The tensor itself, as another one."""
 
     @staticmethod
-    def forward(context, tensor: torch.Tensor, rewriting: Rewriting, identity) -> torch.Tensor:
-        context.rewriting, context.identity = rewriting, identity
+    def forward(context, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone()
 
     @staticmethod
-    def backward(context, gradient: torch.Tensor) -> Tuple[torch.Tensor, None, None]:
-        return context.rewriting.gradient(context.identity, gradient), None, None
+    def backward(context, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
