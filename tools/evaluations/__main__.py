@@ -11,7 +11,7 @@ from typing import Dict
 
 from sweeps.runs import RunError
 
-from . import bugs, false_alarms, page
+from . import bugs, false_alarms, localization, page
 from .bench import Bench
 from .page import SECTIONS
 
@@ -96,6 +96,10 @@ def conclude(data: Dict[str, dict]) -> int:
     if "false-alarms" in data:
         print(f"{totals['false_alarms']} of {totals['configurations']} correct configurations called wrong")
         good &= totals["false_alarms"] == 0
+    if "localization" in data:
+        confirmed, twins = localization.summary(data["localization"])
+        print(f"second run: {confirmed} of {len(data['localization'])} first tensors confirmed, {twins} twins the same")
+        good &= confirmed == twins == len(data["localization"])
     return 0 if good else 1
 
 

@@ -1,7 +1,7 @@
 """The second pass: every module given the reference's values, with each bug and without it."""
 
 import shutil
-from typing import List
+from typing import List, Tuple
 
 from sweeps.configurations import Configuration
 from sweeps.runs import inject, localize
@@ -47,17 +47,21 @@ def twin_of(bench: Bench, configuration: Configuration) -> dict:
     return {"verdict": report["verdict"], "compared": report["counts"]["compared"], "failed": len(ratios)}
 
 
+def summary(rows: List[dict]) -> Tuple[int, int]:
+    """How many first wrong tensors were confirmed, and how many twins are the same."""
+    return sum(row["confirmed"] for row in rows), sum(row["twin"]["verdict"] == "pass" for row in rows)
+
+
 def render(rows: List[dict]) -> List[str]:
     second = [row for row in rows if row["wrong_after"] is not None]
-    confirmed = sum(row["confirmed"] for row in second)
-    same = sum(row["twin"]["verdict"] == "pass" for row in rows)
+    confirmed, same = summary(rows)
     lines = [
         "`ttrace localize` after the check of each bug: the candidate once more, every module given the inputs and output "
         "gradients that the reference recorded. What is wrong then is wrong by itself. The twin is the correct program, "
         "treated alike, checked with the same tolerances.",
         "",
-        f"A second pass was of use for {len(second)} of {len(rows)} bugs (not where what differs is missing, or the "
-        f"optimizer's step); in {confirmed} it confirms the first wrong tensor. {same} of {len(rows)} twins are the same.",
+        f"There was a second run for {len(second)} of {len(rows)} bugs (there is none where all that differs is missing, or the "
+        f"optimizer's step); it confirms the first wrong tensor of {confirmed}. {same} of {len(rows)} twins are the same.",
         "",
     ]
     return lines + table(
