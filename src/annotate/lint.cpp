@@ -85,7 +85,8 @@ class Linter {
     std::set<const AnnotationRule*> used;
     for (const Subject& subject : subjects_) used.insert(rule_of(subject));
     for (const AnnotationRule& rule : annotations_.rules) {
-      if (!rule.optional && !used.contains(&rule)) add(LintCheck::kUnusedRule, rule, rule.line, "places no tensor of the trace");
+      if (!rule.optional && !used.contains(&rule))
+        add(LintCheck::kUnusedRule, rule, rule.line, "places no tensor of the trace");
     }
   }
 

@@ -22,7 +22,7 @@ struct CollectOptions {
   RewriteOptions rewrite;
   std::vector<std::string> command;
   std::filesystem::path working_directory;  // of the command; empty: this process's
-  bool stdout_to_stderr = false;  // of the command
+  bool stdout_to_stderr = false;            // of the command
 };
 
 // Runs the command and returns the exit code of `ttrace collect`: the command's own where that is not 0

@@ -39,7 +39,7 @@ struct RunFile {
   std::string estimator;         // one of kEstimators
   double margin = 0;
   std::vector<std::string> environment;  // names of variables that decide what is computed
-  bool localize = true;  // a second run of a candidate that differs
+  bool localize = true;                  // a second run of a candidate that differs
   std::vector<Waiver> waivers;
 };
 

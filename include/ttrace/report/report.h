@@ -59,7 +59,7 @@ struct Report {
   std::vector<Finding> passed;    // the others
   std::vector<WaivedFinding> waived_findings;  // neither; in execution order
   std::vector<RootCause> roots;                // in execution order; none where nobody looked for them
-  std::optional<std::int64_t> left_alone;  // wrong tensors of a second run whose modules got the reference's values
+  std::optional<std::int64_t> left_alone;      // wrong tensors of a second run whose modules got the reference's values
   std::vector<MissingGroup> missing_groups;
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::vector<std::string> notes;

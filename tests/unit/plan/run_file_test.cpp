@@ -96,4 +96,17 @@ TEST_CASE("days are those of the calendar") {
   }
 }
 
+TEST_CASE("a second run of what differs is taken unless the file forbids it") {
+  const std::string file = kFile;
+  CHECK(parse_run_file(file, "ttrace.yaml").localize);
+  CHECK_FALSE(parse_run_file(file + "localize: false\n", "ttrace.yaml").localize);
+  CHECK_THROWS_WITH_AS(parse_run_file(file + "localize: 1\n", "t.yaml"),
+                       "t.yaml:14: 'localize' is '1'; expected true or false", InputError);
+}
+
+TEST_CASE("tolerances of rewritten runs are no use to candidates that compute from their own values") {
+  CHECK_THROWS_WITH_AS(parse_run_file(std::string(kFile) + "estimator: rewritten\n", "t.yaml"),
+                       "t.yaml:14: estimator is 'rewritten'; expected one of input, modules", InputError);
+}
+
 TEST_SUITE_END();
