@@ -134,7 +134,7 @@ void add_orders(Placements placements, std::vector<Placements>& out) {
 }  // namespace
 
 std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const Choices& choices) {
-  const Extent &local = subject.local, &whole = subject.reference;
+  const ShapeRange &local = subject.local, &whole = subject.reference;
   if (local.ragged || whole.ragged || whole.empty() || local.largest.size() != whole.largest.size()) return {};
   std::vector<std::int32_t> split;
   for (std::size_t d = 0; d < local.largest.size(); ++d) {

@@ -35,7 +35,7 @@ std::string pattern_of(const std::string& name) {
   return pattern;
 }
 
-void Extent::add(const Shape& shape) {
+void ShapeRange::add(const Shape& shape) {
   if (!known_) {
     smallest = largest = shape;
     known_ = true;

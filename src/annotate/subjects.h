@@ -17,7 +17,7 @@ namespace ttrace {
 std::string pattern_of(const std::string& name);
 
 // The shapes of several tensors: all have as many dimensions, or `ragged` is true.
-struct Extent {
+struct ShapeRange {
   Shape smallest, largest;
   bool ragged = false;
   void add(const Shape& shape);
@@ -34,8 +34,8 @@ struct HeldEntry {
 
 struct Subject {
   std::vector<HeldEntry> shards;
-  Extent local;      // of the shards
-  Extent reference;  // of the reference's tensors
+  ShapeRange local;      // of the shards
+  ShapeRange reference;  // of the reference's tensors
   Dtype dtype = Dtype::kFloat32;
   std::uint64_t order = 0;  // the smallest; the reference's, where it has such tensors
   bool in_microbatches = false;

@@ -13,10 +13,10 @@ Shape row_major_strides(const Shape& shape) {
 }
 
 // In the rank's order, those that continue each other as one.
-std::vector<Stretch> joined(const std::set<Stretch>& stretches) {
-  std::vector<Stretch> result;
-  for (const Stretch& next : stretches) {
-    Stretch* const last = result.empty() ? nullptr : &result.back();
+std::vector<RankStretch> joined(const std::set<RankStretch>& stretches) {
+  std::vector<RankStretch> result;
+  for (const RankStretch& next : stretches) {
+    RankStretch* const last = result.empty() ? nullptr : &result.back();
     if (last && last->local + last->size == next.local && last->logical + last->size == next.logical) {
       last->size += next.size;
     } else {
@@ -26,9 +26,9 @@ std::vector<Stretch> joined(const std::set<Stretch>& stretches) {
   return result;
 }
 
-std::int64_t length_of(const std::vector<Stretch>& stretches) {
+std::int64_t length_of(const std::vector<RankStretch>& stretches) {
   std::int64_t length = 0;
-  for (const Stretch& stretch : stretches) length += stretch.size;
+  for (const RankStretch& stretch : stretches) length += stretch.size;
   return length;
 }
 
@@ -54,7 +54,7 @@ std::vector<std::int64_t> numbers_of(const Places& places, const Places& whole) 
   for (std::size_t d = 0; d < places.size(); ++d) {
     std::vector<std::int64_t> next;
     for (const std::int64_t number : numbers) {
-      for (const Stretch& stretch : places[d]) {
+      for (const RankStretch& stretch : places[d]) {
         for (std::int64_t i = 0; i < stretch.size; ++i) {
           next.push_back(number * length_of(whole[d]) + stretch.logical + i);
         }
@@ -68,7 +68,7 @@ std::vector<std::int64_t> numbers_of(const Places& places, const Places& whole) 
 bool lies_within(const Places& places, const Places& whole) {
   if (places.size() != whole.size()) return false;
   for (std::size_t d = 0; d < places.size(); ++d) {
-    for (const Stretch& stretch : places[d]) {
+    for (const RankStretch& stretch : places[d]) {
       if (stretch.logical + stretch.size > length_of(whole[d])) return false;
     }
   }
@@ -79,7 +79,7 @@ bool lies_within(const Places& places, const Places& whole) {
 
 std::int64_t count_of(const Places& places) {
   std::int64_t count = 1;
-  for (const std::vector<Stretch>& stretches : places) count *= length_of(stretches);
+  for (const std::vector<RankStretch>& stretches : places) count *= length_of(stretches);
   return count;
 }
 
@@ -107,7 +107,7 @@ std::optional<RankMatrix> rank_matrix_of(const LogicalTensor& tensor, const std:
   const Entry* entry = nullptr;
   const std::byte* data = nullptr;
   Shape strides;
-  std::vector<std::set<Stretch>> stretches(dims);
+  std::vector<std::set<RankStretch>> stretches(dims);
   for (const Piece& piece : pieces) {
     if (piece.rank != rank) continue;
     if (entry == nullptr) strides = row_major_strides(piece.entry->shape);

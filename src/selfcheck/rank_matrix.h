@@ -9,12 +9,12 @@
 namespace ttrace {
 
 // `size` indices of a dimension, from `local` on the rank and from `logical` in the whole.
-struct Stretch {
+struct RankStretch {
   std::int64_t local = 0, logical = 0, size = 0;
-  friend auto operator<=>(const Stretch&, const Stretch&) = default;
+  friend auto operator<=>(const RankStretch&, const RankStretch&) = default;
 };
 // For each dimension its stretches, in the rank's order. Equal places hold the same part in the same order.
-using Places = std::vector<std::vector<Stretch>>;
+using Places = std::vector<std::vector<RankStretch>>;
 
 // All dimensions but the last are rows.
 struct RankMatrix {

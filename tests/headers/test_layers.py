@@ -92,3 +92,16 @@ def test_third_party_libraries_stay_in_their_folders():
                     wrong.append(f"{path.relative_to(ROOT)}:{number}: {name} belongs in {sorted(folders)}")
     assert seen == set(LIBRARIES), f"never included: {set(LIBRARIES) - seen}"
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_type_is_defined_in_one_header():
+    # Two of one name in the namespace are one to the linker, which takes the functions of either.
+    places = {}
+    for path in [*ROOT.glob("include/ttrace/**/*.h"), *ROOT.glob("src/**/*.h")]:
+        text = re.sub(r"^namespace \{.*?^\}  // namespace$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+        namespace = re.search(r"^namespace (\S+) \{", text, re.MULTILINE)
+        for name in re.findall(r"^(?:struct|class|enum class) (\w+)[^;()]*\{", text, re.MULTILINE):
+            places.setdefault((namespace and namespace.group(1), name), set()).add(str(path.relative_to(ROOT)))
+    assert len(places) > 100, "the scan found hardly any type"
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert not twice, twice
