@@ -109,6 +109,9 @@ struct Finding {
   bool only_in_candidate = false;        // then `order` says nothing about the reference's tensors
 };
 
+// The tensor differs, or is not there.
+bool is_wrong(const Finding& finding);
+
 // Execution order of findings: findings about ranks; then by iteration; then initial parameters, forward
 // tensors, losses, recomputed forward tensors, backward tensors, parameter gradients, main gradients,
 // scalars of the step, parameter deltas, parameters after; within each by `order`, tensors that only

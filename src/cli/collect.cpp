@@ -210,6 +210,14 @@ std::vector<std::int32_t> parse_iterations(const std::string& text, const std::s
   return {iterations.begin(), iterations.end()};
 }
 
+std::vector<std::int32_t> iterations_of(const Trace& trace) {
+  std::set<std::int32_t> iterations;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) iterations.insert(entry.id.iteration);
+  }
+  return {iterations.begin(), iterations.end()};
+}
+
 int collect(const CollectOptions& options) {
   if (options.command.empty()) throw InputError("no command; expected one after --, as in -- python train.py");
   check_axes(options.axes);

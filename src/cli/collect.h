@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/rewriting.h"
+#include "ttrace/trace.h"
 
 namespace ttrace::cli {
 
@@ -30,6 +31,9 @@ struct CollectOptions {
 // nice have it); else 2 where the trace is not what was asked for, with the reason on stderr; else 0.
 // Throws InputError where the options make no sense; then nothing has run.
 int collect(const CollectOptions& options);
+
+// Those that the trace holds, for a run that is to record the same.
+std::vector<std::int32_t> iterations_of(const Trace& trace);
 
 // Collects all runs, at most `jobs` at a time; with more than one, what OUTPUT's command prints goes to OUTPUT.log, and
 // is shown where it fails. Throws InputError at the first that fails; the others are stopped.

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "cli/collect.h"
@@ -54,11 +53,7 @@ std::vector<std::int32_t> iterations_for(const Arguments& arguments) {
   const fs::path& reference = arguments.estimate.reference;
   if (!arguments.iterations.empty()) return parse_iterations(arguments.iterations);
   if (!fs::exists(reference)) return CollectOptions().iterations;
-  std::set<std::int32_t> iterations;
-  for (const RankTrace& rank : read_trace(reference).ranks) {
-    for (const Entry& entry : rank.entries) iterations.insert(entry.id.iteration);
-  }
-  return {iterations.begin(), iterations.end()};
+  return iterations_of(read_trace(reference));
 }
 
 // Runs the command for each run that is not given.

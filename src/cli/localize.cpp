@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "cli/collect.h"
 #include "cli/commands.h"
@@ -55,14 +54,6 @@ class Origin {
   const Trace& trace_;
   const Json provenance_;
 };
-
-std::vector<std::int32_t> iterations_of(const Trace& trace) {
-  std::set<std::int32_t> iterations;
-  for (const RankTrace& rank : trace.ranks) {
-    for (const Entry& entry : rank.entries) iterations.insert(entry.id.iteration);
-  }
-  return {iterations.begin(), iterations.end()};
-}
 
 struct Arguments {
   CheckOptions check;

@@ -8,10 +8,6 @@
 namespace ttrace {
 namespace {
 
-bool is_wrong(const Finding& finding) {
-  return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
-}
-
 bool is_of_module(Kind kind) {
   return kind == Kind::kInput || kind == Kind::kOutput || kind == Kind::kGradOutput || kind == Kind::kGradInput ||
          kind == Kind::kParamGrad || kind == Kind::kMainGrad;

@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::size_t kMostExamined = 5;
 
-bool is_wrong(const Finding& finding) {
-  return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
-}
-
 // The error, or what copies differ by, in units of what is allowed.
 double largest_ratio(const Finding& finding) {
   const std::optional<double> ratio = ratio_of(finding);

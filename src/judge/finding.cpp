@@ -87,6 +87,10 @@ std::string_view name_of(Verdict verdict) { return kVerdictNames[static_cast<std
 
 std::string_view name_of(Reason reason) { return kReasonNames[static_cast<std::size_t>(reason)]; }
 
+bool is_wrong(const Finding& finding) {
+  return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
+}
+
 bool executes_before(const Finding& a, const Finding& b) {
   if (is_about_ranks(a) || is_about_ranks(b)) {
     return std::tuple(!is_about_ranks(a), a.reason, a.ranks) < std::tuple(!is_about_ranks(b), b.reason, b.ranks);

@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "load/annotation_yaml.h"
 #include "load/parallelism.h"
+#include "load/yaml_fields.h"
 #include "ttrace/align/layout.h"
 #include "ttrace/error.h"
 #include "ttrace/mesh.h"
@@ -231,12 +230,7 @@ Annotations parse_annotations(const std::string& text, const std::string& where)
 }
 
 Annotations read_annotations(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code ignored;
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    throw InputError(fmt::format("{}: cannot be read; expected an annotation file", path.string()));
-  }
-  return parse_annotations(std::string(std::istreambuf_iterator<char>(file), {}), path.string());
+  return parse_annotations(read_text_file(path, "an annotation file"), path.string());
 }
 
 }  // namespace ttrace

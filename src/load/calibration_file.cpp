@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "load/yaml_fields.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
 namespace {
 
+constexpr const char* kFile = "a file of `ttrace calibrate`";
 constexpr std::string_view kVersion = "1";
 
 CalibrationFile read_fields(const std::string& where, Fields& fields) {
@@ -43,26 +41,14 @@ CalibrationFile read_fields(const std::string& where, Fields& fields) {
 }  // namespace
 
 CalibrationFile parse_calibration(const std::string& text, const std::string& where) {
-  try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() != 1 || !documents[0].IsMap()) {
-      throw InputError(fmt::format("{}: not one YAML mapping; expected a file of `ttrace calibrate`", where));
-    }
-    Fields fields(where, documents[0], 1, "the file");
-    return read_fields(where, fields);
-  } catch (const YAML::Exception& error) {
-    const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
-    throw InputError(fmt::format("{}{}: {}; expected YAML as `ttrace calibrate` writes it", where, line, error.msg));
-  }
+  CalibrationFile file;
+  read_mapping(text, where, kFile, "YAML as `ttrace calibrate` writes it",
+               [&](Fields& fields) { file = read_fields(where, fields); });
+  return file;
 }
 
 CalibrationFile read_calibration(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code ignored;
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    throw InputError(fmt::format("{}: cannot be read; expected a file of `ttrace calibrate`", path.string()));
-  }
-  return parse_calibration(std::string(std::istreambuf_iterator<char>(file), {}), path.string());
+  return parse_calibration(read_text_file(path, kFile), path.string());
 }
 
 std::string to_yaml(const CalibrationFile& file) {

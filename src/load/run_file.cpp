@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 
 #include "load/yaml_fields.h"
 #include "ttrace/error.h"
@@ -198,27 +196,15 @@ bool is_date(const std::string& text) {
 }
 
 RunFile parse_run_file(const std::string& text, const std::string& where) {
-  try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() != 1 || !documents[0].IsMap()) {
-      throw InputError(fmt::format("{}: not one YAML mapping; expected reference and candidates: {}", where, kSeeMore));
-    }
-    Fields fields(where, documents[0], 1, "the file");
-    return read_fields(fields, where);
-  } catch (const YAML::Exception& error) {
-    const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
-    throw InputError(fmt::format("{}{}: {}; expected YAML: {}", where, line, error.msg, kSeeMore));
-  }
+  RunFile file;
+  read_mapping(text, where, fmt::format("reference and candidates: {}", kSeeMore), fmt::format("YAML: {}", kSeeMore),
+               [&](Fields& fields) { file = read_fields(fields, where); });
+  return file;
 }
 
 RunFile read_run_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code ignored;
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    throw InputError(
-        fmt::format("{}: cannot be read; expected a file that says what to run: {}", path.string(), kSeeMore));
-  }
-  return parse_run_file(std::string(std::istreambuf_iterator<char>(file), {}), path.string());
+  const std::string text = read_text_file(path, fmt::format("a file that says what to run: {}", kSeeMore));
+  return parse_run_file(text, path.string());
 }
 
 }  // namespace ttrace

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "load/yaml_fields.h"
@@ -14,6 +12,8 @@
 
 namespace ttrace {
 namespace {
+
+constexpr const char* kFile = "a file of `ttrace estimate-tolerance`";
 
 Kind kind_of(const std::string& where, const Fields& fields, const std::string& word) {
   const auto kind = kind_from_name(word);
@@ -129,27 +129,14 @@ ToleranceFile read_header(const std::string& where, Fields& header) {
 }  // namespace
 
 ToleranceFile parse_tolerances(const std::string& text, const std::string& where) {
-  try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() != 1 || !documents[0].IsMap()) {
-      throw InputError(fmt::format("{}: not one YAML mapping; expected a file of `ttrace estimate-tolerance`", where));
-    }
-    Fields header(where, documents[0], 1, "the file");
-    return read_header(where, header);
-  } catch (const YAML::Exception& error) {
-    const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
-    throw InputError(
-        fmt::format("{}{}: {}; expected YAML as `ttrace estimate-tolerance` writes it", where, line, error.msg));
-  }
+  ToleranceFile file;
+  read_mapping(text, where, kFile, "YAML as `ttrace estimate-tolerance` writes it",
+               [&](Fields& header) { file = read_header(where, header); });
+  return file;
 }
 
 ToleranceFile read_tolerances(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code ignored;
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    throw InputError(fmt::format("{}: cannot be read; expected a file of `ttrace estimate-tolerance`", path.string()));
-  }
-  return parse_tolerances(std::string(std::istreambuf_iterator<char>(file), {}), path.string());
+  return parse_tolerances(read_text_file(path, kFile), path.string());
 }
 
 }  // namespace ttrace

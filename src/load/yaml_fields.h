@@ -4,6 +4,8 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -50,5 +52,13 @@ class Fields {
   std::string what_;
   std::map<std::string, Item> items_;
 };
+
+// The file's text. Throws InputError where it cannot be read; `expected`: "a file of `ttrace calibrate`".
+std::string read_text_file(const std::filesystem::path& path, const std::string& expected);
+
+// Reads the text of a file that is one mapping. What yaml-cpp objects to becomes an InputError with file and line.
+// `expected` is the file, as above; `expected_yaml` what it should be where it is no YAML.
+void read_mapping(const std::string& text, const std::string& where, const std::string& expected,
+                  const std::string& expected_yaml, const std::function<void(Fields&)>& read);
 
 }  // namespace ttrace

@@ -3,39 +3,30 @@
 #include <cmath>
 #include <limits>
 
+#include "merge/runs.h"
 #include "ttrace/merge/overlay.h"
 #include "ttrace/numeric/convert.h"
 
 namespace ttrace {
 namespace {
 
-// Adds the piece's elements to where they lie, a run of the last dimension at a time.
+// Adds the piece's elements to where they lie.
 void add_piece(const Piece& piece, Dtype dtype, const Shape& shape, Values& values) {
-  const std::size_t dims = shape.size();
-  const Shape size = dims == 0 ? Shape{1} : piece.logical.size;
-  const Shape strides = dims == 0 ? Shape{1} : piece.strides;
-  const std::int64_t run = size.back(), stride = strides.back();
-  if (element_count(size) == 0) return;
-  std::vector<double> buffer(static_cast<std::size_t>(run));
-  Shape index(size.size(), 0);  // of the run's first element
-  for (std::int64_t i = 0; i < element_count(size) / run; ++i) {
-    std::int64_t from = piece.offset, to = 0;
-    for (std::size_t d = 0; d < dims; ++d) {
-      from += index[d] * strides[d];
-      to = to * shape[d] + piece.logical.start[d] + index[d];
-    }
-    const std::byte* data = piece.data + from * size_of(dtype);
+  Values buffer;
+  for_each_run(piece, shape, [&](std::int64_t local, std::int64_t stride, std::int64_t place, std::int64_t length) {
+    buffer.resize(static_cast<std::size_t>(length));
+    const std::byte* data = piece.data + local * size_of(dtype);
     if (stride == 1) {
-      widen(data, dtype, run, buffer.data());
+      widen(data, dtype, length, buffer.data());
     } else {
-      for (std::int64_t j = 0; j < run; ++j) {
+      for (std::int64_t j = 0; j < length; ++j) {
         widen(data + j * stride * size_of(dtype), dtype, 1, &buffer[static_cast<std::size_t>(j)]);
       }
     }
-    for (std::int64_t j = 0; j < run; ++j)
-      values[static_cast<std::size_t>(to + j)] += buffer[static_cast<std::size_t>(j)];
-    for (std::size_t d = size.size() - 1; d-- > 0 && ++index[d] == size[d];) index[d] = 0;
-  }
+    for (std::int64_t j = 0; j < length; ++j) {
+      values[static_cast<std::size_t>(place + j)] += buffer[static_cast<std::size_t>(j)];
+    }
+  });
 }
 
 LogicalTensor seen(const LogicalTensor& tensor, std::int32_t replica) {
@@ -63,16 +54,12 @@ std::vector<Local> locals_of(const LogicalTensor& tensor, std::int32_t replica) 
       local.shape = piece.entry->shape;
       local.places.assign(static_cast<std::size_t>(element_count(local.shape)), -1);
     }
-    Shape index(tensor.shape.size(), 0);
-    for (std::int64_t i = 0; i < element_count(piece.logical.size); ++i) {
-      std::int64_t from = piece.offset, to = 0;
-      for (std::size_t d = 0; d < index.size(); ++d) {
-        from += index[d] * piece.strides[d];
-        to = to * tensor.shape[d] + piece.logical.start[d] + index[d];
-      }
-      local.places[static_cast<std::size_t>(from)] = to;
-      for (std::size_t d = index.size(); d-- > 0 && ++index[d] == piece.logical.size[d];) index[d] = 0;
-    }
+    for_each_run(piece, tensor.shape,
+                 [&](std::int64_t at, std::int64_t stride, std::int64_t place, std::int64_t length) {
+                   for (std::int64_t j = 0; j < length; ++j) {
+                     local.places[static_cast<std::size_t>(at + j * stride)] = place + j;
+                   }
+                 });
   }
   std::vector<Local> result;
   for (auto& [key, local] : locals) result.push_back(std::move(local));

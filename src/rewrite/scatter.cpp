@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "merge/runs.h"
 #include "ttrace/error.h"
 #include "ttrace/numeric/convert.h"
 
@@ -46,35 +47,22 @@ void require_exact(const Values& values, const LogicalTensor& layout) {
   }
 }
 
-// The elements of one piece, a run of the last dimension at a time.
 void store_piece(const Piece& piece, const Values& values, const LogicalTensor& layout, std::byte* out) {
-  const std::size_t dims = layout.shape.size();
   const Dtype dtype = piece.entry->dtype;
-  const Shape size = dims == 0 ? Shape{1} : piece.logical.size;
-  const Shape strides = dims == 0 ? Shape{1} : piece.strides;
-  const std::int64_t run = size.back();
-  if (element_count(size) == 0) return;
-  Values scaled(static_cast<std::size_t>(run));
-  Shape index(size.size(), 0);  // of the run's first element
-  for (std::int64_t i = 0; i < element_count(size) / run; ++i) {
-    std::int64_t from = 0, to = piece.offset;
-    for (std::size_t d = 0; d < dims; ++d) {
-      from = from * layout.shape[d] + piece.logical.start[d] + index[d];
-      to += index[d] * strides[d];
-    }
-    for (std::int64_t j = 0; j < run; ++j) {
-      scaled[static_cast<std::size_t>(j)] =
-          piece.term > 0 ? 0 : values[static_cast<std::size_t>(from + j)] * layout.scale;
-    }
-    if (is_floating(dtype) && strides.back() == 1) {
-      narrow(scaled.data(), dtype, run, out + to * size_of(dtype));
-    } else {
-      for (std::int64_t j = 0; j < run; ++j) {
-        store(scaled[static_cast<std::size_t>(j)], dtype, out + (to + j * strides.back()) * size_of(dtype));
-      }
-    }
-    for (std::size_t d = size.size() - 1; d-- > 0 && ++index[d] == size[d];) index[d] = 0;
-  }
+  Values scaled;
+  for_each_run(piece, layout.shape,
+               [&](std::int64_t local, std::int64_t stride, std::int64_t place, std::int64_t length) {
+                 scaled.resize(static_cast<std::size_t>(length));
+                 for (std::int64_t j = 0; j < length; ++j) {
+                   const double value = values[static_cast<std::size_t>(place + j)] * layout.scale;
+                   scaled[static_cast<std::size_t>(j)] = piece.term > 0 ? 0 : value;
+                 }
+                 std::byte* data = out + local * size_of(dtype);
+                 if (is_floating(dtype) && stride == 1) return narrow(scaled.data(), dtype, length, data);
+                 for (std::int64_t j = 0; j < length; ++j) {
+                   store(scaled[static_cast<std::size_t>(j)], dtype, data + j * stride * size_of(dtype));
+                 }
+               });
 }
 
 }  // namespace

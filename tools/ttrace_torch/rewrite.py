@@ -20,7 +20,7 @@ from .optimizers import trained_in
 from .problems import CollectError
 from .tensors import dtype_name, inputs_of, is_dtensor, is_floating, outputs_of, replaced
 
-_TORCH_DTYPES = {code: getattr(torch, name) for name, code in library.DTYPES.items() if hasattr(torch, name)}
+_DTYPE_NAMES = {code: name for name, code in library.DTYPES.items()}
 _KINDS = {library.INPUT: "input", library.GRAD_OUTPUT: "grad_output", library.PARAM: "param"}
 
 
@@ -122,10 +122,10 @@ class Rewriting:
         """A new tensor of what was found, placed as `like`. Raises CollectError where it does not fit."""
         address, dtype, shape = found
         local = like._local_tensor if is_dtensor(like) else like
-        if (_TORCH_DTYPES.get(dtype), shape) != (local.dtype, tuple(local.shape)):
+        if (_DTYPE_NAMES[dtype], shape) != (dtype_name(local.dtype), tuple(local.shape)):
             raise CollectError(
                 f"{_KINDS[kind]} of '{name}' is {dtype_name(local.dtype)} {list(local.shape)}, and "
-                f"{dtype_name(_TORCH_DTYPES[dtype])} {list(shape)} in {self._config.directory}; expected --layout with "
+                f"{_DTYPE_NAMES[dtype]} {list(shape)} in {self._config.directory}; expected --layout with "
                 "an earlier trace of this very command"
             )
         value = torch.empty(shape, dtype=local.dtype)
