@@ -32,6 +32,9 @@ class Collected:
     def __init__(self, process, directory):
         self.process, self.directory = process, directory
 
+    def __repr__(self):  # what a failed assertion shows
+        return f"exit code {self.code}, stdout:\n{self.stdout}\nstderr:\n{self.process.stderr}"
+
     @property
     def code(self):
         return self.process.returncode

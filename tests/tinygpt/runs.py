@@ -4,7 +4,6 @@ import contextlib
 import multiprocessing
 import os
 import re
-import socket
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import torch
 from pieces import is_expert, is_tied_copy, part_sizes, stage_size, with_canonical_names, without_flat_shards
 from stacked import join, shared_rows_differ
+from sweeps.launch import Rendezvous
 from tinygpt import options as tinygpt_options
 from tinygpt import train
 
@@ -64,29 +64,27 @@ def run(**changes):
 
 
 def _start(options, directory):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    rendezvous = Rendezvous()
     # Forked, so that torch need not be imported again in each.
     context = multiprocessing.get_context("fork")
     ranks = [
-        context.Process(target=_train, args=(options, rank, port, directory), daemon=True)
+        context.Process(target=_train, args=(options, rank, directory), daemon=True)
         for rank in range(options.world_size)
     ]
     for process in ranks:
         process.start()
+    store = rendezvous.serve()
     for process in ranks:
         process.join(timeout=300)  # a machine with other work on it is slow, not wrong
     codes = [process.exitcode for process in ranks]
     for process in ranks:
         process.kill()
+    del store
     assert codes == [0] * options.world_size, f"exit codes by rank: {codes}"
 
 
-def _train(options, rank, port, directory):
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(options.world_size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-    )
+def _train(options, rank, directory):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(options.world_size))
     train.make_deterministic()
     with open(directory / f"rank-{rank}.out", "w") as out, contextlib.redirect_stdout(out):
         ranks = train.start(options)

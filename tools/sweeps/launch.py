@@ -9,11 +9,31 @@ import socket
 import sys
 
 
+class Rendezvous:
+    """Where ranks meet that are forked from here and initialise `torch.distributed` from their environment. A port that
+    is looked up, let go and bound seconds later may by then be another's; this one is bound before any rank starts."""
+
+    def __init__(self):
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        address, port = self._socket.getsockname()
+        # As torchrun's agent tells its ranks that the store is served for them.
+        os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
+        os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
+
+    def serve(self) -> object:
+        """To be called once the ranks are forked; they can meet for as long as the result is kept."""
+        from torch.distributed import TCPStore
+
+        address, port = self._socket.getsockname()
+        return TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=self._socket.detach())
+
+
 def main() -> int:
     ranks, program = int(sys.argv[1]), sys.argv[2]
     import torch._dynamo  # noqa: F401  shared by all ranks
 
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()), WORLD_SIZE=str(ranks))
+    rendezvous = Rendezvous()
+    os.environ["WORLD_SIZE"] = str(ranks)
     children = {}
     for rank in range(ranks):
         child = os.fork()
@@ -24,6 +44,7 @@ def main() -> int:
             runpy.run_path(program, run_name="__main__")
             return 0
         children[child] = rank
+    store = rendezvous.serve()  # noqa: F841
     return _wait(children)
 
 
@@ -39,12 +60,6 @@ def _wait(children) -> int:
             for other in children:
                 os.kill(other, signal.SIGTERM)
     return code
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ runs as its m-th micro-batch the global one m * n + r. --crash RANK: that rank f
 import argparse
 import os
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -30,9 +31,9 @@ class Model(nn.Module):
         return self.head(self.embedding(tokens))
 
 
-def train(rank, size):
+def train(rank, size, rendezvous="env://"):
     if size > 1:
-        dist.init_process_group("gloo", rank=rank, world_size=size)
+        dist.init_process_group("gloo", rendezvous, rank=rank, world_size=size)
     if options.device_mesh:
         from torch.distributed.device_mesh import init_device_mesh
 
@@ -59,23 +60,11 @@ def train(rank, size):
         dist.destroy_process_group()
 
 
-def start(rank, size, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    train(rank, size)
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
-
-
 if __name__ == "__main__":
     if options.spawn or options.fork:
-        multiprocessing.start_processes(
-            start, args=(2, free_port()), nprocs=2, start_method="fork" if options.fork else "spawn"
-        )
+        with tempfile.TemporaryDirectory() as directory:
+            multiprocessing.start_processes(
+                train, args=(2, f"file://{directory}/store"), nprocs=2, start_method="fork" if options.fork else "spawn"
+            )
     else:
         train(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
