@@ -2,6 +2,7 @@
 imported once, with what every optimizer imports of it, and the process then forked for every rank, which takes a
 fraction of torchrun's time."""
 
+import atexit
 import os
 import runpy
 import signal
@@ -42,10 +43,19 @@ def main() -> int:
             sys.argv = sys.argv[2:]
             sys.path[0] = os.path.dirname(os.path.abspath(program))
             runpy.run_path(program, run_name="__main__")
-            return 0
+            _leave()
         children[child] = rank
     store = rendezvous.serve()  # noqa: F841
     return _wait(children)
+
+
+def _leave() -> None:
+    """Ends a rank that has done its work, but does not take the interpreter apart: a thread of gloo that still holds a
+    tensor would then abort the process (https://github.com/pytorch/pytorch/pull/179291)."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _wait(children) -> int:
