@@ -2,7 +2,6 @@
 
 import contextlib
 import multiprocessing
-import os
 import re
 import tempfile
 from dataclasses import dataclass, replace
@@ -68,7 +67,7 @@ def _start(options, directory):
     # Forked, so that torch need not be imported again in each.
     context = multiprocessing.get_context("fork")
     ranks = [
-        context.Process(target=_train, args=(options, rank, directory), daemon=True)
+        context.Process(target=_train, args=(options, rendezvous, rank, directory), daemon=True)
         for rank in range(options.world_size)
     ]
     for process in ranks:
@@ -83,8 +82,8 @@ def _start(options, directory):
     assert codes == [0] * options.world_size, f"exit codes by rank: {codes}"
 
 
-def _train(options, rank, directory):
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(options.world_size))
+def _train(options, rendezvous, rank, directory):
+    rendezvous.join(rank, options.world_size)
     train.make_deterministic()
     with open(directory / f"rank-{rank}.out", "w") as out, contextlib.redirect_stdout(out):
         ranks = train.start(options)

@@ -11,18 +11,20 @@ import sys
 
 
 class Rendezvous:
-    """Where ranks meet that are forked from here and initialise `torch.distributed` from their environment. A port that
-    is looked up, let go and bound seconds later may by then be another's; this one is bound before any rank starts."""
+    """Where ranks meet that are forked from here. A port that is looked up, let go and bound seconds later may by then be
+    another's; this one is bound before any rank starts."""
 
     def __init__(self):
         self._socket = socket.create_server(("127.0.0.1", 0))
+
+    def join(self, rank: int, ranks: int) -> None:
+        """In a forked rank: tells `torch.distributed` what torchrun's agent, which serves the store, tells its ranks."""
         address, port = self._socket.getsockname()
-        # As torchrun's agent tells its ranks that the store is served for them.
-        os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
-        os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR=address)
+        os.environ.update(MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
 
     def serve(self) -> object:
-        """To be called once the ranks are forked; they can meet for as long as the result is kept."""
+        """Once the ranks are forked. They can meet for as long as the result is kept."""
         from torch.distributed import TCPStore
 
         address, port = self._socket.getsockname()
@@ -34,12 +36,11 @@ def main() -> int:
     import torch._dynamo  # noqa: F401  shared by all ranks
 
     rendezvous = Rendezvous()
-    os.environ["WORLD_SIZE"] = str(ranks)
     children = {}
     for rank in range(ranks):
         child = os.fork()
         if child == 0:
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+            rendezvous.join(rank, ranks)
             sys.argv = sys.argv[2:]
             sys.path[0] = os.path.dirname(os.path.abspath(program))
             runpy.run_path(program, run_name="__main__")
