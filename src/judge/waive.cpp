@@ -9,8 +9,7 @@ namespace ttrace {
 namespace {
 
 bool counts_against(const Finding& finding) {
-  return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing ||
-         finding.reason == Reason::kNoTolerance;
+  return is_wrong(finding) || finding.reason == Reason::kNoTolerance;
 }
 
 bool accepts(const Waiver& waiver, const TensorId& id) {

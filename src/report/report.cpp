@@ -24,9 +24,7 @@ bool Report::lacks_tolerance() const {
 }
 
 const Finding* Report::root_cause() const {
-  const auto found = std::find_if(findings.begin(), findings.end(), [](const Finding& finding) {
-    return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
-  });
+  const auto found = std::find_if(findings.begin(), findings.end(), is_wrong);
   return found == findings.end() ? nullptr : &*found;
 }
 
