@@ -8,9 +8,7 @@
 namespace ttrace {
 namespace {
 
-bool counts_against(const Finding& finding) {
-  return is_wrong(finding) || finding.reason == Reason::kNoTolerance;
-}
+bool counts_against(const Finding& finding) { return is_wrong(finding) || finding.reason == Reason::kNoTolerance; }
 
 bool accepts(const Waiver& waiver, const TensorId& id) {
   return (waiver.kinds.empty() || waiver.kinds.contains(id.kind)) && matches(waiver.pattern, id.name);

@@ -54,7 +54,7 @@ struct Descriptor {
 std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path) {
   // Not blocking: a pipe of that name would wait for a writer.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  struct stat status {};
+  struct stat status{};
   if (file.value < 0 || ::fstat(file.value, &status) != 0) fail(path, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail(path, "not a regular file");
   const auto size = static_cast<std::uint64_t>(status.st_size);

@@ -19,17 +19,43 @@ SCORES = f"{CORE}.scale_mask_softmax:0"
 
 def run(*command, allowed=(0,)):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment, timeout=300)
+    result = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, env=environment, timeout=300
+    )
     assert result.returncode in allowed, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
 
 
 def checked(directory, fault, *arguments, preset=None):
     """The report on a run of two ranks with this fault, and the lines of its CSV that are about attention."""
-    run(TTRACE, "collect", "-o", directory / "trace", "--axes", "tp=2", "--", sys.executable, LAUNCH, 2, PROGRAM, fault,
-        *MODEL, *arguments)  # fmt: skip
+    run(
+        TTRACE,
+        "collect",
+        "-o",
+        directory / "trace",
+        "--axes",
+        "tp=2",
+        "--",
+        sys.executable,
+        LAUNCH,
+        2,
+        PROGRAM,
+        fault,
+        *MODEL,
+        *arguments,
+    )
     annotations = preset or ROOT / "annotations" / "megatron_gpt.yaml"
-    run(TTRACE, "abft", directory / "trace", "-a", annotations, "--json", directory / "json", "--csv", directory / "csv",
-        allowed=(0, 1))  # fmt: skip
+    run(
+        TTRACE,
+        "abft",
+        directory / "trace",
+        "-a",
+        annotations,
+        "--json",
+        directory / "json",
+        "--csv",
+        directory / "csv",
+        allowed=(0, 1),
+    )
     lines = (directory / "csv").read_text().splitlines()
     return json.loads((directory / "json").read_text()), [line for line in lines if "core_attention" in line]
 
@@ -46,8 +72,9 @@ def test_right_attention_is_verified_forward_and_backward(tmp_path, dtype):
 def test_keys_that_several_heads_share_and_a_scale_that_rounds(tmp_path):
     preset = (ROOT / "annotations" / "megatron_llama.yaml").read_text()
     (tmp_path / "a.yaml").write_text(preset.replace("query_heads: 32, kv_heads: 8", "query_heads: 4, kv_heads: 2"))
-    report, attention = checked(tmp_path, "none", "--arch", "llama", "--kv-heads", 2, "--hidden", 96,
-                                preset=tmp_path / "a.yaml")  # fmt: skip
+    report, attention = checked(
+        tmp_path, "none", "--arch", "llama", "--kv-heads", 2, "--hidden", 96, preset=tmp_path / "a.yaml"
+    )
     assert report["verdict"] == "pass" and report["counts"]["untrusted"] == 0
     assert len(attention) == 2 * 2 * 8
 
@@ -56,17 +83,37 @@ def test_keys_that_several_heads_share_and_a_scale_that_rounds(tmp_path):
     "fault, dtype, name, kind, told",
     [
         # Rank 1's heads 0 and 1 are the model's heads 2 and 3; its second call is layer 1.
-        ("scores,1,1,0,9,3,inf", "bf16", SCORES, "input",
-         "head 2 of sample 0 is not its queries times its keys, times 0.25: row 9, column 3 is inf, not "),
-        ("context,1,1,1,7,3,flip", "bf16", CORE, "output",
-         "head 3 of sample 0 is not its probabilities times its values: row 7, column 3 is "),
+        (
+            "scores,1,1,0,9,3,inf",
+            "bf16",
+            SCORES,
+            "input",
+            "head 2 of sample 0 is not its queries times its keys, times 0.25: row 9, column 3 is inf, not ",
+        ),
+        (
+            "context,1,1,1,7,3,flip",
+            "bf16",
+            CORE,
+            "output",
+            "head 3 of sample 0 is not its probabilities times its values: row 7, column 3 is ",
+        ),
         ("scores,1,1,1,9,3,2.5", "fp32", SCORES, "input", "head 3 of sample 0 is not its queries times its keys"),
-        ("queries,1,1,0,9,3,nan", "fp32", SCORES, "input",
-         "NaN in one row (1R) of the scores: by ATTNChecker's Table 1 the fault struck the queries on their way"),
-        ("keys,1,1,0,9,3,inf", "bf16", SCORES, "input",
-         "INF in one column (1C) of the scores: by ATTNChecker's Table 1 the fault struck the keys on their way"),
+        (
+            "queries,1,1,0,9,3,nan",
+            "fp32",
+            SCORES,
+            "input",
+            "NaN in one row (1R) of the scores: by ATTNChecker's Table 1 the fault struck the queries on their way",
+        ),
+        (
+            "keys,1,1,0,9,3,inf",
+            "bf16",
+            SCORES,
+            "input",
+            "INF in one column (1C) of the scores: by ATTNChecker's Table 1 the fault struck the keys on their way",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_in_attention_is_found_where_it_struck(tmp_path, fault, dtype, name, kind, told):
     report, _ = checked(tmp_path, fault, "--dtype", dtype)
     assert report["verdict"] == "fail"

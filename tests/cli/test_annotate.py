@@ -24,7 +24,8 @@ mlp.weight:
 def test_a_draft_places_a_correct_program_and_no_wrong_one(ttrace, reference, candidate):
     candidate()
     assert ttrace.reports("annotate", "candidate", "--reference", "reference", "-o", "draft.yaml", code=0) == (
-        "draft.yaml: 3 placements: 3 certain, 0 guessed; 0 remarks\n")
+        "draft.yaml: 3 placements: 3 certain, 0 guessed; 0 remarks\n"
+    )
     assert (ttrace.directory / "draft.yaml").read_text() == DRAFT
     check = (*CHECK[:-1], "draft.yaml")
     ttrace.reports(*check, code=0)
@@ -65,11 +66,14 @@ def test_a_lint_names_file_and_line(ttrace, candidate):
         "a.yaml:7: 'layers.*.attn': output: places no tensor of the trace [unused-rule]\n"
         "note: a.yaml:8: 'layers.*.attn': output: axis 'cp' is not in the trace [tp=2], so it has size 1 "
         "[absent-axis]\n"
-        "1 to mend, 1 to know of\n")
+        "1 to mend, 1 to know of\n"
+    )
     report = json.loads(ttrace.reports(*LINT, "--json", code=1))
     assert report["schema"] == "ttrace-lint/1"
     assert [(m["check"], m["mistake"], m["line"]) for m in report["messages"]] == [
-        ("unused-rule", True, 7), ("absent-axis", False, 8)]
+        ("unused-rule", True, 7),
+        ("absent-axis", False, 8),
+    ]
 
 
 def test_a_lint_of_contradictory_annotations_could_not_look(ttrace, candidate):
@@ -80,7 +84,9 @@ def test_a_lint_of_contradictory_annotations_could_not_look(ttrace, candidate):
 
 def test_an_explanation_judges_nothing(ttrace, reference, candidate):
     candidate()
-    assert ttrace.reports(*CHECK, "--explain", "mlp.weight", code=0) == """\
+    assert (
+        ttrace.reports(*CHECK, "--explain", "mlp.weight", code=0)
+        == """\
 layers.0.mlp.weight main_grad
   rule a.yaml:5: 'layers.*.mlp.weight'
   reference: [8, 8], float32; 1 tensor: iteration 0
@@ -92,5 +98,7 @@ layers.0.mlp.weight main_grad
     0     tp=0         [0:4, 0:8]  [0:4, 0:8]  0        0
     1     tp=1         [0:4, 0:8]  [4:8, 0:8]  0        0
 """
+    )
     assert ttrace.refuses(*CHECK, "--explain", "mpl.weight") == (
-        "--explain 'mpl.weight': no tensor's name matches; expected something like layers.0.mlp.weight")
+        "--explain 'mpl.weight': no tensor's name matches; expected something like layers.0.mlp.weight"
+    )

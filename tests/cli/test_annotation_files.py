@@ -9,24 +9,40 @@ from traces import Tensor, record_run
 NOT_YAML = "expected YAML as in annotations/README.md"
 
 REFUSED = {
-    "an axis that the trace lacks": ("embedding:\n  output: {tq_dim: 1}\n",
-        "a.yaml:2: 'embedding': output: axis 'tq' is not an axis of the trace [tp]"),
-    "a dim out of range": ("embedding:\n  output: {tp_dim: 2}\n",
-        "a.yaml:2: 'embedding': output: dim 2 is out of range for embedding of shape [4, 8]; expected -2 to 1"),
-    "a negative dim out of range": ("# the vocabulary\nembedding:\n  output: {tp_dim: -3}\n",
-        "a.yaml:3: 'embedding': output: dim -3 is out of range for embedding of shape [4, 8]; expected -2 to 1"),
-    "a dim that is no number": ("embedding:\n  output: {tp_dim: last}\n",
-        "a.yaml:2: 'embedding': output: tp_dim: 'last'; expected a dimension from -8 to 7"),
-    "an unknown layout": ("embedding:\n  output: {tp: {dim: 1, layout: spiral}}\n",
+    "an axis that the trace lacks": (
+        "embedding:\n  output: {tq_dim: 1}\n",
+        "a.yaml:2: 'embedding': output: axis 'tq' is not an axis of the trace [tp]",
+    ),
+    "a dim out of range": (
+        "embedding:\n  output: {tp_dim: 2}\n",
+        "a.yaml:2: 'embedding': output: dim 2 is out of range for embedding of shape [4, 8]; expected -2 to 1",
+    ),
+    "a negative dim out of range": (
+        "# the vocabulary\nembedding:\n  output: {tp_dim: -3}\n",
+        "a.yaml:3: 'embedding': output: dim -3 is out of range for embedding of shape [4, 8]; expected -2 to 1",
+    ),
+    "a dim that is no number": (
+        "embedding:\n  output: {tp_dim: last}\n",
+        "a.yaml:2: 'embedding': output: tp_dim: 'last'; expected a dimension from -8 to 7",
+    ),
+    "an unknown layout": (
+        "embedding:\n  output: {tp: {dim: 1, layout: spiral}}\n",
         "a.yaml:2: 'embedding': output: tp: there is no layout 'spiral'; expected one of contiguous, kv_heads, "
-        "qkv_heads, stacked, striped, zigzag"),
-    "an unknown kind": ("embedding:\n  outptu: {tp_dim: 1}\n", "a.yaml:2: 'embedding': outptu: unknown key 'tp_dim'; "
-        "expected dim and, if not contiguous, layout"),
-    "a pattern twice": ("embedding:\n  output: {tp_dim: 1}\nembedding:\n  output: {tp_dim: 0}\n",
-        "a.yaml:3: 'embedding' appears twice; expected it once"),
+        "qkv_heads, stacked, striped, zigzag",
+    ),
+    "an unknown kind": (
+        "embedding:\n  outptu: {tp_dim: 1}\n",
+        "a.yaml:2: 'embedding': outptu: unknown key 'tp_dim'; expected dim and, if not contiguous, layout",
+    ),
+    "a pattern twice": (
+        "embedding:\n  output: {tp_dim: 1}\nembedding:\n  output: {tp_dim: 0}\n",
+        "a.yaml:3: 'embedding' appears twice; expected it once",
+    ),
     "a list": ("- embedding\n", "a.yaml:1: not a mapping; expected patterns and their rules"),
-    "a brace that is not closed": ("embedding:\n  output: {tp_dim: 1\nloss: 1\n",
-        "a.yaml:3: end of map flow not found; " + NOT_YAML),
+    "a brace that is not closed": (
+        "embedding:\n  output: {tp_dim: 1\nloss: 1\n",
+        "a.yaml:3: end of map flow not found; " + NOT_YAML,
+    ),
     "a tab": ("embedding:\n\toutput: {tp_dim: 1}\n", "a.yaml:2: illegal map value; " + NOT_YAML),
 }
 
@@ -49,8 +65,10 @@ def test_a_pattern_that_places_nothing_is_noted_beside_what_follows_from_it(ttra
     (tmp_path / "a.yaml").write_text("embeding:\n  output: {tp_dim: 1}\nlayers.*.mlp.weight: {tp_dim: 0}\n")
     candidate()
     report = ttrace.reports(*CHECK, code=1)
-    assert report.startswith("different\nfirst wrong tensor: embedding output, iteration 0, micro-batch 0\n"
-                             "  the reference has float32 [4, 8], the candidate float32 [4, 4]\n")
+    assert report.startswith(
+        "different\nfirst wrong tensor: embedding output, iteration 0, micro-batch 0\n"
+        "  the reference has float32 [4, 8], the candidate float32 [4, 4]\n"
+    )
     assert "note: candidate: a.yaml:1: 'embeding' places no tensor of the trace\n" in report
     assert report.endswith("4 compared: 3 pass, 1 fail, 0 untrusted; 0 missing\n")
 
@@ -60,7 +78,8 @@ def test_the_wrong_dim_is_a_finding(ttrace, reference, candidate, tmp_path):
     candidate()
     assert ttrace.reports(*CHECK, code=1).startswith(
         "different\nfirst wrong tensor: embedding output, iteration 0, micro-batch 0\n"
-        "  the reference has float32 [4, 8], the candidate float32 [8, 4]\n")
+        "  the reference has float32 [4, 8], the candidate float32 [8, 4]\n"
+    )
 
 
 def test_layers_that_do_not_divide_into_the_stages_are_refused(ttrace, tmp_path):
@@ -72,7 +91,8 @@ def test_layers_that_do_not_divide_into_the_stages_are_refused(ttrace, tmp_path)
     (tmp_path / "a.yaml").write_text("parallelism:\n  pipeline: {axis: pp, layers: layers}\n")
     assert ttrace.refuses(*CHECK) == (
         "a.yaml:2: 'parallelism': pipeline: 3 layers of layers do not divide into 2 stages; expected a multiple of 2, "
-        "or first, last, embedding, head or per_stage")
+        "or first, last, embedding, head or per_stage"
+    )
 
 
 def test_axes_of_two_factorings_in_one_rule_are_refused(ttrace, tmp_path):
@@ -80,4 +100,5 @@ def test_axes_of_two_factorings_in_one_rule_are_refused(ttrace, tmp_path):
     record_run(tmp_path / "candidate", [model(), model()], axes="tp=2/ep=2")
     (tmp_path / "a.yaml").write_text("x:\n  output: {tp_dim: 0, ep_dim: 1}\n")
     assert ttrace.refuses(*CHECK) == (
-        "a.yaml:2: 'x': output: 'tp' and 'ep' are axes of two factorings of the ranks, tp=2/ep=2; expected those of one")
+        "a.yaml:2: 'x': output: 'tp' and 'ep' are axes of two factorings of the ranks, tp=2/ep=2; expected those of one"
+    )

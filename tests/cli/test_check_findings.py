@@ -45,25 +45,36 @@ def at(value):
 LAYER = "layers.0.mlp output, iteration 0, micro-batch 0: "
 
 
-@pytest.mark.parametrize("reference, candidate, of_reference, of_candidate", [
-    (NAN, 4, "1 NaN and 0 Inf", "0 NaN and 0 Inf"),
-    (4, NAN, "0 NaN and 0 Inf", "1 NaN and 0 Inf"),
-    (4, INF, "0 NaN and 0 Inf", "0 NaN and 1 Inf"),
-    (NAN, INF, "1 NaN and 0 Inf", "0 NaN and 1 Inf"),
-    (INF, -INF, "0 NaN and 1 Inf", "0 NaN and 1 Inf"),
-])
+@pytest.mark.parametrize(
+    "reference, candidate, of_reference, of_candidate",
+    [
+        (NAN, 4, "1 NaN and 0 Inf", "0 NaN and 0 Inf"),
+        (4, NAN, "0 NaN and 0 Inf", "1 NaN and 0 Inf"),
+        (4, INF, "0 NaN and 0 Inf", "0 NaN and 1 Inf"),
+        (NAN, INF, "1 NaN and 0 Inf", "0 NaN and 1 Inf"),
+        (INF, -INF, "0 NaN and 1 Inf", "0 NaN and 1 Inf"),
+    ],
+)
 def test_what_is_not_finite_on_one_side_fails(check, reference, candidate, of_reference, of_candidate):
     report, findings = check(at(reference), shards(at(candidate)), "-t", "t.yaml")
-    assert findings == [("layers.0.mlp", "not-finite", LAYER + "NaN or Inf at other places: the reference has "
-                         f"{of_reference}, the candidate {of_candidate}; 1 of 32 elements disagree")]
+    assert findings == [
+        (
+            "layers.0.mlp",
+            "not-finite",
+            LAYER + "NaN or Inf at other places: the reference has "
+            f"{of_reference}, the candidate {of_candidate}; 1 of 32 elements disagree",
+        )
+    ]
     assert counts(report) == (4, 3, 1, 0, 0)
 
 
 def test_nan_at_the_same_place_on_both_sides_is_noted(check):
     report, findings = check(at(NAN), shards(at(NAN)), "-t", "t.yaml", code=0)
     assert findings == []
-    assert report["notes"] == ["1 tensors hold NaN or Inf at the same places on both sides, and are judged by their "
-                               "other elements, such as layers.0.mlp output, iteration 0, micro-batch 0"]
+    assert report["notes"] == [
+        "1 tensors hold NaN or Inf at the same places on both sides, and are judged by their "
+        "other elements, such as layers.0.mlp output, iteration 0, micro-batch 0"
+    ]
 
 
 def test_a_wrong_element_beside_nan_on_both_sides_fails(check):
@@ -88,11 +99,19 @@ def test_a_run_of_nothing_but_nan_is_not_the_same_as_another(check):
 def test_another_model_size_is_a_finding_about_each_tensor(check):
     report, findings = check(model(8), shards(model(16)), "-t", "t.yaml")
     assert findings == [
-        ("embedding", "shape-mismatch", "embedding output, iteration 0, micro-batch 0: "
-         "the reference has float32 [4, 8], the candidate float32 [4, 16]"),
+        (
+            "embedding",
+            "shape-mismatch",
+            "embedding output, iteration 0, micro-batch 0: "
+            "the reference has float32 [4, 8], the candidate float32 [4, 16]",
+        ),
         ("layers.0.mlp", "shape-mismatch", LAYER + "the reference has float32 [4, 8], the candidate float32 [4, 16]"),
-        ("layers.0.mlp.weight", "shape-mismatch", "layers.0.mlp.weight main_grad, iteration 0: "
-         "the reference has float32 [8, 8], the candidate float32 [16, 16]"),
+        (
+            "layers.0.mlp.weight",
+            "shape-mismatch",
+            "layers.0.mlp.weight main_grad, iteration 0: "
+            "the reference has float32 [8, 8], the candidate float32 [16, 16]",
+        ),
     ]
     assert counts(report) == (4, 1, 3, 0, 0)
 
@@ -107,8 +126,14 @@ def test_shards_that_do_not_fit_together_are_a_finding(check):
     ranks = shards(model())
     ranks[1][0] = ranks[1][0].with_values(ranks[1][0].values[:3])
     report, findings = check(model(), ranks, "-t", "t.yaml")
-    assert findings == [("embedding", "shape-mismatch", "embedding output, iteration 0, micro-batch 0: shards do not "
-                         "fit together in dimension 0: [3, 4] on rank 1; [4, 4] on rank 0")]
+    assert findings == [
+        (
+            "embedding",
+            "shape-mismatch",
+            "embedding output, iteration 0, micro-batch 0: shards do not "
+            "fit together in dimension 0: [3, 4] on rank 1; [4, 4] on rank 0",
+        )
+    ]
 
 
 def test_shards_of_unequal_width_are_put_together(check):
@@ -123,8 +148,10 @@ def test_shards_of_unequal_width_are_put_together(check):
 def test_another_dtype_is_noted_and_judged_by_its_values(check):
     candidate = [bfloat16(tensor) for tensor in model()]
     report, findings = check(model(), shards(candidate), "-t", "t.yaml", code=0)
-    assert report["notes"] == ["float32 in the reference is bfloat16 in the candidate: 4 tensors, such as "
-                               "layers.0.mlp.weight main_grad, iteration 0"]
+    assert report["notes"] == [
+        "float32 in the reference is bfloat16 in the candidate: 4 tensors, such as "
+        "layers.0.mlp.weight main_grad, iteration 0"
+    ]
 
 
 def test_integers_instead_of_floats_are_a_finding(check):
@@ -132,8 +159,9 @@ def test_integers_instead_of_floats_are_a_finding(check):
         return replace(tensor, values=tensor.values.astype("int32")) if tensor.name == "layers.0.mlp" else tensor
 
     report, findings = check(model(), shards([rounded(tensor) for tensor in model()]), "-t", "t.yaml")
-    assert findings == [("layers.0.mlp", "dtype-mismatch",
-                         LAYER + "the reference has float32 [4, 8], the candidate int32 [4, 8]")]
+    assert findings == [
+        ("layers.0.mlp", "dtype-mismatch", LAYER + "the reference has float32 [4, 8], the candidate int32 [4, 8]")
+    ]
 
 
 def in_iteration(number, tensors):
@@ -146,7 +174,8 @@ def test_runs_with_no_iteration_in_common_are_refused(ttrace, reference, candida
         "reference and candidate: no tensor in common: the reference holds 4 tensors of iteration 0, micro-batch 0, "
         "such as embedding output, iteration 0, micro-batch 0; the candidate holds 4 tensors of iteration 1, "
         "micro-batch 0, such as embedding output, iteration 1, micro-batch 0; expected two runs of one model, with "
-        "the same names and iterations")
+        "the same names and iterations"
+    )
 
 
 def test_an_iteration_that_one_side_lacks_is_missing(ttrace, tmp_path, candidate):
@@ -162,7 +191,8 @@ def test_only_that_matches_nothing_is_refused(ttrace, reference, candidate):
     # `*` stands for one component of a name; `**` for any number.
     for pattern in ("decoder", "layers.*", "layer*"):
         assert ttrace.refuses(*CHECK, "--only", pattern) == (
-            f"--only '{pattern}': no tensor's name matches; expected a name, what follows one of its dots, or a glob")
+            f"--only '{pattern}': no tensor's name matches; expected a name, what follows one of its dots, or a glob"
+        )
 
 
 @pytest.mark.parametrize("rank, columns", [(0, "[0:4, 0:4]"), (1, "[0:4, 4:8]")])
@@ -172,19 +202,32 @@ def test_a_missing_rank_is_a_finding_and_so_is_all_that_it_held(ttrace, referenc
     assert report["verdict"] == "fail"
     assert findings[:2] == [
         ("", "missing-rank", f"rank {rank} of 2 left no file in candidate"),
-        ("embedding", "omission", "embedding output, iteration 0, micro-batch 0: "
-                                  f"not there: {columns} of rank {rank} (tp={rank}, its file is missing)"),
+        (
+            "embedding",
+            "omission",
+            "embedding output, iteration 0, micro-batch 0: "
+            f"not there: {columns} of rank {rank} (tp={rank}, its file is missing)",
+        ),
     ]
     assert [name for name, reason, _ in findings[2:] if reason == "omission"] == [
-        "layers.0.mlp", "loss", "layers.0.mlp.weight"]
+        "layers.0.mlp",
+        "loss",
+        "layers.0.mlp.weight",
+    ]
 
 
 def test_a_rank_that_is_there_twice_is_a_finding(ttrace, reference, candidate):
     directory = candidate()
     shutil.copy(directory / "rank-00001.h5", directory / "rank-00002.h5")
     report, findings = read(ttrace.reports(*CHECK, "--json", "-", code=1))
-    assert findings == [("", "duplicate-rank", "rank 1 appears twice, in candidate/rank-00001.h5 and in "
-                         "candidate/rank-00002.h5: two processes took themselves for the same rank")]
+    assert findings == [
+        (
+            "",
+            "duplicate-rank",
+            "rank 1 appears twice, in candidate/rank-00001.h5 and in "
+            "candidate/rank-00002.h5: two processes took themselves for the same rank",
+        )
+    ]
     assert report["counts"]["pass"] == 4
 
 
@@ -209,12 +252,18 @@ def test_what_a_rank_recorded_before_it_died_is_compared(check, tmp_path, end):
     end(tmp_path / "candidate", ranks[1][:2])
     report, findings = check(model(), None)
     assert findings == [
-        ("", "incomplete-rank",
-         "rank 1 did not finish: no completion mark; only what it recorded until then is there"),
-        ("loss", "omission", "loss scalar, iteration 0, micro-batch 0: not there: [] of rank 1 (tp=1, its file is "
-                             "incomplete)"),
-        ("layers.0.mlp.weight", "omission", "layers.0.mlp.weight main_grad, iteration 0: not there: [4:8, 0:8] of "
-                                            "rank 1 (tp=1, its file is incomplete)"),
+        ("", "incomplete-rank", "rank 1 did not finish: no completion mark; only what it recorded until then is there"),
+        (
+            "loss",
+            "omission",
+            "loss scalar, iteration 0, micro-batch 0: not there: [] of rank 1 (tp=1, its file is incomplete)",
+        ),
+        (
+            "layers.0.mlp.weight",
+            "omission",
+            "layers.0.mlp.weight main_grad, iteration 0: not there: [4:8, 0:8] of "
+            "rank 1 (tp=1, its file is incomplete)",
+        ),
     ]
     assert counts(report) == (2, 2, 0, 0, 3)
 
@@ -233,7 +282,8 @@ def test_an_incomplete_reference_is_refused(ttrace, tmp_path, candidate):
     candidate()
     assert ttrace.refuses(*CHECK) == (
         "reference: rank 0 did not finish: no completion mark; only what it recorded until then is there; "
-        "expected a whole trace")
+        "expected a whole trace"
+    )
 
 
 def test_a_rank_that_died_and_lost_its_journal_is_refused(ttrace, reference, tmp_path):

@@ -50,10 +50,18 @@ CASES = {
     "a_missing_tensor.xml": (model(), without("layers.0.mlp"), ["-t", "t.yaml", "--junit", "-"], 1),
     "an_additional_tensor.txt": (without("layers.0.mlp"), model(), ["-t", "t.yaml"], 1),
     "different.csv": (model(), wrong(), ["-t", "t.yaml", "--csv", "-"], 1),
-    "one_untrusted.txt": (changed(model(), "embedding", ..., 0), changed(model(), "embedding", ..., 0),
-                          ["-t", "t.yaml"], 0),
-    "strict.txt": (changed(model(), "embedding", ..., 0), changed(model(), "embedding", ..., 0),
-                   ["-t", "t.yaml", "--strict"], 1),
+    "one_untrusted.txt": (
+        changed(model(), "embedding", ..., 0),
+        changed(model(), "embedding", ..., 0),
+        ["-t", "t.yaml"],
+        0,
+    ),
+    "strict.txt": (
+        changed(model(), "embedding", ..., 0),
+        changed(model(), "embedding", ..., 0),
+        ["-t", "t.yaml", "--strict"],
+        1,
+    ),
     "untrusted_only.txt": (all_zero(), all_zero(), ["-t", "t.yaml"], 1),
     "untrusted_only.json": (all_zero(), all_zero(), ["-t", "t.yaml", "--json", "-"], 1),
     "untrusted_only.xml": (all_zero(), all_zero(), ["-t", "t.yaml", "--junit", "-"], 1),
@@ -119,4 +127,5 @@ def test_a_run_held_against_itself_is_noted(ttrace, reference):
         "\n"
         "note: reference and candidate are one and the same run\n"
         "\n"
-        "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n")
+        "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n"
+    )

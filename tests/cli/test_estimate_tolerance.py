@@ -42,7 +42,8 @@ def test_an_estimate_fits_the_check(ttrace, runs, candidate):
         "note: no perturbed run moved layers.0.mlp: it is not fed by what was perturbed, and 1 of its outputs may differ "
         "by no more than 3 rounding steps of float32; --estimator modules perturbs it too\n"
         "note: no perturbed run moved the gradient of layers.0.mlp.weight: it may differ by no more than 3 rounding "
-        "steps of float32\n")
+        "steps of float32\n"
+    )
     candidate()
     assert ttrace.reports(*CHECK, "-t", "out.yaml", code=0).startswith("same\n")
     ttrace.reports(*CHECK[:-2], "-t", "out.yaml", code=1)
@@ -50,44 +51,107 @@ def test_an_estimate_fits_the_check(ttrace, runs, candidate):
 
 # what to make, the perturbed runs, the rerun, the error line
 REFUSED = {
-    "two perturbed runs": (None, ["p1", "p2"], None, "2 perturbed runs; expected 3 or more after --perturbed, or a "
-        "command after -- to collect them"),
+    "two perturbed runs": (
+        None,
+        ["p1", "p2"],
+        None,
+        "2 perturbed runs; expected 3 or more after --perturbed, or a command after -- to collect them",
+    ),
     "the same run twice": (None, ["p1", "p2", "p1"], None, "p1: holds the same run as p1 (p1); expected each run once"),
-    "the same run under another name": (lambda make: make("x", perturbed(4), 4, run_id="p1"), ["p1", "p2", "x"], None,
-        "x: holds the same run as p1 (p1); expected each run once"),
-    "the reference as a perturbed run": (None, ["p1", "p2", "reference"], None,
-        "reference: holds the same run as reference (reference); expected each run once"),
-    "an unperturbed run as a perturbed one": (None, ["p1", "p2", "again"], None,
-        "again: not perturbed; expected a run collected with --perturb SEED"),
-    "a seed twice": (lambda make: make("x", perturbed(4), 2), ["p1", "p2", "x"], None,
-        "x: perturbed with seed 2, as p2 was; expected another seed for each run"),
-    "a seed that is none": (lambda make: make("x", perturbed(4), "two"), ["p1", "p2", "x"], None,
-        "x: its provenance has a perturb_seed that is no seed; expected an integer from 0"),
-    "runs that were perturbed at different places": (lambda make: make("x", perturbed(4), 4, "modules"),
-        ["p1", "p2", "x"], None, "x: perturbed at the modules, and p1 at the input; expected runs perturbed alike"),
-    "a place that is none": (lambda make: make("x", perturbed(4), 4, "weights"), ["p1", "p2", "x"], None,
-        'x: its provenance has a perturb_at "weights"; expected one of input, modules, rewritten'),
-    "a perturbed run as the rerun": (lambda make: make("x", perturbed(4), 4), ["p1", "p2", "p3"], "x",
-        "x: perturbed with seed 4; expected an unperturbed run as the rerun"),
-    "the reference as the rerun": (None, ["p1", "p2", "p3"], "reference",
-        "reference: holds the same run as reference (reference); expected each run once"),
-    "a run that lacks a tensor": (lambda make: make("x", perturbed(4)[:3], 4), ["p1", "p2", "x"], None,
+    "the same run under another name": (
+        lambda make: make("x", perturbed(4), 4, run_id="p1"),
+        ["p1", "p2", "x"],
+        None,
+        "x: holds the same run as p1 (p1); expected each run once",
+    ),
+    "the reference as a perturbed run": (
+        None,
+        ["p1", "p2", "reference"],
+        None,
+        "reference: holds the same run as reference (reference); expected each run once",
+    ),
+    "an unperturbed run as a perturbed one": (
+        None,
+        ["p1", "p2", "again"],
+        None,
+        "again: not perturbed; expected a run collected with --perturb SEED",
+    ),
+    "a seed twice": (
+        lambda make: make("x", perturbed(4), 2),
+        ["p1", "p2", "x"],
+        None,
+        "x: perturbed with seed 2, as p2 was; expected another seed for each run",
+    ),
+    "a seed that is none": (
+        lambda make: make("x", perturbed(4), "two"),
+        ["p1", "p2", "x"],
+        None,
+        "x: its provenance has a perturb_seed that is no seed; expected an integer from 0",
+    ),
+    "runs that were perturbed at different places": (
+        lambda make: make("x", perturbed(4), 4, "modules"),
+        ["p1", "p2", "x"],
+        None,
+        "x: perturbed at the modules, and p1 at the input; expected runs perturbed alike",
+    ),
+    "a place that is none": (
+        lambda make: make("x", perturbed(4), 4, "weights"),
+        ["p1", "p2", "x"],
+        None,
+        'x: its provenance has a perturb_at "weights"; expected one of input, modules, rewritten',
+    ),
+    "a perturbed run as the rerun": (
+        lambda make: make("x", perturbed(4), 4),
+        ["p1", "p2", "p3"],
+        "x",
+        "x: perturbed with seed 4; expected an unperturbed run as the rerun",
+    ),
+    "the reference as the rerun": (
+        None,
+        ["p1", "p2", "p3"],
+        "reference",
+        "reference: holds the same run as reference (reference); expected each run once",
+    ),
+    "a run that lacks a tensor": (
+        lambda make: make("x", perturbed(4)[:3], 4),
+        ["p1", "p2", "x"],
+        None,
         "x: layers.0.mlp.weight main_grad, iteration 0: not in the candidate; the reference has float32 [8, 8]; "
-        "expected the tensors of the reference"),
-    "a run of another size": (lambda make: make("x", model(16), 4), ["p1", "p2", "x"], None,
+        "expected the tensors of the reference",
+    ),
+    "a run of another size": (
+        lambda make: make("x", model(16), 4),
+        ["p1", "p2", "x"],
+        None,
         "x: layers.0.mlp.weight main_grad, iteration 0: the reference has float32 [8, 8], the candidate float32 "
-        "[16, 16] (and 2 more); expected the tensors of the reference"),
-    "a run in another dtype": (lambda make: make("x", [bfloat16(tensor) for tensor in model()], 4,
-                                                 compute_dtype="bfloat16"), ["p1", "p2", "x"], None,
-        "x: computes in 'bfloat16'; expected 'float32', as the reference reference"),
-    "a perturbation without effect": (lambda make: make("x", model(), 4), ["p1", "p2", "x"], None,
+        "[16, 16] (and 2 more); expected the tensors of the reference",
+    ),
+    "a run in another dtype": (
+        lambda make: make("x", [bfloat16(tensor) for tensor in model()], 4, compute_dtype="bfloat16"),
+        ["p1", "p2", "x"],
+        None,
+        "x: computes in 'bfloat16'; expected 'float32', as the reference reference",
+    ),
+    "a perturbation without effect": (
+        lambda make: make("x", model(), 4),
+        ["p1", "p2", "x"],
+        None,
         "x: every floating-point tensor equals the reference's: the perturbation had no effect; expected a run "
-        "collected with --perturb"),
-    "an incomplete run": (lambda make: make("x", perturbed(4), 4, complete=False), ["p1", "p2", "x"], None,
+        "collected with --perturb",
+    ),
+    "an incomplete run": (
+        lambda make: make("x", perturbed(4), 4, complete=False),
+        ["p1", "p2", "x"],
+        None,
         "x: rank 0 did not finish: no completion mark; only what it recorded until then is there; expected a whole "
-        "trace"),
-    "a run that is not there": (None, ["p1", "p2", "x"], None, "x: No such file or directory; expected a trace: a "
-        "directory with rank-00000.h5, rank-00001.h5, ..."),
+        "trace",
+    ),
+    "a run that is not there": (
+        None,
+        ["p1", "p2", "x"],
+        None,
+        "x: No such file or directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ...",
+    ),
 }
 
 
@@ -102,7 +166,8 @@ def test_runs_that_do_not_fit_are_refused(ttrace, runs, tmp_path, what):
 
 def test_runs_of_another_estimator_than_the_one_asked_for_are_refused(ttrace, runs, tmp_path):
     assert ttrace.refuses(*estimate("p1", "p2", "p3"), "--estimator", "modules") == (
-        "--estimator modules: p1 was perturbed at the input; expected runs of that estimator")
+        "--estimator modules: p1 was perturbed at the input; expected runs of that estimator"
+    )
     for name, seed in SEEDS.items():
         runs(f"m{name}", perturbed(seed), seed, "modules")
     ttrace.reports(*estimate("mp1", "mp2", "mp3"), "--estimator", "modules", code=0)
@@ -112,8 +177,12 @@ def test_runs_of_another_estimator_than_the_one_asked_for_are_refused(ttrace, ru
 @pytest.mark.parametrize("factor", [2, 0.5, 1.125])
 def test_a_uniform_factor_that_is_not_declared_is_a_finding_and_named(ttrace, runs, candidate, factor):
     ttrace.reports(*estimate("p1", "p2", "p3", rerun="again"), code=0)
-    candidate([tensor.with_values(tensor.values * numpy.float32(factor)) if tensor.kind == "main_grad" else tensor
-               for tensor in model()])
+    candidate(
+        [
+            tensor.with_values(tensor.values * numpy.float32(factor)) if tensor.kind == "main_grad" else tensor
+            for tensor in model()
+        ]
+    )
     report = ttrace.reports(*CHECK, "-t", "out.yaml", code=1)
     assert report.startswith("different\nfirst wrong tensor: layers.0.mlp.weight main_grad, iteration 0\n")
     assert f"looks like a factor of {factor:.3f}\n" in report
@@ -130,7 +199,8 @@ def test_a_reference_without_a_compute_dtype_is_refused(ttrace, runs, tmp_path):
     words = ["r" if word == "reference" else word for word in estimate("q1", "q2", "q3")]
     assert ttrace.refuses(*words) == (
         "r: its compute dtype is ''; expected a floating-point one, such as bfloat16: the least that a tensor may "
-        "differ by follows from it")
+        "differ by follows from it"
+    )
 
 
 def test_a_place_that_cannot_be_written_is_refused(ttrace, runs):

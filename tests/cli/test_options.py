@@ -19,35 +19,57 @@ MISUSE = {
     "an unknown command": (["chek", "a", "b"], "ttrace: there is no command 'chek'" + see("ttrace")),
     "an unknown option and no command": (["--frobnicate"], "ttrace: '--frobnicate' was not expected" + see("ttrace")),
     "a missing option": (["check", "--reference", "r"], "ttrace check: --candidate is required" + see("ttrace check")),
-    "an option without its value": (["check", "--reference"], "ttrace check: --reference: 1 required TEXT missing" +
-                                    see("ttrace check")),
+    "an option without its value": (
+        ["check", "--reference"],
+        "ttrace check: --reference: 1 required TEXT missing" + see("ttrace check"),
+    ),
     # Not: --candidate is required.
-    "a misspelt option": (["check", "--reference", "r", "--candidat", "c"],
-                          "ttrace check: '--candidat' was not expected" + see("ttrace check")),
+    "a misspelt option": (
+        ["check", "--reference", "r", "--candidat", "c"],
+        "ttrace check: '--candidat' was not expected" + see("ttrace check"),
+    ),
     "one directory too many": ([*CHECK, "another"], "ttrace check: 'another' was not expected" + see("ttrace check")),
-    "no number of threads": ([*CHECK, "--threads", "many"],
-                             "ttrace check: --threads: Value many not in range 1 to 4096" + see("ttrace check")),
-    "a number of threads out of range": ([*CHECK, "--threads", "0"],
-                                         "ttrace check: --threads: Value 0 not in range 1 to 4096" +
-                                         see("ttrace check")),
-    "two reports on stdout": ([*CHECK, "--json", "-", "--junit", "-"],
-                              "--json, --junit: both go to stdout; expected one"),
+    "no number of threads": (
+        [*CHECK, "--threads", "many"],
+        "ttrace check: --threads: Value many not in range 1 to 4096" + see("ttrace check"),
+    ),
+    "a number of threads out of range": (
+        [*CHECK, "--threads", "0"],
+        "ttrace check: --threads: Value 0 not in range 1 to 4096" + see("ttrace check"),
+    ),
+    "two reports on stdout": (
+        [*CHECK, "--json", "-", "--junit", "-"],
+        "--json, --junit: both go to stdout; expected one",
+    ),
     "no trace to annotate": (["annotate"], "ttrace annotate: TRACE is required" + see("ttrace annotate")),
-    "a draft and a lint at once": (["annotate", "candidate", "--lint", "a.yaml", "-o", "draft.yaml"],
-                                   "--lint: takes no -o and no -a; expected only a trace, --reference and --json with it"),
-    "JSON of a draft": (["annotate", "candidate", "--json"],
-                        "--json: there is nothing to list; expected it with --lint"),
-    "no place for the trace": (["collect", "--", "true"], "ttrace collect: --output is required" +
-                               see("ttrace collect")),
-    "no command to collect from": (["collect", "-o", "trace"], "ttrace collect: command is required" +
-                                   see("ttrace collect")),
-    "a place to perturb and no seed": (["collect", "-o", "trace", "--perturb-at", "modules", "--", "true"],
-                                       "ttrace collect: --perturb-at requires --perturb" + see("ttrace collect")),
-    "no place for the tolerances": (["estimate-tolerance", "--reference", "r"],
-                                    "ttrace estimate-tolerance: --output is required" +
-                                    see("ttrace estimate-tolerance")),
-    "no reference": ([*ESTIMATE, "--perturbed", "a", "b", "c"],
-                     "no --reference; expected one, or a command after -- to collect it"),
+    "a draft and a lint at once": (
+        ["annotate", "candidate", "--lint", "a.yaml", "-o", "draft.yaml"],
+        "--lint: takes no -o and no -a; expected only a trace, --reference and --json with it",
+    ),
+    "JSON of a draft": (
+        ["annotate", "candidate", "--json"],
+        "--json: there is nothing to list; expected it with --lint",
+    ),
+    "no place for the trace": (
+        ["collect", "--", "true"],
+        "ttrace collect: --output is required" + see("ttrace collect"),
+    ),
+    "no command to collect from": (
+        ["collect", "-o", "trace"],
+        "ttrace collect: command is required" + see("ttrace collect"),
+    ),
+    "a place to perturb and no seed": (
+        ["collect", "-o", "trace", "--perturb-at", "modules", "--", "true"],
+        "ttrace collect: --perturb-at requires --perturb" + see("ttrace collect"),
+    ),
+    "no place for the tolerances": (
+        ["estimate-tolerance", "--reference", "r"],
+        "ttrace estimate-tolerance: --output is required" + see("ttrace estimate-tolerance"),
+    ),
+    "no reference": (
+        [*ESTIMATE, "--perturbed", "a", "b", "c"],
+        "no --reference; expected one, or a command after -- to collect it",
+    ),
 }
 
 
@@ -65,9 +87,14 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_check(ttrace, ref
     assert ttrace.refuses(*CHECK, option, path) == f"{path}: cannot be written; expected a file"
 
 
-@pytest.mark.parametrize("words", [("abft", "none"), ("sdc", "--healthy", "none", "--suspect", "none"), ("run", "none")])
+@pytest.mark.parametrize(
+    "words", [("abft", "none"), ("sdc", "--healthy", "none", "--suspect", "none"), ("run", "none")]
+)
 def test_no_command_works_for_a_report_that_cannot_be_written(ttrace, words):
-    assert ttrace.refuses(*words, "--json", "no/directory/report") == "no/directory/report: cannot be written; expected a file"
+    assert (
+        ttrace.refuses(*words, "--json", "no/directory/report")
+        == "no/directory/report: cannot be written; expected a file"
+    )
 
 
 def test_a_report_that_does_not_fit_on_the_disk_is_no_success(ttrace, reference, candidate):
@@ -82,7 +109,9 @@ def test_a_check_that_could_not_look_leaves_no_report_of_an_earlier_one(ttrace, 
     assert (tmp_path / "report.json").read_text() == ""
 
 
-@pytest.mark.parametrize("command", [(), ("annotate",), ("check",), ("collect",), ("estimate-tolerance",), ("inspect",)])
+@pytest.mark.parametrize(
+    "command", [(), ("annotate",), ("check",), ("collect",), ("estimate-tolerance",), ("inspect",)]
+)
 def test_help_goes_to_stdout(ttrace, command):
     help = ttrace.reports(*command, "--help", code=0)
     assert "Usage: " + " ".join(("ttrace", *command)) in help

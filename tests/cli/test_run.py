@@ -99,13 +99,18 @@ def test_what_was_run_is_used_again(project):
     assert project.calls() == []
     plan = project.run("--plan", code=0)
     assert plan == "reference: there\ntolerance: there\ntp1: there\ntp2: there\n"
-    assert not (project.directory / ".ttrace" / "runs").exists() and not (project.directory / ".ttrace/partial").exists()
+    assert (
+        not (project.directory / ".ttrace" / "runs").exists() and not (project.directory / ".ttrace/partial").exists()
+    )
 
 
 def test_a_plan_runs_nothing(empty):
     plan = empty.run("--plan", "--only", "tp2", code=0)
-    assert plan.splitlines() == [f"reference: missing: {TRAIN}", "tolerance: missing: 4 runs of the reference",
-                                 f"tp2: missing: {TRAIN} --ranks 2"]
+    assert plan.splitlines() == [
+        f"reference: missing: {TRAIN}",
+        "tolerance: missing: 4 runs of the reference",
+        f"tp2: missing: {TRAIN} --ranks 2",
+    ]
     assert empty.calls() == [] and not (empty.directory / ".ttrace").exists()
 
 
@@ -133,12 +138,21 @@ def test_a_wrong_candidate_is_told_to_people_and_to_programs(project):
     assert markdown.startswith("### ttrace: different\n\nwrong: layers.0.mlp, output, ")
     assert "| wrong | **different** | 4 | 1 | 0 | 0 | 0 | layers.0.mlp output, iteration 0, micro-batch 0 |" in markdown
     assert [line.split()[3:4] for line in project("history", "h.sqlite", code=0)[0].splitlines()[1:4]] == [
-        ["same"], ["same"], ["different"]]
+        ["same"],
+        ["same"],
+        ["different"],
+    ]
 
 
 def test_a_command_that_fails_is_reported_and_the_others_still_run(project):
-    project.write("ttrace.yaml", RUN.replace("candidates:", f"""candidates:
-  - {{name: broken, command: {TRAIN} --fail 3, inputs: [model.txt]}}"""))
+    project.write(
+        "ttrace.yaml",
+        RUN.replace(
+            "candidates:",
+            f"""candidates:
+  - {{name: broken, command: {TRAIN} --fail 3, inputs: [model.txt]}}""",
+        ),
+    )
     stdout = project.run("--junit", "r.xml", code=2)
     assert stdout.splitlines()[-1].startswith("broken: could not look: ") and "exit code 3" in stdout.splitlines()[-1]
     assert [line.split()[1] for line in stdout.splitlines()[1:4]] == ["could", "same", "same"]
@@ -173,15 +187,18 @@ def test_only_what_a_change_concerns_is_run_again(project):
     assert "margin: 4\n" in (project.directory / ".ttrace" / "tolerance" / "tolerance.yaml").read_text()
 
 
-@pytest.mark.parametrize("change, reason", [
-    (lambda text: text.replace("inputs: [model.txt]}", "inputs: [model.txt], axes: tp=1}"), "axes: was , is tp=1"),
-    (lambda text: text + "iterations: 0-1\n", "iterations: was 0, is 0-1"),
-    (lambda text: text + "environment: [CALLS]\n", "environment CALLS: was none, is /"),
-    (lambda text: text.replace("train.py,", "train.py --ranks 1,", 1), "command: was "),
-    (lambda text: text.replace("annotations: a.yaml", "annotations: b.yaml"), "annotations: was "),
-    (lambda text: text + "seeds: 4\n", "seeds: was 3, is 4"),
-    (lambda text: text + "estimator: modules\n", "estimator: was input, is modules"),
-])
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (lambda text: text.replace("inputs: [model.txt]}", "inputs: [model.txt], axes: tp=1}"), "axes: was , is tp=1"),
+        (lambda text: text + "iterations: 0-1\n", "iterations: was 0, is 0-1"),
+        (lambda text: text + "environment: [CALLS]\n", "environment CALLS: was none, is /"),
+        (lambda text: text.replace("train.py,", "train.py --ranks 1,", 1), "command: was "),
+        (lambda text: text.replace("annotations: a.yaml", "annotations: b.yaml"), "annotations: was "),
+        (lambda text: text + "seeds: 4\n", "seeds: was 3, is 4"),
+        (lambda text: text + "estimator: modules\n", "estimator: was input, is modules"),
+    ],
+)
 def test_whatever_decides_what_the_reference_is_makes_it_stale(project, change, reason):
     project.write("b.yaml", ANNOTATIONS + "# changed\n")
     project.write("ttrace.yaml", change(RUN))
@@ -192,7 +209,10 @@ def test_whatever_decides_what_the_reference_is_makes_it_stale(project, change, 
 def test_an_upgrade_of_torch_makes_the_reference_stale(empty):
     version = empty.directory / "env/lib/python3.11/site-packages/torch/version.py"
     train = empty.directory / "env/bin/train"
-    for file, text in [(version, "__all__ = []\n__version__ = '2.13.0+cpu'\n"), (train, f'#!/bin/sh\nexec {TRAIN} "$@"\n')]:
+    for file, text in [
+        (version, "__all__ = []\n__version__ = '2.13.0+cpu'\n"),
+        (train, f'#!/bin/sh\nexec {TRAIN} "$@"\n'),
+    ]:
         file.parent.mkdir(parents=True)
         file.write_text(text)
     train.chmod(0o755)
@@ -200,14 +220,16 @@ def test_an_upgrade_of_torch_makes_the_reference_stale(empty):
     empty.run(code=0)
     version.write_text("__version__ = '2.14.0+cpu'\n")
     assert empty.refusal().startswith(
-        ".ttrace/reference: stale: torch of env/bin/train: was 2.13.0+cpu, is 2.14.0+cpu; ")
+        ".ttrace/reference: stale: torch of env/bin/train: was 2.13.0+cpu, is 2.14.0+cpu; "
+    )
 
 
 def test_a_reference_that_ran_on_another_torch_is_refused(project, monkeypatch):
     monkeypatch.setenv("TORCH_VERSION", "2.14.0")
     project.write("parallel.txt", "other parallel code")
     assert project.last_line(code=2).startswith(
-        'tp1: could not look: .ttrace/reference/trace: stale: it ran on torch "2.13.0", the candidate on "2.14.0"')
+        'tp1: could not look: .ttrace/reference/trace: stale: it ran on torch "2.13.0", the candidate on "2.14.0"'
+    )
 
 
 def test_a_reference_that_was_taken_away_is_made_again_with_its_tolerance(project):
@@ -222,10 +244,16 @@ WAIVER = "waivers:\n  - {pattern: mlp, kinds: [output], reason: issue 12, expire
 def test_a_waived_finding_is_listed_and_does_not_fail_until_the_day(project):
     project.write("ttrace.yaml", RUN + WRONG + WAIVER)
     stdout = project.run("--json", "r.json", "--junit", "r.xml", "--today", "2030-06-30", code=0)
-    assert "wrong: waived: layers.0.mlp output, iteration 0, micro-batch 0: exceeds-tolerance until 2030-06-30: issue 12" \
+    assert (
+        "wrong: waived: layers.0.mlp output, iteration 0, micro-batch 0: exceeds-tolerance until 2030-06-30: issue 12"
         in stdout
+    )
     candidate = json.loads((project.directory / "r.json").read_text())["candidates"][2]
-    assert (candidate["verdict"], candidate["report"]["waived"], candidate["report"]["counts"]["compared"]) == ("pass", 1, 3)
+    assert (candidate["verdict"], candidate["report"]["waived"], candidate["report"]["counts"]["compared"]) == (
+        "pass",
+        1,
+        3,
+    )
     assert candidate["waived"][0]["waiver"]["reason"] == "issue 12"
     (skipped,) = xml.parse(project.directory / "r.xml").getroot().findall("testsuite/testcase/skipped")
     assert skipped.get("message").startswith("waived until 2030-06-30: issue 12; ")
@@ -238,15 +266,20 @@ def test_a_waived_finding_is_listed_and_does_not_fail_until_the_day(project):
 def test_a_waiver_that_waives_nothing_is_reported_where_all_was_checked(project):
     project.write("ttrace.yaml", RUN + WAIVER)
     assert "ttrace.yaml:10: the waiver of 'mlp' waived nothing; remove it (issue 12)" in project.run(
-        "--today", "2030-01-01", code=0)
+        "--today", "2030-01-01", code=0
+    )
     assert "waived nothing" not in project.run("--today", "2030-01-01", "--only", "tp1", code=0)
 
 
 def test_waivers_make_no_verdict_out_of_nothing(project):
-    project.write("ttrace.yaml", RUN.replace("--ranks", "--all-wrong --ranks") + """\
+    project.write(
+        "ttrace.yaml",
+        RUN.replace("--ranks", "--all-wrong --ranks")
+        + """\
 waivers:
   - {pattern: "**", reason: everything, expires: 2030-01-01}
-""")
+""",
+    )
     stdout = project.run("--today", "2029-01-01", "--only", "tp1", "--json", "r.json", code=1)
     assert stdout.splitlines()[-1].startswith("tp1: different: nothing ")
     report = json.loads((project.directory / "r.json").read_text())["candidates"][0]["report"]
@@ -259,8 +292,9 @@ def test_a_run_that_is_killed_goes_on_where_it_was(empty, tmp_path, kill):
     gate.touch()
     empty.write("ttrace.yaml", RUN.replace("--ranks", f"--wait-while {gate} --ranks"))
     words = [PROGRAM, "run"]
-    process = subprocess.Popen(words, cwd=empty.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True)
+    process = subprocess.Popen(
+        words, cwd=empty.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     calls = pathlib.Path(os.environ["CALLS"])
     deadline = time.monotonic() + 50
     while not (calls.exists() and "--ranks 1\n" in calls.read_text()):
@@ -289,8 +323,12 @@ def test_two_runs_do_not_work_in_one_directory(project, tmp_path):
 
 def test_the_code_is_what_git_knows_where_nobody_lists_it(project):
     def git(*words):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=project.directory, check=True,
-                       capture_output=True)
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words],
+            cwd=project.directory,
+            check=True,
+            capture_output=True,
+        )
 
     text = RUN.replace(", inputs: [model.txt]", "").replace("    inputs: [model.txt, parallel.txt]\n", "")
     project.write("ttrace.yaml", text)
@@ -345,7 +383,8 @@ def test_a_file_that_makes_no_sense_is_refused_before_anything_runs(empty, text)
 
 def test_what_is_not_there_is_named(project):
     assert project.refuses("run", "other.yaml") == (
-        "other.yaml: not there; expected a file that says what to run, as `ttrace run --help` shows")
+        "other.yaml: not there; expected a file that says what to run, as `ttrace run --help` shows"
+    )
     assert project.refuses("run", "--only", "tp8") == "--only 'tp8': fits no candidate; expected one of tp1, tp2"
     assert project.refuses("run", "--today", "soon").startswith("--today 'soon'; expected a day")
     (project.directory / "model.txt").unlink()

@@ -12,8 +12,20 @@ from traces import PROGRAM
 
 
 def command(runs, script, jobs=2):
-    return [PROGRAM, "estimate-tolerance", "-j", str(jobs), "-o", f"{runs}.yaml", "--runs", str(runs), "--", "sh", "-c",
-            script]  # fmt: skip
+    return [
+        PROGRAM,
+        "estimate-tolerance",
+        "-j",
+        str(jobs),
+        "-o",
+        f"{runs}.yaml",
+        "--runs",
+        str(runs),
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]
 
 
 def is_running(pid):

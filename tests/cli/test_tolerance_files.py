@@ -11,34 +11,73 @@ OVERRIDE = "overrides:\n  - {pattern: %s, allowed: %s, reason: %s}"
 
 # what to replace in TOLERANCES, by what, and the error line
 REFUSED = {
-    "another reference": ("reference: reference", "reference: 2f6c",
+    "another reference": (
+        "reference: reference",
+        "reference: 2f6c",
         "t.yaml: estimated from the reference run 2f6c, but reference holds run reference; expected the same run: "
-        "run `ttrace estimate-tolerance` again with this reference"),
-    "another version": ("ttrace_tolerance: 1", "ttrace_tolerance: 2",
-        "t.yaml:1: tolerance file version 2; expected 1, all that this program reads"),
+        "run `ttrace estimate-tolerance` again with this reference",
+    ),
+    "another version": (
+        "ttrace_tolerance: 1",
+        "ttrace_tolerance: 2",
+        "t.yaml:1: tolerance file version 2; expected 1, all that this program reads",
+    ),
     "a misspelt key": ("margin: 3", "margins: 3", "t.yaml:1: the file has no 'margin'; expected one"),
-    "an additional key": ("margin: 3", "margin: 3\nslack: 2",
-        "t.yaml:11: the file has an unknown key 'slack'; expected none"),
-    "a misspelt key of a tensor": ("allowed: 0.03}", "alowed: 0.03}", "t.yaml:15: 'embedding' has no 'allowed'; "
-        "expected one"),
-    "a negative tolerance": ("allowed: 0.03}", "allowed: -0.03}",
-        "t.yaml:15: 'allowed' of 'embedding' is '-0.03'; expected a finite number from 0"),
-    "an infinite tolerance": ("allowed: 0.03}", "allowed: .inf}",
-        "t.yaml:15: 'allowed' of 'embedding' is '.inf'; expected a finite number from 0"),
-    "a tolerance that is no number": ("allowed: 0.03}", "allowed: some}",
-        "t.yaml:15: 'allowed' of 'embedding' is 'some'; expected a finite number from 0"),
-    "a misspelt kind": ("  output:", "  outptu:",
-        "t.yaml:14: 'outptu' is no kind of tensor; expected output, main_grad, ..."),
-    "a tensor twice": ("    layers.0.mlp: {", "    embedding: {", "t.yaml:16: 'output' has 'embedding' twice; "
-        "expected it once"),
-    "another epsilon": ("epsilon: 0.0078125", "epsilon: 0.1", "t.yaml:9: epsilon is 0.1; expected 0.0078125, that of "
-        "bfloat16"),
-    "an override without a reason": ("overrides: []", "overrides:\n  - {pattern: embedding, allowed: 1}",
-        "t.yaml:13: an override has no 'reason'; expected one"),
-    "an override of an unknown kind": ("overrides: []", OVERRIDE % ("embedding, kind: outptu", "1", "none"),
-        "t.yaml:13: 'outptu' is no kind of tensor; expected output, main_grad, ..."),
-    "what is not YAML": ("margin: 3", "margin: {3", "t.yaml:10: end of map flow not found; "
-        "expected YAML as `ttrace estimate-tolerance` writes it"),
+    "an additional key": (
+        "margin: 3",
+        "margin: 3\nslack: 2",
+        "t.yaml:11: the file has an unknown key 'slack'; expected none",
+    ),
+    "a misspelt key of a tensor": (
+        "allowed: 0.03}",
+        "alowed: 0.03}",
+        "t.yaml:15: 'embedding' has no 'allowed'; expected one",
+    ),
+    "a negative tolerance": (
+        "allowed: 0.03}",
+        "allowed: -0.03}",
+        "t.yaml:15: 'allowed' of 'embedding' is '-0.03'; expected a finite number from 0",
+    ),
+    "an infinite tolerance": (
+        "allowed: 0.03}",
+        "allowed: .inf}",
+        "t.yaml:15: 'allowed' of 'embedding' is '.inf'; expected a finite number from 0",
+    ),
+    "a tolerance that is no number": (
+        "allowed: 0.03}",
+        "allowed: some}",
+        "t.yaml:15: 'allowed' of 'embedding' is 'some'; expected a finite number from 0",
+    ),
+    "a misspelt kind": (
+        "  output:",
+        "  outptu:",
+        "t.yaml:14: 'outptu' is no kind of tensor; expected output, main_grad, ...",
+    ),
+    "a tensor twice": (
+        "    layers.0.mlp: {",
+        "    embedding: {",
+        "t.yaml:16: 'output' has 'embedding' twice; expected it once",
+    ),
+    "another epsilon": (
+        "epsilon: 0.0078125",
+        "epsilon: 0.1",
+        "t.yaml:9: epsilon is 0.1; expected 0.0078125, that of bfloat16",
+    ),
+    "an override without a reason": (
+        "overrides: []",
+        "overrides:\n  - {pattern: embedding, allowed: 1}",
+        "t.yaml:13: an override has no 'reason'; expected one",
+    ),
+    "an override of an unknown kind": (
+        "overrides: []",
+        OVERRIDE % ("embedding, kind: outptu", "1", "none"),
+        "t.yaml:13: 'outptu' is no kind of tensor; expected output, main_grad, ...",
+    ),
+    "what is not YAML": (
+        "margin: 3",
+        "margin: {3",
+        "t.yaml:10: end of map flow not found; expected YAML as `ttrace estimate-tolerance` writes it",
+    ),
     "a list": (TOLERANCES, "- 1\n", "t.yaml: not one YAML mapping; expected a file of `ttrace estimate-tolerance`"),
     "nothing": (TOLERANCES, "", "t.yaml: not one YAML mapping; expected a file of `ttrace estimate-tolerance`"),
 }
@@ -56,7 +95,8 @@ def test_a_mistake_is_refused_with_its_line(ttrace, reference, candidate, tmp_pa
 def test_a_file_that_is_not_there_is_named(ttrace, reference, candidate):
     candidate()
     assert ttrace.refuses(*CHECK, "-t", "none.yaml") == (
-        "none.yaml: cannot be read; expected a file of `ttrace estimate-tolerance`")
+        "none.yaml: cannot be read; expected a file of `ttrace estimate-tolerance`"
+    )
 
 
 def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace, reference, candidate, tmp_path):
@@ -70,7 +110,8 @@ def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace
         "  verdict    reason        rel_err  allowed  ratio  ranks  tensor\n"
         "  untrusted  no-tolerance  3.66     -        -      -      embedding output, iteration 0, micro-batch 0\n"
         "\n"
-        "4 compared: 3 pass, 0 fail, 1 untrusted; 0 missing\n")
+        "4 compared: 3 pass, 0 fail, 1 untrusted; 0 missing\n"
+    )
     # A consumer of JUnit sees failures and no exit code.
     junit = ElementTree.fromstring(ttrace.reports(*CHECK, "-t", "t.yaml", "--junit", "-", code=1))
     assert junit.find("testsuite").get("failures") == "1"
@@ -87,4 +128,5 @@ def test_an_override_counts_and_one_that_fits_nothing_is_noted(ttrace, reference
         "\n"
         "note: t.yaml:14: the override 'layers.*.mpl' matches no tensor\n"
         "\n"
-        "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n")
+        "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n"
+    )

@@ -51,19 +51,22 @@ def test_a_missing_directory_is_named(ttrace, reference, candidate, side):
     candidate()
     command = [f"no-{side}" if word == side else word for word in CHECK]
     assert ttrace.refuses(*command) == (
-        f"no-{side}: No such file or directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ...")
+        f"no-{side}: No such file or directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ..."
+    )
 
 
 def test_an_empty_directory_is_no_trace(ttrace, reference, tmp_path):
     (tmp_path / "candidate").mkdir()
     assert ttrace.refuses(*CHECK) == (
-        "candidate: no rank's file in it; expected a trace: rank-00000.h5, rank-00001.h5, ...")
+        "candidate: no rank's file in it; expected a trace: rank-00000.h5, rank-00001.h5, ..."
+    )
 
 
 def test_a_file_is_no_trace(ttrace, reference, tmp_path):
     (tmp_path / "candidate").write_text("")
     assert ttrace.refuses(*CHECK) == (
-        "candidate: Not a directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ...")
+        "candidate: Not a directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ..."
+    )
 
 
 SPOILT = {
@@ -72,10 +75,14 @@ SPOILT = {
     "another program's HDF5": (foreign_hdf5, "an HDF5 file, but not a trace; expected one written by ttrace"),
     "a directory": (become_directory, "not a regular file; expected a readable file"),
     "a later version": (overwrite(72, struct.pack("<I", 2)), "trace format version 2; this ttrace reads version 1"),
-    "a changed header": (overwrite(4000, b"x"),
-                         "the metadata is damaged: its checksum differs; expected the file as it was recorded"),
-    "an index changed after sealing": (lambda path: edit_index(path, 1, offset=1 << 40),
-                         "the metadata is damaged: its checksum differs; expected the file as it was recorded"),
+    "a changed header": (
+        overwrite(4000, b"x"),
+        "the metadata is damaged: its checksum differs; expected the file as it was recorded",
+    ),
+    "an index changed after sealing": (
+        lambda path: edit_index(path, 1, offset=1 << 40),
+        "the metadata is damaged: its checksum differs; expected the file as it was recorded",
+    ),
 }
 
 
@@ -96,8 +103,10 @@ def test_a_truncated_file_is_called_truncated(refused, tmp_path, part):
     message = refused(truncate)
     whole, left = sizes
     assert message == f"{RANK}: " + (
-        f"truncated to {left} bytes; expected the file as it was recorded" if left < 4096 else
-        f"truncated: has {left} bytes; expected {whole}")
+        f"truncated to {left} bytes; expected the file as it was recorded"
+        if left < 4096
+        else f"truncated: has {left} bytes; expected {whole}"
+    )
 
 
 def test_one_byte_less_or_more_is_noticed(refused):
@@ -121,16 +130,26 @@ def test_trailing_bytes_are_noticed(refused):
 
 
 LIES = {
-    "points outside the file": ({"offset": 1 << 40}, "128 bytes at 1099511627776 lie outside the tensor data; "
-                                                     "expected them between 4096 and 4480"),
-    "points outside any file": ({"offset": (1 << 64) - 64}, "128 bytes at 18446744073709551552 lie outside the tensor "
-                                                            "data; expected them between 4096 and 4480"),
-    "claims an absurd size": ({"bytes": 1 << 62}, "4611686018427387904 bytes for shape [4, 8] of float32; "
-                                                   "expected 128"),
-    "claims a shape beyond the table": ({"shape": 1 << 60}, "its name, shape or mapping lies outside the tables; "
-                                                            "expected it inside"),
-    "claims a name beyond the table": ({"name_length": 1 << 31}, "its name, shape or mapping lies outside the tables; "
-                                                                 "expected it inside"),
+    "points outside the file": (
+        {"offset": 1 << 40},
+        "128 bytes at 1099511627776 lie outside the tensor data; expected them between 4096 and 4480",
+    ),
+    "points outside any file": (
+        {"offset": (1 << 64) - 64},
+        "128 bytes at 18446744073709551552 lie outside the tensor data; expected them between 4096 and 4480",
+    ),
+    "claims an absurd size": (
+        {"bytes": 1 << 62},
+        "4611686018427387904 bytes for shape [4, 8] of float32; expected 128",
+    ),
+    "claims a shape beyond the table": (
+        {"shape": 1 << 60},
+        "its name, shape or mapping lies outside the tables; expected it inside",
+    ),
+    "claims a name beyond the table": (
+        {"name_length": 1 << 31},
+        "its name, shape or mapping lies outside the tables; expected it inside",
+    ),
     "claims an unknown dtype": ({"dtype": 77}, "dtype is out of range; expected 1 to 12"),
 }
 
@@ -168,8 +187,12 @@ def test_metadata_that_hdf5_cannot_read_under_a_good_seal_is_not_given_to_hdf5(t
     assert ttrace.reports(*CHECK, code=0).startswith("same\n")
 
 
-SEAL_LIES = {"run": (96, "/ttrace/run"), "index": (112, "/ttrace/index"), "text": (128, "/ttrace/text"),
-             "shapes": (144, "/ttrace/shapes")}
+SEAL_LIES = {
+    "run": (96, "/ttrace/run"),
+    "index": (112, "/ttrace/index"),
+    "text": (128, "/ttrace/text"),
+    "shapes": (144, "/ttrace/shapes"),
+}
 
 
 @pytest.mark.parametrize("table", SEAL_LIES)
@@ -202,28 +225,41 @@ OTHERS = {
 @pytest.mark.parametrize("what", OTHERS)
 def test_a_rank_of_another_run_is_refused(refused, tmp_path, what):
     run, message = OTHERS[what]
-    other = record_run(tmp_path / "other", shards(model(), run["world_size"]), axes=f"tp={run['world_size']}",
-                       run_id=run["run_id"])
+    other = record_run(
+        tmp_path / "other", shards(model(), run["world_size"]), axes=f"tp={run['world_size']}", run_id=run["run_id"]
+    )
 
     assert refused(lambda path: shutil.copy(other / path.name, path)) == (
-        f"{RANK}: {message}; expected the files of one run")
+        f"{RANK}: {message}; expected the files of one run"
+    )
 
 
 def test_control_characters_in_a_path_do_not_break_the_line(ttrace, reference):
     assert ttrace.refuses("check", "--reference", "reference", "--candidate", "a\nb") == (
-        "a\\x0ab: No such file or directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ...")
+        "a\\x0ab: No such file or directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ..."
+    )
 
 
 @pytest.mark.parametrize("options", [(), ("--stats",), ("--verify",), ("--json",)])
 def test_inspect_refuses_what_check_refuses(ttrace, candidate, tmp_path, options):
     candidate()
     (tmp_path / RANK).write_text("rank 1\n" * 2000)
-    assert ttrace.refuses("inspect", *options, "candidate") == f"{RANK}: not an HDF5 file; expected one written by ttrace"
+    assert (
+        ttrace.refuses("inspect", *options, "candidate") == f"{RANK}: not an HDF5 file; expected one written by ttrace"
+    )
 
 
 def test_two_ranks_in_one_place_are_refused(ttrace, reference, tmp_path):
     for rank in range(2):
-        record_rank(tmp_path / "candidate", shards(model())[rank], rank=rank, world_size=2, run_id="run", axes="tp=2",
-                    coordinates="tp=1")
+        record_rank(
+            tmp_path / "candidate",
+            shards(model())[rank],
+            rank=rank,
+            world_size=2,
+            run_id="run",
+            axes="tp=2",
+            coordinates="tp=1",
+        )
     assert ttrace.refuses(*CHECK) == (
-        "candidate: ranks 0 and 1 have the same coordinates [1]; expected each place once")
+        "candidate: ranks 0 and 1 have the same coordinates [1]; expected each place once"
+    )

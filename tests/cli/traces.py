@@ -15,8 +15,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
 
 from ttrace_torch import library  # noqa: E402
 
-KINDS = ["input", "output", "grad_output", "grad_input", "param", "param_grad", "main_grad", "param_delta",
-         "param_after", "scalar"]
+KINDS = [
+    "input",
+    "output",
+    "grad_output",
+    "grad_input",
+    "param",
+    "param_grad",
+    "main_grad",
+    "param_delta",
+    "param_after",
+    "scalar",
+]
 
 
 @dataclass
@@ -43,16 +53,36 @@ def bfloat16(tensor):
 class Recorder:
     """One rank of one run."""
 
-    def __init__(self, directory, rank=0, world_size=1, run_id="run", axes="", coordinates="",
-                 compute_dtype="float32", provenance=None):
+    def __init__(
+        self,
+        directory,
+        rank=0,
+        world_size=1,
+        run_id="run",
+        axes="",
+        coordinates="",
+        compute_dtype="float32",
+        provenance=None,
+    ):
         self._recorder = library.Recorder(str(LIBRARY), str(directory), run_id, rank, world_size, axes, coordinates, "")
         self._recorder.describe(compute_dtype, provenance)
 
     def record(self, tensor):
         values = numpy.ascontiguousarray(tensor.values).reshape(tensor.values.shape)
-        self._recorder.record(tensor.iteration, tensor.microbatch, 0, library.FORWARD, 1 + KINDS.index(tensor.kind),
-                              tensor.name, "", values.ctypes.data, library.DTYPES[tensor.dtype or str(values.dtype)],
-                              values.shape, None, tensor.mapping)
+        self._recorder.record(
+            tensor.iteration,
+            tensor.microbatch,
+            0,
+            library.FORWARD,
+            1 + KINDS.index(tensor.kind),
+            tensor.name,
+            "",
+            values.ctypes.data,
+            library.DTYPES[tensor.dtype or str(values.dtype)],
+            values.shape,
+            None,
+            tensor.mapping,
+        )
 
     def close(self, complete=True):
         self._recorder.close(complete)

@@ -24,8 +24,9 @@ TIMEOUT = 120
 
 def run(command, **options):
     environment = dict(os.environ, OMP_NUM_THREADS="1", **options.pop("environment", {}))
-    return subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True,
-                          timeout=TIMEOUT, **options)  # fmt: skip
+    return subprocess.run(
+        [str(part) for part in command], env=environment, capture_output=True, text=True, timeout=TIMEOUT, **options
+    )
 
 
 class Collected:

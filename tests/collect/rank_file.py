@@ -5,8 +5,19 @@ import json
 import h5py
 import numpy
 
-KINDS = ["", "input", "output", "grad_output", "grad_input", "param", "param_grad", "main_grad", "param_delta",
-         "param_after", "scalar"]  # fmt: skip
+KINDS = [
+    "",
+    "input",
+    "output",
+    "grad_output",
+    "grad_input",
+    "param",
+    "param_grad",
+    "main_grad",
+    "param_delta",
+    "param_after",
+    "scalar",
+]
 PASSES = ["", "forward", "recompute"]
 DTYPES = [None, "f8", "f4", "f2", "u2", "u1", "u1", "i1", "i2", "i4", "i8", "u1", "?"]
 
@@ -20,7 +31,8 @@ class RankFile:
         data = path.read_bytes()
         with h5py.File(path) as file:
             self.attributes = {
-                name: value.decode() if isinstance(value, bytes) else value for name, value in file.attrs.items()}
+                name: value.decode() if isinstance(value, bytes) else value for name, value in file.attrs.items()
+            }
             rows = file["ttrace/index"][()]
             text = file["ttrace/text"][()].tobytes()
             shapes = file["ttrace/shapes"][()]
@@ -31,8 +43,14 @@ class RankFile:
             name = text[row["name"] : row["name"] + row["name_length"]].decode()
             shape = shapes[row["shape"] : row["shape"] + row["ndim"]]
             values = numpy.frombuffer(data[row["offset"] : row["offset"] + row["bytes"]], DTYPES[row["dtype"]])
-            identity = (int(row["iteration"]), int(row["microbatch"]), int(row["chunk"]), PASSES[row["pass"]],
-                        KINDS[row["kind"]], name)  # fmt: skip
+            identity = (
+                int(row["iteration"]),
+                int(row["microbatch"]),
+                int(row["chunk"]),
+                PASSES[row["pass"]],
+                KINDS[row["kind"]],
+                name,
+            )
             assert identity not in self.all
             self.all[identity] = values.reshape(shape)
             self.dtypes[identity] = int(row["dtype"])
@@ -42,8 +60,11 @@ class RankFile:
 
     @property
     def tensors(self):
-        return {(kind, name, microbatch): values for (iteration, microbatch, chunk, pass_, kind, name), values
-                in self.all.items() if iteration == 0 and chunk == 0 and pass_ == "forward"}  # fmt: skip
+        return {
+            (kind, name, microbatch): values
+            for (iteration, microbatch, chunk, pass_, kind, name), values in self.all.items()
+            if iteration == 0 and chunk == 0 and pass_ == "forward"
+        }
 
     def names(self, kind, microbatch=None, pass_="forward"):
         """In the order of recording."""

@@ -69,8 +69,9 @@ WHOLE = numpy.arange(30, dtype="f4").reshape(5, 6)
 def train(directory, *options):
     path = directory / "program.py"
     path.write_text(PROGRAM)
-    return Collected(run([TTRACE, "collect", "-o", directory / "trace", *options, "--", *ranks(4, path)]),
-                     directory / "trace")  # fmt: skip
+    return Collected(
+        run([TTRACE, "collect", "-o", directory / "trace", *options, "--", *ranks(4, path)]), directory / "trace"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +96,17 @@ def test_the_axes_are_the_meshs_and_micro_batches_follow_the_data_parallel_one(c
     assert rank.attributes["coordinates"] == '{"dp_shard":1,"tp":0}'
 
 
-@pytest.mark.parametrize("name, axes", [
-    ("columns", [axis("dp_shard", "replicate"), axis("tp", "shard", 1)]),
-    ("rows", [axis("dp_shard", "shard", 0), axis("tp", "shard", 0)]),
-    ("submesh", [axis("tp", "shard", 0)]),
-    ("empty", [axis("tp", "shard", 0)]),
-    ("unnamed", [axis("dp_shard", "shard", 0), axis("tp", "shard", 0)]),
-    ("terms", [axis("tp", "partial")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, axes",
+    [
+        ("columns", [axis("dp_shard", "replicate"), axis("tp", "shard", 1)]),
+        ("rows", [axis("dp_shard", "shard", 0), axis("tp", "shard", 0)]),
+        ("submesh", [axis("tp", "shard", 0)]),
+        ("empty", [axis("tp", "shard", 0)]),
+        ("unnamed", [axis("dp_shard", "shard", 0), axis("tp", "shard", 0)]),
+        ("terms", [axis("tp", "partial")]),
+    ],
+)
 def test_placements_are_recorded_in_the_words_of_the_axes(collected, name, axes):
     whole = WHOLE[:1] if name == "empty" else WHOLE
     ranks = [collected.rank(rank) for rank in range(4)]
@@ -123,11 +127,16 @@ def test_fsdp_splits_what_tensor_parallelism_has_left(collected):
     identity = (0, -1, 0, "forward", "param", "linear.weight")
     for rank in ranks:
         # A strided shard: tp is the outer one, although the mesh has it last.
-        assert rank.mappings[identity] == {"axes": [axis("tp", "shard", 0), axis("dp_shard", "shard", 0)],
-                                           "shape": [5, 6]}  # fmt: skip
+        assert rank.mappings[identity] == {
+            "axes": [axis("tp", "shard", 0), axis("dp_shard", "shard", 0)],
+            "shape": [5, 6],
+        }
     assert [rank.all[identity].tolist() for rank in ranks] == [
-        WHOLE[:2].tolist(), WHOLE[3:4].tolist(), WHOLE[2:3].tolist(), WHOLE[4:].tolist()
-    ]  # fmt: skip
+        WHOLE[:2].tolist(),
+        WHOLE[3:4].tolist(),
+        WHOLE[2:3].tolist(),
+        WHOLE[4:].tolist(),
+    ]
     assert numpy.array_equal(rebuilt(ranks)[identity], WHOLE)
 
 

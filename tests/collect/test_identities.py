@@ -7,9 +7,18 @@ from conftest import program
 
 pytestmark = pytest.mark.usefixtures("warm_programs")
 
-PARAMETERS = ["embedding.weight", "blocks.0.fc1.weight", "blocks.0.fc1.bias", "blocks.0.fc2.weight",
-              "blocks.0.fc2.bias", "blocks.1.fc1.weight", "blocks.1.fc1.bias", "blocks.1.fc2.weight",
-              "blocks.1.fc2.bias", "head.weight"]  # fmt: skip
+PARAMETERS = [
+    "embedding.weight",
+    "blocks.0.fc1.weight",
+    "blocks.0.fc1.bias",
+    "blocks.0.fc2.weight",
+    "blocks.0.fc2.bias",
+    "blocks.1.fc1.weight",
+    "blocks.1.fc1.bias",
+    "blocks.1.fc2.weight",
+    "blocks.1.fc2.bias",
+    "head.weight",
+]
 
 
 def block(number, call=""):
@@ -75,8 +84,9 @@ def test_a_tied_parameter_has_both_names_and_the_same_values(collect):
 
 def test_an_evaluation_pass_is_not_recorded(collect):
     command = program("small", "--evaluate")
-    with_evaluation, without = collect("--iterations", "0,1", command=command), collect(
-        "--iterations", "0,1", command=program("small")
+    with_evaluation, without = (
+        collect("--iterations", "0,1", command=command),
+        collect("--iterations", "0,1", command=program("small")),
     )
     assert with_evaluation.code == 0, with_evaluation.process.stderr
     assert set(with_evaluation.rank().all) == set(without.rank().all)

@@ -128,8 +128,11 @@ def test_what_this_rank_owns_under_the_distributed_optimizer_comes_from_megatron
 def stage_1(collect, tmp_path, script, state):
     """What the second of two stages leaves behind."""
     core = tmp_path / "megatron" / "core"
-    for path, text in {"parallel_state.py": state, "optimizer/optimizer.py": OPTIMIZER,
-                       "pipeline_parallel/schedules.py": SCHEDULES}.items():  # fmt: skip
+    for path, text in {
+        "parallel_state.py": state,
+        "optimizer/optimizer.py": OPTIMIZER,
+        "pipeline_parallel/schedules.py": SCHEDULES,
+    }.items():
         (core / path).parent.mkdir(parents=True, exist_ok=True)
         (core / path).write_text(text)
     command = script(TRAIN)

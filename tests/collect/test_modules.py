@@ -41,8 +41,11 @@ class Model(nn.Module):
 
 
 def test_keyword_arguments_are_recorded_by_their_names(collect, script):
-    model = INNER.format(arguments="x, mask=None, scale=None", body="return x * self.weight * mask * scale[0]",
-                         call="return self.inner(x, scale=[torch.tensor(2.0)], mask=torch.ones(3))")  # fmt: skip
+    model = INNER.format(
+        arguments="x, mask=None, scale=None",
+        body="return x * self.weight * mask * scale[0]",
+        call="return self.inner(x, scale=[torch.tensor(2.0)], mask=torch.ones(3))",
+    )
     found = names(collect, script, model, "model(torch.ones(2, 3)).sum().backward()", "input")
     assert found == ["(model)", "inner:0", "inner:scale.0", "inner:mask"]
 
@@ -53,23 +56,28 @@ def test_only_argument_by_keyword_has_the_plain_name(collect, script):
 
 
 def test_members_of_tuples_and_dictionaries_follow_after_a_colon(collect, script):
-    model = INNER.format(arguments="x", body="y = x * self.weight; return y, {'double': 2 * y, 'none': None}",
-                         call="y, more = self.inner(x); return y + more['double']")  # fmt: skip
+    model = INNER.format(
+        arguments="x",
+        body="y = x * self.weight; return y, {'double': 2 * y, 'none': None}",
+        call="y, more = self.inner(x); return y + more['double']",
+    )
     found = names(collect, script, model, "model(torch.ones(2, 3)).sum().backward()", "grad_output")
     assert set(found) == {"(model)", "inner:0", "inner:1.double"}
 
 
 def test_dataclass_results_are_recorded_by_field(collect, script):
     model = "import dataclasses\n@dataclasses.dataclass\nclass Out:\n    logits: object\n    hidden: object\n"
-    model += INNER.format(arguments="x", body="return Out(logits=x * self.weight, hidden=x + 1)",
-                          call="return self.inner(x).logits")  # fmt: skip
+    model += INNER.format(
+        arguments="x", body="return Out(logits=x * self.weight, hidden=x + 1)", call="return self.inner(x).logits"
+    )
     found = names(collect, script, model, "model(torch.ones(2, 3)).sum().backward()", "output")
     assert found == ["inner:logits", "inner:hidden", "(model)"]
 
 
 def test_a_parameter_passed_as_argument_is_no_input(collect, script):
-    model = INNER.format(arguments="x, weight", body="return x * weight",
-                         call="return self.inner(x, weight=self.inner.weight)")  # fmt: skip
+    model = INNER.format(
+        arguments="x, weight", body="return x * weight", call="return self.inner(x, weight=self.inner.weight)"
+    )
     assert names(collect, script, model, "model(torch.ones(2, 3)).sum().backward()", "input") == ["(model)", "inner"]
 
 
@@ -141,8 +149,9 @@ for _ in range(2):
 
 
 def test_what_cannot_be_recorded_is_named_and_no_reason_to_fail(collect, script):
-    model = INNER.format(arguments="x", body="return x.to_dense() * self.weight",
-                         call="return self.inner(x.to_sparse())")  # fmt: skip
+    model = INNER.format(
+        arguments="x", body="return x.to_dense() * self.weight", call="return self.inner(x.to_sparse())"
+    )
     step = "model(torch.ones(2, 3)).sum().backward()"
     collected = collect(command=script(TRAIN.format(model=model, step=step)))
     assert collected.code == 0, collected.process.stderr

@@ -14,29 +14,100 @@ X = numpy.arange(6, dtype="f4").reshape(2, 3)
 SUMS = X.sum(1, keepdims=True) * numpy.ones(3, "f4")
 
 INPUTS = {
-    "(model):0": X, "(model):batch.hidden": X, "mutates_input": X, "mutates_view": X.reshape(3, 2), "returns_input": X,
-    "called_twice": X, "called_twice#1": SUMS, "shares_weight": 3 * SUMS, "teacher": X, "keywords:x": X,
-    "keywords:mask": 2 * X, "keywords:state.hidden": X + 1, "fails": X, "fails#1": X, "custom": X, "scripted": X,
-    **{name: X for name in ("nested", "frozen", "late", "model_output", "mapping", "deque", "returns_none", "subclass",
-                            "generator", "changed_later", "views")},
-}  # fmt: skip
+    "(model):0": X,
+    "(model):batch.hidden": X,
+    "mutates_input": X,
+    "mutates_view": X.reshape(3, 2),
+    "returns_input": X,
+    "called_twice": X,
+    "called_twice#1": SUMS,
+    "shares_weight": 3 * SUMS,
+    "teacher": X,
+    "keywords:x": X,
+    "keywords:mask": 2 * X,
+    "keywords:state.hidden": X + 1,
+    "fails": X,
+    "fails#1": X,
+    "custom": X,
+    "scripted": X,
+    **{
+        name: X
+        for name in (
+            "nested",
+            "frozen",
+            "late",
+            "model_output",
+            "mapping",
+            "deque",
+            "returns_none",
+            "subclass",
+            "generator",
+            "changed_later",
+            "views",
+        )
+    },
+}
 OUTPUTS = {
-    "mutates_input": X + 1, "mutates_view": X.reshape(3, 2) + 1, "returns_input": X, "called_twice": SUMS,
-    "called_twice#1": 3 * SUMS, "shares_weight": 9 * SUMS, "teacher": SUMS, "keywords": 2 * X * X + X + 1,
-    "nested:a.0": X, "nested:a.1.0": X + 1, "nested:pair.0": X + 2, "nested:7": X + 3, "frozen": X + 1,
-    "late:source": X, "late:double": 2 * X, "model_output": X + 1, "mapping": X + 1, "deque": X + 1, "subclass": X + 1,
-    "custom": X + 1, "fails#1": X + 1, "changed_later": X + 1, "views:0": (X + 1).T[1:],
-    "views:1": numpy.tile(X[:1] + 2, (3, 1)), "views:2": 2 * X[..., None], "scripted": SUMS,
-}  # fmt: skip
+    "mutates_input": X + 1,
+    "mutates_view": X.reshape(3, 2) + 1,
+    "returns_input": X,
+    "called_twice": SUMS,
+    "called_twice#1": 3 * SUMS,
+    "shares_weight": 9 * SUMS,
+    "teacher": SUMS,
+    "keywords": 2 * X * X + X + 1,
+    "nested:a.0": X,
+    "nested:a.1.0": X + 1,
+    "nested:pair.0": X + 2,
+    "nested:7": X + 3,
+    "frozen": X + 1,
+    "late:source": X,
+    "late:double": 2 * X,
+    "model_output": X + 1,
+    "mapping": X + 1,
+    "deque": X + 1,
+    "subclass": X + 1,
+    "custom": X + 1,
+    "fails#1": X + 1,
+    "changed_later": X + 1,
+    "views:0": (X + 1).T[1:],
+    "views:1": numpy.tile(X[:1] + 2, (3, 1)),
+    "views:2": 2 * X[..., None],
+    "scripted": SUMS,
+}
 ONES = numpy.ones((2, 3), "f4")
 GRAD_OUTPUTS = {
-    **{name: ONES for name in ("(model)", "mutates_input", "returns_input", "shares_weight", "keywords", "nested:a.1.0",
-                               "nested:pair.0", "nested:7", "frozen", "late:double", "model_output", "mapping", "deque",
-                               "subclass", "custom", "fails#1", "scripted")},
-    "mutates_view": numpy.ones((3, 2), "f4"), "called_twice#1": 3 * ONES, "called_twice": 9 * ONES,
-    "late:source": 2 * ONES, "changed_later": 100 * ONES, "views:0": 6 * numpy.ones((2, 2), "f4"),
-    "views:1": numpy.array([[1] * 3, [1] * 3, [0] * 3], "f4"), "views:2": ONES[..., None],
-}  # fmt: skip
+    **{
+        name: ONES
+        for name in (
+            "(model)",
+            "mutates_input",
+            "returns_input",
+            "shares_weight",
+            "keywords",
+            "nested:a.1.0",
+            "nested:pair.0",
+            "nested:7",
+            "frozen",
+            "late:double",
+            "model_output",
+            "mapping",
+            "deque",
+            "subclass",
+            "custom",
+            "fails#1",
+            "scripted",
+        )
+    },
+    "mutates_view": numpy.ones((3, 2), "f4"),
+    "called_twice#1": 3 * ONES,
+    "called_twice": 9 * ONES,
+    "late:source": 2 * ONES,
+    "changed_later": 100 * ONES,
+    "views:0": 6 * numpy.ones((2, 2), "f4"),
+    "views:1": numpy.array([[1] * 3, [1] * 3, [0] * 3], "f4"),
+    "views:2": ONES[..., None],
+}
 UNSEEN = "which may hold tensors; expected tensors, or tuples, lists, dicts and dataclasses of them"
 NAMED = [
     f"not traceable: output of 'generator', and every other generator, {UNSEEN}",
@@ -67,7 +138,8 @@ def test_odd_modules_are_recorded_bit_by_bit_and_what_cannot_be_is_named(collect
         for name, values in expected.items():
             assert found[name].shape == values.shape and numpy.array_equal(found[name], values), (kind, name)
     assert tensors["param_grad", "shares_weight.weight", 0].tobytes() == (
-        tensors["param_grad", "called_twice.weight", 0].tobytes())  # fmt: skip
+        tensors["param_grad", "called_twice.weight", 0].tobytes()
+    )
 
 
 @pytest.mark.parametrize("place", ["input", "modules"])
@@ -137,11 +209,18 @@ WHOLE = "model.compile(backend='eager'); other = torch.compile(other, backend='e
 def test_a_compiled_module_is_recorded_from_outside_under_its_own_name(collect, script):
     plain = collect(command=script(COMPILED.format(compile=""))).rank()
     for compile_, recorded, hidden in (
-        (PARTS, ["first", "second", "third", "(model)", "Identity"], [
-            "what runs inside 'first'", "what runs inside 'second'", "what runs inside the function 'Block.forward'",
-            "inputs and outputs of 'third.a', 'third.b'"]),
+        (
+            PARTS,
+            ["first", "second", "third", "(model)", "Identity"],
+            [
+                "what runs inside 'first'",
+                "what runs inside 'second'",
+                "what runs inside the function 'Block.forward'",
+                "inputs and outputs of 'third.a', 'third.b'",
+            ],
+        ),
         (WHOLE, ["(model)", "(model)"], ["what runs inside '(model)'"]),
-    ):  # fmt: skip
+    ):
         collected = collect(command=script(COMPILED.format(compile=compile_)))
         assert collected.code == 0, collected.process.stderr
         told = named(collected)
@@ -192,12 +271,15 @@ def test_what_python_hides_is_named_and_an_input_of_several_micro_batches_gets_t
     collected = collect(command=script(OTHERS))
     assert collected.code == 0, collected.process.stderr
     lazy = "is a lazy parameter: it has no value before the first forward, and no gradient hook then"
-    assert sorted(named(collected)) == sorted([
-        f"not traceable: 'lazy.weight' {lazy}", f"not traceable: 'lazy.bias' {lazy}",
-        "not traceable: inputs and outputs of 'bypassed': the parameters got gradients, and the module itself was "
-        "never called (but its forward, or a function with its parameters)",
-        "not traceable: what runs inside nn.DataParallel on more than one device; expected DistributedDataParallel",
-    ])  # fmt: skip
+    assert sorted(named(collected)) == sorted(
+        [
+            f"not traceable: 'lazy.weight' {lazy}",
+            f"not traceable: 'lazy.bias' {lazy}",
+            "not traceable: inputs and outputs of 'bypassed': the parameters got gradients, and the module itself was "
+            "never called (but its forward, or a function with its parameters)",
+            "not traceable: what runs inside nn.DataParallel on more than one device; expected DistributedDataParallel",
+        ]
+    )
     tensors = collected.rank().tensors
     first, second = (tensors["grad_input", "(model):1", microbatch] for microbatch in (0, 1))
     assert numpy.abs(first).min() > 0 and numpy.array_equal(2 * first, second)

@@ -20,8 +20,12 @@ def philox(key, block):
     counter, key = [block & WORD, block >> 32, 0, 0], [key & WORD, key >> 32]
     for _ in range(10):
         first, second = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
-        counter = [(second >> 32) ^ counter[1] ^ key[0], second & WORD,
-                   (first >> 32) ^ counter[3] ^ key[1], first & WORD]  # fmt: skip
+        counter = [
+            (second >> 32) ^ counter[1] ^ key[0],
+            second & WORD,
+            (first >> 32) ^ counter[3] ^ key[1],
+            first & WORD,
+        ]
         key = [(key[0] + 0x9E3779B9) & WORD, (key[1] + 0xBB67AE85) & WORD]
     return counter
 
@@ -211,5 +215,7 @@ def test_a_model_without_floating_outputs_cannot_be_perturbed(collect, script):
     text += "        self.w.sum().backward()\n        return n\nModel()(torch.arange(3))\n"
     collected = collect("--perturb", str(SEED), "--perturb-at", "modules", command=script(text))
     assert collected.code == 2
-    assert any("nothing could be perturbed in iteration 0: expected a model with a module whose output is floating" in
-               line for line in collected.messages), collected.process.stderr  # fmt: skip
+    assert any(
+        "nothing could be perturbed in iteration 0: expected a model with a module whose output is floating" in line
+        for line in collected.messages
+    ), collected.process.stderr

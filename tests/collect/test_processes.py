@@ -111,8 +111,16 @@ def test_a_full_disk_ends_the_recording_and_not_the_training(collect):
 
 
 def test_a_running_command_gets_the_signal_that_ttrace_is_sent(tmp_path):
-    command = [TTRACE, "collect", "-o", tmp_path / "trace", "--", PYTHON, "-c",
-               "import sys, time; print('up', flush=True); time.sleep(60)"]  # fmt: skip
+    command = [
+        TTRACE,
+        "collect",
+        "-o",
+        tmp_path / "trace",
+        "--",
+        PYTHON,
+        "-c",
+        "import sys, time; print('up', flush=True); time.sleep(60)",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "up\n"
         process.send_signal(signal.SIGTERM)
@@ -238,11 +246,17 @@ def test_an_error_in_the_collector_never_ends_the_training(collect, script):
     assert any("internal error: ZeroDivisionError('division by zero')" in line for line in collected.messages)
 
 
-@pytest.mark.parametrize("text, message", [
-    ("0,2,x", "--iterations: '0,2,x'; expected numbers and ranges from 0, as in 0,2,5-7, of at most 10000 iterations"),
-    ("3-1", "--iterations: '3-1'; expected numbers and ranges from 0, as in 0,2,5-7, of at most 10000 iterations"),
-    ("1,", "--iterations: '1,'; expected numbers and ranges from 0, as in 0,2,5-7, of at most 10000 iterations"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (
+            "0,2,x",
+            "--iterations: '0,2,x'; expected numbers and ranges from 0, as in 0,2,5-7, of at most 10000 iterations",
+        ),
+        ("3-1", "--iterations: '3-1'; expected numbers and ranges from 0, as in 0,2,5-7, of at most 10000 iterations"),
+        ("1,", "--iterations: '1,'; expected numbers and ranges from 0, as in 0,2,5-7, of at most 10000 iterations"),
+    ],
+)
 def test_wrong_iterations_are_refused_before_anything_runs(collect, text, message):
     collected = collect("--iterations", text, command=["echo", "hello"])
     assert (collected.code, collected.stdout, collected.process.stderr) == (2, "", f"ttrace: error: {message}\n")

@@ -52,8 +52,9 @@ def test_axes_are_recorded_with_the_sizes_of_the_trace(collect, script):
     call = "record('z', y, kind='scalar', axes={'cp': 0, 'sp': 'partial', 'ep': 1}, shape=(8, 2))"
     _, rank = collected_rank(collect, script, call, axes="tp=2,sp=tp")
     assert rank.mappings[0, 0, 0, "forward", "scalar", "z"] == {
-        "axes": [{"axis": "sp", "size": 2, "placement": "partial"}], "shape": [8, 2]  # the others have size 1
-    }  # fmt: skip
+        "axes": [{"axis": "sp", "size": 2, "placement": "partial"}],
+        "shape": [8, 2],  # the others have size 1
+    }
 
 
 def test_one_process_records_the_same_call_without_axes(collect, script):
@@ -67,21 +68,34 @@ def test_slices_are_parts_of_the_whole(collect, script):
     assert rank.mappings[0, 0, 0, "forward", "output", "z"] == {
         "axes": [],
         "shape": [8, 2],
-        "fragment": {"whole": [8, 2], "slices": [
-            {"local": [0, 0], "start": [6, 0], "size": [1, 2]}, {"local": [1, 0], "start": [0, 0], "size": [3, 2]},
-        ]},
-    }  # fmt: skip
+        "fragment": {
+            "whole": [8, 2],
+            "slices": [
+                {"local": [0, 0], "start": [6, 0], "size": [1, 2]},
+                {"local": [1, 0], "start": [0, 0], "size": [3, 2]},
+            ],
+        },
+    }
 
 
-@pytest.mark.parametrize("call, text", [
-    ("record('z', y, axes={'tq': 0})", "record('z'): 'tq' is not an axis of the trace; expected one of tp=2"),
-    ("record('z', y, axes={'tp': 'sum'})",
-     "record('z'): axis tp is 'sum'; expected a dimension, replicate or partial"),
-    ("record('z', y, kind='loss')",
-     "record('z'): kind 'loss'; expected one of output, input, grad_output, grad_input, scalar"),
-    ("record('z', y, slices=[((0, 0), (6, 0), (1, 2))])",
-     "record('z'): slices; expected with them the shape that they are parts of, no axes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        ("record('z', y, axes={'tq': 0})", "record('z'): 'tq' is not an axis of the trace; expected one of tp=2"),
+        (
+            "record('z', y, axes={'tp': 'sum'})",
+            "record('z'): axis tp is 'sum'; expected a dimension, replicate or partial",
+        ),
+        (
+            "record('z', y, kind='loss')",
+            "record('z'): kind 'loss'; expected one of output, input, grad_output, grad_input, scalar",
+        ),
+        (
+            "record('z', y, slices=[((0, 0), (6, 0), (1, 2))])",
+            "record('z'): slices; expected with them the shape that they are parts of, no axes",
+        ),
+    ],
+)
 def test_a_wrong_call_stops_the_recording_with_one_line_and_not_the_training(collect, script, call, text):
     collected, rank = collected_rank(collect, script, call + "; print('trained')", axes="tp=2")
     assert collected.code == 2 and collected.stdout.count("trained") == 3

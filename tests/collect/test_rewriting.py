@@ -86,7 +86,9 @@ def test_a_run_that_is_given_its_own_values_changes_no_bit(collect, recompute):
     assert again.code == 0, again.process.stderr
     assert again.stdout == plain.stdout
     # Unlike torch's, a framework's own checkpointing does not say which of a module's two calls it repeats.
-    called_twice = {("grad_input", name) for name in ("blocks.0.fc1", "blocks.0.fc1#1")} if recompute == "custom" else set()
+    called_twice = (
+        {("grad_input", name) for name in ("blocks.0.fc1", "blocks.0.fc1#1")} if recompute == "custom" else set()
+    )
     assert seen(differing(plain.rank(), again.rank()), *KINDS) == called_twice
 
 
@@ -105,8 +107,11 @@ def test_an_error_in_a_backward_is_seen_at_its_module_and_what_takes_its_gradien
     given = collect("--inject", reference.directory, command=script(CHAIN, "--wrong", "backward"))
     wrong = differing(reference.rank(), given.rank())
     assert seen(wrong, "input", "output", "grad_input", "grad_output", "param_grad") == {
-        ("grad_input", "middle"), ("param_grad", "middle.weight"), ("param_grad", "middle.bias"),
-        ("grad_output", "first")}  # fmt: skip
+        ("grad_input", "middle"),
+        ("param_grad", "middle.weight"),
+        ("param_grad", "middle.bias"),
+        ("grad_output", "first"),
+    }
 
 
 def test_an_error_between_two_modules_is_seen_at_the_input_of_the_second(collect, script):
@@ -225,8 +230,13 @@ def test_generated_values_have_the_references_norms_on_one_rank_and_on_two(colle
 
 def test_parameters_are_set_before_each_iteration(collect, script):
     reference = collect("--iterations", "0,1", command=script(CHAIN, "--steps", "2"))
-    given = collect("--inject-params", reference.directory, "--iterations", "0,1",
-                    command=script(CHAIN, "--steps", "2", "--seed", "5", "--wrong", "backward"))  # fmt: skip
+    given = collect(
+        "--inject-params",
+        reference.directory,
+        "--iterations",
+        "0,1",
+        command=script(CHAIN, "--steps", "2", "--seed", "5", "--wrong", "backward"),
+    )
     assert given.code == 0, given.process.stderr
     parameters = [identity for identity in reference.rank().all if identity[4] == "param"]
     assert len(parameters) == 2 * 7
@@ -277,8 +287,21 @@ def test_contradicting_options_are_refused_before_anything_runs(collect, script)
 
 
 def localized(reference, candidate, tmp_path, *options):
-    process = run([TTRACE, "localize", "--reference", reference, "--candidate", candidate, "-o", tmp_path / "second",
-                   "--json", tmp_path / "roots.json", *options])  # fmt: skip
+    process = run(
+        [
+            TTRACE,
+            "localize",
+            "--reference",
+            reference,
+            "--candidate",
+            candidate,
+            "-o",
+            tmp_path / "second",
+            "--json",
+            tmp_path / "roots.json",
+            *options,
+        ]
+    )
     report = json.loads((tmp_path / "roots.json").read_text() or "{}")
     return process, {(root["standing"], root["name"], root["kind"]) for root in report.get("roots", [])}
 
@@ -309,13 +332,37 @@ def test_localize_says_what_stands_in_its_way(collect, script, tmp_path):
 
 def test_tolerances_of_rewritten_runs_are_for_rewritten_candidates(collect, script, tmp_path):
     reference = collect(command=script(CHAIN))
-    estimated = run([TTRACE, "estimate-tolerance", "-j", 2, "--estimator", "rewritten", "--reference", reference.directory,
-                     "-o", tmp_path / "tolerance.yaml", "--", *script(CHAIN)])  # fmt: skip
+    estimated = run(
+        [
+            TTRACE,
+            "estimate-tolerance",
+            "-j",
+            2,
+            "--estimator",
+            "rewritten",
+            "--reference",
+            reference.directory,
+            "-o",
+            tmp_path / "tolerance.yaml",
+            "--",
+            *script(CHAIN),
+        ]
+    )
     assert estimated.returncode == 0, estimated.stderr
 
     def check(candidate):
-        return run([TTRACE, "check", "--reference", reference.directory, "--candidate", candidate.directory, "-t",
-                    tmp_path / "tolerance.yaml"])  # fmt: skip
+        return run(
+            [
+                TTRACE,
+                "check",
+                "--reference",
+                reference.directory,
+                "--candidate",
+                candidate.directory,
+                "-t",
+                tmp_path / "tolerance.yaml",
+            ]
+        )
 
     # Each module's answer to rounding, not to its predecessors': wrong by 25 % is wrong, bit-equal is right.
     assert check(collect("--inject", reference.directory, command=script(CHAIN))).returncode == 0

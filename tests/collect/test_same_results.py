@@ -15,8 +15,9 @@ def test_losses_and_parameters_are_the_same_bits_with_and_without_collection(col
 
 @pytest.mark.parametrize("recompute", ["none", "reentrant"])
 def test_clipping_adamw_bf16_and_evaluation_are_left_alone(collect, recompute):
-    command = program("small", "--recompute", recompute, "--clip", "--optimizer", "adamw", "--bf16", "--evaluate",
-                      "--steps", "3")  # fmt: skip
+    command = program(
+        "small", "--recompute", recompute, "--clip", "--optimizer", "adamw", "--bf16", "--evaluate", "--steps", "3"
+    )
     collected = collect("--iterations", "0,1", command=command)
     assert collected.code == 0, collected.process.stderr
     assert collected.stdout == run(command).stdout

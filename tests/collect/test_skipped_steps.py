@@ -125,10 +125,12 @@ for factor in (1.0, float("inf")):
 SCALED = [
     ("[torch.optim.SGD(m.parameters(), lr=1.0) for m in models]", "scaler.step(optimizer)"),
     ("[torch.optim.SGD(m.parameters(), lr=1.0, fused=True) for m in models]", "scaler.step(optimizer)"),
-    ("[torch.optim.SGD(m.parameters(), lr=1.0) for m in models]",
-     "scaler.unscale_(optimizer); nn.utils.clip_grad_norm_((p for g in optimizer.param_groups for p in g['params']), "
-     "1e-3); scaler.step(optimizer)"),
-]  # fmt: skip
+    (
+        "[torch.optim.SGD(m.parameters(), lr=1.0) for m in models]",
+        "scaler.unscale_(optimizer); nn.utils.clip_grad_norm_((p for g in optimizer.param_groups for p in g['params']), "
+        "1e-3); scaler.step(optimizer)",
+    ),
+]
 
 
 @pytest.mark.parametrize("optimizers, step", SCALED, ids=["implicit", "fused", "clipped"])
@@ -137,8 +139,9 @@ def test_main_gradients_have_no_loss_scale_whichever_optimizer_steps_first(colle
     collected = collect("--iterations", "0,1", command=script(text))
     assert collected.code == 0 and len(collected.messages) == 1, collected.process.stderr
     rank = collected.rank()
-    main_grads = {identity[5]: values for identity, values in rank.all.items() if identity[4] == "main_grad" and
-                  identity[0] == 0}  # fmt: skip
+    main_grads = {
+        identity[5]: values for identity, values in rank.all.items() if identity[4] == "main_grad" and identity[0] == 0
+    }
     assert main_grads.keys() == {"0.weight", "0.bias", "1.weight", "1.bias"}
     assert (main_grads["0.weight"] == 1).all() and (main_grads["1.weight"] == 4).all() and main_grads["1.bias"] == 1
     skipped = rank.all[1, -1, 0, "forward", "param_delta", "1.weight"]

@@ -13,8 +13,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def evaluate(*arguments, expect=0):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run([sys.executable, "-m", "evaluations", *map(str, arguments)], capture_output=True, text=True,
-                            env=environment, timeout=600)
+    result = subprocess.run(
+        [sys.executable, "-m", "evaluations", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=600,
+    )
     assert result.returncode == expect, result.stdout + result.stderr
     return result
 
@@ -35,10 +40,16 @@ def test_one_bug_and_its_rules_are_measured_and_shown(tmp_path):
     # A part of the evidence is not published.
     assert (page.RESULTS.read_bytes() if page.RESULTS.exists() else None) == published
 
-    results = {name: {"data": evidence[key], "seconds": 1, "machine": "here"}
-               for name, key in (("bugs", "bug_rows"), ("rules", "rules"))}  # fmt: skip
+    results = {
+        name: {"data": evidence[key], "seconds": 1, "machine": "here"}
+        for name, key in (("bugs", "bug_rows"), ("rules", "rules"))
+    }
     text = "\n".join(page.page(results))
-    assert "1 of 1 detected" in text and "| embedding-mask |" in text and "| ttrace | 0 of 0 | 0 of 1 | 0 of 1 | 1 of 1 |" in text
+    assert (
+        "1 of 1 detected" in text
+        and "| embedding-mask |" in text
+        and "| ttrace | 0 of 0 | 0 of 1 | 0 of 1 | 1 of 1 |" in text
+    )
 
 
 def test_nothing_measured_is_no_success():
@@ -51,8 +62,16 @@ def test_a_missed_bug_is_counted_as_missed():
 
 
 def test_the_same_numbers_make_the_same_figure(tmp_path):
-    row = {"number": 1, "bug": "b", "direction": "forward", "tensor": "t", "epsilon": 0.0078125,
-           "wrong": [0.5, 0.4, None], "estimate": [0.01, 0.02, 0.0], "correct": [0.01, 0.01, 0.02]}  # fmt: skip
+    row = {
+        "number": 1,
+        "bug": "b",
+        "direction": "forward",
+        "tensor": "t",
+        "epsilon": 0.0078125,
+        "wrong": [0.5, 0.4, None],
+        "estimate": [0.01, 0.02, 0.0],
+        "correct": [0.01, 0.01, 0.02],
+    }
     figures = []
     for turn in range(2):
         bug_errors.draw({"layers": 3, "rows": [row]}, tmp_path)

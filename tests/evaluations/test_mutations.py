@@ -44,7 +44,7 @@ def test_a_flipped_exponent_bit_changes_one_element_by_a_power_of_two(dtype, bit
     rms = shards[0].double().square().mean().sqrt().item()
     ratio = (flipped_bit(shards, bit)[0].double() / shards[0].double()).flatten()
     (element,) = (ratio != 1).nonzero().flatten().tolist()
-    assert ratio[element].item() in (2 ** 2**bit, 2 ** -(2**bit))
+    assert ratio[element].item() in (2**2**bit, 2 ** -(2**bit))
     assert shards[0].flatten()[element].item() == pytest.approx(rms, rel=0.05)
 
 
@@ -64,7 +64,9 @@ def test_shards_survive_a_trace_of_their_own(tmp_path):
     write_shards(first, first.values, tmp_path / "again")
     again = read_shards(tmp_path / "again", "layer", "output", 0)
     assert all(torch.equal(a, b) for a, b in zip(first.values, again.values))
-    assert all(first.attributes[name] == again.attributes[name] for name in ("axes", "aliases", "coordinates", "run_id"))
+    assert all(
+        first.attributes[name] == again.attributes[name] for name in ("axes", "aliases", "coordinates", "run_id")
+    )
     with pytest.raises(ValueError):
         read_shards(trace, "nothing", "output", 0)
     assert math.isclose(again.values[1].float().sum().item(), values.sum() + 64)

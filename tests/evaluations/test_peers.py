@@ -50,8 +50,10 @@ def test_allclose_is_torchs(compared, size, dtype):
     if dtype == "bfloat16":
         pair = [bfloat16(tensor.with_values(torch.tensor(tensor.values).bfloat16().float().numpy())) for tensor in pair]
     row = compared(*pair)
-    y, x = (torch.tensor(tensor.values) if dtype == "float32" else torch.tensor(tensor.values).view(torch.bfloat16)
-            for tensor in pair)  # fmt: skip
+    y, x = (
+        torch.tensor(tensor.values) if dtype == "float32" else torch.tensor(tensor.values).view(torch.bfloat16)
+        for tensor in pair
+    )
     x, y = x.double(), y.double()
     for i, (atol, rtol) in enumerate(peers.ALLCLOSE):
         outside = (~torch.isclose(x, y, float(rtol), float(atol))).sum()
@@ -95,13 +97,16 @@ def test_the_worst_copy_counts(compared):
     assert (float(row["difference_square"]), int(row["outside_3"])) == (32, 8)
 
 
-@pytest.mark.parametrize("words, said", [
-    ([], "expected REFERENCE CANDIDATE ANNOTATIONS"),
-    (["nowhere", "nowhere", "a.yaml"], "nowhere"),
-    (["reference", "reference", "a.yaml", "1e-5"], "'1e-5': no pair of bounds; expected ATOL:RTOL"),
-    (["reference", "reference", "a.yaml", "nan:1"], "'nan:1': no pair of bounds"),
-    (["reference", "cut", "a.yaml"], "rank-00000.h5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ([], "expected REFERENCE CANDIDATE ANNOTATIONS"),
+        (["nowhere", "nowhere", "a.yaml"], "nowhere"),
+        (["reference", "reference", "a.yaml", "1e-5"], "'1e-5': no pair of bounds; expected ATOL:RTOL"),
+        (["reference", "reference", "a.yaml", "nan:1"], "'nan:1': no pair of bounds"),
+        (["reference", "cut", "a.yaml"], "rank-00000.h5"),
+    ],
+)
 def test_what_cannot_be_compared_is_said_in_one_line(tmp_path, words, said):
     record_run(tmp_path / "reference", [[weight(numpy.ones((4, 2)))]])
     (tmp_path / "a.yaml").write_text(ANNOTATIONS)

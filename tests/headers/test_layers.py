@@ -26,15 +26,41 @@ ALLOWED = {
     "load": {"base", "numeric", "align", "tolerance", "plan", "record"},  # record: the journal's grammar
     "record": {"base", "numeric", "align", "load"},  # load: annotations, to perturb the right shard
     "selfcheck": {"base", "numeric", "align", "merge", "compare", "judge", "report", "abft", "diagnose"},
-    "cli": {"base", "numeric", "align", "merge", "compare", "tolerance", "judge", "diagnose", "annotate", "history",
-            "report", "plan", "sdc", "load", "record", "abft", "selfcheck", "rewrite"},
+    "cli": {
+        "base",
+        "numeric",
+        "align",
+        "merge",
+        "compare",
+        "tolerance",
+        "judge",
+        "diagnose",
+        "annotate",
+        "history",
+        "report",
+        "plan",
+        "sdc",
+        "load",
+        "record",
+        "abft",
+        "selfcheck",
+        "rewrite",
+    },
 }
 
 # Third-party headers, and the only folders that may know them.
 LIBRARIES = {
     r"hdf5\.h|H5.*\.h": {"record"},
     r"yaml-cpp/.*": {"load"},
-    r"nlohmann/.*": {"load", "record", "report", "sdc", "tolerance", "rewrite", "cli"},  # tolerance: seeds in a provenance
+    r"nlohmann/.*": {
+        "load",
+        "record",
+        "report",
+        "sdc",
+        "tolerance",
+        "rewrite",
+        "cli",
+    },  # tolerance: seeds in a provenance
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare", "abft", "numeric"},  # numeric: dtypes for kernels
     r"sqlite3\.h": {"history"},

@@ -16,8 +16,14 @@ class Checkout:
 
     def __call__(self, *words, expect=0, **environment):
         """Runs a command there."""
-        result = subprocess.run([str(word) for word in words], cwd=self.directory, capture_output=True, text=True, timeout=400,
-                                env={**os.environ, "OMP_NUM_THREADS": "1", **environment})
+        result = subprocess.run(
+            [str(word) for word in words],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        )
         assert result.returncode == expect, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result
 

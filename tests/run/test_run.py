@@ -30,8 +30,18 @@ def test_the_steps_of_the_github_workflow(checkout, tmp_path):
     summary = tmp_path / "summary.md"
     # As a runner does it: bash -e, with what the expressions of `env` come to on a pull request.
     for script in scripts.values():
-        result = checkout("bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script,
-                          GITHUB_STEP_SUMMARY=str(summary), REFRESH="")
+        result = checkout(
+            "bash",
+            "--noprofile",
+            "--norc",
+            "-e",
+            "-o",
+            "pipefail",
+            "-c",
+            script,
+            GITHUB_STEP_SUMMARY=str(summary),
+            REFRESH="",
+        )
     assert result.stdout.splitlines()[-1] == "2 candidates compute what the reference computes."
     assert "\n| tp2-dp1 | same | 1317 | 0 | 0 | " in summary.read_text()
     report = json.loads((checkout.directory / "ttrace.json").read_text())
@@ -58,8 +68,13 @@ def test_the_slurm_job(checkout, tmp_path):
     for program in tmp_path.iterdir():
         program.chmod(0o755)
     checkout("bash", "-n", EXAMPLES / "slurm.sh")
-    result = checkout(EXAMPLES / "slurm.sh", SLURM_SUBMIT_DIR=str(checkout.directory), SLURM_JOB_ID="17",
-                      SLURM_JOB_NODELIST="localhost", PATH=f"{tmp_path}:/usr/bin:/bin")
+    result = checkout(
+        EXAMPLES / "slurm.sh",
+        SLURM_SUBMIT_DIR=str(checkout.directory),
+        SLURM_JOB_ID="17",
+        SLURM_JOB_NODELIST="localhost",
+        PATH=f"{tmp_path}:/usr/bin:/bin",
+    )
     assert result.stdout.splitlines()[-1] == "1 candidate computes what the reference computes."
     assert "reference: made" not in result.stderr  # the workflow's fits, if it ran before
     assert (checkout.directory / "ttrace-17.xml").exists()
@@ -86,8 +101,9 @@ environment: [OMP_NUM_THREADS]
 def test_a_bug_is_named_in_the_last_line_also_after_a_kill(checkout):
     (checkout.directory / "matrix.yaml").write_text(MATRIX)
     command = [TTRACE, "run", "matrix.yaml"]
-    killed = subprocess.Popen(command, cwd=checkout.directory, stderr=subprocess.PIPE, text=True,
-                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+    killed = subprocess.Popen(
+        command, cwd=checkout.directory, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     for line in killed.stderr:
         if "tp2-embedding-mask: made now" in line:
             break
@@ -103,7 +119,9 @@ def test_a_bug_is_named_in_the_last_line_also_after_a_kill(checkout):
     last = resumed.stdout.splitlines()[-1]
     assert last.startswith("tp2-embedding-mask: embedding.word_embeddings, output, micro-batch 0: ")
     assert last.endswith("later differences follow from it.")
-    report = json.loads((checkout.directory / ".ttrace" / "candidates" / "tp2-embedding-mask" / "report.json").read_text())
+    report = json.loads(
+        (checkout.directory / ".ttrace" / "candidates" / "tp2-embedding-mask" / "report.json").read_text()
+    )
     assert report["root_cause"]["standing"] == "confirmed"
     assert 0 < report["left_alone"] < report["counts"]["fail"] / 10
     again = checkout(*command, expect=1)

@@ -21,7 +21,9 @@ MODEL = "--tp 2 --layers 2 --steps 2 --micro-batches 2".split()
 
 def run(*command, expect=0):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment, timeout=300)
+    result = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, env=environment, timeout=300
+    )
     assert result.returncode == expect, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
     return result
 
@@ -39,7 +41,22 @@ def trace(tmp_path_factory):
 
     def make(name, node="well"):
         if not (directory / name).exists():
-            run(TTRACE, "collect", "-o", directory / name, "--axes", "tp=2", "--iterations", "0-1", "--", *LAUNCH, 2, NODE, node, *MODEL)
+            run(
+                TTRACE,
+                "collect",
+                "-o",
+                directory / name,
+                "--axes",
+                "tp=2",
+                "--iterations",
+                "0-1",
+                "--",
+                *LAUNCH,
+                2,
+                NODE,
+                node,
+                *MODEL,
+            )
         return directory / name
 
     return make
@@ -56,7 +73,9 @@ def test_two_runs_on_healthy_nodes_are_equal_to_the_bit(trace):
 def test_a_flipped_bit_is_found_where_it_was_flipped(trace, tmp_path):
     # Product 6 of a forward of two layers with 4 each and the head is layer 1's linear_fc1.
     flipped = trace("flipped", "1:6:13")
-    result = sdc(trace("healthy"), flipped, "--rerun", trace("again"), "--json", "-", "--csv", tmp_path / "csv", expect=1)
+    result = sdc(
+        trace("healthy"), flipped, "--rerun", trace("again"), "--json", "-", "--csv", tmp_path / "csv", expect=1
+    )
     report = json.loads(result.stdout)
     assert report["verdict"] == "fail" and len(report["origins"]) == 1
     (origin,) = report["origins"]
@@ -93,7 +112,23 @@ def test_a_program_that_does_not_repeat_itself_is_refused_with_advice(trace):
 
 
 def test_runs_that_began_differently_are_refused(trace, tmp_path):
-    run(TTRACE, "collect", "-o", tmp_path / "other", "--axes", "tp=2", "--iterations", "0-1", "--", *LAUNCH,
-        2, NODE, "well", *MODEL, "--seed", 7)
+    run(
+        TTRACE,
+        "collect",
+        "-o",
+        tmp_path / "other",
+        "--axes",
+        "tp=2",
+        "--iterations",
+        "0-1",
+        "--",
+        *LAUNCH,
+        2,
+        NODE,
+        "well",
+        *MODEL,
+        "--seed",
+        7,
+    )
     refusal = sdc(trace("healthy"), tmp_path / "other", expect=2)
     assert "expected the same initial parameters and data" in refusal.stderr

@@ -13,20 +13,43 @@ from evaluations import margins, tails  # noqa: E402
 
 
 def row(configuration, estimator, name, ratio, expected=0.01):
-    return {"configuration": configuration, "dtype": "bf16", "estimator": estimator, "kind": "output", "name": name,
-            "elements": 4, "rel_err": ratio * expected, "expected": expected, "ratio": ratio}  # fmt: skip
+    return {
+        "configuration": configuration,
+        "dtype": "bf16",
+        "estimator": estimator,
+        "kind": "output",
+        "name": name,
+        "elements": 4,
+        "rel_err": ratio * expected,
+        "expected": expected,
+        "ratio": ratio,
+    }
 
 
-ROWS = [row("tp2", "input", "a", 1.0), row("tp2", "input", "b", 2.0), row("cp2", "input", "a", 0.75),
-        row("tp2", "modules", "a", 0.5, 0.02), row("tp2", "modules", "b", 0.5, 0.08),
-        row("cp2", "modules", "a", 0.25, 0.02)]  # fmt: skip
+ROWS = [
+    row("tp2", "input", "a", 1.0),
+    row("tp2", "input", "b", 2.0),
+    row("cp2", "input", "a", 0.75),
+    row("tp2", "modules", "a", 0.5, 0.02),
+    row("tp2", "modules", "b", 0.5, 0.08),
+    row("cp2", "modules", "a", 0.25, 0.02),
+]
 
 
 def test_quantiles_and_the_histogram_count_every_tensor():
     (first, second) = margins.quantile_rows(ROWS)
-    assert (first["tensors"], first["q50"], first["q99"], first["max"], first["at"], first["of"]) == (3, 1, 2, 2, "b", "tp2")
+    assert (first["tensors"], first["q50"], first["q99"], first["max"], first["at"], first["of"]) == (
+        3,
+        1,
+        2,
+        2,
+        "b",
+        "tp2",
+    )
     assert second["max"] == 0.5
-    counts = [(line["from"], line["tensors"]) for line in margins.histogram_rows(ROWS, 0.5) if line["estimator"] == "input"]
+    counts = [
+        (line["from"], line["tensors"]) for line in margins.histogram_rows(ROWS, 0.5) if line["estimator"] == "input"
+    ]
     assert counts == [(0.5, 1), (1.0, 1), (2.0, 1)]
 
 

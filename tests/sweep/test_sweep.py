@@ -11,8 +11,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def sweep(*arguments, expect=0):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tools")}
-    result = subprocess.run([sys.executable, "-m", "sweeps", *map(str, arguments)], capture_output=True, text=True,
-                            env=environment, timeout=1500)
+    result = subprocess.run(
+        [sys.executable, "-m", "sweeps", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=1500,
+    )
     assert result.returncode == expect, result.stdout + result.stderr
     return result
 

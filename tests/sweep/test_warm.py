@@ -32,8 +32,15 @@ def start(tmp_path):
     def start(*arguments):
         environment = {**os.environ, "ONLY_HERE": "yes"}
         command = [sys.executable, warm.__file__, tmp_path / "program.py", *arguments]
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True, cwd=tmp_path)  # fmt: skip
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
         process.stdin.write("from stdin\n")
         process.stdin.flush()
         return process

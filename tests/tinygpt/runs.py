@@ -55,10 +55,15 @@ def run(**changes):
     rounded, differing_rounded = _put_together(options, shards, "parameter")
     main_grads, differing_grads = _put_together(options, shards, "main_grad")
     return Run(
-        [float(loss) for loss, _ in steps], [float(norm) for _, norm in steps], parameters, rounded, main_grads,
+        [float(loss) for loss, _ in steps],
+        [float(norm) for _, norm in steps],
+        parameters,
+        rounded,
+        main_grads,
         differing + differing_rounded + differing_grads,
         {int(step): float(scale) for step, scale in (line.groups() for line in skipped if line)},
-        [of_rank["scales"] for of_rank in saved], sizes,
+        [of_rank["scales"] for of_rank in saved],
+        sizes,
     )
 
 

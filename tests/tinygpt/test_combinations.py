@@ -11,29 +11,36 @@ MOE = {"layers": 2, "experts": 4, "topk": 2}
 # The work, which the single process does too, and how it is divided.
 COMBINATIONS = {
     "a llama with one key head, TP2+SPxCP2xPP2": (
-        {"arch": "llama", "kv_heads": 1}, {"tp": 2, "sp": True, "cp": 2, "pp": 2},
+        {"arch": "llama", "kv_heads": 1},
+        {"tp": 2, "sp": True, "cp": 2, "pp": 2},
     ),
     "two chunks a stage, PP2xCP2, gathered stripes, layers recomputed": (
-        {}, {"pp": 2, "vpp": 2, "cp": 2, "cp_comm": "allgather", "cp_layout": "striped", "recompute": "reentrant"},
+        {},
+        {"pp": 2, "vpp": 2, "cp": 2, "cp_comm": "allgather", "cp_layout": "striped", "recompute": "reentrant"},
     ),
     "a tied head with padding, mean over tokens, TP2xPP2": (
-        {"tied": True, "vocab": 60, "per_token_loss": True}, {"tp": 2, "pp": 2},
+        {"tied": True, "vocab": 60, "per_token_loss": True},
+        {"tp": 2, "pp": 2},
     ),
     "experts, two chunks a stage, EP2 over DP2, PP2": (MOE | {"layers": 4}, {"ep": 2, "dp": 2, "pp": 2, "vpp": 2}),
     "experts, EP2, EDP2 over TP2+SPxCP2, mean over tokens": (
-        MOE | {"per_token_loss": True}, {"ep": 2, "tp": 2, "sp": True, "cp": 2},
+        MOE | {"per_token_loss": True},
+        {"ep": 2, "tp": 2, "sp": True, "cp": 2},
     ),
     "experts of a llama, packed, EP2, ETP2 over TP2xCP2": (
-        MOE | {"arch": "llama", "packed": True}, {"ep": 2, "etp": 2, "tp": 2, "cp": 2},
+        MOE | {"arch": "llama", "packed": True},
+        {"ep": 2, "etp": 2, "tp": 2, "cp": 2},
     ),
     "ZeRO 1 of a llama whose ranks share a key head, TP2xCP2xDP2": (
-        {"arch": "llama", "kv_heads": 1}, {"zero": 1, "tp": 2, "cp": 2, "dp": 2},
+        {"arch": "llama", "kv_heads": 1},
+        {"zero": 1, "tp": 2, "cp": 2, "dp": 2},
     ),
     "ZeRO 2, mean over tokens, CP2xDP2": ({"per_token_loss": True}, {"zero": 2, "cp": 2, "dp": 2}),
     "packed, two chunks a stage, mean over tokens, CP2xPP2": (
-        {"packed": True, "per_token_loss": True}, {"cp": 2, "pp": 2, "vpp": 2},
+        {"packed": True, "per_token_loss": True},
+        {"cp": 2, "pp": 2, "vpp": 2},
     ),
-}  # fmt: skip
+}
 
 
 @functools.cache

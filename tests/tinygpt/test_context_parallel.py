@@ -13,12 +13,10 @@ LAYOUTS = ["zigzag", "contiguous", "striped"]
 COMBINATIONS = {
     "CP4": {"cp": 4},
     "CP2xTP2+SP": {"cp": 2, "tp": 2, "sp": True},
-    "CP2xTP2+SP, gathered stripes": {
-        "cp": 2, "tp": 2, "sp": True, "cp_comm": "allgather", "cp_layout": "striped"
-    },
+    "CP2xTP2+SP, gathered stripes": {"cp": 2, "tp": 2, "sp": True, "cp_comm": "allgather", "cp_layout": "striped"},
     "CP2xDP2": {"cp": 2, "dp": 2},
     "CP2xPP2, layers recomputed": {"cp": 2, "pp": 2, "recompute": "reentrant"},
-}  # fmt: skip
+}
 
 
 @functools.cache

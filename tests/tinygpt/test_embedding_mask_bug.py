@@ -4,12 +4,7 @@ import pytest
 import torch
 from runs import SMALL, run
 
-BUGGY_LAYOUTS = [
-    {"tp": 2},
-    {"tp": 2, "sp": True, "dp": 2},
-    {"tp": 4, "sp": True},
-    {"tp": 2, "pp": 2},
-]
+BUGGY_LAYOUTS = [{"tp": 2}, {"tp": 2, "sp": True, "dp": 2}, {"tp": 4, "sp": True}, {"tp": 2, "pp": 2}]
 
 
 @functools.cache

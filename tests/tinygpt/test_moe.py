@@ -91,9 +91,7 @@ def test_several_steps_in_bf16_stay_with_the_single_process():
     assert candidate.replicas_that_differ == []
 
 
-@pytest.mark.parametrize(
-    "layout", ["EP2 over DP2", "EP2 over TP2+SP", "EP2, ETP2 over TP2xDP2", "ETP2, EDP2 over DP4"]
-)
+@pytest.mark.parametrize("layout", ["EP2 over DP2", "EP2 over TP2+SP", "EP2, ETP2 over TP2xDP2", "ETP2, EDP2 over DP4"])
 def test_token_ids_name_the_row_that_an_expert_computes(layout, monkeypatch, tmp_path):
     entered = _watch(monkeypatch, tmp_path, experts.Experts, "entered")
     computed = _watch(monkeypatch, tmp_path, moe.Expert, "computed")

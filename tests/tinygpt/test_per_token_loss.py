@@ -10,12 +10,7 @@ from tinygpt.data import micro_batch
 from tinygpt.parallel import ranks
 from tinygpt.schedule import divide_gradients
 
-LAYOUTS = {
-    "DP2": {"dp": 2},
-    "DP4": {"dp": 4},
-    "CP2xTP2": {"cp": 2, "tp": 2},
-    "PP2xDP2": {"pp": 2, "dp": 2},
-}
+LAYOUTS = {"DP2": {"dp": 2}, "DP4": {"dp": 4}, "CP2xTP2": {"cp": 2, "tp": 2}, "PP2xDP2": {"pp": 2, "dp": 2}}
 
 
 @functools.cache

@@ -11,7 +11,8 @@ from tinygpt.parallel.turns import turns
 LAYOUTS = {
     "two chunks a stage": ({"pp": 2, "vpp": 2}, [1, 1, 1, 1]),
     "two chunks a stage, fewer micro-batches than a full pipeline has": (
-        {"pp": 2, "vpp": 2, "micro_batches": 2}, [1, 1, 1, 1],
+        {"pp": 2, "vpp": 2, "micro_batches": 2},
+        [1, 1, 1, 1],
     ),
     "short first stage": ({"pp": 2, "first_stage_layers": 1}, [1, 3]),
     "short last stage": ({"pp": 2, "last_stage_layers": 1}, [3, 1]),
@@ -19,10 +20,11 @@ LAYOUTS = {
     "embedding counted": ({"pp": 2, "layers": 5, "count_embedding": True}, [2, 3]),
     "head counted": ({"pp": 2, "layers": 5, "count_head": True}, [3, 2]),
     "first and last chunk without layers": (
-        {"pp": 2, "vpp": 2, "layers": 2, "count_embedding": True, "count_head": True}, [0, 1, 1, 0],
+        {"pp": 2, "vpp": 2, "layers": 2, "count_embedding": True, "count_head": True},
+        [0, 1, 1, 0],
     ),
     "uneven stages of two chunks": ({"pp": 2, "vpp": 2, "layers": 6, "first_stage_layers": 2}, [1, 2, 1, 2]),
-}  # fmt: skip
+}
 
 
 @functools.cache

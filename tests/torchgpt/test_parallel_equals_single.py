@@ -35,8 +35,9 @@ LAYOUTS = {
 
 def run(command):
     environment = dict(os.environ, OMP_NUM_THREADS="1")
-    process = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True,
-                             timeout=600)  # fmt: skip
+    process = subprocess.run(
+        [str(part) for part in command], env=environment, capture_output=True, text=True, timeout=600
+    )
     assert process.returncode == 0, process.stderr
     return process.stdout
 
@@ -106,8 +107,11 @@ def test_a_layout_told_wrongly_is_found(tmp_path, single):
         for mapping in filter(None, rank.mappings.values()):
             mapping["axes"].reverse()
     found, reference = rebuilt(ranks, microbatch_axes), single(["--dtype", "fp32"])
-    wrong = {name for (*_, kind, name), values in reference.items()
-             if kind == "param" and not numpy.array_equal(found[0, -1, 0, "forward", kind, name], values)}  # fmt: skip
+    wrong = {
+        name
+        for (*_, kind, name), values in reference.items()
+        if kind == "param" and not numpy.array_equal(found[0, -1, 0, "forward", kind, name], values)
+    }
     columns = {"tok_embeddings.weight", "output.weight"}
     for layer in range(3):
         columns |= {f"layers.{layer}.attention.{part}.weight" for part in ("wq", "wk", "wv")}
@@ -148,14 +152,17 @@ def test_a_perturbed_embedding_is_a_dtensor_and_gets_the_factors_of_the_single_p
         assert not numpy.array_equal(found[identity], single([])[identity])
 
 
-@pytest.mark.parametrize("arguments, text", [
-    (["--tp", "2"], "--tp 2 --fsdp 1 --dp 1 --pp 1 needs 2 processes, 1 started (torchrun --nproc-per-node 2)"),
-    (["--tp", "4"], "--kv-heads over --tp: 2 is not divisible by 4"),
-    (["--fsdp", "3"], "--micro-batches over --dp times --fsdp: 4 is not divisible by 3"),
-    (["--loss-parallel"], "--loss-parallel needs --tp 2 or more: the logits are sharded over the vocabulary"),
-    (["--pp", "4"], "--pp 4: only 3 layers"),
-    (["--seq", "0"], "--seq 0: must be 1 or more"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["--tp", "2"], "--tp 2 --fsdp 1 --dp 1 --pp 1 needs 2 processes, 1 started (torchrun --nproc-per-node 2)"),
+        (["--tp", "4"], "--kv-heads over --tp: 2 is not divisible by 4"),
+        (["--fsdp", "3"], "--micro-batches over --dp times --fsdp: 4 is not divisible by 3"),
+        (["--loss-parallel"], "--loss-parallel needs --tp 2 or more: the logits are sharded over the vocabulary"),
+        (["--pp", "4"], "--pp 4: only 3 layers"),
+        (["--seq", "0"], "--seq 0: must be 1 or more"),
+    ],
+)
 def test_what_cannot_be_is_refused_with_one_line(arguments, text):
     process = subprocess.run([sys.executable, TRAIN, *SMALL, *arguments], capture_output=True, text=True, timeout=600)
     assert process.returncode == 2 and process.stderr == f"torchgpt: error: {text}\n"

@@ -22,8 +22,9 @@ class Recorder:
     def record(self, name, data, dtype, shape, strides=None, kind=OUTPUT, microbatch=0, mapping=None):
         """`data` is bytes or the address of them."""
         address = ctypes.cast(data, ctypes.c_void_p).value if isinstance(data, bytes) else data
-        self._recorder.record(0, microbatch, 0, library.FORWARD, kind, name, "Module", address, dtype, shape, strides,
-                              mapping)
+        self._recorder.record(
+            0, microbatch, 0, library.FORWARD, kind, name, "Module", address, dtype, shape, strides, mapping
+        )
 
     def close(self, complete=True):
         self._recorder.close(complete)

@@ -42,8 +42,11 @@ def test_h5py_and_the_recorder_write_in_one_process(trace_directory, order):
     code = {
         "h5py first": WRITE_WITH_H5PY + RECORD + close,
         "libttrace first": RECORD + WRITE_WITH_H5PY + close,
-        "interleaved": RECORD + WRITE_WITH_H5PY + "other.close()\nrecorder.close()\n"
-        + WRITE_WITH_H5PY.replace("'w'", "'a'").replace("other['x'] =", "other['z'] =") + "other.close()\n",
+        "interleaved": RECORD
+        + WRITE_WITH_H5PY
+        + "other.close()\nrecorder.close()\n"
+        + WRITE_WITH_H5PY.replace("'w'", "'a'").replace("other['x'] =", "other['z'] =")
+        + "other.close()\n",
     }[order]
     check_quiet(run_python(trace_directory, code + reopen))
     (tensor,) = inspect(trace_directory, "--verify")["ranks"][0]["tensors"]
@@ -54,18 +57,33 @@ def test_only_the_c_api_is_exported():
     symbols = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True, check=True).stdout
     names = {line.split()[-1].split("@")[0] for line in symbols.splitlines()}
     assert names == {
-        "ttrace_version", "ttrace_last_error", "ttrace_open", "ttrace_describe", "ttrace_record", "ttrace_close",
-        "ttrace_fill_uniform", "ttrace_perturbation", "ttrace_open_source", "ttrace_find", "ttrace_close_source",
+        "ttrace_version",
+        "ttrace_last_error",
+        "ttrace_open",
+        "ttrace_describe",
+        "ttrace_record",
+        "ttrace_close",
+        "ttrace_fill_uniform",
+        "ttrace_perturbation",
+        "ttrace_open_source",
+        "ttrace_find",
+        "ttrace_close_source",
     }
 
 
 def test_the_library_starts_no_thread(trace_directory):
-    check_quiet(run_python(trace_directory, RECORD, """
+    check_quiet(
+        run_python(
+            trace_directory,
+            RECORD,
+            """
         import os
         assert len(os.listdir('/proc/self/task')) == 1
         recorder.close()
         assert len(os.listdir('/proc/self/task')) == 1
-    """))
+    """,
+        )
+    )
 
 
 def test_a_program_that_exits_without_close_leaves_a_readable_trace(trace_directory):
@@ -77,7 +95,11 @@ def test_a_program_that_exits_without_close_leaves_a_readable_trace(trace_direct
 
 def test_a_forked_child_that_exits_leaves_its_parents_trace_alone(trace_directory):
     # sys.exit runs the libraries' exit handlers in the child.
-    check_quiet(run_python(trace_directory, RECORD, """
+    check_quiet(
+        run_python(
+            trace_directory,
+            RECORD,
+            """
         import os, sys
         child = os.fork()
         if child == 0:
@@ -90,14 +112,19 @@ def test_a_forked_child_that_exits_leaves_its_parents_trace_alone(trace_director
         if child == 0:
             sys.exit(0)
         assert os.waitpid(child, 0)[1] == 0
-    """))
+    """,
+        )
+    )
     (rank,) = inspect(trace_directory, "--verify")["ranks"]
     assert rank["complete"]
     assert [tensor["name"] for tensor in rank["tensors"]] == ["a", "b"]
 
 
 def test_a_child_of_multiprocessing_records_a_rank_of_its_own(trace_directory):
-    check_quiet(run_python(trace_directory, """
+    check_quiet(
+        run_python(
+            trace_directory,
+            """
         import multiprocessing
         from recorder import Recorder, FLOAT32
         def work(rank):
@@ -109,13 +136,17 @@ def test_a_child_of_multiprocessing_records_a_rank_of_its_own(trace_directory):
         child.start()
         child.join()
         assert child.exitcode == 0
-    """))
+    """,
+        )
+    )
     assert [rank["complete"] for rank in inspect(trace_directory)["ranks"]] == [True, True]
 
 
 def test_a_full_disk_neither_kills_nor_garbles_the_program(trace_directory):
     # A limit on file sizes, which sends a deadly signal to programs that do not watch for it.
-    run = run_python(trace_directory, """
+    run = run_python(
+        trace_directory,
+        """
         import resource
         from recorder import Recorder, TraceError, FLOAT32
         import signal
@@ -132,7 +163,8 @@ def test_a_full_disk_neither_kills_nor_garbles_the_program(trace_directory):
             recorder.close()
         except TraceError as error:
             print(error.status, error)
-    """)
+    """,
+    )
     message = f"3 {trace_directory}/rank-00000.h5: can't be written: File too large"
     assert (run.returncode, run.stdout, run.stderr) == (0, f"11 {message}\n{message}\n", "")
     (rank,) = inspect(trace_directory, "--verify")["ranks"]
@@ -149,9 +181,18 @@ def test_a_c_program_records_a_trace(trace_directory):
     assert [rank["coordinates"] for rank in trace["ranks"]] == [{"tp": 0}, {"tp": 1}]
     for rank in trace["ranks"]:
         assert rank["complete"]
-        assert [tensor["name"] for tensor in rank["tensors"]] == ["linear", "linear.transposed", "loss", "earlier", "later"]
+        assert [tensor["name"] for tensor in rank["tensors"]] == [
+            "linear",
+            "linear.transposed",
+            "loss",
+            "earlier",
+            "later",
+        ]
         linear, transposed, loss, earlier, _ = rank["tensors"]
-        assert linear["mapping"] == {"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0}], "shape": [6, 2]}
+        assert linear["mapping"] == {
+            "axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0}],
+            "shape": [6, 2],
+        }
         assert "mapping" not in transposed and "mapping" not in earlier
         assert linear["shape"] == transposed["shape"] == [3, 2] and loss["shape"] == []
         assert linear["statistics"] == transposed["statistics"]

@@ -19,8 +19,14 @@ def two_ranks(directory):
     for rank in range(2):
         recorder = Recorder(directory, rank, 2, "tp=2,sp=tp")
         recorder.record("layers.0.mlp", struct.pack("<4f", 3, -4, 0, 12), api.FLOAT32, (2, 2))
-        recorder.record("layers.0.mlp.weight", struct.pack("<2f", math.nan, -math.inf), api.FLOAT32, (2,), kind=api.PARAM,
-                        microbatch=-1)
+        recorder.record(
+            "layers.0.mlp.weight",
+            struct.pack("<2f", math.nan, -math.inf),
+            api.FLOAT32,
+            (2,),
+            kind=api.PARAM,
+            microbatch=-1,
+        )
         recorder.close(complete=rank == 0)
 
 
@@ -36,13 +42,18 @@ rank 1            2 tensors, 24 bytes (tp=1), INCOMPLETE: it crashed, or is stil
 
 def test_the_listing_shows_ranks_and_tensors(trace_directory):
     two_ranks(trace_directory)
-    assert run_inspect(trace_directory) == (0, SUMMARY.format(trace_directory) + """
+    assert run_inspect(trace_directory) == (
+        0,
+        SUMMARY.format(trace_directory)
+        + """
 rank  iter  micro-batch  kind    name                 dtype    shape
    0     0            0  output  layers.0.mlp         float32  [2, 2]
    0     0            -  param   layers.0.mlp.weight  float32  [2]
    1     0            0  output  layers.0.mlp         float32  [2, 2]
    1     0            -  param   layers.0.mlp.weight  float32  [2]
-""", "")
+""",
+        "",
+    )
 
 
 def test_statistics_leave_nan_and_inf_out_and_count_them(trace_directory):
@@ -61,8 +72,11 @@ def test_a_pattern_selects_tensors_and_one_without_a_match_is_an_error(trace_dir
     trace = inspect(trace_directory, "--tensor", "*.weight")
     assert [[tensor["name"] for tensor in rank["tensors"]] for rank in trace["ranks"]] == [["layers.0.mlp.weight"]] * 2
     assert run_inspect(trace_directory, "--verify", "--tensor", "layer.*") == (
-        2, "", f"ttrace: error: --tensor 'layer.*': matches no tensor of {trace_directory}; expected a name or a pattern "
-        "of one\n")
+        2,
+        "",
+        f"ttrace: error: --tensor 'layer.*': matches no tensor of {trace_directory}; expected a name or a pattern "
+        "of one\n",
+    )
 
 
 def test_json_tells_everything(trace_directory):
@@ -70,14 +84,31 @@ def test_json_tells_everything(trace_directory):
     code, out, err = run_inspect(trace_directory, "--json", "--stats", "--verify", "--tensor", "layers.0.mlp")
     assert (code, err) == (0, "")
     tensor = {
-        "iteration": 0, "microbatch": 0, "chunk": 0, "pass": "forward", "kind": "output", "name": "layers.0.mlp",
-        "dtype": "float32", "shape": [2, 2], "bytes": 16, "order": 0, "module": "Module",
+        "iteration": 0,
+        "microbatch": 0,
+        "chunk": 0,
+        "pass": "forward",
+        "kind": "output",
+        "name": "layers.0.mlp",
+        "dtype": "float32",
+        "shape": [2, 2],
+        "bytes": 16,
+        "order": 0,
+        "module": "Module",
         "statistics": {"norm": 13.0, "min": -4.0, "max": 12.0, "mean": 2.75, "nan": 0, "inf": 0, "zero": 1},
         "checksum_ok": True,
     }
     assert json.loads(out) == {
-        "schema": "ttrace-inspect/1", "directory": str(trace_directory), "run_id": "run-1", "world_size": 2,
-        "missing_ranks": [], "axes": [["tp", 2]], "views": [], "aliases": {"sp": "tp"}, "compute_dtype": "", "provenance": {},
+        "schema": "ttrace-inspect/1",
+        "directory": str(trace_directory),
+        "run_id": "run-1",
+        "world_size": 2,
+        "missing_ranks": [],
+        "axes": [["tp", 2]],
+        "views": [],
+        "aliases": {"sp": "tp"},
+        "compute_dtype": "",
+        "provenance": {},
         "ranks": [
             {"rank": 0, "file": "rank-00000.h5", "complete": True, "coordinates": {"tp": 0}, "tensors": [tensor]},
             {"rank": 1, "file": "rank-00001.h5", "complete": False, "coordinates": {"tp": 1}, "tensors": [tensor]},
@@ -87,11 +118,18 @@ def test_json_tells_everything(trace_directory):
 
 def test_a_recorded_mapping_is_shown_with_the_tensors_that_are_asked_for(trace_directory):
     mapping = {
-        "axes": [{"axis": "dp", "size": 2, "placement": "replicate"},
-                 {"axis": "tp", "size": 2, "placement": "shard", "dim": -1}],
+        "axes": [
+            {"axis": "dp", "size": 2, "placement": "replicate"},
+            {"axis": "tp", "size": 2, "placement": "shard", "dim": -1},
+        ],
         "shape": [8, 4],
-        "fragment": {"whole": [8, 2], "slices": [{"local": [0, 0], "start": [7, 0], "size": [1, 2]},
-                                                 {"local": [1, 0], "start": [0, 0], "size": [1, 2]}]},
+        "fragment": {
+            "whole": [8, 2],
+            "slices": [
+                {"local": [0, 0], "start": [7, 0], "size": [1, 2]},
+                {"local": [1, 0], "start": [0, 0], "size": [1, 2]},
+            ],
+        },
     }
     flat = {"fragment": {"whole": [8, 2], "range": [4, 8]}}
     recorder = Recorder(trace_directory)
@@ -119,11 +157,14 @@ def test_verify_finds_the_tensor_with_a_changed_bit(trace_directory):
     assert (code, err) == (1, "")
     assert out == SUMMARY.format(trace_directory) + (
         f"{path}: layers.0.mlp.weight param, iteration 0: the bytes are not those that were recorded\n"
-        "\n4 tensors read, 48 bytes: 1 of them not as recorded\n")
+        "\n4 tensors read, 48 bytes: 1 of them not as recorded\n"
+    )
     code, out, _ = run_inspect(trace_directory, "--verify", "--json")
     assert code == 1
     assert [[tensor["checksum_ok"] for tensor in rank["tensors"]] for rank in json.loads(out)["ranks"]] == [
-        [True, True], [True, False]]
+        [True, True],
+        [True, False],
+    ]
 
 
 def test_a_missing_rank_is_shown(trace_directory):
@@ -138,8 +179,11 @@ def test_a_missing_rank_is_shown(trace_directory):
 
 def test_what_is_no_trace_is_exit_code_2(tmp_path):
     assert run_inspect(tmp_path / "none") == (
-        2, "", f"ttrace: error: {tmp_path}/none: No such file or directory; expected a trace: a directory with "
-        "rank-00000.h5, rank-00001.h5, ...\n")
+        2,
+        "",
+        f"ttrace: error: {tmp_path}/none: No such file or directory; expected a trace: a directory with "
+        "rank-00000.h5, rank-00001.h5, ...\n",
+    )
     assert run_inspect()[0] == 2
 
 
@@ -149,8 +193,11 @@ def test_a_reader_that_stops_early_is_no_error(trace_directory):
         recorder.record(f"layers.{number}", bytes(4), api.FLOAT32, (1,))
     recorder.close()
     for preparation in ("", "trap '' PIPE; "):  # with SIGPIPE, and ignoring it
-        run = subprocess.run(["bash", "-c", f"{preparation}'{PROGRAM}' inspect '{trace_directory}' | head -1"],
-                             capture_output=True, text=True)
+        run = subprocess.run(
+            ["bash", "-c", f"{preparation}'{PROGRAM}' inspect '{trace_directory}' | head -1"],
+            capture_output=True,
+            text=True,
+        )
         assert (run.stdout, run.stderr) == (f"trace             {trace_directory}\n", "")
 
 
@@ -159,7 +206,9 @@ def test_output_that_cannot_be_written_is_an_error(trace_directory):
     with open("/dev/full", "w") as full:
         run = subprocess.run([PROGRAM, "inspect", trace_directory], stdout=full, stderr=subprocess.PIPE, text=True)
     assert (run.returncode, run.stderr) == (
-        2, "ttrace: error: standard output: can't be written; expected room for the listing\n")
+        2,
+        "ttrace: error: standard output: can't be written; expected room for the listing\n",
+    )
 
 
 def test_control_characters_in_names_do_not_reach_the_terminal(trace_directory):

@@ -29,11 +29,20 @@ def recorded_file(directory, name, data, dtype, shape, strides=None):
 
 def test_h5py_reads_every_common_dtype(trace_directory):
     codes = {
-        "float64": api.FLOAT64, "float32": api.FLOAT32, "float16": api.FLOAT16, "int8": api.INT8, "int16": api.INT16,
-        "int32": api.INT32, "int64": api.INT64, "uint8": api.UINT8, "bool": api.BOOL,
+        "float64": api.FLOAT64,
+        "float32": api.FLOAT32,
+        "float16": api.FLOAT16,
+        "int8": api.INT8,
+        "int16": api.INT16,
+        "int32": api.INT32,
+        "int64": api.INT64,
+        "uint8": api.UINT8,
+        "bool": api.BOOL,
     }
-    arrays = {name: (np.arange(6).reshape(2, 3) % 2 if name == "bool" else np.arange(6).reshape(2, 3)).astype(name)
-              for name in codes}
+    arrays = {
+        name: (np.arange(6).reshape(2, 3) % 2 if name == "bool" else np.arange(6).reshape(2, 3)).astype(name)
+        for name in codes
+    }
     recorder = Recorder(trace_directory)
     for name, array in arrays.items():
         recorder.record(name, array.ctypes.data, codes[name], array.shape)
@@ -63,8 +72,9 @@ def test_h5py_decodes_fp8(trace_directory):
         e4m3 = file[GROUP]["e4m3"][()].astype(np.float32)
         e5m2 = file[GROUP]["e5m2"][()].astype(np.float32)
     # e5m2 is the upper byte of fp16.
-    assert np.array_equal(e5m2, (np.arange(256) << 8).astype(np.uint16).view(np.float16).astype(np.float32),
-                          equal_nan=True)
+    assert np.array_equal(
+        e5m2, (np.arange(256) << 8).astype(np.uint16).view(np.float16).astype(np.float32), equal_nan=True
+    )
     for code in range(256):
         exponent, fraction = code >> 3 & 15, code & 7
         # HDF5 knows no format without infinities: the top exponent's 256 to 448 come out as Inf and NaN.
@@ -77,8 +87,11 @@ def test_h5py_decodes_fp8(trace_directory):
 def test_small_floats_have_the_bits_of_hdf5_2(trace_directory):
     """h5py's HDF5 2.0 has these types predefined: H5Tequal says whether ours are the same."""
     recorder = Recorder(trace_directory)
-    names = {"H5T_FLOAT_BFLOAT16LE_g": api.BFLOAT16, "H5T_FLOAT_F8E4M3_g": api.FLOAT8_E4M3,
-             "H5T_FLOAT_F8E5M2_g": api.FLOAT8_E5M2}
+    names = {
+        "H5T_FLOAT_BFLOAT16LE_g": api.BFLOAT16,
+        "H5T_FLOAT_F8E4M3_g": api.FLOAT8_E4M3,
+        "H5T_FLOAT_F8E5M2_g": api.FLOAT8_E5M2,
+    }
     for name, dtype in names.items():
         recorder.record(name, bytes(16), dtype, (4,))
     recorder.close()
@@ -96,7 +109,9 @@ def test_h5dump_prints_a_transposed_bfloat16_tensor(trace_directory):
     path = recorded_file(trace_directory, "layers.0.mlp", data, api.BFLOAT16, (3, 2), strides=(1, 3))
     run = subprocess.run(["h5dump", "-d", f"/{GROUP}/layers.0.mlp", path], capture_output=True, text=True, check=True)
     assert run.stderr == ""
-    assert run.stdout == f'''HDF5 "{path}" {{
+    assert (
+        run.stdout
+        == f'''HDF5 "{path}" {{
 DATASET "/{GROUP}/layers.0.mlp" {{
    DATATYPE  16-bit little-endian floating-point 16-bit precision
    DATASPACE  SIMPLE {{ ( 3, 2 ) / ( 3, 2 ) }}
@@ -108,6 +123,7 @@ DATASET "/{GROUP}/layers.0.mlp" {{
 }}
 }}
 '''
+    )
 
 
 def test_every_tensor_is_a_dataset_at_the_place_that_the_index_names(trace_directory):
@@ -120,8 +136,17 @@ def test_every_tensor_is_a_dataset_at_the_place_that_the_index_names(trace_direc
     recorder.close()
     with h5py.File(trace_directory / "rank-00001.h5") as file:
         assert dict(file.attrs) == {
-            "ttrace_version": 1, "run_id": "run-1", "world_size": 2, "rank": 1, "axes": '[["tp",2]]', "views": "[]", "aliases": "{}",
-            "coordinates": '{"tp":1}', "compute_dtype": "", "provenance": "{}", "complete": 1,
+            "ttrace_version": 1,
+            "run_id": "run-1",
+            "world_size": 2,
+            "rank": 1,
+            "axes": '[["tp",2]]',
+            "views": "[]",
+            "aliases": "{}",
+            "coordinates": '{"tp":1}',
+            "compute_dtype": "",
+            "provenance": "{}",
+            "complete": 1,
         }
         index, text, shapes = (file["ttrace"][name][()] for name in ("index", "text", "shapes"))
         assert len(index) == count

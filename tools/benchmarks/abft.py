@@ -33,8 +33,10 @@ def run(options):
     for program in programs.values():
         if not program.exists():
             sys.exit(f"tools/bench: {program} is missing; build the project first")
-    print(f"{options.threads} threads; GB/s of A, B and C together\n\n"
-          f"{'product':22} {'verified in':>12} {'GB/s':>6} {'of memory':>10} {'multiplied in':>14} {'overhead':>9}")
+    print(
+        f"{options.threads} threads; GB/s of A, B and C together\n\n"
+        f"{'product':22} {'verified in':>12} {'GB/s':>6} {'of memory':>10} {'multiplied in':>14} {'overhead':>9}"
+    )
     products = []
     for size in options.sizes:
         for dtype in options.dtypes:
@@ -76,14 +78,22 @@ def measure(options, programs, dtype, size):
 
 
 def captured(command, environment=None):
-    return subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                          text=True, env=environment).stdout
+    return subprocess.run(
+        [str(word) for word in command],
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    ).stdout
 
 
 def product_line(p):
     share = p["verify_gbps"] / p["memory_read_gbps"]
-    return (f"{p['dtype'] + ' ' + str(p['size']) + '^3':22} {p['verify_seconds'] * 1e3:9.2f} ms {p['verify_gbps']:6.2f} "
-            f"{share:10.0%} {p['multiply_seconds'] * 1e3:11.1f} ms {p['overhead']:9.1%}")
+    return (
+        f"{p['dtype'] + ' ' + str(p['size']) + '^3':22} {p['verify_seconds'] * 1e3:9.2f} ms {p['verify_gbps']:6.2f} "
+        f"{share:10.0%} {p['multiply_seconds'] * 1e3:11.1f} ms {p['overhead']:9.1%}"
+    )
 
 
 def overhead_table(overheads):
@@ -91,8 +101,10 @@ def overhead_table(overheads):
     for case in overheads["attention"]:
         lines.append(f"attention, {case['sequence']} x {case['width']}, fp32: {case['overhead']:.1f} % (7 to 11 %)")
     shares = [case["overhead"] for case in overheads["int8"]]
-    lines.append(f"int8 products, {len(shares)} shapes: {statistics.median(shares):.1f} %, {max(shares):.1f} % at most "
-                 "(under 20 %)")
+    lines.append(
+        f"int8 products, {len(shares)} shapes: {statistics.median(shares):.1f} %, {max(shares):.1f} % at most "
+        "(under 20 %)"
+    )
     for case in overheads["embedding_bag"]:
         lines.append(f"EmbeddingBag, dimension {case['dimension']}: {case['overhead']:.1f} % (under 26 %)")
     return "\n".join(lines)

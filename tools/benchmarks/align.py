@@ -11,7 +11,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def add_options(parser):
-    parser.add_argument("--ranks", type=int, nargs="+", default=[256, 1024, 16384], metavar="N", help="numbers of ranks")
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", default=[256, 1024, 16384], metavar="N", help="numbers of ranks"
+    )
 
 
 def run(options):
@@ -20,9 +22,12 @@ def run(options):
         command = [options.build / "benchmarks" / "align_scale", ranks, ROOT / "annotations" / "megatron_llama.yaml"]
         row = json.loads(subprocess.run([str(word) for word in command], check=True, capture_output=True).stdout)
         rows.append(row)
-        print(f"{row['ranks']:6} ranks {row['shards']:10,} shards {row['tensors']:7,} tensors: {row['seconds']:7.2f} s, "
-              f"{row['seconds'] / row['shards'] * 1e6:.2f} us a shard, "
-              f"{row['peak_gib'] - row['index_gib']:.2f} GiB beside an index of {row['index_gib']:.2f} GiB", flush=True)
+        print(
+            f"{row['ranks']:6} ranks {row['shards']:10,} shards {row['tensors']:7,} tensors: {row['seconds']:7.2f} s, "
+            f"{row['seconds'] / row['shards'] * 1e6:.2f} us a shard, "
+            f"{row['peak_gib'] - row['index_gib']:.2f} GiB beside an index of {row['index_gib']:.2f} GiB",
+            flush=True,
+        )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
     return 0

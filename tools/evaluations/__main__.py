@@ -90,8 +90,10 @@ def conclude(data: Dict[str, dict]) -> int:
     totals = evidence(data)
     good = True
     if "bugs" in data:
-        print(f"{totals['detected']} of {totals['bugs']} bugs detected, "
-              f"first tensor right {totals['first_tensor_right']} of {totals['bugs']}")  # fmt: skip
+        print(
+            f"{totals['detected']} of {totals['bugs']} bugs detected, "
+            f"first tensor right {totals['first_tensor_right']} of {totals['bugs']}"
+        )
         good &= totals["bugs"] == totals["detected"] == totals["first_tensor_right"]
     if "false-alarms" in data:
         print(f"{totals['false_alarms']} of {totals['configurations']} correct configurations called wrong")

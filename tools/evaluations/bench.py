@@ -78,8 +78,11 @@ class Bench:
             started = time.monotonic()
             result = work(item)
             done += 1
-            print(f"evaluate: {what} {done}/{len(items)}  {time.monotonic() - started:5.1f} s  {name_of(item)}",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            print(
+                f"evaluate: {what} {done}/{len(items)}  {time.monotonic() - started:5.1f} s  {name_of(item)}",
+                file=sys.stderr,
+                flush=True,
+            )
             return result
 
         with ThreadPoolExecutor(AT_A_TIME) as pool:
@@ -117,5 +120,10 @@ def identity(row: dict) -> Tuple[str, str, int, object, str]:
     """Of a finding, or a line of CSV: name, kind, iteration, micro-batch (None: of the whole step), pass. A finding about
     ranks has no name."""
     microbatch = row["microbatch"]
-    return (row["name"], row["kind"], int(row["iteration"] or 0), None if microbatch in ("", None) else int(microbatch),
-            row["pass"])  # fmt: skip
+    return (
+        row["name"],
+        row["kind"],
+        int(row["iteration"] or 0),
+        None if microbatch in ("", None) else int(microbatch),
+        row["pass"],
+    )

@@ -35,8 +35,10 @@ def measure(bench: Bench) -> dict:
     layers = 8 if bench.quick else 32
     found = [(subject, case) for subject in SUBJECTS for case in CASES if case.number == subject.number]
     bench.prepare((deep(case.configuration.model, layers), case.configuration.dtype) for _, case in found)
-    return {"layers": layers, "rows": bench.map("bug errors", lambda pair: row_of(bench, *pair, layers), found,
-                                                lambda pair: pair[1].bug)}  # fmt: skip
+    return {
+        "layers": layers,
+        "rows": bench.map("bug errors", lambda pair: row_of(bench, *pair, layers), found, lambda pair: pair[1].bug),
+    }
 
 
 def row_of(bench: Bench, subject: Subject, case: Case, layers: int) -> dict:
@@ -44,8 +46,14 @@ def row_of(bench: Bench, subject: Subject, case: Case, layers: int) -> dict:
     configuration = replace(case.configuration, model=model)
     name = subject.name or LAYER.sub("decoder.layers.{}", case.first.name)
     kind = subject.kind or case.first.kind
-    row = {"number": case.number, "bug": case.bug, "direction": subject.direction, "configuration": configuration.name,
-           "tensor": f"{name} {kind}", "epsilon": epsilon_of(configuration.dtype)}  # fmt: skip
+    row = {
+        "number": case.number,
+        "bug": case.bug,
+        "direction": subject.direction,
+        "configuration": configuration.name,
+        "tensor": f"{name} {kind}",
+        "epsilon": epsilon_of(configuration.dtype),
+    }
     for curve, arguments in (("wrong", ("--bug", case.bug)), ("correct", ())):
         run = bench.run(configuration, *arguments)
         run.report()
@@ -82,19 +90,40 @@ def render(data: dict) -> List[str]:
         return number(values[len(values) // 2], 2) if values else "0"
 
     header = ["bug", "configuration", "tensor of each layer", *(f"{curve}, median layer" for curve in CURVES)]
-    return lines + table(header, [[row["bug"], row["configuration"], f"`{row['tensor']}`",
-                                   *(middle(row, curve) for curve in CURVES)] for row in data["rows"]])  # fmt: skip
+    return lines + table(
+        header,
+        [
+            [row["bug"], row["configuration"], f"`{row['tensor']}`", *(middle(row, curve) for curve in CURVES)]
+            for row in data["rows"]
+        ],
+    )
 
 
 def draw(data: dict, directory: Path) -> None:
-    panels = [plots.Panel(f"bug {row['number']}, {row['direction']}", [
-        plots.Curve(curve, [value and value / row["epsilon"] for value in row[curve]], *style)
-        for curve, style in CURVES.items()]) for row in data["rows"]]  # fmt: skip
+    panels = [
+        plots.Panel(
+            f"bug {row['number']}, {row['direction']}",
+            [
+                plots.Curve(curve, [value and value / row["epsilon"] for value in row[curve]], *style)
+                for curve, style in CURVES.items()
+            ],
+        )
+        for row in data["rows"]
+    ]
     if panels:
         plots.draw(panels, "relative error / epsilon", directory / "bug_errors.svg")
     with open(directory / "bug_errors.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["number", "bug", "direction", "tensor", "layer", *CURVES])
-        writer.writerows((row["number"], row["bug"], row["direction"], row["tensor"], layer,
-                          *(row[curve][layer] for curve in CURVES))
-                         for row in data["rows"] for layer in range(data["layers"]))  # fmt: skip
+        writer.writerows(
+            (
+                row["number"],
+                row["bug"],
+                row["direction"],
+                row["tensor"],
+                layer,
+                *(row[curve][layer] for curve in CURVES),
+            )
+            for row in data["rows"]
+            for layer in range(data["layers"])
+        )

@@ -59,11 +59,34 @@ def render(rows: List[dict]) -> List[str]:
         "",
     ]
     lines += table(
-        ["#", "bug", "configuration", "first wrong tensor", "right", "error / allowed", "copies disagree", "missing",
-         "without a reference", "loss"],
-        [[row["number"], row["bug"], row["configuration"], f"`{row['found']}`" if row["found"] else "**not found**",
-          yes(row["right"]), number(row["ratio"]), yes(row["replica_check"]), yes(row["coverage_check"]),
-          f"`{row['self_check']}`" if row["self_check"] else "", loss_of(row)] for row in rows])  # fmt: skip
+        [
+            "#",
+            "bug",
+            "configuration",
+            "first wrong tensor",
+            "right",
+            "error / allowed",
+            "copies disagree",
+            "missing",
+            "without a reference",
+            "loss",
+        ],
+        [
+            [
+                row["number"],
+                row["bug"],
+                row["configuration"],
+                f"`{row['found']}`" if row["found"] else "**not found**",
+                yes(row["right"]),
+                number(row["ratio"]),
+                yes(row["replica_check"]),
+                yes(row["coverage_check"]),
+                f"`{row['self_check']}`" if row["self_check"] else "",
+                loss_of(row),
+            ]
+            for row in rows
+        ],
+    )
     words = [row["diagnosis"] for row in rows]
     right, none = sum(row["diagnosis"] == row["mechanism"] for row in rows), words.count(None)
     return [
@@ -72,7 +95,11 @@ def render(rows: List[dict]) -> List[str]:
         f"What the report says the first error looks like: right for {right} of {len(rows)}, no diagnosis for {none}, wrong "
         f"for {len(rows) - right - none}.",
         "",
-        *table(["#", "bug", "diagnosis", "sentence"],
-               [[row["number"], row["bug"], row["diagnosis"] or f"none ({row['mechanism']})", row["sentence"]]
-                for row in rows]),
-    ]  # fmt: skip
+        *table(
+            ["#", "bug", "diagnosis", "sentence"],
+            [
+                [row["number"], row["bug"], row["diagnosis"] or f"none ({row['mechanism']})", row["sentence"]]
+                for row in rows
+            ],
+        ),
+    ]

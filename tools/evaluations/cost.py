@@ -60,8 +60,20 @@ def measure(bench: Bench) -> dict:
     differences = [abs(b - a) / a for a, b in zip(correct, wrong)]
     shown_at = next((step for step, difference in enumerate(differences) if difference >= SHOWS), None)
     share = 1 if shown_at is None else (shown_at + 1) / steps
-    return asdict(Cost(case.bug, configuration.name, reference_seconds, candidate_seconds, check_seconds, report["verdict"],
-                       steps, shown_at, max(differences), share * (correct_seconds + wrong_seconds)))  # fmt: skip
+    return asdict(
+        Cost(
+            case.bug,
+            configuration.name,
+            reference_seconds,
+            candidate_seconds,
+            check_seconds,
+            report["verdict"],
+            steps,
+            shown_at,
+            max(differences),
+            share * (correct_seconds + wrong_seconds),
+        )
+    )
 
 
 def timed(work: Callable):
@@ -75,13 +87,23 @@ def say(what: str) -> None:
 
 
 def losses(configuration: Configuration, steps: int, *arguments: str) -> List[float]:
-    command = [sys.executable, launch.__file__, str(configuration.world_size), program_of(configuration.model),
-               *configuration.arguments, "--steps", str(steps), *arguments]  # fmt: skip
+    command = [
+        sys.executable,
+        launch.__file__,
+        str(configuration.world_size),
+        program_of(configuration.model),
+        *configuration.arguments,
+        "--steps",
+        str(steps),
+        *arguments,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     found = [float(loss) for _, loss in _STEP.findall(result.stdout)]
     if result.returncode != 0 or len(found) != steps:
-        raise RunError(f"{' '.join(command)}\nexit code {result.returncode}, {len(found)} losses\n{result.stderr[-4000:]}")
+        raise RunError(
+            f"{' '.join(command)}\nexit code {result.returncode}, {len(found)} losses\n{result.stderr[-4000:]}"
+        )
     return found
 
 
@@ -97,12 +119,23 @@ def render(data: dict) -> List[str]:
         "its tolerances (five runs) are made once, and serve every later check.",
         "",
     ]
-    return lines + table(["from nothing to a verdict", "seconds"], [
-        ["reference and its tolerances", number(cost.reference_seconds)],
-        ["candidate, collected", number(cost.candidate_seconds)],
-        ["check", number(cost.check_seconds)],
-        [f"**verdict: {cost.verdict}**", f"**{number(whole)}**"],
-    ]) + [""] + table(["training instead", ""], [
-        [f"losses of wrong and correct program differ by {SHOWS:.0%}", seen],
-        ["seconds of training, both programs, until then", number(cost.training_seconds)],
-    ])  # fmt: skip
+    return (
+        lines
+        + table(
+            ["from nothing to a verdict", "seconds"],
+            [
+                ["reference and its tolerances", number(cost.reference_seconds)],
+                ["candidate, collected", number(cost.candidate_seconds)],
+                ["check", number(cost.check_seconds)],
+                [f"**verdict: {cost.verdict}**", f"**{number(whole)}**"],
+            ],
+        )
+        + [""]
+        + table(
+            ["training instead", ""],
+            [
+                [f"losses of wrong and correct program differ by {SHOWS:.0%}", seen],
+                ["seconds of training, both programs, until then", number(cost.training_seconds)],
+            ],
+        )
+    )

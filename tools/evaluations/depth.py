@@ -18,8 +18,12 @@ DIRECTIONS = {"forward": "output", "backward": "grad_output"}
 
 def measure(bench: Bench) -> dict:
     layers = 8 if bench.quick else 128
-    pairs = [(name, precision) for name in (["GPT"] if bench.quick else ARCHITECTURES) for precision in PRECISIONS
-             if (name, precision.name) != ("MoE", "fp8")]  # fmt: skip  # experts have no FP8
+    pairs = [
+        (name, precision)
+        for name in (["GPT"] if bench.quick else ARCHITECTURES)
+        for precision in PRECISIONS
+        if (name, precision.name) != ("MoE", "fp8")
+    ]  # experts have no FP8
     bench.prepare((deep(ARCHITECTURES[name], layers, p.arguments), p.dtype) for name, p in pairs)
     return {"layers": layers, "rows": [row_of(bench, name, precision, layers) for name, precision in pairs]}
 
@@ -52,20 +56,36 @@ def render(data: dict) -> List[str]:
         "",
     ]
     header = [f"{direction}, layer {mark}" for direction in DIRECTIONS for mark in marks]
-    return lines + table(["architecture", "precision", *header],
-                         [[row["architecture"], row["precision"], *cells(row, "forward"), *cells(row, "backward")]
-                          for row in rows])  # fmt: skip
+    return lines + table(
+        ["architecture", "precision", *header],
+        [[row["architecture"], row["precision"], *cells(row, "forward"), *cells(row, "backward")] for row in rows],
+    )
 
 
 def draw(data: dict, directory: Path) -> None:
     epsilon = plots.Curve("bf16 epsilon", [1.0] * data["layers"], "#000000", plots.DOTTED)
-    panels = [plots.Panel(f"{architecture}, {direction}", [
-        plots.Curve(row["precision"], [value and value / EPSILON["bf16"] for value in row[direction]], row["color"])
-        for row in data["rows"] if row["architecture"] == architecture] + [epsilon])
-        for direction in DIRECTIONS for architecture in ARCHITECTURES]  # fmt: skip
+    panels = [
+        plots.Panel(
+            f"{architecture}, {direction}",
+            [
+                plots.Curve(
+                    row["precision"], [value and value / EPSILON["bf16"] for value in row[direction]], row["color"]
+                )
+                for row in data["rows"]
+                if row["architecture"] == architecture
+            ]
+            + [epsilon],
+        )
+        for direction in DIRECTIONS
+        for architecture in ARCHITECTURES
+    ]
     plots.draw(panels, "estimate / bf16 epsilon", directory / "depth.svg")
     with open(directory / "depth.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["architecture", "precision", "direction", "layer", "estimate"])
-        writer.writerows((row["architecture"], row["precision"], direction, layer, value) for row in data["rows"]
-                         for direction in DIRECTIONS for layer, value in enumerate(row[direction]))  # fmt: skip
+        writer.writerows(
+            (row["architecture"], row["precision"], direction, layer, value)
+            for row in data["rows"]
+            for direction in DIRECTIONS
+            for layer, value in enumerate(row[direction])
+        )

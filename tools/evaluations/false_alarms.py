@@ -35,9 +35,11 @@ def row_of(bench: Bench, configuration: Configuration) -> dict:
         "coverage": report["coverage"],
         "estimators": estimators,
         "false_alarms": sum(not judged["same"] for judged in estimators.values()),
-        "violating": {rule: {scope: len(in_scope(tensors, scope)) for scope in SCOPES}
-                      for rule, tensors in violations(run, report).items()},
-    }  # fmt: skip
+        "violating": {
+            rule: {scope: len(in_scope(tensors, scope)) for scope in SCOPES}
+            for rule, tensors in violations(run, report).items()
+        },
+    }
     shutil.rmtree(run.home)
     return row
 
@@ -46,8 +48,11 @@ def judged(run: Run, estimator: str) -> dict:
     """`largest_ratio` is that of error to allowed over trusted tensors, optimizer steps aside. `ratios` counts tensors by
     what margins.py calls a ratio, from BINS on; `largest_of_all` is the largest of these."""
     report = run.report(estimator)
-    ratios = [float(row["ratio"]) for row in run.measured()
-              if row["ratio"] and row["verdict"] in ("pass", "fail") and row["kind"] not in STEP]  # fmt: skip
+    ratios = [
+        float(row["ratio"])
+        for row in run.measured()
+        if row["ratio"] and row["verdict"] in ("pass", "fail") and row["kind"] not in STEP
+    ]
     cause = report["root_cause"]
     margin = float(field("margin", run.tolerances[estimator]))
     of_tensors = [tensor["ratio"] for tensor in ratios_of(run.home / "measured.csv", margin).values()]
@@ -78,13 +83,31 @@ def render(rows: List[dict]) -> List[str]:
         "",
     ]
     lines += table(
-        ["configuration", "ranks", "compared", "coverage", *(f"{name}: {column}" for name in names
-         for column in ("verdict", "error / allowed", "untrusted"))],
-        [[row["name"], row["ranks"], row["compared"], f"{row['coverage']:.0%}", *(cell for name in names
-          for cell in cells(row["estimators"][name]))] for row in rows])  # fmt: skip
+        [
+            "configuration",
+            "ranks",
+            "compared",
+            "coverage",
+            *(f"{name}: {column}" for name in names for column in ("verdict", "error / allowed", "untrusted")),
+        ],
+        [
+            [
+                row["name"],
+                row["ranks"],
+                row["compared"],
+                f"{row['coverage']:.0%}",
+                *(cell for name in names for cell in cells(row["estimators"][name])),
+            ]
+            for row in rows
+        ],
+    )
     lines += ["", *distribution(rows, names)]
-    alarms = [f"- {row['name']}, {name}: {judged['first_wrong']}" for row in rows
-              for name, judged in row["estimators"].items() if not judged["same"]]  # fmt: skip
+    alarms = [
+        f"- {row['name']}, {name}: {judged['first_wrong']}"
+        for row in rows
+        for name, judged in row["estimators"].items()
+        if not judged["same"]
+    ]
     return lines + (["", "Called wrong although correct:", "", *alarms] if alarms else [])
 
 
@@ -102,14 +125,19 @@ def distribution(rows: List[dict], names: List[str]) -> List[str]:
         "Tensors by their ratio, rel_err / max(estimate, floor): what is above the margin, "
         f"{margin:g}, is called wrong. Each tensor has the largest of its micro-batches and iterations.",
         "",
-        *table(["estimator", "dtype", *(f"{low:g}" for low in BINS)],
-               [[name, dtype, *counts(name, dtype)] for name in names for dtype in dtypes]),
+        *table(
+            ["estimator", "dtype", *(f"{low:g}" for low in BINS)],
+            [[name, dtype, *counts(name, dtype)] for name in names for dtype in dtypes],
+        ),
         "",
-        *(f"{name}: the largest ratio of all is {max(row['estimators'][name]['largest_of_all'] for row in rows):.3g}. Of "
-          f"{tail['configurations']} configurations {tail['exceeding']} exceed the margin, so that with 95 % confidence fewer than "
-          f"{tail['at_most']:.2%} of such programs do (Clopper-Pearson); a Pareto tail fitted to the largest ratio of each gives "
-          f"{tail['fitted']:.2%}." for name, tail in tails.items()),
-    ]  # fmt: skip
+        *(
+            f"{name}: the largest ratio of all is {max(row['estimators'][name]['largest_of_all'] for row in rows):.3g}. Of "
+            f"{tail['configurations']} configurations {tail['exceeding']} exceed the margin, so that with 95 % confidence fewer than "
+            f"{tail['at_most']:.2%} of such programs do (Clopper-Pearson); a Pareto tail fitted to the largest ratio of each gives "
+            f"{tail['fitted']:.2%}."
+            for name, tail in tails.items()
+        ),
+    ]
 
 
 def cells(judged: dict) -> List[str]:

@@ -30,10 +30,12 @@ def row_of(bench: Bench, case: Case) -> dict:
         "wrong_before": report["counts"]["fail"] + report["counts"]["missing"],
         "wrong_after": report["left_alone"],
         "roots": [f"{root['standing']}: {root['name']} {root['kind']}" for root in roots],
-        "confirmed": any(root["standing"] == "confirmed" and (root["name"], root["kind"]) ==
-                         (case.first.name, case.first.kind) for root in roots),
+        "confirmed": any(
+            root["standing"] == "confirmed" and (root["name"], root["kind"]) == (case.first.name, case.first.kind)
+            for root in roots
+        ),
         "twin": twin_of(bench, case.twin),
-    }  # fmt: skip
+    }
     shutil.rmtree(run.home)
     return row
 
@@ -66,7 +68,16 @@ def render(rows: List[dict]) -> List[str]:
     ]
     return lines + table(
         ["#", "bug", "wrong tensors", "by themselves", "first one confirmed", "roots", "twin"],
-        [[row["number"], row["bug"], row["wrong_before"], "-" if row["wrong_after"] is None else row["wrong_after"],
-          "-" if row["wrong_after"] is None else yes(row["confirmed"]), "<br>".join(row["roots"][:3]) or "-",
-          row["twin"]["verdict"]] for row in rows])  # fmt: skip
-
+        [
+            [
+                row["number"],
+                row["bug"],
+                row["wrong_before"],
+                "-" if row["wrong_after"] is None else row["wrong_after"],
+                "-" if row["wrong_after"] is None else yes(row["confirmed"]),
+                "<br>".join(row["roots"][:3]) or "-",
+                row["twin"]["verdict"],
+            ]
+            for row in rows
+        ],
+    )

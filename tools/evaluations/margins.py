@@ -42,7 +42,9 @@ _MODELS = [
 def correct_configurations(quick: bool) -> List[Configuration]:
     if quick:
         return [Configuration(GPT, "bf16", *_WAYS[1]), Configuration(GPT, "fp32", *_WAYS[0])]
-    models = [Configuration(model, dtype, *_WAYS[number % 2]) for number, model in enumerate(_MODELS) for dtype in DTYPES]
+    models = [
+        Configuration(model, dtype, *_WAYS[number % 2]) for number, model in enumerate(_MODELS) for dtype in DTYPES
+    ]
     return [*models, *configurations(quick=False)]
 
 
@@ -83,17 +85,35 @@ def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str)
             same[estimator] = check(Path(home), reference, tolerance)["verdict"] == "pass"
             measured[estimator] = ratios_of(Path(home) / "measured.csv", float(field("margin", tolerance)))
     common = set.intersection(*(set(tensors) for tensors in measured.values()))
-    return [{"configuration": configuration.name, "dtype": configuration.dtype, "estimator": estimator,
-             "same": same[estimator], "kind": kind, "name": name, **values}
-            for estimator, tensors in measured.items()
-            for (kind, name), values in tensors.items() if (kind, name) in common]  # fmt: skip
+    return [
+        {
+            "configuration": configuration.name,
+            "dtype": configuration.dtype,
+            "estimator": estimator,
+            "same": same[estimator],
+            "kind": kind,
+            "name": name,
+            **values,
+        }
+        for estimator, tensors in measured.items()
+        for (kind, name), values in tensors.items()
+        if (kind, name) in common
+    ]
 
 
 def quantile_rows(rows: List[dict]) -> List[dict]:
     """Per estimator, dtype and kind: the number of tensors, quantiles of the ratios, and the tensor with the largest."""
-    return [{"estimator": estimator, "dtype": dtype, "kind": kind, "tensors": len(group),
-             **{f"q{100 * q:g}": quantile([row["ratio"] for row in group], q) for q in QUANTILES}, **_largest(group)}
-            for (estimator, dtype, kind), group in _grouped(rows, "estimator", "dtype", "kind").items()]  # fmt: skip
+    return [
+        {
+            "estimator": estimator,
+            "dtype": dtype,
+            "kind": kind,
+            "tensors": len(group),
+            **{f"q{100 * q:g}": quantile([row["ratio"] for row in group], q) for q in QUANTILES},
+            **_largest(group),
+        }
+        for (estimator, dtype, kind), group in _grouped(rows, "estimator", "dtype", "kind").items()
+    ]
 
 
 def histogram_rows(rows: List[dict], width: float = 0.1) -> List[dict]:
@@ -104,8 +124,10 @@ def histogram_rows(rows: List[dict], width: float = 0.1) -> List[dict]:
         for row in group:
             bin_ = int(row["ratio"] / width)
             counts[bin_] = counts.get(bin_, 0) + 1
-        table += [{"estimator": estimator, "dtype": dtype, "from": round(bin_ * width, 6), "tensors": counts[bin_]}
-                  for bin_ in sorted(counts)]  # fmt: skip
+        table += [
+            {"estimator": estimator, "dtype": dtype, "from": round(bin_ * width, 6), "tensors": counts[bin_]}
+            for bin_ in sorted(counts)
+        ]
     return table
 
 
@@ -122,8 +144,9 @@ def estimator_rows(rows: List[dict]) -> List[dict]:
     """Per estimator: the largest ratio, which a margin must exceed; the geometric mean of what it expects, relative to
     what `input` expects of the same tensor; and their product, by which an estimator that separates better is smaller:
     what a typical tensor may then differ by."""
-    expected = {(row["configuration"], row["kind"], row["name"]): row["expected"]
-                for row in rows if row["estimator"] == "input"}  # fmt: skip
+    expected = {
+        (row["configuration"], row["kind"], row["name"]): row["expected"] for row in rows if row["estimator"] == "input"
+    }
     table = []
     for (estimator,), group in _grouped(rows, "estimator").items():
         logs = [math.log(row["expected"] / expected[row["configuration"], row["kind"], row["name"]]) for row in group]
@@ -136,17 +159,30 @@ def separation_rows(directory: Path, correct: List[dict]) -> List[dict]:
     """Per bug of the corpus and estimator: the ratio at the tensor that it must be found at, and how many times the
     largest ratio of the `correct` rows (as of `margin_rows`) that is."""
     estimates = Estimates(directory)
-    largest = {estimator: max(row["ratio"] for row in group)
-               for (estimator,), group in _grouped(correct, "estimator").items()}  # fmt: skip
+    largest = {
+        estimator: max(row["ratio"] for row in group) for (estimator,), group in _grouped(correct, "estimator").items()
+    }
     return [row for case in CASES for row in _separation(case, estimates, largest)]
 
 
 def _separation(case: Case, estimates: Estimates, largest: Dict[str, float]) -> List[dict]:
-    found = [row for row in rows_of(case.configuration, estimates, "--bug", case.bug)
-             if (row["name"], row["kind"]) == (case.first.name, case.first.kind)]  # fmt: skip
-    return [{"bug": case.bug, "number": case.number, "estimator": row["estimator"], "name": row["name"],
-             "kind": row["kind"], "ratio": row["ratio"], "separation": row["ratio"] / largest[row["estimator"]]}
-            for row in found]  # fmt: skip
+    found = [
+        row
+        for row in rows_of(case.configuration, estimates, "--bug", case.bug)
+        if (row["name"], row["kind"]) == (case.first.name, case.first.kind)
+    ]
+    return [
+        {
+            "bug": case.bug,
+            "number": case.number,
+            "estimator": row["estimator"],
+            "name": row["name"],
+            "kind": row["kind"],
+            "ratio": row["ratio"],
+            "separation": row["ratio"] / largest[row["estimator"]],
+        }
+        for row in found
+    ]
 
 
 def ratios_of(table: Path, margin: float) -> Dict[Tuple[str, str], dict]:
@@ -158,8 +194,12 @@ def ratios_of(table: Path, margin: float) -> Dict[Tuple[str, str], dict]:
                 continue
             ratio, key = float(row["ratio"]) * margin, (row["kind"], row["name"])
             if key not in tensors or ratio > tensors[key]["ratio"]:
-                tensors[key] = {"elements": int(row["elements"]), "rel_err": float(row["rel_err"]),
-                                "expected": float(row["allowed"]) / margin, "ratio": ratio}  # fmt: skip
+                tensors[key] = {
+                    "elements": int(row["elements"]),
+                    "rel_err": float(row["rel_err"]),
+                    "expected": float(row["allowed"]) / margin,
+                    "ratio": ratio,
+                }
     return tensors
 
 
@@ -183,7 +223,11 @@ def _largest(rows: List[dict]) -> dict:
 def _print(title: str, rows: List[dict]) -> None:
     print(f"\n{title}\n\n| {' | '.join(rows[0])} |\n|{'---|' * len(rows[0])}")
     for row in rows:
-        print("| " + " | ".join(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()) + " |")
+        print(
+            "| "
+            + " | ".join(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values())
+            + " |"
+        )
 
 
 def main() -> None:

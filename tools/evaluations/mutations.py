@@ -97,6 +97,8 @@ MUTATIONS = [
     Mutation("uniform scaling", scaled, [2.0**-k for k in range(0, 25)], lambda s: f"1 + 2^{int(math.log2(s))}"),
     Mutation("zeroed rows", zeroed_rows, _SHARES, lambda s: f"1/{round(1 / s)} of the rows"),
     Mutation("swapped chunk", swapped_chunk, _SHARES, lambda s: f"2 x 1/{round(1 / s)} of the rows"),
-    Mutation("lost term of a sum", lost_term, [2.0**-k for k in range(1, 49)], lambda s: f"1 of 2^{int(-math.log2(s))}"),
+    Mutation(
+        "lost term of a sum", lost_term, [2.0**-k for k in range(1, 49)], lambda s: f"1 of 2^{int(-math.log2(s))}"
+    ),
     Mutation("flipped exponent bit", flipped_bit, list(range(7, -1, -1)), lambda b: f"bit {b}", ordered=False),
 ]

@@ -63,8 +63,10 @@ def sglang_difference(row: dict) -> float:
 
 
 def _rules() -> List[Rule]:
-    rules = [Rule(f"allclose atol {atol} rtol {rtol}", lambda row, dtype, i=i: int(row[f"outside_{i}"]) > 0)
-             for i, (atol, rtol) in enumerate(ALLCLOSE)]  # fmt: skip
+    rules = [
+        Rule(f"allclose atol {atol} rtol {rtol}", lambda row, dtype, i=i: int(row[f"outside_{i}"]) > 0)
+        for i, (atol, rtol) in enumerate(ALLCLOSE)
+    ]
 
     # NaN is no error that a bound allows.
     def exceeds_megatrons(row: dict, dtype: str) -> bool:
@@ -74,8 +76,10 @@ def _rules() -> List[Rule]:
         return row["kind"] in GRADIENTS and exceeds_megatrons(row, dtype)
 
     rules += [Rule("Megatron-LM bound", exceeds_megatrons), Rule("Megatron-LM bound, gradients", is_wrong_gradient)]
-    rules += [Rule(f"SGLang {most:g}", lambda row, dtype, most=most: not sglang_difference(row) <= most)
-              for most in (1e-3, 8.5e-3)]  # fmt: skip
+    rules += [
+        Rule(f"SGLang {most:g}", lambda row, dtype, most=most: not sglang_difference(row) <= most)
+        for most in (1e-3, 8.5e-3)
+    ]
     return rules
 
 
@@ -103,5 +107,6 @@ def violations(run: Run, report: dict) -> Dict[str, Set[Tuple]]:
     violating = {"ttrace": wrong}
     for rule in RULES:
         violating[rule.name] = (wrong - compared) | {
-            identity(row) for row in rows if rule.violated(row, run.configuration.dtype)}  # fmt: skip
+            identity(row) for row in rows if rule.violated(row, run.configuration.dtype)
+        }
     return violating

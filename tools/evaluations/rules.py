@@ -25,9 +25,14 @@ def row_of(bench: Bench, case: Case) -> dict:
     return {
         "number": case.number,
         "bug": case.bug,
-        "rules": {rule: {scope: counted(case.first, in_scope(wrong[rule], scope), in_scope(correct[rule], scope))
-                         for scope in SCOPES} for rule in wrong},
-    }  # fmt: skip
+        "rules": {
+            rule: {
+                scope: counted(case.first, in_scope(wrong[rule], scope), in_scope(correct[rule], scope))
+                for scope in SCOPES
+            }
+            for rule in wrong
+        },
+    }
 
 
 def violations_of(bench: Bench, configuration: Configuration, *arguments: str) -> Dict[str, set]:
@@ -82,8 +87,10 @@ def totals(rows: List[dict], configurations: List[dict], scope: str) -> List[str
             f"{sum(bug['wrong'] > 0 and bug['correct'] == 0 for bug in bugs)} of {len(bugs)}",
         ]
 
-    return table(["rule", "false positives", "bugs missed", "missed at the tensor", "told apart"],
-                 [[rule, *cells(rule)] for rule in [*NAMES, "ttrace"]])  # fmt: skip
+    return table(
+        ["rule", "false positives", "bugs missed", "missed at the tensor", "told apart"],
+        [[rule, *cells(rule)] for rule in [*NAMES, "ttrace"]],
+    )
 
 
 def by_bug(rows: List[dict], scope: str) -> List[str]:

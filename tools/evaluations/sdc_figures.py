@@ -15,8 +15,9 @@ COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tools/plot-sdc", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="tools/plot-sdc", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("directory", type=pathlib.Path)
     directory = parser.parse_args().directory
     ranks, steps = rows_of(directory / "ranks.csv"), rows_of(directory / "steps.csv")
@@ -46,22 +47,34 @@ def submodule_panels(rows, measure):
     curves = {}  # by type, direction and rank: a value for each micro-step
     for row in rows:
         values = curves.setdefault((row["submodule"], row["direction"]), {}).setdefault(
-            int(row["rank"]), [None] * len(microsteps))
+            int(row["rank"]), [None] * len(microsteps)
+        )
         values[microsteps.index((int(row["iteration"]), int(row["microbatch"])))] = float(row[measure])
-    return [plots.Panel(f"{submodule}, {direction}", [
-        plots.Curve(f"rank {rank}", values, COLORS[rank % len(COLORS)], dots=True)
-        for rank, values in sorted(of_ranks.items()) if any(values)
-    ]) for (submodule, direction), of_ranks in curves.items() if any(map(any, of_ranks.values()))]
+    return [
+        plots.Panel(
+            f"{submodule}, {direction}",
+            [
+                plots.Curve(f"rank {rank}", values, COLORS[rank % len(COLORS)], dots=True)
+                for rank, values in sorted(of_ranks.items())
+                if any(values)
+            ],
+        )
+        for (submodule, direction), of_ranks in curves.items()
+        if any(map(any, of_ranks.values()))
+    ]
 
 
 def step_panels(rows):
     def ratios(part, whole):
         return [float(row[part]) / float(row[whole]) if row[part] and float(row[whole] or 0) else None for row in rows]
 
-    panels = [plots.Panel(title, [plots.Curve(part.replace("_", " "), ratios(part, whole), color, dots=True)])
-              for title, part, whole, color in (
-                  ("noise to signal (equation 5)", "gradient_noise", "gradient_norm", COLORS[0]),
-                  ("parameter drift", "parameter_drift", "parameter_norm", COLORS[1]))]
+    panels = [
+        plots.Panel(title, [plots.Curve(part.replace("_", " "), ratios(part, whole), color, dots=True)])
+        for title, part, whole, color in (
+            ("noise to signal (equation 5)", "gradient_noise", "gradient_norm", COLORS[0]),
+            ("parameter drift", "parameter_drift", "parameter_norm", COLORS[1]),
+        )
+    ]
     return [panel for panel in panels if any(panel.curves[0].values)]
 
 

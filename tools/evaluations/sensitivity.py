@@ -38,8 +38,9 @@ def measure(bench: Bench) -> List[dict]:
     precisions = PRECISIONS[: 1 if bench.quick else 2]  # bf16, and fp32
     models = [(deep(GPT, layers, f"{WIDE} {p.arguments}"), layers, p) for p in precisions for layers in depths]
     bench.prepare((model, precision.dtype) for model, _, precision in models)
-    rows = bench.map("sensitivity", lambda item: rows_of(bench, *item), models,
-                     lambda item: f"{item[0].name} {item[2].name}")  # fmt: skip
+    rows = bench.map(
+        "sensitivity", lambda item: rows_of(bench, *item), models, lambda item: f"{item[0].name} {item[2].name}"
+    )
     return [row for some in rows for row in some]
 
 
@@ -48,8 +49,16 @@ def rows_of(bench: Bench, model: Model, layers: int, precision: Precision) -> Li
     rows = []
     for what, tensor in tensors(layers).items():
         bed = TestBed(run, tensor)
-        rows += [{"tensor": what, "layers": layers, "precision": precision.name, "fault": mutation.name,
-                  **smallest_caught(bed, mutation)} for mutation in MUTATIONS]  # fmt: skip
+        rows += [
+            {
+                "tensor": what,
+                "layers": layers,
+                "precision": precision.name,
+                "fault": mutation.name,
+                **smallest_caught(bed, mutation),
+            }
+            for mutation in MUTATIONS
+        ]
         shutil.rmtree(bed.home)
     shutil.rmtree(run.home)
     return rows
@@ -88,8 +97,10 @@ def smallest_caught(bed: TestBed, mutation: Mutation) -> dict:
         if changed is not None:
             verdicts.append((size, bed.caught(changed)))
     untouched = bed.caught(bed.shards.values)
-    caught = {name: "always" if untouched[name] else words_of(mutation, [(size, by_rule[name]) for size, by_rule in verdicts])
-              for name in NAMES}  # fmt: skip
+    caught = {
+        name: "always" if untouched[name] else words_of(mutation, [(size, by_rule[name]) for size, by_rule in verdicts])
+        for name in NAMES
+    }
     return {"caught": caught, "limit": mutation.words(verdicts[-1][0])}
 
 
@@ -117,5 +128,15 @@ def render(rows: List[dict]) -> List[str]:
     by_fault = [row for mutation in MUTATIONS for row in rows if row["fault"] == mutation.name]
     return lines + table(
         ["fault", "tensor", "precision", "layers", *NAMES, "smallest tried"],
-        [[row["fault"], row["tensor"], row["precision"], row["layers"],
-          *(row["caught"][name] or "never" for name in NAMES), row["limit"]] for row in by_fault])  # fmt: skip
+        [
+            [
+                row["fault"],
+                row["tensor"],
+                row["precision"],
+                row["layers"],
+                *(row["caught"][name] or "never" for name in NAMES),
+                row["limit"],
+            ]
+            for row in by_fault
+        ],
+    )

@@ -13,8 +13,19 @@ from ttrace_torch import library
 from .peers import BUILD
 
 DTYPES = {number: getattr(torch, name) for name, number in library.DTYPES.items()}
-KINDS = ["", "input", "output", "grad_output", "grad_input", "param", "param_grad", "main_grad", "param_delta",
-         "param_after", "scalar"]  # fmt: skip
+KINDS = [
+    "",
+    "input",
+    "output",
+    "grad_output",
+    "grad_input",
+    "param",
+    "param_grad",
+    "main_grad",
+    "param_delta",
+    "param_after",
+    "scalar",
+]
 
 
 @dataclass
@@ -38,9 +49,15 @@ def read_shards(trace: Path, name: str, kind: str, microbatch: int) -> Shards:
         with h5py.File(path) as file:
             attributes, rows = dict(file.attrs), file["ttrace/index"][()]
             text, shapes = file["ttrace/text"][()].tobytes(), file["ttrace/shapes"][()]
-        (row,) = [row for row in rows if row["kind"] == KINDS.index(kind) and row["microbatch"] == microbatch
-                  and row["pass"] == library.FORWARD and row["iteration"] == 0
-                  and text[row["name"] : row["name"] + row["name_length"]] == name.encode()]  # fmt: skip
+        (row,) = [
+            row
+            for row in rows
+            if row["kind"] == KINDS.index(kind)
+            and row["microbatch"] == microbatch
+            and row["pass"] == library.FORWARD
+            and row["iteration"] == 0
+            and text[row["name"] : row["name"] + row["name_length"]] == name.encode()
+        ]
         with open(path, "rb") as file:
             file.seek(int(row["offset"]))
             data = bytearray(file.read(int(row["bytes"])))
@@ -59,12 +76,32 @@ def write_shards(shards: Shards, values: List[torch.Tensor], trace: Path) -> Non
     """A trace with the attributes of the one that `shards` come from."""
     for rank, (value, mapping) in enumerate(zip(values, shards.mappings)):
         run_id, dtype = shards.attributes["run_id"], shards.attributes["compute_dtype"]
-        recorder = library.Recorder(str(BUILD / "lib" / "libttrace.so"), str(trace), run_id, rank, len(values),
-                                    axes_text(shards.attributes), "", "")  # fmt: skip
+        recorder = library.Recorder(
+            str(BUILD / "lib" / "libttrace.so"),
+            str(trace),
+            run_id,
+            rank,
+            len(values),
+            axes_text(shards.attributes),
+            "",
+            "",
+        )
         recorder.describe(dtype, None)
         value = value.contiguous()
-        recorder.record(shards.iteration, shards.microbatch, 0, library.FORWARD, shards.kind, shards.name, "",
-                        value.data_ptr(), shards.dtype, value.shape, None, mapping)  # fmt: skip
+        recorder.record(
+            shards.iteration,
+            shards.microbatch,
+            0,
+            library.FORWARD,
+            shards.kind,
+            shards.name,
+            "",
+            value.data_ptr(),
+            shards.dtype,
+            value.shape,
+            None,
+            mapping,
+        )
         recorder.close(True)
 
 

@@ -17,8 +17,13 @@ def false_alarms(largest: List[float], margin: float) -> Dict[str, float]:
     observed); `fitted` by a Pareto tail over the upper half (Hill, 1975), whose log ratios above the median are
     exponential. Configurations that share a reference share its estimate, so that they are fewer than they look."""
     exceeding, all_ = sum(ratio > margin for ratio in largest), len(largest)
-    return {"configurations": all_, "exceeding": exceeding, "observed": exceeding / all_,
-            "at_most": clopper_pearson(exceeding, all_), "fitted": pareto_tail(largest, margin)}  # fmt: skip
+    return {
+        "configurations": all_,
+        "exceeding": exceeding,
+        "observed": exceeding / all_,
+        "at_most": clopper_pearson(exceeding, all_),
+        "fitted": pareto_tail(largest, margin),
+    }
 
 
 def clopper_pearson(successes: int, trials: int) -> float:

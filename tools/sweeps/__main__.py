@@ -55,8 +55,10 @@ def table(result: dict) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:
-        lines.append(f"| {row['name']} | {row['ranks']} | {'same' if row['same'] else 'different'} | {row['coverage']:.0%} "
-                     f"| {row['compared']} | {row['pass']} | {row['untrusted']} | {row['missing']} | {row['fail']} |")  # fmt: skip
+        lines.append(
+            f"| {row['name']} | {row['ranks']} | {'same' if row['same'] else 'different'} | {row['coverage']:.0%} "
+            f"| {row['compared']} | {row['pass']} | {row['untrusted']} | {row['missing']} | {row['fail']} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -91,8 +93,11 @@ def main() -> int:
                 print(f"sweep: error: {configuration.name}: {error}", file=sys.stderr)
                 return 2
             rows.append(row)
-            print(f"[{number}/{len(chosen)}] {'same     ' if row['same'] else 'DIFFERENT'} {row['coverage']:4.0%} "
-                  f"{row['seconds']:5.1f} s  {row['name']}", flush=True)  # fmt: skip
+            print(
+                f"[{number}/{len(chosen)}] {'same     ' if row['same'] else 'DIFFERENT'} {row['coverage']:4.0%} "
+                f"{row['seconds']:5.1f} s  {row['name']}",
+                flush=True,
+            )
             if not row["same"]:
                 print(f"    {row['first_wrong']}", flush=True)
     result = summary(rows)

@@ -19,20 +19,35 @@ class Model:
 GPT = Model("gpt", "")
 PER_TOKEN_GRADIENTS = (("  loss_scale: dp\n", ""),)
 GPT_PER_TOKEN = Model("gpt-per-token", "--per-token-loss", edits=PER_TOKEN_GRADIENTS)
-GPT_TIED = Model("gpt-tied", "--tied", edits=(
-    ("  loss_scale: dp\n", "  loss_scale: dp\n  tied: {output_layer.weight: embedding.word_embeddings.weight}\n"),))  # fmt: skip
+GPT_TIED = Model(
+    "gpt-tied",
+    "--tied",
+    edits=(
+        ("  loss_scale: dp\n", "  loss_scale: dp\n  tied: {output_layer.weight: embedding.word_embeddings.weight}\n"),
+    ),
+)
 GPT_PADDED = Model("gpt-padded", "--vocab 100")
 _DOCUMENTS = "layout: zigzag, cu_seqlens: (model):cu_seqlens, cu_seqlens_padded: (model):cu_seqlens_padded"
-GPT_PACKED = Model("gpt-packed", "--packed", edits=(
-    ("layout: zigzag", _DOCUMENTS),
-    ("# The whole model:", "(model):cu_seqlens:\n  input: {}\n(model):cu_seqlens_padded:\n  input: local\n# The whole model:"),
-))  # fmt: skip
+GPT_PACKED = Model(
+    "gpt-packed",
+    "--packed",
+    edits=(
+        ("layout: zigzag", _DOCUMENTS),
+        (
+            "# The whole model:",
+            "(model):cu_seqlens:\n  input: {}\n(model):cu_seqlens_padded:\n  input: local\n# The whole model:",
+        ),
+    ),
+)
 
 
 def _llama(heads: int, kv_heads: int) -> Model:
-    return Model(f"llama-{heads}-{kv_heads}",
-                 f"--arch llama --heads {heads} --kv-heads {kv_heads} --hidden {heads * 16}", "megatron_llama.yaml",
-                 (("query_heads: 32, kv_heads: 8", f"query_heads: {heads}, kv_heads: {kv_heads}"),))  # fmt: skip
+    return Model(
+        f"llama-{heads}-{kv_heads}",
+        f"--arch llama --heads {heads} --kv-heads {kv_heads} --hidden {heads * 16}",
+        "megatron_llama.yaml",
+        (("query_heads: 32, kv_heads: 8", f"query_heads: {heads}, kv_heads: {kv_heads}"),),
+    )
 
 
 LLAMA = _llama(4, 2)

@@ -25,7 +25,9 @@ def run(command: List[str], allowed=(0,)) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     if result.returncode not in allowed:
-        raise RunError(f"{' '.join(command)}\nexit code {result.returncode}\n{result.stdout[-2000:]}{result.stderr[-4000:]}")
+        raise RunError(
+            f"{' '.join(command)}\nexit code {result.returncode}\n{result.stdout[-2000:]}{result.stderr[-4000:]}"
+        )
     return result.stdout
 
 
@@ -44,8 +46,18 @@ class References:
             home = self._directory / key
             home.mkdir()
             (home / "annotations.yaml").write_text(edited_preset(model))
-            output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", model.iterations, "--",
-                          *_command_of(model, dtype)])  # fmt: skip
+            output = run(
+                [
+                    TTRACE,
+                    "collect",
+                    "-o",
+                    str(home / "trace"),
+                    "--iterations",
+                    model.iterations,
+                    "--",
+                    *_command_of(model, dtype),
+                ]
+            )
             (home / "output.txt").write_text(output)
             estimate(home, model, dtype, home / "tolerance.yaml")
             self._made[key] = home
@@ -54,8 +66,25 @@ class References:
 
 def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str) -> None:
     """Tolerances for the reference in `home`, with these options of `ttrace estimate-tolerance`."""
-    run([TTRACE, "estimate-tolerance", "-j", "2", "--reference", str(home / "trace"), "--runs", str(home / "runs"),
-         "-a", str(home / "annotations.yaml"), "-o", str(output), *options, "--", *_command_of(model, dtype)])  # fmt: skip
+    run(
+        [
+            TTRACE,
+            "estimate-tolerance",
+            "-j",
+            "2",
+            "--reference",
+            str(home / "trace"),
+            "--runs",
+            str(home / "runs"),
+            "-a",
+            str(home / "annotations.yaml"),
+            "-o",
+            str(output),
+            *options,
+            "--",
+            *_command_of(model, dtype),
+        ]
+    )
     shutil.rmtree(home / "runs")
 
 
@@ -95,40 +124,92 @@ def collect(configuration: Configuration, home: Path, *arguments: str, options: 
     `trace`, `annotations.yaml` and `output.txt`, what it printed, in `home`."""
     annotations_of(configuration, home / "annotations.yaml")
     axes = ["--axes", configuration.axes] if configuration.axes else []
-    output = run([TTRACE, "collect", "-o", str(home / "trace"), "--iterations", configuration.model.iterations, *axes,
-                  *options, "--", sys.executable, warm.__file__, launch.__file__, str(configuration.world_size),
-                  program_of(configuration.model), *configuration.arguments, *arguments])  # fmt: skip
+    output = run(
+        [
+            TTRACE,
+            "collect",
+            "-o",
+            str(home / "trace"),
+            "--iterations",
+            configuration.model.iterations,
+            *axes,
+            *options,
+            "--",
+            sys.executable,
+            warm.__file__,
+            launch.__file__,
+            str(configuration.world_size),
+            program_of(configuration.model),
+            *configuration.arguments,
+            *arguments,
+        ]
+    )
     (home / "output.txt").write_text(output)
 
 
 def check(home: Path, reference: Path, tolerance: Path) -> dict:
     """The report (README.md, JSON) on what `collect` left in `home`; `measured.csv` there has every tensor."""
-    run([TTRACE, "check", "--reference", str(reference / "trace"), "--candidate", str(home / "trace"), "-a",
-         str(home / "annotations.yaml"), "-t", str(tolerance), "--json", str(home / "report.json"), "--csv",
-         str(home / "measured.csv")], allowed=(0, 1))  # fmt: skip
+    run(
+        [
+            TTRACE,
+            "check",
+            "--reference",
+            str(reference / "trace"),
+            "--candidate",
+            str(home / "trace"),
+            "-a",
+            str(home / "annotations.yaml"),
+            "-t",
+            str(tolerance),
+            "--json",
+            str(home / "report.json"),
+            "--csv",
+            str(home / "measured.csv"),
+        ],
+        allowed=(0, 1),
+    )
     return json.loads((home / "report.json").read_text())
 
 
 def localize(home: Path, reference: Path, tolerance: Path) -> dict:
     """The report of `ttrace localize` on what `collect` left in `home`."""
-    run([TTRACE, "localize", "--reference", str(reference / "trace"), "--candidate", str(home / "trace"), "-a",
-         str(home / "annotations.yaml"), "-t", str(tolerance), "--json", str(home / "localized.json")],
-        allowed=(0, 1))  # fmt: skip
+    run(
+        [
+            TTRACE,
+            "localize",
+            "--reference",
+            str(reference / "trace"),
+            "--candidate",
+            str(home / "trace"),
+            "-a",
+            str(home / "annotations.yaml"),
+            "-t",
+            str(tolerance),
+            "--json",
+            str(home / "localized.json"),
+        ],
+        allowed=(0, 1),
+    )
     return json.loads((home / "localized.json").read_text())
 
 
 def inject(configuration: Configuration, home: Path, reference: Path, tolerance: Path) -> dict:
     """The report on what `collect` left in `home`, collected once more, its modules given the reference's values."""
     first = (home / "trace").rename(home / "first")
-    collect(configuration, home, options=("--inject", str(reference / "trace"), "--layout", str(first), "-a",
-                                          str(home / "annotations.yaml")))  # fmt: skip
+    collect(
+        configuration,
+        home,
+        options=("--inject", str(reference / "trace"), "--layout", str(first), "-a", str(home / "annotations.yaml")),
+    )
     return check(home, reference, tolerance)
 
 
 def self_check(home: Path) -> dict:
     """The report of `ttrace abft` on what `collect` left in `home`: no reference is needed."""
-    run([TTRACE, "abft", str(home / "trace"), "-a", str(home / "annotations.yaml"), "--json", str(home / "abft.json")],
-        allowed=(0, 1))  # fmt: skip
+    run(
+        [TTRACE, "abft", str(home / "trace"), "-a", str(home / "annotations.yaml"), "--json", str(home / "abft.json")],
+        allowed=(0, 1),
+    )
     return json.loads((home / "abft.json").read_text())
 
 

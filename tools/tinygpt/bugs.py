@@ -27,8 +27,9 @@ BUGS = {
         summary="each layer of a recomputed group gets the group's input, not the output of the layer before "
         "(Megatron-LM pull request 290)",
         needs="--recompute, and --recompute-layers 2 or more that a stage has",
-        can_show=lambda options: options.recompute != "none"
-        and min(options.recompute_layers, max(layer_counts(options))) > 1,
+        can_show=lambda options: (
+            options.recompute != "none" and min(options.recompute_layers, max(layer_counts(options))) > 1
+        ),
     ),
     "cp-loss-scale": Bug(
         summary="the loss is multiplied by cp also where its sum over tokens is divided at the end, and nothing by cp "
@@ -64,8 +65,9 @@ BUGS = {
         summary="the pass without gradients of recomputation does not write the FP8 weights that later micro-batches "
         "read (TransformerEngine issue 539)",
         needs="--fp8, --recompute reentrant, --pp 2 or more and two micro-batches on each rank",
-        can_show=lambda options: options.fp8 and options.recompute == "reentrant" and options.pp > 1
-        and options.micro_batches > options.dp,
+        can_show=lambda options: (
+            options.fp8 and options.recompute == "reentrant" and options.pp > 1 and options.micro_batches > options.dp
+        ),
     ),
     "skipped-step": Bug(
         summary="after a skipped step no parameters are gathered, and the gradient buffer, zeroed only when they have "
@@ -83,8 +85,9 @@ BUGS = {
         summary="backward keeps the communication buffer with a linear's input instead of a copy: the next layer's "
         "linear overwrites it (Transformer Engine issue 1616)",
         needs="--gather-buffers, two layers on a stage and no --recompute",
-        can_show=lambda options: options.gather_buffers and options.recompute == "none"
-        and max(layer_counts(options)) > 1,
+        can_show=lambda options: (
+            options.gather_buffers and options.recompute == "none" and max(layer_counts(options)) > 1
+        ),
     ),
     "norm-gradient": Bug(
         summary="the final norm's parameters are not marked as sequence parallel: their gradients are not summed over "
@@ -96,8 +99,9 @@ BUGS = {
         summary="ring attention's backward reads the memory of an output gradient that is not contiguous as if it "
         "were (Transformer Engine issue 1557)",
         needs="--cp 2 or more with --cp-comm ring, --micro-batch-size 2 or more and no --packed",
-        can_show=lambda options: options.cp > 1 and options.cp_comm == "ring" and options.micro_batch_size > 1
-        and not options.packed,
+        can_show=lambda options: (
+            options.cp > 1 and options.cp_comm == "ring" and options.micro_batch_size > 1 and not options.packed
+        ),
     ),
     "norm-gradient-tp": Bug(
         summary="with tensor and context parallelism, gradients of the norms before FP8 linears are summed over the "

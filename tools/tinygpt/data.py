@@ -38,7 +38,10 @@ def micro_batch(options, number):
     rows = (1, -1) if options.packed else (batch, seq)
     mask = _loss_mask(lengths, seq, generator).view(rows)
     return MicroBatch(
-        text[inputs].view(rows), text[inputs + 1].view(rows), mask, mask.sum(),
+        text[inputs].view(rows),
+        text[inputs + 1].view(rows),
+        mask,
+        mask.sum(),
         {"cu_seqlens": cumulative(lengths)} if options.packed else {},
     )
 

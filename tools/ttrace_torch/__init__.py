@@ -50,8 +50,11 @@ def install() -> None:
         import os
 
         rank = os.environ.get("RANK", "0")
-        problems.problem(config.directory, int(rank) if rank.isdigit() else 0,
-                         f"PyTorch {version} is too old; expected 2.2 or newer; nothing is recorded")  # fmt: skip
+        problems.problem(
+            config.directory,
+            int(rank) if rank.isdigit() else 0,
+            f"PyTorch {version} is too old; expected 2.2 or newer; nothing is recorded",
+        )
         return
     from .start import start
 

@@ -16,15 +16,26 @@ import torch
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--trials", type=int, default=10_000, help="rows of C for each size and dtype (default: 10,000)")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 256, 1024], metavar="N",
-                        help="from the smallest to the largest that your program multiplies (default: 64 256 1024)")
+    parser.add_argument(
+        "--trials", type=int, default=10_000, help="rows of C for each size and dtype (default: 10,000)"
+    )
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[64, 256, 1024],
+        metavar="N",
+        help="from the smallest to the largest that your program multiplies (default: 64 256 1024)",
+    )
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16", "float16"], metavar="DTYPE")
     options = parser.parse_args()
     device = torch.device(options.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
-    write_line(json.dumps({"platform": f"torch {torch.__version__} on {name}", "trials": options.trials,
-                           "sizes": options.sizes}))
+    write_line(
+        json.dumps(
+            {"platform": f"torch {torch.__version__} on {name}", "trials": options.trials, "sizes": options.sizes}
+        )
+    )
     generator = torch.Generator(device).manual_seed(7)
     for dtype in options.dtypes:
         for size in options.sizes:

@@ -106,7 +106,7 @@ class Clock:
 
 def _unwrapped(root: torch.nn.Module) -> torch.nn.Module:
     while len(root._modules) == 1 and not any(p is not None for p in root._parameters.values()):
-        (name, child), = root._modules.items()
+        ((name, child),) = root._modules.items()
         if name not in _OUTER_WRAPPED or child is None:
             break
         root = child

@@ -65,19 +65,39 @@ class Collector:
         while self.on_first_model:
             self.on_first_model.pop(0)()
 
-    def record(self, microbatch: Microbatch, pass_: int, kind: int, name: str, module_class: str,
-               tensor: torch.Tensor, mapping: str = "") -> None:  # fmt: skip
+    def record(
+        self,
+        microbatch: Microbatch,
+        pass_: int,
+        kind: int,
+        name: str,
+        module_class: str,
+        tensor: torch.Tensor,
+        mapping: str = "",
+    ) -> None:
         """`mapping` as in RankFile.record."""
-        self._record(microbatch.iteration, microbatch.number, microbatch.chunk, pass_, kind, name, module_class, tensor,
-                     mapping)  # fmt: skip
+        self._record(
+            microbatch.iteration, microbatch.number, microbatch.chunk, pass_, kind, name, module_class, tensor, mapping
+        )
 
     def record_parameter(self, chunk: int, kind: int, name: str, tensor: torch.Tensor, mapping: str = "") -> None:
         """Of a kind that has no micro-batch; `name` may be a scalar's."""
-        self._record(self.clock.iteration, library.NO_MICROBATCH, chunk, library.FORWARD, kind, name, "", tensor,
-                     mapping)  # fmt: skip
+        self._record(
+            self.clock.iteration, library.NO_MICROBATCH, chunk, library.FORWARD, kind, name, "", tensor, mapping
+        )
 
-    def _record(self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str,
-                module_class: str, tensor: torch.Tensor, mapping: str) -> None:  # fmt: skip
+    def _record(
+        self,
+        iteration: int,
+        microbatch: int,
+        chunk: int,
+        pass_: int,
+        kind: int,
+        name: str,
+        module_class: str,
+        tensor: torch.Tensor,
+        mapping: str,
+    ) -> None:
         try:
             self.open().record(iteration, microbatch, chunk, pass_, kind, name, module_class, tensor, mapping)
         except NotTraceable as error:

@@ -57,8 +57,11 @@ def _unless_compiling(compiled, run):
 
 def _run(collector, modules, name: str, compiled, args: tuple, kwargs: dict):
     if collector.is_recorded():
-        collector.safely(collector.warn, f"not traceable: what runs inside the function '{name}' is compiled by "
-                                         "torch.compile; TORCH_COMPILE_DISABLE=1 shows the modules inside")  # fmt: skip
+        collector.safely(
+            collector.warn,
+            f"not traceable: what runs inside the function '{name}' is compiled by "
+            "torch.compile; TORCH_COMPILE_DISABLE=1 shows the modules inside",
+        )
     modules.stack.frames.append(None)
     try:
         return compiled(*args, **kwargs)

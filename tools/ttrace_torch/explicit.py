@@ -11,8 +11,13 @@ from .coordinates import Place
 from .modules import Modules
 from .problems import CollectError
 
-_KINDS = {"output": library.OUTPUT, "input": library.INPUT, "grad_output": library.GRAD_OUTPUT,
-          "grad_input": library.GRAD_INPUT, "scalar": library.SCALAR}  # fmt: skip
+_KINDS = {
+    "output": library.OUTPUT,
+    "input": library.INPUT,
+    "grad_output": library.GRAD_OUTPUT,
+    "grad_input": library.GRAD_INPUT,
+    "scalar": library.SCALAR,
+}
 # Axes that a mesh may lack, and then has with size 1 (annotations/README.md).
 _WELL_KNOWN = ("tp", "sp", "cp", "dp", "ep", "etp", "pp", "edp")
 
@@ -23,8 +28,15 @@ class Explicit:
     def __init__(self, collector: Collector, modules: Modules):
         self._collector, self._modules = collector, modules
 
-    def record(self, name: str, tensor: torch.Tensor, kind: str, axes: Optional[Dict[str, Union[int, str]]],
-               shape: Optional[Sequence[int]], slices: Optional[Sequence[Slice]]) -> None:  # fmt: skip
+    def record(
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        kind: str,
+        axes: Optional[Dict[str, Union[int, str]]],
+        shape: Optional[Sequence[int]],
+        slices: Optional[Sequence[Slice]],
+    ) -> None:
         self._collector.safely(self._record, name, tensor, kind, axes, shape, slices)
 
     def _record(self, name, tensor, kind, axes, shape, slices) -> None:

@@ -29,8 +29,9 @@ class Gaps:
             if type(member) not in self._unknown:
                 self._unknown.add(type(member))
                 what = f"{side}{path} of '{name}', and every other {type(member).__name__}, which may hold tensors"
-                self._collector.warn(f"not traceable: {what}; expected tensors, or tuples, lists, dicts and dataclasses "
-                                     "of them")  # fmt: skip
+                self._collector.warn(
+                    f"not traceable: {what}; expected tensors, or tuples, lists, dicts and dataclasses of them"
+                )
 
     def raised(self, name: str, error: Exception) -> None:
         self._collector.warn(f"not traceable: outputs of '{name}', whose forward raised {type(error).__name__}")
@@ -48,8 +49,9 @@ class Gaps:
         """Of nn.DataParallel, made anew for every forward and run by a thread of its own."""
         if not getattr(module, "_is_replica", False):
             return False
-        self._collector.warn("not traceable: what runs inside nn.DataParallel on more than one device; expected "
-                             "DistributedDataParallel")  # fmt: skip
+        self._collector.warn(
+            "not traceable: what runs inside nn.DataParallel on more than one device; expected DistributedDataParallel"
+        )
         return True
 
     def without_grad(self, module: torch.nn.Module) -> None:
@@ -63,8 +65,10 @@ class Gaps:
             chunks = [chunk for chunk in self._collector.clock.chunks.values() if chunk.microbatches]
             trained = {key for chunk in self._collector.clock.chunks.values() for key in chunk.names}
             for name in sorted({name for key, name in self._without_grad.items() if key not in trained}):
-                self._collector.warn(f"not recorded: calls of '{name}', which the program only calls without gradients"
-                                     ", as in an evaluation")  # fmt: skip
+                self._collector.warn(
+                    f"not recorded: calls of '{name}', which the program only calls without gradients"
+                    ", as in an evaluation"
+                )
             for chunk in chunks:
                 self._name_uncalled(chunk)
         self._without_grad = {}
@@ -72,21 +76,32 @@ class Gaps:
     def _name_uncalled(self, chunk: Chunk) -> None:
         """Modules whose parameters got gradients though nobody was seen to call them."""
         called = {name for microbatch in chunk.microbatches for name in (*microbatch.calls, *microbatch.recomputed)}
-        trained = {name for microbatch in chunk.microbatches for kind, name in microbatch.fired
-                   if kind == library.PARAM_GRAD}  # fmt: skip
+        trained = {
+            name for microbatch in chunk.microbatches for kind, name in microbatch.fired if kind == library.PARAM_GRAD
+        }
         owners = {name.rpartition(".")[0] for name in trained}
-        names = [name for key, name in _callable(chunk) if name in owners and name not in called
-                 and not any(name == hidden or name.startswith(f"{hidden}.") for hidden in self._hidden)]  # fmt: skip
+        names = [
+            name
+            for key, name in _callable(chunk)
+            if name in owners
+            and name not in called
+            and not any(name == hidden or name.startswith(f"{hidden}.") for hidden in self._hidden)
+        ]
         if names and chunk.names[id(chunk.base)] not in self._hidden:
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             listed = ", ".join(f"'{name}'" for name in names[:_SHOWN])
-            self._collector.warn(f"not traceable: inputs and outputs of {listed}{more}: the parameters got gradients, "
-                                 "and the module itself was never called (but its forward, or a function with its "
-                                 "parameters)")  # fmt: skip
+            self._collector.warn(
+                f"not traceable: inputs and outputs of {listed}{more}: the parameters got gradients, "
+                "and the module itself was never called (but its forward, or a function with its "
+                "parameters)"
+            )
 
 
 def _callable(chunk: Chunk):
     """(id, name) of the modules that are there to be called."""
     lists = (torch.nn.ParameterList, torch.nn.ParameterDict)
-    return [(id(module), chunk.names[id(module)]) for module in chunk.base.modules()
-            if chunk.names.get(id(module)) and not isinstance(module, lists)]  # fmt: skip
+    return [
+        (id(module), chunk.names[id(module)])
+        for module in chunk.base.modules()
+        if chunk.names.get(id(module)) and not isinstance(module, lists)
+    ]

@@ -54,8 +54,15 @@ class Gradients:
 
     # Activations.
 
-    def hook(self, microbatch: Microbatch, kind: int, name: str, module_class: str, tensor: torch.Tensor,
-             replacement: Optional[Callable] = None) -> None:  # fmt: skip
+    def hook(
+        self,
+        microbatch: Microbatch,
+        kind: int,
+        name: str,
+        module_class: str,
+        tensor: torch.Tensor,
+        replacement: Optional[Callable] = None,
+    ) -> None:
         """Records the gradient of `tensor` when it arrives. Backward goes on with `replacement` of it, where that is
         not None."""
         if not tensor.requires_grad or (kind, name) in microbatch.hooked:
@@ -80,8 +87,9 @@ class Gradients:
         except RuntimeError as error:
             collector.warn(f"not traceable: the gradient of '{name}' ({error})")
 
-    def _arrived(self, microbatch: Microbatch, kind: int, name: str, module_class: str,
-                 gradient: Optional[torch.Tensor]) -> None:  # fmt: skip
+    def _arrived(
+        self, microbatch: Microbatch, kind: int, name: str, module_class: str, gradient: Optional[torch.Tensor]
+    ) -> None:
         if microbatch.owner is not None:
             microbatch.owner.in_backward = microbatch
         if self._first_fired is None:
@@ -91,8 +99,10 @@ class Gradients:
         if gradient is None:
             return
         if (kind, name) in microbatch.fired:
-            self._collector.warn(f"not traceable: the gradient of '{name}' came more than once in a micro-batch; "
-                                 "only the first is recorded")  # fmt: skip
+            self._collector.warn(
+                f"not traceable: the gradient of '{name}' came more than once in a micro-batch; "
+                "only the first is recorded"
+            )
             return
         microbatch.fired.add((kind, name))
         self._collector.record(microbatch, library.FORWARD, kind, name, module_class, gradient)
@@ -130,8 +140,9 @@ class Gradients:
 
         return hook
 
-    def _parameter_arrived(self, chunk: Chunk, parameter: torch.nn.Parameter, names: list,
-                           gradient: Optional[torch.Tensor]) -> None:  # fmt: skip
+    def _parameter_arrived(
+        self, chunk: Chunk, parameter: torch.nn.Parameter, names: list, gradient: Optional[torch.Tensor]
+    ) -> None:
         microbatch = chunk.in_backward
         if gradient is None or not self._collector.is_recorded():
             return
@@ -146,8 +157,9 @@ class Gradients:
                 microbatch.fired.add((library.PARAM_GRAD, name))
                 self._add_portion(microbatch, name, gradient)
             elif (library.PARAM_GRAD, name) in microbatch.fired:
-                self._collector.warn(f"not traceable: '{name}' got its gradient in more than one portion; param_grad "
-                                     "is the first")  # fmt: skip
+                self._collector.warn(
+                    f"not traceable: '{name}' got its gradient in more than one portion; param_grad is the first"
+                )
             else:
                 microbatch.fired.add((library.PARAM_GRAD, name))
                 self._collector.record(microbatch, library.FORWARD, library.PARAM_GRAD, name, "", gradient)

@@ -27,8 +27,14 @@ class Frame:
 
     __slots__ = ("microbatch", "pass_", "calls", "names", "chunk", "path", "call", "module_class", "given")
 
-    def __init__(self, microbatch: Microbatch, pass_: int, calls: Dict[str, int], names: Dict[int, Optional[str]],
-                 chunk: Optional[Chunk]):  # fmt: skip
+    def __init__(
+        self,
+        microbatch: Microbatch,
+        pass_: int,
+        calls: Dict[str, int],
+        names: Dict[int, Optional[str]],
+        chunk: Optional[Chunk],
+    ):
         self.microbatch, self.pass_, self.calls, self.names, self.chunk = microbatch, pass_, calls, names, chunk
         self.path: Optional[str] = None  # None: not recorded
         self.call = ""  # "#1" for the second call
@@ -172,8 +178,9 @@ class Modules:
             return None
         if chunk.in_backward is None:
             if self._collector.is_recorded():
-                self._collector.warn(f"not traceable: recomputation of '{chunk.names[id(module)]}', whose forward "
-                                     "was not seen")  # fmt: skip
+                self._collector.warn(
+                    f"not traceable: recomputation of '{chunk.names[id(module)]}', whose forward was not seen"
+                )
             return None
         return Frame(chunk.in_backward, library.RECOMPUTE, chunk.in_backward.recomputed, chunk.names, chunk)
 
@@ -233,8 +240,9 @@ class Modules:
             name = frame.tensor_name(member)
             self._collector.record(frame.microbatch, frame.pass_, kind, name, frame.module_class, tensor)
 
-    def _hook_all(self, frame: Frame, kind: int, found: List[Tuple[str, torch.Tensor]],
-                  replacement: Optional[Callable] = None) -> None:  # fmt: skip
+    def _hook_all(
+        self, frame: Frame, kind: int, found: List[Tuple[str, torch.Tensor]], replacement: Optional[Callable] = None
+    ) -> None:
         """`replacement(micro-batch, kind, name, gradient)`: what backward is to go on with, or None."""
         for member, tensor in found:
             identity = (frame.microbatch, kind, frame.tensor_name(member))

@@ -39,9 +39,15 @@ class _Perturbation:
         microbatch = frame.microbatch
         if microbatch.perturbed is None:
             microbatch.perturbed = (kind, frame.tensor_name(""))
-        noise = self._collector.open().perturbation(self._seed, microbatch.iteration, microbatch.number,
-                                                    microbatch.chunk, kind, frame.tensor_name(member),
-                                                    tensor.shape)  # fmt: skip
+        noise = self._collector.open().perturbation(
+            self._seed,
+            microbatch.iteration,
+            microbatch.number,
+            microbatch.chunk,
+            kind,
+            frame.tensor_name(member),
+            tensor.shape,
+        )
         if is_dtensor(tensor):  # whose shape is that of the whole
             noise = part_of(noise, tensor)
         wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
@@ -62,8 +68,10 @@ class AtInput(_Perturbation):
     floating; else the first floating output of a module whose tensor inputs are all integers: an embedding. eps is that
     of the compute dtype. Later pipeline stages perturb nothing. (TTrace, section 4.5)"""
 
-    expected = ("a model whose first tensor argument is floating, or one with a module that turns integers into "
-                "floating-point values")  # fmt: skip
+    expected = (
+        "a model whose first tensor argument is floating, or one with a module that turns integers into "
+        "floating-point values"
+    )
 
     def of_inputs(self, frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
         if frame.path != ROOT or not self._is_due(frame, library.INPUT):
@@ -113,14 +121,21 @@ class AtModules(_Perturbation):
 
     def of_outputs(self, frame, args: tuple, kwargs: dict, result: Any) -> Optional[Tuple[Any]]:
         given = {id(_base_of(tensor)) for _, tensor in inputs_of(args, kwargs)}
-        computed = {id(tensor): (member, tensor) for member, tensor in outputs_of(result)
-                    if is_floating(tensor) and tensor.numel() > 0 and id(_base_of(tensor)) not in given
-                    and not self._is_product(_base_of(tensor))}  # fmt: skip
+        computed = {
+            id(tensor): (member, tensor)
+            for member, tensor in outputs_of(result)
+            if is_floating(tensor)
+            and tensor.numel() > 0
+            and id(_base_of(tensor)) not in given
+            and not self._is_product(_base_of(tensor))
+        }
         for member, tensor in computed.values():
             product = self._product(frame, library.OUTPUT, member, tensor, torch.finfo(tensor.dtype).eps)
             key = id(product)
-            self._products[key] = (weakref.ref(product, lambda _, key=key: self._products.pop(key, None)),
-                                   product._version)  # fmt: skip
+            self._products[key] = (
+                weakref.ref(product, lambda _, key=key: self._products.pop(key, None)),
+                product._version,
+            )
             result = replaced(result, tensor, product)
         return (result,) if computed else None
 

@@ -8,7 +8,6 @@ import sys
 from typing import Set
 
 
-
 class CollectError(Exception):
     """Something that the user can put right. The text is complete in itself."""
 

@@ -21,9 +21,16 @@ class RankFile:
         self._placements = Placements(self.place)
         self._device = ""
         self._config = config
-        self._recorder = Recorder(config.library, config.directory, config.run_id, self.place.rank,
-                                  self.place.world_size, self.place.axes, self.place.coordinates,
-                                  config.annotations)  # fmt: skip
+        self._recorder = Recorder(
+            config.library,
+            config.directory,
+            config.run_id,
+            self.place.rank,
+            self.place.world_size,
+            self.place.axes,
+            self.place.coordinates,
+            config.annotations,
+        )
         self._recorder.describe(None, self._provenance(0.0))
 
     def describe_model(self, model: torch.nn.Module) -> None:
@@ -39,18 +46,41 @@ class RankFile:
         self.compute_dtype = _compute_dtype(model, self._device)
         self._recorder.describe(dtype_name(self.compute_dtype), self._provenance(0.0))
 
-    def record(self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str,
-               module_class: str, tensor: torch.Tensor, mapping: str) -> None:  # fmt: skip
+    def record(
+        self,
+        iteration: int,
+        microbatch: int,
+        chunk: int,
+        pass_: int,
+        kind: int,
+        name: str,
+        module_class: str,
+        tensor: torch.Tensor,
+        mapping: str,
+    ) -> None:
         """`mapping` is what the caller knows of the tensor's place, or "": a DTensor speaks for itself. Raises
         NotTraceable, CollectError, TraceError."""
         mapping = mapping or self._placements.mapping_of(tensor)
         host = to_host(tensor)
         strides = None if host.is_contiguous() else host.stride()
-        self._recorder.record(iteration, microbatch, chunk, pass_, kind, name, module_class, host.data_ptr(),
-                              dtype_code(host), host.shape, strides, mapping)  # fmt: skip
+        self._recorder.record(
+            iteration,
+            microbatch,
+            chunk,
+            pass_,
+            kind,
+            name,
+            module_class,
+            host.data_ptr(),
+            dtype_code(host),
+            host.shape,
+            strides,
+            mapping,
+        )
 
-    def perturbation(self, seed: int, iteration: int, microbatch: int, chunk: int, kind: int, name: str,
-                     shape: torch.Size) -> torch.Tensor:  # fmt: skip
+    def perturbation(
+        self, seed: int, iteration: int, microbatch: int, chunk: int, kind: int, name: str, shape: torch.Size
+    ) -> torch.Tensor:
         """u in [-1, 1), fp32, on the host, for this rank's part of the tensor: shape `shape`."""
         noise = torch.zeros(shape, dtype=torch.float32, device="cpu")
         self._recorder.perturbation(seed, iteration, microbatch, chunk, kind, name, shape, noise.data_ptr())

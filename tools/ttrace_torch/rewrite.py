@@ -76,8 +76,9 @@ class Rewriting:
         iteration = self._collector.clock.iteration
         for trained in trained_in(chunk):
             parameter = trained.parameter
-            found = self._open().find(iteration, library.NO_MICROBATCH, chunk.number, library.FORWARD, library.PARAM,
-                                      trained.name)  # fmt: skip
+            found = self._open().find(
+                iteration, library.NO_MICROBATCH, chunk.number, library.FORWARD, library.PARAM, trained.name
+            )
             if found is None:
                 continue
             with torch.no_grad():
@@ -98,8 +99,9 @@ class Rewriting:
                 changed = args, kwargs = replaced(args, tensor, new), replaced(kwargs, tensor, new)
         return changed
 
-    def _find(self, microbatch: Microbatch, pass_: int, kind: int, name: str,
-              like: torch.Tensor) -> Optional[torch.Tensor]:  # fmt: skip
+    def _find(
+        self, microbatch: Microbatch, pass_: int, kind: int, name: str, like: torch.Tensor
+    ) -> Optional[torch.Tensor]:
         """A recomputation is given what the trace recorded of one, or else of the forward."""
         where = (microbatch.iteration, microbatch.number, microbatch.chunk)
         found = self._open().find(*where, pass_, kind, name)
@@ -117,8 +119,7 @@ class Rewriting:
             self._source = library.Source(config.library, self._config.directory, place.rank, place.world_size)
         return self._source
 
-    def _value(self, found: Tuple[int, int, Tuple[int, ...]], kind: int, name: str,
-               like: torch.Tensor) -> torch.Tensor:  # fmt: skip
+    def _value(self, found: Tuple[int, int, Tuple[int, ...]], kind: int, name: str, like: torch.Tensor) -> torch.Tensor:
         """A new tensor of what was found, placed as `like`. Raises CollectError where it does not fit."""
         address, dtype, shape = found
         local = like._local_tensor if is_dtensor(like) else like
@@ -136,8 +137,9 @@ class Rewriting:
             return value
         from torch.distributed.tensor import DTensor
 
-        return DTensor.from_local(value, like.device_mesh, like.placements, run_check=False, shape=like.shape,
-                                  stride=like.stride())  # fmt: skip
+        return DTensor.from_local(
+            value, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+        )
 
     def _check(self) -> None:
         """At the end of an iteration."""
@@ -146,11 +148,15 @@ class Rewriting:
         if not collector.is_recorded() or not any(chunk.microbatches for chunk in clock.chunks.values()):
             return
         if count == 0:
-            raise CollectError(f"nothing could be rewritten in iteration {clock.iteration}: expected a trace of this "
-                               f"program in {self._config.directory} with that iteration in it")  # fmt: skip
+            raise CollectError(
+                f"nothing could be rewritten in iteration {clock.iteration}: expected a trace of this "
+                f"program in {self._config.directory} with that iteration in it"
+            )
         if missing:
-            collector.warn(f"not rewritten in iteration {clock.iteration}: {len(missing)} tensors that the trace lacks, "
-                           f"such as {missing[0]}")  # fmt: skip
+            collector.warn(
+                f"not rewritten in iteration {clock.iteration}: {len(missing)} tensors that the trace lacks, "
+                f"such as {missing[0]}"
+            )
 
 
 class _Given(torch.autograd.Function):

@@ -16,9 +16,27 @@ from .problems import CollectError
 _DTYPES = {getattr(torch, name): code for name, code in library.DTYPES.items() if hasattr(torch, name)}
 _PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter))
 # Of no interest for tensors: what they hold is recorded elsewhere (a module's parameters), or never a module's input.
-_HOLDS_NOTHING = (type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum, torch.dtype,
-                  torch.device, torch.Generator, torch.nn.Module, FunctionType, MethodType,
-                  BuiltinFunctionType, ModuleType)  # fmt: skip
+_HOLDS_NOTHING = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    range,
+    slice,
+    type,
+    enum.Enum,
+    torch.dtype,
+    torch.device,
+    torch.Generator,
+    torch.nn.Module,
+    FunctionType,
+    MethodType,
+    BuiltinFunctionType,
+    ModuleType,
+)
 
 
 class NotTraceable(Exception):
@@ -92,8 +110,12 @@ def _unlisted(value: Any) -> list:
     if isinstance(value, (set, frozenset)):
         return list(value)
     listed = {name for name, _ in _items(value)}
-    slots = {name: getattr(value, name) for base in type(value).__mro__ for name in getattr(base, "__slots__", ())
-             if hasattr(value, name)}  # fmt: skip
+    slots = {
+        name: getattr(value, name)
+        for base in type(value).__mro__
+        for name in getattr(base, "__slots__", ())
+        if hasattr(value, name)
+    }
     attributes = {**slots, **getattr(value, "__dict__", {})}
     return [member for name, member in attributes.items() if name not in listed]
 

@@ -27,8 +27,12 @@ if options.fail:
     sys.exit(options.fail)
 config = json.loads(os.environ["TTRACE_CONFIG"])
 seed = config["perturb"]
-facts = {**config["provenance"], "torch": os.environ.get("TORCH_VERSION", "2.13.0"), "perturb_seed": seed,
-         "perturb_at": config["perturb_at"]}
+facts = {
+    **config["provenance"],
+    "torch": os.environ.get("TORCH_VERSION", "2.13.0"),
+    "perturb_seed": seed,
+    "perturb_at": config["perturb_at"],
+}
 tensors = [tensor.with_values(tensor.values * (1 + (seed or 0) * 2.0**-22)) for tensor in model()]
 tensors = [tensor.with_values(tensor.values.astype("float32")) for tensor in tensors]
 if options.wrong:
@@ -36,7 +40,12 @@ if options.wrong:
 if options.all_wrong:
     tensors = [tensor.with_values(tensor.values * 2) for tensor in tensors]
 ranks = shards(tensors, options.ranks) if options.ranks > 1 else [tensors]
-record_run(pathlib.Path(config["directory"]), ranks, axes=f"tp={options.ranks}" if options.ranks > 1 else "",
-           run_id=config["run_id"], provenance=json.dumps(facts))
+record_run(
+    pathlib.Path(config["directory"]),
+    ranks,
+    axes=f"tp={options.ranks}" if options.ranks > 1 else "",
+    run_id=config["run_id"],
+    provenance=json.dumps(facts),
+)
 while options.wait_while and options.wait_while.exists():
     time.sleep(0.02)

@@ -189,12 +189,10 @@ TEST_SUITE("record") {
     CHECK(error_with([&](auto& run) { two_ranks(run, {{"tp", 2}}); }) == "1: coordinate tp=2; expected 0 to 1");
     CHECK(error_with([&](auto& run) { two_ranks(run, {}); }) ==
           "1: coordinate of axis 'tp' is missing; expected one per axis");
-    CHECK(error_with([&](auto& run) {
-            two_ranks(run, {{"tp", 1}, {"dp", 0}});
-          }) == "1: 2 coordinates; expected one for each of the axes 'tp=2'");
-    CHECK(error_with([](auto& run) {
-            run.mesh.axes = {{"a,b", 1}};
-          }) == "1: axes: 'a': expected name=size or name=axis, as in tp=2,dp=2,sp=tp");
+    CHECK(error_with([&](auto& run) { two_ranks(run, {{"tp", 1}, {"dp", 0}}); }) ==
+          "1: 2 coordinates; expected one for each of the axes 'tp=2'");
+    CHECK(error_with([](auto& run) { run.mesh.axes = {{"a,b", 1}}; }) ==
+          "1: axes: 'a': expected name=size or name=axis, as in tp=2,dp=2,sp=tp");
     CHECK(error_with([](auto& run) { run.compute_dtype = std::string("bf16"); }) ==
           "1: compute dtype is unknown; expected a name as bfloat16");
     CHECK(error_with([](auto& run) { run.provenance = std::string("[]"); }) ==

@@ -159,9 +159,8 @@ TEST_CASE("runs that are not of one program are refused") {
   const Trace of_other_shape =
       other([&](TraceBuilder& builder) { builder.tensor("layers.0.fc", Kind::kInput, {8}, zero); });
   CHECK_THROWS_AS(pair_recorded(healthy, of_other_shape, 1), InputError);
-  const Trace without_a_rank = other([&](TraceBuilder& builder) {
-    builder.tensor("layers.0.fc", Kind::kInput, {2, 4}, zero).without_rank(1);
-  });
+  const Trace without_a_rank =
+      other([&](TraceBuilder& builder) { builder.tensor("layers.0.fc", Kind::kInput, {2, 4}, zero).without_rank(1); });
   CHECK_THROWS_AS(pair_recorded(healthy, without_a_rank, 1), InputError);
   CHECK_THROWS_AS(pair_recorded(healthy, healthy, 1), InputError);
 }

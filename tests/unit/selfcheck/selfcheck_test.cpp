@@ -62,7 +62,7 @@ Values half_of(const Values& a, std::int64_t cols, std::int32_t rank) {
 
 // A row-parallel linear `fc` on two ranks, forward and backward of two micro-batches.
 struct Program {
-  Values weight = drawn(1, kOut*kIn), bias = drawn(2, kOut);
+  Values weight = drawn(1, kOut* kIn), bias = drawn(2, kOut);
   Damage damage = [](const std::string&, std::int32_t, Values&) {};
   bool with_weight = true;
 

@@ -70,9 +70,7 @@ def part_of_rank(batch, axis, options):
     if axis.size == 1:
         return batch
     own = tokens_by_rank(boundaries, options)[axis.rank]
-    return replace(
-        batch, tokens=batch.tokens[:, own], labels=batch.labels[:, own], loss_mask=batch.loss_mask[:, own]
-    )
+    return replace(batch, tokens=batch.tokens[:, own], labels=batch.labels[:, own], loss_mask=batch.loss_mask[:, own])
 
 
 def _divisor(options):
@@ -94,7 +92,10 @@ def _pad_documents(batch, divisor):
 
     ends = cumulative(length + count for length, count in zip(lengths, padding))
     return replace(
-        batch, tokens=padded(batch.tokens), labels=padded(batch.labels), loss_mask=padded(batch.loss_mask),
+        batch,
+        tokens=padded(batch.tokens),
+        labels=padded(batch.labels),
+        loss_mask=padded(batch.loss_mask),
         packing={**batch.packing, "cu_seqlens_padded": ends},
     )
 

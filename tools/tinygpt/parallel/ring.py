@@ -86,10 +86,9 @@ def _pass_on(block, axis):
     block = block.contiguous()
     received = torch.empty_like(block)
     after, before = axis.peers[(axis.rank + 1) % axis.size], axis.peers[axis.rank - 1]
-    requests = dist.batch_isend_irecv([
-        dist.P2POp(dist.isend, block, after, axis.group),
-        dist.P2POp(dist.irecv, received, before, axis.group),
-    ])  # fmt: skip
+    requests = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, block, after, axis.group), dist.P2POp(dist.irecv, received, before, axis.group)]
+    )
     for request in requests:
         request.wait()
     return received
