@@ -7,8 +7,8 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))  # evaluations, sweeps
 
-from sweeps import warm  # noqa: E402
-from sweeps.runs import References  # noqa: E402
+from sweeps import warm
+from sweeps.runs import References
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from sweeps.configurations import GPT, Configuration
 from sweeps.runs import TTRACE, check, collect, run
 

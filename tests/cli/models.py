@@ -2,7 +2,6 @@
 layer's weight. Its values are small integers, exact in every dtype."""
 
 import numpy
-
 from traces import Tensor
 
 

@@ -2,8 +2,7 @@
 note."""
 
 import pytest
-
-from conftest import CHECK, model, shards
+from conftest import CHECK, model
 from traces import Tensor, record_run
 
 NOT_YAML = "expected YAML as in annotations/README.md"

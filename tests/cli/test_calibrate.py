@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
 from traces import PROGRAM
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "ttrace_torch" / "calibrate.py"

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy
 import pytest
-
 from conftest import CHECK, changed, model, shards
 from traces import Tensor, record_run
 

@@ -4,7 +4,6 @@ import json
 
 import numpy
 import pytest
-
 from conftest import CHECK, changed, model
 from traces import bfloat16, record_run
 

@@ -3,7 +3,6 @@
 import subprocess
 
 import pytest
-
 from conftest import CHECK
 from traces import PROGRAM
 

@@ -11,7 +11,6 @@ import time
 import xml.etree.ElementTree as xml
 
 import pytest
-
 from conftest import ANNOTATIONS, Program
 from traces import PROGRAM
 

@@ -4,7 +4,6 @@ not let a tensor pass."""
 from xml.etree import ElementTree
 
 import pytest
-
 from conftest import CHECK, TOLERANCES, changed, model
 
 OVERRIDE = "overrides:\n  - {pattern: %s, allowed: %s, reason: %s}"

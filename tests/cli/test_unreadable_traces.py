@@ -8,7 +8,6 @@ import struct
 import h5py
 import numpy
 import pytest
-
 from conftest import CHECK, model, shards
 from traces import edit_index, record_rank, record_run, seal_again
 

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from rank_file import RankFile
 
 HERE = Path(__file__).resolve().parent

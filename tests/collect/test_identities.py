@@ -2,7 +2,6 @@
 
 import numpy
 import pytest
-
 from conftest import program
 
 pytestmark = pytest.mark.usefixtures("warm_programs")

@@ -2,7 +2,6 @@
 
 import numpy
 import pytest
-
 from conftest import TTRACE, program, run
 from rank_file import RankFile
 

@@ -2,9 +2,7 @@
 
 import numpy
 import pytest
-
 from conftest import program
-
 from sweeps import warm
 from ttrace_torch.problems import CollectError
 
@@ -30,9 +28,8 @@ INPUTS = {
     "fails#1": X,
     "custom": X,
     "scripted": X,
-    **{
-        name: X
-        for name in (
+    **dict.fromkeys(
+        (
             "nested",
             "frozen",
             "late",
@@ -44,8 +41,9 @@ INPUTS = {
             "generator",
             "changed_later",
             "views",
-        )
-    },
+        ),
+        X,
+    ),
 }
 OUTPUTS = {
     "mutates_input": X + 1,
@@ -77,9 +75,8 @@ OUTPUTS = {
 }
 ONES = numpy.ones((2, 3), "f4")
 GRAD_OUTPUTS = {
-    **{
-        name: ONES
-        for name in (
+    **dict.fromkeys(
+        (
             "(model)",
             "mutates_input",
             "returns_input",
@@ -97,8 +94,9 @@ GRAD_OUTPUTS = {
             "custom",
             "fails#1",
             "scripted",
-        )
-    },
+        ),
+        ONES,
+    ),
     "mutates_view": numpy.ones((3, 2), "f4"),
     "called_twice#1": 3 * ONES,
     "called_twice": 9 * ONES,

@@ -5,7 +5,6 @@ import ctypes.util
 
 import numpy
 import pytest
-
 from conftest import program, python, ranks
 from test_processes import RANKS
 

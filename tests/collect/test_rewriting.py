@@ -5,7 +5,6 @@ import json
 
 import numpy
 import pytest
-
 from conftest import TTRACE, program, python, ranks, run
 from rank_file import KINDS
 from test_processes import RANKS

@@ -1,7 +1,6 @@
 """Collecting changes no bit of what is computed."""
 
 import pytest
-
 from conftest import program, run
 
 

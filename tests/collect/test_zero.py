@@ -2,7 +2,6 @@
 
 import numpy
 import pytest
-
 from conftest import ranks
 
 pytestmark = pytest.mark.usefixtures("warm_programs")

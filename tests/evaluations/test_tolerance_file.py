@@ -1,7 +1,6 @@
 """The tolerances that figures and sensitivities take from a file are those that ttrace wrote."""
 
 import pytest
-
 from evaluations.tolerance_file import keep_one, read_tolerances
 
 TEXT = """\

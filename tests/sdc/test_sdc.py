@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from sweeps import warm  # noqa: E402
 
-MODEL = "--tp 2 --layers 2 --steps 2 --micro-batches 2".split()
+MODEL = ["--tp", "2", "--layers", "2", "--steps", "2", "--micro-batches", "2"]
 
 
 def run(*command, expect=0):

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
-from evaluations import margins, tails  # noqa: E402
+from evaluations import margins, tails
 
 
 def row(configuration, estimator, name, ratio, expected=0.01):

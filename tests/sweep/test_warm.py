@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
-from sweeps import warm  # noqa: E402
+from sweeps import warm
 
 PROGRAM = """
 import os, sys, time, beside

@@ -2,7 +2,7 @@ import sys
 from pathlib import Path
 
 import torch
-import torch._dynamo  # noqa: F401  every optimizer imports it: once here, not in each forked rank
+import torch._dynamo
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 

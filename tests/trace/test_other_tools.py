@@ -9,7 +9,6 @@ import subprocess
 
 import h5py
 import numpy as np
-
 import recorder as api
 from recorder import Recorder
 

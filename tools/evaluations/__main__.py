@@ -7,7 +7,6 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
-from typing import Dict
 
 from sweeps.runs import RunError
 
@@ -47,7 +46,7 @@ def main() -> int:
     if options.render:
         page.store(page.load())
         return 0
-    measured: Dict[str, dict] = {}
+    measured: dict[str, dict] = {}
     publish = not options.quick and not options.case
     with tempfile.TemporaryDirectory(prefix="ttrace-evaluate-") as directory:
         bench = Bench(Path(directory), options.quick, options.case)
@@ -75,7 +74,7 @@ def measure(name: str, bench: Bench) -> dict:
     return {"data": data, "seconds": seconds, "machine": page.machine()}
 
 
-def evidence(data: Dict[str, dict]) -> dict:
+def evidence(data: dict[str, dict]) -> dict:
     """What --json writes. What was not measured is null."""
     totals = dict.fromkeys(["bugs", "detected", "first_tensor_right", "configurations", "false_alarms"])
     if "bugs" in data:
@@ -86,7 +85,7 @@ def evidence(data: Dict[str, dict]) -> dict:
     return {**totals, **{renamed.get(name, name.replace("-", "_")): rows for name, rows in data.items()}}
 
 
-def conclude(data: Dict[str, dict]) -> int:
+def conclude(data: dict[str, dict]) -> int:
     totals = evidence(data)
     good = True
     if "bugs" in data:

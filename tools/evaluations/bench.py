@@ -5,10 +5,10 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Iterable, List, Tuple
 
 from sweeps.configurations import Configuration, Model
 from sweeps.runs import References, RunError, check, collect, estimate
@@ -24,13 +24,13 @@ class Run:
     configuration: Configuration
     home: Path
     reference: Path
-    tolerances: Dict[str, Path]  # by estimator, the default one first
+    tolerances: dict[str, Path]  # by estimator, the default one first
 
     def report(self, estimator: str = "") -> dict:
         """With the tolerances of this estimator; of the default one where none is named."""
         return check(self.home, self.reference, self.tolerances[estimator or next(iter(self.tolerances))])
 
-    def measured(self) -> List[dict]:
+    def measured(self) -> list[dict]:
         """What the last report measured of every tensor, as text."""
         return read_csv((self.home / "measured.csv").read_text())
 
@@ -41,16 +41,16 @@ class Bench:
         self.quick = quick
         self.case = case  # only bugs and configurations whose names have this text
         self.references = References(directory)
-        self._tolerances: Dict[Tuple[str, str], Dict[str, Path]] = {}
+        self._tolerances: dict[tuple[str, str], dict[str, Path]] = {}
 
-    def chosen(self, items: Iterable, name_of: Callable) -> List:
+    def chosen(self, items: Iterable, name_of: Callable) -> list:
         """Those with `case` in their names. Throws RunError when there is none: nothing measured is no success."""
         found = [item for item in items if self.case in name_of(item)]
         if not found:
             raise RunError(f"--case '{self.case}': no bug or configuration of this section has that in its name")
         return found
 
-    def prepare(self, models: Iterable[Tuple[Model, str]], every_estimator: bool = False) -> None:
+    def prepare(self, models: Iterable[tuple[Model, str]], every_estimator: bool = False) -> None:
         """Makes the references of these models and dtypes, with the tolerances of the default estimator or of all."""
         pairs = {(model.name, dtype): (model, dtype) for model, dtype in models}
         missing = [pair for key, pair in pairs.items() if key not in self._tolerances]
@@ -69,7 +69,7 @@ class Bench:
         model, dtype = configuration.model, configuration.dtype
         return Run(configuration, home, self.references.of(model, dtype), self._tolerances[model.name, dtype])
 
-    def map(self, what: str, work: Callable, items: List, name_of: Callable) -> List:
+    def map(self, what: str, work: Callable, items: list, name_of: Callable) -> list:
         """work(item) of each, some at a time, in order; a line of progress as each is done."""
         done = 0
 
@@ -101,7 +101,7 @@ class Bench:
             estimate(home, model, dtype, files[name], "--estimator", name)
 
 
-def _name_of(pair: Tuple[Model, str]) -> str:
+def _name_of(pair: tuple[Model, str]) -> str:
     return f"{pair[0].name} {pair[1]}"
 
 
@@ -112,11 +112,11 @@ def estimator_of(tolerance: Path) -> str:
     return "input"
 
 
-def read_csv(text: str) -> List[dict]:
+def read_csv(text: str) -> list[dict]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def identity(row: dict) -> Tuple[str, str, int, object, str]:
+def identity(row: dict) -> tuple[str, str, int, object, str]:
     """Of a finding, or a line of CSV: name, kind, iteration, micro-batch (None: of the whole step), pass. A finding about
     ranks has no name."""
     microbatch = row["microbatch"]

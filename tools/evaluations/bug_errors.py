@@ -4,7 +4,6 @@ import csv
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, List
 
 from . import plots
 from .bench import Bench, Run
@@ -64,16 +63,16 @@ def row_of(bench: Bench, subject: Subject, case: Case, layers: int) -> dict:
     return row
 
 
-def errors(run: Run, kind: str) -> Dict[str, float]:
+def errors(run: Run, kind: str) -> dict[str, float]:
     """By name, the largest relative error over micro-batches."""
-    largest: Dict[str, float] = {}
+    largest: dict[str, float] = {}
     for row in run.measured():
         if row["kind"] == kind and row["pass"] == "forward" and row["rel_err"]:
             largest[row["name"]] = max(largest.get(row["name"], 0.0), float(row["rel_err"]))
     return largest
 
 
-def render(data: dict) -> List[str]:
+def render(data: dict) -> list[str]:
     lines = [
         "TTrace's Figure 9: relative errors by layer, in units of the compute dtype's epsilon. *wrong*: the program with the bug; "
         "*correct*: its correct twin on the same ranks, both against the run of one process; *estimate*: what perturbed runs of "

@@ -1,7 +1,6 @@
 """Detection and localisation: every bug of the corpus is found, and first at the tensor where it is made."""
 
 import math
-from typing import List
 
 from .bench import Bench
 from .corpus import CASES, Case
@@ -11,11 +10,11 @@ from .markdown import number, table, yes
 TITLE = "Bugs"
 
 
-def chosen(bench: Bench) -> List[Case]:
+def chosen(bench: Bench) -> list[Case]:
     return bench.chosen(CASES, lambda case: case.bug)
 
 
-def measure(bench: Bench) -> List[dict]:
+def measure(bench: Bench) -> list[dict]:
     cases = chosen(bench)
     bench.prepare((case.configuration.model, case.configuration.dtype) for case in cases)
 
@@ -29,7 +28,7 @@ def measure(bench: Bench) -> List[dict]:
     return bench.map("bug", row_of, cases, lambda case: case.bug)
 
 
-def summary(rows: List[dict]) -> dict:
+def summary(rows: list[dict]) -> dict:
     return {
         "bugs": len(rows),
         "detected": sum(row["found"] is not None for row in rows),
@@ -42,7 +41,7 @@ def loss_of(row: dict) -> str:
     return "not finite" if difference is None else number(difference, 2)
 
 
-def render(rows: List[dict]) -> List[str]:
+def render(rows: list[dict]) -> list[str]:
     total = summary(rows)
     replicas, coverage = (sum(row[check] for row in rows) for check in ("replica_check", "coverage_check"))
     lines = [

@@ -2,7 +2,6 @@
 which it must be found. The mechanisms are in tinygpt, under the names of `--bug`."""
 
 from dataclasses import dataclass
-from typing import Dict, Optional
 
 from sweeps.configurations import (
     GPT,
@@ -28,7 +27,7 @@ class First:
 
     name: str
     kind: str
-    microbatch: Optional[int]  # None: a tensor of the whole step
+    microbatch: int | None  # None: a tensor of the whole step
     iteration: int = 0
 
     def __str__(self) -> str:
@@ -55,10 +54,10 @@ def _case(
     bug: str,
     model: Model,
     dtype: str,
-    sizes: Dict[str, int],
+    sizes: dict[str, int],
     flags: str,
     first: First,
-    twin_flags: Optional[str] = None,
+    twin_flags: str | None = None,
 ) -> Case:
     """`twin_flags`: of a bug whose configuration the correct program refuses."""
     twin = Configuration(model, dtype, sizes, flags if twin_flags is None else twin_flags)

@@ -7,9 +7,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Callable, List, Optional
 
 from sweeps import launch
 from sweeps.configurations import Configuration
@@ -35,7 +35,7 @@ class Cost:
     check_seconds: float
     verdict: str
     steps: int  # that were trained
-    shown_at: Optional[int]  # the first step whose loss differs by SHOWS
+    shown_at: int | None  # the first step whose loss differs by SHOWS
     largest_difference: float  # of losses, over the steps
     training_seconds: float  # of both programs, as far as needed to see it
 
@@ -86,7 +86,7 @@ def say(what: str) -> None:
     print(f"evaluate: cost: {what}", file=sys.stderr, flush=True)
 
 
-def losses(configuration: Configuration, steps: int, *arguments: str) -> List[float]:
+def losses(configuration: Configuration, steps: int, *arguments: str) -> list[float]:
     command = [
         sys.executable,
         launch.__file__,
@@ -107,7 +107,7 @@ def losses(configuration: Configuration, steps: int, *arguments: str) -> List[fl
     return found
 
 
-def render(data: dict) -> List[str]:
+def render(data: dict) -> list[str]:
     cost = Cost(**data)
     whole = cost.reference_seconds + cost.candidate_seconds + cost.check_seconds
     if cost.shown_at is None:

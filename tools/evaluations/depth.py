@@ -2,7 +2,6 @@
 
 import csv
 from pathlib import Path
-from typing import List
 
 from . import plots
 from .bench import Bench
@@ -38,11 +37,11 @@ def row_of(bench: Bench, architecture: str, precision: Precision, layers: int) -
     return row
 
 
-def render(data: dict) -> List[str]:
+def render(data: dict) -> list[str]:
     rows, last = data["rows"], data["layers"] - 1
     marks = sorted({0, last // 4, last // 2, last})
 
-    def cells(row: dict, direction: str) -> List[str]:
+    def cells(row: dict, direction: str) -> list[str]:
         return [number(row[direction][mark] and row[direction][mark] / EPSILON["bf16"], 2) for mark in marks]
 
     lines = [

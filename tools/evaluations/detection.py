@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import List, Optional
 
 from sweeps.runs import References, check, collect, self_check
 
@@ -55,13 +54,13 @@ def detection_row(case: Case, references: References, directory: Path) -> dict:
     return row
 
 
-def printed_losses(home: Path) -> List[float]:
+def printed_losses(home: Path) -> list[float]:
     """One per step."""
     lines = (home / "output.txt").read_text()
     return [float(loss) for loss in re.findall(r"^step \d+ loss (\S+)", lines, re.MULTILINE)]
 
 
-def largest_difference(losses: List[float], right: List[float]) -> Optional[float]:
+def largest_difference(losses: list[float], right: list[float]) -> float | None:
     """Relative; None where a loss is not finite."""
     differences = [abs(loss - other) / abs(other) for loss, other in zip(losses, right, strict=True)]
     return max(differences) if all(map(math.isfinite, differences)) else None

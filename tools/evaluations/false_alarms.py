@@ -2,7 +2,6 @@
 peers' rules."""
 
 import shutil
-from typing import List
 
 from sweeps.configurations import Configuration, configurations
 
@@ -18,7 +17,7 @@ WIDTH = 0.25  # of a bin
 BINS = [WIDTH * i for i in range(12)]  # up to the margin
 
 
-def measure(bench: Bench) -> List[dict]:
+def measure(bench: Bench) -> list[dict]:
     chosen = bench.chosen(configurations(bench.quick), lambda configuration: configuration.name)
     bench.prepare([(c.model, c.dtype) for c in chosen], every_estimator=not bench.quick)
     return bench.map("configuration", lambda configuration: row_of(bench, configuration), chosen, lambda c: c.name)
@@ -67,11 +66,11 @@ def judged(run: Run, estimator: str) -> dict:
     }
 
 
-def summary(rows: List[dict]) -> dict:
+def summary(rows: list[dict]) -> dict:
     return {"configurations": len(rows), "false_alarms": sum(row["false_alarms"] > 0 for row in rows)}
 
 
-def render(rows: List[dict]) -> List[str]:
+def render(rows: list[dict]) -> list[str]:
     total = summary(rows)
     names = list(rows[0]["estimators"])
     lines = [
@@ -111,13 +110,13 @@ def render(rows: List[dict]) -> List[str]:
     return lines + (["", "Called wrong although correct:", "", *alarms] if alarms else [])
 
 
-def distribution(rows: List[dict], names: List[str]) -> List[str]:
+def distribution(rows: list[dict], names: list[str]) -> list[str]:
     """Of ratios, which the margin was chosen from."""
     margin = rows[0]["estimators"][names[0]]["margin"]
     tails = {name: false_alarms([row["estimators"][name]["largest_of_all"] for row in rows], margin) for name in names}
     dtypes = sorted({row["name"].split()[1] for row in rows})
 
-    def counts(name: str, dtype: str) -> List[int]:
+    def counts(name: str, dtype: str) -> list[int]:
         of_dtype = [row["estimators"][name]["ratios"] for row in rows if row["name"].split()[1] == dtype]
         return [sum(column) for column in zip(*of_dtype)]
 
@@ -140,5 +139,5 @@ def distribution(rows: List[dict], names: List[str]) -> List[str]:
     ]
 
 
-def cells(judged: dict) -> List[str]:
+def cells(judged: dict) -> list[str]:
     return ["same" if judged["same"] else "**different**", number(judged["largest_ratio"], 2), str(judged["untrusted"])]

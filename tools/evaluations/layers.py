@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Dict, List
 
 from sweeps.configurations import GPT, LLAMA, MOE, Model
 
@@ -33,6 +32,6 @@ def deep(model: Model, layers: int, arguments: str = "") -> Model:
     return replace(model, name=name, arguments=f"{model.arguments} {sizes} {arguments}")
 
 
-def along(pattern: str, values: Dict[str, float], layers: int) -> List[float]:
+def along(pattern: str, values: dict[str, float], layers: int) -> list[float]:
     """Of each layer's tensor: `pattern` is its name with {} for the number."""
     return [values.get(pattern.format(layer)) for layer in range(layers)]

@@ -1,7 +1,6 @@
 """The second pass: every module given the reference's values, with each bug and without it."""
 
 import shutil
-from typing import List, Tuple
 
 from sweeps.configurations import Configuration
 from sweeps.runs import inject, localize
@@ -14,7 +13,7 @@ from .markdown import table, yes
 TITLE = "Localisation"
 
 
-def measure(bench: Bench) -> List[dict]:
+def measure(bench: Bench) -> list[dict]:
     cases = chosen(bench)[:: 3 if bench.quick else 1]
     bench.prepare((case.configuration.model, case.configuration.dtype) for case in cases)
     return bench.map("localization", lambda case: row_of(bench, case), cases, lambda case: case.bug)
@@ -49,12 +48,12 @@ def twin_of(bench: Bench, configuration: Configuration) -> dict:
     return {"verdict": report["verdict"], "compared": report["counts"]["compared"], "failed": len(ratios)}
 
 
-def summary(rows: List[dict]) -> Tuple[int, int]:
+def summary(rows: list[dict]) -> tuple[int, int]:
     """How many first wrong tensors were confirmed, and how many twins are the same."""
     return sum(row["confirmed"] for row in rows), sum(row["twin"]["verdict"] == "pass" for row in rows)
 
 
-def render(rows: List[dict]) -> List[str]:
+def render(rows: list[dict]) -> list[str]:
     second = [row for row in rows if row["wrong_after"] is not None]
     confirmed, same = summary(rows)
     lines = [

@@ -15,7 +15,6 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Dict, List, Tuple
 
 from sweeps.configurations import GPT, Configuration, Model, configurations
 from sweeps.runs import References, check, collect, estimate
@@ -39,7 +38,7 @@ _MODELS = [
 ]
 
 
-def correct_configurations(quick: bool) -> List[Configuration]:
+def correct_configurations(quick: bool) -> list[Configuration]:
     if quick:
         return [Configuration(GPT, "bf16", *_WAYS[1]), Configuration(GPT, "fp32", *_WAYS[0])]
     models = [
@@ -53,9 +52,9 @@ class Estimates:
 
     def __init__(self, directory: Path):
         self.directory, self._references = directory, References(directory)
-        self._made: Dict[Path, Dict[str, Path]] = {}
+        self._made: dict[Path, dict[str, Path]] = {}
 
-    def of(self, model: Model, dtype: str) -> Tuple[Path, Dict[str, Path]]:
+    def of(self, model: Model, dtype: str) -> tuple[Path, dict[str, Path]]:
         """The reference's directory, and the tolerance file of each estimator."""
         home = self._references.of(model, dtype)
         if home not in self._made:
@@ -67,7 +66,7 @@ class Estimates:
         return home, self._made[home]
 
 
-def margin_rows(quick: bool, directory: Path) -> List[dict]:
+def margin_rows(quick: bool, directory: Path) -> list[dict]:
     """A row for each tensor of each correct configuration and estimator: `configuration`, `dtype`, `estimator`, `kind`,
     `name`, `elements`, `rel_err`, `expected` (max(estimate, floor)), `ratio`, and whether the check called the whole
     configuration the `same`."""
@@ -75,7 +74,7 @@ def margin_rows(quick: bool, directory: Path) -> List[dict]:
     return [row for configuration in correct_configurations(quick) for row in rows_of(configuration, estimates)]
 
 
-def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str) -> List[dict]:
+def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str) -> list[dict]:
     """As `margin_rows`, of one configuration with further arguments of the program."""
     reference, tolerances = estimates.of(configuration.model, configuration.dtype)
     with tempfile.TemporaryDirectory(dir=estimates.directory) as home:
@@ -101,7 +100,7 @@ def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str)
     ]
 
 
-def quantile_rows(rows: List[dict]) -> List[dict]:
+def quantile_rows(rows: list[dict]) -> list[dict]:
     """Per estimator, dtype and kind: the number of tensors, quantiles of the ratios, and the tensor with the largest."""
     return [
         {
@@ -116,11 +115,11 @@ def quantile_rows(rows: List[dict]) -> List[dict]:
     ]
 
 
-def histogram_rows(rows: List[dict], width: float = 0.1) -> List[dict]:
+def histogram_rows(rows: list[dict], width: float = 0.1) -> list[dict]:
     """Per estimator and dtype: how many ratios lie in [from, from + width)."""
     table = []
     for (estimator, dtype), group in _grouped(rows, "estimator", "dtype").items():
-        counts: Dict[int, int] = {}
+        counts: dict[int, int] = {}
         for row in group:
             bin_ = int(row["ratio"] / width)
             counts[bin_] = counts.get(bin_, 0) + 1
@@ -131,7 +130,7 @@ def histogram_rows(rows: List[dict], width: float = 0.1) -> List[dict]:
     return table
 
 
-def false_alarm_rows(rows: List[dict]) -> List[dict]:
+def false_alarm_rows(rows: list[dict]) -> list[dict]:
     """Per estimator and margin, the probability that a correct configuration is called different: see `tails`."""
     table = []
     for (estimator,), group in _grouped(rows, "estimator").items():
@@ -140,7 +139,7 @@ def false_alarm_rows(rows: List[dict]) -> List[dict]:
     return table
 
 
-def estimator_rows(rows: List[dict]) -> List[dict]:
+def estimator_rows(rows: list[dict]) -> list[dict]:
     """Per estimator: the largest ratio, which a margin must exceed; the geometric mean of what it expects, relative to
     what `input` expects of the same tensor; and their product, by which an estimator that separates better is smaller:
     what a typical tensor may then differ by."""
@@ -155,7 +154,7 @@ def estimator_rows(rows: List[dict]) -> List[dict]:
     return table
 
 
-def separation_rows(directory: Path, correct: List[dict]) -> List[dict]:
+def separation_rows(directory: Path, correct: list[dict]) -> list[dict]:
     """Per bug of the corpus and estimator: the ratio at the tensor that it must be found at, and how many times the
     largest ratio of the `correct` rows (as of `margin_rows`) that is."""
     estimates = Estimates(directory)
@@ -165,7 +164,7 @@ def separation_rows(directory: Path, correct: List[dict]) -> List[dict]:
     return [row for case in CASES for row in _separation(case, estimates, largest)]
 
 
-def _separation(case: Case, estimates: Estimates, largest: Dict[str, float]) -> List[dict]:
+def _separation(case: Case, estimates: Estimates, largest: dict[str, float]) -> list[dict]:
     found = [
         row
         for row in rows_of(case.configuration, estimates, "--bug", case.bug)
@@ -185,9 +184,9 @@ def _separation(case: Case, estimates: Estimates, largest: Dict[str, float]) -> 
     ]
 
 
-def ratios_of(table: Path, margin: float) -> Dict[Tuple[str, str], dict]:
+def ratios_of(table: Path, margin: float) -> dict[tuple[str, str], dict]:
     """The ratios, by kind and name, of what `ttrace check --csv` wrote."""
-    tensors: Dict[Tuple[str, str], dict] = {}
+    tensors: dict[tuple[str, str], dict] = {}
     with table.open(newline="") as lines:
         for row in csv.DictReader(lines):
             if row["verdict"] not in ("pass", "fail") or row["kind"] == "param" or not row["ratio"]:
@@ -208,19 +207,19 @@ def field(name: str, tolerance: Path) -> str:
         return next(line.split(": ", 1)[1].strip() for line in lines if line.startswith(f"{name}: "))
 
 
-def _grouped(rows: List[dict], *keys: str) -> Dict[tuple, List[dict]]:
-    groups: Dict[tuple, List[dict]] = {}
+def _grouped(rows: list[dict], *keys: str) -> dict[tuple, list[dict]]:
+    groups: dict[tuple, list[dict]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     return groups
 
 
-def _largest(rows: List[dict]) -> dict:
+def _largest(rows: list[dict]) -> dict:
     row = max(rows, key=lambda row: row["ratio"])
     return {"max": row["ratio"], "at": row["name"], "of": row["configuration"]}
 
 
-def _print(title: str, rows: List[dict]) -> None:
+def _print(title: str, rows: list[dict]) -> None:
     print(f"\n{title}\n\n| {' | '.join(rows[0])} |\n|{'---|' * len(rows[0])}")
     for row in rows:
         print(

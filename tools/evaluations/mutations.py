@@ -3,12 +3,12 @@
 Each function takes the values of all shards and a size; it returns new ones."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable, List, Optional
 
 import torch
 
-Values = List[torch.Tensor]  # of the shards of all ranks, in the recorded dtype
+Values = list[torch.Tensor]  # of the shards of all ranks, in the recorded dtype
 
 # (exponent bits, mantissa bits, the integer of the same width)
 _LAYOUTS = {
@@ -23,7 +23,7 @@ def scaled(shards: Values, size: float) -> Values:
     return [(shard.double() * (1 + size)).to(shard.dtype) for shard in shards]
 
 
-def zeroed_rows(shards: Values, size: float) -> Optional[Values]:
+def zeroed_rows(shards: Values, size: float) -> Values | None:
     """This share of all rows, the first ones of each shard in turn; None where it is no whole number of rows."""
     rows = size * sum(len(_rows(shard)) for shard in shards)
     if rows != int(rows):
@@ -37,7 +37,7 @@ def zeroed_rows(shards: Values, size: float) -> Optional[Values]:
     return changed
 
 
-def swapped_chunk(shards: Values, size: float) -> Optional[Values]:
+def swapped_chunk(shards: Values, size: float) -> Values | None:
     """Two neighbouring chunks of rows of the first shard, each this share of the whole tensor; None where it is no
     whole number of rows, or too many."""
     rows = size * sum(len(_rows(shard)) for shard in shards)
@@ -63,7 +63,7 @@ def lost_term(shards: Values, size: float) -> Values:
     return changed
 
 
-def flipped_bit(shards: Values, size: int) -> Optional[Values]:
+def flipped_bit(shards: Values, size: int) -> Values | None:
     """Bit `size` of the exponent, 0 being the lowest, of the element of the first shard whose size is nearest to the root
     mean square: 2^(2^size) times as large where the bit was not set, as small where it was. None where there is no
     such bit."""
@@ -86,7 +86,7 @@ def _rows(shard: torch.Tensor) -> torch.Tensor:
 class Mutation:
     name: str
     apply: Callable
-    sizes: List  # largest first
+    sizes: list  # largest first
     words: Callable  # of a size
     ordered: bool = True  # what is caught at one size should be caught at all larger ones
 
@@ -94,7 +94,7 @@ class Mutation:
 _SHARES = [2.0**-k for k in range(1, 9)]
 
 MUTATIONS = [
-    Mutation("uniform scaling", scaled, [2.0**-k for k in range(0, 25)], lambda s: f"1 + 2^{int(math.log2(s))}"),
+    Mutation("uniform scaling", scaled, [2.0**-k for k in range(25)], lambda s: f"1 + 2^{int(math.log2(s))}"),
     Mutation("zeroed rows", zeroed_rows, _SHARES, lambda s: f"1/{round(1 / s)} of the rows"),
     Mutation("swapped chunk", swapped_chunk, _SHARES, lambda s: f"2 x 1/{round(1 / s)} of the rows"),
     Mutation(

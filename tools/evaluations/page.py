@@ -5,7 +5,6 @@ import json
 import os
 import platform
 from pathlib import Path
-from typing import Dict, List
 
 import torch
 
@@ -28,7 +27,7 @@ SECTIONS = {
 }
 
 
-def load() -> Dict[str, dict]:
+def load() -> dict[str, dict]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
@@ -36,7 +35,7 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}, gloo"
 
 
-def store(results: Dict[str, dict]) -> None:
+def store(results: dict[str, dict]) -> None:
     """Writes results, figures and page."""
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     FIGURES.mkdir(exist_ok=True)
@@ -46,7 +45,7 @@ def store(results: Dict[str, dict]) -> None:
     PAGE.write_text("\n".join(page(results)) + "\n")
 
 
-def page(results: Dict[str, dict]) -> List[str]:
+def page(results: dict[str, dict]) -> list[str]:
     lines = [
         "# How well ttrace tells wrong programs from correct ones",
         "",

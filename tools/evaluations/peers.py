@@ -6,9 +6,9 @@ rules come from leave that to their user."""
 import math
 import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, List, Set, Tuple
 
 from sweeps.runs import ROOT, RunError
 
@@ -29,7 +29,7 @@ STEP = {"param_delta", "param_after"}
 SCOPES = {"all tensors": set(), "without the optimizer's step": STEP}  # kinds left out
 
 
-def in_scope(tensors: Set[Tuple], scope: str) -> Set[Tuple]:
+def in_scope(tensors: set[tuple], scope: str) -> set[tuple]:
     return {tensor for tensor in tensors if tensor[1] not in SCOPES[scope]}
 
 
@@ -62,7 +62,7 @@ def sglang_difference(row: dict) -> float:
     return float(row["difference_square"]) / total if total else 0.0
 
 
-def _rules() -> List[Rule]:
+def _rules() -> list[Rule]:
     rules = [
         Rule(f"allclose atol {atol} rtol {rtol}", lambda row, dtype, i=i: int(row[f"outside_{i}"]) > 0)
         for i, (atol, rtol) in enumerate(ALLCLOSE)
@@ -87,7 +87,7 @@ RULES = _rules()
 NAMES = [rule.name for rule in RULES]
 
 
-def compare(reference: Path, candidate: Path, annotations: Path) -> List[dict]:
+def compare(reference: Path, candidate: Path, annotations: Path) -> list[dict]:
     """A line for each tensor that both have: compare_peers.cpp says what is in it. Throws RunError."""
     program = BUILD / "evaluations" / "compare_peers"
     bounds = [f"{atol}:{rtol}" for atol, rtol in ALLCLOSE]
@@ -98,7 +98,7 @@ def compare(reference: Path, candidate: Path, annotations: Path) -> List[dict]:
     return read_csv(result.stdout)
 
 
-def violations(run: Run, report: dict) -> Dict[str, Set[Tuple]]:
+def violations(run: Run, report: dict) -> dict[str, set[tuple]]:
     """By rule, the tensors that violate it; under `ttrace` those that it calls wrong. What cannot be compared, because
     one side lacks it or has it in another shape, violates every rule: merging shows it."""
     rows = compare(run.reference / "trace", run.home / "trace", run.home / "annotations.yaml")

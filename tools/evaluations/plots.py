@@ -1,9 +1,9 @@
 """Curves over layers or steps as SVG: the same bytes from the same numbers."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence
 
 import leather
 from leather import theme
@@ -18,13 +18,13 @@ for text in ("title", "legend", "axis_title", "tick"):
 @dataclass
 class Curve:
     label: str
-    values: Sequence[Optional[float]]  # of layers 0, 1, ...; None where there is none
+    values: Sequence[float | None]  # of layers 0, 1, ...; None where there is none
     color: str
     dashes: str = SOLID
     dots: bool = False  # where many values are missing, a line would hide it
 
     @property
-    def points(self) -> List[tuple]:
+    def points(self) -> list[tuple]:
         """Zeros have no place on a logarithmic axis."""
         return [(layer, math.log10(value)) for layer, value in enumerate(self.values) if value]
 
@@ -32,7 +32,7 @@ class Curve:
 @dataclass
 class Panel:
     title: str
-    curves: List[Curve]
+    curves: list[Curve]
 
 
 class Decades(leather.Linear):
@@ -49,7 +49,7 @@ class Decades(leather.Linear):
         return f"1e{value}"
 
 
-def draw(panels: List[Panel], y_label: str, path: Path, x_label: str = "layer") -> None:
+def draw(panels: list[Panel], y_label: str, path: Path, x_label: str = "layer") -> None:
     """A grid of panels with one logarithmic axis for all."""
     heights = [y for panel in panels for curve in panel.curves for _, y in curve.points]
     bottom, top = math.floor(min(heights)), math.ceil(max(heights))

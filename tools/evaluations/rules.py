@@ -1,7 +1,6 @@
 """TTrace's Table 3 on this corpus: fixed rules beside ttrace's measured tolerances."""
 
 import shutil
-from typing import Dict, List
 
 from sweeps.configurations import Configuration
 
@@ -14,7 +13,7 @@ from .peers import NAMES, SCOPES, in_scope, megatron_bound, violations
 TITLE = "Fixed rules beside measured tolerances"
 
 
-def measure(bench: Bench) -> List[dict]:
+def measure(bench: Bench) -> list[dict]:
     cases = chosen(bench)[:: 3 if bench.quick else 1]
     bench.prepare((case.configuration.model, case.configuration.dtype) for case in cases)
     return bench.map("rules", lambda case: row_of(bench, case), cases, lambda case: case.bug)
@@ -35,7 +34,7 @@ def row_of(bench: Bench, case: Case) -> dict:
     }
 
 
-def violations_of(bench: Bench, configuration: Configuration, *arguments: str) -> Dict[str, set]:
+def violations_of(bench: Bench, configuration: Configuration, *arguments: str) -> dict[str, set]:
     run = bench.run(configuration, *arguments)
     violating = violations(run, run.report())
     shutil.rmtree(run.home)
@@ -48,7 +47,7 @@ def counted(first: First, wrong: set, correct: set) -> dict:
     return {"wrong": len(wrong), "correct": len(correct), "at_the_bug": any(tensor[:4] == where for tensor in wrong)}
 
 
-def render(rows: List[dict], configurations: List[dict]) -> List[str]:
+def render(rows: list[dict], configurations: list[dict]) -> list[str]:
     """`configurations`: the rows of false_alarms."""
     lines = [
         "TTrace's Table 3 holds `torch.allclose` at four pairs of bounds against measured tolerances. Here also the constant "
@@ -76,8 +75,8 @@ def render(rows: List[dict], configurations: List[dict]) -> List[str]:
     return lines
 
 
-def totals(rows: List[dict], configurations: List[dict], scope: str) -> List[str]:
-    def cells(rule: str) -> List[str]:
+def totals(rows: list[dict], configurations: list[dict], scope: str) -> list[str]:
+    def cells(rule: str) -> list[str]:
         bugs = [row["rules"][rule][scope] for row in rows]
         alarms = sum(row["violating"][rule][scope] > 0 for row in configurations)
         return [
@@ -93,7 +92,7 @@ def totals(rows: List[dict], configurations: List[dict], scope: str) -> List[str
     )
 
 
-def by_bug(rows: List[dict], scope: str) -> List[str]:
+def by_bug(rows: list[dict], scope: str) -> list[str]:
     def cell(bug: dict) -> str:
         return f"{bug['wrong']} / {bug['correct']}{'' if bug['at_the_bug'] else ' *'}"
 

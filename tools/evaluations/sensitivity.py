@@ -4,7 +4,6 @@ import itertools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
 
 from sweeps.configurations import GPT, Configuration, Model
 from sweeps.runs import check
@@ -27,13 +26,13 @@ NAMES = ["ttrace", *(rule.name for rule in PEERS)]
 WIDE = "--seq 32 --micro-batch-size 8"
 
 
-def tensors(layers: int) -> Dict[str, Tuple[str, str, int]]:
+def tensors(layers: int) -> dict[str, tuple[str, str, int]]:
     """What is changed, in the middle of the model: name, kind, micro-batch."""
     layer = f"decoder.layers.{layers // 2}"
     return {"activation": (layer, "output", 0), "gradient": (f"{layer}.mlp.linear_fc1.weight", "main_grad", -1)}
 
 
-def measure(bench: Bench) -> List[dict]:
+def measure(bench: Bench) -> list[dict]:
     depths = [4] if bench.quick else [4, 16, 64]
     precisions = PRECISIONS[: 1 if bench.quick else 2]  # bf16, and fp32
     models = [(deep(GPT, layers, f"{WIDE} {p.arguments}"), layers, p) for p in precisions for layers in depths]
@@ -44,7 +43,7 @@ def measure(bench: Bench) -> List[dict]:
     return [row for some in rows for row in some]
 
 
-def rows_of(bench: Bench, model: Model, layers: int, precision: Precision) -> List[dict]:
+def rows_of(bench: Bench, model: Model, layers: int, precision: Precision) -> list[dict]:
     run = bench.run(Configuration(model, precision.dtype, dict(tp=2), "--sp"))
     rows = []
     for what, tensor in tensors(layers).items():
@@ -67,7 +66,7 @@ def rows_of(bench: Bench, model: Model, layers: int, precision: Precision) -> Li
 class TestBed:
     """One tensor of a correct run, and of its reference, in traces of their own: it alone is judged."""
 
-    def __init__(self, run: Run, tensor: Tuple[str, str, int]):
+    def __init__(self, run: Run, tensor: tuple[str, str, int]):
         self.dtype = run.configuration.dtype
         self.home = Path(tempfile.mkdtemp(dir=run.home))
         self.tolerance = self.home / "tolerance.yaml"
@@ -77,7 +76,7 @@ class TestBed:
         write_shards(reference, reference.values, self.home / "reference" / "trace")
         self.shards: Shards = read_shards(run.home / "trace", *tensor)
 
-    def caught(self, values: List) -> Dict[str, bool]:
+    def caught(self, values: list) -> dict[str, bool]:
         """By rule, whether these values of the shards are called wrong."""
         write_shards(self.shards, values, self.home / "trace")
         report = check(self.home, self.home / "reference", self.tolerance)
@@ -104,7 +103,7 @@ def smallest_caught(bed: TestBed, mutation: Mutation) -> dict:
     return {"caught": caught, "limit": mutation.words(verdicts[-1][0])}
 
 
-def words_of(mutation: Mutation, verdicts: List[Tuple[object, bool]]) -> Optional[str]:
+def words_of(mutation: Mutation, verdicts: list[tuple[object, bool]]) -> str | None:
     if mutation.ordered:
         found = [size for size, _ in itertools.takewhile(lambda verdict: verdict[1], verdicts)][-1:]
     else:
@@ -112,7 +111,7 @@ def words_of(mutation: Mutation, verdicts: List[Tuple[object, bool]]) -> Optiona
     return ", ".join(mutation.words(size) for size in found) or None
 
 
-def render(rows: List[dict]) -> List[str]:
+def render(rows: list[dict]) -> list[str]:
     lines = [
         "One tensor of a correct run (GPT, tp2 with sequence parallelism) is changed after the fact, and judged alone: the output "
         "of the middle layer, or the main gradient of its first MLP weight. Sizes are powers of two; a cell is the smallest such "

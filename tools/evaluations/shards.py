@@ -3,11 +3,9 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional
 
 import h5py
 import torch
-
 from ttrace_torch import library
 
 from .peers import BUILD
@@ -38,8 +36,8 @@ class Shards:
     kind: int
     name: str
     dtype: int
-    values: List[torch.Tensor]
-    mappings: List[Optional[str]]  # of each rank, JSON
+    values: list[torch.Tensor]
+    mappings: list[str | None]  # of each rank, JSON
 
 
 def read_shards(trace: Path, name: str, kind: str, microbatch: int) -> Shards:
@@ -72,7 +70,7 @@ def read_shards(trace: Path, name: str, kind: str, microbatch: int) -> Shards:
     return found
 
 
-def write_shards(shards: Shards, values: List[torch.Tensor], trace: Path) -> None:
+def write_shards(shards: Shards, values: list[torch.Tensor], trace: Path) -> None:
     """A trace with the attributes of the one that `shards` come from."""
     for rank, (value, mapping) in enumerate(zip(values, shards.mappings)):
         run_id, dtype = shards.attributes["run_id"], shards.attributes["compute_dtype"]

@@ -1,17 +1,16 @@
 """Quantiles, and the probability of what was not seen."""
 
 import math
-from typing import Dict, List
 
 CONFIDENCE = 0.95
 
 
-def quantile(values: List[float], q: float) -> float:
+def quantile(values: list[float], q: float) -> float:
     """The smallest value that a share of at least `q` does not exceed."""
     return sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
 
 
-def false_alarms(largest: List[float], margin: float) -> Dict[str, float]:
+def false_alarms(largest: list[float], margin: float) -> dict[str, float]:
     """From the largest ratio of each correct configuration, the probability that another one has a ratio above `margin`.
     `observed` of all; `at_most` with 95 % confidence, whatever the distribution (Clopper-Pearson; 3 / n where none was
     observed); `fitted` by a Pareto tail over the upper half (Hill, 1975), whose log ratios above the median are
@@ -38,7 +37,7 @@ def clopper_pearson(successes: int, trials: int) -> float:
     return high
 
 
-def pareto_tail(values: List[float], at: float) -> float:
+def pareto_tail(values: list[float], at: float) -> float:
     """P(value > at), from the tail over the median; nan at or below that, and where the tail has fewer than 5 values."""
     threshold = quantile(values, 0.5)
     tail = [value for value in values if value > threshold]

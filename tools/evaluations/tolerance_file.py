@@ -3,14 +3,13 @@
 import json
 import re
 from pathlib import Path
-from typing import Dict, Tuple
 
 _KIND = re.compile(r"  (\w+):")
 _NAME = r"\"(?:[^\"\\]|\\.)*\"|[^:\"]+"
 _TENSOR = re.compile(rf"    ({_NAME}): \{{.*\bestimate: ([^,}}]+), floor: ([^,}}]+), allowed: ([^,}}]+)")
 
 
-def read_tolerances(path: Path) -> Dict[Tuple[str, str], dict]:
+def read_tolerances(path: Path) -> dict[tuple[str, str], dict]:
     """(name, kind) -> estimate, floor, allowed, and the `line` that says so. Throws ValueError for one it does not know."""
     tensors, kind = {}, None
     lines = path.read_text().splitlines()

@@ -4,7 +4,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import List
 
 from . import warm
 from .configurations import Configuration, configurations
@@ -30,7 +29,7 @@ def check(configuration: Configuration, references: References, directory: Path)
     }
 
 
-def summary(rows: List[dict]) -> dict:
+def summary(rows: list[dict]) -> dict:
     same = sum(row["same"] for row in rows)
     return {
         "configurations": len(rows),

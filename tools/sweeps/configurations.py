@@ -1,7 +1,7 @@
 """What is swept: models, each with a reference on one process, and the ways to run them in parallel."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Dict, Iterator, List, Tuple
 
 
 @dataclass(frozen=True)
@@ -11,7 +11,7 @@ class Model:
     name: str
     arguments: str
     preset: str = "megatron_gpt.yaml"
-    edits: Tuple[Tuple[str, str], ...] = ()  # of the preset's text: a model's own numbers
+    edits: tuple[tuple[str, str], ...] = ()  # of the preset's text: a model's own numbers
     program: str = "tinygpt"
     iterations: str = "0"  # to record; the arguments need --steps for more than the first
 
@@ -57,7 +57,7 @@ MOE = Model("moe", "--experts 4 --topk 2", "megatron_moe.yaml")
 TORCH = Model("torch", "", "torch_fsdp2_tp.yaml", program="torchgpt")
 
 
-def dtype_arguments(dtype: str) -> List[str]:
+def dtype_arguments(dtype: str) -> list[str]:
     """Of --dtype, or "fp8": the linears' operands in FP8, all else in bf16."""
     return ["--dtype", "bf16", "--fp8"] if dtype == "fp8" else ["--dtype", dtype]
 
@@ -66,7 +66,7 @@ def dtype_arguments(dtype: str) -> List[str]:
 class Configuration:
     model: Model
     dtype: str  # as for `dtype_arguments`
-    sizes: Dict[str, int] = field(hash=False)  # by axis: tp, cp, dp, pp, ep, etp
+    sizes: dict[str, int] = field(hash=False)  # by axis: tp, cp, dp, pp, ep, etp
     flags: str = ""
 
     @property
@@ -96,7 +96,7 @@ class Configuration:
         return text
 
     @property
-    def arguments(self) -> List[str]:
+    def arguments(self) -> list[str]:
         sizes = [word for axis, size in self.sizes.items() for word in (f"--{axis}", str(size))]
         return [*self.model.arguments.split(), *dtype_arguments(self.dtype), *sizes, *self.flags.split()]
 
@@ -104,7 +104,7 @@ class Configuration:
 _ONE_DTYPE = {"gpt-padded": "bf16", "gpt-per-token": "fp32", "llama-6-3": "bf16"}
 
 # (model, sizes, flags), run in both dtypes unless the model has one.
-_TABLE: List[Tuple[Model, Dict[str, int], str]] = [
+_TABLE: list[tuple[Model, dict[str, int], str]] = [
     # One axis.
     (GPT, dict(tp=2), ""),
     (GPT, dict(tp=4), "--sp"),
@@ -160,7 +160,7 @@ _TABLE: List[Tuple[Model, Dict[str, int], str]] = [
 
 # FP8 rounds with the scales that iteration 0 left only in iteration 1.
 GPT_STEPS = Model("gpt-steps", "--steps 2", iterations="0-1")
-_LOW_PRECISION: List[Tuple[Model, str, Dict[str, int], str]] = [
+_LOW_PRECISION: list[tuple[Model, str, dict[str, int], str]] = [
     (GPT, "fp16", dict(tp=2), "--sp"),
     (GPT, "fp16", dict(dp=2), ""),
     (GPT, "fp16", dict(pp=2), ""),

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, List, Sequence
 
 from . import launch, warm
 from .configurations import Configuration, Model, dtype_arguments
@@ -20,7 +20,7 @@ class RunError(Exception):
     """A command that could not do its work; the text is its output."""
 
 
-def run(command: List[str], allowed=(0,)) -> str:
+def run(command: list[str], allowed=(0,)) -> str:
     """What the command prints on stdout."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
@@ -36,7 +36,7 @@ class References:
 
     def __init__(self, directory: Path):
         self._directory = directory
-        self._made: Dict[str, Path] = {}
+        self._made: dict[str, Path] = {}
 
     def of(self, model: Model, dtype: str) -> Path:
         """A directory with `trace`, `annotations.yaml`, `tolerance.yaml` of the default estimator, and in `output.txt` what
@@ -88,7 +88,7 @@ def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str) 
     shutil.rmtree(home / "runs")
 
 
-def _command_of(model: Model, dtype: str) -> List[str]:
+def _command_of(model: Model, dtype: str) -> list[str]:
     return [sys.executable, warm.__file__, program_of(model), *dtype_arguments(dtype), *model.arguments.split()]
 
 

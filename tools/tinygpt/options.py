@@ -126,7 +126,24 @@ def check(options, started):
 
 
 def _check_sizes(options):
-    names = "layers hidden heads seq vocab micro_batch_size micro_batches steps tp cp dp pp vpp topk ep etp".split()
+    names = [
+        "layers",
+        "hidden",
+        "heads",
+        "seq",
+        "vocab",
+        "micro_batch_size",
+        "micro_batches",
+        "steps",
+        "tp",
+        "cp",
+        "dp",
+        "pp",
+        "vpp",
+        "topk",
+        "ep",
+        "etp",
+    ]
     for name in [*names, "recompute_layers"]:
         if getattr(options, name) < 1:
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 1 or more")

@@ -10,8 +10,8 @@ import torch
 if not __package__:  # run as a script: the package is this file's directory
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from tinygpt.command_line import parse_options  # noqa: E402
-from tinygpt.single import SingleProcess  # noqa: E402
+from tinygpt.command_line import parse_options
+from tinygpt.single import SingleProcess
 
 
 def main(arguments=None):

@@ -58,7 +58,22 @@ def parse_options(arguments=None):
 
 def check(options, started):
     """Throws OptionsError unless `options` describe a run for `started` processes."""
-    for name in "layers hidden heads kv_heads ffn seq vocab micro_batch_size micro_batches steps tp fsdp dp pp".split():
+    for name in [
+        "layers",
+        "hidden",
+        "heads",
+        "kv_heads",
+        "ffn",
+        "seq",
+        "vocab",
+        "micro_batch_size",
+        "micro_batches",
+        "steps",
+        "tp",
+        "fsdp",
+        "dp",
+        "pp",
+    ]:
         if getattr(options, name) < 1:
             raise OptionsError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 1 or more")
     for what, total, parts in (

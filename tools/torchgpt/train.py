@@ -8,8 +8,8 @@ import torch
 if not __package__:  # run as a script: the package is this file's directory
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from torchgpt.model import CrossEntropy, build_model  # noqa: E402
-from torchgpt.options import parse_options  # noqa: E402
+from torchgpt.model import CrossEntropy, build_model
+from torchgpt.options import parse_options
 
 
 def main():

@@ -4,7 +4,6 @@ tell of the backward in progress is not enough where a module is called in two c
 come in reverse order."""
 
 import functools
-from typing import Optional
 
 import torch.utils.checkpoint
 
@@ -27,7 +26,7 @@ def install(collector: Collector, modules: Modules) -> None:
     torch.utils.checkpoint.checkpoint = patched
 
 
-def _run_twice(function, parent: Optional[Frame], modules: Modules):
+def _run_twice(function, parent: Frame | None, modules: Modules):
     first_calls = dict(parent.calls) if parent is not None else {}
     runs = 0
 

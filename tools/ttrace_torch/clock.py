@@ -6,8 +6,6 @@ order on every rank, since a micro-batch reaches a chunk only after it has gone 
 ends when, after at least one optimizer step, or one that was skipped because gradients overflowed, such a call comes
 again. A program need not say any of this."""
 
-from typing import Dict, List, Optional, Set, Tuple
-
 import torch
 
 from .compiled import hides_inside
@@ -25,9 +23,9 @@ class Chunk:
         self.number = number
         self.root = root
         self.base = _unwrapped(root)
-        self.names: Dict[int, Optional[str]] = {}  # id of a module -> its name; None for a wrapper
-        self.microbatches: List[Microbatch] = []  # of this iteration
-        self.in_backward: Optional[Microbatch] = None
+        self.names: dict[int, str | None] = {}  # id of a module -> its name; None for a wrapper
+        self.microbatches: list[Microbatch] = []  # of this iteration
+        self.in_backward: Microbatch | None = None
         self.find_names()
 
     def find_names(self) -> None:
@@ -38,19 +36,19 @@ class Chunk:
             wraps = any(child in _INNER_WRAPPED for child in module._modules.keys()) and not hides_inside(module)
             self.names[id(module)] = None if wraps else _plain(path) or ROOT
 
-    def parameters(self) -> List[Tuple[str, torch.nn.Parameter]]:
+    def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
         """With every name that a shared one has, as pipeline stages split a model at any of them."""
         return [(_plain(path), parameter) for path, parameter in self.base.named_parameters(remove_duplicate=False)]
 
 
 class Microbatch:
-    def __init__(self, chunk: int, owner: Optional[Chunk], iteration: int, number: int, recorded: bool):
+    def __init__(self, chunk: int, owner: Chunk | None, iteration: int, number: int, recorded: bool):
         self.chunk, self.owner, self.iteration, self.number, self.recorded = chunk, owner, iteration, number, recorded
-        self.calls: Dict[str, int] = {}  # name -> calls so far, in forward
-        self.recomputed: Dict[str, int] = {}  # the same in recomputation
-        self.hooked: Set[Tuple[int, str]] = set()  # gradients (kind, name) that a hook waits for
-        self.fired: Set[Tuple[int, str]] = set()
-        self.perturbed: Optional[Tuple[int, str]] = None  # (kind, name)
+        self.calls: dict[str, int] = {}  # name -> calls so far, in forward
+        self.recomputed: dict[str, int] = {}  # the same in recomputation
+        self.hooked: set[tuple[int, str]] = set()  # gradients (kind, name) that a hook waits for
+        self.fired: set[tuple[int, str]] = set()
+        self.perturbed: tuple[int, str] | None = None  # (kind, name)
         self.losses = 0
         self.reentrant = False  # part of the forward ran without grad: reentrant activation checkpointing
 
@@ -58,13 +56,13 @@ class Microbatch:
 class Clock:
     def __init__(self) -> None:
         self.iteration = 0
-        self.chunks: Dict[int, Chunk] = {}  # by id of the root, which the chunk keeps alive
+        self.chunks: dict[int, Chunk] = {}  # by id of the root, which the chunk keeps alive
         self.stepped = False  # since the iteration's first call
         self.ever_stepped = False
         self.params_read = False  # since the step
         self.running = False  # a root was called in this iteration
-        self.latest: Optional[Microbatch] = None
-        self._before_first: Optional[Microbatch] = None
+        self.latest: Microbatch | None = None
+        self._before_first: Microbatch | None = None
 
     def begin_microbatch(self, root: torch.nn.Module, recorded: bool) -> Microbatch:
         chunk = self.chunks.get(id(root))
@@ -100,7 +98,7 @@ class Clock:
             chunk.microbatches.clear()
             chunk.in_backward = None
 
-    def chunk_of(self, module: torch.nn.Module) -> Optional[Chunk]:
+    def chunk_of(self, module: torch.nn.Module) -> Chunk | None:
         return next((chunk for chunk in self.chunks.values() if id(module) in chunk.names), None)
 
 

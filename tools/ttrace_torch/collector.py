@@ -6,7 +6,8 @@ on stderr, after which nothing more is recorded."""
 import os
 import sys
 import time
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ class Collector:
         self.config = config
         self.clock = Clock()
         self.active = True
-        self.file: Optional[RankFile] = None  # opened with the first tensor
+        self.file: RankFile | None = None  # opened with the first tensor
         self.seconds = 0.0  # spent in here
         self.on_first_model: list = []  # called when the program's first model runs
         self.on_iteration_end: list = []  # called before the last tensors of the iteration are recorded
@@ -130,7 +131,7 @@ class Collector:
         if file is not None:
             file.close(complete, self.seconds)
 
-    def stop(self, problem: Optional[str]) -> None:
+    def stop(self, problem: str | None) -> None:
         """Records nothing more. What was recorded stays, without the mark of a whole trace."""
         if problem:
             self.report(problems.problem, problem)

@@ -3,7 +3,6 @@
 import json
 import os
 from dataclasses import dataclass
-from typing import FrozenSet, Optional
 
 
 @dataclass(frozen=True)
@@ -20,12 +19,12 @@ class Rewrite:
 class Config:
     directory: str  # of the trace, absolute
     run_id: str
-    iterations: FrozenSet[int]  # those to record
+    iterations: frozenset[int]  # those to record
     axes: str  # "tp=2,dp=2", or ""
     annotations: str  # path, or ""
-    perturb: Optional[int]  # seed
+    perturb: int | None  # seed
     perturb_at: str  # "input", "modules", or "rewritten": in what `rewrite` gives
-    rewrite: Optional[Rewrite]
+    rewrite: Rewrite | None
     library: str  # path of libttrace
     provenance: dict  # what the command line knows: command, start time, git commit, version
 

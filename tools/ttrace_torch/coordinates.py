@@ -4,7 +4,6 @@ import itertools
 import os
 import sys
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
 
 import torch
 
@@ -26,11 +25,11 @@ class Place:
     def size(self, axis: str) -> int:
         return _numbers(self.axes)[axis]
 
-    def axis_named(self, name: str) -> Optional[str]:
+    def axis_named(self, name: str) -> str | None:
         """The axis that `name` or the alias `name` stands for; None where there is neither."""
         return name if name in _numbers(self.axes) else _aliases(self.axes).get(name)
 
-    def axes_joining(self, ranks: List[int]) -> List[Tuple[str, int]]:
+    def axes_joining(self, ranks: list[int]) -> list[tuple[str, int]]:
         """Name and size of the axis, or of the nested axes, outermost first, along which `ranks`, this one among
         them, follow each other; empty where there is none. For coordinates that follow from the rank."""
         places = [self._coordinates_of(rank) for rank in ranks]
@@ -42,7 +41,7 @@ class Place:
         expected = [dict(zip(nested, at)) for at in itertools.product(*(range(size) for size in sizes.values()))]
         return list(sizes.items()) if expected == [{axis: at[axis] for axis in nested} for at in places] else []
 
-    def _coordinates_of(self, rank: int) -> Dict[str, int]:
+    def _coordinates_of(self, rank: int) -> dict[str, int]:
         found = {}
         for factoring in self.axes.split("/"):
             rest = rank
@@ -51,7 +50,7 @@ class Place:
         return found
 
 
-def rank_and_world_size() -> Tuple[int, int]:
+def rank_and_world_size() -> tuple[int, int]:
     """torch.distributed's, once it is initialised; else what a launcher put into the environment; else one rank."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
@@ -79,12 +78,12 @@ def place_of_this_rank(axes: str) -> Place:
     )
 
 
-def _numbers(text: str) -> Dict[str, int]:
+def _numbers(text: str) -> dict[str, int]:
     """Names with a number, in order; aliases (`sp=tp`) are left out."""
     pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
     return {name: int(value) for name, value in pairs if value.isdigit()}
 
 
-def _aliases(text: str) -> Dict[str, str]:
+def _aliases(text: str) -> dict[str, str]:
     pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
     return {name: value for name, value in pairs if not value.isdigit()}

@@ -1,7 +1,7 @@
 """`ttrace_torch.record`: a tensor that the program itself names and places."""
 
 import json
-from typing import Dict, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
 
 import torch
 
@@ -21,7 +21,7 @@ _KINDS = {
 # Axes that a mesh may lack, and then has with size 1 (annotations/README.md).
 _WELL_KNOWN = ("tp", "sp", "cp", "dp", "ep", "etp", "pp", "edp")
 
-Slice = Tuple[Sequence[int], Sequence[int], Sequence[int]]
+Slice = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 class Explicit:
@@ -33,9 +33,9 @@ class Explicit:
         name: str,
         tensor: torch.Tensor,
         kind: str,
-        axes: Optional[Dict[str, Union[int, str]]],
-        shape: Optional[Sequence[int]],
-        slices: Optional[Sequence[Slice]],
+        axes: dict[str, int | str] | None,
+        shape: Sequence[int] | None,
+        slices: Sequence[Slice] | None,
     ) -> None:
         self._collector.safely(self._record, name, tensor, kind, axes, shape, slices)
 
@@ -67,7 +67,7 @@ def _mapping(name: str, place: Place, axes, shape, slices) -> str:
     return json.dumps(mapping) if mapping else ""
 
 
-def _axis(name: str, place: Place, axis: str, rule: Union[int, str]) -> list:
+def _axis(name: str, place: Place, axis: str, rule: int | str) -> list:
     found = place.axis_named(axis)
     if found is None and (place.world_size == 1 or axis in _WELL_KNOWN):
         return []

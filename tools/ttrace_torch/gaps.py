@@ -2,7 +2,6 @@
 agreement. What cannot be recorded of a tensor that was seen, `to_host` says; torch.compile has compiled.py."""
 
 import itertools
-from typing import Dict, List, Set
 
 import torch
 
@@ -18,9 +17,9 @@ _SHOWN = 3  # names in a warning that lists some
 class Gaps:
     def __init__(self, collector: Collector):
         self._collector = collector
-        self._without_grad: Dict[int, str] = {}  # id of a module -> its class; of outermost calls
-        self._unknown: Set[type] = set()  # classes that may hold tensors
-        self._hidden: List[str] = []  # modules whose inside is compiled
+        self._without_grad: dict[int, str] = {}  # id of a module -> its class; of outermost calls
+        self._unknown: set[type] = set()  # classes that may hold tensors
+        self._hidden: list[str] = []  # modules whose inside is compiled
         collector.on_iteration_end.append(self._check)
 
     def look_into(self, name: str, side: str, *values) -> None:

@@ -13,7 +13,7 @@ its gradient in two portions. These are added up, as PyTorch does, and recorded 
 over."""
 
 import functools
-from typing import Callable, Dict, Optional, Set, Tuple
+from collections.abc import Callable
 
 import torch
 
@@ -25,10 +25,10 @@ from .collector import Collector
 class Gradients:
     def __init__(self, collector: Collector):
         self._collector = collector
-        self._hooked_parameters: Set[Tuple[int, int]] = set()  # (chunk, id)
-        self._first_fired: Optional[Microbatch] = None  # in this backward
-        self._portions: Dict[str, torch.Tensor] = {}  # name -> sum so far
-        self._portions_of: Optional[Microbatch] = None
+        self._hooked_parameters: set[tuple[int, int]] = set()  # (chunk, id)
+        self._first_fired: Microbatch | None = None  # in this backward
+        self._portions: dict[str, torch.Tensor] = {}  # name -> sum so far
+        self._portions_of: Microbatch | None = None
 
     def install(self) -> None:
         # torch.Tensor.backward looks it up there.
@@ -61,7 +61,7 @@ class Gradients:
         name: str,
         module_class: str,
         tensor: torch.Tensor,
-        replacement: Optional[Callable] = None,
+        replacement: Callable | None = None,
     ) -> None:
         """Records the gradient of `tensor` when it arrives. Backward goes on with `replacement` of it, where that is
         not None."""
@@ -88,7 +88,7 @@ class Gradients:
             collector.warn(f"not traceable: the gradient of '{name}' ({error})")
 
     def _arrived(
-        self, microbatch: Microbatch, kind: int, name: str, module_class: str, gradient: Optional[torch.Tensor]
+        self, microbatch: Microbatch, kind: int, name: str, module_class: str, gradient: torch.Tensor | None
     ) -> None:
         if microbatch.owner is not None:
             microbatch.owner.in_backward = microbatch
@@ -110,7 +110,7 @@ class Gradients:
     # Parameters.
 
     def hook_parameters(self, chunk: Chunk) -> None:
-        names: Dict[int, list] = {}
+        names: dict[int, list] = {}
         parameters = {}
         for name, parameter in chunk.parameters():
             names.setdefault(id(parameter), []).append(name)
@@ -141,7 +141,7 @@ class Gradients:
         return hook
 
     def _parameter_arrived(
-        self, chunk: Chunk, parameter: torch.nn.Parameter, names: list, gradient: Optional[torch.Tensor]
+        self, chunk: Chunk, parameter: torch.nn.Parameter, names: list, gradient: torch.Tensor | None
     ) -> None:
         microbatch = chunk.in_backward
         if gradient is None or not self._collector.is_recorded():

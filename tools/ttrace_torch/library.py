@@ -2,8 +2,8 @@
 
 import ctypes
 import os
+from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
-from typing import Optional, Sequence, Tuple
 
 INVALID, IO, FULL, FORKED, EXISTS = 1, 2, 3, 4, 5
 
@@ -122,8 +122,8 @@ class Recorder:
         data: int,
         dtype: int,
         shape: Sequence[int],
-        strides: Optional[Sequence[int]],
-        mapping: Optional[str] = None,
+        strides: Sequence[int] | None,
+        mapping: str | None = None,
     ) -> None:
         """`data` is an address in host memory; `strides` count elements, None where contiguous; `mapping` is the
         JSON of ttrace/mapping.h."""
@@ -160,7 +160,7 @@ class Recorder:
             )
         )
 
-    def describe(self, compute_dtype: Optional[str], provenance: Optional[str]) -> None:
+    def describe(self, compute_dtype: str | None, provenance: str | None) -> None:
         self._check(self._calls.ttrace_describe(self._handle, _text(compute_dtype), _text(provenance)))
 
     def close(self, complete: bool) -> None:
@@ -183,7 +183,7 @@ class Source:
 
     def find(
         self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str
-    ) -> Optional[Tuple[int, int, Tuple[int, ...]]]:
+    ) -> tuple[int, int, tuple[int, ...]] | None:
         """Address, dtype and shape of what it holds, contiguous; None where it holds none."""
         identity = _identity(iteration, microbatch, chunk, pass_, kind, name, "")
         tensor = _Tensor(ctypes.sizeof(_Tensor))
@@ -230,5 +230,5 @@ def _identity(
     )
 
 
-def _text(value: Optional[str]) -> Optional[bytes]:
+def _text(value: str | None) -> bytes | None:
     return value.encode() if value else None

@@ -9,7 +9,8 @@ A forward that runs while the autograd engine is at work is a recomputation (`to
 
 import functools
 import threading
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -31,12 +32,12 @@ class Frame:
         self,
         microbatch: Microbatch,
         pass_: int,
-        calls: Dict[str, int],
-        names: Dict[int, Optional[str]],
-        chunk: Optional[Chunk],
+        calls: dict[str, int],
+        names: dict[int, str | None],
+        chunk: Chunk | None,
     ):
         self.microbatch, self.pass_, self.calls, self.names, self.chunk = microbatch, pass_, calls, names, chunk
-        self.path: Optional[str] = None  # None: not recorded
+        self.path: str | None = None  # None: not recorded
         self.call = ""  # "#1" for the second call
         self.module_class = ""
         self.given: list = []  # in place of the program's tensors: see rewrite.py
@@ -50,7 +51,7 @@ class _Stack(threading.local):
     """Of the module calls of this thread; None stands for one whose inside is of no interest."""
 
     def __init__(self) -> None:
-        self.frames: List[Optional[Frame]] = []
+        self.frames: list[Frame | None] = []
 
 
 class Modules:
@@ -97,7 +98,7 @@ class Modules:
                 result = changed[0]
         return result
 
-    def place_of_program(self) -> Optional[Tuple[Microbatch, int, Dict[str, int]]]:
+    def place_of_program(self) -> tuple[Microbatch, int, dict[str, int]] | None:
         """Micro-batch, pass and calls so far of what the program does just now; None where that is not recorded."""
         frames = self.stack.frames
         if frames:
@@ -109,7 +110,7 @@ class Modules:
 
     # Which call this is.
 
-    def _enter(self, module: torch.nn.Module) -> Optional[Frame]:
+    def _enter(self, module: torch.nn.Module) -> Frame | None:
         in_backward = torch._C._current_graph_task_id() != -1
         parent = self.stack.frames[-1] if self.stack.frames else None
         if parent is not None:
@@ -132,7 +133,7 @@ class Modules:
             microbatch.reentrant = True
         return Frame(microbatch, pass_, calls, parent.names, parent.chunk)
 
-    def _outermost_call(self, module: torch.nn.Module) -> Optional[Frame]:
+    def _outermost_call(self, module: torch.nn.Module) -> Frame | None:
         collector, clock = self._collector, self._collector.clock
         if adapters.is_rehearsal() or self._gaps.is_replica(module):
             return None
@@ -170,7 +171,7 @@ class Modules:
         for name, parameter in chunk.parameters():
             collector.record_parameter(chunk.number, library.PARAM, name, parameter)
 
-    def _recomputation_of(self, module: torch.nn.Module) -> Optional[Frame]:
+    def _recomputation_of(self, module: torch.nn.Module) -> Frame | None:
         """Of a checkpoint function that we have not wrapped (Megatron-LM has its own): the micro-batch is that of
         the backward in progress, which the gradient hooks that fired before have told."""
         chunk = self._collector.clock.chunk_of(module)
@@ -184,7 +185,7 @@ class Modules:
             return None
         return Frame(chunk.in_backward, library.RECOMPUTE, chunk.in_backward.recomputed, chunk.names, chunk)
 
-    def _name(self, frame: Frame, parent: Optional[Frame], module: torch.nn.Module) -> None:
+    def _name(self, frame: Frame, parent: Frame | None, module: torch.nn.Module) -> None:
         key = id(module)
         if key not in frame.names and frame.chunk is not None:
             frame.chunk.find_names()  # a module that was added after the first call
@@ -203,7 +204,7 @@ class Modules:
 
     # What goes in and comes out.
 
-    def _record_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
+    def _record_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         changed = None
         if self._perturbation is not None:
             changed = self._perturbation.of_inputs(frame, args, kwargs)
@@ -221,7 +222,7 @@ class Modules:
                 changed = self._rewriting.of_inputs(frame, args, kwargs) or changed
         return changed
 
-    def _record_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Optional[Tuple[Any]]:
+    def _record_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> tuple[Any] | None:
         found, changed, replacement = outputs_of(result), None, None
         if self._perturbation is not None:
             changed = self._perturbation.of_outputs(frame, args, kwargs, result)
@@ -235,13 +236,13 @@ class Modules:
             self._hook_all(frame, library.GRAD_OUTPUT, found, replacement)
         return changed
 
-    def _record_all(self, frame: Frame, kind: int, found: List[Tuple[str, torch.Tensor]]) -> None:
+    def _record_all(self, frame: Frame, kind: int, found: list[tuple[str, torch.Tensor]]) -> None:
         for member, tensor in found:
             name = frame.tensor_name(member)
             self._collector.record(frame.microbatch, frame.pass_, kind, name, frame.module_class, tensor)
 
     def _hook_all(
-        self, frame: Frame, kind: int, found: List[Tuple[str, torch.Tensor]], replacement: Optional[Callable] = None
+        self, frame: Frame, kind: int, found: list[tuple[str, torch.Tensor]], replacement: Callable | None = None
     ) -> None:
         """`replacement(micro-batch, kind, name, gradient)`: what backward is to go on with, or None."""
         for member, tensor in found:

@@ -12,7 +12,8 @@ them this rank has under ZeRO, ownership.py says. Some frameworks copy the maste
 `param_after` is read late: when the program calls a module again, or ends."""
 
 import functools
-from typing import Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Set, Tuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -33,9 +34,9 @@ class Optimizers:
     def __init__(self, collector: Collector, gradients: Gradients):
         self._collector, self._gradients = collector, gradients
         self._iteration = -1  # of what follows
-        self._before: Dict[int, torch.Tensor] = {}  # master -> its value before the step
-        self._main_grads: Set[Tuple[int, str]] = set()  # (chunk, name) of those that are recorded
-        self._deltas: Set[Tuple[int, str]] = set()
+        self._before: dict[int, torch.Tensor] = {}  # master -> its value before the step
+        self._main_grads: set[tuple[int, str]] = set()  # (chunk, name) of those that are recorded
+        self._deltas: set[tuple[int, str]] = set()
         self._norms = 0
         self._unscaled = False  # some gradients were, in this iteration
         self._only_looks = False  # for overflow; the division is left to a fused optimizer
@@ -166,7 +167,7 @@ class Optimizers:
             mapping = owned.mapping(trained.parameter)
             self._collector.record_parameter(trained.chunk, kind, trained.name, tensor, mapping)
 
-    def _record_main_grads(self, given, scale: Optional[torch.Tensor] = None) -> None:
+    def _record_main_grads(self, given, scale: torch.Tensor | None = None) -> None:
         """Before a function uses `given`, parameters or masters. Their gradients have the loss scale `scale` on them."""
         self._gradients.record_portions()
         if not self._collector.is_recorded():
@@ -178,7 +179,7 @@ class Optimizers:
             ready = [trained for trained in ready if keys & {id(trained.master), id(trained.parameter)}]
         self._record_main_grads_of(ready, scale)
 
-    def _record_main_grads_of(self, ready: Iterable["Trained"], scale: Optional[torch.Tensor] = None) -> None:
+    def _record_main_grads_of(self, ready: Iterable["Trained"], scale: torch.Tensor | None = None) -> None:
         self._begin_iteration()
         for trained in ready:
             gradient = trained.main_grad()
@@ -213,9 +214,9 @@ class Trained(NamedTuple):
     name: str
     parameter: torch.nn.Parameter
     master: torch.Tensor  # what the optimizer updates
-    owned: Optional[OwnedRange]  # None: the whole parameter
+    owned: OwnedRange | None  # None: the whole parameter
 
-    def main_grad(self) -> Optional[torch.Tensor]:
+    def main_grad(self) -> torch.Tensor | None:
         """Of what this rank owns."""
         gradient = _main_grad(self.parameter)
         return gradient if gradient is None or self.owned is None else self.owned.of(self.parameter, gradient)
@@ -230,7 +231,7 @@ def trained_in(chunk: Chunk) -> Iterator[Trained]:
         yield Trained(chunk.number, name, parameter, master, owned)
 
 
-def _main_grad(parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
+def _main_grad(parameter: torch.nn.Parameter) -> torch.Tensor | None:
     main_grad = getattr(parameter, "main_grad", None)
     if isinstance(main_grad, torch.Tensor):
         return main_grad

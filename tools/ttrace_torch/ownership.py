@@ -5,7 +5,6 @@ which then are those elements, in one dimension. Megatron-core's optimizer is as
 
 import json
 from dataclasses import dataclass
-from typing import Optional
 
 import torch
 
@@ -16,7 +15,7 @@ from . import adapters
 class OwnedRange:
     begin: int
     end: int
-    master: Optional[torch.Tensor]  # those elements as the optimizer updates them; None where there are none
+    master: torch.Tensor | None  # those elements as the optimizer updates them; None where there are none
 
     def of(self, parameter: torch.nn.Parameter, gradient: torch.Tensor) -> torch.Tensor:
         """The owned elements of a gradient that is whole, or has them alone already."""
@@ -28,7 +27,7 @@ class OwnedRange:
         return json.dumps({"fragment": {"whole": list(parameter.shape), "range": [self.begin, self.end]}})
 
 
-def owned_range(parameter: torch.nn.Parameter) -> Optional[OwnedRange]:
+def owned_range(parameter: torch.nn.Parameter) -> OwnedRange | None:
     """What this rank updates of `parameter`; None where that is all of it."""
     found = getattr(parameter, "main_shard_range", None)
     if found is not None:

@@ -7,7 +7,7 @@ the same factor, and is perturbed at the same points. What is recorded is what t
 the product, which the rest of the model goes on with, and the gradient behind it, which the module goes on with."""
 
 import weakref
-from typing import Any, Optional, Tuple
+from typing import Any
 
 import torch
 
@@ -26,11 +26,11 @@ class _Perturbation:
         self._collector, self._seed = collector, seed
         collector.on_iteration_end.append(self._check)
 
-    def of_inputs(self, frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
+    def of_inputs(self, frame, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         """The arguments with a perturbed one; None where nothing changes."""
         return None
 
-    def of_outputs(self, frame, args: tuple, kwargs: dict, result: Any) -> Optional[Tuple[Any]]:
+    def of_outputs(self, frame, args: tuple, kwargs: dict, result: Any) -> tuple[Any] | None:
         """The result with perturbed tensors, in a tuple of one; None where nothing changes."""
         raise NotImplementedError
 
@@ -73,7 +73,7 @@ class AtInput(_Perturbation):
         "floating-point values"
     )
 
-    def of_inputs(self, frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
+    def of_inputs(self, frame, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         if frame.path != ROOT or not self._is_due(frame, library.INPUT):
             return None
         found = inputs_of(args, kwargs)
@@ -83,7 +83,7 @@ class AtInput(_Perturbation):
         new = self._perturbed(frame, library.INPUT, found, first)
         return replaced(args, first, new), replaced(kwargs, first, new)
 
-    def of_outputs(self, frame, args: tuple, kwargs: dict, result: Any) -> Optional[Tuple[Any]]:
+    def of_outputs(self, frame, args: tuple, kwargs: dict, result: Any) -> tuple[Any] | None:
         if not self._is_due(frame, library.OUTPUT):
             return None
         inputs, found = inputs_of(args, kwargs), outputs_of(result)
@@ -117,9 +117,9 @@ class AtModules(_Perturbation):
     def __init__(self, collector: Collector, seed: int):
         super().__init__(collector, seed)
         # id of a product -> it, and its version, which counts in-place operations on it and its views.
-        self._products: "dict[int, tuple[weakref.ref, int]]" = {}
+        self._products: dict[int, tuple[weakref.ref, int]] = {}
 
-    def of_outputs(self, frame, args: tuple, kwargs: dict, result: Any) -> Optional[Tuple[Any]]:
+    def of_outputs(self, frame, args: tuple, kwargs: dict, result: Any) -> tuple[Any] | None:
         given = {id(_base_of(tensor)) for _, tensor in inputs_of(args, kwargs)}
         computed = {
             id(tensor): (member, tensor)
@@ -158,7 +158,7 @@ class _Product(torch.autograd.Function):
         return _multiplied(tensor, factor)
 
     @staticmethod
-    def backward(context, gradient: torch.Tensor) -> Tuple[torch.Tensor, None]:
+    def backward(context, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return _multiplied(gradient, context.factor), None
 
 

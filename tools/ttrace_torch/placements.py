@@ -5,7 +5,6 @@ A dimension of the program's device mesh is the axis, or the nested axes, whose 
 name, where it has one that the trace knows, must say the same."""
 
 import json
-from typing import Dict, List, Tuple
 
 import torch
 
@@ -17,7 +16,7 @@ from .tensors import NotTraceable, is_dtensor
 class Placements:
     def __init__(self, place: Place):
         self._place = place
-        self._known: Dict[tuple, str] = {}  # (mesh, placements, shape) -> text
+        self._known: dict[tuple, str] = {}  # (mesh, placements, shape) -> text
 
     def mapping_of(self, tensor: torch.Tensor) -> str:
         """JSON; "" for a tensor that is no DTensor. Raises NotTraceable; CollectError where the mesh contradicts the
@@ -30,7 +29,7 @@ class Placements:
             self._known[key] = json.dumps({"axes": axes, "shape": list(tensor.shape)})
         return self._known[key]
 
-    def _entries(self, tensor: torch.Tensor, mesh_dim: int) -> List[dict]:
+    def _entries(self, tensor: torch.Tensor, mesh_dim: int) -> list[dict]:
         placement = tensor.placements[mesh_dim]
         if placement.is_replicate():
             words = {"placement": "replicate"}
@@ -41,7 +40,7 @@ class Placements:
         axes = self._axes_of(tensor.device_mesh, mesh_dim)
         return [{"axis": name, "size": size, **words} for name, size in axes]
 
-    def _axes_of(self, mesh, mesh_dim: int) -> List[Tuple[str, int]]:
+    def _axes_of(self, mesh, mesh_dim: int) -> list[tuple[str, int]]:
         """Name and size, outermost first."""
         at = mesh.get_coordinate()
         if at is None:
@@ -71,10 +70,10 @@ def part_of(whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     return distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
 
 
-def _nesting(tensor: torch.Tensor) -> List[int]:
+def _nesting(tensor: torch.Tensor) -> list[int]:
     """The dimensions of the mesh, outermost first. DTensor splits by them in order, but for a strided shard, which
     splits what `split_factor` parts by later dimensions of the mesh have left (FSDP after tensor parallelism)."""
-    order: List[int] = []
+    order: list[int] = []
     for mesh_dim in reversed(range(len(tensor.placements))):
         placement = tensor.placements[mesh_dim]
         left, at = getattr(placement, "split_factor", 1), 0
@@ -98,7 +97,7 @@ def _is_partial(placement) -> bool:
     return True
 
 
-def _disagreement(mesh, mesh_dim: int, ranks: List[int], place: Place) -> str:
+def _disagreement(mesh, mesh_dim: int, ranks: list[int], place: Place) -> str:
     dims = ", ".join(f"{name}={size}" for name, size in zip(mesh.mesh_dim_names or "?" * mesh.ndim, mesh.mesh.shape))
     called = f"'{mesh.mesh_dim_names[mesh_dim]}'" if mesh.mesh_dim_names else str(mesh_dim)
     return (

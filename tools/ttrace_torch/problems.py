@@ -5,7 +5,6 @@ names what could not be recorded and is no reason to distrust the rest. Each tex
 
 import os
 import sys
-from typing import Set
 
 
 class CollectError(Exception):
@@ -14,7 +13,7 @@ class CollectError(Exception):
 
 WARNINGS_SHOWN = 10  # on stderr, by a rank; the file has them all
 
-_told: Set[str] = set()
+_told: set[str] = set()
 
 
 def problem(directory: str, rank: int, text: str) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import platform
-from typing import Optional
 
 import torch
 
@@ -17,7 +16,7 @@ from .tensors import dtype_code, dtype_name, to_host
 class RankFile:
     def __init__(self, config: Config):
         self.place = place_of_this_rank(config.axes)
-        self.compute_dtype: Optional[torch.dtype] = None
+        self.compute_dtype: torch.dtype | None = None
         self._placements = Placements(self.place)
         self._device = ""
         self._config = config

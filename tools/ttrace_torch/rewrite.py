@@ -8,7 +8,8 @@ trace holds instead of the one that has arrived and been recorded. So all that i
 by way of one module, or of what stands between two."""
 
 import ctypes
-from typing import Any, Callable, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -27,18 +28,18 @@ _KINDS = {library.INPUT: "input", library.GRAD_OUTPUT: "grad_output", library.PA
 class Rewriting:
     def __init__(self, collector: Collector, config: Rewrite):
         self._collector, self._config = collector, config
-        self._source: Optional[library.Source] = None
+        self._source: library.Source | None = None
         self._replaced = 0  # in this iteration
-        self._missing: List[str] = []
+        self._missing: list[str] = []
         collector.on_iteration_end.append(self._check)
 
-    def of_program(self, frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
+    def of_program(self, frame, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         """The model's arguments with other integers, which count as the program's own; None where nothing changes."""
         if not self._config.integers or frame.path != ROOT:
             return None
         return self._given(frame, args, kwargs, lambda tensor: not is_floating(tensor), lambda _, value: value)
 
-    def of_inputs(self, frame, args: tuple, kwargs: dict) -> Optional[Tuple[tuple, dict]]:
+    def of_inputs(self, frame, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         """The arguments as the module is given them; None where nothing changes."""
         if not self._config.activations:
             return None
@@ -50,7 +51,7 @@ class Rewriting:
 
         return self._given(frame, args, kwargs, is_floating, give)
 
-    def of_outputs(self, frame, result: Any) -> Tuple[List[Tuple[str, torch.Tensor]], Tuple[Any]]:
+    def of_outputs(self, frame, result: Any) -> tuple[list[tuple[str, torch.Tensor]], tuple[Any]]:
         """What the module has made, as in `outputs_of`, whose gradients are to be replaced, and, in a tuple of one, the
         result as the program gets it: with tensors of its own, so that what uses them is not taken for the module."""
         for program, given, version in frame.given:
@@ -64,7 +65,7 @@ class Rewriting:
                 result = replaced(result, tensor, _Passed.apply(tensor))
         return made, (result,)
 
-    def gradient(self, microbatch: Microbatch, kind: int, name: str, arrived: torch.Tensor) -> Optional[torch.Tensor]:
+    def gradient(self, microbatch: Microbatch, kind: int, name: str, arrived: torch.Tensor) -> torch.Tensor | None:
         if not self._config.activations:
             return None
         return self._find(microbatch, library.FORWARD, kind, name, arrived)
@@ -88,7 +89,7 @@ class Rewriting:
                     trained.master.copy_(whole.reshape(trained.master.shape))
             self._replaced += 1
 
-    def _given(self, frame, args: tuple, kwargs: dict, which: Callable, give: Callable) -> Optional[Tuple[tuple, dict]]:
+    def _given(self, frame, args: tuple, kwargs: dict, which: Callable, give: Callable) -> tuple[tuple, dict] | None:
         changed = None
         for member, tensor in inputs_of(args, kwargs):
             value = None
@@ -101,7 +102,7 @@ class Rewriting:
 
     def _find(
         self, microbatch: Microbatch, pass_: int, kind: int, name: str, like: torch.Tensor
-    ) -> Optional[torch.Tensor]:
+    ) -> torch.Tensor | None:
         """A recomputation is given what the trace recorded of one, or else of the forward."""
         where = (microbatch.iteration, microbatch.number, microbatch.chunk)
         found = self._open().find(*where, pass_, kind, name)
@@ -119,7 +120,7 @@ class Rewriting:
             self._source = library.Source(config.library, self._config.directory, place.rank, place.world_size)
         return self._source
 
-    def _value(self, found: Tuple[int, int, Tuple[int, ...]], kind: int, name: str, like: torch.Tensor) -> torch.Tensor:
+    def _value(self, found: tuple[int, int, tuple[int, ...]], kind: int, name: str, like: torch.Tensor) -> torch.Tensor:
         """A new tensor of what was found, placed as `like`. Raises CollectError where it does not fit."""
         address, dtype, shape = found
         local = like._local_tensor if is_dtensor(like) else like
@@ -167,7 +168,7 @@ class _Given(torch.autograd.Function):
         return value[0]  # out of a list: autograd makes a view of a tensor that is handed through
 
     @staticmethod
-    def backward(context, gradient: torch.Tensor) -> Tuple[torch.Tensor, None]:
+    def backward(context, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
 
 

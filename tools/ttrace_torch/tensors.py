@@ -4,9 +4,9 @@ import copy
 import dataclasses
 import enum
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any
 
 import torch
 
@@ -47,22 +47,22 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-def inputs_of(args: tuple, kwargs: dict) -> List[Tuple[str, torch.Tensor]]:
+def inputs_of(args: tuple, kwargs: dict) -> list[tuple[str, torch.Tensor]]:
     """A module's input tensors with the suffix of their names: "" for the only one, else ":0" (its position),
     ":mask" (its keyword). Parameters that are passed as arguments are recorded as parameters, not as inputs."""
     return _named([*_members(args, ""), *_members(kwargs, "")])
 
 
-def outputs_of(result: Any) -> List[Tuple[str, torch.Tensor]]:
+def outputs_of(result: Any) -> list[tuple[str, torch.Tensor]]:
     return _named(list(_members(result, "")))
 
 
-def _named(found: List[Tuple[str, torch.Tensor]]) -> List[Tuple[str, torch.Tensor]]:
+def _named(found: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
     found = [(path, tensor) for path, tensor in found if not isinstance(tensor, torch.nn.Parameter)]
     return [("", found[0][1])] if len(found) == 1 else found
 
 
-def _members(value: Any, path: str) -> Iterator[Tuple[str, torch.Tensor]]:
+def _members(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield path, value
         return
@@ -70,7 +70,7 @@ def _members(value: Any, path: str) -> Iterator[Tuple[str, torch.Tensor]]:
         yield from _members(member, f"{path}.{key}" if path else f":{key}")
 
 
-def _items(value: Any) -> Iterator[Tuple[Any, Any]]:
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, Mapping):
         return iter(value.items())
     if isinstance(value, (tuple, list, deque)):
@@ -80,7 +80,7 @@ def _items(value: Any) -> Iterator[Tuple[Any, Any]]:
     return iter(())
 
 
-def unseen_in(value: Any, path: str = "") -> Iterator[Tuple[str, Any]]:
+def unseen_in(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """What `value` holds that `inputs_of` and `outputs_of` pass over, though tensors may be in it: iterators, which
     looking would use up, and objects of classes unknown here that hold a floating-point tensor (one of integers is like
     a number: a place, a mask). With its path, as in ":0.cache"."""
@@ -160,7 +160,7 @@ def is_floating(tensor: torch.Tensor) -> bool:
     return tensor.dtype.is_floating_point
 
 
-def first_that(test: Callable[[torch.Tensor], bool], found: List[Tuple[str, torch.Tensor]]) -> Optional[torch.Tensor]:
+def first_that(test: Callable[[torch.Tensor], bool], found: list[tuple[str, torch.Tensor]]) -> torch.Tensor | None:
     return next((tensor for _, tensor in found if test(tensor)), None)
 
 

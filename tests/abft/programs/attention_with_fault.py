@@ -13,7 +13,7 @@ import sys
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
-from tinygpt import attention, train  # noqa: E402
+from tinygpt import attention, train
 
 
 def struck(matrix, fault):

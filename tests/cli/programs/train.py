@@ -9,8 +9,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from models import changed, model, shards  # noqa: E402
-from traces import record_run  # noqa: E402
+from models import changed, model, shards
+from traces import record_run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--ranks", type=int, default=1)

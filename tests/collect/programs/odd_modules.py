@@ -3,7 +3,7 @@ module says by its name what is odd. The program checks that what it gets has th
 
 import collections
 import dataclasses
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -53,8 +53,8 @@ class ModelOutput(collections.OrderedDict):
 
 @dataclasses.dataclass
 class LanguageModelOutput(ModelOutput):
-    loss: Optional[torch.Tensor] = None
-    logits: Optional[torch.Tensor] = None
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
 
 
 class Batch(collections.abc.MutableMapping):

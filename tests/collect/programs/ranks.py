@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 # Imported by every optimizer, it keeps for ever the process group that it finds; a thread of gloo that lives on until
 # the interpreter is taken apart can abort the process (https://github.com/pytorch/pytorch/pull/179291).
-import torch.distributed.nn  # noqa: F401
+import torch.distributed.nn
 import torch.multiprocessing as multiprocessing
 from torch import nn
 

@@ -10,7 +10,7 @@ import sys
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
-from tinygpt import train  # noqa: E402
+from tinygpt import train
 
 
 def flip(tensor, element, bit):

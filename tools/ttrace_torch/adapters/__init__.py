@@ -12,7 +12,8 @@ These are patched when a model first runs, by when the program has imported what
 `is_rehearsal()` says that the framework runs the model just now, in grad mode, to learn its shapes and no more."""
 
 import sys
-from typing import Iterator, Optional, Tuple
+from collections.abc import Iterator
+from typing import Optional, Tuple
 
 from . import device_mesh, megatron
 from .pipelining import is_rehearsal  # noqa: F401
@@ -20,7 +21,7 @@ from .pipelining import is_rehearsal  # noqa: F401
 ALL = (megatron, device_mesh)
 
 
-def loaded(sort: str) -> Iterator[Tuple[object, str]]:
+def loaded(sort: str) -> Iterator[tuple[object, str]]:
     """The (module, function name) of that sort, "CLIPPING" or "BACKWARD", whose modules the program has imported."""
     for adapter in ALL:
         for module, name in getattr(adapter, sort, ()):
@@ -28,7 +29,7 @@ def loaded(sort: str) -> Iterator[Tuple[object, str]]:
                 yield sys.modules[module], name
 
 
-def owned_range(parameter) -> Optional[tuple]:
+def owned_range(parameter) -> tuple | None:
     """The first adapter's answer."""
     for adapter in ALL:
         if adapter.MODULE in sys.modules and hasattr(adapter, "owned_range"):

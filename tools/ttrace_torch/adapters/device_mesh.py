@@ -5,12 +5,11 @@ and only one of several ranks has a data parallel name (`fsdp`, `dp_shard`, `dat
 
 import gc
 import sys
-from typing import Optional, Tuple
 
 MODULE = "torch.distributed.device_mesh"
 
 
-def find(world_size: int) -> Optional[Tuple[str, str]]:
+def find(world_size: int) -> tuple[str, str] | None:
     """Of the meshes of all ranks that exist, the one with the most named dimensions (a flattened one has fewer);
     None where two of them disagree."""
     mesh_type = getattr(sys.modules[MODULE], "DeviceMesh", None)
@@ -24,7 +23,7 @@ def find(world_size: int) -> Optional[Tuple[str, str]]:
     return found.pop() if len(found) == 1 else None
 
 
-def _texts(mesh) -> Tuple[str, str]:
+def _texts(mesh) -> tuple[str, str]:
     sizes = dict(zip((name.lower() for name in mesh.mesh_dim_names), mesh.mesh.shape))
     # The last dimension is the fastest, which `axes` names first.
     axes = ",".join(f"{name}={size}" for name, size in reversed(list(sizes.items())))

@@ -11,7 +11,6 @@ and `main_grad` as a view into the buffer, of which the rank's part alone is red
 import functools
 import gc
 import sys
-from typing import Dict, Optional, Tuple
 
 MODULE = "megatron.core.parallel_state"
 # Clips the masters' gradients in place, which are the parameters' `main_grad` themselves.
@@ -20,7 +19,7 @@ CLIPPING = [("megatron.core.optimizer.optimizer", "clip_grad_by_total_norm_fp32"
 BACKWARD = [("megatron.core.pipeline_parallel.schedules", "custom_backward")]
 
 
-def find(world_size: int) -> Optional[Tuple[str, str]]:
+def find(world_size: int) -> tuple[str, str] | None:
     state = sys.modules[MODULE]
     if not state.model_parallel_is_initialized():
         return None
@@ -44,18 +43,18 @@ def find(world_size: int) -> Optional[Tuple[str, str]]:
     return axes, _text(ranks)
 
 
-def _experts(state, what: str) -> Optional[Dict[str, int]]:
+def _experts(state, what: str) -> dict[str, int] | None:
     """Sizes or coordinates in the experts' groups; None before Megatron-core 0.9, which has fewer of these."""
     groups = {"etp": "expert_tensor_parallel", "ep": "expert_model_parallel", "edp": "expert_data_parallel"}
     calls = {axis: getattr(state, f"get_{group}_{what}", None) for axis, group in groups.items()}
     return {axis: call() for axis, call in calls.items()} if all(calls.values()) else None
 
 
-def _text(numbers: Dict[str, int]) -> str:
+def _text(numbers: dict[str, int]) -> str:
     return ",".join(f"{name}={number}" for name, number in numbers.items())
 
 
-def owned_range(parameter) -> Optional[tuple]:
+def owned_range(parameter) -> tuple | None:
     for optimizer in _distributed_optimizers():
         if parameter in optimizer.model_param_gbuf_map:
             part = optimizer._get_model_param_range_map(parameter)["param"]
@@ -77,7 +76,7 @@ def _master(optimizer, parameter):
     return None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _distributed_optimizers() -> list:
     """Those that have parameters. Megatron-core keeps no list of them; they are there when this is first asked, by the
     end of the first backward."""
