@@ -31,7 +31,7 @@
 //   /ttrace/shapes           int64[]: the shapes, one after the other
 //
 // The file is laid out in three parts: 4096 bytes of header (HDF5's superblock and, at byte 64, the seal:
-// `Seal` in src/record/format.h), the tensors, and all of HDF5's metadata with the tables of /ttrace. The
+// `Seal` in src/format/format.h), the tensors, and all of HDF5's metadata with the tables of /ttrace. The
 // seal holds the completion mark, a checksum of header and metadata, and where the tables lie. The header
 // is written last: until then the file is none of HDF5's, and the journal speaks for it.
 //
@@ -39,7 +39,7 @@
 // open per tensor. Elements are little-endian, row-major. `checksum` is XXH3-64 of the tensor's bytes.
 //
 // While a rank runs, its index grows in `rank-00000.journal` beside the file (one record per tensor,
-// appended once the tensor's bytes are in the file; grammar in src/record/journal.h), and nothing else is
+// appended once the tensor's bytes are in the file; grammar in src/format/journal.h), and nothing else is
 // written of the metadata. When the file is complete the journal is removed. After a crash the journal
 // says where the recorded tensors lie.
 //

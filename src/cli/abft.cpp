@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "cli/commands.h"
-#include "cli/report_file.h"
+#include "terminal/report_files.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
@@ -56,7 +56,7 @@ int run(const AbftOptions& options) {
   report.candidate = options.trace;
   report.command_for_all = "--all";
   write_report(files, options.report, report);
-  return report.same() ? kSame : kDifferent;
+  return report.same() ? kExitSame : kExitDifferent;
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ int run_lint(const AnnotateOptions& options) {
   const auto mistakes = static_cast<std::size_t>(std::count_if(
       messages.begin(), messages.end(), [](const LintMessage& message) { return is_mistake(message.check); }));
   std::cout << (options.json ? to_json(options, messages) : to_text(messages, mistakes)) << std::flush;
-  return mistakes == 0 ? kSame : kDifferent;
+  return mistakes == 0 ? kExitSame : kExitDifferent;
 }
 
 void write_draft(const std::string& path, const std::string& text) {
@@ -99,11 +99,11 @@ int run_propose(const AnnotateOptions& options) {
   parse_annotations(text, options.output.empty() ? "the draft" : options.output);
   if (options.output.empty()) {
     std::cout << text << std::flush;
-    return kSame;
+    return kExitSame;
   }
   write_draft(options.output, text);
   std::cout << fmt::format("{}: {}\n", options.output, summary_of(draft)) << std::flush;
-  return kSame;
+  return kExitSame;
 }
 
 int run(const AnnotateOptions& options) {

@@ -81,7 +81,7 @@ int run(const std::string& output) {
     std::cout << fmt::format("{:12} e_max {:.2e}, {:.2f} times the unit roundoff\n", name_of(dtype), e_max,
                              e_max / abft::unit_roundoff(dtype));
   }
-  return kSame;
+  return kExitSame;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The subcommands: each file in this folder holds one.
+// The subcommands: each file in this folder but main.cpp and commands.cpp registers one.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -6,12 +6,10 @@
 #include <CLI/Formatter.hpp>
 #include <functional>
 
-namespace ttrace::cli {
+#include "process/exit_codes.h"
+#include "terminal/report_files.h"
 
-// Exit codes, the same for all subcommands: stable, for CI.
-inline constexpr int kSame = 0;          // done; nothing differs
-inline constexpr int kDifferent = 1;     // the traces differ
-inline constexpr int kCouldNotLook = 2;  // misuse, unreadable input, no tensor in common
+namespace ttrace::cli {
 
 // Registers a subcommand: options go to a struct it owns, and when it is parsed `run` is set to what
 // executes it and returns the exit code.
@@ -27,5 +25,8 @@ void add_abft(CLI::App& app, Run& run);
 void add_calibrate(CLI::App& app, Run& run);
 void add_sdc(CLI::App& app, Run& run);
 void add_history(CLI::App& app, Run& run);
+
+// Options that several subcommands have.
+void add_report_options(CLI::App& command, ReportOptions& options);
 
 }  // namespace ttrace::cli

@@ -139,7 +139,7 @@ int run(const HistoryOptions& options) {
   }
   std::cout << std::flush;
   if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the listing");
-  return kSame;
+  return kExitSame;
 }
 
 }  // namespace

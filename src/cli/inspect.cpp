@@ -7,9 +7,9 @@
 #include <string>
 #include <system_error>
 
-#include "cli/collected.h"
 #include "cli/commands.h"
-#include "cli/inspection.h"
+#include "inspect/inspection.h"
+#include "terminal/readable.h"
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
 
@@ -33,24 +33,24 @@ int print_verification(const std::vector<RankSelection>& selection) {
       "\n{} tensor{} read, {}: {}\n", readable_count(static_cast<std::uint64_t>(result.tensors)),
       result.tensors == 1 ? "" : "s", readable_bytes(result.bytes),
       result.mismatches == 0 ? "every checksum agrees" : fmt::format("{} of them not as recorded", result.mismatches));
-  return result.mismatches == 0 ? kSame : kDifferent;
+  return result.mismatches == 0 ? kExitSame : kExitDifferent;
 }
 
 int print_trace(const InspectOptions& options) {
   const Trace trace = read_trace(options.trace);
   const std::vector<RankSelection> selection = select_tensors(trace, options.tensor);
   if (options.json) {
-    return print_json(trace, selection, options.stats, options.verify, stdout) == 0 ? kSame : kDifferent;
+    return print_json(trace, selection, options.stats, options.verify, stdout) == 0 ? kExitSame : kExitDifferent;
   }
   print_summary(trace, stdout);
   if (options.verify && !options.stats) return print_verification(selection);
   fmt::print("\n");
   print_table(selection, options.stats, /*with_mappings=*/!options.tensor.empty(), stdout);
-  return options.verify ? print_verification(selection) : kSame;
+  return options.verify ? print_verification(selection) : kExitSame;
 }
 
 int run(const InspectOptions& options) {
-  int code = kCouldNotLook;
+  int code = kExitCouldNotLook;
   bool written = true;
   try {
     code = print_trace(options);

@@ -12,7 +12,7 @@
 
 namespace {
 
-using ttrace::cli::kCouldNotLook;
+using ttrace::kExitCouldNotLook;
 
 // Misuse in one line, as every other error. CLI11 says what is missing before it says what is unknown, and
 // so hides the misspelt option behind the one that it stands for.
@@ -82,5 +82,5 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     spdlog::error("unexpected: {}; please report this", ttrace::printable(error.what()));
   }
-  return kCouldNotLook;
+  return kExitCouldNotLook;
 }

@@ -7,19 +7,19 @@
 #include <iostream>
 #include <memory>
 
-#include "cli/check.h"
-#include "cli/collect.h"
 #include "cli/commands.h"
-#include "cli/launch.h"
-#include "cli/localize.h"
-#include "cli/pieces.h"
-#include "cli/report_file.h"
-#include "cli/shell_words.h"
-#include "cli/software.h"
+#include "process/launch.h"
+#include "process/shell_words.h"
+#include "terminal/report_files.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/load/run_file.h"
 #include "ttrace/report/run_report.h"
+#include "workflow/artifacts.h"
+#include "workflow/check.h"
+#include "workflow/collect.h"
+#include "workflow/localize.h"
+#include "workflow/software.h"
 
 namespace ttrace::cli {
 namespace {
@@ -91,9 +91,9 @@ int show_plan(Pieces& pieces, const RunFile& file, const std::vector<Job>& candi
   print_plan(kTolerance, tolerance, fmt::format("{} runs of the reference", file.seeds + 1));
   for (const Job& job : candidates) print_plan(job.name, pieces.candidate_state(job), shell_line(job.command));
   const bool stale = reference.freshness == Freshness::kStale || tolerance.freshness == Freshness::kStale;
-  if (!stale || refresh) return kSame;
+  if (!stale || refresh) return kExitSame;
   std::cout << "a run would refuse what is stale; with --refresh it makes that again\n";
-  return kCouldNotLook;
+  return kExitCouldNotLook;
 }
 
 // Everything that the candidates of one run have in common.
@@ -182,13 +182,13 @@ int look(const RunOptions& options, RunReport& report) {
   add_waiver_notes(setting, report);
   switch (report.verdict()) {
     case RunVerdict::kSame:
-      return kSame;
+      return kExitSame;
     case RunVerdict::kDifferent:
-      return kDifferent;
+      return kExitDifferent;
     case RunVerdict::kCouldNotLook:
-      return kCouldNotLook;
+      return kExitCouldNotLook;
   }
-  return kCouldNotLook;
+  return kExitCouldNotLook;
 }
 
 int run(const RunOptions& options) {

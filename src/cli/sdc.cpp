@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/report_file.h"
+#include "terminal/report_files.h"
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/sdc/report.h"
@@ -113,7 +113,7 @@ int run(const SdcOptions& options) {
   }
   note_what_is_left_open(healthy, suspect, report);
   files.write([&] { return to_text(report); });
-  return report.same() ? kSame : kDifferent;
+  return report.same() ? kExitSame : kExitDifferent;
 }
 
 }  // namespace

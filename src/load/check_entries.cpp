@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "record/format.h"
+#include "format/format.h"
 #include "ttrace/error.h"
 
 namespace ttrace {

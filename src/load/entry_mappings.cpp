@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "record/mapping_text.h"
+#include "format/mapping_text.h"
 #include "ttrace/error.h"
 
 namespace ttrace {

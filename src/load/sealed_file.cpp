@@ -4,8 +4,8 @@
 
 #include <cstring>
 
+#include "format/run_attributes.h"
 #include "load/mapped_file.h"
-#include "record/run_attributes.h"
 #include "ttrace/error.h"
 
 namespace ttrace {

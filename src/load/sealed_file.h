@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "record/format.h"
+#include "format/format.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {

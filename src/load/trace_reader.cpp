@@ -7,12 +7,12 @@
 #include <optional>
 #include <system_error>
 
+#include "format/journal.h"
+#include "format/run_attributes.h"
 #include "load/check_entries.h"
 #include "load/entry_mappings.h"
 #include "load/mapped_file.h"
 #include "load/sealed_file.h"
-#include "record/journal.h"
-#include "record/run_attributes.h"
 #include "ttrace/error.h"
 
 namespace ttrace {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "record/format.h"
+#include "format/format.h"
 #include "record/hdf5.h"
 #include "ttrace/error.h"
 

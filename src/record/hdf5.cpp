@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "record/format.h"
+#include "format/format.h"
 
 namespace ttrace {
 namespace {

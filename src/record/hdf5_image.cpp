@@ -9,9 +9,9 @@
 #include <mutex>
 #include <vector>
 
+#include "format/run_attributes.h"
 #include "record/hdf5.h"
 #include "record/memory_driver.h"
-#include "record/run_attributes.h"
 
 namespace ttrace {
 namespace {

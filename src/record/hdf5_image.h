@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "record/format.h"
+#include "format/format.h"
 
 namespace ttrace {
 

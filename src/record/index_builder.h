@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "record/format.h"
+#include "format/format.h"
 
 namespace ttrace {
 

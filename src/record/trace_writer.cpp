@@ -11,15 +11,15 @@
 #include <optional>
 #include <system_error>
 
-#include "record/format.h"
+#include "format/format.h"
+#include "format/journal.h"
+#include "format/mapping_text.h"
+#include "format/run_attributes.h"
 #include "record/gather.h"
 #include "record/hdf5.h"
 #include "record/hdf5_image.h"
 #include "record/index_builder.h"
-#include "record/journal.h"
-#include "record/mapping_text.h"
 #include "record/raw_file.h"
-#include "record/run_attributes.h"
 #include "ttrace/error.h"
 
 namespace ttrace {

@@ -26,7 +26,7 @@
 // is larger, mostly by 2 to 11 times; a note counts the tensors.
 //
 // Monte Carlo arithmetic perturbs the result of every operation, not the first activation alone: that is the
-// estimator `modules` (tools/ttrace_torch/perturb.py). It reaches branches that the first activation does not
+// estimator `modules` (src/python/ttrace_torch/perturb.py). It reaches branches that the first activation does not
 // feed. But it expects more of every tensor, by 1.65 times: with each estimator's margin at the largest ratio of
 // any correct run, it allows a typical tensor 1.3 times what `input` does, or as much where no router re-routes
 // (tools/evaluations/margins.py; the table is in README.md). So `input`, the paper's, is the default.

@@ -1,11 +1,6 @@
 """Runs the real program on real ranks: collect, estimate-tolerance, check, as a user types them."""
 
-import pathlib
-import sys
-
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))  # evaluations, sweeps
 
 from sweeps import warm
 from sweeps.runs import References

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from sweeps.configurations import GPT, Configuration
 from sweeps.runs import TTRACE, check, collect, run
 

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from evaluations.corpus import CASES
 from evaluations.detection import detection_row
 from sweeps.runs import check, collect, self_check

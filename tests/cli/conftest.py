@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+
 from models import changed, model, shards  # noqa: F401  for the tests
 from traces import PROGRAM, record_run
 

@@ -2,6 +2,7 @@
 layer's weight. Its values are small integers, exact in every dtype."""
 
 import numpy
+
 from traces import Tensor
 
 

@@ -3,6 +3,7 @@
 import json
 
 from conftest import ANNOTATIONS, CHECK, model, shards
+
 from traces import record_run
 
 LINT = ("annotate", "candidate", "--lint", "a.yaml")

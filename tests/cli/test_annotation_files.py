@@ -3,6 +3,7 @@ note."""
 
 import pytest
 from conftest import CHECK, model
+
 from traces import Tensor, record_run
 
 NOT_YAML = "expected YAML as in annotations/README.md"

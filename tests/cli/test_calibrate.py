@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
+
 from traces import PROGRAM
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "ttrace_torch" / "calibrate.py"
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "src" / "python" / "ttrace_torch" / "calibrate.py"
 
 
 @pytest.fixture(scope="module")

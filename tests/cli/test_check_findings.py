@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy
 import pytest
 from conftest import CHECK, changed, model, shards
+
 from traces import Recorder, bfloat16, record_rank, record_run
 
 NAN, INF = float("nan"), float("inf")

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy
 import pytest
 from conftest import CHECK, changed, model, shards
+
 from traces import Tensor, record_run
 
 EXPECTED = pathlib.Path(__file__).parent / "expected"

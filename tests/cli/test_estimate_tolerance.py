@@ -5,6 +5,7 @@ import json
 import numpy
 import pytest
 from conftest import CHECK, changed, model
+
 from traces import bfloat16, record_run
 
 SEEDS = {"p1": 1, "p2": 2, "p3": 3}

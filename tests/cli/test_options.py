@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 from conftest import CHECK
+
 from traces import PROGRAM
 
 ESTIMATE = ("estimate-tolerance", "-o", "t.yaml")

@@ -12,6 +12,7 @@ import xml.etree.ElementTree as xml
 
 import pytest
 from conftest import ANNOTATIONS, Program
+
 from traces import PROGRAM
 
 TRAIN = f"{sys.executable} {pathlib.Path(__file__).parent / 'programs' / 'train.py'}"

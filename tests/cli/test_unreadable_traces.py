@@ -9,6 +9,7 @@ import h5py
 import numpy
 import pytest
 from conftest import CHECK, model, shards
+
 from traces import edit_index, record_rank, record_run, seal_again
 
 RANK = "candidate/rank-00001.h5"

@@ -11,7 +11,7 @@ import numpy
 
 PROGRAM = pathlib.Path(os.environ["TTRACE_PROGRAM"]).resolve()
 LIBRARY = PROGRAM.parent.parent / "lib" / "libttrace.so"
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "src" / "python"))
 
 from ttrace_torch import library  # noqa: E402
 
@@ -115,7 +115,7 @@ def edit_index(path, row, **fields):
 
 
 def seal_again(path):
-    """Gives an edited file the seal of an honest one: src/record/format.h."""
+    """Gives an edited file the seal of an honest one: src/format/format.h."""
     xxhash = ctypes.CDLL("libxxhash.so.0")
     xxhash.XXH3_64bits_withSeed.restype = ctypes.c_uint64
 

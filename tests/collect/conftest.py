@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from rank_file import RankFile
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "tools"))
+from sweeps import launch, warm
 
-from sweeps import launch, warm  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
 PYTHON = sys.executable

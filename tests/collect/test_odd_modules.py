@@ -3,6 +3,7 @@
 import numpy
 import pytest
 from conftest import program
+
 from sweeps import warm
 from ttrace_torch.problems import CollectError
 
@@ -156,6 +157,7 @@ def test_odd_modules_can_be_perturbed_and_keep_their_types(collect, place):
 
 def test_a_container_that_cannot_be_copied_is_named_and_not_left_unperturbed():
     import torch
+
     from ttrace_torch.tensors import replaced
 
     class Stubborn(tuple):

@@ -2,5 +2,4 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))  # evaluations, sweeps
 sys.path.insert(0, str(ROOT / "tests" / "cli"))  # traces

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from evaluations.mutations import MUTATIONS, flipped_bit, lost_term, scaled, swapped_chunk, zeroed_rows
 from evaluations.shards import read_shards, write_shards
 from traces import Tensor, bfloat16, record_run

@@ -6,6 +6,7 @@ import subprocess
 import numpy
 import pytest
 import torch
+
 from evaluations import peers
 from evaluations.bench import identity
 from traces import Tensor, bfloat16, record_run

@@ -1,6 +1,7 @@
 """The tolerances that figures and sensitivities take from a file are those that ttrace wrote."""
 
 import pytest
+
 from evaluations.tolerance_file import keep_one, read_tolerances
 
 TEXT = """\

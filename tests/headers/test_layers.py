@@ -23,28 +23,21 @@ ALLOWED = {
     "report": {"base", "numeric"},
     "plan": {"base"},
     "abft": {"base", "numeric"},
-    "load": {"base", "numeric", "align", "tolerance", "plan", "record"},  # record: the journal's grammar
-    "record": {"base", "numeric", "align", "load"},  # load: annotations, to perturb the right shard
+    "format": {"base", "numeric"},
+    "load": {"base", "numeric", "align", "tolerance", "plan", "format"},
+    "record": {"base", "numeric", "format"},
+    "capi": {"base", "numeric", "align", "load", "record"},  # load: annotations, to perturb the right shard
     "selfcheck": {"base", "numeric", "align", "merge", "compare", "judge", "report", "abft", "diagnose"},
+    "process": {"base"},
+    "terminal": {"base", "report"},
+    "inspect": {"base", "numeric", "compare", "load", "terminal"},
+    "workflow": {
+        *("base", "numeric", "align", "compare", "tolerance", "judge", "diagnose", "annotate", "history", "report"),
+        *("plan", "load", "record", "rewrite", "process", "terminal"),
+    },
     "cli": {
-        "base",
-        "numeric",
-        "align",
-        "merge",
-        "compare",
-        "tolerance",
-        "judge",
-        "diagnose",
-        "annotate",
-        "history",
-        "report",
-        "plan",
-        "sdc",
-        "load",
-        "record",
-        "abft",
-        "selfcheck",
-        "rewrite",
+        *("base", "align", "tolerance", "judge", "annotate", "history", "report", "plan", "sdc", "load", "abft"),
+        *("selfcheck", "inspect", "process", "terminal", "workflow"),
     },
 }
 
@@ -52,21 +45,14 @@ ALLOWED = {
 LIBRARIES = {
     r"hdf5\.h|H5.*\.h": {"record"},
     r"yaml-cpp/.*": {"load"},
-    r"nlohmann/.*": {
-        "load",
-        "record",
-        "report",
-        "sdc",
-        "tolerance",
-        "rewrite",
-        "cli",
-    },  # tolerance: seeds in a provenance
+    r"nlohmann/.*": {"format", "report", "sdc", "tolerance", "rewrite", "inspect", "workflow", "cli"},
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare", "abft", "numeric"},  # numeric: dtypes for kernels
     r"sqlite3\.h": {"history"},
     r"omp\.h": {"compare", "sdc"},
-    r"CLI/.*|spdlog/.*": {"cli"},
-    r"xxhash\.h": {"numeric", "record", "load"},
+    r"CLI/.*": {"cli"},
+    r"spdlog/.*": {"cli", "workflow"},
+    r"xxhash\.h": {"numeric", "format", "record", "load", "workflow"},
 }
 
 

@@ -8,13 +8,12 @@ import sys
 
 import pytest
 
+from sweeps import warm
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TTRACE = pathlib.Path(os.environ["TTRACE_PROGRAM"])
 NODE = pathlib.Path(__file__).parent / "programs" / "on_a_node.py"
 LAUNCH = [sys.executable, ROOT / "tools" / "sweeps" / "warm.py", ROOT / "tools" / "sweeps" / "launch.py"]
-sys.path.insert(0, str(ROOT / "tools"))
-
-from sweeps import warm  # noqa: E402
 
 MODEL = ["--tp", "2", "--layers", "2", "--steps", "2", "--micro-batches", "2"]
 

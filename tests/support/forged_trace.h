@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "record/format.h"
+#include "format/format.h"
 #include "support/temporary_directory.h"
 
 namespace ttrace::tests {

@@ -1,13 +1,9 @@
 """What is said of margins follows from the ratios."""
 
 import math
-import pathlib
 import random
-import sys
 
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
 from evaluations import margins, tails
 

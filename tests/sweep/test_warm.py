@@ -1,14 +1,11 @@
 """A program in a warm process is run as Python would run it."""
 
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
 from sweeps import warm
 

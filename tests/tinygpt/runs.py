@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from pieces import is_expert, is_tied_copy, part_sizes, stage_size, with_canonical_names, without_flat_shards
 from stacked import join, shared_rows_differ
+
 from sweeps.launch import Rendezvous
 from tinygpt import options as tinygpt_options
 from tinygpt import train

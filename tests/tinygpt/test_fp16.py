@@ -6,6 +6,7 @@ import pytest
 import torch
 from rounding import assert_equal_but_for_rounding
 from runs import run
+
 from tinygpt.loss_scaler import GROWTH_INTERVAL, LossScaler
 
 # A sum over tokens has the same gradients, and overflows alike, however micro-batches are dealt out.

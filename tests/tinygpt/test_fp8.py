@@ -5,6 +5,7 @@ import functools
 import pytest
 import torch
 from runs import run
+
 from tinygpt.fp8 import HISTORY, Scaling
 
 # Scales other than the first ones are used from the second step on.

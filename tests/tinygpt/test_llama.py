@@ -6,6 +6,7 @@ import pytest
 import torch
 from rounding import assert_equal_but_for_rounding, wrong_gradients
 from runs import SMALL, run
+
 from tinygpt import llama
 from tinygpt.parallel import ranks
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from rounding import EPS, ROUNDINGS, assert_equal_but_for_rounding
 from runs import SMALL, run
+
 from tinygpt import model, moe
 from tinygpt.data import micro_batch
 from tinygpt.parallel import experts

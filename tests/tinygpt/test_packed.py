@@ -7,6 +7,7 @@ import pytest
 import torch
 from rounding import assert_equal_but_for_rounding, wrong_gradients
 from runs import SMALL, run
+
 from tinygpt import model
 from tinygpt.attention import Places, hidden_keys, places_in_row
 from tinygpt.data import micro_batch

@@ -5,6 +5,7 @@ import functools
 import pytest
 from rounding import assert_equal_but_for_rounding
 from runs import run
+
 from tinygpt.parallel.turns import turns
 
 # What each part of the model holds, in model order, beside the layout that says so.

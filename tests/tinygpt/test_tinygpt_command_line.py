@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tinygpt.bugs import BUGS
 from tinygpt.command_line import parse_options
 

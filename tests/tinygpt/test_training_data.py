@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from tinygpt import model
 from tinygpt.data import micro_batch
 from tinygpt.options import Options

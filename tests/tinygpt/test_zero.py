@@ -6,6 +6,7 @@ import pytest
 import torch
 from rounding import EPS, ROUNDINGS, assert_equal_but_for_rounding
 from runs import SMALL, run
+
 from tinygpt.parallel.zero import ZeroOptimizer
 
 TWO_STEPS_OF_ADAM = {"optimizer": "adam", "lr": 1e-3, "steps": 2}

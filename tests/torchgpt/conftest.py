@@ -3,4 +3,4 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # The reader of the files of `ttrace collect`; the launcher of programs.
-sys.path[:0] = [str(ROOT / "tests" / "collect"), str(ROOT / "tools")]
+sys.path.insert(0, str(ROOT / "tests" / "collect"))

@@ -14,6 +14,7 @@ import numpy
 import pytest
 from rank_file import RankFile
 from rebuild import rebuilt
+
 from sweeps import launch, warm
 
 ROOT = Path(__file__).resolve().parents[2]

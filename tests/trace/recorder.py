@@ -7,7 +7,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIBRARY = pathlib.Path(os.environ.get("TTRACE_BUILD", ROOT / "build")) / "lib/libttrace.so"
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "src" / "python"))
 
 from ttrace_torch import library  # noqa: E402
 from ttrace_torch.library import OUTPUT, PARAM, TraceError  # noqa: E402, F401

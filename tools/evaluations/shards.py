@@ -6,6 +6,7 @@ from pathlib import Path
 
 import h5py
 import torch
+
 from ttrace_torch import library
 
 from .peers import BUILD

@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "ttrace/mesh.h"
+#include "ttrace/run_description.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
@@ -30,16 +30,6 @@ class RecordError : public std::runtime_error {
 
  private:
   RecordStatus status_;
-};
-
-struct RunDescription {
-  std::string run_id{};
-  std::int32_t rank = 0;
-  std::int32_t world_size = 1;
-  Mesh mesh{};                // sizes multiply to `world_size`
-  Coordinates coordinates{};  // one per axis of the mesh and its views, inside its size
-  std::string compute_dtype{};
-  std::string provenance = "{}";  // a JSON object
 };
 
 struct TensorView {

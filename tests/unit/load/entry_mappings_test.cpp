@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "record/journal.h"
+#include "format/journal.h"
 #include "support/forged_trace.h"
 #include "support/trace_builder.h"
 #include "ttrace/load/trace_reader.h"

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "record/format.h"
-#include "record/journal.h"
+#include "format/format.h"
+#include "format/journal.h"
 #include "support/forged_trace.h"
 #include "support/trace_builder.h"
 

@@ -7,7 +7,7 @@
 
 #include "support/temporary_directory.h"
 #include "ttrace/error.h"
-#include "ttrace/load/fingerprint.h"
+#include "workflow/fingerprint.h"
 
 namespace {
 

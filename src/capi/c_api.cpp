@@ -1,0 +1,290 @@
+// The C API over TraceWriter: checks arguments, turns exceptions into a status and a line of text.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+
+#include "capi/perturbation.h"
+#include "ttrace/error.h"
+#include "ttrace/load/annotation_file.h"
+#include "ttrace/load/trace_reader.h"
+#include "ttrace/numeric/generator.h"
+#include "ttrace/record/trace_writer.h"
+#include "ttrace/ttrace.h"
+
+struct ttrace_recorder {
+  ttrace_recorder(const std::filesystem::path& directory, ttrace::RunDescription run, ttrace::Annotations rules)
+      : writer(directory, std::move(run)), annotations(std::move(rules)) {}
+
+  ttrace::TraceWriter writer;
+  const ttrace::Annotations annotations;
+};
+
+struct ttrace_source {
+  explicit ttrace_source(ttrace::Trace whole) : trace(std::move(whole)) {
+    for (const ttrace::Entry& entry : trace.ranks[0].entries) entries.emplace(entry.id, &entry);
+  }
+
+  ttrace::Trace trace;  // of one rank
+  std::map<ttrace::TensorId, const ttrace::Entry*> entries;
+};
+
+namespace {
+
+using ttrace::RecordError;
+using ttrace::RecordStatus;
+
+thread_local std::string last_error;
+
+[[noreturn]] void refuse(const std::string& message) { throw RecordError(RecordStatus::kInvalid, message); }
+
+ttrace_status failed(ttrace_status status, const char* message) noexcept {
+  try {
+    last_error = message;
+    std::replace(last_error.begin(), last_error.end(), '\n', ' ');
+  } catch (...) {
+    last_error.clear();
+  }
+  return status;
+}
+
+// No exception leaves the library.
+template <typename Call>
+ttrace_status guarded(Call call) noexcept {
+  try {
+    call();
+    last_error.clear();
+    return TTRACE_OK;
+  } catch (const RecordError& error) {
+    return failed(static_cast<ttrace_status>(error.status()), error.what());
+  } catch (const ttrace::InputError& error) {
+    return failed(TTRACE_INVALID, error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(TTRACE_IO, "out of memory");
+  } catch (const std::exception& error) {
+    return failed(TTRACE_IO, error.what());
+  } catch (...) {
+    return failed(TTRACE_IO, "unknown failure");
+  }
+}
+
+// A copy of the caller's struct. An earlier version of it ended after `least` bytes: what it lacks is 0.
+// Later versions may be longer: fields that this version does not know must not be set, because what they
+// ask for would not happen.
+template <typename Struct>
+Struct checked_struct(const Struct* given, std::string_view what, std::size_t least = sizeof(Struct)) {
+  if (given == nullptr) refuse(fmt::format("{} is NULL", what));
+  if (given->struct_size < least) {
+    refuse(fmt::format("{}: struct_size is {}; expected {}", what, given->struct_size, sizeof(Struct)));
+  }
+  const std::size_t known = std::min(given->struct_size, sizeof(Struct));
+  const char* bytes = reinterpret_cast<const char*>(given);
+  if (std::any_of(bytes + known, bytes + given->struct_size, [](char byte) { return byte != 0; })) {
+    refuse(fmt::format("{}: sets a field that ttrace {} does not know", what, TTRACE_VERSION));
+  }
+  Struct copy{};
+  std::memcpy(&copy, given, known);
+  return copy;
+}
+
+const char* checked_text(const char* text, std::string_view what) {
+  if (text == nullptr || *text == '\0') refuse(fmt::format("{} is empty", what));
+  return text;
+}
+
+std::string text_or(const char* text, const char* otherwise) { return text == nullptr ? otherwise : text; }
+
+// "tp=1,dp=0"
+ttrace::Coordinates parse_coordinates(std::string_view text) {
+  ttrace::Coordinates coordinates;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    const std::size_t equals = std::min(item.find('='), item.size());
+    std::int64_t value = 0;
+    const char* first = item.data() + std::min(equals + 1, item.size());
+    const auto [end, error] = std::from_chars(first, item.data() + item.size(), value);
+    const bool is_number = error == std::errc() && end == item.data() + item.size();
+    if (!is_number || !coordinates.emplace(item.substr(0, equals), value).second) {
+      refuse(fmt::format("coordinates: '{}': expected each axis once, as in tp=1,dp=0", item));
+    }
+  }
+  return coordinates;
+}
+
+ttrace::RunDescription run_of(const ttrace_run& given) {
+  ttrace::RunDescription run;
+  run.run_id = checked_text(given.run_id, "run_id");
+  run.rank = given.rank;
+  run.world_size = given.world_size;
+  run.mesh = ttrace::parse_mesh(text_or(given.axes, ""), given.world_size, "axes");
+  run.coordinates = given.coordinates == nullptr || *given.coordinates == '\0'
+                        ? ttrace::coordinates_of(run.mesh, given.rank)
+                        : parse_coordinates(given.coordinates);
+  run.compute_dtype = text_or(given.compute_dtype, "");
+  run.provenance = text_or(given.provenance, "{}");
+  return run;
+}
+
+ttrace::TensorId id_of(const ttrace_identity& given) {
+  if (given.pass != TTRACE_FORWARD && given.pass != TTRACE_RECOMPUTE) {
+    refuse(fmt::format("pass is {}; expected TTRACE_FORWARD or TTRACE_RECOMPUTE", static_cast<int>(given.pass)));
+  }
+  if (given.kind < TTRACE_INPUT || given.kind > TTRACE_SCALAR) {
+    refuse(fmt::format("kind is {}; expected {} to {}", static_cast<int>(given.kind), static_cast<int>(TTRACE_INPUT),
+                       static_cast<int>(TTRACE_SCALAR)));
+  }
+  return {given.iteration,
+          given.microbatch,
+          given.chunk,
+          static_cast<ttrace::Pass>(given.pass),
+          static_cast<ttrace::Kind>(given.kind),
+          checked_text(given.name, "name")};
+}
+
+std::span<const std::int64_t> dims_of(const std::int64_t* dims, std::int32_t ndim, std::string_view what) {
+  if (ndim < 0 || ndim > static_cast<std::int32_t>(ttrace::kMaxDims)) {
+    refuse(fmt::format("ndim is {}; expected 0 to {}", ndim, ttrace::kMaxDims));
+  }
+  if (dims == nullptr && ndim > 0) refuse(fmt::format("{} is NULL", what));
+  return {dims, static_cast<std::size_t>(ndim)};
+}
+
+ttrace::TensorView view_of(const ttrace_tensor& given) {
+  if (given.dtype < TTRACE_FLOAT64 || given.dtype > TTRACE_BOOL) {
+    refuse(fmt::format("dtype is {}; expected {} to {}", static_cast<int>(given.dtype),
+                       static_cast<int>(TTRACE_FLOAT64), static_cast<int>(TTRACE_BOOL)));
+  }
+  ttrace::TensorView view;
+  view.data = given.data;
+  view.dtype = static_cast<ttrace::Dtype>(given.dtype);
+  view.shape = dims_of(given.shape, given.ndim, "shape");
+  if (given.strides != nullptr) view.strides = dims_of(given.strides, given.ndim, "strides");
+  return view;
+}
+
+ttrace_recorder& checked(ttrace_recorder* recorder) {
+  if (recorder == nullptr) refuse("recorder is NULL");
+  return *recorder;
+}
+
+void check_box(std::span<const std::int64_t> shape, std::span<const std::int64_t> start,
+               std::span<const std::int64_t> size) {
+  std::int64_t elements = 1;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    const bool inside = shape[dim] >= 0 && start[dim] >= 0 && size[dim] >= 0 && start[dim] <= shape[dim] &&
+                        size[dim] <= shape[dim] - start[dim];
+    if (!inside || __builtin_mul_overflow(elements, std::max<std::int64_t>(shape[dim], 1), &elements)) {
+      refuse(fmt::format("the box does not lie in the shape: dimension {} has size {}, the box starts at {} with {}",
+                         dim, shape[dim], start[dim], size[dim]));
+    }
+  }
+}
+
+}  // namespace
+
+const char* ttrace_version(void) { return TTRACE_VERSION; }
+
+const char* ttrace_last_error(void) { return last_error.c_str(); }
+
+ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** out) {
+  return guarded([&] {
+    if (out == nullptr) refuse("out is NULL");
+    *out = nullptr;
+    const ttrace_run given = checked_struct(run, "run");
+    const char* directory = checked_text(given.directory, "directory");
+    ttrace::Annotations annotations;
+    if (given.annotations != nullptr && *given.annotations != '\0') {
+      annotations = ttrace::read_annotations(given.annotations);
+    }
+    *out = new ttrace_recorder(directory, run_of(given), std::move(annotations));
+  });
+}
+
+ttrace_status ttrace_describe(ttrace_recorder* recorder, const char* compute_dtype, const char* provenance) {
+  return guarded([&] { checked(recorder).writer.describe(text_or(compute_dtype, ""), text_or(provenance, "")); });
+}
+
+ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* identity, const ttrace_tensor* tensor) {
+  return guarded([&] {
+    const ttrace_identity id = checked_struct(identity, "identity");
+    const ttrace_tensor given = checked_struct(tensor, "tensor", offsetof(ttrace_tensor, mapping));
+    checked(recorder).writer.record(id_of(id), text_or(id.module_class, ""), view_of(given),
+                                    text_or(given.mapping, ""));
+  });
+}
+
+ttrace_status ttrace_close(ttrace_recorder* recorder, int complete) {
+  if (recorder == nullptr) return TTRACE_OK;
+  const ttrace_status status = guarded([&] { recorder->writer.close(complete != 0); });
+  delete recorder;
+  // A child that lets go of its parent's recorder has done what it should.
+  return status == TTRACE_FORKED ? TTRACE_OK : status;
+}
+
+ttrace_status ttrace_fill_uniform(uint64_t seed, const char* key, int32_t ndim, const int64_t* shape,
+                                  const int64_t* start, const int64_t* size, float* out) {
+  return guarded([&] {
+    const char* text = checked_text(key, "key");
+    const auto shape_dims = dims_of(shape, ndim, "shape");
+    const auto start_dims = dims_of(start, ndim, "start");
+    const auto size_dims = dims_of(size, ndim, "size");
+    check_box(shape_dims, start_dims, size_dims);
+    if (out == nullptr && std::find(size_dims.begin(), size_dims.end(), 0) == size_dims.end()) refuse("out is NULL");
+    ttrace::fill_uniform(seed, text, shape_dims, start_dims, size_dims, out);
+  });
+}
+
+ttrace_status ttrace_perturbation(ttrace_recorder* recorder, uint64_t seed, const ttrace_identity* identity,
+                                  int32_t ndim, const int64_t* local_shape, float* out) {
+  return guarded([&] {
+    const ttrace_recorder& self = checked(recorder);
+    const auto shape = dims_of(local_shape, ndim, "local_shape");
+    check_box(shape, std::vector<std::int64_t>(shape.size(), 0), shape);
+    if (out == nullptr && std::find(shape.begin(), shape.end(), 0) == shape.end()) refuse("out is NULL");
+    ttrace::fill_perturbation(self.annotations, self.writer.run(), seed, id_of(checked_struct(identity, "identity")),
+                              {shape.begin(), shape.end()}, out);
+  });
+}
+
+ttrace_status ttrace_open_source(const char* directory, int32_t rank, int32_t world_size, ttrace_source** out) {
+  return guarded([&] {
+    if (out == nullptr) refuse("out is NULL");
+    *out = nullptr;
+    ttrace::Trace trace = ttrace::read_rank(checked_text(directory, "directory"), rank);
+    const std::string path = trace.ranks[0].path.string();
+    if (trace.world_size != world_size) {
+      refuse(fmt::format("{}: a trace of {} ranks; expected {}, as this run has", path, trace.world_size, world_size));
+    }
+    if (!trace.ranks[0].complete) refuse(fmt::format("{}: is not whole; expected a finished trace", path));
+    *out = new ttrace_source(std::move(trace));
+  });
+}
+
+ttrace_status ttrace_find(const ttrace_source* source, const ttrace_identity* identity, ttrace_tensor* tensor) {
+  return guarded([&] {
+    if (source == nullptr) refuse("source is NULL");
+    if (tensor == nullptr || tensor->struct_size < sizeof *tensor) {
+      refuse(fmt::format("tensor is NULL or of another struct_size; expected {}", sizeof *tensor));
+    }
+    const auto found = source->entries.find(id_of(checked_struct(identity, "identity")));
+    *tensor = {sizeof *tensor, nullptr, ttrace_dtype{}, 0, nullptr, nullptr, nullptr};
+    if (found == source->entries.end()) return;
+    const ttrace::Entry& entry = *found->second;
+    tensor->data = source->trace.ranks[0].bytes_of(entry);
+    tensor->dtype = static_cast<ttrace_dtype>(entry.dtype);
+    tensor->ndim = static_cast<int32_t>(entry.shape.size());
+    tensor->shape = entry.shape.data();
+  });
+}
+
+void ttrace_close_source(ttrace_source* source) { delete source; }

@@ -1,0 +1,66 @@
+#include "format/format.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace ttrace {
+
+Seal seal_of(std::string_view header) {
+  Seal seal;
+  std::memcpy(&seal, header.data() + kSealOffset, sizeof seal);
+  return seal;
+}
+
+std::uint64_t seal_checksum(std::string_view header, std::string_view metadata) {
+  std::string zeroed(header);
+  std::memset(zeroed.data() + kSealOffset + offsetof(Seal, checksum), 0, sizeof(Seal::checksum));
+  return XXH3_64bits_withSeed(metadata.data(), metadata.size(), XXH3_64bits(zeroed.data(), zeroed.size()));
+}
+
+void put_seal(std::string& header, Seal seal, std::string_view metadata) {
+  std::memcpy(header.data() + kSealOffset, &seal, sizeof seal);
+  seal.checksum = seal_checksum(header, metadata);
+  std::memcpy(header.data() + kSealOffset, &seal, sizeof seal);
+}
+
+std::string rank_file_name(std::int32_t rank) { return fmt::format("rank-{:05}.h5", rank); }
+
+std::string journal_file_name(std::int32_t rank) { return fmt::format("rank-{:05}.journal", rank); }
+
+std::string_view objection_to_name(std::string_view name) {
+  if (name.empty()) return "is empty";
+  if (name.size() > kMaxNameBytes) return "is longer than 4096 bytes";
+  if (!is_utf8(name)) return "is not UTF-8";
+  // Links in HDF5 can hold neither: "." is the group itself, and U+2215 stands for '/'.
+  if (name == ".") return "is '.'";
+  if (name.find("\u2215") != name.npos) return "holds U+2215";
+  return {};
+}
+
+bool is_utf8(std::string_view text) {
+  // Lead byte classes; the second byte's range excludes overlong forms, surrogates, beyond U+10FFFF.
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const std::size_t length = lead < 0x80   ? 1
+                               : lead < 0xC2 ? 0
+                               : lead < 0xE0 ? 2
+                               : lead < 0xF0 ? 3
+                               : lead < 0xF5 ? 4
+                                             : 0;
+    if (length == 0 || length > text.size() - i || lead == 0) return false;
+    for (std::size_t k = 1; k < length; ++k) {
+      const auto byte = static_cast<unsigned char>(text[i + k]);
+      const unsigned char low = k > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+      const unsigned char high = k > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+      if (byte < low || byte > high) return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+}  // namespace ttrace

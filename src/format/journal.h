@@ -1,0 +1,38 @@
+// The journal: what a rank has recorded so far, so that a crash costs nothing that record() returned for.
+//
+//   file    := record*
+//   record  := length u32, checksum u64, payload[length]    XXH3-64 of the payload
+//   payload := 'R', JSON object                             the run's attributes; the first record, and
+//                                                           again when they are changed
+//            | 'T', iteration i32, microbatch i32, chunk i32, pass u8, kind u8, dtype u8, ndim u8,
+//              order u64, offset u64, bytes u64, checksum u64, shape i64[ndim],
+//              name_length u32, name, module_length u32, module class, mapping's text (the rest)
+//
+// Each record is appended with one write, once the tensor's bytes are in the trace file. A record that is
+// cut off or has a wrong checksum ends the journal: it was being written when the rank died.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/format.h"
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+std::string journal_record(const RunAttributes& run);
+std::string journal_record(const Entry& entry, std::string_view mapping);
+
+struct Journal {
+  RunAttributes run;  // the last 'R'
+  std::vector<Entry> entries;
+  std::vector<std::string_view> mappings;  // the text of each entry's, empty for none; inside what was parsed
+};
+
+// Values are decoded, not checked: enumerators may be out of range, and mappings are mere text. Nothing when the first
+// record is not a readable 'R'.
+std::optional<Journal> parse_journal(std::string_view bytes);
+
+}  // namespace ttrace

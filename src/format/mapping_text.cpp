@@ -1,0 +1,253 @@
+#include "format/mapping_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "format/format.h"
+#include "ttrace/error.h"
+#include "ttrace/mesh.h"
+
+namespace ttrace {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // of a dimension
+
+// A value of the text, and the way to it.
+struct Part {
+  const Json& json;
+  std::string name;
+
+  [[noreturn]] void fail(std::string_view what, std::string_view expected) const {
+    throw InputError(fmt::format("{}: {}; expected {}", name, what, expected));
+  }
+
+  void require(bool holds, std::string_view what, std::string_view expected) const {
+    if (!holds) fail(what, expected);
+  }
+
+  // Of an object that has no other keys than these.
+  void check_keys(const std::vector<std::string_view>& known) const {
+    const std::string expected = fmt::format("{}", fmt::join(known, ", "));
+    require(json.is_object(), fmt::format("is of type {}", json.type_name()), "an object with " + expected);
+    for (const auto& item : json.items()) {
+      const bool is_known = std::find(known.begin(), known.end(), item.key()) != known.end();
+      require(is_known, fmt::format("unknown key '{}'", printable(item.key().substr(0, 64))), expected);
+    }
+  }
+
+  bool has(const char* key) const { return json.contains(key); }
+
+  Part at(const char* key) const {
+    require(has(key), fmt::format("no {}", key), "one");
+    return {json[key], fmt::format("{}: {}", name, key)};
+  }
+
+  std::vector<Part> items(std::size_t max, std::string_view what) const {
+    require(json.is_array(), fmt::format("is of type {}", json.type_name()), fmt::format("a list of {}", what));
+    require(json.size() <= max, fmt::format("has {} {}", json.size(), what), fmt::format("at most {}", max));
+    std::vector<Part> items;
+    for (const Json& item : json) items.push_back({item, fmt::format("{} {}", name, items.size())});
+    return items;
+  }
+
+  std::string word(std::string_view expected) const {
+    require(json.is_string(), fmt::format("is of type {}", json.type_name()), expected);
+    return json.get<std::string>();
+  }
+
+  std::int64_t integer(std::int64_t min, std::int64_t max) const {
+    const bool is_integer = json.is_number_integer();
+    const bool is_huge = json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(max);
+    if (is_integer && !is_huge && json.get<std::int64_t>() >= min && json.get<std::int64_t>() <= max) return json;
+    fail(is_integer ? fmt::format("is {}", json.dump()) : fmt::format("is of type {}", json.type_name()),
+         fmt::format("an integer from {} to {}", min, max));
+  }
+
+  Shape sizes() const {
+    Shape sizes;
+    for (const Part& item : items(kMaxDims, "dimensions")) sizes.push_back(item.integer(0, kMaxSize));
+    return sizes;
+  }
+
+  Shape sizes(std::size_t dims) const {
+    Shape result = sizes();
+    require(result.size() == dims, fmt::format("has {} dimensions", result.size()), fmt::format("{}", dims));
+    return result;
+  }
+
+  // As `sizes`, of a tensor whose bytes can be counted in any dtype, whatever its empty dimensions hide.
+  Shape shape() const {
+    Shape result = sizes();
+    std::int64_t bytes = sizeof(double);
+    for (const std::int64_t size : result) {
+      const bool overflows = __builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes);
+      require(!overflows, fmt::format("{} is too large", to_string(result)), "less than 2^63 bytes");
+    }
+    return result;
+  }
+};
+
+// nlohmann's parser keeps the last of two equal keys.
+Json parse_json(std::string_view text) {
+  std::vector<std::set<std::string>> keys;  // of the objects and lists that are open
+  std::string twice;
+  const auto note_keys = [&](int depth, Json::parse_event_t event, Json& value) {
+    keys.resize(static_cast<std::size_t>(depth));
+    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) twice = value;
+    return true;
+  };
+  Json json = Json::parse(text, note_keys, /*allow_exceptions=*/false);
+  if (json.is_discarded()) throw InputError("mapping: does not parse; expected a JSON object");
+  if (!twice.empty()) {
+    throw InputError(fmt::format("mapping: '{}' appears twice; expected it once", printable(twice.substr(0, 64))));
+  }
+  return json;
+}
+
+RecordedMapping::Axis parse_axis(const Part& part) {
+  part.check_keys({"axis", "size", "placement", "dim"});
+  RecordedMapping::Axis axis;
+  const Part name = part.at("axis");
+  axis.placement.axis = name.word("a name");
+  name.require(is_axis_name(axis.placement.axis), fmt::format("'{}'", printable(axis.placement.axis.substr(0, 64))),
+               "a name as tp or dp_cp");
+  axis.size = part.at("size").integer(1, kMaxWorldSize);
+  constexpr std::string_view kPlacements = "shard, replicate or partial";
+  const Part placement = part.at("placement");
+  const std::string word = placement.word(kPlacements);
+  if (word == "shard") {
+    axis.placement.placement = Placement::kShard;
+    constexpr auto kDims = static_cast<std::int64_t>(kMaxDims);
+    axis.placement.dim = static_cast<std::int32_t>(part.at("dim").integer(-kDims, kDims - 1));
+    return axis;
+  }
+  placement.require(word == "replicate" || word == "partial", fmt::format("'{}'", printable(word.substr(0, 64))),
+                    kPlacements);
+  part.require(!part.has("dim"), fmt::format("a dim of a {} axis", word), "one of a shard only");
+  axis.placement.placement = word == "partial" ? Placement::kPartial : Placement::kReplicate;
+  return axis;
+}
+
+std::vector<RecordedMapping::Axis> parse_axes(const Part& part) {
+  std::vector<RecordedMapping::Axis> axes;
+  std::set<std::string> seen;
+  for (const Part& item : part.items(kMaxMappingParts, "axes")) {
+    axes.push_back(parse_axis(item));
+    const std::string& name = axes.back().placement.axis;
+    item.require(seen.insert(name).second, fmt::format("axis '{}' appears twice", name), "it once");
+  }
+  return axes;
+}
+
+bool overlap(const Box& a, const Box& b) {
+  for (std::size_t dim = 0; dim < a.start.size(); ++dim) {
+    const std::int64_t begin = std::max(a.start[dim], b.start[dim]);
+    if (begin >= std::min(a.start[dim] + a.size[dim], b.start[dim] + b.size[dim])) return false;
+  }
+  return true;
+}
+
+// The first dimension in which `box` leaves `shape`, which has as many.
+std::optional<std::size_t> leaves(const Box& box, const Shape& shape) {
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    if (box.start[dim] + box.size[dim] > shape[dim]) return dim;
+  }
+  return std::nullopt;
+}
+
+std::vector<Slice> parse_slices(const Part& part, const Shape& whole) {
+  std::vector<Slice> slices;
+  for (const Part& item : part.items(kMaxMappingParts, "slices")) {
+    item.check_keys({"local", "start", "size"});
+    const Shape size = item.at("size").sizes(whole.size());
+    slices.push_back({{item.at("local").sizes(whole.size()), size}, {item.at("start").sizes(whole.size()), size}});
+    if (const auto dim = leaves(slices.back().whole, whole)) {
+      item.fail(fmt::format("ends at {} of dimension {}", slices.back().whole.start[*dim] + size[*dim], *dim),
+                fmt::format("at most {}, the size of the whole", whole[*dim]));
+    }
+    for (std::size_t other = 0; other + 1 < slices.size(); ++other) {
+      if (!overlap(slices[other].local, slices.back().local)) continue;
+      item.fail(fmt::format("overlaps slice {} in what was recorded", other), "elements of its own");
+    }
+  }
+  part.require(!slices.empty(), "is empty", "a slice");
+  return slices;
+}
+
+Fragment parse_fragment(const Part& part) {
+  part.check_keys({"whole", "slices", "range"});
+  Fragment fragment;
+  fragment.whole = part.at("whole").shape();
+  part.require(part.has("slices") != part.has("range"),
+               part.has("slices") ? "both slices and range" : "neither slices nor range", "one of them");
+  if (part.has("slices")) {
+    fragment.slices = parse_slices(part.at("slices"), fragment.whole);
+    return fragment;
+  }
+  const Part range = part.at("range");
+  const std::vector<Part> ends = range.items(2, "numbers");
+  range.require(ends.size() == 2, fmt::format("has {} numbers", ends.size()), "begin and end");
+  const std::int64_t end = ends[1].integer(0, element_count(fragment.whole));
+  fragment.range = {ends[0].integer(0, end), end};
+  return fragment;
+}
+
+}  // namespace
+
+RecordedMapping parse_mapping(std::string_view text) {
+  if (text.size() > kMaxMappingBytes) {
+    throw InputError(fmt::format("mapping: has {} bytes; expected at most {}", text.size(), kMaxMappingBytes));
+  }
+  // nlohmann's parser takes NUL for the end.
+  if (!is_utf8(text) || !text.starts_with('{') || !text.ends_with('}')) {
+    throw InputError("mapping: does not parse; expected a JSON object");
+  }
+  const Json json = parse_json(text);
+  const Part part{json, "mapping"};
+  part.check_keys({"axes", "shape", "fragment"});
+  RecordedMapping mapping;
+  if (part.has("axes")) mapping.axes = parse_axes(part.at("axes"));
+  if (part.has("shape")) mapping.shape = part.at("shape").shape();
+  if (part.has("fragment")) mapping.fragment = parse_fragment(part.at("fragment"));
+  return mapping;
+}
+
+std::string objection_to_mapping(const RecordedMapping& mapping, const Shape& shape) {
+  // The rank's own tensor, of which the recorded one may be a part.
+  const std::size_t dims = mapping.fragment ? mapping.fragment->whole.size() : shape.size();
+  if (mapping.shape && mapping.shape->size() != dims) {
+    return fmt::format("mapping: shape: has {} dimensions; expected {}", mapping.shape->size(), dims);
+  }
+  for (const RecordedMapping::Axis& axis : mapping.axes.value_or(std::vector<RecordedMapping::Axis>())) {
+    const auto signed_dims = static_cast<std::int32_t>(dims);
+    const std::int32_t dim = axis.placement.dim;
+    if (axis.placement.placement != Placement::kShard || (dim >= -signed_dims && dim < signed_dims)) continue;
+    return fmt::format("mapping: axis '{}': dim is {}; expected one of {} dimensions", axis.placement.axis, dim, dims);
+  }
+  if (!mapping.fragment) return {};
+  const Fragment& fragment = *mapping.fragment;
+  if (fragment.range) {
+    const std::int64_t elements = fragment.range->end - fragment.range->begin;
+    if (shape == Shape{elements}) return {};
+    return fmt::format("mapping: fragment: range of {} elements for a tensor recorded as {}; expected it as [{}]",
+                       elements, to_string(shape), elements);
+  }
+  if (shape.size() != dims) {
+    return fmt::format("mapping: fragment: whole: has {} dimensions; expected {}, as recorded", dims, shape.size());
+  }
+  for (std::size_t i = 0; i < fragment.slices.size(); ++i) {
+    if (const auto dim = leaves(fragment.slices[i].local, shape)) {
+      return fmt::format("mapping: fragment: slices {}: its local part leaves dimension {}; expected it inside {}", i,
+                         *dim, to_string(shape));
+    }
+  }
+  return {};
+}
+
+}  // namespace ttrace

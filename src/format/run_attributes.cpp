@@ -1,0 +1,154 @@
+#include "format/run_attributes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+constexpr int kMaxJsonDepth = 64;  // programs that print JSON recurse
+
+std::string objection_to_text(const std::string& text, std::string_view what) {
+  if (text.size() > kMaxAttributeBytes) {
+    return fmt::format("{} has {} bytes; expected at most 1 MiB", what, text.size());
+  }
+  if (!is_utf8(text)) return fmt::format("{} is not text; expected UTF-8", what);
+  return {};
+}
+
+// The names may hold anything, so the mesh is written, parsed as a user's would be, and compared.
+std::string objection_to_mesh(const RunDescription& run) {
+  try {
+    const Mesh parsed = parse_mesh(to_string(run.mesh), run.world_size, "axes");
+    const auto parts = [](const Mesh& mesh) { return std::tie(mesh.axes, mesh.aliases, mesh.views); };
+    if (parts(parsed) == parts(run.mesh)) return {};
+    return "axes: malformed; expected names of letters, digits and '_'";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+std::string objection_to_coordinates(const RunDescription& run) {
+  const Axes axes = all_axes(run.mesh);
+  for (const Axis& axis : axes) {
+    const auto coordinate = run.coordinates.find(axis.name);
+    if (coordinate == run.coordinates.end()) {
+      return fmt::format("coordinate of axis '{}' is missing; expected one per axis", axis.name);
+    }
+    if (coordinate->second < 0 || coordinate->second >= axis.size) {
+      return fmt::format("coordinate {}={}; expected 0 to {}", axis.name, coordinate->second, axis.size - 1);
+    }
+  }
+  if (run.coordinates.size() == axes.size()) return {};
+  return fmt::format("{} coordinates; expected one for each of the axes '{}'", run.coordinates.size(),
+                     to_string(run.mesh));
+}
+
+std::string objection_to_description(const RunDescription& run) {
+  if (!run.compute_dtype.empty() && !dtype_from_name(run.compute_dtype)) {
+    return "compute dtype is unknown; expected a name as bfloat16";
+  }
+  if (std::string objection = objection_to_text(run.provenance, "provenance"); !objection.empty()) return objection;
+  int deepest = 0;
+  const auto note_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    deepest = std::max(deepest, depth);
+    return depth <= kMaxJsonDepth;  // what is deeper is not even kept
+  };
+  if (!nlohmann::json::parse(run.provenance, note_depth, /*allow_exceptions=*/false).is_object()) {
+    return "provenance does not parse; expected a JSON object";
+  }
+  if (deepest > kMaxJsonDepth) return fmt::format("provenance nests too deeply; expected at most {}", kMaxJsonDepth);
+  return {};
+}
+
+// [["tp",2],["dp",2]]
+nlohmann::json axes_json(const Axes& axes) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const Axis& axis : axes) json.push_back({axis.name, axis.size});
+  return json;
+}
+
+Axes axes_from(const nlohmann::json& json) {
+  Axes axes;
+  for (const auto& [name, size] : json.get<std::vector<std::pair<std::string, std::int64_t>>>()) {
+    axes.push_back({name, size});
+  }
+  return axes;
+}
+
+}  // namespace
+
+RunAttributes attributes_of(const RunDescription& run) {
+  nlohmann::json views = nlohmann::json::array();
+  nlohmann::json aliases = nlohmann::json::object();
+  nlohmann::json coordinates = nlohmann::json::object();
+  for (const Axes& view : run.mesh.views) views.push_back(axes_json(view));
+  for (const auto& [name, axis] : run.mesh.aliases) aliases[name] = axis;
+  for (const auto& [axis, coordinate] : run.coordinates) coordinates[axis] = coordinate;
+  return {kTraceVersion,  run.run_id,         run.world_size,    run.rank,       axes_json(run.mesh.axes).dump(),
+          aliases.dump(), coordinates.dump(), run.compute_dtype, run.provenance, views.dump()};
+}
+
+std::string to_json(const RunAttributes& attributes) {
+  return nlohmann::json({{"ttrace_version", attributes.version},
+                         {"run_id", attributes.run_id},
+                         {"world_size", attributes.world_size},
+                         {"rank", attributes.rank},
+                         {"axes", attributes.axes},
+                         {"views", attributes.views},
+                         {"aliases", attributes.aliases},
+                         {"coordinates", attributes.coordinates},
+                         {"compute_dtype", attributes.compute_dtype},
+                         {"provenance", attributes.provenance}})
+      .dump();
+}
+
+std::optional<RunAttributes> attributes_from_json(std::string_view text) try {
+  const nlohmann::json json = nlohmann::json::parse(text);
+  return RunAttributes{json.at("ttrace_version"), json.at("run_id"),
+                       json.at("world_size"),     json.at("rank"),
+                       json.at("axes"),           json.at("aliases"),
+                       json.at("coordinates"),    json.at("compute_dtype"),
+                       json.at("provenance"),     json.value("views", RunAttributes().views)};
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+}
+
+std::optional<RunDescription> parse_attributes(const RunAttributes& attributes) try {
+  RunDescription run;
+  run.run_id = attributes.run_id;
+  run.rank = attributes.rank;
+  run.world_size = attributes.world_size;
+  run.mesh.axes = axes_from(nlohmann::json::parse(attributes.axes));
+  for (const nlohmann::json& view : nlohmann::json::parse(attributes.views).get<std::vector<nlohmann::json>>()) {
+    run.mesh.views.push_back(axes_from(view));
+  }
+  nlohmann::json::parse(attributes.aliases).get_to(run.mesh.aliases);
+  nlohmann::json::parse(attributes.coordinates).get_to(run.coordinates);
+  run.compute_dtype = attributes.compute_dtype;
+  run.provenance = attributes.provenance;
+  return run;
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+}
+
+std::string objection_to_run(const RunDescription& run) {
+  if (run.run_id.empty()) return "run id is empty; expected one per run";
+  if (std::string objection = objection_to_text(run.run_id, "run id"); !objection.empty()) return objection;
+  if (run.world_size < 1 || run.world_size > kMaxWorldSize) {
+    return fmt::format("world size is {}; expected 1 to {}", run.world_size, kMaxWorldSize);
+  }
+  if (run.rank < 0 || run.rank >= run.world_size) {
+    return fmt::format("rank is {}; expected 0 to {}", run.rank, run.world_size - 1);
+  }
+  if (std::string objection = objection_to_mesh(run); !objection.empty()) return objection;
+  if (std::string objection = objection_to_coordinates(run); !objection.empty()) return objection;
+  return objection_to_description(run);
+}
+
+}  // namespace ttrace

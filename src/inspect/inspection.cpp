@@ -1,0 +1,269 @@
+#include "inspect/inspection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "terminal/readable.h"
+#include "ttrace/annotation.h"
+#include "ttrace/compare/compare.h"
+#include "ttrace/error.h"
+#include "ttrace/load/trace_reader.h"
+#include "ttrace/mesh.h"
+
+namespace ttrace {
+namespace {
+
+std::vector<std::int32_t> missing_ranks(const Trace& trace) {
+  std::set<std::int32_t> present;
+  for (const RankTrace& rank : trace.ranks) present.insert(rank.rank);
+  std::vector<std::int32_t> missing;
+  for (std::int32_t rank = 0; rank < trace.world_size; ++rank) {
+    if (!present.contains(rank)) missing.push_back(rank);
+  }
+  return missing;
+}
+
+std::string microbatch_text(const TensorId& id) {
+  return id.microbatch == kNoMicrobatch ? "-" : fmt::format("{}", id.microbatch);
+}
+
+std::string kind_text(const TensorId& id) {
+  return fmt::format("{}{}", name_of(id.kind), id.pass == Pass::kRecompute ? " (recompute)" : "");
+}
+
+std::string name_text(const TensorId& id) {
+  return id.chunk == 0 ? printable(id.name) : fmt::format("{} [chunk {}]", printable(id.name), id.chunk);
+}
+
+TensorStatistics statistics_and_release(const RankTrace& rank, const Entry& entry) {
+  const TensorStatistics statistics = statistics_of(rank.bytes_of(entry), entry.dtype, element_count(entry.shape));
+  rank.file->release(rank.bytes_of(entry), entry.bytes);
+  return statistics;
+}
+
+bool verify_and_release(const RankTrace& rank, const Entry& entry) {
+  const bool verified = verify_checksum(rank, entry);
+  rank.file->release(rank.bytes_of(entry), entry.bytes);
+  return verified;
+}
+
+void print_provenance(const Trace& trace, std::FILE* out) {
+  const auto facts = nlohmann::json::parse(trace.provenance);
+  for (const auto& [key, value] : facts.items()) {
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    fmt::print(out, "{:<18}{}\n", printable(key), printable(text));
+  }
+}
+
+std::string coordinates_text(const RankTrace& rank) {
+  std::string text;
+  for (const auto& [axis, coordinate] : rank.coordinates) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", axis, coordinate);
+  }
+  return text.empty() ? "" : fmt::format(" ({})", text);
+}
+
+struct Widths {
+  std::size_t kind = 4, name = 4, dtype = 5, shape = 5;
+};
+
+Widths widths_of(const std::vector<RankSelection>& selection) {
+  Widths widths;
+  for (const RankSelection& rank : selection) {
+    for (const Entry* entry : rank.entries) {
+      widths.kind = std::max(widths.kind, kind_text(entry->id).size());
+      widths.name = std::max(widths.name, name_text(entry->id).size());
+      widths.dtype = std::max(widths.dtype, name_of(entry->dtype).size());
+      widths.shape = std::max(widths.shape, to_string(entry->shape).size());
+    }
+  }
+  return widths;
+}
+
+nlohmann::ordered_json json_of(const TensorStatistics& statistics) {
+  return {{"norm", statistics.norm}, {"min", statistics.min}, {"max", statistics.max},  {"mean", statistics.mean},
+          {"nan", statistics.nan},   {"inf", statistics.inf}, {"zero", statistics.zero}};
+}
+
+std::string_view name_of(Placement placement) {
+  return placement == Placement::kShard ? "shard" : placement == Placement::kPartial ? "partial" : "replicate";
+}
+
+// As the recording program wrote it: the grammar is in ttrace/mapping.h.
+nlohmann::ordered_json json_of(const RecordedMapping& mapping) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (mapping.axes) {
+    auto& axes = json["axes"] = nlohmann::ordered_json::array();
+    for (const auto& [axis, size] : *mapping.axes) {
+      axes.push_back({{"axis", axis.axis}, {"size", size}, {"placement", name_of(axis.placement)}});
+      if (axis.placement == Placement::kShard) axes.back()["dim"] = axis.dim;
+    }
+  }
+  if (mapping.shape) json["shape"] = *mapping.shape;
+  if (!mapping.fragment) return json;
+  auto& fragment = json["fragment"] = {{"whole", mapping.fragment->whole}};
+  if (const auto& range = mapping.fragment->range) fragment["range"] = {range->begin, range->end};
+  for (const Slice& slice : mapping.fragment->slices) {
+    fragment["slices"].push_back(
+        {{"local", slice.local.start}, {"start", slice.whole.start}, {"size", slice.whole.size}});
+  }
+  return json;
+}
+
+nlohmann::ordered_json json_of(const Entry& entry) {
+  nlohmann::ordered_json json = {{"iteration", entry.id.iteration},
+                                 {"microbatch", nullptr},
+                                 {"chunk", entry.id.chunk},
+                                 {"pass", name_of(entry.id.pass)},
+                                 {"kind", name_of(entry.id.kind)},
+                                 {"name", entry.id.name},
+                                 {"dtype", name_of(entry.dtype)},
+                                 {"shape", entry.shape},
+                                 {"bytes", entry.bytes},
+                                 {"order", entry.order},
+                                 {"module", entry.module_class}};
+  if (entry.id.microbatch != kNoMicrobatch) json["microbatch"] = entry.id.microbatch;
+  if (entry.mapping) json["mapping"] = json_of(*entry.mapping);
+  return json;
+}
+
+nlohmann::ordered_json axes_json(const Axes& axes) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const Axis& axis : axes) json.push_back({axis.name, axis.size});
+  return json;
+}
+
+nlohmann::ordered_json header_json(const Trace& trace) {
+  nlohmann::ordered_json views = nlohmann::ordered_json::array();
+  for (const Axes& view : trace.views) views.push_back(axes_json(view));
+  return {{"schema", "ttrace-inspect/1"},
+          {"directory", trace.directory.string()},
+          {"run_id", trace.run_id},
+          {"world_size", trace.world_size},
+          {"missing_ranks", missing_ranks(trace)},
+          {"axes", axes_json(trace.axes)},
+          {"views", views},
+          {"aliases", trace.aliases.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json(trace.aliases)},
+          {"compute_dtype", trace.compute_dtype},
+          {"provenance", nlohmann::ordered_json::parse(trace.provenance)}};
+}
+
+}  // namespace
+
+std::vector<RankSelection> select_tensors(const Trace& trace, const std::string& pattern) {
+  std::vector<RankSelection> selection;
+  std::size_t tensors = 0;
+  for (const RankTrace& rank : trace.ranks) {
+    RankSelection chosen{&rank, {}};
+    for (const Entry& entry : rank.entries) {
+      if (pattern.empty() || matches(pattern, entry.id.name)) chosen.entries.push_back(&entry);
+    }
+    tensors += chosen.entries.size();
+    selection.push_back(std::move(chosen));
+  }
+  if (tensors == 0 && !pattern.empty()) {
+    throw InputError(fmt::format("--tensor '{}': matches no tensor of {}; expected a name or a pattern of one", pattern,
+                                 trace.directory.string()));
+  }
+  return selection;
+}
+
+void print_summary(const Trace& trace, std::FILE* out) {
+  const std::string axes = to_string(Mesh{trace.axes, trace.aliases, trace.views});
+  fmt::print(out, "{:<18}{}\n", "trace", printable(trace.directory.string()));
+  fmt::print(out, "{:<18}{}\n", "run", printable(trace.run_id));
+  fmt::print(out, "{:<18}{}{}{}\n", "ranks", trace.world_size, axes.empty() ? "" : ": ", axes);
+  fmt::print(out, "{:<18}{}\n", "compute dtype", trace.compute_dtype.empty() ? "not known" : trace.compute_dtype);
+  print_provenance(trace, out);
+  for (const RankTrace& rank : trace.ranks) {
+    std::uint64_t bytes = 0;
+    for (const Entry& entry : rank.entries) bytes += entry.bytes;
+    fmt::print(out, "{:<18}{} tensor{}, {}{}{}\n", fmt::format("rank {}", rank.rank),
+               readable_count(rank.entries.size()), rank.entries.size() == 1 ? "" : "s", readable_bytes(bytes),
+               coordinates_text(rank), rank.complete ? "" : ", INCOMPLETE: it crashed, or is still running");
+  }
+  // One line even for a thousand missing ranks.
+  const std::vector<std::int32_t> missing = missing_ranks(trace);
+  if (missing.empty()) return;
+  const std::size_t shown = std::min<std::size_t>(missing.size(), 16);
+  fmt::print(out, "{:<18}{}{}\n", "MISSING ranks", fmt::join(missing.begin(), missing.begin() + shown, ", "),
+             missing.size() > shown ? fmt::format(" and {} more", missing.size() - shown) : "");
+}
+
+void print_table(const std::vector<RankSelection>& selection, bool with_statistics, bool with_mappings,
+                 std::FILE* out) {
+  const Widths widths = widths_of(selection);
+  const auto print_row = [&](const auto& rank, const auto& iteration, const auto& microbatch, const auto& kind,
+                             const auto& name, const auto& dtype, const auto& shape, const std::string& rest) {
+    const std::string row =
+        fmt::format("{:>4}  {:>4}  {:>11}  {:<{}}  {:<{}}  {:<{}}  {:<{}}{}", rank, iteration, microbatch, kind,
+                    widths.kind, name, widths.name, dtype, widths.dtype, shape, widths.shape, rest);
+    fmt::print(out, "{}\n", std::string_view(row).substr(0, row.find_last_not_of(' ') + 1));
+  };
+  print_row("rank", "iter", "micro-batch", "kind", "name", "dtype", "shape",
+            with_statistics ? fmt::format("{:>12}{:>12}{:>12}{:>8}{:>8}", "norm", "min", "max", "NaN", "Inf")
+                            : std::string());
+  for (const auto& [rank, entries] : selection) {
+    for (const Entry* entry : entries) {
+      std::string rest;
+      if (with_statistics) {
+        const TensorStatistics statistics = statistics_and_release(*rank, *entry);
+        rest = fmt::format("{:>12.5g}{:>12.5g}{:>12.5g}{:>8}{:>8}", statistics.norm, statistics.min, statistics.max,
+                           statistics.nan, statistics.inf);
+      }
+      print_row(rank->rank, entry->id.iteration, microbatch_text(entry->id), kind_text(entry->id), name_text(entry->id),
+                name_of(entry->dtype), to_string(entry->shape), rest);
+      if (with_mappings && entry->mapping) fmt::print(out, "      mapping {}\n", json_of(*entry->mapping).dump());
+    }
+  }
+}
+
+Verification verify(const std::vector<RankSelection>& selection,
+                    const std::function<void(const RankTrace&, const Entry&)>& report) {
+  Verification result;
+  for (const auto& [rank, entries] : selection) {
+    for (const Entry* entry : entries) {
+      ++result.tensors;
+      result.bytes += entry->bytes;
+      if (verify_and_release(*rank, *entry)) continue;
+      ++result.mismatches;
+      report(*rank, *entry);
+    }
+  }
+  return result;
+}
+
+std::int64_t print_json(const Trace& trace, const std::vector<RankSelection>& selection, bool with_statistics,
+                        bool with_checksums, std::FILE* out) {
+  std::int64_t mismatches = 0;
+  nlohmann::ordered_json json = header_json(trace);
+  nlohmann::ordered_json& ranks = json["ranks"] = nlohmann::ordered_json::array();
+  for (const auto& [rank, entries] : selection) {
+    nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+    for (const Entry* entry : entries) {
+      nlohmann::ordered_json tensor = json_of(*entry);
+      if (with_statistics) tensor["statistics"] = json_of(statistics_and_release(*rank, *entry));
+      if (with_checksums) {
+        const bool verified = verify_and_release(*rank, *entry);
+        tensor["checksum_ok"] = verified;
+        mismatches += !verified;
+      }
+      tensors.push_back(std::move(tensor));
+    }
+    nlohmann::ordered_json coordinates = nlohmann::ordered_json::object();
+    for (const auto& [axis, coordinate] : rank->coordinates) coordinates[axis] = coordinate;
+    ranks.push_back({{"rank", rank->rank},
+                     {"file", rank->path.filename().string()},
+                     {"complete", rank->complete},
+                     {"coordinates", std::move(coordinates)},
+                     {"tensors", std::move(tensors)}});
+  }
+  // The directory's name need not be text.
+  fmt::print(out, "{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  return mismatches;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,44 @@
+// Runs a command in the foreground, as a shell would.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+struct Outcome {
+  int exit_code = 0;    // as a shell has it: 128 + n for signal n, 127 not found, 126 could not be run
+  std::string failure;  // "exited with code 3", "was killed by signal 9 (Killed)"; empty for success
+  bool started = true;
+};
+
+struct Launch {
+  std::vector<std::string> environment;  // "NAME=value", added to this process's
+  bool stdout_to_stderr = false;         // where this process's stdout is for something else
+  std::string directory;                 // to run in; empty: this process's
+  std::function<void()> on_second;       // called about every second; may be empty
+};
+
+// stdin, stdout and stderr are the command's. SIGINT, SIGTERM and SIGHUP that are sent to this process
+// alone are passed on; the terminal sends its own to both.
+Outcome run_command(const std::vector<std::string>& command, const Launch& how);
+
+// The last signal that came for this process while it ran a command; 0: none did.
+int interrupted_by();
+
+constexpr std::size_t kMostSideBySide = 64;
+
+struct LoggedCommand {
+  std::vector<std::string> command;
+  std::string log;  // file for its stdout and stderr; its stdin is empty
+};
+
+// Runs all commands, at most `jobs` (up to kMostSideBySide) at a time. Signals are passed on to each that runs. Once
+// one has failed, no further one is started, and those that run get SIGTERM and are waited for. `on_end` is called,
+// with the place among `commands`, for each that ended well and the first that failed; must not throw.
+void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs,
+                      const std::function<void(std::size_t, const Outcome&)>& on_end);
+
+}  // namespace ttrace

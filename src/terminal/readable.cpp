@@ -1,0 +1,28 @@
+#include "terminal/readable.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace ttrace {
+
+std::string readable_bytes(std::uint64_t bytes) {
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string readable_count(std::uint64_t count) {
+  const std::string digits = fmt::format("{}", count);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+}  // namespace ttrace

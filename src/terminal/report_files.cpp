@@ -1,0 +1,56 @@
+#include "terminal/report_files.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kFindingsShown = 10;
+
+void write_to(std::ostream& stream, const std::string& text, const std::string& path) {
+  stream << text << std::flush;
+  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", path));
+}
+
+}  // namespace
+
+void ReportFiles::add(std::string_view option, const std::string& path, std::function<std::string()> render) {
+  if (path.empty()) return;
+  File& file = files_.emplace_back(File{std::string(option), path, std::move(render), {}});
+  if (path == "-") {
+    if (!on_stdout_.empty()) {
+      throw InputError(fmt::format("{}, {}: both go to stdout; expected one", on_stdout_, option));
+    }
+    on_stdout_ = option;
+    return;
+  }
+  file.stream.open(path, std::ios::binary | std::ios::trunc);
+  write_to(file.stream, "", path);
+}
+
+void ReportFiles::write(const std::function<std::string()>& text) {
+  if (on_stdout_.empty()) std::cout << text() << std::flush;
+  for (File& file : files_) {
+    if (file.path != "-") write_to(file.stream, file.render(), file.path);
+    if (file.path == "-") std::cout << file.render() << std::flush;
+  }
+  if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
+}
+
+ReportFiles report_files(const ReportOptions& options, const Report& report) {
+  ReportFiles files;
+  files.add("--json", options.json, [&report] { return to_json(report); });
+  files.add("--junit", options.junit, [&report] { return to_junit(report); });
+  files.add("--csv", options.csv, [&report] { return to_csv(report); });
+  return files;
+}
+
+void write_report(ReportFiles& files, const ReportOptions& options, const Report& report) {
+  files.write([&] { return to_text(report, options.all ? report.findings.size() : kFindingsShown); });
+}
+
+}  // namespace ttrace

@@ -1,0 +1,33 @@
+// The work of `ttrace check`: does the candidate compute what the reference computes?
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ttrace/history/history.h"
+#include "ttrace/report/report.h"
+
+namespace ttrace {
+
+struct CheckOptions {
+  std::string reference, candidate;    // directories of traces
+  std::string annotations, tolerance;  // files, or empty
+  std::string only;                    // pattern, or empty
+  std::vector<Waiver> waivers;
+  bool strict = false;
+  int threads = 0;
+};
+
+struct Checked {
+  Report report;
+  CheckRecord record;  // for add_to_history
+};
+
+// Throws InputError where it could not look.
+Checked check(const CheckOptions& options);
+
+// How the shards of the tensors whose name matches `pattern` were mapped, for people; nothing is judged. Throws
+// InputError where none matches.
+std::string explain(const CheckOptions& options, const std::string& pattern);
+
+}  // namespace ttrace

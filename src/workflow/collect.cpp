@@ -1,0 +1,251 @@
+#include "workflow/collect.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "process/launch.h"
+#include "terminal/readable.h"
+#include "ttrace/error.h"
+#include "ttrace/load/annotation_file.h"
+#include "ttrace/mesh.h"
+#include "ttrace/tolerance/tolerance.h"
+#include "workflow/collected.h"
+#include "workflow/git.h"
+
+namespace ttrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int32_t kMostIterations = 10'000;  // in one --iterations; a trace of more is a mistake
+
+// What belongs to this program lies beside it, in the build tree as in an installation.
+fs::path beside_program(const fs::path& relative) {
+  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / relative;
+  if (!fs::exists(path)) throw InputError(fmt::format("{}: not there; expected a whole installation", path.string()));
+  return path;
+}
+
+void check_output(const fs::path& output) {
+  std::error_code error;
+  if (fs::exists(output, error) && !(fs::is_directory(output, error) && fs::is_empty(output, error))) {
+    throw InputError(fmt::format("{0}: already exists; expected a new or an empty directory (rm -r {0} removes it)",
+                                 output.string()));
+  }
+  fs::create_directories(output, error);
+  if (error) throw InputError(fmt::format("{}: cannot be made: {}", output.string(), error.message()));
+}
+
+// What a rewritten run perturbs is what it is given.
+void check_perturbation(const CollectOptions& options) {
+  const bool modules_rewritten = !options.rewrite.inject.empty() || !options.rewrite.rewrite.empty();
+  if (!options.perturb || (options.perturb_at == kRewrittenEstimator) == modules_rewritten) return;
+  throw InputError(fmt::format("--perturb-at {}: {}", options.perturb_at,
+                               modules_rewritten ? "expected 'rewritten' with --inject or --rewrite: every value that "
+                                                   "modules are given"
+                                                 : "nothing is rewritten; expected --inject or --rewrite with it"));
+}
+
+// A directory that goes when the run is over.
+struct Scratch {
+  explicit Scratch(fs::path directory) : path(std::move(directory)) {}
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const fs::path path;
+};
+
+std::string random_run_id() {
+  std::random_device random;
+  std::uniform_int_distribution<std::uint64_t> bits;
+  const std::uint64_t high = bits(random), low = bits(random);
+  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, (high >> 16) & 0xffff, high & 0xffff, low >> 48,
+                     low & 0xffff'ffff'ffff);
+}
+
+// For the processes below the command; read by config.py of the collector.
+std::string configuration(const CollectOptions& options, const ReadyValues& values) {
+  nlohmann::json config;
+  config["directory"] = fs::absolute(options.output).string();
+  config["run_id"] = random_run_id();
+  config["iterations"] = options.iterations;
+  config["axes"] = options.axes;
+  config["annotations"] = options.annotations.empty() ? "" : fs::absolute(options.annotations).string();
+  config["perturb"] = nullptr;
+  if (options.perturb) config["perturb"] = *options.perturb;
+  config["perturb_at"] = options.perturb_at;
+  config["rewrite"] = values.for_ranks;
+  config["library"] = beside_program("lib/libttrace.so").string();
+  const std::string commit = git_commit();
+  config["provenance"] = {{"ttrace", TTRACE_VERSION},
+                          {"command", options.command},
+                          {"started", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+                          {"git_commit", nullptr},
+                          {"axes", options.axes},
+                          {"directory", (fs::current_path() / options.working_directory).string()},
+                          {"rewritten", values.provenance}};
+  if (!commit.empty()) config["provenance"]["git_commit"] = commit;
+  // Arguments may hold bytes that are no text.
+  return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string python_path() {
+  const std::string ours = beside_program("share/ttrace/ttrace_torch/inject").string();
+  const char* theirs = std::getenv("PYTHONPATH");
+  return theirs != nullptr && *theirs != '\0' ? ours + ":" + theirs : ours;
+}
+
+Outcome run_with_progress(const CollectOptions& options, Launch how) {
+  if (isatty(STDERR_FILENO) == 0) return run_command(options.command, how);
+  const char* const erase_line = "\r\x1b[K";
+  how.on_second = [&] {
+    const Progress progress = progress_of(options.output);
+    fmt::print(stderr, "{}ttrace: {} rank{}, {} so far{}", erase_line, progress.ranks, progress.ranks == 1 ? "" : "s",
+               readable_bytes(progress.bytes), "\r");
+  };
+  const Outcome outcome = run_command(options.command, how);
+  fmt::print(stderr, "{}", erase_line);
+  return outcome;
+}
+
+// `ttrace collect` with these options.
+std::vector<std::string> command_line_of(const CollectOptions& options) {
+  std::vector<std::string> words = {
+      fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
+      fmt::format("{}", fmt::join(options.iterations, ","))};
+  if (!options.annotations.empty()) words.insert(words.end(), {"-a", options.annotations.string()});
+  if (!options.axes.empty()) words.insert(words.end(), {"--axes", options.axes});
+  if (options.perturb) {
+    words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at", options.perturb_at});
+  }
+  const RewriteOptions& rewrite = options.rewrite;
+  for (const auto& [name, trace] :
+       {std::pair("--inject", &rewrite.inject), std::pair("--rewrite", &rewrite.rewrite),
+        std::pair("--inject-params", &rewrite.inject_params), std::pair("--consistent-init", &rewrite.consistent_init),
+        std::pair("--layout", &rewrite.layout)}) {
+    if (!trace->empty()) words.insert(words.end(), {name, trace->string()});
+  }
+  words.insert(words.end(), {"--rewrite-seed", fmt::format("{}", rewrite.seed)});
+  words.emplace_back("--");
+  words.insert(words.end(), options.command.begin(), options.command.end());
+  return words;
+}
+
+InputError could_not_collect(const CollectOptions& run, int code) {
+  return InputError(fmt::format("{}: could not be collected, exit code {}; expected a command that ends with 0",
+                                run.output.string(), code));
+}
+
+void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t jobs) {
+  std::vector<LoggedCommand> commands;
+  for (const CollectOptions& run : runs) {
+    check_output(run.output);
+    commands.push_back({command_line_of(run), (run.output / "").parent_path().string() + ".log"});
+  }
+  std::optional<InputError> failure;
+  run_side_by_side(commands, jobs, [&](std::size_t i, const Outcome& outcome) {
+    if (outcome.failure.empty()) {
+      fmt::print(stderr, "ttrace: collected {} (its output: {})\n", runs[i].output.string(), commands[i].log);
+      return;
+    }
+    std::ifstream log(commands[i].log);
+    for (std::string line; std::getline(log, line);) fmt::print(stderr, "{}\n", line);
+    failure = could_not_collect(runs[i], outcome.exit_code);
+  });
+  if (failure) throw *failure;
+}
+
+}  // namespace
+
+void check_axes(const std::string& axes, const std::string& where) {
+  const std::size_t first_factoring = std::min(axes.find('/'), axes.size());
+  std::int64_t product = 1;
+  for (std::size_t equals = axes.find('='); equals < first_factoring; equals = axes.find('=', equals + 1)) {
+    std::int64_t size = 1;
+    std::from_chars(axes.data() + equals + 1, axes.data() + axes.size(), size);
+    if (size > 0 && size <= INT32_MAX / product) product *= size;
+  }
+  if (!axes.empty()) parse_mesh(axes, static_cast<std::int32_t>(product), where);
+}
+
+std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where) {
+  const auto fail = [&] {
+    throw InputError(
+        fmt::format("{}: '{}'; expected numbers and ranges from 0, as in 0,2,5-7, of at most {} iterations", where,
+                    text, kMostIterations));
+  };
+  std::set<std::int32_t> iterations;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto number = [&] {
+    std::int32_t value = -1;
+    const auto [after, error] = std::from_chars(at, end, value);
+    if (error != std::errc() || value < 0) fail();
+    at = after;
+    return value;
+  };
+  for (bool more = true; more;) {
+    const std::int32_t first = number();
+    const std::int32_t last = at != end && *at == '-' ? (++at, number()) : first;
+    if (last < first || last - first >= kMostIterations) fail();
+    for (std::int32_t i = first; i <= last; ++i) iterations.insert(i);
+    more = at != end && *at == ',';
+    if (more) ++at;
+  }
+  if (at != end || iterations.size() > kMostIterations) fail();
+  return {iterations.begin(), iterations.end()};
+}
+
+std::vector<std::int32_t> iterations_of(const Trace& trace) {
+  std::set<std::int32_t> iterations;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) iterations.insert(entry.id.iteration);
+  }
+  return {iterations.begin(), iterations.end()};
+}
+
+int collect(const CollectOptions& options) {
+  if (options.command.empty()) throw InputError("no command; expected one after --, as in -- python train.py");
+  check_axes(options.axes);
+  if (!options.annotations.empty()) read_annotations(options.annotations);  // throws where a rank would
+  check_perturbation(options);
+  check_output(options.output);
+  const Scratch scratch(options.output / "rewritten");
+  const ReadyValues values = make_ready(options.rewrite, options.annotations, options.perturb, scratch.path);
+  const Launch how{{"PYTHONPATH=" + python_path(), "TTRACE_CONFIG=" + configuration(options, values)},
+                   options.stdout_to_stderr,
+                   options.working_directory.string(),
+                   {}};
+
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = run_with_progress(options, how);
+  if (!outcome.started) {
+    fmt::print(stderr, "ttrace: error: {}: {}; expected a command\n", options.command[0], outcome.failure);
+    return outcome.exit_code;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return conclude_collection(options.output, outcome, seconds.count());
+}
+
+void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs) {
+  if (jobs > 1 && runs.size() > 1) return collect_side_by_side(runs, jobs);
+  for (const CollectOptions& run : runs) {
+    if (const int code = collect(run); code != 0) throw could_not_collect(run, code);
+  }
+}
+
+}  // namespace ttrace

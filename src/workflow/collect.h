@@ -1,0 +1,48 @@
+// The work of `ttrace collect`: runs a command with the collector in every Python process below it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ttrace/trace.h"
+#include "workflow/rewriting.h"
+
+namespace ttrace {
+
+struct CollectOptions {
+  std::filesystem::path output;  // of the trace; must not exist, or be empty
+  std::filesystem::path annotations;
+  std::vector<std::int32_t> iterations = {0};
+  std::string axes;  // as in parse_mesh; empty: the collector finds out
+  std::optional<std::uint64_t> perturb;
+  std::string perturb_at = "input";  // one of kEstimators
+  RewriteOptions rewrite;
+  std::vector<std::string> command;
+  std::filesystem::path working_directory;  // of the command; empty: this process's
+  bool stdout_to_stderr = false;            // of the command
+};
+
+// Runs the command and returns the exit code of `ttrace collect`: the command's own where that is not 0
+// (128 + n when signal n killed it, 127 when it was not found and 126 when it could not be run, as env and
+// nice have it); else 2 where the trace is not what was asked for, with the reason on stderr; else 0.
+// Throws InputError where the options make no sense; then nothing has run.
+int collect(const CollectOptions& options);
+
+// Those that the trace holds, for a run that is to record the same.
+std::vector<std::int32_t> iterations_of(const Trace& trace);
+
+// Collects all runs, at most `jobs` at a time; with more than one, what OUTPUT's command prints goes to OUTPUT.log, and
+// is shown where it fails. Throws InputError at the first that fails; the others are stopped.
+void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs);
+
+// Parses `0,2,5-7`, sorted and each once. Throws InputError, about `where`.
+std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where = "--iterations");
+
+// Everything about the axes but whether they fit the number of ranks, which the ranks check. Throws InputError.
+void check_axes(const std::string& axes, const std::string& where = "--axes");
+
+}  // namespace ttrace

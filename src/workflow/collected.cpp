@@ -1,0 +1,149 @@
+#include "workflow/collected.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "process/exit_codes.h"
+#include "terminal/readable.h"
+#include "ttrace/error.h"
+#include "ttrace/load/trace_reader.h"
+#include "ttrace/record/completion.h"
+
+namespace ttrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLinesShown = 8;  // of the ranks' problems; they also stand in the files
+
+std::vector<fs::path> files_with(const fs::path& directory, const std::string& extension) {
+  std::vector<fs::path> found;
+  std::error_code ignored;  // the directory may go away while the command runs
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    if (entry.path().extension() == extension) found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<std::string> lines_of(const std::vector<fs::path>& files) {
+  std::vector<std::string> lines;
+  for (const fs::path& file : files) {
+    std::ifstream stream(file);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  }
+  return lines;
+}
+
+double recording_seconds(const Trace& trace) {
+  const auto facts = nlohmann::json::parse(trace.provenance, nullptr, false);
+  const auto found = facts.is_object() ? facts.find("recording_seconds") : facts.end();
+  return found != facts.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::string summary_of(const Trace& trace, double seconds) {
+  std::uint64_t tensors = 0, bytes = 0;
+  for (const RankTrace& rank : trace.ranks) {
+    tensors += rank.entries.size();
+    for (const Entry& entry : rank.entries) bytes += entry.bytes;
+  }
+  const double recording = recording_seconds(trace);
+  return fmt::format("collected {} rank{}, {} tensors, {} in {:.1f} s (recording took {:.1f} s, {:.0f} %) -> {}",
+                     trace.ranks.size(), trace.ranks.size() == 1 ? "" : "s", readable_count(tensors),
+                     readable_bytes(bytes), seconds, recording, 100 * recording / std::max(seconds, 1e-3),
+                     trace.directory.string());
+}
+
+// What keeps the trace from being whole.
+std::vector<std::string> gaps_in(const Trace& trace) {
+  std::set<std::int32_t> missing;
+  for (std::int32_t rank = 0; rank < trace.world_size; ++rank) missing.insert(missing.end(), rank);
+  std::vector<std::int32_t> incomplete;
+  for (const RankTrace& rank : trace.ranks) {
+    missing.erase(rank.rank);
+    if (!rank.complete) incomplete.push_back(rank.rank);
+  }
+  std::vector<std::string> gaps;
+  if (!missing.empty()) {
+    gaps.push_back(fmt::format("of {} ranks, these recorded nothing: {}", trace.world_size, fmt::join(missing, ", ")));
+  }
+  if (!incomplete.empty()) gaps.push_back(fmt::format("incomplete: rank {}", fmt::join(incomplete, ", ")));
+  return gaps;
+}
+
+void tell_problems(const std::vector<std::string>& problems) {
+  for (std::size_t i = 0; i < std::min(problems.size(), kLinesShown); ++i) spdlog::error("{}", problems[i]);
+  if (problems.size() > kLinesShown) spdlog::error("and {} more problems", problems.size() - kLinesShown);
+}
+
+int nothing_recorded(const Outcome& outcome, const std::vector<std::string>& problems) {
+  tell_problems(problems);
+  if (!outcome.failure.empty()) {
+    spdlog::error("the command {}; nothing was recorded", outcome.failure);
+    return outcome.exit_code;
+  }
+  if (problems.empty()) {
+    spdlog::error(
+        "nothing was recorded; expected a Python program that calls a torch.nn.Module with gradients enabled. Python's "
+        "options -I, -E and -S keep the collector out, and so does a program that unsets PYTHONPATH or TTRACE_CONFIG");
+  }
+  return kExitCouldNotLook;
+}
+
+void mark_all_incomplete(const fs::path& directory) {
+  for (const fs::path& file : files_with(directory, ".h5")) {
+    try {
+      remove_completion_mark(file);
+    } catch (const InputError&) {
+      // Not a whole HDF5 file, so without a mark.
+    }
+  }
+}
+
+}  // namespace
+
+Progress progress_of(const fs::path& directory) {
+  Progress progress;
+  for (const fs::path& file : files_with(directory, ".h5")) {
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(file, error);
+    progress.ranks += 1;
+    progress.bytes += error ? 0 : size;
+  }
+  return progress;
+}
+
+int conclude_collection(const fs::path& directory, const Outcome& outcome, double seconds) {
+  const std::vector<std::string> problems = lines_of(files_with(directory, ".problem"));
+  const std::vector<std::string> warnings = lines_of(files_with(directory, ".warning"));
+  if (files_with(directory, ".h5").empty()) return nothing_recorded(outcome, problems);
+  if (!outcome.failure.empty()) mark_all_incomplete(directory);
+  std::vector<std::string> gaps;
+  try {
+    const Trace trace = read_trace(directory);
+    fmt::print(stderr, "ttrace: {}\n", summary_of(trace, seconds));
+    gaps = gaps_in(trace);
+  } catch (const InputError& error) {
+    gaps.emplace_back(error.what());
+  }
+  if (!warnings.empty()) {
+    fmt::print(stderr, "ttrace: {} warning{}, in {}/rank-*.warning\n", warnings.size(), warnings.size() == 1 ? "" : "s",
+               directory.string());
+  }
+  tell_problems(problems);
+  if (!outcome.failure.empty()) {
+    spdlog::error("the command {}; the trace is marked incomplete", outcome.failure);
+    return outcome.exit_code;
+  }
+  for (const std::string& gap : gaps) spdlog::error("{}: {}", directory.string(), gap);
+  return gaps.empty() && problems.empty() ? kExitSame : kExitCouldNotLook;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,24 @@
+// What a command has left in the trace directory, for the progress line and for the summary at the end.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "process/launch.h"
+
+namespace ttrace {
+
+struct Progress {
+  int ranks = 0;
+  std::uint64_t bytes = 0;
+};
+Progress progress_of(const std::filesystem::path& directory);
+
+// Tells the user on stderr what was collected, and what is wrong with it; returns the exit code of
+// `ttrace collect`. After a command that failed, the ranks' files lose their completion marks: such a
+// trace must not look whole.
+int conclude_collection(const std::filesystem::path& directory, const Outcome& outcome, double seconds);
+
+}  // namespace ttrace

@@ -1,0 +1,29 @@
+// The work of `ttrace estimate-tolerance`: how far perturbed runs of the reference move each tensor.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ttrace/tolerance/estimate.h"
+
+namespace ttrace {
+
+struct EstimateToleranceOptions {
+  std::filesystem::path reference;
+  std::vector<std::filesystem::path> perturbed;
+  std::filesystem::path rerun;        // may stay empty
+  std::filesystem::path annotations;  // may stay empty
+  std::string estimator;              // empty: that of the runs that are given, or the default
+  double margin = kDefaultMargin;
+};
+
+// Throws InputError where the runs do not fit together.
+ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options);
+
+void write_tolerances(const ToleranceFile& file, const std::filesystem::path& output);
+
+// Some lines for people; `output` names the file.
+std::string summary_of(const ToleranceFile& file, const std::string& output);
+
+}  // namespace ttrace

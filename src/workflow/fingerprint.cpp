@@ -1,0 +1,84 @@
+#include "workflow/fingerprint.h"
+
+#include <fmt/format.h>
+#include <glob.h>
+#include <xxhash.h>
+
+#include <array>
+#include <fstream>
+#include <memory>
+
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string hexadecimal(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
+
+[[noreturn]] void unreadable(const fs::path& path) {
+  throw InputError(fmt::format("{}: cannot be read; expected a file", path.string()));
+}
+
+bool is_generated_or_hidden(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with('.') || name == "__pycache__";
+}
+
+void add_below(const fs::path& directory, std::map<std::string, std::string>& files) {
+  for (auto entry = fs::recursive_directory_iterator(directory); entry != fs::recursive_directory_iterator(); ++entry) {
+    if (is_generated_or_hidden(entry->path())) {
+      entry.disable_recursion_pending();
+    } else if (entry->is_regular_file()) {
+      files.emplace(entry->path().string(), fingerprint_of(entry->path()));
+    }
+  }
+}
+
+std::vector<std::string> paths_of(const std::string& pattern) {
+  glob_t found{};
+  const std::unique_ptr<glob_t, decltype(&globfree)> owner(&found, globfree);
+  if (glob(pattern.c_str(), 0, nullptr, &found) != 0) return {};
+  return {found.gl_pathv, found.gl_pathv + found.gl_pathc};
+}
+
+}  // namespace
+
+std::string fingerprint(std::string_view bytes) { return hexadecimal(XXH3_128bits(bytes.data(), bytes.size())); }
+
+std::string fingerprint_of(const fs::path& path) {
+  if (fs::is_directory(path)) return "directory";
+  if (fs::is_symlink(path) && !fs::exists(path)) return "link to nothing";
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  std::ifstream file(path, std::ios::binary);
+  if (!file) unreadable(path);
+  std::vector<char> buffer(std::size_t{1} << 20);
+  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
+    XXH3_128bits_update(state.get(), buffer.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file.eof()) unreadable(path);
+  return hexadecimal(XXH3_128bits_digest(state.get()));
+}
+
+std::map<std::string, std::string> fingerprints_of(const std::vector<std::string>& inputs) {
+  std::map<std::string, std::string> files;
+  for (const std::string& input : inputs) {
+    const std::size_t before = files.size();
+    bool known = false;
+    for (const std::string& path : paths_of(input)) {
+      if (fs::is_directory(path)) {
+        add_below(path, files);
+      } else {
+        known |= files.contains(path);
+        files.emplace(path, fingerprint_of(path));
+      }
+    }
+    if (files.size() > before || known) continue;
+    throw InputError(fmt::format("'{}': no such file; expected a file, a directory with files, or a pattern", input));
+  }
+  return files;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,111 @@
+#include "workflow/git.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "process/shell_words.h"
+#include "ttrace/error.h"
+#include "workflow/fingerprint.h"
+
+namespace ttrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kPathsAtOnce = 64;  // in one command line
+
+// What `git ARGUMENTS` prints; absent where it fails.
+std::optional<std::string> git(const std::string& arguments) {
+  FILE* const pipe = popen(("git " + arguments + " 2>/dev/null").c_str(), "r");
+  if (pipe == nullptr) return std::nullopt;
+  std::string text;
+  std::vector<char> buffer(std::size_t{1} << 16);
+  for (std::size_t read = 0; (read = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+    text.append(buffer.data(), read);
+  }
+  if (pclose(pipe) != 0) return std::nullopt;
+  return text;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+using Files = std::map<std::string, std::string>;
+
+// Of HEAD: lines of `mode type id TAB path`.
+Files committed(const std::string& listing) {
+  Files files;
+  for (const std::string& line : split(listing, '\0')) {
+    const std::size_t tab = line.find('\t');
+    const std::size_t space = line.rfind(' ', tab);
+    files.emplace(line.substr(tab + 1), line.substr(space + 1, tab - space - 1));
+  }
+  return files;
+}
+
+void add_ids(const fs::path& top, const std::vector<std::string>& paths, Files& files) {
+  for (std::size_t begin = 0; begin < paths.size(); begin += kPathsAtOnce) {
+    const std::size_t end = std::min(begin + kPathsAtOnce, paths.size());
+    std::string command = fmt::format("-C {} hash-object --", shell_word(top.string()));
+    for (std::size_t i = begin; i < end; ++i) command += " " + shell_word(paths[i]);
+    const std::vector<std::string> ids = split(git(command).value_or(""), '\n');
+    if (ids.size() != end - begin) {
+      throw InputError(fmt::format("{}: git cannot read all of its files, such as {}; expected readable ones",
+                                   top.string(), paths[begin]));
+    }
+    for (std::size_t i = begin; i < end; ++i) files[paths[i]] = ids[i - begin];
+  }
+}
+
+// Files that differ from HEAD, or that it does not have.
+void add_changes(const fs::path& top, const std::vector<std::string>& changed, Files& files) {
+  std::vector<std::string> regular;
+  for (const std::string& path : changed) {
+    const fs::path file = top / path;
+    if (fs::is_directory(file)) {
+      const auto changes =
+          git(fmt::format("-C {} diff HEAD --submodule=diff --no-ext-diff --no-textconv --no-color -- {}",
+                          shell_word(top.string()), shell_word(path)));
+      files[path] = fingerprint(changes.value_or(""));
+    } else if (fs::exists(file)) {
+      regular.push_back(path);
+    } else {
+      files.erase(path);
+    }
+  }
+  add_ids(top, regular, files);
+}
+
+}  // namespace
+
+std::string git_commit() {
+  const std::string text = git("rev-parse HEAD").value_or("");
+  return text.substr(0, text.find('\n'));
+}
+
+std::optional<Files> git_files(const std::set<fs::path>& apart) {
+  const auto top_line = git("rev-parse --show-toplevel");
+  const auto listing = git("ls-tree -r -z --full-tree HEAD");
+  const auto changed = git("diff HEAD --name-only --no-renames -z");
+  const auto untracked = git("ls-files --others --exclude-standard --full-name -z :/");
+  if (!top_line || !listing || !changed || !untracked) return std::nullopt;
+  const fs::path top = top_line->substr(0, top_line->size() - 1);
+  Files files = committed(*listing);
+  std::vector<std::string> differing = split(*changed + *untracked, '\0');
+  std::erase_if(differing, [&](const std::string& path) { return apart.contains(top / path); });
+  add_changes(top, differing, files);
+  std::erase_if(files, [&](const auto& item) { return apart.contains(top / item.first); });
+  return files;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,169 @@
+#include "workflow/rewriting.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "terminal/readable.h"
+#include "ttrace/align/shard_mapping.h"
+#include "ttrace/error.h"
+#include "ttrace/judge/match.h"
+#include "ttrace/load/annotation_file.h"
+#include "ttrace/load/trace_reader.h"
+#include "ttrace/record/trace_writer.h"
+#include "ttrace/rewrite/rewrite.h"
+
+namespace ttrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path source_of(const RewriteOptions& options) {
+  fs::path source;
+  for (const fs::path& given : {options.inject, options.rewrite, options.inject_params, options.consistent_init}) {
+    if (given.empty()) continue;
+    if (!source.empty() && given != source) {
+      throw InputError(
+          fmt::format("{}: the values come from {} as well; expected one trace", given.string(), source.string()));
+    }
+    source = given;
+  }
+  if (source.empty() && !options.layout.empty()) {
+    throw InputError(
+        "--layout: nothing is rewritten; expected --inject, --rewrite, --inject-params or "
+        "--consistent-init with it");
+  }
+  return source;
+}
+
+Rewriting rewriting_of(const RewriteOptions& options, std::optional<std::uint64_t> perturb) {
+  Rewriting rewriting;
+  if (!options.inject.empty()) rewriting.activations = RewriteValues::kRecorded;
+  if (!options.rewrite.empty()) rewriting.activations = RewriteValues::kGenerated;
+  if (!options.inject_params.empty()) rewriting.parameters = RewriteValues::kRecorded;
+  if (!options.consistent_init.empty()) rewriting.parameters = RewriteValues::kGenerated;
+  rewriting.integers = !options.consistent_init.empty();
+  rewriting.seed = options.seed;
+  rewriting.perturb = perturb;
+  return rewriting;
+}
+
+nlohmann::json word_of(const std::optional<RewriteValues>& values) {
+  if (!values) return nullptr;
+  return *values == RewriteValues::kRecorded ? "recorded" : "generated";
+}
+
+bool generates(const Rewriting& rewriting) {
+  return rewriting.activations == RewriteValues::kGenerated || rewriting.parameters == RewriteValues::kGenerated;
+}
+
+// One trace that holds what is asked for as the ranks need it.
+class ScatteredTrace {
+ public:
+  ScatteredTrace(const fs::path& directory, const Trace& layout) {
+    fs::create_directories(directory);
+    for (const RankTrace& rank : layout.ranks) {
+      RunDescription run;
+      run.run_id = layout.run_id;
+      run.rank = rank.rank;
+      run.world_size = layout.world_size;
+      run.mesh = {layout.axes, layout.aliases, layout.views};
+      run.coordinates = rank.coordinates;
+      writers_.emplace(rank.rank, std::make_unique<TraceWriter>(directory, std::move(run)));
+    }
+  }
+
+  void add(const std::vector<RewrittenShard>& shards) {
+    for (const RewrittenShard& shard : shards) {
+      const Entry& entry = *shard.entry;
+      writers_.at(shard.rank)->record(entry.id, "", {shard.bytes.data(), entry.dtype, entry.shape, {}});
+    }
+  }
+
+  void close() {
+    for (const auto& [rank, writer] : writers_) writer->close(/*complete=*/true);
+  }
+
+ private:
+  std::map<std::int32_t, std::unique_ptr<TraceWriter>> writers_;
+};
+
+// Why the reference's tensor cannot be laid out as the run held it; empty where it can.
+std::string objection_to(const LogicalTensor* reference, const LogicalTensor& layout) {
+  if (reference == nullptr) return "the trace to take values from has no such tensor";
+  if (reference->rows || layout.rows) return "which rows there are depends on routing";
+  if (layout.shape != reference->shape) return "the run held them in another shape";
+  if (is_floating(layout.dtype) != is_floating(reference->dtype)) return "the run held them in another dtype";
+  return "";
+}
+
+void scatter_all(const Alignment& reference, const Alignment& layout, const Rewriting& rewriting,
+                 ScatteredTrace& scattered) {
+  std::map<std::string, std::int64_t> left_out;
+  std::int64_t written = 0;
+  for (const auto& [id, held] : layout.tensors) {
+    if (!is_rewritten(held, rewriting)) continue;
+    const LogicalTensor* values = counterpart(reference, id);
+    if (const std::string objection = objection_to(values, held); !objection.empty()) {
+      ++left_out[objection];
+      continue;
+    }
+    scattered.add(rewritten_shards(*values, held, rewriting));
+    ++written;
+  }
+  for (const auto& [objection, count] : left_out) {
+    fmt::print(stderr, "ttrace: {} tensors are not rewritten: {}\n", readable_count(count), objection);
+  }
+  if (written == 0) throw InputError("nothing could be rewritten; expected traces of one model");
+}
+
+void scatter_trace(const Trace& source, const RewriteOptions& options, const fs::path& annotation_file,
+                   const Rewriting& rewriting, const fs::path& scratch) {
+  Annotations annotations;
+  if (!annotation_file.empty()) annotations = read_annotations(annotation_file);
+  const Alignment reference = align(source, annotations, {});
+  require_whole(reference, source.directory.string());
+  const Trace layout = options.layout.empty() ? source : read_trace(options.layout);
+  const Alignment held = options.layout.empty() ? reference : align(layout, annotations, layout_of(reference));
+  try {
+    ScatteredTrace scattered(scratch, layout);
+    scatter_all(reference, held, rewriting, scattered);
+    scattered.close();
+  } catch (const RecordError& error) {
+    throw InputError(fmt::format("{}: {}; expected room for a trace", scratch.string(), error.what()));
+  }
+}
+
+}  // namespace
+
+ReadyValues make_ready(const RewriteOptions& options, const fs::path& annotations, std::optional<std::uint64_t> perturb,
+                       const fs::path& scratch) {
+  const fs::path source_path = source_of(options);
+  if (source_path.empty()) return {};
+  if (!options.inject_params.empty() && !options.consistent_init.empty()) {
+    throw InputError("--inject-params, --consistent-init: both say what parameters are; expected one");
+  }
+  if (!options.inject.empty() && !options.rewrite.empty()) {
+    throw InputError("--inject, --rewrite: both say what modules are given; expected one");
+  }
+  const Trace source = read_trace(source_path);
+  const Rewriting rewriting = rewriting_of(options, perturb);
+  const bool as_recorded = options.layout.empty() && !generates(rewriting) && !perturb;
+  if (!as_recorded) scatter_trace(source, options, annotations, rewriting, scratch);
+
+  ReadyValues ready;
+  ready.for_ranks = {{"directory", fs::absolute(as_recorded ? source_path : scratch).string()},
+                     {"activations", rewriting.activations.has_value()},
+                     {"parameters", rewriting.parameters.has_value()},
+                     {"integers", rewriting.integers}};
+  ready.provenance = {{"source", source.run_id},
+                      {"activations", word_of(rewriting.activations)},
+                      {"parameters", word_of(rewriting.parameters)},
+                      {"seed", generates(rewriting) ? nlohmann::json(options.seed) : nlohmann::json(nullptr)}};
+  return ready;
+}
+
+}  // namespace ttrace

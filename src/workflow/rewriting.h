@@ -1,0 +1,31 @@
+// What a collected run is given in place of its own values: the options of `ttrace collect`, and the tensors as its
+// ranks find them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace ttrace {
+
+struct RewriteOptions {
+  // Traces to take the values from, or only their norms; empty: not asked for. All that are given are one.
+  std::filesystem::path inject, rewrite, inject_params, consistent_init;
+  // An earlier trace of the same command, which says how its ranks hold each tensor. Empty: the ranks hold what those
+  // of the trace above do.
+  std::filesystem::path layout;
+  std::uint64_t seed = 1;  // of generated values
+};
+
+struct ReadyValues {
+  nlohmann::json for_ranks;   // {"directory", "activations", "parameters", "integers"}; null: nothing is asked for
+  nlohmann::json provenance;  // `rewritten`, what a trace says of it; null likewise
+};
+
+// Where the values do not lie in a trace as the ranks need them, writes a trace into `scratch` that has them so, and
+// says on stderr what could not be written. Throws InputError, also where the options contradict each other.
+ReadyValues make_ready(const RewriteOptions& options, const std::filesystem::path& annotations,
+                       std::optional<std::uint64_t> perturb, const std::filesystem::path& scratch);
+
+}  // namespace ttrace
