@@ -21,7 +21,7 @@ constexpr std::int64_t kMostBands = 32;             // and more threads than tha
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // A line of which parts are added in order.
-struct Line {
+struct LineAccumulator {
   LineStatistics all;
   double lost = 0;
 
@@ -38,10 +38,10 @@ struct Line {
   }
 };
 
-std::vector<LineStatistics> finished(const std::vector<Line>& lines, std::int64_t count) {
+std::vector<LineStatistics> finished(const std::vector<LineAccumulator>& lines, std::int64_t count) {
   std::vector<LineStatistics> all;
   all.reserve(lines.size());
-  for (const Line& line : lines) {
+  for (const LineAccumulator& line : lines) {
     all.push_back(line.all);
     all.back().sum += line.lost;
     all.back().count = count;
@@ -58,7 +58,7 @@ struct Band {
   std::int64_t first = 0, rows = 0;
   ColumnSums columns;
   ColumnProducts left_times;
-  std::vector<Line> lines;
+  std::vector<LineAccumulator> lines;
   LineSums times_right;
   std::vector<std::int64_t> row_nonfinite, col_nonfinite;  // empty: none
 
@@ -229,7 +229,7 @@ class Reader {
   const MatrixView& matrix_;
   const Reading& reading_;
   std::vector<Band> bands_;
-  std::vector<Line> rows_, cols_;
+  std::vector<LineAccumulator> rows_, cols_;
   LineSums left_times_, times_right_;
 };
 

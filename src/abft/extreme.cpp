@@ -42,14 +42,14 @@ double size_of_error(T value) {
 }
 
 template <class T>
-struct Extremes {
+struct VectorExtremes {
   std::int64_t count = 0, largest = -1;  // how many, and where the largest is: NaN before INF before near-INF
 };
 
 // All types of error are counted whatever the difference is: one type turns into another on its way through a sum.
 template <class T>
-Extremes<T> extremes_of(std::span<const T> vector, double near_infinity) {
-  Extremes<T> extremes;
+VectorExtremes<T> extremes_of(std::span<const T> vector, double near_infinity) {
+  VectorExtremes<T> extremes;
   for (std::size_t i = 0; i < vector.size(); ++i) {
     if (std::isfinite(vector[i]) && std::fabs(static_cast<double>(vector[i])) <= near_infinity) continue;
     ++extremes.count;
@@ -82,7 +82,7 @@ struct Differences {
 
 // Where the error is: among extremes the only one, otherwise by the ratio of the differences.
 template <class T>
-std::int64_t place_of(const Differences<T>& difference, const Extremes<T>& extremes, std::size_t length) {
+std::int64_t place_of(const Differences<T>& difference, const VectorExtremes<T>& extremes, std::size_t length) {
   if (extremes.count > 0) return extremes.largest;
   return locate(difference.plain, difference.weighted, static_cast<std::int64_t>(length)).value_or(-1);
 }
@@ -93,7 +93,7 @@ template <class T>
 VectorRepair repair(std::span<T> vector, T plain, T weighted, double allowed, const ExtremeThresholds& thresholds) {
   const std::span<const T> values = vector;
   const Differences<T> difference(values, plain, weighted);
-  const Extremes<T> extremes = extremes_of(values, thresholds.near_infinity);
+  const VectorExtremes<T> extremes = extremes_of(values, thresholds.near_infinity);
   if (within(difference.plain, allowed)) {
     const bool weighted_agrees = within(difference.weighted, allowed * static_cast<double>(vector.size()));
     return {weighted_agrees || extremes.count > 0 ? VectorState::kClean : VectorState::kChecksumWrong};

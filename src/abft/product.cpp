@@ -37,7 +37,7 @@ Depth depth_for(ThresholdMethod method) {
 }
 
 // What the operands give for the lines of one direction. In this direction's words C's lines are rows.
-struct Side {
+struct OperandSums {
   std::vector<LineStatistics> left;   // A's rows
   std::vector<LineStatistics> right;  // B's rows
   LineSums products;                  // A times the checksums of B's rows
@@ -53,7 +53,7 @@ struct Side {
   }
 };
 
-Side side_of(std::int64_t lines) {
+OperandSums side_of(std::int64_t lines) {
   const auto count = static_cast<std::size_t>(lines);
   return {std::vector<LineStatistics>(count), {}, {std::vector<double>(count), std::vector<double>(count)}};
 }
@@ -62,7 +62,7 @@ Side side_of(std::int64_t lines) {
 // smaller one, in pieces of K that are still in cache the second time.
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
 
-void add_piece(const MatrixView& a, const MatrixView& b, Depth depth, Side& rows, Side& cols) {
+void add_piece(const MatrixView& a, const MatrixView& b, Depth depth, OperandSums& rows, OperandSums& cols) {
   const MatrixLines of_a = read_lines(a, {.depth = depth});
   const LineSums left = sums_of(of_a.cols);
   const MatrixLines of_b = read_lines(b, {.depth = depth, .left = &left});
@@ -71,7 +71,7 @@ void add_piece(const MatrixView& a, const MatrixView& b, Depth depth, Side& rows
   cols.add(of_b.cols, of_a.cols, of_b.left_times);
 }
 
-void add_operands(const Product& product, Depth depth, Side& rows, Side& cols) {
+void add_operands(const Product& product, Depth depth, OperandSums& rows, OperandSums& cols) {
   for (const auto& [a, b] : product.terms) {
     const std::int64_t piece =
         std::max<std::int64_t>(256, kPieceBytes / std::max<std::int64_t>(1, a.rows * size_of(a.dtype)));
@@ -97,7 +97,7 @@ class BiasLines {
   std::optional<LineStatistics> whole_;
 };
 
-std::vector<LineCheck> check(const Product& product, const Side& side, const std::vector<LineStatistics>& lines,
+std::vector<LineCheck> check(const Product& product, const OperandSums& side, const std::vector<LineStatistics>& lines,
                              const ThresholdOptions& options) {
   const Rounding rounding = rounding_of(product);
   const RightStatistics right = right_statistics(side.right, product.c.cols);
@@ -139,7 +139,7 @@ LineChecks check_whole_lines(const Product& product, const ThresholdOptions& opt
     LineChecks checks = check_whole_lines(transposed(product), options);
     return {std::move(checks.cols), std::move(checks.rows)};
   }
-  Side rows = side_of(product.c.rows), cols = side_of(product.c.cols);
+  OperandSums rows = side_of(product.c.rows), cols = side_of(product.c.cols);
   add_operands(product, depth_for(options.method), rows, cols);
   const MatrixLines lines = read_lines(product.c, {.depth = Depth::kSums});
   return {check(product, rows, lines.rows, options), check(transposed(product), cols, lines.cols, options)};

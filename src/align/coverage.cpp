@@ -80,7 +80,7 @@ void visit(const Box& region, std::span<const Box> boxes, const Members& members
 }
 
 // Joins neighbours along each dimension in turn.
-void join(std::vector<Region>& regions) {
+void join_neighbours(std::vector<Region>& regions) {
   if (regions.empty()) return;
   for (std::size_t d = regions[0].box.start.size(); d-- > 0;) {
     const auto key = [d](const Region& region) {
@@ -122,8 +122,8 @@ Coverage cover(const Shape& shape, std::span<const Box> boxes) {
     }
   }
   if (!empty(shape)) visit({Shape(shape.size(), 0), shape}, boxes, members, coverage);
-  join(coverage.gaps);
-  join(coverage.overlaps);
+  join_neighbours(coverage.gaps);
+  join_neighbours(coverage.overlaps);
   return coverage;
 }
 

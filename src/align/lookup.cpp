@@ -2,21 +2,24 @@
 
 namespace ttrace {
 
-const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind kind, const std::string& name) {
-  id.kind = kind;
-  id.name = name;
-  if (kind != Kind::kInput && kind != Kind::kOutput) id.pass = Pass::kForward;
+const LogicalTensor* find_tensor(const Alignment& alignment, const TensorId& id) {
   const auto found = alignment.tensors.find(id);
   return found == alignment.tensors.end() ? nullptr : &found->second;
 }
 
+const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind kind, const std::string& name) {
+  id.kind = kind;
+  id.name = name;
+  if (kind != Kind::kInput && kind != Kind::kOutput) id.pass = Pass::kForward;
+  return find_tensor(alignment, id);
+}
+
 const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id, const std::string& name) {
   TensorId before{.iteration = id.iteration, .kind = Kind::kParam, .name = name};
-  if (const auto found = alignment.tensors.find(before); found != alignment.tensors.end()) return &found->second;
+  if (const LogicalTensor* parameter = find_tensor(alignment, before)) return parameter;
   before.iteration -= 1;
   before.kind = Kind::kParamAfter;
-  const auto found = alignment.tensors.find(before);
-  return found == alignment.tensors.end() ? nullptr : &found->second;
+  return find_tensor(alignment, before);
 }
 
 }  // namespace ttrace

@@ -7,6 +7,8 @@
 
 namespace ttrace {
 
+const LogicalTensor* find_tensor(const Alignment& alignment, const TensorId& id);  // null when it was not recorded
+
 // Of the same call as `id`; null when it was not recorded.
 const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind kind, const std::string& name);
 

@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::size_t kPiecesShown = 16;  // what a terminal shows at once, with both sides
 
-using Subject = std::tuple<std::string, Kind, Pass>;  // what all iterations and micro-batches share
+using Explained = std::tuple<std::string, Kind, Pass>;  // what all iterations and micro-batches share
 
-Subject subject_of(const TensorId& id) { return {id.name, id.kind, id.pass}; }
+Explained subject_of(const TensorId& id) { return {id.name, id.kind, id.pass}; }
 
 // The tensors of one side about one subject.
 struct Mapped {
@@ -28,8 +28,8 @@ struct Mapped {
   std::vector<const Finding*> findings;
 };
 
-std::map<Subject, Mapped> select(const Alignment& alignment, const std::string& pattern) {
-  std::map<Subject, Mapped> selected;
+std::map<Explained, Mapped> select(const Alignment& alignment, const std::string& pattern) {
+  std::map<Explained, Mapped> selected;
   for (const auto& [id, tensor] : alignment.tensors) {
     if (matches(pattern, id.name)) selected[subject_of(id)].tensors.push_back(&tensor);
   }
@@ -183,15 +183,15 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
 }  // namespace
 
 std::string explain(const Annotations& annotations, std::span<const ExplainedSide> sides, const std::string& pattern) {
-  std::vector<std::map<Subject, Mapped>> selected;
-  std::set<Subject> subjects;
+  std::vector<std::map<Explained, Mapped>> selected;
+  std::set<Explained> subjects;
   for (const ExplainedSide& side : sides) {
     selected.push_back(select(*side.alignment, pattern));
     for (const auto& [subject, mapped] : selected.back()) subjects.insert(subject);
   }
   if (subjects.empty()) refuse(sides, pattern);
   std::string text;
-  for (const Subject& subject : subjects) {
+  for (const Explained& subject : subjects) {
     const auto& [name, kind, pass] = subject;
     const AnnotationRule* rule = rule_for(annotations, kind, name);
     text += fmt::format("{}{} {}{}\n  {}\n", text.empty() ? "" : "\n", printable(name), name_of(kind),

@@ -15,9 +15,9 @@
 namespace ttrace {
 namespace {
 
-using Subject = std::pair<std::string, Kind>;
+using NameAndKind = std::pair<std::string, Kind>;
 
-std::string words_of(const Subject& subject) {
+std::string words_of(const NameAndKind& subject) {
   return fmt::format("{} {}", printable(subject.first), name_of(subject.second));
 }
 
@@ -44,7 +44,7 @@ class Linter {
   }
 
  private:
-  const AnnotationRule* rule_of(const Subject& subject) const {
+  const AnnotationRule* rule_of(const NameAndKind& subject) const {
     return rule_for(annotations_, subject.second, subject.first);
   }
 
@@ -64,12 +64,12 @@ class Linter {
   }
 
   void find_unplaced() {
-    std::set<Subject> placed;  // by a rule, or by what the program recorded
+    std::set<NameAndKind> placed;  // by a rule, or by what the program recorded
     for (const auto& [id, tensor] : alignment_.tensors) {
       if (tensor.annotated) placed.emplace(id.name, id.kind);
     }
     std::map<std::string, std::vector<std::string>> kinds;
-    for (const Subject& subject : subjects_) {
+    for (const NameAndKind& subject : subjects_) {
       // A scalar needs no rule: every rank that has it has the same.
       if (subject.second == Kind::kScalar || placed.contains(subject) || rule_of(subject) != nullptr) continue;
       kinds[subject.first].emplace_back(name_of(subject.second));
@@ -83,7 +83,7 @@ class Linter {
 
   void find_unused() {
     std::set<const AnnotationRule*> used;
-    for (const Subject& subject : subjects_) used.insert(rule_of(subject));
+    for (const NameAndKind& subject : subjects_) used.insert(rule_of(subject));
     for (const AnnotationRule& rule : annotations_.rules) {
       if (!rule.optional && !used.contains(&rule))
         add(LintCheck::kUnusedRule, rule, rule.line, "places no tensor of the trace");
@@ -92,7 +92,7 @@ class Linter {
 
   void find_ambiguous() {
     std::map<std::pair<const AnnotationRule*, const AnnotationRule*>, std::vector<std::string>> tensors;
-    for (const Subject& subject : subjects_) {
+    for (const NameAndKind& subject : subjects_) {
       for (const AnnotationRule* other : contenders(annotations_, subject.second, subject.first)) {
         tensors[{rule_of(subject), other}].push_back(words_of(subject));
       }
@@ -147,7 +147,7 @@ class Linter {
   Mesh mesh_;
   const Annotations& annotations_;
   const Alignment& alignment_;
-  std::set<Subject> subjects_;
+  std::set<NameAndKind> subjects_;
   std::vector<LintMessage> messages_;
 };
 

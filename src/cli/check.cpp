@@ -10,13 +10,13 @@
 namespace ttrace::cli {
 namespace {
 
-struct Arguments {
+struct CheckArguments {
   CheckOptions check;
   ReportOptions report;
   std::string explain, history;
 };
 
-int run(const Arguments& arguments) {
+int run(const CheckArguments& arguments) {
   Checked checked;
   ReportFiles files = report_files(arguments.report, checked.report);
   if (!arguments.explain.empty()) {
@@ -32,7 +32,7 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 void add_check(CLI::App& app, Run& run_command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CheckArguments>();
   CheckOptions& options = arguments->check;
   CLI::App* check = app.add_subcommand("check", "Compare a candidate's trace with the reference's");
   check->add_option("--reference", options.reference, "Trace of the trusted run")->required();

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct EstimateArguments {
   EstimateToleranceOptions estimate;
   fs::path output, runs;
   std::string iterations, axes;
@@ -27,8 +27,8 @@ struct Arguments {
   std::vector<std::string> command;
 };
 
-CollectOptions run_of(const Arguments& arguments, const fs::path& output, const std::vector<std::int32_t>& iterations,
-                      std::optional<std::uint64_t> seed) {
+CollectOptions run_of(const EstimateArguments& arguments, const fs::path& output,
+                      const std::vector<std::int32_t>& iterations, std::optional<std::uint64_t> seed) {
   const EstimateToleranceOptions& options = arguments.estimate;
   CollectOptions run;
   run.output = output;
@@ -43,7 +43,7 @@ CollectOptions run_of(const Arguments& arguments, const fs::path& output, const 
 }
 
 // The other runs must record what the reference did.
-std::vector<std::int32_t> iterations_for(const Arguments& arguments) {
+std::vector<std::int32_t> iterations_for(const EstimateArguments& arguments) {
   const fs::path& reference = arguments.estimate.reference;
   if (!arguments.iterations.empty()) return parse_iterations(arguments.iterations);
   if (!fs::exists(reference)) return CollectOptions().iterations;
@@ -51,7 +51,7 @@ std::vector<std::int32_t> iterations_for(const Arguments& arguments) {
 }
 
 // Runs the command for each run that is not given.
-void collect_missing(Arguments& arguments) {
+void collect_missing(EstimateArguments& arguments) {
   EstimateToleranceOptions& options = arguments.estimate;
   if (arguments.runs.empty()) arguments.runs = fs::path(arguments.output).replace_extension(".runs");
   if (options.reference.empty()) options.reference = arguments.runs / "reference";
@@ -84,7 +84,7 @@ void require_runs(const EstimateToleranceOptions& options) {
   }
 }
 
-int run(Arguments arguments) {
+int run(EstimateArguments arguments) {
   if (!arguments.command.empty()) collect_missing(arguments);
   require_runs(arguments.estimate);
   const ToleranceFile file = estimate_tolerance(arguments.estimate);
@@ -96,7 +96,7 @@ int run(Arguments arguments) {
 }  // namespace
 
 void add_estimate_tolerance(CLI::App& app, Run& run_command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<EstimateArguments>();
   EstimateToleranceOptions& options = arguments->estimate;
   CLI::App* estimate = app.add_subcommand("estimate-tolerance", "Find out what each tensor may differ by");
   estimate->add_option("-o,--output", arguments->output, "Tolerance file to write (YAML)")->required();

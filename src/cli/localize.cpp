@@ -13,14 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct LocalizeArguments {
   CheckOptions check;
   fs::path output;
   std::vector<std::string> command;
   ReportOptions report;
 };
 
-void run_again(CollectOptions run, const Arguments& arguments) {
+void run_again(CollectOptions run, const LocalizeArguments& arguments) {
   if (!arguments.command.empty()) {
     run.command = arguments.command;
     run.working_directory.clear();
@@ -33,7 +33,7 @@ void run_again(CollectOptions run, const Arguments& arguments) {
   }
 }
 
-int run(const Arguments& arguments) {
+int run(const LocalizeArguments& arguments) {
   Report report;
   ReportFiles files = report_files(arguments.report, report);
   report = check(arguments.check).report;
@@ -52,7 +52,7 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 void add_localize(CLI::App& app, Run& run_command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<LocalizeArguments>();
   CLI::App* localize = app.add_subcommand("localize", "After a failed check: which module is wrong by itself?");
   localize->add_option("--reference", arguments->check.reference, "Trace of the trusted run")->required();
   localize->add_option("--candidate", arguments->check.candidate, "Trace of the run that failed the check")->required();

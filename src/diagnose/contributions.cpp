@@ -42,7 +42,7 @@ Addends by_microbatch(const Suspect& suspect) {
   return addends;
 }
 
-Addends by_rank(const Suspect& suspect) {
+Addends addends_by_rank(const Suspect& suspect) {
   Addends addends;
   for (const LogicalTensor* tensor : gradients_of(suspect, suspect.evidence.candidate)) {
     const std::size_t ranks = ranks_of(*tensor).size() + addends.size();
@@ -202,7 +202,7 @@ std::optional<Diagnosis> microbatches_missing(const Suspect& suspect) {
 
 // Each rank's part may be another sum: it is where ranks own parts that a reduction went wrong for some.
 std::optional<Diagnosis> ranks_missing(const Suspect& suspect) {
-  const Addends addends = by_rank(suspect);
+  const Addends addends = addends_by_rank(suspect);
   const double scale = addends.size() < 2 ? 0 : scale_of(addends, suspect);
   if (scale == 0) return std::nullopt;
   std::map<std::int32_t, Times> parts;

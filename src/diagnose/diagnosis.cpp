@@ -6,6 +6,7 @@
 #include <map>
 
 #include "align/holders.h"
+#include "align/lookup.h"
 #include "diagnose/hypothesis.h"
 #include "ttrace/judge/match.h"
 
@@ -157,14 +158,14 @@ std::string_view name_of(Cause cause) { return kNames[static_cast<std::size_t>(c
 std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence) {
   if (finding.verdict == Verdict::kMissing) return Diagnosis{Cause::kMissing, 0, "it is not there"};
   const LogicalTensor* reference = counterpart(evidence.reference, finding.id);
-  const auto candidate = evidence.candidate.tensors.find(finding.id);
-  if (reference == nullptr || candidate == evidence.candidate.tensors.end()) return std::nullopt;
+  const LogicalTensor* candidate = find_tensor(evidence.candidate, finding.id);
+  if (reference == nullptr || candidate == nullptr) return std::nullopt;
   if (finding.reason == Reason::kNotFinite) {
     return Diagnosis{Cause::kNotFinite, 0,
-                     fmt::format("it is not finite{}{}", first_nonfinite(candidate->second),
+                     fmt::format("it is not finite{}{}", first_nonfinite(*candidate),
                                  made_here ? ", though all that it was computed from is" : " where it first shows")};
   }
-  return diagnose_values(finding, *reference, candidate->second, evidence);
+  return diagnose_values(finding, *reference, *candidate, evidence);
 }
 
 }  // namespace ttrace

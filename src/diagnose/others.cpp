@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "align/lookup.h"
 #include "diagnose/hypothesis.h"
 #include "ttrace/judge/match.h"
 
@@ -36,10 +37,9 @@ std::optional<Diagnosis> never_updated(const Suspect& suspect) {
   TensorId before = suspect.finding.id;
   if (before.kind != Kind::kParamAfter) return std::nullopt;
   before.kind = Kind::kParam;
-  const auto found = suspect.evidence.candidate.tensors.find(before);
-  if (found == suspect.evidence.candidate.tensors.end() || !comparable(found->second, suspect.candidate))
-    return std::nullopt;
-  return suspect.explained_by(Cause::kNeverUpdated, values_of(found->second),
+  const LogicalTensor* unchanged = find_tensor(suspect.evidence.candidate, before);
+  if (unchanged == nullptr || !comparable(*unchanged, suspect.candidate)) return std::nullopt;
+  return suspect.explained_by(Cause::kNeverUpdated, values_of(*unchanged),
                               "the parameter is what it was before the step");
 }
 

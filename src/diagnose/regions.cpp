@@ -63,7 +63,7 @@ Parts along(const Suspect& suspect, std::size_t dim) {
   return parts;
 }
 
-Parts by_rank(const Suspect& suspect) {
+Parts parts_by_rank(const Suspect& suspect) {
   Parts parts;
   for (const Local& local : suspect.parts) {
     double square = 0, norm = 0;
@@ -108,7 +108,7 @@ std::optional<Diagnosis> region(const Suspect& suspect) {
     best = found;
     least_share = wrong->share;
   };
-  consider(wrong_among(by_rank(suspect), suspect.bound), [&](const Wrong& wrong) {
+  consider(wrong_among(parts_by_rank(suspect), suspect.bound), [&](const Wrong& wrong) {
     std::vector<std::int32_t> ranks;
     for (const std::int64_t i : wrong.parts) ranks.push_back(suspect.parts[static_cast<std::size_t>(i)].rank);
     return fmt::format("wrong in the part of rank {} only ({} of {} parts), right elsewhere", fmt::join(ranks, ", "),

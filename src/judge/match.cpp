@@ -10,6 +10,7 @@
 
 #include "align/describe.h"
 #include "align/holders.h"
+#include "align/lookup.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/judge.h"
 
@@ -19,11 +20,6 @@ namespace {
 TensorId forward_of(TensorId id) {
   id.pass = Pass::kForward;
   return id;
-}
-
-const LogicalTensor* find(const Alignment& alignment, const TensorId& id) {
-  const auto found = alignment.tensors.find(id);
-  return found == alignment.tensors.end() ? nullptr : &found->second;
 }
 
 std::string describe_type(const LogicalTensor& tensor) {
@@ -134,7 +130,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, Mat
       matching.pairs.push_back(with_common_rows(pair, matching));
     }
     if (id.pass != Pass::kRecompute) continue;
-    const TensorPair twice{find(candidate, forward_of(id)), &tensor};
+    const TensorPair twice{find_tensor(candidate, forward_of(id)), &tensor};
     if (twice.reference == nullptr) continue;
     if (auto misfit = find_misfit(twice, {"the candidate's first forward has", "its recomputation"})) {
       matching.findings.push_back(std::move(*misfit));
@@ -184,8 +180,8 @@ void count_local(const Alignment& reference, const Alignment& candidate, Matchin
 }  // namespace
 
 const LogicalTensor* counterpart(const Alignment& reference, const TensorId& id) {
-  const LogicalTensor* same = find(reference, id);
-  return same != nullptr || id.pass == Pass::kForward ? same : find(reference, forward_of(id));
+  const LogicalTensor* same = find_tensor(reference, id);
+  return same != nullptr || id.pass == Pass::kForward ? same : find_tensor(reference, forward_of(id));
 }
 
 Matching match(const Alignment& reference, const Alignment& candidate) {

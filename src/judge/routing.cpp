@@ -9,6 +9,7 @@
 #include <set>
 
 #include "align/describe.h"
+#include "align/lookup.h"
 #include "align/names.h"
 #include "align/rows.h"
 #include "ttrace/annotation.h"
@@ -102,11 +103,6 @@ std::vector<std::int64_t> only_in(const LogicalTensor& tensor, const LogicalTens
   return rows;
 }
 
-const LogicalTensor* find(const Alignment& alignment, const TensorId& id) {
-  const auto found = alignment.tensors.find(id);
-  return found == alignment.tensors.end() ? nullptr : &found->second;
-}
-
 // Whether what `finding` is about is computed after the choice, from the re-routed token among others.
 bool may_change(const Reroute& reroute, const Finding& finding) {
   Finding choice;
@@ -126,7 +122,7 @@ std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& 
   Logits all_logits(reference);
   for (const auto& [id, tensor] : reference.tensors) {
     if (!tensor.rows || id.kind != Kind::kInput || id.pass != Pass::kForward) continue;
-    const LogicalTensor* other = find(candidate, id);
+    const LogicalTensor* other = find_tensor(candidate, id);
     if (other == nullptr || !other->rows || *other->rows == *tensor.rows) continue;
     const LogicalTensor* logits = all_logits.nearest(tensor);
     routed.emplace(logits, &tensor);

@@ -9,7 +9,7 @@
 namespace ttrace {
 namespace {
 
-constexpr const char* kFile = "a file of `ttrace calibrate`";
+constexpr const char* kCalibrationFile = "a file of `ttrace calibrate`";
 constexpr std::string_view kVersion = "1";
 
 CalibrationFile read_fields(const std::string& where, Fields& fields) {
@@ -42,13 +42,13 @@ CalibrationFile read_fields(const std::string& where, Fields& fields) {
 
 CalibrationFile parse_calibration(const std::string& text, const std::string& where) {
   CalibrationFile file;
-  read_mapping(text, where, kFile, "YAML as `ttrace calibrate` writes it",
+  read_mapping(text, where, kCalibrationFile, "YAML as `ttrace calibrate` writes it",
                [&](Fields& fields) { file = read_fields(where, fields); });
   return file;
 }
 
 CalibrationFile read_calibration(const std::filesystem::path& path) {
-  return parse_calibration(read_text_file(path, kFile), path.string());
+  return parse_calibration(read_text_file(path, kCalibrationFile), path.string());
 }
 
 std::string to_yaml(const CalibrationFile& file) {

@@ -13,9 +13,9 @@ namespace ttrace {
 namespace {
 
 // Says in which entry of which file something is wrong.
-class Place {
+class EntryPlace {
  public:
-  Place(std::string_view where, std::size_t number) : where_(where), number_(number) {}
+  EntryPlace(std::string_view where, std::size_t number) : where_(where), number_(number) {}
 
   void require(bool holds, std::string_view what, std::string_view expected) const {
     if (!holds) throw InputError(fmt::format("{}: tensor {} of the index: {}; {}", where_, number_, what, expected));
@@ -32,7 +32,7 @@ bool is_between(Enum value, std::uint8_t first, std::uint8_t last) {
   return number >= first && number <= last;
 }
 
-void check_identity(const TensorId& id, const Place& place) {
+void check_identity(const TensorId& id, const EntryPlace& place) {
   place.require(is_between(id.pass, 1, 2), "pass is out of range", "expected 1 or 2");
   place.require(is_between(id.kind, kKindFirst, kKindLast), "kind is out of range", "expected 1 to 10");
   place.require(id.iteration >= 0, "iteration is negative", "expected 0 or more");
@@ -43,7 +43,7 @@ void check_identity(const TensorId& id, const Place& place) {
   }
 }
 
-void check_shape(const Entry& entry, const Place& place) {
+void check_shape(const Entry& entry, const EntryPlace& place) {
   place.require(is_between(entry.dtype, kDtypeFirst, kDtypeLast), "dtype is out of range", "expected 1 to 12");
   place.require(entry.shape.size() <= kMaxDims, fmt::format("{} dimensions", entry.shape.size()), "expected 0 to 8");
   // As in the writer, a dimension of 0 does not hide an absurd size of another one.
@@ -61,7 +61,7 @@ void check_shape(const Entry& entry, const Place& place) {
                 fmt::format("expected {}", bytes));
 }
 
-void check_place_in_file(const Entry& entry, std::uint64_t data_end, const Place& place) {
+void check_place_in_file(const Entry& entry, std::uint64_t data_end, const EntryPlace& place) {
   const bool inside =
       entry.offset >= kHeaderBytes && entry.offset <= data_end && entry.bytes <= data_end - entry.offset;
   place.require(inside, fmt::format("{} bytes at {} lie outside the tensor data", entry.bytes, entry.offset),
@@ -79,7 +79,7 @@ void check_disjoint(const std::vector<Entry>& entries, std::string_view where) {
             [&](std::size_t a, std::size_t b) { return entries[a].offset < entries[b].offset; });
   for (std::size_t i = 1; i < by_offset.size(); ++i) {
     const Entry& before = entries[by_offset[i - 1]];
-    const Place place(where, by_offset[i]);
+    const EntryPlace place(where, by_offset[i]);
     place.require(before.offset + before.bytes <= entries[by_offset[i]].offset,
                   fmt::format("its data overlaps that of tensor {}", by_offset[i - 1]), "expected bytes of its own");
   }
@@ -102,8 +102,9 @@ void check_unique(const std::vector<Entry>& entries, std::string_view where) {
   std::unordered_set<const TensorId*, IdentityHash, IdentityEqual> seen;
   seen.reserve(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    Place(where, i).require(seen.insert(&entries[i].id).second,
-                            fmt::format("{} is there twice", to_string(entries[i].id)), "expected each identity once");
+    EntryPlace(where, i).require(seen.insert(&entries[i].id).second,
+                                 fmt::format("{} is there twice", to_string(entries[i].id)),
+                                 "expected each identity once");
   }
 }
 
@@ -111,7 +112,7 @@ void check_unique(const std::vector<Entry>& entries, std::string_view where) {
 
 void check_entries(const std::vector<Entry>& entries, std::uint64_t data_end, std::string_view where) {
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const Place place(where, i);
+    const EntryPlace place(where, i);
     check_identity(entries[i].id, place);
     check_shape(entries[i], place);
     check_place_in_file(entries[i], data_end, place);

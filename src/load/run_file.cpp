@@ -23,19 +23,19 @@ std::optional<std::int64_t> integer_of(const std::string& text) {
 }
 
 // A field of `fields` with its line.
-struct Place {
+struct FilePlace {
   const std::string& file;
   int line;
 
   [[noreturn]] void fail(const std::string& what) const { fail_at(file, line, what); }
 };
 
-std::string word_of(const YAML::Node& node, const Place& place, const std::string& key) {
+std::string word_of(const YAML::Node& node, const FilePlace& place, const std::string& key) {
   if (!node.IsScalar()) place.fail(fmt::format("'{}' holds what is no word; expected words", key));
   return node.Scalar();
 }
 
-std::vector<std::string> words_of(const YAML::Node& node, const Place& place, const std::string& key) {
+std::vector<std::string> words_of(const YAML::Node& node, const FilePlace& place, const std::string& key) {
   if (!node.IsSequence() || node.size() == 0) place.fail(fmt::format("'{}' is no list of words; expected one", key));
   std::vector<std::string> words;
   for (const auto& item : node) words.push_back(word_of(item, place, key));
@@ -43,7 +43,7 @@ std::vector<std::string> words_of(const YAML::Node& node, const Place& place, co
 }
 
 // One word or a list of them.
-std::vector<std::string> one_or_more(const YAML::Node& node, const Place& place, const std::string& key) {
+std::vector<std::string> one_or_more(const YAML::Node& node, const FilePlace& place, const std::string& key) {
   if (node.IsScalar()) return {word_of(node, place, key)};
   return words_of(node, place, key);
 }
@@ -60,7 +60,7 @@ std::vector<std::string> optional_words(const std::string& file, Fields& fields,
 
 std::vector<std::string> read_command(const std::string& file, Fields& fields) {
   const YAML::Node node = fields.take("command");
-  const Place place{file, fields.last_line()};
+  const FilePlace place{file, fields.last_line()};
   if (node.IsSequence()) return words_of(node, place, "command");
   const std::string text = word_of(node, place, "command");
   if (text.empty()) place.fail("'command' is empty; expected a command");
@@ -87,7 +87,7 @@ void read_matrix(const std::string& file, const YAML::Node& node, int line, Cand
   Fields axes(file, node, line, "'matrix'");
   for (const std::string& name : axes.keys()) {
     const YAML::Node values = axes.take(name);
-    const Place place{file, axes.last_line()};
+    const FilePlace place{file, axes.last_line()};
     if (!is_plan_name(name)) place.fail(fmt::format("'{}' is no name for an axis; expected letters, digits, _", name));
     std::vector<PlanValue> list;
     for (const std::string& word : words_of(values, place, name)) list.push_back(value_of(word));

@@ -13,7 +13,7 @@
 namespace ttrace {
 namespace {
 
-constexpr const char* kFile = "a file of `ttrace estimate-tolerance`";
+constexpr const char* kToleranceFile = "a file of `ttrace estimate-tolerance`";
 
 Kind kind_of(const std::string& where, const Fields& fields, const std::string& word) {
   const auto kind = kind_from_name(word);
@@ -130,13 +130,13 @@ ToleranceFile read_header(const std::string& where, Fields& header) {
 
 ToleranceFile parse_tolerances(const std::string& text, const std::string& where) {
   ToleranceFile file;
-  read_mapping(text, where, kFile, "YAML as `ttrace estimate-tolerance` writes it",
+  read_mapping(text, where, kToleranceFile, "YAML as `ttrace estimate-tolerance` writes it",
                [&](Fields& header) { file = read_header(where, header); });
   return file;
 }
 
 ToleranceFile read_tolerances(const std::filesystem::path& path) {
-  return parse_tolerances(read_text_file(path, kFile), path.string());
+  return parse_tolerances(read_text_file(path, kToleranceFile), path.string());
 }
 
 }  // namespace ttrace

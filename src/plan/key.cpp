@@ -10,11 +10,11 @@ namespace ttrace {
 namespace {
 
 constexpr std::size_t kReasonsShown = 3;
-constexpr std::size_t kMostCharacters = 80;  // of a value
+constexpr std::size_t kMostCharactersShown = 80;  // of a value
 
 std::string shown(const std::string& value) {
   const std::string text = printable(value);
-  return text.size() <= kMostCharacters ? text : text.substr(0, kMostCharacters) + "...";
+  return text.size() <= kMostCharactersShown ? text : text.substr(0, kMostCharactersShown) + "...";
 }
 
 }  // namespace

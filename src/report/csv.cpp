@@ -10,7 +10,7 @@
 namespace ttrace {
 namespace {
 
-std::string number(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
+std::string cell(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
 
 std::string measured(const Difference& difference) {
   return fmt::format("{},{},{},{},{},{}", difference.elements, difference.rel_err(),
@@ -22,8 +22,8 @@ std::string row(const Finding& finding) {
   const TensorId& id = finding.id;
   return fmt::format("{},{},{},{},{},{},{},{},{},{}\n", csv_field(id.name), name_of(id.kind), id.iteration,
                      id.microbatch == kNoMicrobatch ? "" : fmt::format("{}", id.microbatch), name_of(id.pass),
-                     name_of(finding.verdict), name_of(finding.reason), number(finding.allowed),
-                     number(ratio_of(finding)), finding.difference ? measured(*finding.difference) : ",,,,,");
+                     name_of(finding.verdict), name_of(finding.reason), cell(finding.allowed), cell(ratio_of(finding)),
+                     finding.difference ? measured(*finding.difference) : ",,,,,");
 }
 
 }  // namespace

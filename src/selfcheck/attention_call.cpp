@@ -20,8 +20,8 @@ std::string member_of(const std::string& name, std::string_view member) {
                            : name.substr(0, call) + std::string(member) + name.substr(call);
 }
 
-const LogicalTensor* input_of(const Alignment& alignment, const TensorId& id,
-                              std::initializer_list<std::string_view> members) {
+const LogicalTensor* floating_input_of(const Alignment& alignment, const TensorId& id,
+                                       std::initializer_list<std::string_view> members) {
   for (const std::string_view member : members) {
     const LogicalTensor* found = find_tensor(alignment, id, Kind::kInput, member_of(id.name, member));
     if (found != nullptr && is_floating(found->dtype)) return found;
@@ -60,7 +60,7 @@ void find_inside(const Alignment& alignment, AttentionCall& call) {
     if (is_called(*output, "softmaxone")) call.plain_softmax = false;
     // The outermost: a softmax that masks may call another one inside.
     if (call.probabilities != nullptr && call.probabilities->id.name.size() <= output->id.name.size()) continue;
-    const LogicalTensor* scores = input_of(alignment, output->id, {"", ":0", ":input"});
+    const LogicalTensor* scores = floating_input_of(alignment, output->id, {"", ":0", ":input"});
     if (scores == nullptr || scores->shape != output->shape || scores->shape.size() != 4) continue;
     call.scores = scores;
     call.probabilities = call.applied = output;
@@ -81,9 +81,9 @@ std::optional<AttentionCall> attention_call_of(const Alignment& alignment, const
   AttentionCall call;
   call.context = &output;
   call.path = output.id.name.substr(0, output.id.name.find('#'));
-  call.query = input_of(alignment, output.id, {":0", ":query", ":query_layer"});
-  call.key = input_of(alignment, output.id, {":1", ":key", ":key_layer"});
-  call.value = input_of(alignment, output.id, {":2", ":value", ":value_layer"});
+  call.query = floating_input_of(alignment, output.id, {":0", ":query", ":query_layer"});
+  call.key = floating_input_of(alignment, output.id, {":1", ":key", ":key_layer"});
+  call.value = floating_input_of(alignment, output.id, {":2", ":value", ":value_layer"});
   for (const LogicalTensor* tensor : {call.query, call.key, call.value}) {
     if (tensor == nullptr || tensor->shape.size() != 4) return {};
   }
