@@ -65,16 +65,15 @@ void add_abft(CLI::App& app, Run& run_command) {
   auto options = std::make_shared<AbftOptions>();
   CLI::App* abft = app.add_subcommand("abft", "Check a trace against itself, without a reference");
   abft->add_option("TRACE", options->trace, "Directory of the trace")->required();
-  abft->add_option("-a,--annotations", options->annotations, "How the program places its tensors (YAML)");
-  abft->add_option("--only", options->only, "Only tensors whose name matches this glob or dotted suffix");
+  add_annotation_options(*abft, options->annotations);
+  add_only_option(*abft, options->only);
   abft->add_option("--threshold", options->threshold, "How far checksums may be apart: v-abft, a-abft, sea, norm")
       ->capture_default_str()
       ->check(CLI::IsMember({"v-abft", "a-abft", "sea", "norm"}));
   abft->add_option("--e-max", options->e_max,
                    "What products round on your platform, by `ttrace calibrate` (default: V-ABFT's values)");
   add_report_options(*abft, options->report);
-  abft->add_option("--threads", options->threads, "Number of threads (default: one a core)")
-      ->check(CLI::Range(1, 4096));
+  add_threads_option(*abft, options->threads);
   abft->footer(
       "Linear modules must be the product of their recorded inputs and weights, forward and backward (by checksums:\n"
       "no product is computed again); attention that of its queries, keys and values, where its softmax is a module;\n"

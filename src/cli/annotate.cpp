@@ -124,10 +124,10 @@ void add_annotate(CLI::App& app, Run& run_command) {
   CLI::App* annotate = app.add_subcommand("annotate", "Draft annotations for a trace, or check some against it");
   annotate->add_option("TRACE", options->trace, "Directory of the parallel program's trace")->required();
   annotate->add_option("-o,--output", options->output, "Write the draft to this file (default: stdout)");
-  annotate->add_option("--reference", options->reference,
-                       "Trace of the trusted run: with it a draft is measured, without it mostly guessed");
-  annotate->add_option("-a,--annotations", options->annotations,
-                       "Annotations to start from (YAML): the draft holds them, and lines for what they do not place");
+  add_reference_option(*annotate, options->reference)
+      ->description("Trace of the trusted run: with it a draft is measured, without it mostly guessed");
+  add_annotation_options(*annotate, options->annotations)
+      ->description("Annotations to start from (YAML): the draft holds them, and lines for what they do not place");
   annotate->add_option("--lint", options->lint, "Draft nothing; say what looks wrong with this annotation file");
   annotate->add_flag("--json", options->json, "With --lint: JSON on stdout");
   annotate->footer(

@@ -35,20 +35,17 @@ void add_check(CLI::App& app, Run& run_command) {
   auto arguments = std::make_shared<CheckArguments>();
   CheckOptions& options = arguments->check;
   CLI::App* check = app.add_subcommand("check", "Compare a candidate's trace with the reference's");
-  check->add_option("--reference", options.reference, "Trace of the trusted run")->required();
-  check->add_option("--candidate", options.candidate, "Trace of the run under test")->required();
-  check->add_option("-a,--annotations", options.annotations, "How the program places its tensors (YAML)");
-  check->add_option("-t,--tolerance", options.tolerance,
-                    "What each tensor may differ by, from estimate-tolerance; without, all must be equal");
-  check->add_option("--only", options.only, "Only tensors whose name matches this glob or dotted suffix");
+  add_reference_option(*check, options.reference)->required();
+  add_candidate_option(*check, options.candidate)->required();
+  add_annotation_options(*check, options.annotations);
+  add_tolerance_option(*check, options.tolerance);
+  add_only_option(*check, options.only);
   check->add_option("--explain", arguments->explain,
                     "Judge nothing; show how the shards of the tensors that match this were mapped");
   add_report_options(*check, arguments->report);
-  check->add_option("--history", arguments->history,
-                    "Add the verdict and the ratios to this SQLite file, for `ttrace history`");
+  add_history_option(*check, arguments->history);
   check->add_flag("--strict", options.strict, "Untrusted tensors count as failed");
-  check->add_option("--threads", options.threads, "Number of threads (default: one a core)")
-      ->check(CLI::Range(1, 4096));
+  add_threads_option(*check, options.threads);
   check->footer(
       "Examples:\n"
       "  ttrace check --reference reference --candidate candidate -a gpt.yaml -t tolerance.yaml\n"

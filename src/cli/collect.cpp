@@ -16,8 +16,8 @@ void add_collect(CLI::App& app, Run& run) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("collect", "Run a training command and record what it computes");
   command->add_option("-o,--output", arguments->options.output, "Directory for the trace, new or empty")->required();
-  command->add_option("-a,--annotations", arguments->options.annotations,
-                      "How the program places its tensors (for --perturb and --layout on several ranks)");
+  add_annotation_options(*command, arguments->options.annotations)
+      ->description("How the program places its tensors (YAML); for --perturb and --layout on several ranks");
   command->add_option("--iterations", arguments->iterations, "Iterations to record, as in 0,2,5-7 [0]");
   command->add_option(
       "--axes", arguments->options.axes,

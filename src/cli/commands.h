@@ -5,6 +5,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <functional>
+#include <string>
 
 #include "process/exit_codes.h"
 #include "terminal/report_files.h"
@@ -26,7 +27,18 @@ void add_calibrate(CLI::App& app, Run& run);
 void add_sdc(CLI::App& app, Run& run);
 void add_history(CLI::App& app, Run& run);
 
-// Options that several subcommands have.
+// The options that several subcommands have. Each function returns the option that it has registered, for what a
+// subcommand has to add: `required`, another description.
+CLI::Option* add_reference_option(CLI::App& command, std::string& trace);
+CLI::Option* add_candidate_option(CLI::App& command, std::string& trace);
+CLI::Option* add_annotation_options(CLI::App& command, std::string& file);
+CLI::Option* add_tolerance_option(CLI::App& command, std::string& file);
+CLI::Option* add_only_option(CLI::App& command, std::string& pattern);
+CLI::Option* add_threads_option(CLI::App& command, int& threads);
+CLI::Option* add_json_option(CLI::App& command, std::string& file);
+CLI::Option* add_history_option(CLI::App& command, std::string& file);
+
+// Those of a command that writes a Report.
 void add_report_options(CLI::App& command, ReportOptions& options);
 
 }  // namespace ttrace::cli

@@ -44,7 +44,7 @@ CollectOptions run_of(const EstimateArguments& arguments, const fs::path& output
 
 // The other runs must record what the reference did.
 std::vector<std::int32_t> iterations_for(const EstimateArguments& arguments) {
-  const fs::path& reference = arguments.estimate.reference;
+  const std::string& reference = arguments.estimate.reference;
   if (!arguments.iterations.empty()) return parse_iterations(arguments.iterations);
   if (!fs::exists(reference)) return CollectOptions().iterations;
   return iterations_of(read_trace(reference));
@@ -54,7 +54,7 @@ std::vector<std::int32_t> iterations_for(const EstimateArguments& arguments) {
 void collect_missing(EstimateArguments& arguments) {
   EstimateToleranceOptions& options = arguments.estimate;
   if (arguments.runs.empty()) arguments.runs = fs::path(arguments.output).replace_extension(".runs");
-  if (options.reference.empty()) options.reference = arguments.runs / "reference";
+  if (options.reference.empty()) options.reference = (arguments.runs / "reference").string();
   const std::vector<std::int32_t> iterations = iterations_for(arguments);
   const bool are_given = !options.perturbed.empty();
   std::vector<CollectOptions> missing;
@@ -100,11 +100,11 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   EstimateToleranceOptions& options = arguments->estimate;
   CLI::App* estimate = app.add_subcommand("estimate-tolerance", "Find out what each tensor may differ by");
   estimate->add_option("-o,--output", arguments->output, "Tolerance file to write (YAML)")->required();
-  estimate->add_option("--reference", options.reference, "Trace of the reference; collected if not there");
+  add_reference_option(*estimate, options.reference)->description("Trace of the reference; collected if not there");
   estimate->add_option("--perturbed", options.perturbed, "Traces of perturbed runs, three or more");
   estimate->add_option("--rerun", options.rerun, "Trace of an unperturbed rerun: the run's own noise");
-  estimate->add_option("-a,--annotations", options.annotations,
-                       "For a reference on several ranks, or with experts (YAML)");
+  add_annotation_options(*estimate, options.annotations)
+      ->description("How the program places its tensors (YAML); for a reference on several ranks, or with experts");
   estimate->add_option("--margin", options.margin, "allowed = margin * max(estimate, floor)")
       ->capture_default_str()
       ->check(CLI::Range(1.0, 1000.0));

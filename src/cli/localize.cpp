@@ -54,14 +54,13 @@ int run(const LocalizeArguments& arguments) {
 void add_localize(CLI::App& app, Run& run_command) {
   auto arguments = std::make_shared<LocalizeArguments>();
   CLI::App* localize = app.add_subcommand("localize", "After a failed check: which module is wrong by itself?");
-  localize->add_option("--reference", arguments->check.reference, "Trace of the trusted run")->required();
-  localize->add_option("--candidate", arguments->check.candidate, "Trace of the run that failed the check")->required();
-  localize->add_option("-a,--annotations", arguments->check.annotations, "How the program places its tensors (YAML)");
-  localize->add_option("-t,--tolerance", arguments->check.tolerance, "What each tensor may differ by");
+  add_reference_option(*localize, arguments->check.reference)->required();
+  add_candidate_option(*localize, arguments->check.candidate)->required();
+  add_annotation_options(*localize, arguments->check.annotations);
+  add_tolerance_option(*localize, arguments->check.tolerance);
   localize->add_option("-o,--output", arguments->output, "Directory for the second run's trace [CANDIDATE.localized]");
   add_report_options(*localize, arguments->report);
-  localize->add_option("--threads", arguments->check.threads, "Number of threads (default: one a core)")
-      ->check(CLI::Range(1, 4096));
+  add_threads_option(*localize, arguments->check.threads);
   localize->add_option("command", arguments->command,
                        "The candidate's command, after -- [as its trace has it, in the same directory]");
   localize->footer(

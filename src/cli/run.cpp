@@ -263,16 +263,13 @@ void add_run(CLI::App& app, Run& run_command) {
   command->add_option("--only", options->only, "Only candidates whose name fits this glob");
   command->add_flag("--plan", options->plan, "Run nothing; list what would run and what is there already");
   command->add_flag("--refresh", options->refresh, "Make a stale reference or tolerance again");
-  command->add_option("--json", options->json,
-                      "Write the report as JSON to this file (-: stdout, instead of the text)");
+  add_json_option(*command, options->json);
   command->add_option("--junit", options->junit, "Write it as JUnit XML, a suite per candidate (-: stdout)");
   command->add_option("--markdown", options->markdown, "Write a summary in Markdown (-: stdout)");
-  command->add_option("--history", options->history,
-                      "Add verdicts and ratios to this SQLite file, for `ttrace history`");
+  add_history_option(*command, options->history);
   command->add_option("--today", options->today,
                       "The day that waivers are held against, as in 2027-01-31 [today, UTC]");
-  command->add_option("--threads", options->threads, "Number of threads of a check (default: one a core)")
-      ->check(CLI::Range(1, 4096));
+  add_threads_option(*command, options->threads);
   command->footer(kFooter);
   command->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }

@@ -126,12 +126,12 @@ void add_sdc(CLI::App& app, Run& run_command) {
   sdc->add_option(
       "--rerun", options->rerun,
       "A second run of the healthy node: must have the same bits, which shows that the program repeats itself");
-  sdc->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
+  add_json_option(*sdc, options->json);
   sdc->add_option(
       "--csv", options->csv,
       "Write submodules.csv (each type of submodule at each micro-step), ranks.csv (the same for each rank)\n"
       "and steps.csv to this directory; tools/plot-sdc draws them");
-  sdc->add_option("--threads", options->threads, "Number of threads (default: one a core)")->check(CLI::Range(1, 4096));
+  add_threads_option(*sdc, options->threads);
   sdc->footer(
       "Both runs are of one deterministic program, with the same ranks; record as many iterations as you want to\n"
       "see. frequency: share of a submodule's output elements with other bits, mean over the submodules of a type;\n"

@@ -127,7 +127,7 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
   std::vector<std::string> words = {
       fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
       fmt::format("{}", fmt::join(options.iterations, ","))};
-  if (!options.annotations.empty()) words.insert(words.end(), {"-a", options.annotations.string()});
+  if (!options.annotations.empty()) words.insert(words.end(), {"-a", options.annotations});
   if (!options.axes.empty()) words.insert(words.end(), {"--axes", options.axes});
   if (options.perturb) {
     words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at", options.perturb_at});
