@@ -8,10 +8,10 @@
 #include "terminal/report_files.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/calibration_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/selfcheck/selfcheck.h"
+#include "workflow/annotations.h"
 
 namespace ttrace::cli {
 namespace {
@@ -24,7 +24,8 @@ const std::map<std::string, abft::ThresholdMethod> kMethods = {
 };
 
 struct AbftOptions {
-  std::string trace, annotations, only;
+  std::string trace, only;
+  AnnotationSource annotations;
   std::string threshold = "v-abft", e_max;
   ReportOptions report;
   int threads = 0;
@@ -46,9 +47,7 @@ int run(const AbftOptions& options) {
   ReportFiles files = report_files(options.report, report);
   SelfCheckOptions how = thresholds_of(options);
   const Trace trace = read_trace(options.trace);
-  Annotations annotations;
-  if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
-  Alignment tensors = align(trace, annotations, {});
+  Alignment tensors = align(trace, load_annotations(options.annotations), {});
   Alignment nothing;
   if (!options.only.empty()) keep_only(tensors, nothing, options.only);
   how.threads = options.threads;

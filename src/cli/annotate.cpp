@@ -14,13 +14,14 @@
 #include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/load/trace_reader.h"
+#include "workflow/annotations.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct AnnotateOptions {
   std::string trace, reference;
-  std::string annotations;
+  AnnotationSource annotations;
   std::string output;
   std::string lint;
   bool json = false;
@@ -51,8 +52,12 @@ std::string to_json(const AnnotateOptions& options, const std::vector<LintMessag
     nlohmann::ordered_json object;
     object["check"] = name_of(message.check);
     object["mistake"] = is_mistake(message.check);
+    object["file"] = nullptr;
     object["line"] = nullptr;
-    if (message.line != 0) object["line"] = message.line;
+    if (message.source.line != 0) {
+      object["file"] = message.source.file;
+      object["line"] = message.source.line;
+    }
     object["text"] = message.text;
     json["messages"].push_back(std::move(object));
   }
@@ -68,7 +73,7 @@ std::string to_text(const std::vector<LintMessage>& messages, std::size_t mistak
 }
 
 int run_lint(const AnnotateOptions& options) {
-  const Annotations annotations = read_annotations(options.lint);
+  const Annotations annotations = load_annotations({options.lint, options.annotations.settings});
   const auto reference = read_reference(options.reference, annotations);
   const Trace trace = read_trace(options.trace);
   const Alignment alignment = align(trace, annotations, reference ? layout_of(reference->alignment) : ModelLayout{});
@@ -85,18 +90,17 @@ void write_draft(const std::string& path, const std::string& text) {
 }
 
 int run_propose(const AnnotateOptions& options) {
-  Annotations given;
+  const Annotations given = load_annotations(options.annotations);
   std::string given_text;
-  if (!options.annotations.empty()) {
-    given = read_annotations(options.annotations);
-    std::ifstream file(options.annotations, std::ios::binary);
+  if (!given.path.empty()) {
+    std::ifstream file(given.path, std::ios::binary);
     given_text.assign(std::istreambuf_iterator<char>(file), {});
   }
   const auto reference = read_reference(options.reference, given);
   const Trace trace = read_trace(options.trace);
   const Draft draft = propose(trace, given, reference ? &reference->alignment : nullptr);
   const std::string text = to_yaml(draft, given_text);
-  parse_annotations(text, options.output.empty() ? "the draft" : options.output);
+  parse_annotations(text, options.output.empty() ? "the draft" : options.output, preset_directory());
   if (options.output.empty()) {
     std::cout << text << std::flush;
     return kExitSame;
@@ -107,7 +111,7 @@ int run_propose(const AnnotateOptions& options) {
 }
 
 int run(const AnnotateOptions& options) {
-  if (!options.lint.empty() && !(options.output + options.annotations).empty()) {
+  if (!options.lint.empty() && !(options.output + options.annotations.file).empty()) {
     throw InputError("--lint: takes no -o and no -a; expected only a trace, --reference and --json with it");
   }
   if (options.lint.empty() && options.json)
@@ -142,7 +146,8 @@ void add_annotate(CLI::App& app, Run& run_command) {
       "\n"
       "JSON: {\"schema\": \"ttrace-lint/1\", \"trace\", \"annotations\", \"messages\": [{\"check\": misfit | unplaced "
       "|\n"
-      "unused-rule | ambiguous | absent-axis | uneven-split, \"mistake\": bool, \"line\" (null: none), \"text\"}]}\n"
+      "unused-rule | ambiguous | absent-axis | uneven-split, \"mistake\": bool, \"file\", \"line\" (null: none), "
+      "\"text\"}]}\n"
       "\n"
       "Exit codes: 0 the draft is written, nothing to mend (--lint); 1 something to mend (--lint);\n"
       "2 could not look.");

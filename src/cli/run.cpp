@@ -12,9 +12,9 @@
 #include "process/shell_words.h"
 #include "terminal/report_files.h"
 #include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/run_file.h"
 #include "ttrace/report/run_report.h"
+#include "workflow/annotations.h"
 #include "workflow/artifacts.h"
 #include "workflow/check.h"
 #include "workflow/collect.h"
@@ -50,7 +50,7 @@ RunFile load(const RunOptions& options) {
   // What would stop a command later is said before the first one runs.
   parse_iterations(file.iterations, file.path + ": iterations");
   check_axes(file.reference.axes, fmt::format("{}:{}: axes", file.path, file.reference.line));
-  if (!file.annotations.empty()) read_annotations(file.annotations);
+  load_annotations(file.annotations);
   return file;
 }
 
@@ -220,7 +220,8 @@ constexpr const char* kFooter =
     "      where: tp * dp > 1                     # ... that fits: + - * / %, comparisons, and, or, not\n"
     "      command: torchrun --nproc-per-node {tp * dp} train.py --tp {tp} --dp {dp}\n"
     "      axes: tp={tp},dp={dp}\n"
-    "  annotations: gpt.yaml                      # this and all below may be left out\n"
+    "  annotations: megatron_llama                # this and all below may be left out\n"
+    "  parameters: {query_heads: 16, kv_heads: 4} # of the annotations\n"
     "  iterations: 0-1\n"
     "  seeds: 3                                   # perturbed runs; also: estimator, margin\n"
     "  environment: [CUBLAS_WORKSPACE_CONFIG]     # variables that decide what is computed\n"

@@ -108,6 +108,21 @@ CandidateRule read_candidate(const std::string& file, const YAML::Node& node) {
   return rule;
 }
 
+// Parameters of the annotations, each as `NAME=VALUE`: what `--set` takes.
+std::vector<std::string> read_settings(const std::string& file, const YAML::Node& node, int line) {
+  Fields fields(file, node, line, "'parameters'");
+  std::vector<std::string> settings;
+  for (const std::string& name : fields.keys()) {
+    const YAML::Node value = fields.take(name);
+    const FilePlace place{file, fields.last_line()};
+    std::string text = value.IsNull() ? "null" : value.IsScalar() ? value.Scalar() : "";
+    if (value.IsSequence()) text = fmt::format("[{}]", fmt::join(words_of(value, place, name), ", "));
+    if (text.empty()) place.fail(fmt::format("'{}' has no value; expected one", name));
+    settings.push_back(fmt::format("{}={}", name, text));
+  }
+  return settings;
+}
+
 Waiver read_waiver(const std::string& file, const YAML::Node& node) {
   Fields fields(file, node, line_of(node), "a waiver");
   Waiver waiver;
@@ -167,7 +182,10 @@ RunFile read_fields(Fields& fields, const std::string& where) {
   const std::vector<YAML::Node> candidates = fields.take_list("candidates");
   if (candidates.empty()) fail_at(where, fields.last_line(), "'candidates' is empty; expected one or more");
   for (const YAML::Node& node : candidates) run.candidates.push_back(read_candidate(where, node));
-  run.annotations = optional_word(where, fields, "annotations", "");
+  run.annotations.file = optional_word(where, fields, "annotations", "");
+  if (const auto parameters = fields.take_if("parameters")) {
+    run.annotations.settings = read_settings(where, *parameters, fields.last_line());
+  }
   read_tolerance_options(fields, run);
   run.environment = optional_words(where, fields, "environment");
   const std::string localize = optional_word(where, fields, "localize", "true");

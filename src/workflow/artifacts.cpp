@@ -1,6 +1,7 @@
 #include "workflow/artifacts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdlib>
 
@@ -8,6 +9,7 @@
 #include "process/shell_words.h"
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
+#include "workflow/annotations.h"
 #include "workflow/collect.h"
 #include "workflow/estimate_tolerance.h"
 #include "workflow/fingerprint.h"
@@ -40,7 +42,7 @@ Pieces::Pieces(const RunFile& file, Workspace& work, std::set<fs::path> apart)
     : file_(file), work_(work), apart_(std::move(apart)) {
   // What these say has parts of keys of their own.
   apart_.insert(fs::weakly_canonical(file.path));
-  if (!file.annotations.empty()) apart_.insert(fs::weakly_canonical(file.annotations));
+  for (const std::string& part : load_annotations(file.annotations).files) apart_.insert(fs::weakly_canonical(part));
 }
 
 const Key& Pieces::code() {
@@ -75,9 +77,15 @@ Key Pieces::key_of(const Job& job) {
   return key;
 }
 
+std::string Pieces::annotations_print() const {
+  std::string text = fmt::format("{}\n", fmt::join(file_.annotations.settings, "\n"));
+  for (const std::string& part : load_annotations(file_.annotations).files) text += fingerprint_of(part) + "\n";
+  return fingerprint(text);
+}
+
 Key Pieces::tolerance_key(const std::string& reference_run) const {
   return {{"reference run", reference_run},
-          {"annotations", file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations)},
+          {"annotations", annotations_print()},
           {"seeds", fmt::format("{}", file_.seeds)},
           {"estimator", file_.estimator},
           {"margin", fmt::format("{}", file_.margin)},
@@ -90,7 +98,7 @@ Key Pieces::run_key(const std::string& reference_run, std::optional<std::uint64_
   if (!seed) return key;
   key["perturbed with seed"] = fmt::format("{}", *seed);
   key["perturbed at"] = file_.estimator;
-  key["annotations"] = file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations);
+  key["annotations"] = annotations_print();
   return key;
 }
 
@@ -195,7 +203,7 @@ void Pieces::make_second_run(const Job& candidate, const CollectOptions& run) {
   const std::string piece = second_piece_of(candidate);
   const Key key = {{"reference run", read_trace(work_.trace_of(kReference)).run_id},
                    {"candidate run", read_trace(work_.trace_of(piece_of(candidate))).run_id},
-                   {"annotations", file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations)},
+                   {"annotations", annotations_print()},
                    {"parameters", run.rewrite.inject_params.empty() ? "its own" : "the reference's"},
                    {"ttrace", TTRACE_VERSION}};
   const CacheState state = work_.state_of(piece, key);

@@ -37,6 +37,7 @@ class Pieces {
 
  private:
   Key key_of(const Job& job);
+  std::string annotations_print() const;  // of their files and parameters
   Key tolerance_key(const std::string& reference_run) const;
   const Key& code();
   Key run_key(const std::string& reference_run, std::optional<std::uint64_t> seed);

@@ -3,6 +3,7 @@
 #include "workflow/check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <iostream>
 #include <memory>
@@ -17,11 +18,11 @@
 #include "ttrace/error.h"
 #include "ttrace/history/history.h"
 #include "ttrace/judge/judge.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/report/report.h"
 #include "ttrace/rewrite/provenance.h"
+#include "workflow/annotations.h"
 
 namespace ttrace {
 namespace {
@@ -33,7 +34,8 @@ std::string command_for_all(const CheckOptions& options) {
   const auto add = [&](std::string_view name, const std::string& value) {
     if (!value.empty()) command += fmt::format(" {} {}", name, shell_word(value));
   };
-  add("-a", options.annotations);
+  add("-a", options.annotations.file);
+  for (const std::string& setting : options.annotations.settings) add("--set", setting);
   add("-t", options.tolerance);
   add("--only", options.only);
   return command + (options.strict ? " --strict --all" : " --all");
@@ -89,7 +91,7 @@ struct Loaded {
 Loaded load(const CheckOptions& options) {
   Loaded loaded{read_trace(options.reference), read_trace(options.candidate), {}, std::nullopt};
   require_same_values(loaded.reference, loaded.candidate);
-  if (!options.annotations.empty()) loaded.annotations = read_annotations(options.annotations);
+  loaded.annotations = load_annotations(options.annotations);
   if (!options.tolerance.empty()) {
     loaded.tolerance = read_tolerances(options.tolerance);
     require_fits(*loaded.tolerance, loaded.reference, loaded.candidate);
@@ -109,8 +111,10 @@ Aligned align_both(const Loaded& loaded, const CheckOptions& options) {
   return {std::move(reference), std::move(candidate)};
 }
 
-std::vector<std::string> notes_of(const Loaded& loaded, const Aligned& aligned) {
+std::vector<std::string> notes_of(const Loaded& loaded, const Aligned& aligned, const CheckOptions& options) {
   std::vector<std::string> notes;
+  const std::vector<std::string>& settings = options.annotations.settings;
+  if (!settings.empty()) notes.push_back(fmt::format("parameters of the annotations: {}", fmt::join(settings, ", ")));
   add_notes("reference", loaded.reference, aligned.reference, notes);
   add_notes("candidate", loaded.candidate, aligned.candidate, notes);
   if (loaded.tolerance) note_overrides(*loaded.tolerance, aligned.reference, notes);
@@ -126,7 +130,7 @@ Checked check(const CheckOptions& options) {
   // load, align
   const Loaded loaded = load(options);
   Aligned aligned = align_both(loaded, options);
-  const std::vector<std::string> notes = notes_of(loaded, aligned);
+  const std::vector<std::string> notes = notes_of(loaded, aligned, options);
   if (!options.only.empty()) keep_only(aligned.reference, aligned.candidate, options.only);
 
   // merge, compare: in one pass over memory, for the merge is a view.

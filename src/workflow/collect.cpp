@@ -20,8 +20,11 @@
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/mesh.h"
 #include "ttrace/tolerance/tolerance.h"
+#include "workflow/annotations.h"
 #include "workflow/collected.h"
 #include "workflow/git.h"
+#include "workflow/installation.h"
+#include "workflow/workspace.h"
 
 namespace ttrace {
 namespace {
@@ -29,13 +32,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int32_t kMostIterations = 10'000;  // in one --iterations; a trace of more is a mistake
-
-// What belongs to this program lies beside it, in the build tree as in an installation.
-fs::path beside_program(const fs::path& relative) {
-  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / relative;
-  if (!fs::exists(path)) throw InputError(fmt::format("{}: not there; expected a whole installation", path.string()));
-  return path;
-}
 
 void check_output(const fs::path& output) {
   std::error_code error;
@@ -78,13 +74,13 @@ std::string random_run_id() {
 }
 
 // For the processes below the command; read by config.py of the collector.
-std::string configuration(const CollectOptions& options, const ReadyValues& values) {
+std::string configuration(const CollectOptions& options, const fs::path& annotations, const ReadyValues& values) {
   nlohmann::json config;
   config["directory"] = fs::absolute(options.output).string();
   config["run_id"] = random_run_id();
   config["iterations"] = options.iterations;
   config["axes"] = options.axes;
-  config["annotations"] = options.annotations.empty() ? "" : fs::absolute(options.annotations).string();
+  config["annotations"] = annotations.string();
   config["perturb"] = nullptr;
   if (options.perturb) config["perturb"] = *options.perturb;
   config["perturb_at"] = options.perturb_at;
@@ -101,6 +97,19 @@ std::string configuration(const CollectOptions& options, const ReadyValues& valu
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;
   // Arguments may hold bytes that are no text.
   return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// The annotations as a file that the ranks can read, by its absolute path; empty where there are none. What was set
+// for this run goes into a file of its own.
+fs::path annotations_for_ranks(const Annotations& annotations, const std::vector<std::string>& settings,
+                               const fs::path& scratch) {
+  if (annotations.path.empty()) return {};
+  const fs::path given = fs::absolute(annotations.path);
+  if (settings.empty()) return given;
+  fs::create_directories(scratch);
+  fs::path file = scratch / "annotations.yaml";
+  replace_file(file, including_file(given, settings));
+  return fs::absolute(file);
 }
 
 std::string python_path() {
@@ -127,7 +136,8 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
   std::vector<std::string> words = {
       fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
       fmt::format("{}", fmt::join(options.iterations, ","))};
-  if (!options.annotations.empty()) words.insert(words.end(), {"-a", options.annotations});
+  if (!options.annotations.file.empty()) words.insert(words.end(), {"-a", options.annotations.file});
+  for (const std::string& setting : options.annotations.settings) words.insert(words.end(), {"--set", setting});
   if (!options.axes.empty()) words.insert(words.end(), {"--axes", options.axes});
   if (options.perturb) {
     words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at", options.perturb_at});
@@ -221,12 +231,13 @@ std::vector<std::int32_t> iterations_of(const Trace& trace) {
 int collect(const CollectOptions& options) {
   if (options.command.empty()) throw InputError("no command; expected one after --, as in -- python train.py");
   check_axes(options.axes);
-  if (!options.annotations.empty()) read_annotations(options.annotations);  // throws where a rank would
+  const Annotations annotations = load_annotations(options.annotations);
   check_perturbation(options);
   check_output(options.output);
   const Scratch scratch(options.output / "rewritten");
-  const ReadyValues values = make_ready(options.rewrite, options.annotations, options.perturb, scratch.path);
-  const Launch how{{"PYTHONPATH=" + python_path(), "TTRACE_CONFIG=" + configuration(options, values)},
+  const ReadyValues values = make_ready(options.rewrite, annotations, options.perturb, scratch.path);
+  const fs::path for_ranks = annotations_for_ranks(annotations, options.annotations.settings, scratch.path);
+  const Launch how{{"PYTHONPATH=" + python_path(), "TTRACE_CONFIG=" + configuration(options, for_ranks, values)},
                    options.stdout_to_stderr,
                    options.working_directory.string(),
                    {}};

@@ -12,10 +12,10 @@
 #include "terminal/progress_line.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/tolerance/estimate.h"
+#include "workflow/annotations.h"
 #include "workflow/collect.h"
 
 namespace ttrace {
@@ -84,8 +84,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   }
   const EstimateOptions how{options.margin, compute_dtype_of(runs.reference), identity.estimator};
 
-  Annotations annotations;
-  if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
+  const Annotations annotations = load_annotations(options.annotations);
   runs.reference_tensors = align(runs.reference, annotations, {});
   require_whole(runs.reference_tensors, options.reference);
   for (const Trace& trace : runs.others) {

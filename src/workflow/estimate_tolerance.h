@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ttrace/annotation.h"
 #include "ttrace/tolerance/estimate.h"
 
 namespace ttrace {
@@ -13,8 +14,8 @@ struct EstimateToleranceOptions {
   std::string reference;  // directory of a trace
   std::vector<std::filesystem::path> perturbed;
   std::filesystem::path rerun;  // may stay empty
-  std::string annotations;      // file, or empty
-  std::string estimator;        // empty: that of the runs that are given, or the default
+  AnnotationSource annotations;
+  std::string estimator;  // empty: that of the runs that are given, or the default
   double margin = kDefaultMargin;
 };
 

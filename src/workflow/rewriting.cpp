@@ -11,7 +11,6 @@
 #include "ttrace/align/shard_mapping.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/record/trace_writer.h"
 #include "ttrace/rewrite/rewrite.h"
@@ -120,10 +119,8 @@ void scatter_all(const Alignment& reference, const Alignment& layout, const Rewr
   if (written == 0) throw InputError("nothing could be rewritten; expected traces of one model");
 }
 
-void scatter_trace(const Trace& source, const RewriteOptions& options, const fs::path& annotation_file,
+void scatter_trace(const Trace& source, const RewriteOptions& options, const Annotations& annotations,
                    const Rewriting& rewriting, const fs::path& scratch) {
-  Annotations annotations;
-  if (!annotation_file.empty()) annotations = read_annotations(annotation_file);
   const Alignment reference = align(source, annotations, {});
   require_whole(reference, source.directory.string());
   const Trace layout = options.layout.empty() ? source : read_trace(options.layout);
@@ -139,8 +136,8 @@ void scatter_trace(const Trace& source, const RewriteOptions& options, const fs:
 
 }  // namespace
 
-ReadyValues make_ready(const RewriteOptions& options, const fs::path& annotations, std::optional<std::uint64_t> perturb,
-                       const fs::path& scratch) {
+ReadyValues make_ready(const RewriteOptions& options, const Annotations& annotations,
+                       std::optional<std::uint64_t> perturb, const fs::path& scratch) {
   const fs::path source_path = source_of(options);
   if (source_path.empty()) return {};
   if (!options.inject_params.empty() && !options.consistent_init.empty()) {

@@ -139,7 +139,7 @@ void run(const std::vector<std::string_view>& arguments) {
   for (std::size_t i = 3; i < arguments.size(); ++i) bounds.push_back(parse_bounds(arguments[i]));
   const Trace reference = read_trace(arguments[0]);
   const Trace candidate = read_trace(arguments[1]);
-  const Annotations annotations = read_annotations(arguments[2]);
+  const Annotations annotations = read_annotations({std::string(arguments[2])}, {});
   const Alignment reference_tensors = align(reference, annotations, {});
   require_whole(reference_tensors, std::string(arguments[0]));
   const Alignment candidate_tensors = align(candidate, annotations, layout_of(reference_tensors));

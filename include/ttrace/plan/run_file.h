@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ttrace/annotation.h"
 #include "ttrace/plan/expression.h"
 #include "ttrace/waiver.h"
 
@@ -33,7 +34,7 @@ struct RunFile {
   std::string path;
   Job reference;
   std::vector<CandidateRule> candidates;
-  std::string annotations;       // a file, or empty
+  AnnotationSource annotations;
   std::string iterations = "0";  // as for collect
   std::uint64_t seeds = 0;       // number of perturbed runs
   std::string estimator;         // one of kEstimators
