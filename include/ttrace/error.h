@@ -16,4 +16,9 @@ class InputError : public std::runtime_error {
   explicit InputError(const std::string& message) : std::runtime_error(message) {}
 };
 
+// For files that people write. Throws InputError, `file:line: what`.
+[[noreturn]] inline void fail_at(const std::string& file, int line, const std::string& what) {
+  throw InputError(file + ":" + std::to_string(line) + ": " + what);
+}
+
 }  // namespace ttrace

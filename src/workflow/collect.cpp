@@ -172,14 +172,7 @@ void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t j
 }  // namespace
 
 void check_axes(const std::string& axes, const std::string& where) {
-  const std::size_t first_factoring = std::min(axes.find('/'), axes.size());
-  std::int64_t product = 1;
-  for (std::size_t equals = axes.find('='); equals < first_factoring; equals = axes.find('=', equals + 1)) {
-    std::int64_t size = 1;
-    std::from_chars(axes.data() + equals + 1, axes.data() + axes.size(), size);
-    if (size > 0 && size <= INT32_MAX / product) product *= size;
-  }
-  if (!axes.empty()) parse_mesh(axes, static_cast<std::int32_t>(product), where);
+  if (!axes.empty()) parse_mesh(axes, ranks_of_mesh(axes), where);
 }
 
 std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where) {

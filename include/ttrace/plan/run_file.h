@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/plan/expression.h"
+#include "ttrace/plan/job_matrix.h"
 #include "ttrace/waiver.h"
 
 namespace ttrace {
@@ -21,12 +21,14 @@ struct Job {
   int line = 0;                     // in the file
 };
 
-// A job with braces in its name, command, axes and inputs, for each combination of the matrix where all conditions
-// hold.
+// The name that stands for the product of the sizes in a candidate's axes: the number of its ranks.
+inline constexpr const char* kRanksName = "ranks";
+
+// A job for each combination of the matrix, with its values in place of `{name}` in name, command, axes and inputs.
+// Where there are axes, `{ranks}` is known too, but for the axes themselves.
 struct CandidateRule {
   Job job;
-  std::vector<std::pair<std::string, std::vector<PlanValue>>> matrix;  // in the order written
-  std::vector<std::string> where;
+  JobMatrix matrix;
 };
 
 struct RunFile {
@@ -50,9 +52,8 @@ std::vector<std::string> shell_command(const std::string& line);
 // command's own. Any other stays as it is.
 std::vector<std::string> without_needless_shell(const std::vector<std::string>& command);
 
-// The candidates, the last axis of a matrix fastest. Throws InputError (`file:line`) for an expression that makes no
-// sense, a matrix with more than 10,000 combinations or none that fits, names that occur twice and those that are no
-// file names.
+// The candidates, in the order of combinations_of. Throws InputError (`file:line`) for what that does, and for unknown
+// names in braces, values of `include` that nothing uses, and names of candidates that occur twice or are no file names.
 std::vector<Job> expand(const RunFile& file);
 
 // The waivers that speak of this candidate and hold on this day (as in 2027-01-31).
