@@ -205,30 +205,40 @@ def test_whatever_decides_what_the_reference_is_makes_it_stale(project, change, 
     assert project.calls() == []
 
 
-def test_an_upgrade_of_torch_makes_the_reference_stale(empty):
-    version = empty.directory / "env/lib/python3.11/site-packages/torch/version.py"
-    train = empty.directory / "env/bin/train"
-    for file, text in [
-        (version, "__all__ = []\n__version__ = '2.13.0+cpu'\n"),
-        (train, f'#!/bin/sh\nexec {TRAIN} "$@"\n'),
-    ]:
-        file.parent.mkdir(parents=True)
-        file.write_text(text)
-    train.chmod(0o755)
-    empty.write("ttrace.yaml", RUN.replace(TRAIN, "env/bin/train"))
-    empty.run(code=0)
-    version.write_text("__version__ = '2.14.0+cpu'\n")
-    assert empty.refusal().startswith(
-        ".ttrace/reference: stale: torch of env/bin/train: was 2.13.0+cpu, is 2.14.0+cpu; "
-    )
-
-
-def test_a_reference_that_ran_on_another_torch_is_refused(project, monkeypatch):
+def test_an_upgrade_of_torch_is_noticed_when_a_run_is_collected(project, monkeypatch):
     monkeypatch.setenv("TORCH_VERSION", "2.14.0")
+    project.run(code=0)
+    assert project.calls() == []  # nothing was collected
     project.write("parallel.txt", "other parallel code")
-    assert project.last_line(code=2).startswith(
-        'tp1: could not look: .ttrace/reference/trace: stale: it ran on torch "2.13.0", the candidate on "2.14.0"'
+    message = (
+        'could not look: .ttrace/reference: stale: it ran on torch "2.13.0", tp1 on "2.14.0"; expected the same (rm '
     )
+    assert project.last_line("--only", "tp1", code=2).startswith(f"tp1: {message}")
+    assert project.calls() == ["--ranks 1"]
+
+
+def test_a_reference_on_another_torch_makes_candidates_stale_that_ran_on_the_former(project, monkeypatch):
+    monkeypatch.setenv("TORCH_VERSION", "2.14.0")
+    shutil.rmtree(project.directory / ".ttrace" / "reference")
+    shutil.rmtree(project.directory / ".ttrace" / "candidates" / "tp1")
+    project.run("--only", "tp1", code=0)
+    assert project.calls() == ALL[:6]
+    reason = 'torch: was "2.13.0", the reference\'s is "2.14.0"'
+    assert f"\ntp2: stale: {reason}\n" in project.run("--plan", code=0)
+    _, stderr = project("run", code=0)
+    assert f"ttrace: tp2: made again: {reason}\n" in stderr
+    assert project.calls() == ["--ranks 2"]
+
+
+def test_a_tolerance_is_not_estimated_from_runs_on_another_torch(project, monkeypatch):
+    monkeypatch.setenv("TORCH_VERSION", "2.14.0")
+    shutil.rmtree(project.directory / ".ttrace" / "tolerance")
+    for _ in range(2):
+        assert project.refusal().startswith(
+            '.ttrace/reference: stale: it ran on torch "2.13.0", runs/rerun on "2.14.0"; expected the same (rm -r '
+        )
+    shutil.rmtree(project.directory / ".ttrace" / "reference")
+    project.run(code=0)
 
 
 def test_a_reference_that_was_taken_away_is_made_again_with_its_tolerance(project):
