@@ -1,4 +1,4 @@
-// The one exception type for users' mistakes.
+// The one exception type for what keeps ttrace from looking: a user's mistake, an unreadable file, a command that failed.
 //
 // An exception means "could not look". A difference between two traces is a value (a `Finding`), never
 // an exception. The test for which it is: could the training code have caused it? Then it is a finding.

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int32_t kMostIterations = 10'000;  // in one --iterations; a trace of more is a mistake
 
-// What belongs to this program lies beside it, in the build tree as in an installation.
+// The program's own files lie beside it, in the build tree as in an installation.
 fs::path beside_program(const fs::path& relative) {
   const fs::path path = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / relative;
   if (!fs::exists(path)) throw InputError(fmt::format("{}: not there; expected a whole installation", path.string()));
@@ -47,7 +47,7 @@ void check_output(const fs::path& output) {
   if (error) throw InputError(fmt::format("{}: cannot be made: {}", output.string(), error.message()));
 }
 
-// What a rewritten run perturbs is what it is given.
+// A run whose modules are given values perturbs those, and no other run can.
 void check_perturbation(const CollectOptions& options) {
   const bool modules_rewritten = !options.rewrite.inject.empty() || !options.rewrite.rewrite.empty();
   if (!options.perturb || (options.perturb_at == kRewrittenEstimator) == modules_rewritten) return;
@@ -57,7 +57,7 @@ void check_perturbation(const CollectOptions& options) {
                                                  : "nothing is rewritten; expected --inject or --rewrite with it"));
 }
 
-// A directory that goes when the run is over.
+// A directory that is removed when the run is over.
 struct Scratch {
   explicit Scratch(fs::path directory) : path(std::move(directory)) {}
   ~Scratch() {
@@ -77,8 +77,8 @@ std::string random_run_id() {
                      low & 0xffff'ffff'ffff);
 }
 
-// For the processes below the command; read by config.py of the collector.
-std::string configuration(const CollectOptions& options, const ReadyValues& values) {
+// What the processes below the command are to record, as config.py of the collector reads it.
+std::string configuration(const CollectOptions& options, const PreparedValues& values) {
   nlohmann::json config;
   config["directory"] = fs::absolute(options.output).string();
   config["run_id"] = random_run_id();
@@ -99,7 +99,7 @@ std::string configuration(const CollectOptions& options, const ReadyValues& valu
                           {"directory", (fs::current_path() / options.working_directory).string()},
                           {"rewritten", values.provenance}};
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;
-  // Arguments may hold bytes that are no text.
+  // Arguments of the command may hold bytes that are no text.
   return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -122,7 +122,7 @@ Outcome run_with_progress(const CollectOptions& options, Launch how) {
   return outcome;
 }
 
-// `ttrace collect` with these options.
+// The words of a `ttrace collect` with these options.
 std::vector<std::string> command_line_of(const CollectOptions& options) {
   std::vector<std::string> words = {
       fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
@@ -218,7 +218,7 @@ int collect(const CollectOptions& options) {
   check_perturbation(options);
   check_output(options.output);
   const Scratch scratch(options.output / "rewritten");
-  const ReadyValues values = make_ready(options.rewrite, options.annotations, options.perturb, scratch.path);
+  const PreparedValues values = prepare_values(options.rewrite, options.annotations, options.perturb, scratch.path);
   const Launch how{{"PYTHONPATH=" + python_path(), "TTRACE_CONFIG=" + configuration(options, values)},
                    options.stdout_to_stderr,
                    options.working_directory.string(),

@@ -49,8 +49,8 @@ bool is_variable_name(std::string_view text);
 // combinations, and where none is left.
 std::vector<Combination> combinations_of(const JobMatrix& matrix, const std::string& file);
 
-// `text` with each `{name}` replaced by its value; `{{` and `}}` stand for braces. Throws InputError, about `where`, for
-// a name that `values` lacks and for a single brace.
+// `text` with each `{name}` replaced by its value; `{{` and `}}` stand for braces. Throws InputError, about `where`,
+// for a name that `values` lacks and for a single brace.
 std::string substitute(std::string_view text, const Combination& values, std::string_view where);
 
 }  // namespace ttrace

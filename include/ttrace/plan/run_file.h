@@ -52,8 +52,8 @@ std::vector<std::string> shell_command(const std::string& line);
 // command's own. Any other stays as it is.
 std::vector<std::string> without_needless_shell(const std::vector<std::string>& command);
 
-// The candidates, in the order of combinations_of. Throws InputError (`file:line`) for what that does, and for unknown
-// names in braces, values of `include` that nothing uses, and names of candidates that occur twice or are no file names.
+// The candidates, in the order of combinations_of. Throws InputError (`file:line`) as that and `substitute` do, for a
+// value of `include` that nothing uses, and for names of candidates that occur twice or are no file names.
 std::vector<Job> expand(const RunFile& file);
 
 // The waivers that speak of this candidate and hold on this day (as in 2027-01-31).
