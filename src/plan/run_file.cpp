@@ -49,7 +49,7 @@ Job fill_in(const Job& job, Combination values, const std::string& file) {
   return filled;
 }
 
-bool speaks_of(const Waiver& waiver, const std::string& candidate) {
+bool applies_to(const Waiver& waiver, const std::string& candidate) {
   return waiver.candidates.empty() ||
          std::any_of(waiver.candidates.begin(), waiver.candidates.end(),
                      [&](const std::string& pattern) { return fnmatch(pattern.c_str(), candidate.c_str(), 0) == 0; });
@@ -100,7 +100,7 @@ std::vector<Job> expand(const RunFile& file) {
 std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidate, const std::string& today) {
   std::vector<Waiver> waivers;
   for (const Waiver& waiver : file.waivers) {
-    if (speaks_of(waiver, candidate) && !has_expired(waiver, today)) waivers.push_back(waiver);
+    if (applies_to(waiver, candidate) && !has_expired(waiver, today)) waivers.push_back(waiver);
   }
   return waivers;
 }
@@ -113,7 +113,7 @@ std::vector<std::string> waiver_remarks(const RunFile& file, const std::set<int>
   for (const Waiver& waiver : file.waivers) {
     const std::string what = fmt::format("{}:{}: the waiver of '{}'", file.path, waiver.line, waiver.pattern);
     const bool all_checked = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-      return !speaks_of(waiver, name) || checked.contains(name);
+      return !applies_to(waiver, name) || checked.contains(name);
     });
     if (has_expired(waiver, today)) {
       remarks.push_back(fmt::format("{} expired on {} and waives nothing: {}", what, waiver.expires, waiver.reason));
