@@ -1,7 +1,7 @@
 // `ttrace help`: how is a command used? The help pages of all commands have their form here.
-#include <algorithm>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/misuse.h"
@@ -13,21 +13,15 @@ namespace {
 
 constexpr std::size_t kColumns = 80, kDescriptionsFrom = 26;
 
-// `text` in lines of at most `columns`, broken at its spaces.
+// `text` in lines of at most `columns`, broken between words.
 std::string wrapped(const std::string& text, std::size_t columns) {
-  std::string lines;
-  std::size_t line_start = 0;
-  for (std::size_t word = 0; word < text.size();) {
-    const std::size_t end = std::min(text.find(' ', word), text.size());
-    if (lines.size() > line_start) {
-      const bool fits = lines.size() - line_start + 1 + (end - word) <= columns;
-      lines += fits ? ' ' : '\n';
-      if (!fits) line_start = lines.size();
-    }
-    lines.append(text, word, end - word);
-    word = end + 1;
+  std::istringstream words(text);
+  std::string lines, line;
+  for (std::string word; words >> word;) {
+    if (!line.empty() && line.size() + 1 + word.size() > columns) lines += std::exchange(line, "") + "\n";
+    line += (line.empty() ? "" : " ") + word;
   }
-  return lines;
+  return lines + line;
 }
 
 // CLI11's pages with wrapped descriptions; what is required, and what holds by default, is said at their end.
