@@ -13,7 +13,7 @@
 
 namespace ttrace::cli {
 
-// Registers a subcommand: options go to a struct it owns, and when it is parsed `run` is set to what
+// Registers a command: options go to a struct it owns, and when it is parsed `run` is set to what
 // executes it and returns the exit code.
 using Run = std::function<int()>;
 void add_collect(CLI::App& app, Run& run);
@@ -35,8 +35,8 @@ void add_help(CLI::App& app, Run& run);
 // Commands take it from their parent when they are registered.
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
-// The options that several subcommands have. Each function returns the option that it has registered, for what a
-// subcommand has to add: `required`, another description.
+// The options that several commands have. Each function returns the option that it has registered, for what a
+// command has to add: `required`, another description.
 CLI::Option* add_reference_option(CLI::App& command, std::string& trace);
 CLI::Option* add_candidate_option(CLI::App& command, std::string& trace);
 CLI::Option* add_annotation_options(CLI::App& command, std::string& file);
