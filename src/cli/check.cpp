@@ -2,7 +2,6 @@
 // go wrong?
 #include "workflow/check.h"
 
-#include <iostream>
 #include <memory>
 
 #include "cli/commands.h"
@@ -13,16 +12,12 @@ namespace {
 struct CheckArguments {
   CheckOptions check;
   ReportOptions report;
-  std::string explain, history;
+  std::string history;
 };
 
 int run(const CheckArguments& arguments) {
   Checked checked;
   ReportFiles files = report_files(arguments.report, checked.report);
-  if (!arguments.explain.empty()) {
-    std::cout << explain(arguments.check, arguments.explain) << std::flush;
-    return kExitSame;
-  }
   checked = check(arguments.check);
   write_report(files, arguments.report, checked.report);
   if (!arguments.history.empty()) add_to_history(arguments.history, checked.record, checked.report);
@@ -40,21 +35,20 @@ void add_check(CLI::App& app, Run& run_command) {
   add_annotation_options(*check, options.annotations);
   add_tolerance_option(*check, options.tolerance);
   add_only_option(*check, options.only);
-  check->add_option("--explain", arguments->explain,
-                    "Judge nothing; show how the shards of the tensors that match this were mapped");
   add_report_options(*check, arguments->report);
   add_history_option(*check, arguments->history);
   check->add_flag("--strict", options.strict, "Untrusted tensors count as failed");
   add_threads_option(*check, options.threads);
-  check->footer(
-      "Examples:\n"
-      "  ttrace check --reference reference --candidate candidate -a gpt.yaml -t tolerance.yaml\n"
-      "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --only 'layers.0.**' --all\n"
-      "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --json - | jq .root_cause\n"
-      "  ttrace check --reference reference --candidate candidate -a gpt.yaml --explain "
-      "layers.0.mlp.linear_fc1.weight\n"
-      "\n"
-      "Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, no tensor in common).");
+  check->footer(R"(Examples:
+  ttrace check --reference reference --candidate candidate -a gpt.yaml \
+    -t tolerance.yaml
+  ttrace check --reference reference --candidate candidate -t tolerance.yaml \
+    --only 'layers.0.**' --all
+  ttrace check --reference reference --candidate candidate -t tolerance.yaml \
+    --json - | jq .root_cause
+
+Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, no
+tensor in common).)");
   check->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
 }
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "process/installation.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
-#include "workflow/installation.h"
 
 namespace ttrace {
 
