@@ -51,6 +51,7 @@ std::vector<Job> select_candidates(const RunFile& file, const std::string& only)
   std::string names;
   for (const Job& job : jobs) {
     check_axes(job.axes, fmt::format("{}:{}: axes of {}", file.path, job.line, job.name));
+    if (!job.parameters.empty()) load_annotations(annotations_for(file, job));
     names += (names.empty() ? "" : ", ") + job.name;
   }
   if (!only.empty()) {
@@ -119,7 +120,7 @@ Report check_candidate(const RunContext& context, const Job& job) {
   CheckOptions check_options;
   check_options.reference = context.workspace.trace_of(kReference);
   check_options.candidate = context.workspace.trace_of(artifact);
-  check_options.annotations = context.file.annotations;
+  check_options.annotations = annotations_for(context.file, job);
   check_options.tolerance = context.workspace.path_of(kTolerance) / "tolerance.yaml";
   check_options.waivers = waivers_for(context.file, job.name, context.today);
   check_options.threads = context.options.threads;
@@ -215,7 +216,8 @@ constexpr const char* kFooter = R"(ttrace.yaml:
       command: torchrun --nproc-per-node {ranks} train.py --tp {tp} --dp {dp}
       axes: tp={tp},dp={dp}             # {ranks}: the product of these sizes
   annotations: megatron_llama           # this and all below may be left out
-  parameters: {query_heads: 16, kv_heads: 4}  # of the annotations
+  parameters: {query_heads: 16, kv_heads: 4}  # of the annotations; a candidate
+                                        # may have some of its own
   iterations: 0-1
   seeds: 3                              # perturbed runs
   environment: [CUBLAS_WORKSPACE_CONFIG]  # variables that change the results

@@ -31,6 +31,13 @@ void print_what_is_made(const std::string& artifact, const CacheState& state) {
   fmt::print(stderr, "ttrace: {}\n", printable(fmt::format("{}: {}", name_of(artifact), why)));
 }
 
+// Of the annotations' files and parameters.
+std::string annotations_fingerprint(const AnnotationSource& annotations) {
+  std::string text = fmt::format("{}\n", fmt::join(annotations.settings, "\n"));
+  for (const std::string& file : load_annotations(annotations).files) text += fingerprint_of(file) + "\n";
+  return fingerprint(text);
+}
+
 }  // namespace
 
 std::string candidate_artifact(const Job& candidate) { return "candidates/" + candidate.name; }
@@ -77,15 +84,9 @@ Key Artifacts::job_key(const Job& job) {
   return key;
 }
 
-std::string Artifacts::annotations_fingerprint() const {
-  std::string text = fmt::format("{}\n", fmt::join(file_.annotations.settings, "\n"));
-  for (const std::string& part : load_annotations(file_.annotations).files) text += fingerprint_of(part) + "\n";
-  return fingerprint(text);
-}
-
 Key Artifacts::tolerance_key(const std::string& reference_run) const {
   return {{"reference run", reference_run},
-          {"annotations", annotations_fingerprint()},
+          {"annotations", annotations_fingerprint(file_.annotations)},
           {"seeds", fmt::format("{}", file_.seeds)},
           {"estimator", file_.estimator},
           {"margin", fmt::format("{}", file_.margin)},
@@ -98,7 +99,7 @@ Key Artifacts::rerun_key(const std::string& reference_run, std::optional<std::ui
   if (!seed) return key;
   key["perturbed with seed"] = fmt::format("{}", *seed);
   key["perturbed at"] = file_.estimator;
-  key["annotations"] = annotations_fingerprint();
+  key["annotations"] = annotations_fingerprint(file_.annotations);
   return key;
 }
 
@@ -134,7 +135,7 @@ void Artifacts::refuse_stale(const std::string& artifact, const CacheState& stat
 
 CollectOptions Artifacts::options_for(const Job& job) const {
   CollectOptions options;
-  options.annotations = file_.annotations;
+  options.annotations = annotations_for(file_, job);
   options.iterations = parse_iterations(file_.iterations);
   options.axes = job.axes;
   options.command = job.command;
@@ -223,7 +224,7 @@ void Artifacts::make_second_run(const Job& candidate, const CollectOptions& opti
   const std::string candidate_run = read_trace(workspace_.trace_of(candidate_artifact(candidate))).run_id;
   const Key key = {{"reference run", reference_run_id()},
                    {"candidate run", candidate_run},
-                   {"annotations", annotations_fingerprint()},
+                   {"annotations", annotations_fingerprint(options.annotations)},
                    {"parameters", options.rewrite.inject_params.empty() ? "its own" : "the reference's"},
                    {"ttrace", TTRACE_VERSION}};
   make_run(second_run_artifact(candidate), key, options);
