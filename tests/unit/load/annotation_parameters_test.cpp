@@ -222,6 +222,19 @@ TEST_CASE("a file that includes another and sets its parameters says what -a and
   CHECK(annotations.pipeline->first == 2);
 }
 
+TEST_CASE("every preset is read by its name alone, and uses each parameter that it declares") {
+  const fs::path presets = fs::path(TTRACE_SOURCE_DIR) / "annotations";
+  for (const std::string name : {"megatron_gpt", "megatron_llama", "megatron_moe", "torch_fsdp2_tp"}) {
+    CAPTURE(name);
+    CHECK_NOTHROW(read_annotations({name, {}}, presets));
+  }
+  const Annotations tied =
+      read_annotations({"megatron_llama", {"tied_to=embedding.word_embeddings.weight", "loss_scale=1"}}, presets);
+  CHECK(tied.tied.size() == 1);
+  CHECK(tied.loss_scale->numerator.empty());
+  CHECK(read_annotations({"megatron_moe", {}}, presets).tied.empty());
+}
+
 TEST_CASE("presets that are cut off or garbled anywhere are refused or read, never a crash") {
   const fs::path presets = fs::path(TTRACE_SOURCE_DIR) / "annotations";
   std::ifstream file(presets / "megatron_llama.yaml");
