@@ -48,7 +48,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -58,6 +57,7 @@
 #include <vector>
 
 #include "ttrace/mapping.h"
+#include "ttrace/mesh.h"
 #include "ttrace/numeric/dtype.h"
 
 namespace ttrace {
@@ -137,18 +137,6 @@ struct Entry {
   std::shared_ptr<const RecordedMapping> mapping;
 };
 
-// Where a rank stands: axis name to size or coordinate. Order of `Axes` is the rank order, fastest first:
-// rank = c0 + size0 * (c1 + size1 * (c2 + ...)).
-struct Axis {
-  std::string name;
-  std::int64_t size = 1;
-  friend bool operator==(const Axis&, const Axis&) = default;
-};
-using Axes = std::vector<Axis>;
-using Coordinates = std::map<std::string, std::int64_t>;
-// Names that share another axis's coordinate: sequence parallelism (`sp`) uses the ranks of `tp`.
-using Aliases = std::map<std::string, std::string>;
-
 // A read-only memory mapping of one rank's file.
 class MappedFile {
  public:
@@ -175,9 +163,7 @@ struct Trace {
   std::filesystem::path directory;
   std::string run_id;
   std::int32_t world_size = 1;
-  Axes axes;
-  std::vector<Axes> views;  // further factorings of the same ranks (see mesh.h)
-  Aliases aliases;
+  Mesh mesh;
   std::string compute_dtype;     // a dtype's name, or empty
   std::string provenance;        // JSON object, of the lowest rank
   std::vector<RankTrace> ranks;  // by rank; a missing rank is absent, a duplicate appears twice

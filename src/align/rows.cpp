@@ -323,6 +323,7 @@ class RowTensors {
     tensor.scale = scale_of(annotations_, mesh_, tensor.id.kind, tensor.id.name);
     tensor.order = shards_[0]->entry->order;
     tensor.annotated = true;
+    tensor.factoring = placement_.view;
     tensor.shape = extents_of(dimensions_);
     tensor.shape.insert(tensor.shape.begin(), all);
     tensor.rows.emplace();

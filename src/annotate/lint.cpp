@@ -24,7 +24,7 @@ std::string words_of(const NameAndKind& subject) {
 class Linter {
  public:
   Linter(const Trace& trace, const Annotations& annotations, const Alignment& alignment)
-      : mesh_{trace.axes, trace.aliases}, annotations_(annotations), alignment_(alignment) {
+      : mesh_(trace.mesh), annotations_(annotations), alignment_(alignment) {
     for (const auto& [id, tensor] : alignment.tensors) subjects_.emplace(id.name, id.kind);
     for (const Finding& finding : alignment.findings) {
       if (!finding.id.name.empty()) subjects_.emplace(finding.id.name, finding.id.kind);
@@ -144,7 +144,7 @@ class Linter {
     }
   }
 
-  Mesh mesh_;
+  const Mesh& mesh_;
   const Annotations& annotations_;
   const Alignment& alignment_;
   std::set<NameAndKind> subjects_;

@@ -19,7 +19,7 @@ bool flows_between_stages(const Trace& trace, const RankTrace& rank, const Entry
   if (!spans || stage == rank.coordinates.end()) return false;
   const Kind kind = entry.id.kind;
   if (kind == Kind::kInput || kind == Kind::kGradInput) return stage->second != 0;
-  const std::int64_t last = size_of_axis({trace.axes, trace.aliases}, settings.pipeline->axis) - 1;
+  const std::int64_t last = size_of_axis(trace.mesh, settings.pipeline->axis) - 1;
   return (kind == Kind::kOutput || kind == Kind::kGradOutput) && stage->second != last;
 }
 

@@ -142,9 +142,8 @@ Checked check(const CheckOptions& options) {
   report.command_for_all = command_for_all(options);
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   const Trace& candidate = loaded.candidate;
-  const Mesh mesh = {candidate.axes, candidate.aliases, candidate.views};
-  add_root_causes(
-      report, {aligned.reference, aligned.candidate, mesh, loaded.annotations.tied, has_rewritten_modules(candidate)});
+  add_root_causes(report, {aligned.reference, aligned.candidate, candidate.mesh, loaded.annotations.tied,
+                           has_rewritten_modules(candidate)});
   return {std::move(report), record_of(loaded.reference, candidate)};
 }
 

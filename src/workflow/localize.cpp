@@ -39,7 +39,7 @@ class Origin {
   // As --axes had them; empty where the framework itself has told.
   std::string axes() const {
     const Json axes = field("axes");
-    return axes.is_string() ? axes.get<std::string>() : to_string(Mesh{trace_.axes, trace_.aliases, trace_.views});
+    return axes.is_string() ? axes.get<std::string>() : to_string(trace_.mesh);
   }
 
   fs::path directory() const {

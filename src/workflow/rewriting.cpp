@@ -70,7 +70,7 @@ class ScatteredTrace {
       run.run_id = layout.run_id;
       run.rank = rank.rank;
       run.world_size = layout.world_size;
-      run.mesh = {layout.axes, layout.aliases, layout.views};
+      run.mesh = layout.mesh;
       run.coordinates = rank.coordinates;
       writers_.emplace(rank.rank, std::make_unique<TraceWriter>(directory, std::move(run)));
     }

@@ -103,3 +103,13 @@ layers.0.mlp.weight main_grad
     assert ttrace.refuses(*CHECK, "--explain", "mpl.weight") == (
         "--explain 'mpl.weight': no tensor's name matches; expected something like layers.0.mlp.weight"
     )
+
+
+def test_an_axis_of_another_factoring_is_in_the_trace(ttrace, tmp_path, reference):
+    record_run(tmp_path / "candidate", shards(model()), axes="tp=2/etp=1,ep=2")
+    (tmp_path / "a.yaml").write_text(ANNOTATIONS.replace("  tp_dim: 0", "  ep_dim: 0"))
+    ttrace.reports(*CHECK, code=0)
+    assert ttrace.reports(*LINT, code=0) == "0 to mend, 0 to know of\n"
+    assert "    ep (2): splits dimension 0, contiguous\n" in ttrace.reports(*CHECK, "--explain", "mlp.weight", code=0)
+    draft = ttrace.reports("annotate", "candidate", "--reference", "reference", code=0)
+    assert "  tp_dim: 0  # guess: 1 tensor, rel_err 0; fits as well: ep_dim: 0\n" in draft
