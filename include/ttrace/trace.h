@@ -59,6 +59,7 @@
 #include "ttrace/mapping.h"
 #include "ttrace/mesh.h"
 #include "ttrace/numeric/dtype.h"
+#include "ttrace/provenance.h"
 
 namespace ttrace {
 
@@ -165,7 +166,7 @@ struct Trace {
   std::int32_t world_size = 1;
   Mesh mesh;
   std::string compute_dtype;     // a dtype's name, or empty
-  std::string provenance;        // JSON object, of the lowest rank
+  Provenance provenance;         // of the lowest rank
   std::vector<RankTrace> ranks;  // by rank; a missing rank is absent, a duplicate appears twice
 };
 

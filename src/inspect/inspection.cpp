@@ -51,7 +51,7 @@ bool verify_and_release(const RankTrace& rank, const Entry& entry) {
 }
 
 void print_provenance(const Trace& trace, std::FILE* out) {
-  const auto facts = nlohmann::json::parse(trace.provenance);
+  const auto facts = nlohmann::json::parse(trace.provenance.text);
   for (const auto& [key, value] : facts.items()) {
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     fmt::print(out, "{:<18}{}\n", printable(key), printable(text));
@@ -150,7 +150,7 @@ nlohmann::ordered_json header_json(const Trace& trace) {
           {"views", views},
           {"aliases", aliases},
           {"compute_dtype", trace.compute_dtype},
-          {"provenance", nlohmann::ordered_json::parse(trace.provenance)}};
+          {"provenance", nlohmann::ordered_json::parse(trace.provenance.text)}};
 }
 
 }  // namespace

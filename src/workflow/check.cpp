@@ -6,7 +6,6 @@
 
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "process/shell_words.h"
@@ -21,7 +20,7 @@
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/report/report.h"
-#include "ttrace/rewrite/provenance.h"
+#include "ttrace/rewrite/rewritten.h"
 
 namespace ttrace {
 namespace {
@@ -63,20 +62,9 @@ CheckRecord record_of(const Trace& reference, const Trace& candidate) {
   CheckRecord check;
   check.reference_run = reference.run_id;
   check.candidate_run = candidate.run_id;
-  const auto facts = nlohmann::json::parse(candidate.provenance, nullptr, /*allow_exceptions=*/false);
-  const auto text = [&](const char* key) {
-    const auto found = facts.find(key);
-    return found != facts.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  check.started = text("started");
-  check.git_commit = text("git_commit");
-  const auto command = facts.find("command");
-  if (command == facts.end() || !command->is_array()) return check;
-  std::vector<std::string> words;
-  for (const auto& word : *command) {
-    if (word.is_string()) words.push_back(word.get<std::string>());
-  }
-  check.command = shell_line(words);
+  check.started = candidate.provenance.started;
+  check.git_commit = candidate.provenance.git_commit;
+  check.command = shell_line(candidate.provenance.command);
   return check;
 }
 

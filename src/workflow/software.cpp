@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
@@ -71,17 +70,16 @@ std::map<std::string, std::string> torch_versions(const std::vector<std::string>
 }
 
 void require_same_software(const fs::path& reference, const fs::path& candidate) {
-  const auto ours = nlohmann::json::parse(read_trace(candidate).provenance, nullptr, false);
-  const auto theirs = nlohmann::json::parse(read_trace(reference).provenance, nullptr, false);
-  if (!ours.is_object() || !theirs.is_object()) return;
-  for (const char* key : {"python", "torch"}) {
-    const auto value = ours.value(key, nlohmann::json()), other = theirs.value(key, nlohmann::json());
-    if (value.is_null() || other.is_null() || value == other) continue;
+  const Provenance ours = read_trace(candidate).provenance, theirs = read_trace(reference).provenance;
+  const auto require_same = [&](std::string_view what, const std::string& value, const std::string& other) {
+    if (value.empty() || other.empty() || value == other) return;
     throw InputError(
-        fmt::format("{}: stale: it ran on {} {}, the candidate on {}; expected the same (rm -r {} makes the "
+        fmt::format("{}: stale: it ran on {} \"{}\", the candidate on \"{}\"; expected the same (rm -r {} makes the "
                     "next run collect it again)",
-                    reference.string(), key, other.dump(), value.dump(), reference.parent_path().string()));
-  }
+                    reference.string(), what, other, value, reference.parent_path().string()));
+  };
+  require_same("python", ours.python, theirs.python);
+  require_same("torch", ours.torch, theirs.torch);
 }
 
 }  // namespace ttrace

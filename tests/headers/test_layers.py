@@ -45,7 +45,7 @@ ALLOWED = {
 LIBRARIES = {
     r"hdf5\.h|H5.*\.h": {"record"},
     r"yaml-cpp/.*": {"load"},
-    r"nlohmann/.*": {"format", "report", "sdc", "tolerance", "rewrite", "inspect", "workflow", "cli"},
+    r"nlohmann/.*": {"format", "report", "sdc", "inspect", "workflow", "cli"},
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare", "abft", "numeric"},  # numeric: dtypes for kernels
     r"sqlite3\.h": {"history"},

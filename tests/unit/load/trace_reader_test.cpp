@@ -56,7 +56,7 @@ TEST_SUITE("load") {
     CHECK(trace.mesh.axes == Axes{{"tp", 2}, {"dp", 2}});
     CHECK(trace.mesh.aliases == Aliases{{"sp", "tp"}});
     CHECK(trace.compute_dtype == "bfloat16");
-    CHECK(trace.provenance == R"({"command":"train"})");
+    CHECK(trace.provenance.text == R"({"command":"train"})");
     REQUIRE(trace.ranks.size() == 4);
     const RankTrace& rank = trace.ranks[3];
     CHECK(rank.rank == 3);
