@@ -156,14 +156,14 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
     const LogicalTensor& first = *mapped.tensors[0];
     text += fmt::format("  {}: {}, {}; {}\n", side.name, to_string(first.shape), name_of(first.dtype),
                         describe_identities(mapped.tensors));
-    const Axes axes = factorings_of(side.trace->mesh)[first.factoring];
+    const Axes axes = factorings_of(side.aligned.trace->mesh)[first.factoring];
     for (const Axis& axis : axes) {
       text += fmt::format("    {} ({}): {}\n", axis.name, axis.size,
-                          describe_axis(annotations, rule, *side.trace, axis, first.id));
+                          describe_axis(annotations, rule, *side.aligned.trace, axis, first.id));
     }
     if (first.scale != 1) text += fmt::format("    loss_scale: recorded = {} * logical\n", first.scale);
     if (mapped.tensors.size() > 1) text += fmt::format("    the pieces of {}:\n", to_string(first.id));
-    text += table_of(*side.trace, first);
+    text += table_of(*side.aligned.trace, first);
   } else {
     text += fmt::format("  {}:\n", side.name);
   }
@@ -174,7 +174,7 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
 [[noreturn]] void refuse(std::span<const ExplainedSide> sides, const std::string& pattern) {
   std::set<std::string> names;
   for (const ExplainedSide& side : sides) {
-    for (const auto& [id, tensor] : side.alignment->tensors) names.insert(id.name);
+    for (const auto& [id, tensor] : side.aligned.alignment.tensors) names.insert(id.name);
   }
   const std::vector<std::string> close = close_names(pattern, names);
   throw InputError(fmt::format("--explain '{}': no tensor's name matches; expected {}", pattern,
@@ -188,7 +188,7 @@ std::string explain(const Annotations& annotations, std::span<const ExplainedSid
   std::vector<std::map<Explained, Mapped>> selected;
   std::set<Explained> subjects;
   for (const ExplainedSide& side : sides) {
-    selected.push_back(select(*side.alignment, pattern));
+    selected.push_back(select(side.aligned.alignment, pattern));
     for (const auto& [subject, mapped] : selected.back()) subjects.insert(subject);
   }
   if (subjects.empty()) refuse(sides, pattern);

@@ -6,12 +6,13 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
+#include "ttrace/align/aligned_trace.h"
 #include "ttrace/annotate/lint.h"
 #include "ttrace/annotate/propose.h"
 #include "ttrace/error.h"
-#include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/load/trace_reader.h"
 
@@ -26,19 +27,9 @@ struct AnnotateOptions {
   bool json = false;
 };
 
-// The reference, aligned: what it holds is whole.
-struct Reference {
-  Trace trace;
-  Alignment alignment;
-};
-
-std::unique_ptr<Reference> read_reference(const std::string& path, const Annotations& annotations) {
-  if (path.empty()) return nullptr;
-  auto reference = std::make_unique<Reference>();
-  reference->trace = read_trace(path);
-  reference->alignment = align(reference->trace, annotations, {});
-  require_whole(reference->alignment, path);
-  return reference;
+std::optional<AlignedTrace> read_reference(const std::string& path, const Annotations& annotations) {
+  if (path.empty()) return std::nullopt;
+  return align_whole(read_trace(path), annotations);
 }
 
 std::string to_json(const AnnotateOptions& options, const std::vector<LintMessage>& messages) {
@@ -70,9 +61,9 @@ std::string to_text(const std::vector<LintMessage>& messages, std::size_t mistak
 int run_lint(const AnnotateOptions& options) {
   const Annotations annotations = read_annotations(options.lint);
   const auto reference = read_reference(options.reference, annotations);
-  const Trace trace = read_trace(options.trace);
-  const Alignment alignment = align(trace, annotations, reference ? layout_of(reference->alignment) : ModelLayout{});
-  const std::vector<LintMessage> messages = lint(trace, annotations, alignment);
+  const ModelLayout layout = reference ? layout_of(reference->alignment) : ModelLayout{};
+  const AlignedTrace aligned = align_trace(read_trace(options.trace), annotations, layout);
+  const std::vector<LintMessage> messages = lint(aligned, annotations);
   const auto mistakes = static_cast<std::size_t>(std::count_if(
       messages.begin(), messages.end(), [](const LintMessage& message) { return is_mistake(message.check); }));
   std::cout << (options.json ? to_json(options, messages) : to_text(messages, mistakes)) << std::flush;

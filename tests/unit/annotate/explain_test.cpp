@@ -15,8 +15,9 @@ struct Sides {
   Trace reference = mesh_trace("", 1), candidate;
   Annotations annotations;
   std::string explained(const std::string& pattern) const {
-    const Alignment a = align(reference, annotations, {}), b = align(candidate, annotations, layout_of(a));
-    const ExplainedSide sides[] = {{"reference", &reference, &a}, {"candidate", &candidate, &b}};
+    const AlignedTrace a = align_trace(reference, annotations);
+    const AlignedTrace b = align_trace(candidate, annotations, layout_of(a.alignment));
+    const ExplainedSide sides[] = {{"reference", a}, {"candidate", b}};
     return explain(annotations, sides, pattern);
   }
 };

@@ -23,7 +23,7 @@ Trace two_ranks() {
 std::vector<std::string> lint_text(const std::string& yaml, const Trace& trace = two_ranks()) {
   const Annotations annotations = parse_annotations(yaml, "a.yaml");
   std::vector<std::string> texts;
-  for (const LintMessage& message : lint(trace, annotations, align(trace, annotations, {}))) {
+  for (const LintMessage& message : lint(align_trace(trace, annotations), annotations)) {
     texts.push_back(std::string(name_of(message.check)) + (is_mistake(message.check) ? ": " : " (note): ") +
                     message.text);
   }
