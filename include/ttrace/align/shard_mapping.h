@@ -68,7 +68,7 @@ struct ModelLayout {
 };
 ModelLayout layout_of(const Alignment& reference);
 
-// The trace must outlive the alignment, whose pieces point into it. Throws InputError when the annotations
+// The pieces point into the trace: `AlignedTrace` holds both. Throws InputError when the annotations
 // contradict the trace (an axis that is none, a dim out of range for a matching tensor, layers that do not
 // divide into the stages) or the trace's mesh contradicts itself.
 Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout);
