@@ -76,7 +76,7 @@ void require_same_software(const fs::path& reference, const fs::path& candidate)
     throw InputError(
         fmt::format("{}: stale: it ran on {} \"{}\", the candidate on \"{}\"; expected the same (rm -r {} makes the "
                     "next run collect it again)",
-                    reference.string(), what, other, value, reference.parent_path().string()));
+                    reference.string(), what, printable(other), printable(value), reference.parent_path().string()));
   };
   require_same("python", ours.python, theirs.python);
   require_same("torch", ours.torch, theirs.torch);
