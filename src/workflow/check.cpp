@@ -12,7 +12,6 @@
 #include "terminal/progress_line.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
-#include "ttrace/annotate/explain.h"
 #include "ttrace/diagnose/root_causes.h"
 #include "ttrace/error.h"
 #include "ttrace/history/history.h"
@@ -125,12 +124,6 @@ Checked check(const CheckOptions& options) {
   const Trace& trace = *loaded.candidate.trace;
   add_root_causes(report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});
   return {std::move(report), record_of(*loaded.reference.trace, trace)};
-}
-
-std::string explain(const CheckOptions& options, const std::string& pattern) {
-  const Loaded loaded = load_and_align(options);
-  const ExplainedSide sides[] = {{"reference", loaded.reference}, {"candidate", loaded.candidate}};
-  return ttrace::explain(loaded.annotations, sides, pattern);
 }
 
 }  // namespace ttrace
