@@ -49,4 +49,4 @@ def test_the_axes_are_those_of_the_factoring_that_the_tensor_lies_on(ttrace, tmp
     record_run(tmp_path / "candidate", shards(model()), axes="tp=2/etp=1,ep=2")
     (tmp_path / "a.yaml").write_text(ANNOTATIONS.replace("  tp_dim: 0", "  ep_dim: 0"))
     text = ttrace.reports(*EXPLAIN, "mlp.weight", code=0)
-    assert "    ep (2): splits dimension 0, contiguous\n" in text and "tp" not in text
+    assert "    ep (2): splits dimension 0, contiguous\n" in text and "    tp (2)" not in text
