@@ -37,10 +37,10 @@ struct Sources {
   }
 };
 
-// What the calls of a module were given, by what their names end with.
+// What the calls of a module were given. A call goes by what its name ends with, as `TensorName::call`.
 struct Calls {
-  std::map<std::string, Sources, std::less<>> inputs;
-  std::string latest;
+  std::map<std::string, Sources> inputs;
+  std::string latest;  // the last to begin
 };
 
 // The module that a tensor was seen at, or that has the parameter.
