@@ -123,7 +123,7 @@ def test_a_draft_places_each_member_of_all_calls(program):
     assert "\nsplit:cache.0:\n" in draft and "#1" not in draft
     (program.directory / "a.yaml").write_text(draft)
     program.reports(*CHECK, code=0)
-    program.reports("annotate", "candidate", "--lint", "a.yaml", code=0)
+    program.reports("lint", "candidate", "-a", "a.yaml", code=0)
 
 
 # The outputs that are wrong, from the first; what finds it without a reference.

@@ -111,12 +111,13 @@ def test_third_party_libraries_stay_in_their_folders():
 def test_only_one_file_takes_the_names_of_tensors_apart():
     # A pattern is no name, but says with the same characters which parts of a name it speaks of.
     homes = {"src/trace/tensor_name.cpp", "src/align/pattern.cpp"}
+    of_other_texts = {"cli", "plan", "process", "terminal", "workflow"}  # help, commands, paths
     cut = re.compile(r"""find(_first_of|_last_of)?\(\s*('[.:#]'|"[.:#]+")""")
     found = {
         str(path.relative_to(ROOT))
         for top in ("include", "src")
         for path in (ROOT / top).rglob("*")
-        if path.suffix in {".h", ".cpp"} and cut.search(path.read_text())
+        if path.suffix in {".h", ".cpp"} and folder_of(path) not in of_other_texts and cut.search(path.read_text())
     }
     assert found == homes
 
