@@ -37,6 +37,7 @@ class Tensor:
     iteration: int = 0
     microbatch: int = 0
     dtype: str = ""  # that of `values` where empty
+    module_class: str = ""
     mapping: str | None = None  # JSON, see ttrace/mapping.h
 
     def with_values(self, values):
@@ -76,7 +77,7 @@ class Recorder:
             library.FORWARD,
             1 + KINDS.index(tensor.kind),
             tensor.name,
-            "",
+            tensor.module_class,
             values.ctypes.data,
             library.DTYPES[tensor.dtype or str(values.dtype)],
             values.shape,
