@@ -97,7 +97,7 @@ bool is_parameter_kind(Kind kind);  // param, param_grad, main_grad, param_delta
 //
 // `name` is the module path (for parameters, with the parameter's name): `decoder.layers.0.mlp.linear_fc1`.
 // A member of a tuple or dict follows after a colon (`attn:1`, `attn:hidden`), a second call of the same
-// module within one micro-batch after a '#' (`shared#1`), in that order: `shared:1#2`.
+// module within one micro-batch after a '#' (`shared#1`), in that order: `shared:1#2` (ttrace/tensor_name.h).
 struct TensorId {
   std::int32_t iteration = 0;
   std::int32_t microbatch = kNoMicrobatch;

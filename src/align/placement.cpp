@@ -7,9 +7,9 @@
 #include <optional>
 #include <set>
 
-#include "align/names.h"
 #include "align/ranks.h"
 #include "ttrace/error.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -214,7 +214,7 @@ bool names_axis(const TensorPlacement& placement, int axis) {
 double scale_of(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name) {
   if (!annotations.loss_scale) return 1;
   const bool scaled = kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad ||
-                      (kind == Kind::kScalar && module_path(name) == "loss");
+                      (kind == Kind::kScalar && TensorName(name).path == "loss");
   if (!scaled) return 1;
   double scale = 1;
   for (const std::string& axis : annotations.loss_scale->numerator)

@@ -14,6 +14,7 @@
 #include "align/dimension.h"
 #include "align/fragment.h"
 #include "align/pieces.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -399,7 +400,10 @@ class TokenCounts {
 }  // namespace
 
 bool is_nearer(std::string_view name, std::string_view a, std::string_view b) {
-  return common_path(name, a) > common_path(name, b);
+  const auto nearness = [&, call = TensorName(name).call](std::string_view other) {
+    return std::pair(common_path(name, other), TensorName(other).call == call);
+  };
+  return nearness(a) > nearness(b);
 }
 
 void align_rows(const RankTable& table, const Annotations& annotations, const std::vector<RowShard>& shards,

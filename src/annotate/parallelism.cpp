@@ -6,10 +6,10 @@
 #include <limits>
 #include <set>
 
-#include "align/names.h"
 #include "align/pipeline.h"
 #include "align/ranks.h"
 #include "ttrace/judge/match.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -25,6 +25,7 @@ class Tensor:
     iteration: int = 0
     microbatch: int = 0
     dtype: str = ""  # that of `values` where empty
+    module_class: str = ""
     mapping: str = ""  # JSON, see ttrace/mapping.h
 
     def with_values(self, values):
@@ -67,7 +68,8 @@ class Recorder:
         values = numpy.ascontiguousarray(tensor.values).reshape(tensor.values.shape)
         kind, dtype = Kind[tensor.kind.upper()], Dtype[(tensor.dtype or str(values.dtype)).upper()]
         tensor_id = TensorId(tensor.iteration, tensor.microbatch, 0, Pass.FORWARD, kind, tensor.name)
-        self._recorder.record(tensor_id, TensorView(values.ctypes.data, dtype, values.shape), mapping=tensor.mapping)
+        view = TensorView(values.ctypes.data, dtype, values.shape)
+        self._recorder.record(tensor_id, view, module_class=tensor.module_class, mapping=tensor.mapping)
 
     def close(self, complete=True):
         self._recorder.close(complete)
