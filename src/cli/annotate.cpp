@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "terminal/write_file.h"
 #include "ttrace/annotate/lint.h"
 #include "ttrace/annotate/propose.h"
 #include "ttrace/error.h"
@@ -79,11 +80,6 @@ int run_lint(const AnnotateOptions& options) {
   return mistakes == 0 ? kExitSame : kExitDifferent;
 }
 
-void write_draft(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  if (!(file << text << std::flush)) throw InputError(fmt::format("{}: cannot be written; expected a file", path));
-}
-
 int run_propose(const AnnotateOptions& options) {
   Annotations given;
   std::string given_text;
@@ -101,7 +97,7 @@ int run_propose(const AnnotateOptions& options) {
     std::cout << text << std::flush;
     return kExitSame;
   }
-  write_draft(options.output, text);
+  write_file(options.output, text);
   std::cout << fmt::format("{}: {}\n", options.output, summary_of(draft)) << std::flush;
   return kExitSame;
 }

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "terminal/write_file.h"
 #include "ttrace/error.h"
 #include "ttrace/load/calibration_file.h"
 
@@ -74,9 +74,7 @@ int run(const std::string& output) {
   }
   if (head != "end") refuse("ends before the last product");
   if (file.e_max.empty()) refuse("has no product");
-  std::ofstream stream(output, std::ios::binary | std::ios::trunc);
-  stream << to_yaml(file) << std::flush;
-  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", output));
+  write_file(output, to_yaml(file));
   for (const auto& [dtype, e_max] : file.e_max) {
     std::cout << fmt::format("{:12} e_max {:.2e}, {:.2f} times the unit roundoff\n", name_of(dtype), e_max,
                              e_max / abft::unit_roundoff(dtype));

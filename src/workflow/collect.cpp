@@ -15,7 +15,7 @@
 #include <set>
 
 #include "process/launch.h"
-#include "terminal/readable.h"
+#include "text/readable.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/mesh.h"
