@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "cli/commands.h"
-#include "ttrace/tolerance/tolerance.h"
 
 namespace ttrace::cli {
 
@@ -12,6 +11,7 @@ void add_collect(CLI::App& app, Run& run) {
   struct Arguments {
     CollectOptions options;
     std::string iterations = "0";
+    std::string perturb_at = std::string(name_of(kDefaultEstimator));
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("collect", "Run a training command and record what it computes");
@@ -26,11 +26,11 @@ void add_collect(CLI::App& app, Run& run) {
   CLI::Option* perturb = command->add_option("--perturb", arguments->options.perturb,
                                              "Perturb activations by their dtype's epsilon, with this seed");
   command
-      ->add_option("--perturb-at", arguments->options.perturb_at,
+      ->add_option("--perturb-at", arguments->perturb_at,
                    "What --perturb changes: input, the first activation alone; modules, the output of every module;\n"
                    "rewritten, every value that --inject or --rewrite gives a module")
       ->capture_default_str()
-      ->check(CLI::IsMember(kEstimators))
+      ->check(CLI::IsMember(std::vector<std::string>(kEstimatorNames.begin(), kEstimatorNames.end())))
       ->needs(perturb);
   RewriteOptions& rewrite = arguments->options.rewrite;
   command->add_option("--inject", rewrite.inject,
@@ -58,6 +58,7 @@ void add_collect(CLI::App& app, Run& run) {
       "2 where the trace is not whole; else 0.");
   command->callback([arguments, &run] {
     run = [arguments] {
+      arguments->options.perturb_at = estimator_from_name(arguments->perturb_at).value();
       arguments->options.iterations = parse_iterations(arguments->iterations);
       return collect(arguments->options);
     };

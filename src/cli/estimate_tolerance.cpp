@@ -22,6 +22,7 @@ struct EstimateArguments {
   EstimateToleranceOptions estimate;
   fs::path output, runs;
   std::string iterations, axes;
+  std::string estimator;  // empty: that of the runs, or the default
   std::uint64_t seeds = kLeastPerturbedRuns;
   std::size_t jobs = 1;
   std::vector<std::string> command;
@@ -36,8 +37,8 @@ CollectOptions run_of(const EstimateArguments& arguments, const fs::path& output
   run.iterations = iterations;
   run.axes = arguments.axes;
   run.perturb = seed;
-  run.perturb_at = options.estimator.empty() ? kDefaultEstimator : options.estimator;
-  if (options.estimator == kRewrittenEstimator && output != options.reference) run.rewrite.inject = options.reference;
+  run.perturb_at = options.estimator.value_or(kDefaultEstimator);
+  if (options.estimator == Estimator::kRewritten && output != options.reference) run.rewrite.inject = options.reference;
   run.command = arguments.command;
   return run;
 }
@@ -61,7 +62,7 @@ void collect_missing(EstimateArguments& arguments) {
   if (!fs::exists(options.reference)) {
     missing.push_back(run_of(arguments, options.reference, iterations, std::nullopt));
     // Rewritten runs are given what it holds.
-    if (options.estimator == kRewrittenEstimator) collect_all(std::exchange(missing, {}), 1);
+    if (options.estimator == Estimator::kRewritten) collect_all(std::exchange(missing, {}), 1);
   }
   if (options.rerun.empty()) {
     options.rerun = arguments.runs / "rerun";
@@ -85,6 +86,7 @@ void require_runs(const EstimateToleranceOptions& options) {
 }
 
 int run(EstimateArguments arguments) {
+  arguments.estimate.estimator = estimator_from_name(arguments.estimator);
   if (!arguments.command.empty()) collect_missing(arguments);
   require_runs(arguments.estimate);
   const ToleranceFile file = estimate_tolerance(arguments.estimate);
@@ -112,12 +114,12 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
       ->capture_default_str()
       ->check(CLI::Range(kLeastPerturbedRuns, std::size_t{1000}));
   estimate
-      ->add_option("--estimator", options.estimator,
+      ->add_option("--estimator", arguments->estimator,
                    fmt::format("What perturbed runs perturb: input, the first activation alone; modules, the output\n"
                                "of every module; rewritten, what `collect --inject` gives to modules, for\n"
                                "candidates that are collected so [{}]",
-                               kDefaultEstimator))
-      ->check(CLI::IsMember(kEstimators));
+                               name_of(kDefaultEstimator)))
+      ->check(CLI::IsMember(std::vector<std::string>(kEstimatorNames.begin(), kEstimatorNames.end())));
   estimate
       ->add_option("-j,--jobs", arguments->jobs,
                    "Runs to collect side by side; what they print goes to NAME.log in the directory of the runs")

@@ -54,12 +54,11 @@ std::optional<TracePerturbation> perturbation_of(const Trace& trace) {
     throw InputError(fmt::format("{}: its provenance has a perturb_seed that is no seed; expected an integer from 0",
                                  trace.directory.string()));
   }
-  const std::string estimator = provenance.contains("perturb_at") ? provenance["perturb_at"].dump() : "\"input\"";
-  for (const std::string& known : kEstimators) {
-    if (estimator == '"' + known + '"') return TracePerturbation{seed->get<std::uint64_t>(), known};
-  }
+  const nlohmann::json place = provenance.value("perturb_at", nlohmann::json(name_of(kDefaultEstimator)));
+  const auto estimator = estimator_from_name(place.is_string() ? place.get<std::string>() : "");
+  if (estimator) return TracePerturbation{seed->get<std::uint64_t>(), *estimator};
   throw InputError(fmt::format("{}: its provenance has a perturb_at {}; expected one of {}", trace.directory.string(),
-                               printable(estimator), fmt::join(kEstimators, ", ")));
+                               printable(place.dump()), fmt::join(kEstimatorNames, ", ")));
 }
 
 void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file) {
@@ -85,8 +84,8 @@ void identify_runs(const Trace& reference, std::span<const Trace> perturbed, con
     if (file.seeds.empty()) file.estimator = perturbation->estimator;
     if (file.estimator != perturbation->estimator) {
       throw InputError(fmt::format("{}: perturbed at the {}, and {} at the {}; expected runs perturbed alike",
-                                   trace.directory.string(), perturbation->estimator, perturbed[0].directory.string(),
-                                   file.estimator));
+                                   trace.directory.string(), name_of(perturbation->estimator),
+                                   perturbed[0].directory.string(), name_of(file.estimator)));
     }
     require_same_values(reference, trace);
     file.perturbed_runs.push_back(trace.run_id);

@@ -79,7 +79,7 @@ Key Pieces::tolerance_key(const std::string& reference_run) const {
   return {{"reference run", reference_run},
           {"annotations", file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations)},
           {"seeds", fmt::format("{}", file_.seeds)},
-          {"estimator", file_.estimator},
+          {"estimator", std::string(name_of(file_.estimator))},
           {"margin", fmt::format("{}", file_.margin)},
           {"ttrace", TTRACE_VERSION}};
 }
@@ -89,7 +89,7 @@ Key Pieces::run_key(const std::string& reference_run, std::optional<std::uint64_
   key["reference run"] = reference_run;
   if (!seed) return key;
   key["perturbed with seed"] = fmt::format("{}", *seed);
-  key["perturbed at"] = file_.estimator;
+  key["perturbed at"] = name_of(file_.estimator);
   key["annotations"] = file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations);
   return key;
 }
