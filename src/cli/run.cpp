@@ -30,17 +30,11 @@ namespace fs = std::filesystem;
 struct RunOptions {
   std::string file = "ttrace.yaml";
   std::string work = ".ttrace";
-  std::string only, today;
+  std::string only;
   std::string json, junit, markdown, history;
   bool plan = false, refresh = false;
   int threads = 0;
 };
-
-std::string today_of(const RunOptions& options) {
-  if (options.today.empty()) return fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));
-  if (is_date(options.today)) return options.today;
-  throw InputError(fmt::format("--today '{}'; expected a day, as in 2027-01-31", options.today));
-}
 
 RunFile load(const RunOptions& options) {
   if (!fs::exists(options.file)) {
@@ -164,7 +158,7 @@ void add_waiver_notes(const Setting& setting, RunReport& report) {
 
 int look(const RunOptions& options, RunReport& report) {
   // plan
-  const std::string today = today_of(options);
+  const std::string today = fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));  // UTC
   const RunFile file = load(options);
   const std::vector<Job> candidates = chosen(file, options.only);
   Workspace work(options.work);
@@ -212,68 +206,66 @@ int run(const RunOptions& options) {
   throw InputError(report.problem);
 }
 
-constexpr const char* kFooter =
-    "ttrace.yaml:\n"
-    "  reference: {command: python train.py, inputs: [train.py, model]}\n"
-    "  candidates:\n"
-    "    - name: tp{tp}-dp{dp}\n"
-    "      matrix: {tp: [1, 2], dp: [1, 2]}       # each combination ...\n"
-    "      where: tp * dp > 1                     # ... that fits: + - * / %, comparisons, and, or, not\n"
-    "      command: torchrun --nproc-per-node {tp * dp} train.py --tp {tp} --dp {dp}\n"
-    "      axes: tp={tp},dp={dp}\n"
-    "  annotations: gpt.yaml                      # this and all below may be left out\n"
-    "  iterations: 0-1\n"
-    "  seeds: 3                                   # perturbed runs; also: estimator, margin\n"
-    "  environment: [CUBLAS_WORKSPACE_CONFIG]     # variables that decide what is computed\n"
-    "  localize: true                             # a second run of what differs: which modules are wrong by "
-    "themselves\n"
-    "  waivers:\n"
-    "    - {pattern: mlp.router, kinds: [output], candidates: ['tp2-*'], reason: issue 12, expires: 2027-01-31}\n"
-    "\n"
-    "A command is a line for sh, or a list of words. It runs in the working directory; so do all paths count.\n"
-    "\n"
-    "What is in the --work directory and fits is used again; a run that was killed goes on where it was. It fits "
-    "while\n"
-    "command, axes, iterations, variables, torch and the code are as they were: every file of the git repository that "
-    "is\n"
-    "not ignored, or the files, directories and patterns under `inputs`. Candidates that do not fit are run again. A\n"
-    "reference or tolerance that does not is refused, with the reason, and made again only with --refresh: what stands "
-    "for\n"
-    "right must not change unasked. Give the reference `inputs`, and other commits can use it.\n"
-    "\n"
-    "A waiver accepts wrong tensors until its day, and they are listed; one that has expired or waives nothing is "
-    "reported.\n"
-    "\n"
-    "Examples:\n"
-    "  ttrace run                                          # ./ttrace.yaml\n"
-    "  ttrace run --plan                                   # what would run, and why; nothing runs\n"
-    "  ttrace run --only 'tp2-*' --refresh\n"
-    "  ttrace run --junit junit.xml --markdown \"$GITHUB_STEP_SUMMARY\" --history history.sqlite\n"
-    "\n"
-    "Exit codes: 0 all candidates are the same, 1 one is different, else 2 where one could not be looked at (a "
-    "command\n"
-    "failed, stale, misuse).";
+constexpr const char* kFooter = R"(ttrace.yaml:
+  reference: {command: python train.py, inputs: [train.py, model]}
+  candidates:
+    - name: tp{tp}-dp{dp}
+      matrix: {tp: [1, 2], dp: [1, 2]}  # each combination ...
+      where: tp * dp > 1                # ... that fits: + - * / %, comparisons,
+                                        # and, or, not
+      command: torchrun --nproc-per-node {tp * dp} train.py --tp {tp} --dp {dp}
+      axes: tp={tp},dp={dp}
+  annotations: gpt.yaml                 # this and all below may be left out
+  iterations: 0-1
+  seeds: 3                              # perturbed runs
+  environment: [CUBLAS_WORKSPACE_CONFIG]  # variables that change the results
+  localize: true                        # a second run of what differs: which
+                                        # modules are wrong by themselves?
+  estimator: input                      # and margin, as for estimate-tolerance
+  waivers:
+    - {pattern: mlp.router, kinds: [output], candidates: ['tp2-*'],
+       reason: issue 12, expires: 2027-01-31}
+
+A command is a line for sh, or a list of words. It runs in the working
+directory, where all paths start.
+
+What is in the --work directory and fits is used again; a run that was killed
+goes on where it was. It fits while command, axes, iterations, variables, torch
+and the code are as they were: every file of the git repository that is not
+ignored, or the files, directories and patterns under `inputs`. Candidates that
+do not fit are run again. A reference or tolerance that does not is refused,
+with the reason, and made again only with --refresh: what stands for right must
+not change unasked. Give the reference `inputs`, and other commits can use it.
+
+A waiver accepts wrong tensors until its day (UTC), and they are listed; one
+that has expired or waives nothing is reported.
+
+Examples:
+  ttrace run                    # ./ttrace.yaml
+  ttrace run --plan             # what would run, and why; nothing runs
+  ttrace run --only 'tp2-*' --refresh
+  ttrace run --junit junit.xml --markdown "$GITHUB_STEP_SUMMARY" \
+    --history history.sqlite
+
+Exit codes: 0 all candidates are the same, 1 one is different, else 2 where one
+could not be looked at (a command failed, stale, misuse).)";
 
 }  // namespace
 
 void add_run(CLI::App& app, Run& run_command) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* command = app.add_subcommand("run", "Collect, estimate and check all that a file asks for: for CI");
+  CLI::App* command = app.add_subcommand("run", "Collect, estimate and check what a file lists: for CI");
   command->add_option("FILE", options->file, "What to run (YAML)")->capture_default_str();
-  command->add_option("--work", options->work, "Directory for what is made")->capture_default_str();
-  command->add_option("--only", options->only, "Only candidates whose name fits this glob");
+  command->add_option("--work", options->work, "Directory for what is made")->type_name("DIR")->capture_default_str();
+  command->add_option("--only", options->only, "Only candidates whose name fits this glob")->type_name("PATTERN");
   command->add_flag("--plan", options->plan, "Run nothing; list what would run and what is there already");
   command->add_flag("--refresh", options->refresh, "Make a stale reference or tolerance again");
-  command->add_option("--json", options->json,
-                      "Write the report as JSON to this file (-: stdout, instead of the text)");
-  command->add_option("--junit", options->junit, "Write it as JUnit XML, a suite per candidate (-: stdout)");
-  command->add_option("--markdown", options->markdown, "Write a summary in Markdown (-: stdout)");
-  command->add_option("--history", options->history,
-                      "Add verdicts and ratios to this SQLite file, for `ttrace history`");
-  command->add_option("--today", options->today,
-                      "The day that waivers are held against, as in 2027-01-31 [today, UTC]");
-  command->add_option("--threads", options->threads, "Number of threads of a check (default: one a core)")
-      ->check(CLI::Range(1, 4096));
+  add_json_option(*command, options->json);
+  command->add_option("--junit", options->junit, "Write it as JUnit XML, a suite per candidate (-: stdout)")
+      ->type_name("FILE");
+  command->add_option("--markdown", options->markdown, "Write a summary in Markdown (-: stdout)")->type_name("FILE");
+  add_history_option(*command, options->history);
+  add_threads_option(*command, options->threads);
   command->footer(kFooter);
   command->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }

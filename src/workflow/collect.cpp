@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 
+#include "process/installation.h"
 #include "process/launch.h"
 #include "text/readable.h"
 #include "ttrace/error.h"
@@ -28,13 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int32_t kMostIterations = 10'000;  // in one --iterations; a trace of more is a mistake
-
-// What belongs to this program lies beside it, in the build tree as in an installation.
-fs::path beside_program(const fs::path& relative) {
-  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / relative;
-  if (!fs::exists(path)) throw InputError(fmt::format("{}: not there; expected a whole installation", path.string()));
-  return path;
-}
 
 void check_output(const fs::path& output) {
   std::error_code error;
@@ -102,12 +96,6 @@ std::string configuration(const CollectOptions& options, const ReadyValues& valu
   return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string python_path() {
-  const std::string ours = beside_program("share/ttrace/ttrace_torch/inject").string();
-  const char* theirs = std::getenv("PYTHONPATH");
-  return theirs != nullptr && *theirs != '\0' ? ours + ":" + theirs : ours;
-}
-
 Outcome run_with_progress(const CollectOptions& options, Launch how) {
   if (isatty(STDERR_FILENO) == 0) return run_command(options.command, how);
   const char* const erase_line = "\r\x1b[K";
@@ -126,7 +114,7 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
   std::vector<std::string> words = {
       fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
       fmt::format("{}", fmt::join(options.iterations, ","))};
-  if (!options.annotations.empty()) words.insert(words.end(), {"-a", options.annotations.string()});
+  if (!options.annotations.empty()) words.insert(words.end(), {"-a", options.annotations});
   if (!options.axes.empty()) words.insert(words.end(), {"--axes", options.axes});
   if (options.perturb) {
     words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at",
@@ -139,7 +127,6 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
         std::pair("--layout", &rewrite.layout)}) {
     if (!trace->empty()) words.insert(words.end(), {name, trace->string()});
   }
-  words.insert(words.end(), {"--rewrite-seed", fmt::format("{}", rewrite.seed)});
   words.emplace_back("--");
   words.insert(words.end(), options.command.begin(), options.command.end());
   return words;
@@ -226,7 +213,8 @@ int collect(const CollectOptions& options) {
   check_output(options.output);
   const Scratch scratch(options.output / "rewritten");
   const ReadyValues values = make_ready(options.rewrite, options.annotations, options.perturb, scratch.path);
-  const Launch how{{"PYTHONPATH=" + python_path(), "TTRACE_CONFIG=" + configuration(options, values)},
+  const Launch how{{python_path_with(beside_program("share/ttrace/ttrace_torch/inject")),
+                    "TTRACE_CONFIG=" + configuration(options, values)},
                    options.stdout_to_stderr,
                    options.working_directory.string(),
                    {}};

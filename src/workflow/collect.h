@@ -16,7 +16,7 @@ namespace ttrace {
 
 struct CollectOptions {
   std::filesystem::path output;  // of the trace; must not exist, or be empty
-  std::filesystem::path annotations;
+  std::string annotations;       // file, or empty
   std::vector<std::int32_t> iterations = {0};
   std::string axes;  // as in parse_mesh; empty: the collector finds out
   std::optional<std::uint64_t> perturb;

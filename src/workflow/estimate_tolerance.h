@@ -11,10 +11,10 @@
 namespace ttrace {
 
 struct EstimateToleranceOptions {
-  std::filesystem::path reference;
+  std::string reference;  // directory of a trace
   std::vector<std::filesystem::path> perturbed;
   std::filesystem::path rerun;         // may stay empty
-  std::filesystem::path annotations;   // may stay empty
+  std::string annotations;             // file, or empty
   std::optional<Estimator> estimator;  // none: that of the runs that are given, or the default
   double margin = kDefaultMargin;
 };

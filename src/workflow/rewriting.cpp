@@ -21,6 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::uint64_t kGeneratedSeed = 1;  // one for all runs: what they are given is the same
+
 fs::path source_of(const RewriteOptions& options) {
   fs::path source;
   for (const fs::path& given : {options.inject, options.rewrite, options.inject_params, options.consistent_init}) {
@@ -46,7 +48,7 @@ Rewriting rewriting_of(const RewriteOptions& options, std::optional<std::uint64_
   if (!options.inject_params.empty()) rewriting.parameters = RewriteValues::kRecorded;
   if (!options.consistent_init.empty()) rewriting.parameters = RewriteValues::kGenerated;
   rewriting.integers = !options.consistent_init.empty();
-  rewriting.seed = options.seed;
+  rewriting.seed = kGeneratedSeed;
   rewriting.perturb = perturb;
   return rewriting;
 }
@@ -162,7 +164,7 @@ ReadyValues make_ready(const RewriteOptions& options, const fs::path& annotation
   ready.provenance = {{"source", source.run_id},
                       {"activations", word_of(rewriting.activations)},
                       {"parameters", word_of(rewriting.parameters)},
-                      {"seed", generates(rewriting) ? nlohmann::json(options.seed) : nlohmann::json(nullptr)}};
+                      {"seed", generates(rewriting) ? nlohmann::json(kGeneratedSeed) : nlohmann::json(nullptr)}};
   return ready;
 }
 

@@ -15,7 +15,6 @@ struct RewriteOptions {
   // An earlier trace of the same command, which says how its ranks hold each tensor. Empty: the ranks hold what those
   // of the trace above do.
   std::filesystem::path layout;
-  std::uint64_t seed = 1;  // of generated values
 };
 
 struct ReadyValues {
