@@ -40,7 +40,7 @@ void check_output(const fs::path& output) {
   if (error) throw InputError(fmt::format("{}: cannot be made: {}", output.string(), error.message()));
 }
 
-// What a rewritten run perturbs is what it is given.
+// A run whose modules are given values perturbs those, and no other run can.
 void check_perturbation(const CollectOptions& options) {
   const bool modules_rewritten = !options.rewrite.inject.empty() || !options.rewrite.rewrite.empty();
   if (!options.perturb || (options.perturb_at == Estimator::kRewritten) == modules_rewritten) return;
@@ -50,7 +50,7 @@ void check_perturbation(const CollectOptions& options) {
                                                  : "nothing is rewritten; expected --inject or --rewrite with it"));
 }
 
-// A directory that goes when the run is over.
+// A directory that is removed when the run is over.
 struct Scratch {
   explicit Scratch(fs::path directory) : path(std::move(directory)) {}
   ~Scratch() {
@@ -70,8 +70,8 @@ std::string random_run_id() {
                      low & 0xffff'ffff'ffff);
 }
 
-// For the processes below the command; read by config.py of the collector.
-std::string configuration(const CollectOptions& options, const ReadyValues& values) {
+// What the processes below the command are to record, as config.py of the collector reads it.
+std::string configuration(const CollectOptions& options, const PreparedValues& values) {
   nlohmann::json config;
   config["directory"] = fs::absolute(options.output).string();
   config["run_id"] = random_run_id();
@@ -92,7 +92,7 @@ std::string configuration(const CollectOptions& options, const ReadyValues& valu
                           {"directory", (fs::current_path() / options.working_directory).string()},
                           {"rewritten", values.provenance}};
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;
-  // Arguments may hold bytes that are no text.
+  // Arguments of the command may hold bytes that are no text.
   return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -109,7 +109,7 @@ Outcome run_with_progress(const CollectOptions& options, Launch how) {
   return outcome;
 }
 
-// `ttrace collect` with these options.
+// The words of a `ttrace collect` with these options.
 std::vector<std::string> command_line_of(const CollectOptions& options) {
   std::vector<std::string> words = {
       fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
@@ -159,14 +159,7 @@ void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t j
 }  // namespace
 
 void check_axes(const std::string& axes, const std::string& where) {
-  const std::size_t first_factoring = std::min(axes.find('/'), axes.size());
-  std::int64_t product = 1;
-  for (std::size_t equals = axes.find('='); equals < first_factoring; equals = axes.find('=', equals + 1)) {
-    std::int64_t size = 1;
-    std::from_chars(axes.data() + equals + 1, axes.data() + axes.size(), size);
-    if (size > 0 && size <= INT32_MAX / product) product *= size;
-  }
-  if (!axes.empty()) parse_mesh(axes, static_cast<std::int32_t>(product), where);
+  if (!axes.empty()) parse_mesh(axes, ranks_of_mesh(axes), where);
 }
 
 std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where) {
@@ -212,7 +205,7 @@ int collect(const CollectOptions& options) {
   check_perturbation(options);
   check_output(options.output);
   const Scratch scratch(options.output / "rewritten");
-  const ReadyValues values = make_ready(options.rewrite, options.annotations, options.perturb, scratch.path);
+  const PreparedValues values = prepare_values(options.rewrite, options.annotations, options.perturb, scratch.path);
   const Launch how{{python_path_with(beside_program("share/ttrace/ttrace_torch/inject")),
                     "TTRACE_CONFIG=" + configuration(options, values)},
                    options.stdout_to_stderr,

@@ -61,9 +61,9 @@ def test_statistics_leave_nan_and_inf_out_and_count_them(trace_directory):
     code, out, err = run_inspect(trace_directory, "--stats")
     assert (code, err) == (0, "")
     assert out.splitlines()[7:10] == [
-        "rank  iter  micro-batch  kind    name                 dtype    shape         norm         min         max     NaN     Inf",
-        "   0     0            0  output  layers.0.mlp         float32  [2, 2]          13          -4          12       0       0",
-        "   0     0            -  param   layers.0.mlp.weight  float32  [2]              0           0           0       1       1",
+        "rank  iter  micro-batch  kind    name                 dtype    shape          norm          min          max     NaN     Inf",
+        "   0     0            0  output  layers.0.mlp         float32  [2, 2]           13           -4           12       0       0",
+        "   0     0            -  param   layers.0.mlp.weight  float32  [2]               0            0            0       1       1",
     ]
 
 
