@@ -91,7 +91,7 @@ Examples:
     jq .root_cause
 
 Exit codes: 0 everything that could be checked is right, 1 something is wrong,
-2 could not look.)");
+2 could-not-look.)");
   abft->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }
 

@@ -13,6 +13,7 @@
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/load/run_file.h"
+#include "ttrace/report/render.h"
 #include "ttrace/report/run_report.h"
 #include "workflow/artifacts.h"
 #include "workflow/check.h"

@@ -19,7 +19,7 @@
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 #include "ttrace/rewrite/rewritten.h"
 
 namespace ttrace {

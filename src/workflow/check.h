@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ttrace/history/history.h"
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace {
 

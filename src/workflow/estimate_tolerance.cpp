@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <utility>
 
 #include "process/launch.h"
 #include "terminal/progress_line.h"
+#include "terminal/write_file.h"
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
@@ -78,9 +78,10 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   // Before anything is compared: which runs these are costs nothing to find out.
   ToleranceFile identity;
   identify_runs(reference, perturbed, has_rerun ? &others.back() : nullptr, identity);
-  if (!options.estimator.empty() && options.estimator != identity.estimator) {
+  if (options.estimator && options.estimator != identity.estimator) {
     throw InputError(fmt::format("--estimator {}: {} was perturbed at the {}; expected runs of that estimator",
-                                 options.estimator, perturbed[0].directory.string(), identity.estimator));
+                                 name_of(*options.estimator), perturbed[0].directory.string(),
+                                 name_of(identity.estimator)));
   }
   const EstimateOptions how{options.margin, compute_dtype_of(reference), identity.estimator};
 
@@ -102,11 +103,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   return file;
 }
 
-void write_tolerances(const ToleranceFile& file, const fs::path& output) {
-  std::ofstream stream(output, std::ios::binary | std::ios::trunc);
-  stream << to_yaml(file) << std::flush;
-  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", output.string()));
-}
+void write_tolerances(const ToleranceFile& file, const fs::path& output) { write_file(output, to_yaml(file)); }
 
 std::string summary_of(const ToleranceFile& file, const std::string& output) {
   const auto noise = std::count_if(file.tensors.begin(), file.tensors.end(),

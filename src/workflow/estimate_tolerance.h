@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,9 @@ namespace ttrace {
 struct EstimateToleranceOptions {
   std::string reference;  // directory of a trace
   std::vector<std::filesystem::path> perturbed;
-  std::filesystem::path rerun;  // may stay empty
-  std::string annotations;      // file, or empty
-  std::string estimator;        // empty: that of the runs that are given, or the default
+  std::filesystem::path rerun;         // may stay empty
+  std::string annotations;             // file, or empty
+  std::optional<Estimator> estimator;  // none: that of the runs that are given, or the default
   double margin = kDefaultMargin;
 };
 

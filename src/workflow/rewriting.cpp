@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "terminal/readable.h"
+#include "text/readable.h"
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ttrace/estimator.h"
 #include "ttrace/plan/job_matrix.h"
 #include "ttrace/waiver.h"
 
@@ -38,7 +39,7 @@ struct RunFile {
   std::string annotations;       // a file, or empty
   std::string iterations = "0";  // as for collect
   std::uint64_t seeds = 0;       // number of perturbed runs
-  std::string estimator;         // one of kEstimators
+  Estimator estimator = kDefaultEstimator;
   double margin = 0;
   std::vector<std::string> environment;  // names of variables that decide what is computed
   bool localize = true;                  // a second run of a candidate that differs
