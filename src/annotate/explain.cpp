@@ -10,6 +10,7 @@
 
 #include "align/describe.h"
 #include "annotate/close_names.h"
+#include "text/table.h"
 #include "ttrace/error.h"
 #include "ttrace/mesh.h"
 
@@ -75,7 +76,7 @@ const AxisPlacement* find_axis(const AnnotationRule* rule, const Aliases& aliase
 
 std::string describe_axis(const Annotations& annotations, const AnnotationRule* rule, const Trace& trace,
                           const Axis& axis, const TensorId& id) {
-  if (const AxisPlacement* placement = find_axis(rule, trace.aliases, axis.name)) {
+  if (const AxisPlacement* placement = find_axis(rule, trace.mesh.aliases, axis.name)) {
     const bool followed = rule->kind && *rule->kind != id.kind;
     if (followed && placement->placement == Placement::kPartial) {
       return "replicates: the gradient of a sum is the same for each of its terms";
@@ -96,21 +97,18 @@ std::string describe_axis(const Annotations& annotations, const AnnotationRule* 
 // between is not all the piece's where the entry is a flat fragment.
 std::string describe_local(const Piece& piece) {
   const Shape& shape = piece.entry->shape;
-  Box box{Shape(shape.size(), 0), Shape(shape.size(), 0)};
-  std::int64_t first = piece.offset, last = piece.offset;
+  std::int64_t last = piece.offset;
   for (std::size_t d = 0; d < piece.strides.size(); ++d) last += (piece.logical.size[d] - 1) * piece.strides[d];
-  for (std::size_t d = shape.size(); d-- > 0; first /= shape[d], last /= shape[d]) {
-    box.start[d] = first % shape[d];
-    box.size[d] = last % shape[d] - box.start[d] + 1;
-  }
+  Box box{index_at(piece.offset, shape), index_at(last, shape)};
+  for (std::size_t d = 0; d < shape.size(); ++d) box.size[d] -= box.start[d] - 1;
   return describe(box);
 }
 
-std::string describe_coordinates(const Trace& trace, std::int32_t rank) {
+std::string describe_coordinates(const Trace& trace, const Axes& axes, std::int32_t rank) {
   std::vector<std::string> words;
   for (const RankTrace& candidate : trace.ranks) {
     if (candidate.rank != rank) continue;
-    for (const Axis& axis : trace.axes) {
+    for (const Axis& axis : axes) {
       words.push_back(fmt::format("{}={}", axis.name, candidate.coordinates.at(axis.name)));
     }
     break;
@@ -119,32 +117,23 @@ std::string describe_coordinates(const Trace& trace, std::int32_t rank) {
 }
 
 std::string table_of(const Trace& trace, const LogicalTensor& tensor) {
-  std::vector<std::vector<std::string>> rows = {{"rank", "coordinates", "local", "logical", "replica", "term"}};
+  TextTable table({{"rank"}, {"coordinates"}, {"local"}, {"logical"}, {"replica"}, {"term"}}, 4);
   const std::vector<Piece> pieces = tensor.pieces();
-  for (const Piece& piece : pieces) {
-    if (rows.size() > kPiecesShown) break;
-    rows.push_back({std::to_string(piece.rank), describe_coordinates(trace, piece.rank), describe_local(piece),
-                    describe(piece.logical), std::to_string(piece.replica), std::to_string(piece.term)});
+  const Axes axes = factorings_of(trace.mesh)[tensor.factoring];
+  for (std::size_t i = 0; i < std::min(kPiecesShown, pieces.size()); ++i) {
+    const Piece& piece = pieces[i];
+    table.add({std::to_string(piece.rank), describe_coordinates(trace, axes, piece.rank), describe_local(piece),
+               describe(piece.logical), std::to_string(piece.replica), std::to_string(piece.term)});
   }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line = "   ";
-    for (std::size_t column = 0; column < row.size(); ++column) {
-      std::size_t width = 0;
-      for (const auto& other : rows) width = std::max(width, other[column].size());
-      line += column + 1 == row.size() ? fmt::format(" {}", row[column]) : fmt::format(" {:<{}} ", row[column], width);
-    }
-    text += line + "\n";
-  }
-  if (pieces.size() <= kPiecesShown) return text;
+  if (pieces.size() <= kPiecesShown) return table.text();
   std::set<std::int32_t> ranks, replicas, terms;
   for (const Piece& piece : pieces) {
     ranks.insert(piece.rank);
     replicas.insert(piece.replica);
     terms.insert(piece.term);
   }
-  return text + fmt::format("    ... ({} pieces in all: ranks {}, replicas {}, terms {})\n", pieces.size(),
-                            ranks.size(), replicas.size(), terms.size());
+  return table.text() + fmt::format("    ... ({} pieces in all: ranks {}, replicas {}, terms {})\n", pieces.size(),
+                                    ranks.size(), replicas.size(), terms.size());
 }
 
 std::string explain_side(const Annotations& annotations, const AnnotationRule* rule, const ExplainedSide& side,
@@ -155,13 +144,14 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
     const LogicalTensor& first = *mapped.tensors[0];
     text += fmt::format("  {}: {}, {}; {}\n", side.name, to_string(first.shape), name_of(first.dtype),
                         describe_identities(mapped.tensors));
-    for (const Axis& axis : side.trace->axes) {
+    const Axes axes = factorings_of(side.aligned.trace->mesh)[first.factoring];
+    for (const Axis& axis : axes) {
       text += fmt::format("    {} ({}): {}\n", axis.name, axis.size,
-                          describe_axis(annotations, rule, *side.trace, axis, first.id));
+                          describe_axis(annotations, rule, *side.aligned.trace, axis, first.id));
     }
     if (first.scale != 1) text += fmt::format("    loss_scale: recorded = {} * logical\n", first.scale);
     if (mapped.tensors.size() > 1) text += fmt::format("    the pieces of {}:\n", to_string(first.id));
-    text += table_of(*side.trace, first);
+    text += table_of(*side.aligned.trace, first);
   } else {
     text += fmt::format("  {}:\n", side.name);
   }
@@ -172,7 +162,7 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
 [[noreturn]] void refuse(std::span<const ExplainedSide> sides, const std::string& pattern) {
   std::set<std::string> names;
   for (const ExplainedSide& side : sides) {
-    for (const auto& [id, tensor] : side.alignment->tensors) names.insert(id.name);
+    for (const auto& [id, tensor] : side.aligned.alignment.tensors) names.insert(id.name);
   }
   const std::vector<std::string> close = close_names(pattern, names);
   throw InputError(fmt::format("pattern '{}': no tensor's name matches; expected {}", pattern,
@@ -186,7 +176,7 @@ std::string explain(const Annotations& annotations, std::span<const ExplainedSid
   std::vector<std::map<Explained, Mapped>> selected;
   std::set<Explained> subjects;
   for (const ExplainedSide& side : sides) {
-    selected.push_back(select(*side.alignment, pattern));
+    selected.push_back(select(side.aligned.alignment, pattern));
     for (const auto& [subject, mapped] : selected.back()) subjects.insert(subject);
   }
   if (subjects.empty()) refuse(sides, pattern);

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "terminal/report_files.h"
+#include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/calibration_file.h"
@@ -46,12 +47,11 @@ int run(const AbftOptions& options) {
   Report report;
   ReportFiles files = report_files(options.report, report);
   SelfCheckOptions how = thresholds_of(options);
-  const Trace trace = read_trace(options.trace);
-  Alignment tensors = align(trace, load_annotations(options.annotations), {});
+  AlignedTrace aligned = align_trace(read_trace(options.trace), load_annotations(options.annotations));
   Alignment nothing;
-  if (!options.only.empty()) keep_only(tensors, nothing, options.only);
+  if (!options.only.empty()) keep_only(aligned.alignment, nothing, options.only);
   how.threads = options.threads;
-  report = self_check(tensors, how);
+  report = self_check(aligned.alignment, how);
   report.candidate = options.trace;
   report.command_for_all = "--all";
   write_report(files, options.report, report);
@@ -90,7 +90,7 @@ Examples:
     jq .root_cause
 
 Exit codes: 0 everything that could be checked is right, 1 something is wrong,
-2 could not look.)");
+2 could-not-look.)");
   abft->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }
 

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "terminal/report_files.h"
+#include "terminal/write_file.h"
 #include "ttrace/annotate/propose.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
@@ -22,11 +23,6 @@ struct AnnotateOptions {
   std::string output;
 };
 
-void write_draft(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  if (!(file << text << std::flush)) throw InputError(fmt::format("{}: cannot be written; expected a file", path));
-}
-
 int run(const AnnotateOptions& options) {
   const Annotations given = load_annotations(options.annotations);
   std::string given_text;
@@ -40,7 +36,7 @@ int run(const AnnotateOptions& options) {
   std::string text = to_yaml(draft, given_text);
   parse_annotations(text, options.output.empty() ? "the draft" : options.output, preset_directory());
   if (!options.output.empty()) {
-    write_draft(options.output, text);
+    write_file(options.output, text);
     text = fmt::format("{}: {}\n", options.output, summary_of(draft));
   }
   ReportFiles().write([&] { return text; });

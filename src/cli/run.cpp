@@ -12,6 +12,7 @@
 #include "terminal/report_files.h"
 #include "ttrace/error.h"
 #include "ttrace/load/run_file.h"
+#include "ttrace/report/render.h"
 #include "ttrace/report/run_report.h"
 #include "workflow/annotations.h"
 #include "workflow/artifacts.h"

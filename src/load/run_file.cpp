@@ -178,14 +178,15 @@ void read_tolerance_options(Fields& fields, RunFile& run) {
             fmt::format("'seeds'; expected a number from {} to {}", kLeastPerturbedRuns, kMostSeeds));
   }
   run.seeds = static_cast<std::uint64_t>(*seeds);
-  run.estimator = optional_word(run.path, fields, "estimator", kDefaultEstimator);
+  const std::string word = optional_word(run.path, fields, "estimator", std::string(name_of(kDefaultEstimator)));
+  const auto estimator = estimator_from_name(word);
   // Tolerances of rewritten runs say nothing of candidates that compute from their own values.
-  std::vector<std::string> known = kEstimators;
-  std::erase(known, kRewrittenEstimator);
-  if (std::find(known.begin(), known.end(), run.estimator) == known.end()) {
+  if (!estimator || estimator == Estimator::kRewritten) {
     fail_at(run.path, fields.last_line(),
-            fmt::format("estimator is '{}'; expected one of {}", run.estimator, fmt::join(known, ", ")));
+            fmt::format("estimator is '{}'; expected one of {}, {}", word, name_of(Estimator::kInput),
+                        name_of(Estimator::kModules)));
   }
+  run.estimator = *estimator;
   const auto margin = fields.take_if("margin");
   run.margin = margin ? fields.number_of(*margin, "margin") : kDefaultMargin;
   if (run.margin < 1 || run.margin > 1000) {

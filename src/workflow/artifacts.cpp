@@ -88,7 +88,7 @@ Key Artifacts::tolerance_key(const std::string& reference_run) const {
   return {{"reference run", reference_run},
           {"annotations", annotations_fingerprint(file_.annotations)},
           {"seeds", fmt::format("{}", file_.seeds)},
-          {"estimator", file_.estimator},
+          {"estimator", std::string(name_of(file_.estimator))},
           {"margin", fmt::format("{}", file_.margin)},
           {"ttrace", TTRACE_VERSION}};
 }
@@ -98,7 +98,7 @@ Key Artifacts::rerun_key(const std::string& reference_run, std::optional<std::ui
   key["reference run"] = reference_run;
   if (!seed) return key;
   key["perturbed with seed"] = fmt::format("{}", *seed);
-  key["perturbed at"] = file_.estimator;
+  key["perturbed at"] = name_of(file_.estimator);
   key["annotations"] = annotations_fingerprint(file_.annotations);
   return key;
 }

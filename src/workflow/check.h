@@ -6,7 +6,7 @@
 
 #include "ttrace/annotation.h"
 #include "ttrace/history/history.h"
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace {
 

@@ -16,15 +16,14 @@
 
 #include "process/installation.h"
 #include "process/launch.h"
-#include "terminal/readable.h"
+#include "terminal/write_file.h"
+#include "text/readable.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/mesh.h"
-#include "ttrace/tolerance/tolerance.h"
 #include "workflow/annotations.h"
 #include "workflow/collected.h"
 #include "workflow/git.h"
-#include "workflow/workspace.h"
 
 namespace ttrace {
 namespace {
@@ -46,8 +45,8 @@ void check_output(const fs::path& output) {
 // A run whose modules are given values perturbs those, and no other run can.
 void check_perturbation(const CollectOptions& options) {
   const bool modules_rewritten = !options.rewrite.inject.empty() || !options.rewrite.rewrite.empty();
-  if (!options.perturb || (options.perturb_at == kRewrittenEstimator) == modules_rewritten) return;
-  throw InputError(fmt::format("--perturb-at {}: {}", options.perturb_at,
+  if (!options.perturb || (options.perturb_at == Estimator::kRewritten) == modules_rewritten) return;
+  throw InputError(fmt::format("--perturb-at {}: {}", name_of(options.perturb_at),
                                modules_rewritten ? "expected 'rewritten' with --inject or --rewrite: every value that "
                                                    "modules are given"
                                                  : "nothing is rewritten; expected --inject or --rewrite with it"));
@@ -83,7 +82,7 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
   config["annotations"] = annotations.string();
   config["perturb"] = nullptr;
   if (options.perturb) config["perturb"] = *options.perturb;
-  config["perturb_at"] = options.perturb_at;
+  config["perturb_at"] = name_of(options.perturb_at);
   config["rewrite"] = values.for_ranks;
   config["library"] = beside_program("lib/libttrace.so").string();
   const std::string commit = git_commit();
@@ -108,7 +107,7 @@ fs::path annotations_for_ranks(const Annotations& annotations, const std::vector
   if (settings.empty()) return given;
   fs::create_directories(scratch);
   const fs::path file = scratch / "annotations.yaml";
-  replace_file(file, including_file(given, settings));
+  write_file(file, including_file(given, settings));
   return fs::absolute(file);
 }
 
@@ -134,7 +133,8 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
   for (const std::string& setting : options.annotations.settings) words.insert(words.end(), {"--set", setting});
   if (!options.axes.empty()) words.insert(words.end(), {"--axes", options.axes});
   if (options.perturb) {
-    words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at", options.perturb_at});
+    words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at",
+                               std::string(name_of(options.perturb_at))});
   }
   const RewriteOptions& rewrite = options.rewrite;
   for (const auto& [name, trace] :

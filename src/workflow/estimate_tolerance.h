@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@ struct EstimateToleranceOptions {
   std::vector<std::filesystem::path> perturbed;
   std::filesystem::path rerun;  // may stay empty
   AnnotationSource annotations;
-  std::string estimator;  // empty: that of the runs that are given, or the default
+  std::optional<Estimator> estimator;  // none: that of the runs that are given, or the default
   double margin = kDefaultMargin;
 };
 

@@ -81,7 +81,7 @@ def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str)
         collect(configuration, Path(home), *arguments)
         measured, same = {}, {}
         for estimator, tolerance in tolerances.items():
-            same[estimator] = check(Path(home), reference, tolerance)["verdict"] == "pass"
+            same[estimator] = check(Path(home), reference, tolerance)["verdict"] == "same"
             measured[estimator] = ratios_of(Path(home) / "measured.csv", float(field("margin", tolerance)))
     common = set.intersection(*(set(tensors) for tensors in measured.values()))
     return [
@@ -101,7 +101,7 @@ def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str)
 
 
 def quantile_rows(rows: list[dict]) -> list[dict]:
-    """Per estimator, dtype and kind: the number of tensors, quantiles of the ratios, and the tensor with the largest."""
+    """Per estimator, dtype and kind: the number of tensors, quantiles of the ratios, the tensor with the largest."""
     return [
         {
             "estimator": estimator,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ttrace/annotation.h"
+#include "ttrace/estimator.h"
 #include "ttrace/plan/job_matrix.h"
 #include "ttrace/waiver.h"
 
@@ -40,7 +41,7 @@ struct RunFile {
   AnnotationSource annotations;
   std::string iterations = "0";  // as for collect
   std::uint64_t seeds = 0;       // number of perturbed runs
-  std::string estimator;         // one of kEstimators
+  Estimator estimator = kDefaultEstimator;
   double margin = 0;
   std::vector<std::string> environment;  // names of variables that decide what is computed
   bool localize = true;                  // a second run of a candidate that differs

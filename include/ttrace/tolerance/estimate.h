@@ -20,8 +20,6 @@ inline constexpr std::size_t kLeastPerturbedRuns = 3;
 // 300 epsilon, that is 3 to 100 times the estimate. README.md has the table.
 inline constexpr double kDefaultMargin = 3;
 
-inline constexpr const char* kDefaultEstimator = "input";
-
 // The measured differences of one run of the reference program from the reference.
 struct RunDifferences {
   std::string what;  // for messages: `perturbed run 'runs/perturbed-1'`
@@ -34,7 +32,7 @@ struct RunDifferences {
 struct EstimateOptions {
   double margin = kDefaultMargin;
   Dtype compute_dtype = Dtype::kFloat32;
-  std::string estimator = "input";  // one of kEstimators: what the runs perturbed
+  Estimator estimator = kDefaultEstimator;  // what the runs perturbed
 };
 
 // The least that a tensor may differ by, whatever the perturbed runs say: a rounding step of the dtype
@@ -47,16 +45,6 @@ double floor_of(Kind kind, Dtype stored, Dtype compute);
 // one that equals the reference in every floating-point element: its perturbation had no effect.
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options);
-
-struct TracePerturbation {
-  std::uint64_t seed = 0;
-  std::string estimator;  // one of kEstimators
-};
-
-// How the trace was perturbed, from its provenance: `perturb_seed`, and `perturb_at`, which is "input" where a recorder
-// does not say; none for an unperturbed run. Throws InputError when the provenance is no JSON object, the seed no
-// integer, or the place none of kEstimators.
-std::optional<TracePerturbation> perturbation_of(const Trace& trace);
 
 // Fills the run ids, seeds and the estimator of `file`. Throws InputError when a run is given twice, when the reference
 // or the rerun is perturbed, when a perturbed run is not, has another's seed or was perturbed at other places, and when

@@ -26,7 +26,7 @@ class Run {
     return *this;
   }
 
-  std::vector<std::string> notes(const std::string& estimator = "input") const {
+  std::vector<std::string> notes(Estimator estimator = Estimator::kInput) const {
     return estimate(std::vector<RunDifferences>(3, run_), nullptr, {.estimator = estimator}).notes;
   }
 
@@ -50,7 +50,7 @@ TEST_CASE("a branch that the perturbation does not feed is named once, by its to
             "more than 3 rounding steps of float32; --estimator modules perturbs it too",
             "no perturbed run moved vision-head: it is not fed by what was perturbed, and 1 of its outputs may differ "
             "by no more than 3 rounding steps of float32; --estimator modules perturbs it too"});
-  CHECK(run.notes("modules")[1] ==
+  CHECK(run.notes(Estimator::kModules)[1] ==
         "no perturbed run moved vision-head: it is not fed by what was perturbed, and 1 of its outputs may differ by "
         "no more than 3 rounding steps of float32");
 }
@@ -61,6 +61,17 @@ TEST_CASE("a module inside which something moved is no such branch, but what did
   run.add(Kind::kOutput, "embedding.positions", false);
   REQUIRE(run.notes().size() == 1);
   CHECK(run.notes()[0].starts_with("no perturbed run moved embedding.positions: "));
+}
+
+TEST_CASE("a model that nothing moved is named as one, and one in which something moved is not named") {
+  Run run;
+  run.add(Kind::kOutput, "(model)", false).add(Kind::kOutput, "mlp", false).add(Kind::kOutput, "mlp#1", false);
+  run.add(Kind::kScalar, "loss", true);
+  REQUIRE(run.notes().size() == 1);
+  CHECK(run.notes()[0].starts_with("no perturbed run moved (model): it is not fed by what was perturbed, and 3 of"));
+  run.add(Kind::kOutput, "norm", true);
+  REQUIRE(run.notes().size() == 1);
+  CHECK(run.notes()[0].starts_with("no perturbed run moved mlp: "));
 }
 
 TEST_CASE("zeros, initial parameters and gradients of activations need not move; a parameter's gradient should") {
