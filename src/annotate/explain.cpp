@@ -76,7 +76,7 @@ const AxisPlacement* find_axis(const AnnotationRule* rule, const Aliases& aliase
 
 std::string describe_axis(const Annotations& annotations, const AnnotationRule* rule, const Trace& trace,
                           const Axis& axis, const TensorId& id) {
-  if (const AxisPlacement* placement = find_axis(rule, trace.aliases, axis.name)) {
+  if (const AxisPlacement* placement = find_axis(rule, trace.mesh.aliases, axis.name)) {
     const bool followed = rule->kind && *rule->kind != id.kind;
     if (followed && placement->placement == Placement::kPartial) {
       return "replicates: the gradient of a sum is the same for each of its terms";
@@ -104,11 +104,11 @@ std::string describe_local(const Piece& piece) {
   return describe(box);
 }
 
-std::string describe_coordinates(const Trace& trace, std::int32_t rank) {
+std::string describe_coordinates(const Trace& trace, const Axes& axes, std::int32_t rank) {
   std::vector<std::string> words;
   for (const RankTrace& candidate : trace.ranks) {
     if (candidate.rank != rank) continue;
-    for (const Axis& axis : trace.axes) {
+    for (const Axis& axis : axes) {
       words.push_back(fmt::format("{}={}", axis.name, candidate.coordinates.at(axis.name)));
     }
     break;
@@ -119,9 +119,10 @@ std::string describe_coordinates(const Trace& trace, std::int32_t rank) {
 std::string table_of(const Trace& trace, const LogicalTensor& tensor) {
   TextTable table({{"rank"}, {"coordinates"}, {"local"}, {"logical"}, {"replica"}, {"term"}}, 4);
   const std::vector<Piece> pieces = tensor.pieces();
+  const Axes axes = factorings_of(trace.mesh)[tensor.factoring];
   for (std::size_t i = 0; i < std::min(kPiecesShown, pieces.size()); ++i) {
     const Piece& piece = pieces[i];
-    table.add({std::to_string(piece.rank), describe_coordinates(trace, piece.rank), describe_local(piece),
+    table.add({std::to_string(piece.rank), describe_coordinates(trace, axes, piece.rank), describe_local(piece),
                describe(piece.logical), std::to_string(piece.replica), std::to_string(piece.term)});
   }
   if (pieces.size() <= kPiecesShown) return table.text();
@@ -143,13 +144,14 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
     const LogicalTensor& first = *mapped.tensors[0];
     text += fmt::format("  {}: {}, {}; {}\n", side.name, to_string(first.shape), name_of(first.dtype),
                         describe_identities(mapped.tensors));
-    for (const Axis& axis : side.trace->axes) {
+    const Axes axes = factorings_of(side.aligned.trace->mesh)[first.factoring];
+    for (const Axis& axis : axes) {
       text += fmt::format("    {} ({}): {}\n", axis.name, axis.size,
-                          describe_axis(annotations, rule, *side.trace, axis, first.id));
+                          describe_axis(annotations, rule, *side.aligned.trace, axis, first.id));
     }
     if (first.scale != 1) text += fmt::format("    loss_scale: recorded = {} * logical\n", first.scale);
     if (mapped.tensors.size() > 1) text += fmt::format("    the pieces of {}:\n", to_string(first.id));
-    text += table_of(*side.trace, first);
+    text += table_of(*side.aligned.trace, first);
   } else {
     text += fmt::format("  {}:\n", side.name);
   }
@@ -160,7 +162,7 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
 [[noreturn]] void refuse(std::span<const ExplainedSide> sides, const std::string& pattern) {
   std::set<std::string> names;
   for (const ExplainedSide& side : sides) {
-    for (const auto& [id, tensor] : side.alignment->tensors) names.insert(id.name);
+    for (const auto& [id, tensor] : side.aligned.alignment.tensors) names.insert(id.name);
   }
   const std::vector<std::string> close = close_names(pattern, names);
   throw InputError(fmt::format("pattern '{}': no tensor's name matches; expected {}", pattern,
@@ -174,7 +176,7 @@ std::string explain(const Annotations& annotations, std::span<const ExplainedSid
   std::vector<std::map<Explained, Mapped>> selected;
   std::set<Explained> subjects;
   for (const ExplainedSide& side : sides) {
-    selected.push_back(select(*side.alignment, pattern));
+    selected.push_back(select(side.aligned.alignment, pattern));
     for (const auto& [subject, mapped] : selected.back()) subjects.insert(subject);
   }
   if (subjects.empty()) refuse(sides, pattern);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "ttrace/tensor_name.h"
+
 namespace ttrace {
 namespace {
 
@@ -76,7 +78,7 @@ Phase phase_of(const TensorId& id) {
     case Kind::kScalar:
       break;
   }
-  const bool is_loss = id.microbatch != kNoMicrobatch || id.name.ends_with("loss");
+  const bool is_loss = id.microbatch != kNoMicrobatch || TensorName(id.name).path.ends_with("loss");
   return is_loss ? Phase::kLoss : Phase::kStepScalar;
 }
 

@@ -1,20 +1,30 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "ttrace/error.h"
-#include "ttrace/rewrite/provenance.h"
+#include "ttrace/rewrite/rewritten.h"
 #include "ttrace/tolerance/estimate.h"
 
 namespace ttrace {
 namespace {
 
 void require_unperturbed(const Trace& trace, std::string_view role) {
-  const auto perturbation = perturbation_of(trace);
-  if (!perturbation) return;
+  if (!trace.provenance.perturb_seed) return;
   throw InputError(fmt::format("{}: perturbed with seed {}; expected an unperturbed run as the {}",
-                               trace.directory.string(), perturbation->seed, role));
+                               trace.directory.string(), *trace.provenance.perturb_seed, role));
+}
+
+// What was perturbed; refuses a run in which nothing was.
+Estimator require_perturbed(const Trace& trace) {
+  if (!trace.provenance.perturb_seed) {
+    throw InputError(
+        fmt::format("{}: not perturbed; expected a run collected with --perturb SEED", trace.directory.string()));
+  }
+  const std::string& place = trace.provenance.perturb_at;
+  if (const auto estimator = estimator_from_name(place)) return *estimator;
+  throw InputError(fmt::format("{}: its provenance has a perturb_at \"{}\"; expected one of {}",
+                               trace.directory.string(), printable(place), fmt::join(kEstimatorNames, ", ")));
 }
 
 // Two names of one run would make an estimate of 0 look measured.
@@ -39,28 +49,6 @@ void require_same_dtype(const Trace& reference, const Trace& trace) {
 
 }  // namespace
 
-std::optional<TracePerturbation> perturbation_of(const Trace& trace) {
-  if (trace.provenance.empty()) return std::nullopt;
-  const nlohmann::json provenance = nlohmann::json::parse(trace.provenance, nullptr, false);
-  if (!provenance.is_object()) {
-    throw InputError(
-        fmt::format("{}: its provenance is no JSON object; expected one that says whether the run was "
-                    "perturbed",
-                    trace.directory.string()));
-  }
-  const auto seed = provenance.find("perturb_seed");
-  if (seed == provenance.end() || seed->is_null()) return std::nullopt;
-  if (!seed->is_number_unsigned()) {
-    throw InputError(fmt::format("{}: its provenance has a perturb_seed that is no seed; expected an integer from 0",
-                                 trace.directory.string()));
-  }
-  const nlohmann::json place = provenance.value("perturb_at", nlohmann::json(name_of(kDefaultEstimator)));
-  const auto estimator = estimator_from_name(place.is_string() ? place.get<std::string>() : "");
-  if (estimator) return TracePerturbation{seed->get<std::uint64_t>(), *estimator};
-  throw InputError(fmt::format("{}: its provenance has a perturb_at {}; expected one of {}", trace.directory.string(),
-                               printable(place.dump()), fmt::join(kEstimatorNames, ", ")));
-}
-
 void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file) {
   DistinctRuns runs;
   runs.add(reference);
@@ -70,22 +58,18 @@ void identify_runs(const Trace& reference, std::span<const Trace> perturbed, con
   for (const Trace& trace : perturbed) {
     runs.add(trace);
     require_same_dtype(reference, trace);
-    const auto perturbation = perturbation_of(trace);
-    if (!perturbation) {
-      throw InputError(
-          fmt::format("{}: not perturbed; expected a run collected with --perturb SEED", trace.directory.string()));
-    }
-    const std::uint64_t seed = perturbation->seed;
+    const Estimator estimator = require_perturbed(trace);
+    const std::uint64_t seed = *trace.provenance.perturb_seed;
     const auto [found, is_new] = seeds.emplace(seed, trace.directory.string());
     if (!is_new) {
       throw InputError(fmt::format("{}: perturbed with seed {}, as {} was; expected another seed for each run",
                                    trace.directory.string(), seed, found->second));
     }
-    if (file.seeds.empty()) file.estimator = perturbation->estimator;
-    if (file.estimator != perturbation->estimator) {
+    if (file.seeds.empty()) file.estimator = estimator;
+    if (file.estimator != estimator) {
       throw InputError(fmt::format("{}: perturbed at the {}, and {} at the {}; expected runs perturbed alike",
-                                   trace.directory.string(), name_of(perturbation->estimator),
-                                   perturbed[0].directory.string(), name_of(file.estimator)));
+                                   trace.directory.string(), name_of(estimator), perturbed[0].directory.string(),
+                                   name_of(file.estimator)));
     }
     require_same_values(reference, trace);
     file.perturbed_runs.push_back(trace.run_id);
