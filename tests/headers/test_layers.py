@@ -23,7 +23,7 @@ ALLOWED = {
     "diagnose": {"judge"},
     "annotate": {"judge", "text"},
     "abft": {"base"},
-    "selfcheck": {"abft", "diagnose"},
+    "selfcheck": {"abft", "judge"},
     "sdc": {"diagnose", "text"},
     "history": {"base"},
     "report": {"text"},
