@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "reproductions/inject.h"
 #include "support/products.h"
-#include "ttrace/abft/inject.h"
 #include "ttrace/numeric/convert.h"
 
 namespace {
@@ -75,8 +75,8 @@ TEST_SUITE("abft") {
   TEST_CASE("a fault above the threshold of its row or column is found, placed and corrected") {
     int above = 0, placed = 0;
     for_each_product(2, 4000, [&](RandomProduct& product, Random& random, const std::string& words) {
-      const FaultKind kind = static_cast<FaultKind>(random.below(5));
-      const Injection fault = inject(product.c.writable(), kind, random.bits());
+      const auto kind = static_cast<reproductions::FaultKind>(random.below(5));
+      const reproductions::Injection fault = inject(product.c.writable(), kind, random.bits());
       const Product faulty = product.product();
       const LineCheck row = check_lines(faulty).rows[static_cast<std::size_t>(fault.row)];
       const LineCheck col = check_lines(transposed(faulty)).rows[static_cast<std::size_t>(fault.col)];
@@ -95,7 +95,7 @@ TEST_SUITE("abft") {
       ++placed;
       CHECK_MESSAGE((found.row == fault.row && found.col == fault.col), words);
       CHECK_MESSAGE(verification.faults.size() == 1, words);
-      correct(product.c.writable(), verification);
+      correct(product, verification);
       const double after = element(product.c.view, fault.row, fault.col);
       CHECK_MESSAGE(
           std::fabs(after - fault.before) <= std::max(row.threshold, 2 * spacing(fault.before, product.c.view.dtype)),
