@@ -63,9 +63,10 @@ TEST_SUITE("abft") {
           continue;
         }
         const Fault fault = verification.faults.empty() ? Fault{} : verification.faults.front();
-        FAIL_CHECK(words << ", " << name_of(method) << ", block " << options.block << ": " << verification.reason
-                         << " row " << fault.row << " col " << fault.col << " D1 " << fault.difference << " allowed "
-                         << fault.threshold << " value " << fault.value << " corrected " << fault.corrected);
+        FAIL_CHECK(words << ", method " << static_cast<int>(method) << ", block " << options.block << ": "
+                         << verification.reason << " row " << fault.row << " col " << fault.col << " D1 "
+                         << fault.difference << " allowed " << fault.threshold << " value " << fault.value
+                         << " corrected " << fault.corrected);
       }
     });
     CHECK(checked == 12000);
