@@ -29,6 +29,11 @@ bool is_axis_name(std::string_view text);
 // multiply to `world_size`, and where an axis that two of them have is not the same in both. Empty text: no
 // axes, which fits one rank only.
 Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view where);
+
+// The number of ranks that such a text is for: the product of the sizes in its first factoring. What makes no sense
+// counts as 1; parse_mesh refuses it.
+std::int32_t ranks_of_mesh(std::string_view text);
+
 std::string to_string(const Mesh& mesh);  // the text that parses to it
 
 // Where the rank order puts the rank: on the axes, or on those of all views.

@@ -113,6 +113,17 @@ Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view
   return mesh;
 }
 
+std::int32_t ranks_of_mesh(std::string_view text) {
+  text = text.substr(0, text.find('/'));
+  std::int64_t product = 1;
+  for (std::size_t equals = text.find('='); equals < text.size(); equals = text.find('=', equals + 1)) {
+    std::int64_t size = 1;
+    std::from_chars(text.data() + equals + 1, text.data() + text.size(), size);
+    if (size > 0 && size <= INT32_MAX / product) product *= size;
+  }
+  return static_cast<std::int32_t>(product);
+}
+
 std::string to_string(const Mesh& mesh) {
   std::vector<Axes> factorings = {mesh.axes};
   factorings.insert(factorings.end(), mesh.views.begin(), mesh.views.end());

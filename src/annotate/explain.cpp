@@ -175,7 +175,7 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
     for (const auto& [id, tensor] : side.alignment->tensors) names.insert(id.name);
   }
   const std::vector<std::string> close = close_names(pattern, names);
-  throw InputError(fmt::format("--explain '{}': no tensor's name matches; expected {}", pattern,
+  throw InputError(fmt::format("pattern '{}': no tensor's name matches; expected {}", pattern,
                                close.empty() ? "a name, what follows one of its dots, or a glob"
                                              : fmt::format("something like {}", fmt::join(close, ", "))));
 }

@@ -65,29 +65,33 @@ void add_abft(CLI::App& app, Run& run_command) {
   auto options = std::make_shared<AbftOptions>();
   CLI::App* abft = app.add_subcommand("abft", "Check a trace against itself, without a reference");
   abft->add_option("TRACE", options->trace, "Directory of the trace")->required();
-  abft->add_option("-a,--annotations", options->annotations, "How the program places its tensors (YAML)");
-  abft->add_option("--only", options->only, "Only tensors whose name matches this glob or dotted suffix");
+  add_annotation_options(*abft, options->annotations);
+  add_only_option(*abft, options->only);
   abft->add_option("--threshold", options->threshold, "How far checksums may be apart: v-abft, a-abft, sea, norm")
+      ->type_name("METHOD")
       ->capture_default_str()
       ->check(CLI::IsMember({"v-abft", "a-abft", "sea", "norm"}));
   abft->add_option("--e-max", options->e_max,
-                   "What products round on your platform, by `ttrace calibrate` (default: V-ABFT's values)");
+                   "What products round on your platform, from `ttrace calibrate` [V-ABFT's values]")
+      ->type_name("FILE");
   add_report_options(*abft, options->report);
-  abft->add_option("--threads", options->threads, "Number of threads (default: one a core)")
-      ->check(CLI::Range(1, 4096));
-  abft->footer(
-      "Linear modules must be the product of their recorded inputs and weights, forward and backward (by checksums:\n"
-      "no product is computed again); attention that of its queries, keys and values, where its softmax is a module;\n"
-      "embeddings and bags of them the rows that their ids name; main gradients the sum of the micro-batches'; sums\n"
-      "over ranks those of their terms; copies on several ranks equal. Each rank's own products first, then all over\n"
-      "the logical tensors: a communication that is missing or doubled shows as well as wrong arithmetic. What could\n"
-      "not be checked is untrusted, or counted in a note.\n"
-      "\n"
-      "Examples:\n"
-      "  ttrace abft candidate -a gpt.yaml\n"
-      "  ttrace abft candidate -a gpt.yaml --only 'layers.3.**' --json - | jq .root_cause\n"
-      "\n"
-      "Exit codes: 0 everything that could be checked is right, 1 something is wrong, 2 could not look.");
+  add_threads_option(*abft, options->threads);
+  abft->footer(R"(Linear modules must be the product of their recorded inputs and weights, forward
+and backward (by checksums: no product is computed again); attention that of its
+queries, keys and values, where its softmax is a module; embeddings and bags of
+them the rows that their ids name; main gradients the sum of the micro-batches';
+sums over ranks those of their terms; copies on several ranks equal. Each rank's
+own products come first, then all over the logical tensors: a communication that
+is missing or doubled shows as well as wrong arithmetic. What could not be
+checked is untrusted, or counted in a note.
+
+Examples:
+  ttrace abft candidate -a gpt.yaml
+  ttrace abft candidate -a gpt.yaml --only 'layers.3.**' --json - | \
+    jq .root_cause
+
+Exit codes: 0 everything that could be checked is right, 1 something is wrong,
+2 could not look.)");
   abft->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -12,6 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "process/installation.h"
+#include "process/shell_words.h"
 #include "ttrace/error.h"
 #include "ttrace/load/calibration_file.h"
 
@@ -20,63 +23,95 @@ namespace {
 
 constexpr std::int64_t kLargestSize = 1 << 15;
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw InputError(fmt::format("stdin: {}; expected what ttrace_torch/calibrate.py writes", what));
-}
+// The products that a command prints: matrices, of which it may print many gigabytes.
+class Products {
+ public:
+  explicit Products(const std::vector<std::string>& command)
+      : name_(shell_line(command)), pipe_(popen(shell_line(with_package(command)).c_str(), "r"), &pclose) {
+    if (!pipe_) refuse("cannot be run");
+  }
 
-CalibrationFile read_header() {
-  std::string line;
-  std::getline(std::cin, line);
-  const auto header = nlohmann::json::parse(line, nullptr, false);
+  // Without its end; empty where there is none.
+  std::string read_line() {
+    std::string line;
+    for (int c = std::getc(pipe_.get()); c != EOF && c != '\n'; c = std::getc(pipe_.get())) {
+      line += static_cast<char>(c);
+    }
+    return line;
+  }
+
+  std::vector<std::byte> read_matrix(std::int64_t bytes) {
+    std::vector<std::byte> data(static_cast<std::size_t>(bytes));
+    if (std::fread(data.data(), 1, data.size(), pipe_.get()) != data.size()) refuse("ends within a matrix");
+    return data;
+  }
+
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw InputError(fmt::format("{}: {}; expected what `python -m ttrace_torch.calibrate` prints", name_, what));
+  }
+
+ private:
+  // Python finds the package ttrace_torch.
+  static std::vector<std::string> with_package(std::vector<std::string> command) {
+    command.insert(command.begin(), {"env", python_path_with(beside_program("share/ttrace"))});
+    return command;
+  }
+
+  const std::string name_;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe_;
+};
+
+CalibrationFile read_header(Products& products) {
+  const auto header = nlohmann::json::parse(products.read_line(), nullptr, false);
   CalibrationFile file;
   try {
     header.at("platform").get_to(file.platform);
     header.at("trials").get_to(file.trials);
     header.at("sizes").get_to(file.sizes);
   } catch (const nlohmann::json::exception&) {
-    refuse("no line of JSON with platform, trials and sizes");
+    products.refuse("no line of JSON with platform, trials and sizes");
   }
   return file;
 }
 
-std::vector<std::byte> read_matrix(std::int64_t bytes) {
-  std::vector<std::byte> data(static_cast<std::size_t>(bytes));
-  std::cin.read(reinterpret_cast<char*>(data.data()), bytes);
-  if (std::cin.gcount() != bytes) refuse("ends within a matrix");
-  return data;
-}
-
 // The relative error of the product that `head`, its line `DTYPE N`, stands before.
-std::pair<Dtype, double> read_product(const std::string& head) {
+std::pair<Dtype, double> read_product(Products& products, const std::string& head) {
   const std::size_t space = std::min(head.find(' '), head.size());
   const auto dtype = dtype_from_name(head.substr(0, space));
   const std::int64_t size = std::atoll(head.c_str() + space);
   if (!dtype || !is_floating(*dtype) || size < 1 || size > kLargestSize) {
-    refuse(fmt::format("'{}' is no dtype and size", head));
+    products.refuse(fmt::format("'{}' is no dtype and size", head));
   }
   const std::int64_t bytes = size * size * size_of(*dtype);
-  const std::vector<std::byte> a = read_matrix(bytes), b = read_matrix(bytes), c = read_matrix(bytes);
+  const std::vector<std::byte> a = products.read_matrix(bytes), b = products.read_matrix(bytes),
+                               c = products.read_matrix(bytes);
   const auto view = [&](const std::vector<std::byte>& matrix) {
     return abft::row_major(matrix.data(), *dtype, size, size);
   };
   const double error = abft::relative_error({.terms = {{view(a), view(b)}}, .c = view(c)});
-  if (!std::isfinite(error)) refuse(fmt::format("a product of {} is not finite", head));
+  if (!std::isfinite(error)) products.refuse(fmt::format("a product of {} is not finite", head));
   return {*dtype, error};
 }
 
-int run(const std::string& output) {
-  CalibrationFile file = read_header();
-  std::string head;
-  while (std::getline(std::cin, head) && head != "end") {
-    const auto [dtype, error] = read_product(head);
+struct CalibrateOptions {
+  std::string output;
+  std::vector<std::string> command;
+};
+
+int run(const CalibrateOptions& options) {
+  Products products(options.command);
+  CalibrationFile file = read_header(products);
+  std::string head = products.read_line();
+  for (; !head.empty() && head != "end"; head = products.read_line()) {
+    const auto [dtype, error] = read_product(products, head);
     double& e_max = file.e_max[dtype];
     e_max = std::max(e_max, abft::kCalibrationMargin * error);
   }
-  if (head != "end") refuse("ends before the last product");
-  if (file.e_max.empty()) refuse("has no product");
-  std::ofstream stream(output, std::ios::binary | std::ios::trunc);
+  if (head != "end") products.refuse("ends before the last product");
+  if (file.e_max.empty()) products.refuse("has no product");
+  std::ofstream stream(options.output, std::ios::binary | std::ios::trunc);
   stream << to_yaml(file) << std::flush;
-  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", output));
+  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", options.output));
   for (const auto& [dtype, e_max] : file.e_max) {
     std::cout << fmt::format("{:12} e_max {:.2e}, {:.2f} times the unit roundoff\n", name_of(dtype), e_max,
                              e_max / abft::unit_roundoff(dtype));
@@ -87,21 +122,26 @@ int run(const std::string& output) {
 }  // namespace
 
 void add_calibrate(CLI::App& app, Run& run_command) {
-  auto output = std::make_shared<std::string>();
+  auto options = std::make_shared<CalibrateOptions>();
   CLI::App* calibrate = app.add_subcommand("calibrate", "Measure what products round on this platform, for abft");
-  calibrate->add_option("-o,--output", *output, "File to write, for `ttrace abft --e-max`")->required();
-  calibrate->footer(
-      "Reads products of positive random matrices from stdin, as your platform computes them, and writes V-ABFT's\n"
-      "e_max of each dtype: the largest relative error of a row's sum, with a margin of 20 % (section 3.6). The "
-      "script\n"
-      "that makes them stands beside the program, in share/ttrace/ttrace_torch/; --device cuda runs it on a GPU.\n"
-      "\n"
-      "Examples:\n"
-      "  python share/ttrace/ttrace_torch/calibrate.py | ttrace calibrate -o e_max.yaml\n"
-      "  ttrace abft candidate -a gpt.yaml --e-max e_max.yaml\n"
-      "\n"
-      "Exit codes: 0 written, 2 could not look.");
-  calibrate->callback([output, &run_command] { run_command = [output] { return run(*output); }; });
+  calibrate->add_option("COMMAND", options->command, "The command that computes products, after --")->required();
+  calibrate->add_option("-o,--output", options->output, "File to write, for `ttrace abft --e-max`")
+      ->type_name("FILE")
+      ->required();
+  calibrate->footer(R"(Runs the command, which prints products of positive random matrices as your
+platform computes them, and writes V-ABFT's e_max of each dtype: the largest
+relative error of a row's sum, with a margin of 20 % (section 3.6). PyTorch's
+are computed by `python -m ttrace_torch.calibrate`, which is there for every
+Python below this command; it takes --device, --sizes, --dtypes and --trials.
+
+Examples:
+  ttrace calibrate -o e_max.yaml -- python -m ttrace_torch.calibrate
+  ttrace calibrate -o e_max.yaml -- \
+    python -m ttrace_torch.calibrate --device cuda --sizes 64 1024 4096
+  ttrace abft candidate -a gpt.yaml --e-max e_max.yaml
+
+Exit codes: 0 written, 2 could not look.)");
+  calibrate->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }
 
 }  // namespace ttrace::cli

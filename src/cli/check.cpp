@@ -2,7 +2,6 @@
 // go wrong?
 #include "workflow/check.h"
 
-#include <iostream>
 #include <memory>
 
 #include "cli/commands.h"
@@ -13,16 +12,12 @@ namespace {
 struct CheckArguments {
   CheckOptions check;
   ReportOptions report;
-  std::string explain, history;
+  std::string history;
 };
 
 int run(const CheckArguments& arguments) {
   Checked checked;
   ReportFiles files = report_files(arguments.report, checked.report);
-  if (!arguments.explain.empty()) {
-    std::cout << explain(arguments.check, arguments.explain) << std::flush;
-    return kExitSame;
-  }
   checked = check(arguments.check);
   write_report(files, arguments.report, checked.report);
   if (!arguments.history.empty()) add_to_history(arguments.history, checked.record, checked.report);
@@ -35,29 +30,25 @@ void add_check(CLI::App& app, Run& run_command) {
   auto arguments = std::make_shared<CheckArguments>();
   CheckOptions& options = arguments->check;
   CLI::App* check = app.add_subcommand("check", "Compare a candidate's trace with the reference's");
-  check->add_option("--reference", options.reference, "Trace of the trusted run")->required();
-  check->add_option("--candidate", options.candidate, "Trace of the run under test")->required();
-  check->add_option("-a,--annotations", options.annotations, "How the program places its tensors (YAML)");
-  check->add_option("-t,--tolerance", options.tolerance,
-                    "What each tensor may differ by, from estimate-tolerance; without, all must be equal");
-  check->add_option("--only", options.only, "Only tensors whose name matches this glob or dotted suffix");
-  check->add_option("--explain", arguments->explain,
-                    "Judge nothing; show how the shards of the tensors that match this were mapped");
+  add_reference_option(*check, options.reference)->required();
+  add_candidate_option(*check, options.candidate)->required();
+  add_annotation_options(*check, options.annotations);
+  add_tolerance_option(*check, options.tolerance);
+  add_only_option(*check, options.only);
   add_report_options(*check, arguments->report);
-  check->add_option("--history", arguments->history,
-                    "Add the verdict and the ratios to this SQLite file, for `ttrace history`");
+  add_history_option(*check, arguments->history);
   check->add_flag("--strict", options.strict, "Untrusted tensors count as failed");
-  check->add_option("--threads", options.threads, "Number of threads (default: one a core)")
-      ->check(CLI::Range(1, 4096));
-  check->footer(
-      "Examples:\n"
-      "  ttrace check --reference reference --candidate candidate -a gpt.yaml -t tolerance.yaml\n"
-      "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --only 'layers.0.**' --all\n"
-      "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --json - | jq .root_cause\n"
-      "  ttrace check --reference reference --candidate candidate -a gpt.yaml --explain "
-      "layers.0.mlp.linear_fc1.weight\n"
-      "\n"
-      "Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, no tensor in common).");
+  add_threads_option(*check, options.threads);
+  check->footer(R"(Examples:
+  ttrace check --reference reference --candidate candidate -a gpt.yaml \
+    -t tolerance.yaml
+  ttrace check --reference reference --candidate candidate -t tolerance.yaml \
+    --only 'layers.0.**' --all
+  ttrace check --reference reference --candidate candidate -t tolerance.yaml \
+    --json - | jq .root_cause
+
+Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, no
+tensor in common).)");
   check->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
 }
 

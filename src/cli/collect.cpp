@@ -7,59 +7,91 @@
 #include "ttrace/tolerance/tolerance.h"
 
 namespace ttrace::cli {
+namespace {
 
-void add_collect(CLI::App& app, Run& run) {
-  struct Arguments {
-    CollectOptions options;
-    std::string iterations = "0";
-  };
-  auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("collect", "Run a training command and record what it computes");
-  command->add_option("-o,--output", arguments->options.output, "Directory for the trace, new or empty")->required();
-  command->add_option("-a,--annotations", arguments->options.annotations,
-                      "How the program places its tensors (for --perturb and --layout on several ranks)");
-  command->add_option("--iterations", arguments->iterations, "Iterations to record, as in 0,2,5-7 [0]");
-  command->add_option(
-      "--axes", arguments->options.axes,
-      "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp; after a /, another\n"
-      "factoring of the ranks: tp=2,dp=2/ep=2,edp=2");
-  CLI::Option* perturb = command->add_option("--perturb", arguments->options.perturb,
-                                             "Perturb activations by their dtype's epsilon, with this seed");
-  command
-      ->add_option("--perturb-at", arguments->options.perturb_at,
-                   "What --perturb changes: input, the first activation alone; modules, the output of every module;\n"
-                   "rewritten, every value that --inject or --rewrite gives a module")
+struct CollectArguments {
+  CollectOptions options;
+  std::string iterations = "0";
+};
+
+void add_recording_options(CLI::App& collect, CollectArguments& arguments) {
+  const char* const kRecording = "Recording";
+  collect.add_option("-o,--output", arguments.options.output, "Directory for the trace, new or empty")
+      ->type_name("TRACE")
+      ->required()
+      ->group(kRecording);
+  collect.add_option("--iterations", arguments.iterations, "Iterations to record, as in 0,2,5-7")
+      ->type_name("LIST")
+      ->capture_default_str()
+      ->group(kRecording);
+  collect
+      .add_option("--axes", arguments.options.axes,
+                  "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp; after a /, another "
+                  "factoring of the ranks: tp=2,dp=2/ep=2,edp=2")
+      ->type_name("AXES")
+      ->group(kRecording);
+  add_annotation_options(collect, arguments.options.annotations)
+      ->description("How the program places its tensors (YAML); for --perturb and --layout on several ranks")
+      ->group(kRecording);
+}
+
+void add_perturbing_options(CLI::App& collect, CollectOptions& options) {
+  const char* const kPerturbing = "Perturbing";
+  CLI::Option* perturb =
+      collect.add_option("--perturb", options.perturb, "Perturb activations by their dtype's epsilon, with this seed")
+          ->type_name("SEED")
+          ->group(kPerturbing);
+  collect
+      .add_option("--perturb-at", options.perturb_at,
+                  "What --perturb changes: input, the first activation alone; modules, the output of every module; "
+                  "rewritten, every value that --inject or --rewrite gives a module")
+      ->type_name("NAME")
       ->capture_default_str()
       ->check(CLI::IsMember(kEstimators))
-      ->needs(perturb);
-  RewriteOptions& rewrite = arguments->options.rewrite;
-  command->add_option("--inject", rewrite.inject,
-                      "Give every module the floating-point inputs, and in backward the output gradients, that this\n"
-                      "trace recorded for it: errors no longer travel from module to module");
-  command->add_option("--rewrite", rewrite.rewrite, "The same with generated values of this trace's norms");
-  command->add_option("--inject-params", rewrite.inject_params,
-                      "Set the parameters before each iteration to what this trace recorded");
-  command->add_option("--consistent-init", rewrite.consistent_init,
-                      "Set the parameters to generated values of this trace's norms, and integer inputs (tokens) to\n"
-                      "what it recorded: programs with different initialisation start equal");
-  command->add_option("--layout", rewrite.layout,
-                      "An earlier trace of this command, where its ranks do not hold tensors as those of the trace\n"
-                      "above do; needs -a as `ttrace check` does");
-  command->add_option("--rewrite-seed", rewrite.seed, "Of generated values")->capture_default_str();
-  command->add_option("command", arguments->options.command, "The command and its arguments, after --")->required();
-  command->footer(
-      "Examples:\n"
-      "  ttrace collect -o reference -- python train.py\n"
-      "  ttrace collect -o candidate --axes tp=2,dp=2,sp=tp -- torchrun --nproc-per-node 4 train.py\n"
-      "  ttrace collect -o again --inject reference --layout candidate -a gpt.yaml --axes tp=2,dp=2,sp=tp -- torchrun\n"
-      "    --nproc-per-node 4 train.py          (each module by itself; `ttrace localize` does this after a check)\n"
-      "\n"
-      "Exit codes: the command's own where it fails (128 + n after signal n, 127 not found, 126 not executable);\n"
-      "2 where the trace is not whole; else 0.");
-  command->callback([arguments, &run] {
+      ->needs(perturb)
+      ->group(kPerturbing);
+}
+
+void add_rewriting_options(CLI::App& collect, RewriteOptions& options) {
+  const auto add = [&](const char* name, std::filesystem::path& trace, const char* description) {
+    collect.add_option(name, trace, description)->type_name("TRACE")->group("Rewriting");
+  };
+  add("--inject", options.inject,
+      "Give every module the floating-point inputs, and in backward the output gradients, that this trace recorded for "
+      "it: errors no longer travel from module to module");
+  add("--rewrite", options.rewrite, "The same with generated values of this trace's norms");
+  add("--inject-params", options.inject_params, "Set the parameters before each iteration to what this trace recorded");
+  add("--consistent-init", options.consistent_init,
+      "Set the parameters to generated values of this trace's norms, and integer inputs (tokens) to what it recorded: "
+      "programs with different initialisation start equal");
+  add("--layout", options.layout,
+      "An earlier trace of this command, where its ranks do not hold tensors as those of the trace above do; needs -a "
+      "as `ttrace check` does");
+}
+
+}  // namespace
+
+void add_collect(CLI::App& app, Run& run) {
+  auto arguments = std::make_shared<CollectArguments>();
+  CLI::App* collect = app.add_subcommand("collect", "Run a training command and record what it computes");
+  collect->add_option("COMMAND", arguments->options.command, "The command and its arguments, after --")->required();
+  add_recording_options(*collect, *arguments);
+  add_perturbing_options(*collect, arguments->options);
+  add_rewriting_options(*collect, arguments->options.rewrite);
+  collect->footer(R"(Examples:
+  ttrace collect -o reference -- python train.py
+  ttrace collect -o candidate --axes tp=2,dp=2,sp=tp -- \
+    torchrun --nproc-per-node 4 train.py
+Each module by itself (`ttrace localize` does this after a check):
+  ttrace collect -o again --inject reference --layout candidate -a gpt.yaml \
+    --axes tp=2,dp=2,sp=tp -- torchrun --nproc-per-node 4 train.py
+
+Exit codes: the command's own where it fails (128 + n after signal n, 127 not
+found, 126 not executable); 2 where the trace is not whole; else 0.)");
+  collect->callback([arguments, &run] {
     run = [arguments] {
       arguments->options.iterations = parse_iterations(arguments->iterations);
-      return collect(arguments->options);
+      return ttrace::collect(arguments->options);
     };
   });
 }

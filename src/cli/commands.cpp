@@ -2,10 +2,52 @@
 
 namespace ttrace::cli {
 
+CLI::Option* add_reference_option(CLI::App& command, std::string& trace) {
+  return command.add_option("--reference", trace, "Trace of the trusted run")->type_name("TRACE");
+}
+
+CLI::Option* add_candidate_option(CLI::App& command, std::string& trace) {
+  return command.add_option("--candidate", trace, "Trace of the run under test")->type_name("TRACE");
+}
+
+CLI::Option* add_annotation_options(CLI::App& command, std::string& file) {
+  return command.add_option("-a,--annotations", file, "How the program places its tensors (YAML)")->type_name("FILE");
+}
+
+CLI::Option* add_tolerance_option(CLI::App& command, std::string& file) {
+  return command
+      .add_option("-t,--tolerance", file,
+                  "What each tensor may differ by, from `ttrace estimate-tolerance`; without, all must be equal")
+      ->type_name("FILE");
+}
+
+CLI::Option* add_only_option(CLI::App& command, std::string& pattern) {
+  return command.add_option("--only", pattern, "Only tensors whose name matches this glob or dotted suffix")
+      ->type_name("PATTERN");
+}
+
+CLI::Option* add_threads_option(CLI::App& command, int& threads) {
+  return command.add_option("--threads", threads, "Number of threads [one a core]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+}
+
+CLI::Option* add_json_option(CLI::App& command, std::string& file) {
+  return command.add_option("--json", file, "Write the report as JSON to this file (-: stdout, instead of the text)")
+      ->type_name("FILE");
+}
+
+CLI::Option* add_history_option(CLI::App& command, std::string& file) {
+  return command.add_option("--history", file, "Add verdicts and ratios to this SQLite file, for `ttrace history`")
+      ->type_name("FILE");
+}
+
 void add_report_options(CLI::App& command, ReportOptions& options) {
-  command.add_option("--json", options.json, "Write the report as JSON to this file (-: stdout, instead of the text)");
-  command.add_option("--junit", options.junit, "Write the report as JUnit XML to this file (-: stdout)");
-  command.add_option("--csv", options.csv, "Write a line for every tensor that was looked at to this file (-: stdout)");
+  add_json_option(command, options.json);
+  command.add_option("--junit", options.junit, "Write the report as JUnit XML to this file (-: stdout)")
+      ->type_name("FILE");
+  command.add_option("--csv", options.csv, "Write a line for every tensor that was looked at to this file (-: stdout)")
+      ->type_name("FILE");
   command.add_flag("--all", options.all, "Print all findings, not just the first ten");
 }
 

@@ -44,7 +44,7 @@ CollectOptions run_of(const EstimateArguments& arguments, const fs::path& output
 
 // The other runs must record what the reference did.
 std::vector<std::int32_t> iterations_for(const EstimateArguments& arguments) {
-  const fs::path& reference = arguments.estimate.reference;
+  const std::string& reference = arguments.estimate.reference;
   if (!arguments.iterations.empty()) return parse_iterations(arguments.iterations);
   if (!fs::exists(reference)) return CollectOptions().iterations;
   return iterations_of(read_trace(reference));
@@ -54,7 +54,7 @@ std::vector<std::int32_t> iterations_for(const EstimateArguments& arguments) {
 void collect_missing(EstimateArguments& arguments) {
   EstimateToleranceOptions& options = arguments.estimate;
   if (arguments.runs.empty()) arguments.runs = fs::path(arguments.output).replace_extension(".runs");
-  if (options.reference.empty()) options.reference = arguments.runs / "reference";
+  if (options.reference.empty()) options.reference = (arguments.runs / "reference").string();
   const std::vector<std::int32_t> iterations = iterations_for(arguments);
   const bool are_given = !options.perturbed.empty();
   std::vector<CollectOptions> missing;
@@ -93,46 +93,69 @@ int run(EstimateArguments arguments) {
   return kExitSame;
 }
 
+// Those of the runs that are not given.
+void add_collecting_options(CLI::App& estimate, EstimateArguments& arguments) {
+  const char* const kCollecting = "Collecting what is not given";
+  estimate.add_option("COMMAND", arguments.command, "The reference's command, after --: collects what is not given");
+  estimate.add_option("--seeds", arguments.seeds, "Number of perturbed runs to collect")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(kLeastPerturbedRuns, std::size_t{1000}))
+      ->group(kCollecting);
+  estimate
+      .add_option("-j,--jobs", arguments.jobs,
+                  "Runs to collect side by side; what they print goes to NAME.log in the directory of the runs")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(std::size_t{1}, kMostSideBySide))
+      ->group(kCollecting);
+  estimate.add_option("--runs", arguments.runs, "Directory for the runs [OUTPUT with .runs]")
+      ->type_name("DIR")
+      ->group(kCollecting);
+  estimate.add_option("--iterations", arguments.iterations, "Iterations to record [those of the reference, or 0]")
+      ->type_name("LIST")
+      ->group(kCollecting);
+  estimate.add_option("--axes", arguments.axes, "Axes of a reference on several ranks, as for `ttrace collect`")
+      ->type_name("AXES")
+      ->group(kCollecting);
+}
+
 }  // namespace
 
 void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   auto arguments = std::make_shared<EstimateArguments>();
   EstimateToleranceOptions& options = arguments->estimate;
   CLI::App* estimate = app.add_subcommand("estimate-tolerance", "Find out what each tensor may differ by");
-  estimate->add_option("-o,--output", arguments->output, "Tolerance file to write (YAML)")->required();
-  estimate->add_option("--reference", options.reference, "Trace of the reference; collected if not there");
-  estimate->add_option("--perturbed", options.perturbed, "Traces of perturbed runs, three or more");
-  estimate->add_option("--rerun", options.rerun, "Trace of an unperturbed rerun: the run's own noise");
-  estimate->add_option("-a,--annotations", options.annotations,
-                       "For a reference on several ranks, or with experts (YAML)");
-  estimate->add_option("--margin", options.margin, "allowed = margin * max(estimate, floor)")
-      ->capture_default_str()
-      ->check(CLI::Range(1.0, 1000.0));
-  estimate->add_option("--seeds", arguments->seeds, "Number of perturbed runs to collect")
-      ->capture_default_str()
-      ->check(CLI::Range(kLeastPerturbedRuns, std::size_t{1000}));
+  estimate->add_option("-o,--output", arguments->output, "Tolerance file to write (YAML)")
+      ->type_name("FILE")
+      ->required();
+  add_reference_option(*estimate, options.reference)->description("Trace of the reference; collected if not there");
+  add_annotation_options(*estimate, options.annotations)
+      ->description("How the program places its tensors (YAML); for a reference on several ranks, or with experts");
+  estimate->add_option("--perturbed", options.perturbed, "Traces of perturbed runs, three or more")->type_name("TRACE");
+  estimate->add_option("--rerun", options.rerun, "Trace of an unperturbed rerun: the run's own noise")
+      ->type_name("TRACE");
   estimate
       ->add_option("--estimator", options.estimator,
-                   fmt::format("What perturbed runs perturb: input, the first activation alone; modules, the output\n"
-                               "of every module; rewritten, what `collect --inject` gives to modules, for\n"
-                               "candidates that are collected so [{}]",
+                   fmt::format("What perturbed runs perturb: input, the first activation alone; modules, the output "
+                               "of every module; rewritten, what `collect --inject` gives to modules, for candidates "
+                               "that are collected so [{}]",
                                kDefaultEstimator))
+      ->type_name("NAME")
       ->check(CLI::IsMember(kEstimators));
-  estimate
-      ->add_option("-j,--jobs", arguments->jobs,
-                   "Runs to collect side by side; what they print goes to NAME.log in the directory of the runs")
+  estimate->add_option("--margin", options.margin, "allowed = margin * max(estimate, floor)")
+      ->type_name("FACTOR")
       ->capture_default_str()
-      ->check(CLI::Range(std::size_t{1}, kMostSideBySide));
-  estimate->add_option("--runs", arguments->runs, "Directory for the runs it collects [OUTPUT with .runs]");
-  estimate->add_option("--iterations", arguments->iterations, "Iterations to record [those of the reference, or 0]");
-  estimate->add_option("--axes", arguments->axes, "Axes of a reference on several ranks, as for collect");
-  estimate->add_option("command", arguments->command, "The reference's command, after --: collects what is not given");
-  estimate->footer(
-      "Examples:\n"
-      "  ttrace estimate-tolerance -o tolerance.yaml --reference reference -- python train.py\n"
-      "  ttrace estimate-tolerance -o tolerance.yaml --reference reference --perturbed p1 p2 p3 --rerun again\n"
-      "\n"
-      "Exit codes: 0 written, 2 could not (misuse, unreadable input, runs that do not fit together).");
+      ->check(CLI::Range(1.0, 1000.0));
+  add_collecting_options(*estimate, *arguments);
+  estimate->footer(R"(Examples:
+  ttrace estimate-tolerance -o tolerance.yaml --reference reference -- \
+    python train.py
+  ttrace estimate-tolerance -o tolerance.yaml --reference reference \
+    --perturbed p1 p2 p3 --rerun again
+
+Exit codes: 0 written, 2 could not (misuse, unreadable input, runs that do not
+fit together).)");
   estimate->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
 }
 

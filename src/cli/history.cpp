@@ -149,21 +149,22 @@ void add_history(CLI::App& app, Run& run_command) {
   CLI::App* history = app.add_subcommand("history", "Show how tensors' ratios moved over many checks");
   history->add_option("FILE", options->file, "The history: an SQLite file that `ttrace check --history FILE` made")
       ->required();
-  history->add_option("--tensor", options->tensor, "Show the ratios of tensors whose name matches this glob or suffix");
+  history->add_option("--tensor", options->tensor, "Show the ratios of tensors whose name matches this glob or suffix")
+      ->type_name("PATTERN");
   history->add_flag("--json", options->json, "JSON on stdout, with every ratio");
-  history->footer(
-      "A ratio is rel_err / allowed: 1 is as much as the tensor may differ by. A check has the largest of each "
-      "tensor,\n"
-      "over micro-batches and iterations. A tensor grew where its ratio is more than twice the largest that\n"
-      "the same candidate had before.\n"
-      "\n"
-      "Examples:\n"
-      "  ttrace check --reference reference --candidate candidate -t tolerance.yaml --history ttrace.sqlite\n"
-      "  ttrace history ttrace.sqlite\n"
-      "  ttrace history ttrace.sqlite --tensor 'layers.3.mlp.**'\n"
-      "  sqlite3 ttrace.sqlite 'select * from checks'\n"
-      "\n"
-      "Exit codes: 0 done, 2 the file can't be read.");
+  history->footer(R"(A ratio is rel_err / allowed: 1 is as much as the tensor may differ by. A check
+has the largest of each tensor, over micro-batches and iterations. A tensor grew
+where its ratio is more than twice the largest that the same candidate had
+before.
+
+Examples:
+  ttrace check --reference reference --candidate candidate -t tolerance.yaml \
+    --history ttrace.sqlite
+  ttrace history ttrace.sqlite
+  ttrace history ttrace.sqlite --tensor 'layers.3.mlp.**'
+  sqlite3 ttrace.sqlite 'select * from checks'
+
+Exit codes: 0 done, 2 the file can't be read.)");
   history->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }
 

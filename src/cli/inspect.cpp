@@ -69,27 +69,29 @@ void add_inspect(CLI::App& app, Run& run_out) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* inspect = app.add_subcommand("inspect", "Show what is in a trace");
   inspect->add_option("TRACE", options->trace, "Directory of the trace")->required();
-  inspect->add_option("--tensor", options->tensor,
-                      "Only tensors whose name matches this glob or dotted suffix, with their recorded mappings");
+  inspect
+      ->add_option("--tensor", options->tensor,
+                   "Only tensors whose name matches this glob or dotted suffix, with their recorded mappings")
+      ->type_name("PATTERN");
   inspect->add_flag("--stats", options->stats, "Norm, min, max and counts of NaN and Inf of each tensor");
   inspect->add_flag("--verify", options->verify,
                     "Read every tensor and compare its checksum; lists what differs, not the tensors");
   inspect->add_flag("--json", options->json, "JSON on stdout");
-  inspect->footer(
-      "Examples:\n"
-      "  ttrace inspect reference\n"
-      "  ttrace inspect candidate --stats --tensor 'layers.0.**'\n"
-      "  ttrace inspect candidate --verify\n"
-      "\n"
-      "JSON: {\"schema\": \"ttrace-inspect/1\", \"directory\", \"run_id\", \"world_size\", \"missing_ranks\": [],\n"
-      "\"axes\": [[\"tp\", 2]], \"views\": [], \"aliases\": {\"sp\": \"tp\"}, \"compute_dtype\", \"provenance\": {},\n"
-      "\"ranks\": [{\"rank\", \"file\", \"complete\", \"coordinates\": {\"tp\": 0}, \"tensors\": [{\"iteration\",\n"
-      "\"microbatch\" (null where there is none), \"chunk\", \"pass\", \"kind\", \"name\", \"dtype\", \"shape\": [],\n"
-      "\"bytes\", \"order\", \"module\", where one was recorded \"mapping\" (include/ttrace/mapping.h), with --stats\n"
-      "\"statistics\": {\"norm\", \"min\", \"max\", \"mean\", \"nan\", \"inf\", \"zero\"}, and with --verify\n"
-      "\"checksum_ok\"}]}]}\n"
-      "\n"
-      "Exit codes: 0 done, 1 a checksum differs (--verify), 2 the trace can't be read.");
+  inspect->footer(R"(Examples:
+  ttrace inspect reference
+  ttrace inspect candidate --stats --tensor 'layers.0.**'
+  ttrace inspect candidate --verify
+
+JSON: {"schema": "ttrace-inspect/1", "directory", "run_id", "world_size",
+"missing_ranks": [], "axes": [["tp", 2]], "views": [], "aliases": {"sp": "tp"},
+"compute_dtype", "provenance": {}, "ranks": [{"rank", "file", "complete",
+"coordinates": {"tp": 0}, "tensors": [{"iteration", "microbatch" (null where
+there is none), "chunk", "pass", "kind", "name", "dtype", "shape": [], "bytes",
+"order", "module", where one was recorded "mapping" (include/ttrace/mapping.h),
+with --stats "statistics": {"norm", "min", "max", "mean", "nan", "inf", "zero"},
+and with --verify "checksum_ok"}]}]}
+
+Exit codes: 0 done, 1 a checksum differs (--verify), 2 the trace can't be read.)");
   inspect->callback([options, &run_out] { run_out = [options] { return run(*options); }; });
 }
 

@@ -54,32 +54,31 @@ int run(const LocalizeArguments& arguments) {
 void add_localize(CLI::App& app, Run& run_command) {
   auto arguments = std::make_shared<LocalizeArguments>();
   CLI::App* localize = app.add_subcommand("localize", "After a failed check: which module is wrong by itself?");
-  localize->add_option("--reference", arguments->check.reference, "Trace of the trusted run")->required();
-  localize->add_option("--candidate", arguments->check.candidate, "Trace of the run that failed the check")->required();
-  localize->add_option("-a,--annotations", arguments->check.annotations, "How the program places its tensors (YAML)");
-  localize->add_option("-t,--tolerance", arguments->check.tolerance, "What each tensor may differ by");
-  localize->add_option("-o,--output", arguments->output, "Directory for the second run's trace [CANDIDATE.localized]");
+  add_reference_option(*localize, arguments->check.reference)->required();
+  add_candidate_option(*localize, arguments->check.candidate)->required();
+  add_annotation_options(*localize, arguments->check.annotations);
+  add_tolerance_option(*localize, arguments->check.tolerance);
+  localize->add_option("-o,--output", arguments->output, "Directory for the second run's trace [CANDIDATE.localized]")
+      ->type_name("TRACE");
   add_report_options(*localize, arguments->report);
-  localize->add_option("--threads", arguments->check.threads, "Number of threads (default: one a core)")
-      ->check(CLI::Range(1, 4096));
-  localize->add_option("command", arguments->command,
+  add_threads_option(*localize, arguments->check.threads);
+  localize->add_option("COMMAND", arguments->command,
                        "The candidate's command, after -- [as its trace has it, in the same directory]");
-  localize->footer(
-      "Runs the candidate's command once more, as `ttrace collect --inject REFERENCE --layout CANDIDATE` does: every\n"
-      "module computes from the reference's inputs and output gradients, so that no error travels from one to the "
-      "next.\n"
-      "A root of the check is then confirmed (wrong by itself) or moved (its error came in); what was wrong in the "
-      "wake\n"
-      "of another is found. The report is that of the check, with what the second run says of each root. Where a "
-      "second\n"
-      "run would show nothing more, as with missing tensors, there is none.\n"
-      "\n"
-      "Examples:\n"
-      "  ttrace localize --reference reference --candidate candidate -a gpt.yaml -t tolerance.yaml\n"
-      "  ttrace localize --reference reference --candidate candidate -t tolerance.yaml --json roots.json -- "
-      "./train.sh\n"
-      "\n"
-      "Exit codes: 0 the check passes, 1 it fails, 2 could not look.");
+  localize->footer(R"(Runs the candidate's command once more, as `ttrace collect --inject REFERENCE
+--layout CANDIDATE` does: every module computes from the reference's inputs and
+output gradients, so that no error travels from one to the next. A root of the
+check is then confirmed (wrong by itself) or moved (its error came in); what was
+wrong in the wake of another is found. The report is that of the check, with
+what the second run says of each root. Where a second run would show nothing
+more, as with missing tensors, there is none.
+
+Examples:
+  ttrace localize --reference reference --candidate candidate -a gpt.yaml \
+    -t tolerance.yaml
+  ttrace localize --reference reference --candidate candidate \
+    -t tolerance.yaml --json roots.json -- ./train.sh
+
+Exit codes: 0 the check passes, 1 it fails, 2 could not look.)");
   localize->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
 }
 

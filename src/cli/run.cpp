@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "cli/commands.h"
-#include "process/launch.h"
 #include "process/shell_words.h"
 #include "terminal/report_files.h"
 #include "ttrace/error.h"
@@ -19,7 +18,6 @@
 #include "workflow/check.h"
 #include "workflow/collect.h"
 #include "workflow/localize.h"
-#include "workflow/software.h"
 
 namespace ttrace::cli {
 namespace {
@@ -29,17 +27,11 @@ namespace fs = std::filesystem;
 struct RunOptions {
   std::string file = "ttrace.yaml";
   std::string work = ".ttrace";
-  std::string only, today;
+  std::string only;
   std::string json, junit, markdown, history;
   bool plan = false, refresh = false;
   int threads = 0;
 };
-
-std::string today_of(const RunOptions& options) {
-  if (options.today.empty()) return fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));
-  if (is_date(options.today)) return options.today;
-  throw InputError(fmt::format("--today '{}'; expected a day, as in 2027-01-31", options.today));
-}
 
 RunFile load(const RunOptions& options) {
   if (!fs::exists(options.file)) {
@@ -47,14 +39,14 @@ RunFile load(const RunOptions& options) {
                                  options.file));
   }
   RunFile file = read_run_file(options.file);
-  // What would stop a command later is said before the first one runs.
+  // A mistake that would stop a command later is reported before the first one runs.
   parse_iterations(file.iterations, file.path + ": iterations");
   check_axes(file.reference.axes, fmt::format("{}:{}: axes", file.path, file.reference.line));
   if (!file.annotations.empty()) read_annotations(file.annotations);
   return file;
 }
 
-std::vector<Job> chosen(const RunFile& file, const std::string& only) {
+std::vector<Job> select_candidates(const RunFile& file, const std::string& only) {
   std::vector<Job> jobs = expand(file);
   std::string names;
   for (const Job& job : jobs) {
@@ -68,7 +60,7 @@ std::vector<Job> chosen(const RunFile& file, const std::string& only) {
   return jobs;
 }
 
-// What the run itself writes is no part of the code that it runs.
+// The files that the run itself writes.
 std::set<fs::path> written_by(const RunOptions& options) {
   std::set<fs::path> files;
   for (const std::string& path : {options.json, options.junit, options.markdown, options.history}) {
@@ -85,101 +77,100 @@ void print_plan(const std::string& name, const CacheState& state, const std::str
             << "\n";
 }
 
-int show_plan(Pieces& pieces, const RunFile& file, const std::vector<Job>& candidates, bool refresh) {
-  const CacheState reference = pieces.reference_state(), tolerance = pieces.tolerance_state();
+int show_plan(Artifacts& artifacts, const RunFile& file, const std::vector<Job>& candidates, bool refresh) {
+  const CacheState reference = artifacts.reference_state(), tolerance = artifacts.tolerance_state();
   print_plan(kReference, reference, shell_line(file.reference.command));
   print_plan(kTolerance, tolerance, fmt::format("{} runs of the reference", file.seeds + 1));
-  for (const Job& job : candidates) print_plan(job.name, pieces.candidate_state(job), shell_line(job.command));
+  for (const Job& job : candidates) print_plan(job.name, artifacts.candidate_state(job), shell_line(job.command));
   const bool stale = reference.freshness == Freshness::kStale || tolerance.freshness == Freshness::kStale;
   if (!stale || refresh) return kExitSame;
   std::cout << "a run would refuse what is stale; with --refresh it makes that again\n";
   return kExitCouldNotLook;
 }
 
-// Everything that the candidates of one run have in common.
-struct Setting {
+// What the candidates of one run have in common.
+struct RunContext {
   const RunOptions& options;
   const RunFile& file;
-  const Workspace& work;
+  const Workspace& workspace;
+  Artifacts& artifacts;
   std::string today;
 };
 
-// Of a candidate that differs: which modules are wrong by themselves? Where nobody can tell, the check's report stands.
-void localize(const Setting& setting, Pieces& pieces, const Job& job, const CheckOptions& options, Report& report) {
-  if (report.same() || !setting.file.localize) return;
+// Runs a candidate that differs once more, and adds to its report which modules are wrong by themselves. Where that
+// cannot be told, the report stands as it is, with a note.
+void localize(const RunContext& context, const Job& job, const CheckOptions& options, Report& report) {
+  if (report.same() || !context.file.localize) return;
   try {
     std::string reason;
     const std::optional<CollectOptions> second = second_run_of(options, report, reason);
     if (!second) return;
-    pieces.make_second_run(job, *second);
-    add_second_run(report, options, setting.work.trace_of(second_piece_of(job)));
+    context.artifacts.make_second_run(job, *second);
+    add_second_run(report, options, context.workspace.trace_of(second_run_artifact(job)));
   } catch (const InputError& error) {
-    if (interrupted_by() != 0) throw;
     report.notes.push_back(fmt::format("no second run: {}", error.what()));
   }
 }
 
-Report check_candidate(const Setting& setting, Pieces& pieces, const Job& job) {
-  const fs::path reference = setting.work.trace_of(kReference), candidate = setting.work.trace_of(piece_of(job));
-  const fs::path report_file = setting.work.path_of(piece_of(job)) / "report.json";
+Report check_candidate(const RunContext& context, const Job& job) {
+  const std::string artifact = candidate_artifact(job);
+  const fs::path report_file = context.workspace.path_of(artifact) / "report.json";
   fs::remove(report_file);
-  require_same_software(reference, candidate);
   CheckOptions check_options;
-  check_options.reference = reference;
-  check_options.candidate = candidate;
-  check_options.annotations = setting.file.annotations;
-  check_options.tolerance = setting.work.path_of(kTolerance) / "tolerance.yaml";
-  check_options.waivers = waivers_for(setting.file, job.name, setting.today);
-  check_options.threads = setting.options.threads;
+  check_options.reference = context.workspace.trace_of(kReference);
+  check_options.candidate = context.workspace.trace_of(artifact);
+  check_options.annotations = context.file.annotations;
+  check_options.tolerance = context.workspace.path_of(kTolerance) / "tolerance.yaml";
+  check_options.waivers = waivers_for(context.file, job.name, context.today);
+  check_options.threads = context.options.threads;
   Checked checked = check(check_options);
-  localize(setting, pieces, job, check_options, checked.report);
+  localize(context, job, check_options, checked.report);
   replace_file(report_file, to_json(checked.report));
   checked.record.candidate = job.name;
-  if (!setting.options.history.empty()) add_to_history(setting.options.history, checked.record, checked.report);
+  if (!context.options.history.empty()) add_to_history(context.options.history, checked.record, checked.report);
   return std::move(checked.report);
 }
 
-CandidateReport look_at(const Setting& setting, Pieces& pieces, const Job& job) {
+CandidateReport collect_and_check(const RunContext& context, const Job& job) {
   CandidateReport result{job.name, shell_line(job.command), "", {}};
   try {
-    pieces.make_candidate(job);
-    result.report = check_candidate(setting, pieces, job);
+    context.artifacts.make_candidate(job);
+    result.report = check_candidate(context, job);
   } catch (const InputError& error) {
-    if (interrupted_by() != 0) throw;
-    result.problem = error.what();  // the others are looked at all the same
+    result.problem = error.what();  // the other candidates are checked all the same
   }
   return result;
 }
 
-void add_waiver_notes(const Setting& setting, RunReport& report) {
+void add_waiver_notes(const RunContext& context, RunReport& report) {
   std::set<int> used;
   std::set<std::string> checked;
   for (const CandidateReport& candidate : report.candidates) {
     if (candidate.problem.empty()) checked.insert(candidate.name);
     for (const WaivedFinding& waived : candidate.report.waived_findings) used.insert(waived.waiver.line);
   }
-  report.notes = waiver_remarks(setting.file, used, checked, setting.today);
+  report.notes = waiver_remarks(context.file, used, checked, context.today);
 }
 
-int look(const RunOptions& options, RunReport& report) {
+int run_candidates(const RunOptions& options, RunReport& report) {
   // plan
-  const std::string today = today_of(options);
+  const std::string today = fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));  // UTC
   const RunFile file = load(options);
-  const std::vector<Job> candidates = chosen(file, options.only);
-  Workspace work(options.work);
-  Pieces pieces(file, work, written_by(options));
-  if (options.plan) return show_plan(pieces, file, candidates, options.refresh);
+  const std::vector<Job> candidates = select_candidates(file, options.only);
+  Workspace workspace(options.work);
+  Artifacts artifacts(file, workspace, written_by(options));
+  if (options.plan) return show_plan(artifacts, file, candidates, options.refresh);
 
-  // run what is missing
-  for (const Job& job : candidates) pieces.candidate_state(job);  // throws where its inputs are not there
-  work.open();
-  pieces.make_reference(options.refresh);
-  pieces.make_tolerance(options.refresh);
+  // make the reference and its tolerance
+  for (const Job& job : candidates) artifacts.candidate_state(job);  // throws where an input is missing
+  workspace.open();
+  artifacts.make_reference(options.refresh);
+  artifacts.make_tolerance(options.refresh);
 
-  // run and check each candidate
-  const Setting setting{options, file, work, today};
-  for (const Job& job : candidates) report.candidates.push_back(look_at(setting, pieces, job));
-  add_waiver_notes(setting, report);
+  // collect and check each candidate
+  const RunContext context{options, file, workspace, artifacts, today};
+  for (const Job& job : candidates) report.candidates.push_back(collect_and_check(context, job));
+  add_waiver_notes(context, report);
   switch (report.verdict()) {
     case RunVerdict::kSame:
       return kExitSame;
@@ -198,81 +189,84 @@ int run(const RunOptions& options) {
   files.add("--junit", options.junit, [&] { return to_junit(report); });
   files.add("--markdown", options.markdown, [&] { return to_markdown(report); });
   try {
-    const int code = look(options, report);
+    const int code = run_candidates(options, report);
     if (!options.plan) files.write([&] { return to_text(report); });
     return code;
   } catch (const InputError& error) {
     report.problem = error.what();
+  } catch (const Interrupted& error) {
+    report.problem = error.what();
   } catch (const fs::filesystem_error& error) {
     report.problem = error.what();
   }
-  // Other programs hear of it from the reports, people on stderr.
+  // The reports tell other programs of the problem; stderr tells people.
   files.write([] { return ""; });
   throw InputError(report.problem);
 }
 
-constexpr const char* kFooter =
-    "ttrace.yaml:\n"
-    "  reference: {command: python train.py, inputs: [train.py, model]}\n"
-    "  candidates:\n"
-    "    - name: tp{tp}-dp{dp}\n"
-    "      matrix: {tp: [1, 2], dp: [1, 2]}       # each combination ...\n"
-    "      where: tp * dp > 1                     # ... that fits: + - * / %, comparisons, and, or, not\n"
-    "      command: torchrun --nproc-per-node {tp * dp} train.py --tp {tp} --dp {dp}\n"
-    "      axes: tp={tp},dp={dp}\n"
-    "  annotations: gpt.yaml                      # this and all below may be left out\n"
-    "  iterations: 0-1\n"
-    "  seeds: 3                                   # perturbed runs; also: estimator, margin\n"
-    "  environment: [CUBLAS_WORKSPACE_CONFIG]     # variables that decide what is computed\n"
-    "  localize: true                             # a second run of what differs: which modules are wrong by "
-    "themselves\n"
-    "  waivers:\n"
-    "    - {pattern: mlp.router, kinds: [output], candidates: ['tp2-*'], reason: issue 12, expires: 2027-01-31}\n"
-    "\n"
-    "A command is a line for sh, or a list of words. It runs in the working directory; so do all paths count.\n"
-    "\n"
-    "What is in the --work directory and fits is used again; a run that was killed goes on where it was. It fits "
-    "while\n"
-    "command, axes, iterations, variables, torch and the code are as they were: every file of the git repository that "
-    "is\n"
-    "not ignored, or the files, directories and patterns under `inputs`. Candidates that do not fit are run again. A\n"
-    "reference or tolerance that does not is refused, with the reason, and made again only with --refresh: what stands "
-    "for\n"
-    "right must not change unasked. Give the reference `inputs`, and other commits can use it.\n"
-    "\n"
-    "A waiver accepts wrong tensors until its day, and they are listed; one that has expired or waives nothing is "
-    "reported.\n"
-    "\n"
-    "Examples:\n"
-    "  ttrace run                                          # ./ttrace.yaml\n"
-    "  ttrace run --plan                                   # what would run, and why; nothing runs\n"
-    "  ttrace run --only 'tp2-*' --refresh\n"
-    "  ttrace run --junit junit.xml --markdown \"$GITHUB_STEP_SUMMARY\" --history history.sqlite\n"
-    "\n"
-    "Exit codes: 0 all candidates are the same, 1 one is different, else 2 where one could not be looked at (a "
-    "command\n"
-    "failed, stale, misuse).";
+constexpr const char* kFooter = R"(ttrace.yaml:
+  reference: {command: python train.py, inputs: [train.py, model]}
+  candidates:
+    - name: tp{tp}-dp{dp}
+      matrix:                           # as in GitHub Actions: also include
+        tp: [1, 2]
+        dp: [1, 2]
+        exclude: [{tp: 1, dp: 1}]
+      command: torchrun --nproc-per-node {ranks} train.py --tp {tp} --dp {dp}
+      axes: tp={tp},dp={dp}             # {ranks}: the product of these sizes
+  annotations: gpt.yaml                 # this and all below may be left out
+  iterations: 0-1
+  seeds: 3                              # perturbed runs
+  environment: [CUBLAS_WORKSPACE_CONFIG]  # variables that change the results
+  localize: true                        # a second run of what differs: which
+                                        # modules are wrong by themselves?
+  estimator: input                      # and margin, as for estimate-tolerance
+  waivers:
+    - {pattern: mlp.router, kinds: [output], candidates: ['tp2-*'],
+       reason: issue 12, expires: 2027-01-31}
+
+A command is a line for sh, or a list of words. It runs in the working
+directory, where all paths start.
+
+What is in the --work directory and fits is used again; a run that was killed
+goes on where it was. It fits while command, axes, iterations, variables and the
+code are as they were: every file of the git repository that is not ignored, or
+the files, directories and patterns under `inputs`. Candidates that do not fit
+are run again. A reference or tolerance that does not is refused, with the
+reason, and made again only with --refresh: what stands for right must not
+change unasked. Give the reference `inputs`, and other commits can use it. List
+the file that pins torch's version, too: runs on two versions are refused, but
+an upgrade alone is not noticed.
+
+A waiver accepts wrong tensors until its day (UTC), and they are listed; one
+that has expired or waives nothing is reported.
+
+Examples:
+  ttrace run                    # ./ttrace.yaml
+  ttrace run --plan             # what would run, and why; nothing runs
+  ttrace run --only 'tp2-*' --refresh
+  ttrace run --junit junit.xml --markdown "$GITHUB_STEP_SUMMARY" \
+    --history history.sqlite
+
+Exit codes: 0 all candidates are the same, 1 one is different, else 2 where one
+could not be looked at (a command failed, stale, misuse).)";
 
 }  // namespace
 
 void add_run(CLI::App& app, Run& run_command) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* command = app.add_subcommand("run", "Collect, estimate and check all that a file asks for: for CI");
+  CLI::App* command = app.add_subcommand("run", "Collect, estimate and check what a file lists: for CI");
   command->add_option("FILE", options->file, "What to run (YAML)")->capture_default_str();
-  command->add_option("--work", options->work, "Directory for what is made")->capture_default_str();
-  command->add_option("--only", options->only, "Only candidates whose name fits this glob");
+  command->add_option("--work", options->work, "Directory for what is made")->type_name("DIR")->capture_default_str();
+  command->add_option("--only", options->only, "Only candidates whose name fits this glob")->type_name("PATTERN");
   command->add_flag("--plan", options->plan, "Run nothing; list what would run and what is there already");
   command->add_flag("--refresh", options->refresh, "Make a stale reference or tolerance again");
-  command->add_option("--json", options->json,
-                      "Write the report as JSON to this file (-: stdout, instead of the text)");
-  command->add_option("--junit", options->junit, "Write it as JUnit XML, a suite per candidate (-: stdout)");
-  command->add_option("--markdown", options->markdown, "Write a summary in Markdown (-: stdout)");
-  command->add_option("--history", options->history,
-                      "Add verdicts and ratios to this SQLite file, for `ttrace history`");
-  command->add_option("--today", options->today,
-                      "The day that waivers are held against, as in 2027-01-31 [today, UTC]");
-  command->add_option("--threads", options->threads, "Number of threads of a check (default: one a core)")
-      ->check(CLI::Range(1, 4096));
+  add_json_option(*command, options->json);
+  command->add_option("--junit", options->junit, "Write it as JUnit XML, a suite per candidate (-: stdout)")
+      ->type_name("FILE");
+  command->add_option("--markdown", options->markdown, "Write a summary in Markdown (-: stdout)")->type_name("FILE");
+  add_history_option(*command, options->history);
+  add_threads_option(*command, options->threads);
   command->footer(kFooter);
   command->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }

@@ -121,30 +121,39 @@ int run(const SdcOptions& options) {
 void add_sdc(CLI::App& app, Run& run_command) {
   auto options = std::make_shared<SdcOptions>();
   CLI::App* sdc = app.add_subcommand("sdc", "Compare a suspect node's bits with a healthy node's");
-  sdc->add_option("--healthy", options->healthy, "Trace of the run on the healthy node")->required();
-  sdc->add_option("--suspect", options->suspect, "Trace of the same run on the suspect node")->required();
+  sdc->add_option("--healthy", options->healthy, "Trace of the run on the healthy node")
+      ->type_name("TRACE")
+      ->required();
+  sdc->add_option("--suspect", options->suspect, "Trace of the same run on the suspect node")
+      ->type_name("TRACE")
+      ->required();
+  sdc->add_option("--rerun", options->rerun,
+                  "Trace of a second run of the healthy node: must have the same bits, which shows that the program "
+                  "repeats itself")
+      ->type_name("TRACE");
+  add_json_option(*sdc, options->json);
   sdc->add_option(
-      "--rerun", options->rerun,
-      "A second run of the healthy node: must have the same bits, which shows that the program repeats itself");
-  sdc->add_option("--json", options->json, "Write the report as JSON to this file (-: stdout, instead of the text)");
-  sdc->add_option(
-      "--csv", options->csv,
-      "Write submodules.csv (each type of submodule at each micro-step), ranks.csv (the same for each rank)\n"
-      "and steps.csv to this directory; tools/plot-sdc draws them");
-  sdc->add_option("--threads", options->threads, "Number of threads (default: one a core)")->check(CLI::Range(1, 4096));
-  sdc->footer(
-      "Both runs are of one deterministic program, with the same ranks; record as many iterations as you want to\n"
-      "see. frequency: share of a submodule's output elements with other bits, mean over the submodules of a type;\n"
-      "severity: mean of |suspect - healthy| / |healthy| over them, largest over ranks and submodules "
-      "(\"Understanding\n"
-      "silent data corruption in LLM training\", equations 1 to 4). origins: calls that made an error out of equal\n"
-      "inputs; all others pass on what came in.\n"
-      "\n"
-      "Examples:\n"
-      "  ttrace collect -o healthy --iterations 0-9 -- torchrun --nproc-per-node 8 train.py    # on each node\n"
-      "  ttrace sdc --healthy healthy --suspect suspect --rerun healthy-again --csv figures\n"
-      "\n"
-      "Exit codes: 0 equal to the bit, 1 different, 2 could not look (misuse, unreadable or non-deterministic runs).");
+         "--csv", options->csv,
+         "Write submodules.csv (each type of submodule at each micro-step), ranks.csv (the same for each rank) "
+         "and steps.csv to this directory")
+      ->type_name("DIR");
+  add_threads_option(*sdc, options->threads);
+  sdc->footer(R"(Both runs are of one deterministic program, with the same ranks; record as many
+iterations as you want to see. frequency: share of a submodule's output elements
+with other bits, mean over the submodules of a type; severity: mean of
+|suspect - healthy| / |healthy| over them, largest over ranks and submodules
+("Understanding silent data corruption in LLM training", equations 1 to 4).
+origins: calls that made an error out of equal inputs; all others pass on what
+came in.
+
+Examples:
+  ttrace collect -o healthy --iterations 0-9 -- \
+    torchrun --nproc-per-node 8 train.py              # the same on each node
+  ttrace sdc --healthy healthy --suspect suspect --rerun healthy-again \
+    --csv figures
+
+Exit codes: 0 equal to the bit, 1 different, 2 could not look (misuse,
+unreadable or non-deterministic runs).)");
   sdc->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }
 

@@ -42,12 +42,6 @@ std::vector<std::string> words_of(const YAML::Node& node, const FilePlace& place
   return words;
 }
 
-// One word or a list of them.
-std::vector<std::string> one_or_more(const YAML::Node& node, const FilePlace& place, const std::string& key) {
-  if (node.IsScalar()) return {word_of(node, place, key)};
-  return words_of(node, place, key);
-}
-
 std::string optional_word(const std::string& file, Fields& fields, const std::string& key, std::string otherwise) {
   const auto node = fields.take_if(key);
   return node ? word_of(*node, {file, fields.last_line()}, key) : std::move(otherwise);
@@ -77,22 +71,51 @@ Job read_job(const std::string& file, Fields& fields) {
   return job;
 }
 
-PlanValue value_of(const std::string& text) {
-  const auto number = integer_of(text);
-  if (number && fmt::format("{}", *number) == text) return *number;
-  return text;  // also 007
+void check_variable_name(const std::string& name, const FilePlace& place) {
+  if (name == kRanksName) place.fail("'ranks' is the number of ranks in axes; expected another name");
+  if (!is_variable_name(name)) {
+    place.fail(fmt::format("'{}' is no name of a variable; expected letters, digits, _ and -", name));
+  }
 }
 
-void read_matrix(const std::string& file, const YAML::Node& node, int line, CandidateRule& rule) {
-  Fields axes(file, node, line, "'matrix'");
-  for (const std::string& name : axes.keys()) {
-    const YAML::Node values = axes.take(name);
-    const FilePlace place{file, axes.last_line()};
-    if (!is_plan_name(name)) place.fail(fmt::format("'{}' is no name for an axis; expected letters, digits, _", name));
-    std::vector<PlanValue> list;
-    for (const std::string& word : words_of(values, place, name)) list.push_back(value_of(word));
-    rule.matrix.emplace_back(name, std::move(list));
+// The mappings under `exclude` or `include`.
+std::vector<JobMatrix::Entry> read_entries(const YAML::Node& node, const FilePlace& place, const std::string& key) {
+  if (!node.IsSequence()) place.fail(fmt::format("'{}' is no list; expected one of mappings", key));
+  std::vector<JobMatrix::Entry> entries;
+  for (const auto& item : node) {
+    Fields fields(place.file, item, line_of(item), fmt::format("an entry of '{}'", key));
+    JobMatrix::Entry entry{{}, fields.line()};
+    for (const std::string& name : fields.keys()) {
+      const YAML::Node value = fields.take(name);
+      const FilePlace at{place.file, fields.last_line()};
+      check_variable_name(name, at);
+      entry.values[name] = word_of(value, at, name);
+    }
+    if (entry.values.empty()) {
+      fail_at(place.file, entry.line, fmt::format("an entry of '{}' is empty; expected `name: value`", key));
+    }
+    entries.push_back(std::move(entry));
   }
+  return entries;
+}
+
+JobMatrix read_matrix(const std::string& file, const YAML::Node& node, int line) {
+  Fields fields(file, node, line, "'matrix'");
+  JobMatrix matrix;
+  matrix.line = line;
+  for (const std::string& name : fields.keys()) {
+    const YAML::Node value = fields.take(name);
+    const FilePlace place{file, fields.last_line()};
+    if (name == "exclude") {
+      matrix.exclude = read_entries(value, place, name);
+    } else if (name == "include") {
+      matrix.include = read_entries(value, place, name);
+    } else {
+      check_variable_name(name, place);
+      matrix.variables.push_back({name, words_of(value, place, name)});
+    }
+  }
+  return matrix;
 }
 
 CandidateRule read_candidate(const std::string& file, const YAML::Node& node) {
@@ -100,10 +123,7 @@ CandidateRule read_candidate(const std::string& file, const YAML::Node& node) {
   CandidateRule rule;
   rule.job = read_job(file, fields);
   rule.job.name = fields.take_word("name");
-  if (const auto matrix = fields.take_if("matrix")) read_matrix(file, *matrix, fields.last_line(), rule);
-  if (const auto where = fields.take_if("where")) {
-    rule.where = one_or_more(*where, {file, fields.last_line()}, "where");
-  }
+  if (const auto matrix = fields.take_if("matrix")) rule.matrix = read_matrix(file, *matrix, fields.last_line());
   fields.done();
   return rule;
 }

@@ -9,13 +9,7 @@
 #include <iterator>
 #include <system_error>
 
-#include "ttrace/error.h"
-
 namespace ttrace {
-
-void fail_at(const std::string& file, int line, const std::string& what) {
-  throw InputError(fmt::format("{}:{}: {}", file, line, what));
-}
 
 int line_of(const YAML::Node& node) { return node.Mark().line + 1; }
 

@@ -11,10 +11,9 @@
 #include <string>
 #include <vector>
 
-namespace ttrace {
+#include "ttrace/error.h"
 
-// Throws InputError, `file:line: what`.
-[[noreturn]] void fail_at(const std::string& file, int line, const std::string& what);
+namespace ttrace {
 
 int line_of(const YAML::Node& node);
 

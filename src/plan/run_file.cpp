@@ -6,80 +6,50 @@
 #include <algorithm>
 
 #include "ttrace/error.h"
+#include "ttrace/mesh.h"
 
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kMostCombinations = 10'000;
-
-[[noreturn]] void fail_at(const RunFile& file, int line, const std::string& what) {
-  throw InputError(fmt::format("{}:{}: {}", file.path, line, what));
-}
-
-// Each combination of the matrix, the last axis fastest.
-std::vector<PlanValues> combinations_of(const RunFile& file, const CandidateRule& rule) {
-  std::vector<PlanValues> combinations = {{}};
-  for (const auto& [name, values] : rule.matrix) {
-    std::vector<PlanValues> longer;
-    if (combinations.size() * values.size() > kMostCombinations) {
-      fail_at(file, rule.job.line, fmt::format("a matrix of more than {} combinations", kMostCombinations));
-    }
-    for (const PlanValues& combination : combinations) {
-      for (const PlanValue& value : values) {
-        longer.push_back(combination);
-        longer.back().emplace(name, value);
-      }
-    }
-    combinations = std::move(longer);
-  }
-  return combinations;
-}
-
 // A candidate's directory has its name.
-void require_file_name(const std::string& name) {
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("._-+=,").find(c) != std::string_view::npos;
-  };
-  if (name.empty() || name[0] == '.' || name.size() > 200 || !std::all_of(name.begin(), name.end(), plain)) {
-    throw InputError(fmt::format("the name '{}'; expected letters, digits and . _ - + = , and no dot at its begin",
-                                 printable(name)));
+void require_file_name(const std::string& name, const std::string& file, int line) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+=,";
+  if (!name.empty() && name[0] != '.' && name.size() <= 200 && name.find_first_not_of(kPlain) == name.npos) return;
+  fail_at(
+      file, line,
+      fmt::format("the name '{}'; expected letters, digits and . _ - + = , and no dot at its begin", printable(name)));
+}
+
+// A value that `include` adds is good for braces alone: one that stands in none of them is misspelt.
+void require_use_of_included(const CandidateRule& rule, const std::string& file) {
+  std::string texts = rule.job.name + " " + rule.job.axes;
+  for (const std::string& word : rule.job.command) texts += " " + word;
+  for (const std::string& input : rule.job.inputs) texts += " " + input;
+  for (const JobMatrix::Entry& entry : rule.matrix.include) {
+    for (const auto& [name, value] : entry.values) {
+      const bool is_variable = std::any_of(rule.matrix.variables.begin(), rule.matrix.variables.end(),
+                                           [&](const JobMatrix::Variable& variable) { return variable.name == name; });
+      if (is_variable || texts.find("{" + name + "}") != texts.npos) continue;
+      fail_at(file, entry.line,
+              fmt::format("include: '{0}' is no variable and used nowhere; expected {{{0}}} in the candidate", name));
+    }
   }
 }
 
-Job fill_in(const Job& job, const PlanValues& values) {
+Job fill_in(const Job& job, Combination values, const std::string& file) {
+  const std::string where = fmt::format("{}:{}", file, job.line);
   Job filled = job;
-  filled.name = substitute(job.name, values);
-  filled.axes = substitute(job.axes, values);
-  for (std::string& word : filled.command) word = substitute(word, values);
+  filled.axes = substitute(job.axes, values, where);
+  if (!filled.axes.empty()) values[kRanksName] = fmt::format("{}", ranks_of_mesh(filled.axes));
+  filled.name = substitute(job.name, values, where);
+  for (std::string& word : filled.command) word = substitute(word, values, where);
+  for (std::string& input : filled.inputs) input = substitute(input, values, where);
   filled.command = without_needless_shell(filled.command);
-  for (std::string& input : filled.inputs) input = substitute(input, values);
-  require_file_name(filled.name);
+  require_file_name(filled.name, file, job.line);
   return filled;
 }
 
-std::vector<Job> jobs_of(const RunFile& file, const CandidateRule& rule) {
-  std::vector<Job> jobs;
-  try {
-    for (const PlanValues& values : combinations_of(file, rule)) {
-      // All conditions are evaluated: a mistake in one shows wherever it stands.
-      const auto failed = std::count_if(rule.where.begin(), rule.where.end(),
-                                        [&](const std::string& condition) { return !holds(condition, values); });
-      if (failed == 0) jobs.push_back(fill_in(rule.job, values));
-    }
-  } catch (const InputError& error) {
-    const std::string message = error.what();
-    if (message.starts_with(file.path + ":")) throw;
-    fail_at(file, rule.job.line, message);
-  }
-  if (jobs.empty()) {
-    fail_at(file, rule.job.line,
-            fmt::format("no combination of '{}' fits its 'where'; expected one or more", rule.job.name));
-  }
-  return jobs;
-}
-
-bool speaks_of(const Waiver& waiver, const std::string& candidate) {
+bool applies_to(const Waiver& waiver, const std::string& candidate) {
   return waiver.candidates.empty() ||
          std::any_of(waiver.candidates.begin(), waiver.candidates.end(),
                      [&](const std::string& pattern) { return fnmatch(pattern.c_str(), candidate.c_str(), 0) == 0; });
@@ -112,9 +82,11 @@ std::vector<Job> expand(const RunFile& file) {
   std::vector<Job> all;
   std::set<std::string> names;
   for (const CandidateRule& rule : file.candidates) {
-    for (Job& job : jobs_of(file, rule)) {
+    require_use_of_included(rule, file.path);
+    for (const Combination& values : combinations_of(rule.matrix, file.path)) {
+      Job job = fill_in(rule.job, values, file.path);
       if (!names.insert(job.name).second) {
-        fail_at(file, job.line,
+        fail_at(file.path, job.line,
                 fmt::format("two candidates are called '{}'; expected a name with what tells them apart, as in "
                             "tp{{tp}}-pp{{pp}}",
                             job.name));
@@ -128,7 +100,7 @@ std::vector<Job> expand(const RunFile& file) {
 std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidate, const std::string& today) {
   std::vector<Waiver> waivers;
   for (const Waiver& waiver : file.waivers) {
-    if (speaks_of(waiver, candidate) && !has_expired(waiver, today)) waivers.push_back(waiver);
+    if (applies_to(waiver, candidate) && !has_expired(waiver, today)) waivers.push_back(waiver);
   }
   return waivers;
 }
@@ -141,7 +113,7 @@ std::vector<std::string> waiver_remarks(const RunFile& file, const std::set<int>
   for (const Waiver& waiver : file.waivers) {
     const std::string what = fmt::format("{}:{}: the waiver of '{}'", file.path, waiver.line, waiver.pattern);
     const bool all_checked = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-      return !speaks_of(waiver, name) || checked.contains(name);
+      return !applies_to(waiver, name) || checked.contains(name);
     });
     if (has_expired(waiver, today)) {
       remarks.push_back(fmt::format("{} expired on {} and waives nothing: {}", what, waiver.expires, waiver.reason));

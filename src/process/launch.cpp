@@ -19,59 +19,61 @@
 namespace ttrace {
 namespace {
 
-constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP};
+constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP};
 
 std::array<std::atomic<pid_t>, kMostSideBySide> command_pids = {};  // of the commands that run; 0: none
 std::atomic<int> signal_seen{0};
 
-void pass_on(int signal, siginfo_t* info, void*) {
+void forward_signal(int signal, siginfo_t* info, void*) {
   const int saved = errno;
   signal_seen = signal;
   for (const auto& command_pid : command_pids) {
     const pid_t pid = command_pid;
-    // What the kernel sends for a key of the terminal, the whole foreground group gets.
+    // The kernel sends the signal of a terminal's key to the whole foreground group: the command has it already.
     if (pid > 0 && info->si_code <= 0) kill(pid, signal);
   }
   errno = saved;
 }
 
-// While it lives, signals go to the commands instead of ending this process. Those that come before the
-// first command runs, or while one is started, wait.
-class SignalsPassedOn {
+// While it lives, signals go to the commands instead of ending this process. Those that come before the first command
+// runs, or while one is started, wait.
+class SignalForwarding {
  public:
-  SignalsPassedOn() {
-    sigemptyset(&passed_on_);
-    for (const int signal : kPassedOn) sigaddset(&passed_on_, signal);
-    sigprocmask(SIG_BLOCK, &passed_on_, &mask_);
+  SignalForwarding() {
+    sigemptyset(&forwarded_);
+    for (const int signal : kForwarded) sigaddset(&forwarded_, signal);
+    sigprocmask(SIG_BLOCK, &forwarded_, &mask_before_);
     struct sigaction action = {};
-    action.sa_sigaction = pass_on;
+    action.sa_sigaction = forward_signal;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
     sigemptyset(&action.sa_mask);
-    for (std::size_t i = 0; i < kPassedOn.size(); ++i) sigaction(kPassedOn[i], nullptr, &before_[i]);
-    for (std::size_t i = 0; i < kPassedOn.size(); ++i) {
-      // What nohup has told us to ignore stays ignored.
-      if (before_[i].sa_handler != SIG_IGN) sigaction(kPassedOn[i], &action, nullptr);
+    for (std::size_t i = 0; i < kForwarded.size(); ++i) sigaction(kForwarded[i], nullptr, &before_[i]);
+    for (std::size_t i = 0; i < kForwarded.size(); ++i) {
+      // A signal that nohup has told this process to ignore stays ignored.
+      if (before_[i].sa_handler != SIG_IGN) sigaction(kForwarded[i], &action, nullptr);
     }
   }
-  ~SignalsPassedOn() {
-    for (std::size_t i = 0; i < kPassedOn.size(); ++i) sigaction(kPassedOn[i], &before_[i], nullptr);
+  ~SignalForwarding() {
+    for (std::size_t i = 0; i < kForwarded.size(); ++i) sigaction(kForwarded[i], &before_[i], nullptr);
     for (auto& pid : command_pids) pid = 0;
-    sigprocmask(SIG_SETMASK, &mask_, nullptr);
+    sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   }
-  SignalsPassedOn(const SignalsPassedOn&) = delete;
-  SignalsPassedOn& operator=(const SignalsPassedOn&) = delete;
+  SignalForwarding(const SignalForwarding&) = delete;
+  SignalForwarding& operator=(const SignalForwarding&) = delete;
 
-  void hold() { sigprocmask(SIG_BLOCK, &passed_on_, nullptr); }
-  void to(pid_t pid) {
+  // Lets signals wait, until the next call of `add`.
+  void block() { sigprocmask(SIG_BLOCK, &forwarded_, nullptr); }
+  // Forwards signals to this command, too, first those that have waited. `pid` is 0 where it could not be started.
+  void add(pid_t pid) {
     *std::find(command_pids.begin(), command_pids.end(), 0) = pid;
-    sigprocmask(SIG_SETMASK, &mask_, nullptr);
+    sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   }
-  void no_more_to(pid_t pid) { *std::find(command_pids.begin(), command_pids.end(), pid) = 0; }
-  const sigset_t& mask() const { return mask_; }
+  void remove(pid_t pid) { *std::find(command_pids.begin(), command_pids.end(), pid) = 0; }
+  const sigset_t& mask_before() const { return mask_before_; }
 
  private:
-  sigset_t mask_ = {}, passed_on_ = {};
-  std::array<struct sigaction, kPassedOn.size()> before_ = {};
+  sigset_t mask_before_ = {}, forwarded_ = {};
+  std::array<struct sigaction, kForwarded.size()> before_ = {};
 };
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -92,7 +94,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& added)
   return all;
 }
 
-// 0, or errno. Where `log` is not empty, it is the command's stdout and stderr.
+// Returns 0 or errno. Where `log` is not empty, the command's stdout and stderr go there.
 int spawn(std::vector<std::string> command, const Launch& how, const sigset_t& mask, const std::string& log,
           pid_t& pid) {
   std::vector<std::string> variables = environment_with(how.environment);
@@ -144,35 +146,35 @@ Outcome outcome_of(int status) {
 int interrupted_by() { return signal_seen; }
 
 Outcome run_command(const std::vector<std::string>& command, const Launch& how) {
-  SignalsPassedOn signals;
+  SignalForwarding signals;
   pid_t pid = 0;
-  if (const int error = spawn(command, how, signals.mask(), "", pid); error != 0) return could_not_start(error);
-  signals.to(pid);
+  if (const int error = spawn(command, how, signals.mask_before(), "", pid); error != 0) return could_not_start(error);
+  signals.add(pid);
   return outcome_of(wait_for(pid, how.on_second));
 }
 
 void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs,
                       const std::function<void(std::size_t, const Outcome&)>& on_end) {
-  SignalsPassedOn signals;
-  std::map<pid_t, std::size_t> running;  // -> place among `commands`
+  SignalForwarding signals;
+  std::map<pid_t, std::size_t> running;  // -> index among `commands`
   bool failed = false;
-  const auto end = [&](std::size_t which, const Outcome& outcome) {
-    if (failed) return;  // it was stopped
+  const auto command_ended = [&](std::size_t index, const Outcome& outcome) {
+    if (failed) return;  // this one was stopped
     failed = !outcome.failure.empty();
-    on_end(which, outcome);
+    on_end(index, outcome);
     if (!failed) return;
     for (const auto& [pid, _] : running) kill(pid, SIGTERM);
   };
   for (std::size_t next = 0; !running.empty() || (!failed && next < commands.size());) {
     if (!failed && next < commands.size() && running.size() < jobs) {
-      signals.hold();
+      signals.block();
       pid_t pid = 0;
-      const int error = spawn(commands[next].command, {}, signals.mask(), commands[next].log, pid);
-      signals.to(pid);
+      const int error = spawn(commands[next].command, {}, signals.mask_before(), commands[next].log, pid);
+      signals.add(pid);
       if (error == 0) {
         running[pid] = next;
       } else {
-        end(next, could_not_start(error));
+        command_ended(next, could_not_start(error));
       }
       ++next;
       continue;
@@ -181,10 +183,10 @@ void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jo
     const pid_t pid = waitpid(-1, &status, 0);
     const auto found = running.find(pid);
     if (found == running.end()) continue;
-    const std::size_t which = found->second;
-    signals.no_more_to(pid);
+    const std::size_t index = found->second;
+    signals.remove(pid);
     running.erase(found);
-    end(which, outcome_of(status));
+    command_ended(index, outcome_of(status));
   }
 }
 

@@ -21,11 +21,11 @@ struct Launch {
   std::function<void()> on_second;       // called about every second; may be empty
 };
 
-// stdin, stdout and stderr are the command's. SIGINT, SIGTERM and SIGHUP that are sent to this process
-// alone are passed on; the terminal sends its own to both.
+// Runs the command with this process's stdin, stdout and stderr. SIGINT, SIGTERM and SIGHUP that are sent to this
+// process alone are forwarded; the terminal sends its own to both.
 Outcome run_command(const std::vector<std::string>& command, const Launch& how);
 
-// The last signal that came for this process while it ran a command; 0: none did.
+// The last signal that came for this process while it ran a command, or 0.
 int interrupted_by();
 
 constexpr std::size_t kMostSideBySide = 64;
@@ -35,9 +35,9 @@ struct LoggedCommand {
   std::string log;  // file for its stdout and stderr; its stdin is empty
 };
 
-// Runs all commands, at most `jobs` (up to kMostSideBySide) at a time. Signals are passed on to each that runs. Once
-// one has failed, no further one is started, and those that run get SIGTERM and are waited for. `on_end` is called,
-// with the place among `commands`, for each that ended well and the first that failed; must not throw.
+// Runs all commands, at most `jobs` (up to kMostSideBySide) at a time, and forwards signals to each that runs. Once one
+// has failed, no further one is started, and those that run get SIGTERM and are waited for. `on_end` is called with the
+// index among `commands` of each that ended well, and of the first that failed; it must not throw.
 void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs,
                       const std::function<void(std::size_t, const Outcome&)>& on_end);
 

@@ -1,4 +1,4 @@
-// Commands as a shell would read them.
+// Writes commands as a shell would read them.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace ttrace {
 
 std::string shell_word(const std::string& word);  // quoted where it must be
 
-// One line. What is for `sh -c` is shown as it stands.
+// The command on one line. What is for `sh -c` is shown as it stands.
 std::string shell_line(const std::vector<std::string>& command);
 
 }  // namespace ttrace

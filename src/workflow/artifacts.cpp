@@ -8,7 +8,6 @@
 #include "process/shell_words.h"
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
-#include "workflow/collect.h"
 #include "workflow/estimate_tolerance.h"
 #include "workflow/fingerprint.h"
 #include "workflow/git.h"
@@ -19,52 +18,51 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void say(const std::string& text) { fmt::print(stderr, "ttrace: {}\n", printable(text)); }
-
-void say_what_is_made(const std::string& piece, const CacheState& state) {
-  const bool again = state.freshness == Freshness::kStale;
-  say(again ? fmt::format("{}: made again: {}", piece, describe(state)) : fmt::format("{}: made now", piece));
+// Candidates go by their names, as in the report.
+std::string name_of(const std::string& artifact) {
+  constexpr std::string_view kCandidates = "candidates/";
+  return artifact.starts_with(kCandidates) ? artifact.substr(kCandidates.size()) : artifact;
 }
 
-std::string run_piece(std::optional<std::uint64_t> seed) {
-  return seed ? fmt::format("runs/perturbed-{}", *seed) : "runs/rerun";
+void print_what_is_made(const std::string& artifact, const CacheState& state) {
+  const std::string why = state.freshness == Freshness::kStale ? "made again: " + describe(state) : "made now";
+  fmt::print(stderr, "ttrace: {}\n", printable(fmt::format("{}: {}", name_of(artifact), why)));
 }
 
 }  // namespace
 
-std::string piece_of(const Job& candidate) { return "candidates/" + candidate.name; }
+std::string candidate_artifact(const Job& candidate) { return "candidates/" + candidate.name; }
 
-std::string second_piece_of(const Job& candidate) { return "second-runs/" + candidate.name; }
+std::string second_run_artifact(const Job& candidate) { return "second-runs/" + candidate.name; }
 
-Pieces::Pieces(const RunFile& file, Workspace& work, std::set<fs::path> apart)
-    : file_(file), work_(work), apart_(std::move(apart)) {
-  // What these say has parts of keys of their own.
-  apart_.insert(fs::weakly_canonical(file.path));
-  if (!file.annotations.empty()) apart_.insert(fs::weakly_canonical(file.annotations));
+Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::path> written)
+    : file_(file), workspace_(workspace), not_code_(std::move(written)) {
+  // Keys have parts of their own for what these two files say.
+  not_code_.insert(fs::weakly_canonical(file.path));
+  if (!file.annotations.empty()) not_code_.insert(fs::weakly_canonical(file.annotations));
 }
 
-const Key& Pieces::code() {
-  if (code_) return *code_;
-  const auto files = git_files(apart_);
+const Key& Artifacts::code_key() {
+  if (code_key_) return *code_key_;
+  const auto files = git_files(not_code_);
   if (!files) {
     throw InputError(
         fmt::format("{}: what runs here is in no git repository with a commit; expected `inputs`, a list of the files "
                     "that it is made of, for the reference and each candidate",
                     file_.path));
   }
-  code_.emplace();
-  for (const auto& [path, id] : *files) code_->emplace("code " + path, id);
-  return *code_;
+  code_key_.emplace();
+  for (const auto& [path, id] : *files) code_key_->emplace("code " + path, id);
+  return *code_key_;
 }
 
-Key Pieces::key_of(const Job& job) {
+Key Artifacts::job_key(const Job& job) {
   Key key;
   if (job.inputs.empty()) {
-    key = code();
+    key = code_key();
   } else {
     for (const auto& [path, print] : fingerprints_of(job.inputs)) key.emplace("input " + path, print);
   }
-  key.merge(torch_versions(job.command));
   key["command"] = shell_line(job.command);
   key["axes"] = job.axes;
   key["iterations"] = file_.iterations;
@@ -75,133 +73,154 @@ Key Pieces::key_of(const Job& job) {
   return key;
 }
 
-Key Pieces::tolerance_key(const std::string& reference_run) const {
+std::string Artifacts::annotations_fingerprint() const {
+  return file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations);
+}
+
+Key Artifacts::tolerance_key(const std::string& reference_run) const {
   return {{"reference run", reference_run},
-          {"annotations", file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations)},
+          {"annotations", annotations_fingerprint()},
           {"seeds", fmt::format("{}", file_.seeds)},
           {"estimator", file_.estimator},
           {"margin", fmt::format("{}", file_.margin)},
           {"ttrace", TTRACE_VERSION}};
 }
 
-Key Pieces::run_key(const std::string& reference_run, std::optional<std::uint64_t> seed) {
-  Key key = key_of(file_.reference);
+Key Artifacts::rerun_key(const std::string& reference_run, std::optional<std::uint64_t> seed) {
+  Key key = job_key(file_.reference);
   key["reference run"] = reference_run;
   if (!seed) return key;
   key["perturbed with seed"] = fmt::format("{}", *seed);
   key["perturbed at"] = file_.estimator;
-  key["annotations"] = file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations);
+  key["annotations"] = annotations_fingerprint();
   return key;
 }
 
-CacheState Pieces::reference_state() { return work_.state_of(kReference, key_of(file_.reference)); }
+std::string Artifacts::reference_run_id() const { return read_trace(workspace_.trace_of(kReference)).run_id; }
 
-CacheState Pieces::tolerance_state() {
-  const bool fits = reference_state().freshness == Freshness::kFits;
-  return work_.state_of(kTolerance, tolerance_key(fits ? read_trace(work_.trace_of(kReference)).run_id : "another"));
+CacheState Artifacts::reference_state() { return workspace_.state_of(kReference, job_key(file_.reference)); }
+
+CacheState Artifacts::tolerance_state() {
+  const bool has_reference = reference_state().freshness == Freshness::kFits;
+  return workspace_.state_of(kTolerance, tolerance_key(has_reference ? reference_run_id() : "another"));
 }
 
-CacheState Pieces::candidate_state(const Job& candidate) {
-  return work_.state_of(piece_of(candidate), key_of(candidate));
+CacheState Artifacts::candidate_state(const Job& candidate) {
+  return state_of_run(candidate_artifact(candidate), job_key(candidate));
 }
 
-void Pieces::require_fresh(const std::string& piece, const CacheState& state, bool refresh) const {
-  if (state.freshness != Freshness::kStale || refresh) return;
+// A run that fits its key is stale all the same where the reference has been made on other software since.
+CacheState Artifacts::state_of_run(const std::string& artifact, const Key& key) {
+  CacheState state = workspace_.state_of(artifact, key);
+  if (state.freshness != Freshness::kFits || reference_state().freshness != Freshness::kFits) return state;
+  if (const auto other = software_difference(workspace_.trace_of(kReference), workspace_.trace_of(artifact))) {
+    state.freshness = Freshness::kStale;
+    state.reasons = {fmt::format("{}: was {}, the reference's is {}", other->name, other->run, other->reference)};
+  }
+  return state;
+}
+
+void Artifacts::refuse_stale(const std::string& artifact, const CacheState& state) const {
+  if (state.freshness != Freshness::kStale) return;
   throw InputError(fmt::format("{}: stale: {}; expected what it was made from; --refresh makes it again",
-                               work_.path_of(piece).string(), describe(state)));
+                               workspace_.path_of(artifact).string(), describe(state)));
 }
 
-void Pieces::collect_piece(const std::string& piece, const Job& job, const Key& key,
-                           std::optional<std::uint64_t> seed) {
-  CollectOptions run;
-  run.annotations = file_.annotations;
-  run.iterations = parse_iterations(file_.iterations);
-  run.axes = job.axes;
-  run.perturb = seed;
-  run.perturb_at = file_.estimator;
-  run.command = job.command;
-  run.stdout_to_stderr = true;
-  collect_as(piece, job.name, key, std::move(run));
+CollectOptions Artifacts::options_for(const Job& job) const {
+  CollectOptions options;
+  options.annotations = file_.annotations;
+  options.iterations = parse_iterations(file_.iterations);
+  options.axes = job.axes;
+  options.command = job.command;
+  options.stdout_to_stderr = true;
+  return options;
 }
 
-void Pieces::collect_as(const std::string& piece, const std::string& name, const Key& key, CollectOptions run) {
-  const fs::path made = work_.begin(piece);
-  run.output = made / "trace";
-  const int code = collect(run);
+void Artifacts::collect_artifact(const std::string& artifact, const Key& key, CollectOptions options) {
+  const fs::path unfinished = workspace_.begin(artifact);
+  options.output = unfinished / "trace";
+  const int code = collect(options);
   if (const int signal = interrupted_by(); signal != 0) {
-    throw InputError(fmt::format("interrupted by signal {}; what is whole is kept: run it again to go on", signal));
+    throw Interrupted(fmt::format("interrupted by signal {}; what is whole is kept: run it again to go on", signal));
   }
   if (code != 0) {
     throw InputError(
         fmt::format("the trace of {} could not be collected, exit code {}; expected a command that ends with 0 (what "
                     "it left is in {} until the next run)",
-                    name, code, run.output.string()));
+                    name_of(artifact), code, options.output.string()));
   }
-  work_.finish(made, piece, key);
+  workspace_.finish(unfinished, artifact, key);
 }
 
-void Pieces::make_reference(bool refresh) {
-  const CacheState state = reference_state();
-  require_fresh(kReference, state, refresh);
+// Collects a run that will be held against the reference. One on other software is kept: it fits again once the
+// reference has been made on the same.
+void Artifacts::make_run(const std::string& artifact, const Key& key, const CollectOptions& options) {
+  const CacheState state = state_of_run(artifact, key);
   if (state.freshness == Freshness::kFits) return;
-  say_what_is_made(kReference, state);
-  work_.remove(kTolerance);  // it is of the reference before
-  collect_piece(kReference, file_.reference, key_of(file_.reference), std::nullopt);
-}
-
-fs::path Pieces::make_run(const std::string& reference_run, std::optional<std::uint64_t> seed) {
-  const std::string piece = run_piece(seed);
-  const Key key = run_key(reference_run, seed);
-  const CacheState state = work_.state_of(piece, key);
-  if (state.freshness != Freshness::kFits) {
-    say_what_is_made(piece, state);
-    collect_piece(piece, file_.reference, key, seed);
+  print_what_is_made(artifact, state);
+  collect_artifact(artifact, key, options);
+  if (const auto other = software_difference(workspace_.trace_of(kReference), workspace_.trace_of(artifact))) {
+    throw InputError(fmt::format(
+        "{0}: stale: it ran on {1} {2}, {3} on {4}; expected the same (rm -r {0} makes the next run collect "
+        "it again)",
+        workspace_.path_of(kReference).string(), other->name, other->reference, name_of(artifact), other->run));
   }
-  return work_.trace_of(piece);
 }
 
-void Pieces::make_tolerance(bool refresh) {
-  const std::string reference_run = read_trace(work_.trace_of(kReference)).run_id;
+void Artifacts::make_reference(bool refresh) {
+  const CacheState state = reference_state();
+  if (!refresh) refuse_stale(kReference, state);
+  if (state.freshness == Freshness::kFits) return;
+  print_what_is_made(kReference, state);
+  workspace_.remove(kTolerance);  // it is the former reference's
+  collect_artifact(kReference, job_key(file_.reference), options_for(file_.reference));
+}
+
+fs::path Artifacts::make_rerun(const std::string& reference_run, std::optional<std::uint64_t> seed) {
+  const std::string artifact = seed ? fmt::format("runs/perturbed-{}", *seed) : "runs/rerun";
+  CollectOptions options = options_for(file_.reference);
+  options.perturb = seed;
+  options.perturb_at = file_.estimator;
+  make_run(artifact, rerun_key(reference_run, seed), options);
+  return workspace_.trace_of(artifact);
+}
+
+void Artifacts::make_tolerance(bool refresh) {
+  const std::string reference_run = reference_run_id();
   const Key key = tolerance_key(reference_run);
-  const CacheState state = work_.state_of(kTolerance, key);
-  require_fresh(kTolerance, state, refresh);
+  const CacheState state = workspace_.state_of(kTolerance, key);
+  if (!refresh) refuse_stale(kTolerance, state);
   if (state.freshness == Freshness::kFits) return;
   EstimateToleranceOptions options;
-  options.reference = work_.trace_of(kReference);
-  options.rerun = make_run(reference_run, std::nullopt);
+  options.reference = workspace_.trace_of(kReference);
+  options.rerun = make_rerun(reference_run, std::nullopt);
   for (std::uint64_t seed = 1; seed <= file_.seeds; ++seed) {
-    options.perturbed.push_back(make_run(reference_run, seed));
+    options.perturbed.push_back(make_rerun(reference_run, seed));
   }
   options.annotations = file_.annotations;
   options.estimator = file_.estimator;
   options.margin = file_.margin;
-  say_what_is_made(kTolerance, state);
+  print_what_is_made(kTolerance, state);
   const ToleranceFile tolerance = estimate_tolerance(options);
-  const fs::path made = work_.begin(kTolerance);
-  write_tolerances(tolerance, made / "tolerance.yaml");
-  fmt::print(stderr, "{}", summary_of(tolerance, (work_.path_of(kTolerance) / "tolerance.yaml").string()));
-  work_.finish(made, kTolerance, key);
-  work_.remove("runs");  // each as large as the reference, and of no further use
+  const fs::path unfinished = workspace_.begin(kTolerance);
+  write_tolerances(tolerance, unfinished / "tolerance.yaml");
+  fmt::print(stderr, "{}", summary_of(tolerance, (workspace_.path_of(kTolerance) / "tolerance.yaml").string()));
+  workspace_.finish(unfinished, kTolerance, key);
+  workspace_.remove("runs");  // each is as large as the reference, and of no further use
 }
 
-void Pieces::make_candidate(const Job& candidate) {
-  const CacheState state = candidate_state(candidate);
-  if (state.freshness == Freshness::kFits) return;
-  say_what_is_made(candidate.name, state);
-  collect_piece(piece_of(candidate), candidate, key_of(candidate), std::nullopt);
+void Artifacts::make_candidate(const Job& candidate) {
+  make_run(candidate_artifact(candidate), job_key(candidate), options_for(candidate));
 }
 
-void Pieces::make_second_run(const Job& candidate, const CollectOptions& run) {
-  const std::string piece = second_piece_of(candidate);
-  const Key key = {{"reference run", read_trace(work_.trace_of(kReference)).run_id},
-                   {"candidate run", read_trace(work_.trace_of(piece_of(candidate))).run_id},
-                   {"annotations", file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations)},
-                   {"parameters", run.rewrite.inject_params.empty() ? "its own" : "the reference's"},
+void Artifacts::make_second_run(const Job& candidate, const CollectOptions& options) {
+  const std::string candidate_run = read_trace(workspace_.trace_of(candidate_artifact(candidate))).run_id;
+  const Key key = {{"reference run", reference_run_id()},
+                   {"candidate run", candidate_run},
+                   {"annotations", annotations_fingerprint()},
+                   {"parameters", options.rewrite.inject_params.empty() ? "its own" : "the reference's"},
                    {"ttrace", TTRACE_VERSION}};
-  const CacheState state = work_.state_of(piece, key);
-  if (state.freshness == Freshness::kFits) return;
-  say_what_is_made(piece, state);
-  collect_as(piece, "the second run of " + candidate.name, key, run);
+  make_run(second_run_artifact(candidate), key, options);
 }
 
 }  // namespace ttrace

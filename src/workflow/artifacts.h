@@ -1,11 +1,11 @@
-// What `ttrace run` makes and keeps: the reference, its tolerance, the candidates' traces.
+// What `ttrace run` makes and keeps: the reference, its tolerance, and the candidates' traces.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "ttrace/plan/run_file.h"
 #include "workflow/collect.h"
@@ -13,42 +13,54 @@
 
 namespace ttrace {
 
+// The names of artifacts, which are their paths in the workspace.
 inline constexpr const char* kReference = "reference";
 inline constexpr const char* kTolerance = "tolerance";
-std::string piece_of(const Job& candidate);         // "candidates/tp2"
-std::string second_piece_of(const Job& candidate);  // "second-runs/tp2"
+std::string candidate_artifact(const Job& candidate);   // "candidates/tp2"
+std::string second_run_artifact(const Job& candidate);  // "second-runs/tp2"
 
-// Makes pieces, where the workspace has none that fits. What it says goes to stderr. All of it throws InputError.
-class Pieces {
+// A signal came for this process while it ran a command: the user wants no further one.
+class Interrupted : public std::runtime_error {
  public:
-  // `apart`: files that are no part of the code that is run, such as reports.
-  Pieces(const RunFile& file, Workspace& work, std::set<std::filesystem::path> apart);
+  using std::runtime_error::runtime_error;
+};
+
+// Makes each artifact, unless the workspace has one that fits, and prints to stderr what it makes and why. Throws
+// InputError, and Interrupted.
+class Artifacts {
+ public:
+  // `written` has the files that this run itself writes, such as reports: they are no part of the code that it runs.
+  Artifacts(const RunFile& file, Workspace& workspace, std::set<std::filesystem::path> written);
 
   CacheState reference_state();
-  CacheState tolerance_state();  // stale too where the reference is
+  CacheState tolerance_state();  // stale, too, where the reference is
   CacheState candidate_state(const Job& candidate);
 
-  // Refused where what is there is stale, unless it is to be made again.
+  // These two refuse to replace what is stale, unless `refresh` asks for it.
   void make_reference(bool refresh);
   void make_tolerance(bool refresh);
   void make_candidate(const Job& candidate);
-  // `run`: as `second_run_of` the candidate has it, for just these two traces.
-  void make_second_run(const Job& candidate, const CollectOptions& run);
+  // `options` are those that `second_run_of` the candidate has.
+  void make_second_run(const Job& candidate, const CollectOptions& options);
 
  private:
-  Key key_of(const Job& job);
+  const Key& code_key();
+  Key job_key(const Job& job);
+  Key rerun_key(const std::string& reference_run, std::optional<std::uint64_t> seed);
   Key tolerance_key(const std::string& reference_run) const;
-  const Key& code();
-  Key run_key(const std::string& reference_run, std::optional<std::uint64_t> seed);
-  std::filesystem::path make_run(const std::string& reference_run, std::optional<std::uint64_t> seed);
-  void collect_piece(const std::string& piece, const Job& job, const Key& key, std::optional<std::uint64_t> seed);
-  void collect_as(const std::string& piece, const std::string& name, const Key& key, CollectOptions run);
-  void require_fresh(const std::string& piece, const CacheState& state, bool refresh) const;
+  std::string annotations_fingerprint() const;
+  std::string reference_run_id() const;
+  CacheState state_of_run(const std::string& artifact, const Key& key);
+  CollectOptions options_for(const Job& job) const;
+  std::filesystem::path make_rerun(const std::string& reference_run, std::optional<std::uint64_t> seed);
+  void make_run(const std::string& artifact, const Key& key, const CollectOptions& options);
+  void collect_artifact(const std::string& artifact, const Key& key, CollectOptions options);
+  void refuse_stale(const std::string& artifact, const CacheState& state) const;
 
   const RunFile& file_;
-  Workspace& work_;
-  std::set<std::filesystem::path> apart_;
-  std::optional<Key> code_;  // asked of git once
+  Workspace& workspace_;
+  std::set<std::filesystem::path> not_code_;
+  std::optional<Key> code_key_;  // git is asked once
 };
 
 }  // namespace ttrace

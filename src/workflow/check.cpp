@@ -12,7 +12,6 @@
 #include "process/shell_words.h"
 #include "terminal/progress_line.h"
 #include "terminal/report_files.h"
-#include "ttrace/annotate/explain.h"
 #include "ttrace/diagnose/root_causes.h"
 #include "ttrace/error.h"
 #include "ttrace/history/history.h"
@@ -146,14 +145,6 @@ Checked check(const CheckOptions& options) {
   add_root_causes(
       report, {aligned.reference, aligned.candidate, mesh, loaded.annotations.tied, has_rewritten_modules(candidate)});
   return {std::move(report), record_of(loaded.reference, candidate)};
-}
-
-std::string explain(const CheckOptions& options, const std::string& pattern) {
-  const Loaded loaded = load(options);
-  const Aligned aligned = align_both(loaded, options);
-  const ExplainedSide sides[] = {{"reference", &loaded.reference, &aligned.reference},
-                                 {"candidate", &loaded.candidate, &aligned.candidate}};
-  return ttrace::explain(loaded.annotations, sides, pattern);
 }
 
 }  // namespace ttrace

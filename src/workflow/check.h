@@ -26,8 +26,4 @@ struct Checked {
 // Throws InputError where it could not look.
 Checked check(const CheckOptions& options);
 
-// How the shards of the tensors whose name matches `pattern` were mapped, for people; nothing is judged. Throws
-// InputError where none matches.
-std::string explain(const CheckOptions& options, const std::string& pattern);
-
 }  // namespace ttrace

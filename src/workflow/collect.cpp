@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 
+#include "process/installation.h"
 #include "process/launch.h"
 #include "terminal/readable.h"
 #include "ttrace/error.h"
@@ -30,13 +31,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int32_t kMostIterations = 10'000;  // in one --iterations; a trace of more is a mistake
 
-// What belongs to this program lies beside it, in the build tree as in an installation.
-fs::path beside_program(const fs::path& relative) {
-  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / relative;
-  if (!fs::exists(path)) throw InputError(fmt::format("{}: not there; expected a whole installation", path.string()));
-  return path;
-}
-
 void check_output(const fs::path& output) {
   std::error_code error;
   if (fs::exists(output, error) && !(fs::is_directory(output, error) && fs::is_empty(output, error))) {
@@ -47,7 +41,7 @@ void check_output(const fs::path& output) {
   if (error) throw InputError(fmt::format("{}: cannot be made: {}", output.string(), error.message()));
 }
 
-// What a rewritten run perturbs is what it is given.
+// A run whose modules are given values perturbs those, and no other run can.
 void check_perturbation(const CollectOptions& options) {
   const bool modules_rewritten = !options.rewrite.inject.empty() || !options.rewrite.rewrite.empty();
   if (!options.perturb || (options.perturb_at == kRewrittenEstimator) == modules_rewritten) return;
@@ -57,7 +51,7 @@ void check_perturbation(const CollectOptions& options) {
                                                  : "nothing is rewritten; expected --inject or --rewrite with it"));
 }
 
-// A directory that goes when the run is over.
+// A directory that is removed when the run is over.
 struct Scratch {
   explicit Scratch(fs::path directory) : path(std::move(directory)) {}
   ~Scratch() {
@@ -77,8 +71,8 @@ std::string random_run_id() {
                      low & 0xffff'ffff'ffff);
 }
 
-// For the processes below the command; read by config.py of the collector.
-std::string configuration(const CollectOptions& options, const ReadyValues& values) {
+// What the processes below the command are to record, as config.py of the collector reads it.
+std::string configuration(const CollectOptions& options, const PreparedValues& values) {
   nlohmann::json config;
   config["directory"] = fs::absolute(options.output).string();
   config["run_id"] = random_run_id();
@@ -99,14 +93,8 @@ std::string configuration(const CollectOptions& options, const ReadyValues& valu
                           {"directory", (fs::current_path() / options.working_directory).string()},
                           {"rewritten", values.provenance}};
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;
-  // Arguments may hold bytes that are no text.
+  // Arguments of the command may hold bytes that are no text.
   return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::string python_path() {
-  const std::string ours = beside_program("share/ttrace/ttrace_torch/inject").string();
-  const char* theirs = std::getenv("PYTHONPATH");
-  return theirs != nullptr && *theirs != '\0' ? ours + ":" + theirs : ours;
 }
 
 Outcome run_with_progress(const CollectOptions& options, Launch how) {
@@ -122,12 +110,12 @@ Outcome run_with_progress(const CollectOptions& options, Launch how) {
   return outcome;
 }
 
-// `ttrace collect` with these options.
+// The words of a `ttrace collect` with these options.
 std::vector<std::string> command_line_of(const CollectOptions& options) {
   std::vector<std::string> words = {
       fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
       fmt::format("{}", fmt::join(options.iterations, ","))};
-  if (!options.annotations.empty()) words.insert(words.end(), {"-a", options.annotations.string()});
+  if (!options.annotations.empty()) words.insert(words.end(), {"-a", options.annotations});
   if (!options.axes.empty()) words.insert(words.end(), {"--axes", options.axes});
   if (options.perturb) {
     words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at", options.perturb_at});
@@ -139,7 +127,6 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
         std::pair("--layout", &rewrite.layout)}) {
     if (!trace->empty()) words.insert(words.end(), {name, trace->string()});
   }
-  words.insert(words.end(), {"--rewrite-seed", fmt::format("{}", rewrite.seed)});
   words.emplace_back("--");
   words.insert(words.end(), options.command.begin(), options.command.end());
   return words;
@@ -172,14 +159,7 @@ void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t j
 }  // namespace
 
 void check_axes(const std::string& axes, const std::string& where) {
-  const std::size_t first_factoring = std::min(axes.find('/'), axes.size());
-  std::int64_t product = 1;
-  for (std::size_t equals = axes.find('='); equals < first_factoring; equals = axes.find('=', equals + 1)) {
-    std::int64_t size = 1;
-    std::from_chars(axes.data() + equals + 1, axes.data() + axes.size(), size);
-    if (size > 0 && size <= INT32_MAX / product) product *= size;
-  }
-  if (!axes.empty()) parse_mesh(axes, static_cast<std::int32_t>(product), where);
+  if (!axes.empty()) parse_mesh(axes, ranks_of_mesh(axes), where);
 }
 
 std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where) {
@@ -225,8 +205,9 @@ int collect(const CollectOptions& options) {
   check_perturbation(options);
   check_output(options.output);
   const Scratch scratch(options.output / "rewritten");
-  const ReadyValues values = make_ready(options.rewrite, options.annotations, options.perturb, scratch.path);
-  const Launch how{{"PYTHONPATH=" + python_path(), "TTRACE_CONFIG=" + configuration(options, values)},
+  const PreparedValues values = prepare_values(options.rewrite, options.annotations, options.perturb, scratch.path);
+  const Launch how{{python_path_with(beside_program("share/ttrace/ttrace_torch/inject")),
+                    "TTRACE_CONFIG=" + configuration(options, values)},
                    options.stdout_to_stderr,
                    options.working_directory.string(),
                    {}};

@@ -15,7 +15,7 @@ namespace ttrace {
 
 struct CollectOptions {
   std::filesystem::path output;  // of the trace; must not exist, or be empty
-  std::filesystem::path annotations;
+  std::string annotations;       // file, or empty
   std::vector<std::int32_t> iterations = {0};
   std::string axes;  // as in parse_mesh; empty: the collector finds out
   std::optional<std::uint64_t> perturb;
@@ -32,17 +32,17 @@ struct CollectOptions {
 // Throws InputError where the options make no sense; then nothing has run.
 int collect(const CollectOptions& options);
 
-// Those that the trace holds, for a run that is to record the same.
+// The iterations that the trace holds, for a run that is to record the same.
 std::vector<std::int32_t> iterations_of(const Trace& trace);
 
-// Collects all runs, at most `jobs` at a time; with more than one, what OUTPUT's command prints goes to OUTPUT.log, and
-// is shown where it fails. Throws InputError at the first that fails; the others are stopped.
+// Collects all runs, at most `jobs` at a time. With more than one at a time, what a command prints goes to OUTPUT.log,
+// and is shown where it fails. At the first that fails, the others are stopped, and InputError is thrown.
 void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs);
 
 // Parses `0,2,5-7`, sorted and each once. Throws InputError, about `where`.
 std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where = "--iterations");
 
-// Everything about the axes but whether they fit the number of ranks, which the ranks check. Throws InputError.
+// Checks all of the axes but whether they fit the number of ranks, which the ranks check. Throws InputError.
 void check_axes(const std::string& axes, const std::string& where = "--axes");
 
 }  // namespace ttrace

@@ -87,7 +87,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   Annotations annotations;
   if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
   runs.reference_tensors = align(runs.reference, annotations, {});
-  require_whole(runs.reference_tensors, options.reference.string());
+  require_whole(runs.reference_tensors, options.reference);
   for (const Trace& trace : runs.others) {
     runs.tensors.push_back(align(trace, annotations, layout_of(runs.reference_tensors)));
     require_whole(runs.tensors.back(), trace.directory.string());

@@ -10,11 +10,11 @@
 namespace ttrace {
 
 struct EstimateToleranceOptions {
-  std::filesystem::path reference;
+  std::string reference;  // directory of a trace
   std::vector<std::filesystem::path> perturbed;
-  std::filesystem::path rerun;        // may stay empty
-  std::filesystem::path annotations;  // may stay empty
-  std::string estimator;              // empty: that of the runs that are given, or the default
+  std::filesystem::path rerun;  // may stay empty
+  std::string annotations;      // file, or empty
+  std::string estimator;        // empty: that of the runs that are given, or the default
   double margin = kDefaultMargin;
 };
 

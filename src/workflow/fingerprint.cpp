@@ -65,18 +65,18 @@ std::string fingerprint_of(const fs::path& path) {
 std::map<std::string, std::string> fingerprints_of(const std::vector<std::string>& inputs) {
   std::map<std::string, std::string> files;
   for (const std::string& input : inputs) {
-    const std::size_t before = files.size();
-    bool known = false;
+    std::map<std::string, std::string> found;
     for (const std::string& path : paths_of(input)) {
       if (fs::is_directory(path)) {
-        add_below(path, files);
+        add_below(path, found);
       } else {
-        known |= files.contains(path);
-        files.emplace(path, fingerprint_of(path));
+        found.emplace(path, fingerprint_of(path));
       }
     }
-    if (files.size() > before || known) continue;
-    throw InputError(fmt::format("'{}': no such file; expected a file, a directory with files, or a pattern", input));
+    if (found.empty()) {
+      throw InputError(fmt::format("'{}': no such file; expected a file, a directory with files, or a pattern", input));
+    }
+    files.merge(found);
   }
   return files;
 }

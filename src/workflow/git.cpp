@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kPathsAtOnce = 64;  // in one command line
 
-// What `git ARGUMENTS` prints; absent where it fails.
+// Returns what `git ARGUMENTS` prints; nothing where it fails.
 std::optional<std::string> git(const std::string& arguments) {
   FILE* const pipe = popen(("git " + arguments + " 2>/dev/null").c_str(), "r");
   if (pipe == nullptr) return std::nullopt;
@@ -42,8 +42,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 using Files = std::map<std::string, std::string>;
 
-// Of HEAD: lines of `mode type id TAB path`.
-Files committed(const std::string& listing) {
+// Parses what ls-tree says of HEAD: `mode type id TAB path` for each file.
+Files parse_listing(const std::string& listing) {
   Files files;
   for (const std::string& line : split(listing, '\0')) {
     const std::size_t tab = line.find('\t');
@@ -67,7 +67,7 @@ void add_ids(const fs::path& top, const std::vector<std::string>& paths, Files& 
   }
 }
 
-// Files that differ from HEAD, or that it does not have.
+// Adds the files that differ from HEAD or that it lacks, and removes those that were deleted.
 void add_changes(const fs::path& top, const std::vector<std::string>& changed, Files& files) {
   std::vector<std::string> regular;
   for (const std::string& path : changed) {
@@ -93,18 +93,18 @@ std::string git_commit() {
   return text.substr(0, text.find('\n'));
 }
 
-std::optional<Files> git_files(const std::set<fs::path>& apart) {
+std::optional<Files> git_files(const std::set<fs::path>& left_out) {
   const auto top_line = git("rev-parse --show-toplevel");
   const auto listing = git("ls-tree -r -z --full-tree HEAD");
   const auto changed = git("diff HEAD --name-only --no-renames -z");
   const auto untracked = git("ls-files --others --exclude-standard --full-name -z :/");
   if (!top_line || !listing || !changed || !untracked) return std::nullopt;
   const fs::path top = top_line->substr(0, top_line->size() - 1);
-  Files files = committed(*listing);
+  Files files = parse_listing(*listing);
   std::vector<std::string> differing = split(*changed + *untracked, '\0');
-  std::erase_if(differing, [&](const std::string& path) { return apart.contains(top / path); });
+  std::erase_if(differing, [&](const std::string& path) { return left_out.contains(top / path); });
   add_changes(top, differing, files);
-  std::erase_if(files, [&](const auto& item) { return apart.contains(top / item.first); });
+  std::erase_if(files, [&](const auto& item) { return left_out.contains(top / item.first); });
   return files;
 }
 

@@ -1,4 +1,4 @@
-// What git says of the working directory.
+// Asks git about the working directory.
 #pragma once
 
 #include <filesystem>
@@ -9,12 +9,12 @@
 
 namespace ttrace {
 
-// Empty: there is no repository, no commit in it, or no git.
+// The commit's id; empty where there is no repository, no commit in it, or no git.
 std::string git_commit();
 
-// The content of every file of the repository that is not ignored, as it lies there: its path from the top -> the id
-// that git has for such content. Committing a file changes nothing. A submodule is its commit, with what was changed in
-// it. Without the files in `apart` (absolute paths). Absent where there is no commit.
-std::optional<std::map<std::string, std::string>> git_files(const std::set<std::filesystem::path>& apart);
+// path from the top of the repository -> the id that git has for the file's content as it lies there, so that
+// committing a file changes nothing. Lists every file that is not ignored and not in `left_out` (absolute paths). A
+// submodule's id is of its commit and of what was changed in it. Absent where there is no commit.
+std::optional<std::map<std::string, std::string>> git_files(const std::set<std::filesystem::path>& left_out);
 
 }  // namespace ttrace

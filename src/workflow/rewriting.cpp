@@ -21,6 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::uint64_t kGeneratedSeed = 1;  // one for all runs: what they are given is the same
+
 fs::path source_of(const RewriteOptions& options) {
   fs::path source;
   for (const fs::path& given : {options.inject, options.rewrite, options.inject_params, options.consistent_init}) {
@@ -46,7 +48,7 @@ Rewriting rewriting_of(const RewriteOptions& options, std::optional<std::uint64_
   if (!options.inject_params.empty()) rewriting.parameters = RewriteValues::kRecorded;
   if (!options.consistent_init.empty()) rewriting.parameters = RewriteValues::kGenerated;
   rewriting.integers = !options.consistent_init.empty();
-  rewriting.seed = options.seed;
+  rewriting.seed = kGeneratedSeed;
   rewriting.perturb = perturb;
   return rewriting;
 }
@@ -139,8 +141,8 @@ void scatter_trace(const Trace& source, const RewriteOptions& options, const fs:
 
 }  // namespace
 
-ReadyValues make_ready(const RewriteOptions& options, const fs::path& annotations, std::optional<std::uint64_t> perturb,
-                       const fs::path& scratch) {
+PreparedValues prepare_values(const RewriteOptions& options, const fs::path& annotations,
+                              std::optional<std::uint64_t> perturb, const fs::path& scratch) {
   const fs::path source_path = source_of(options);
   if (source_path.empty()) return {};
   if (!options.inject_params.empty() && !options.consistent_init.empty()) {
@@ -154,16 +156,16 @@ ReadyValues make_ready(const RewriteOptions& options, const fs::path& annotation
   const bool as_recorded = options.layout.empty() && !generates(rewriting) && !perturb;
   if (!as_recorded) scatter_trace(source, options, annotations, rewriting, scratch);
 
-  ReadyValues ready;
-  ready.for_ranks = {{"directory", fs::absolute(as_recorded ? source_path : scratch).string()},
-                     {"activations", rewriting.activations.has_value()},
-                     {"parameters", rewriting.parameters.has_value()},
-                     {"integers", rewriting.integers}};
-  ready.provenance = {{"source", source.run_id},
-                      {"activations", word_of(rewriting.activations)},
-                      {"parameters", word_of(rewriting.parameters)},
-                      {"seed", generates(rewriting) ? nlohmann::json(options.seed) : nlohmann::json(nullptr)}};
-  return ready;
+  PreparedValues prepared;
+  prepared.for_ranks = {{"directory", fs::absolute(as_recorded ? source_path : scratch).string()},
+                        {"activations", rewriting.activations.has_value()},
+                        {"parameters", rewriting.parameters.has_value()},
+                        {"integers", rewriting.integers}};
+  prepared.provenance = {{"source", source.run_id},
+                         {"activations", word_of(rewriting.activations)},
+                         {"parameters", word_of(rewriting.parameters)},
+                         {"seed", generates(rewriting) ? nlohmann::json(kGeneratedSeed) : nlohmann::json(nullptr)}};
+  return prepared;
 }
 
 }  // namespace ttrace

@@ -15,17 +15,17 @@ struct RewriteOptions {
   // An earlier trace of the same command, which says how its ranks hold each tensor. Empty: the ranks hold what those
   // of the trace above do.
   std::filesystem::path layout;
-  std::uint64_t seed = 1;  // of generated values
 };
 
-struct ReadyValues {
-  nlohmann::json for_ranks;   // {"directory", "activations", "parameters", "integers"}; null: nothing is asked for
-  nlohmann::json provenance;  // `rewritten`, what a trace says of it; null likewise
+// Both are null where the options ask for nothing.
+struct PreparedValues {
+  nlohmann::json for_ranks;   // {"directory", "activations", "parameters", "integers"}
+  nlohmann::json provenance;  // what the trace of the run says of it, under `rewritten`
 };
 
 // Where the values do not lie in a trace as the ranks need them, writes a trace into `scratch` that has them so, and
-// says on stderr what could not be written. Throws InputError, also where the options contradict each other.
-ReadyValues make_ready(const RewriteOptions& options, const std::filesystem::path& annotations,
-                       std::optional<std::uint64_t> perturb, const std::filesystem::path& scratch);
+// prints to stderr what could not be written. Throws InputError, also where the options contradict each other.
+PreparedValues prepare_values(const RewriteOptions& options, const std::filesystem::path& annotations,
+                              std::optional<std::uint64_t> perturb, const std::filesystem::path& scratch);
 
 }  // namespace ttrace

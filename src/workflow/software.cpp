@@ -1,87 +1,21 @@
 #include "workflow/software.h"
 
-#include <fmt/format.h>
-
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
 
-#include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
-#include "workflow/fingerprint.h"
 
 namespace ttrace {
-namespace {
 
-namespace fs = std::filesystem;
-
-// The directory of the program, as a shell finds it; empty: there is none.
-fs::path directory_of(const std::string& program) {
-  std::error_code ignored;
-  if (program.find('/') != program.npos) return fs::exists(program, ignored) ? fs::path(program).parent_path() : "";
-  const char* path = std::getenv("PATH");
-  std::istringstream directories(path != nullptr ? path : "");
-  for (std::string directory; std::getline(directories, directory, ':');) {
-    if (!directory.empty() && fs::exists(fs::path(directory) / program, ignored)) return directory;
+std::optional<SoftwareDifference> software_difference(const std::filesystem::path& reference,
+                                                      const std::filesystem::path& run) {
+  const auto of_reference = nlohmann::json::parse(read_trace(reference).provenance, nullptr, false);
+  const auto of_run = nlohmann::json::parse(read_trace(run).provenance, nullptr, false);
+  if (!of_reference.is_object() || !of_run.is_object()) return std::nullopt;
+  for (const char* name : {"python", "torch"}) {
+    const auto one = of_reference.value(name, nlohmann::json()), other = of_run.value(name, nlohmann::json());
+    if (!one.is_null() && !other.is_null() && one != other) return SoftwareDifference{name, one.dump(), other.dump()};
   }
-  return "";
-}
-
-// torch/version.py of the environment whose bin/ this is, or empty.
-fs::path version_file(const fs::path& bin) {
-  std::error_code ignored;
-  for (const auto& python : fs::directory_iterator(bin.parent_path() / "lib", ignored)) {
-    if (!python.path().filename().string().starts_with("python")) continue;
-    for (const char* packages : {"site-packages", "dist-packages"}) {
-      fs::path file = python.path() / packages / "torch" / "version.py";
-      if (fs::exists(file, ignored)) return file;
-    }
-  }
-  return {};
-}
-
-// `__version__ = '2.13.0+cpu'`
-std::string version_in(const fs::path& file) {
-  std::ifstream stream(file);
-  for (std::string line; std::getline(stream, line);) {
-    const std::size_t begin = line.find('\'');
-    const std::size_t end = line.find('\'', begin + 1);
-    if (line.starts_with("__version__") && end != line.npos) return line.substr(begin + 1, end - begin - 1);
-  }
-  return fingerprint_of(file);
-}
-
-}  // namespace
-
-std::map<std::string, std::string> torch_versions(const std::vector<std::string>& command) {
-  std::map<std::string, std::string> versions;
-  std::set<fs::path> seen;
-  for (const std::string& text : command) {
-    std::istringstream words(text);  // a line for a shell holds several
-    for (std::string word; words >> word;) {
-      const fs::path bin = directory_of(word);
-      const fs::path file = bin.empty() ? fs::path() : version_file(bin);
-      if (!file.empty() && seen.insert(file).second) versions.emplace("torch of " + word, version_in(file));
-    }
-  }
-  return versions;
-}
-
-void require_same_software(const fs::path& reference, const fs::path& candidate) {
-  const auto ours = nlohmann::json::parse(read_trace(candidate).provenance, nullptr, false);
-  const auto theirs = nlohmann::json::parse(read_trace(reference).provenance, nullptr, false);
-  if (!ours.is_object() || !theirs.is_object()) return;
-  for (const char* key : {"python", "torch"}) {
-    const auto value = ours.value(key, nlohmann::json()), other = theirs.value(key, nlohmann::json());
-    if (value.is_null() || other.is_null() || value == other) continue;
-    throw InputError(
-        fmt::format("{}: stale: it ran on {} {}, the candidate on {}; expected the same (rm -r {} makes the "
-                    "next run collect it again)",
-                    reference.string(), key, other.dump(), value.dump(), reference.parent_path().string()));
-  }
+  return std::nullopt;
 }
 
 }  // namespace ttrace

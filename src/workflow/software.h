@@ -1,18 +1,19 @@
-// The versions of Python and PyTorch behind a command: results of other ones are no measure.
+// The versions of Python and PyTorch that runs were made on: what other ones compute is no measure.
 #pragma once
 
 #include <filesystem>
-#include <map>
+#include <optional>
 #include <string>
-#include <vector>
 
 namespace ttrace {
 
-// `torch of .venv/bin/python` -> "2.13.0", for each Python environment with a program that the command names. A command
-// that names none, such as a script that activates one, says nothing here.
-std::map<std::string, std::string> torch_versions(const std::vector<std::string>& command);
+struct SoftwareDifference {
+  std::string name;            // "torch"
+  std::string reference, run;  // the versions, as the provenance of the two traces has them
+};
 
-// What ran is known for sure from the traces. Throws InputError where the two sides ran on different versions.
-void require_same_software(const std::filesystem::path& reference, const std::filesystem::path& candidate);
+// The first difference between the software of two traces. Where one of them does not name a version, nothing differs.
+std::optional<SoftwareDifference> software_difference(const std::filesystem::path& reference,
+                                                      const std::filesystem::path& run);
 
 }  // namespace ttrace

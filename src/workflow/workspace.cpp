@@ -59,45 +59,45 @@ void Workspace::open() {
     throw InputError(fmt::format("{}: another ttrace works there; expected one at a time, or another --work directory",
                                  root_.string()));
   }
-  replace_file(root_ / ".gitignore", "*\n");  // no part of the code that is run
+  replace_file(root_ / ".gitignore", "*\n");  // git must not take it for code that is run
   remove("partial");
 }
 
-std::optional<Key> Workspace::key_of(const std::string& piece) const {
-  std::ifstream file(path_of(piece) / kKeyFile, std::ios::binary);
+std::optional<Key> Workspace::key_of(const std::string& artifact) const {
+  std::ifstream file(path_of(artifact) / kKeyFile, std::ios::binary);
   if (!file) return std::nullopt;
   return parse_key(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
-CacheState Workspace::state_of(const std::string& piece, const Key& now) const {
-  // As it would be read back: what is no UTF-8 does not come back as it was.
-  return compare_keys(key_of(piece), parse_key(to_text(now)));
+CacheState Workspace::state_of(const std::string& artifact, const Key& now) const {
+  // `now` goes through text as the stored key did, which changes what is no UTF-8.
+  return compare_keys(key_of(artifact), parse_key(to_text(now)));
 }
 
-fs::path Workspace::begin(const std::string& piece) {
-  // A name that is never used again: processes that outlive a killed run write into nobody else's piece.
-  std::string made = (root_ / "partial" / piece).string() + "-XXXXXX";
-  fs::create_directories(fs::path(made).parent_path());
-  if (mkdtemp(made.data()) == nullptr)
-    throw InputError(fmt::format("{}: cannot be made; expected to write there", made));
-  fs::permissions(made, fs::perms(0755));
-  return made;
+fs::path Workspace::begin(const std::string& artifact) {
+  // The name is never used again: processes that outlive a killed run write into nobody else's artifact.
+  std::string unfinished = (root_ / "partial" / artifact).string() + "-XXXXXX";
+  fs::create_directories(fs::path(unfinished).parent_path());
+  if (mkdtemp(unfinished.data()) == nullptr)
+    throw InputError(fmt::format("{}: cannot be made; expected to write there", unfinished));
+  fs::permissions(unfinished, fs::perms(0755));
+  return unfinished;
 }
 
-void Workspace::finish(const fs::path& made, const std::string& piece, const Key& key) {
-  replace_file(made / kKeyFile, to_text(key));
-  fs::create_directories(path_of(piece).parent_path());
-  const fs::path before = begin("before");  // aside, for it may take long to delete
-  if (fs::exists(path_of(piece))) fs::rename(path_of(piece), before / "piece");
-  fs::rename(made, path_of(piece));
-  fs::remove_all(before);
+void Workspace::finish(const fs::path& unfinished, const std::string& artifact, const Key& key) {
+  replace_file(unfinished / kKeyFile, to_text(key));
+  fs::create_directories(path_of(artifact).parent_path());
+  const fs::path former = begin("former");  // the former one is put aside first: it may take long to delete
+  if (fs::exists(path_of(artifact))) fs::rename(path_of(artifact), former / "artifact");
+  fs::rename(unfinished, path_of(artifact));
+  fs::remove_all(former);
 }
 
-void Workspace::remove(const std::string& piece) {
-  if (!fs::exists(path_of(piece))) return;
-  // Out of sight first: a piece that is removed in part must not look whole.
-  if (fs::exists(path_of(piece) / kKeyFile)) fs::remove(path_of(piece) / kKeyFile);
-  fs::remove_all(path_of(piece));
+void Workspace::remove(const std::string& artifact) {
+  if (!fs::exists(path_of(artifact))) return;
+  // The key goes first: an artifact that is removed in part must not look whole.
+  if (fs::exists(path_of(artifact) / kKeyFile)) fs::remove(path_of(artifact) / kKeyFile);
+  fs::remove_all(path_of(artifact));
 }
 
 }  // namespace ttrace

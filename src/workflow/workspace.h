@@ -7,8 +7,8 @@
 //   runs/                 the reference's rerun and perturbed runs, until the tolerance is made
 //   partial/              what is being made
 //
-// A piece (`reference`, `candidates/tp2`) is made under partial/ and renamed when it is whole: a run that is killed
-// leaves no piece in part.
+// An artifact (`reference`, `candidates/tp2`) is made under partial/ and renamed when it is whole, so that a run that
+// is killed leaves none in part.
 #pragma once
 
 #include <filesystem>
@@ -26,26 +26,27 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  // Makes the directory, keeps other runs out of it until this is gone, and removes what a killed one left. Throws
+  // Makes the directory, locks it for the lifetime of this object, and removes what a killed run left. Throws
   // InputError.
   void open();
 
-  std::filesystem::path path_of(const std::string& piece) const { return root_ / piece; }
-  std::filesystem::path trace_of(const std::string& piece) const { return root_ / piece / "trace"; }
-  CacheState state_of(const std::string& piece, const Key& now) const;
+  std::filesystem::path path_of(const std::string& artifact) const { return root_ / artifact; }
+  std::filesystem::path trace_of(const std::string& artifact) const { return root_ / artifact / "trace"; }
+  CacheState state_of(const std::string& artifact, const Key& now) const;
 
-  std::filesystem::path begin(const std::string& piece);  // an empty directory to make it in
-  void finish(const std::filesystem::path& made, const std::string& piece, const Key& key);
-  void remove(const std::string& piece);
+  std::filesystem::path begin(const std::string& artifact);  // returns an empty directory to make it in
+  // Puts what `unfinished` holds in the artifact's place.
+  void finish(const std::filesystem::path& unfinished, const std::string& artifact, const Key& key);
+  void remove(const std::string& artifact);
 
  private:
-  std::optional<Key> key_of(const std::string& piece) const;
+  std::optional<Key> key_of(const std::string& artifact) const;
 
   std::filesystem::path root_;
   int lock_ = -1;
 };
 
-// The file is the old one or the new one, whenever this is killed. Throws InputError.
+// Replaces the file at once: whoever reads it, or kills this, finds the old text or the new one. Throws InputError.
 void replace_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace ttrace

@@ -22,5 +22,5 @@ def test_a_draft_from_a_correct_run_checks_it(configuration, references, tmp_pat
     assert counts["pass"] > 500 and counts["missing"] == 0
     assert counts["untrusted"] <= 0.02 * counts["compared"]
     # Every tensor is placed by a line of the draft, and no line is idle.
-    lint = json.loads(run([TTRACE, "annotate", trace, "--lint", draft, "--json"]))
+    lint = json.loads(run([TTRACE, "lint", trace, "-a", draft, "--json", "-"]))
     assert [message for message in lint["messages"] if message["mistake"]] == []

@@ -1,6 +1,5 @@
 """V-ABFT's e_max of this machine, from products of its PyTorch."""
 
-import pathlib
 import re
 import subprocess
 import sys
@@ -9,31 +8,44 @@ import pytest
 
 from traces import PROGRAM
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "src" / "python" / "ttrace_torch" / "calibrate.py"
+PRODUCTS = [sys.executable, "-m", "ttrace_torch.calibrate"]  # the module is found below ttrace alone
+FEW = ["--trials", "128", "--sizes", "64", "--dtypes", "float32", "bfloat16"]
+
+
+def calibrate(path, *command):
+    return subprocess.run([PROGRAM, "calibrate", "-o", path, "--", *command], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
-def stream():
-    command = [sys.executable, SCRIPT, "--trials", "128", "--sizes", "64", "--dtypes", "float32", "bfloat16"]
-    return subprocess.run(command, check=True, capture_output=True).stdout
+def stream(tmp_path_factory):
+    """What the module prints."""
+    path = tmp_path_factory.mktemp("products") / "stream"
+    calibrate(path.parent / "e_max.yaml", "sh", "-c", '"$@" > ' + str(path), "sh", *PRODUCTS, *FEW)
+    assert path.read_bytes().endswith(b"end\n")
+    return path.read_bytes()
 
 
-def calibrate(stream, path):
-    return subprocess.run([PROGRAM, "calibrate", "-o", path], input=stream, capture_output=True)
-
-
-def test_what_products_round_on_this_machine_is_within_a_few_roundings(stream, tmp_path):
-    assert calibrate(stream, tmp_path / "e_max.yaml").returncode == 0
+def test_what_products_round_on_this_machine_is_within_a_few_roundings(tmp_path):
+    result = calibrate(tmp_path / "e_max.yaml", *PRODUCTS, *FEW)
+    assert (result.returncode, result.stderr) == (0, "")
     e_max = dict(re.findall(r"^  (\w+): (\S+)$", (tmp_path / "e_max.yaml").read_text(), re.MULTILINE))
     assert 2**-30 < float(e_max["float32"]) < 2**-20
     assert 2**-14 < float(e_max["bfloat16"]) < 2**-7
 
 
-def test_a_stream_that_ends_early_calibrates_nothing(stream, tmp_path):
+def test_products_that_end_early_calibrate_nothing(stream, tmp_path):
     for part in (b"", stream[:1000], stream[:-4]):
-        result = calibrate(part, tmp_path / "e_max.yaml")
-        assert result.returncode == 2 and b"expected what ttrace_torch/calibrate.py writes" in result.stderr
+        (tmp_path / "part").write_bytes(part)
+        result = calibrate(tmp_path / "e_max.yaml", "cat", tmp_path / "part")
+        assert result.returncode == 2
+        assert "expected what `python -m ttrace_torch.calibrate` prints" in result.stderr
     assert not (tmp_path / "e_max.yaml").exists()
+
+
+def test_a_command_that_is_not_there_calibrates_nothing(tmp_path):
+    result = calibrate(tmp_path / "e_max.yaml", "no-such-program")
+    assert result.returncode == 2
+    assert "ttrace: error: no-such-program: no line of JSON with platform, trials and sizes; expected " in result.stderr
 
 
 def test_a_calibration_is_for_v_abft_only(tmp_path):

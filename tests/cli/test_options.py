@@ -16,17 +16,33 @@ def see(command):
 
 MISUSE = {
     "no command": ([], "ttrace: no command" + see("ttrace")),
-    "an unknown command": (["chek", "a", "b"], "ttrace: there is no command 'chek'" + see("ttrace")),
+    "an unknown command": (["frobnicate", "a"], "ttrace: there is no command 'frobnicate'" + see("ttrace")),
+    "a misspelt command": (
+        ["chek", "--reference", "r"],
+        "ttrace: there is no command 'chek' (did you mean 'check'?)" + see("ttrace"),
+    ),
+    "a misspelt command to be helped with": (
+        ["help", "chek"],
+        "ttrace: there is no command 'chek' (did you mean 'check'?)" + see("ttrace"),
+    ),
     "an unknown option and no command": (["--frobnicate"], "ttrace: '--frobnicate' was not expected" + see("ttrace")),
     "a missing option": (["check", "--reference", "r"], "ttrace check: --candidate is required" + see("ttrace check")),
     "an option without its value": (
         ["check", "--reference"],
-        "ttrace check: --reference: 1 required TEXT missing" + see("ttrace check"),
+        "ttrace check: --reference: 1 required TRACE missing" + see("ttrace check"),
     ),
     # Not: --candidate is required.
     "a misspelt option": (
         ["check", "--reference", "r", "--candidat", "c"],
-        "ttrace check: '--candidat' was not expected" + see("ttrace check"),
+        "ttrace check: '--candidat' was not expected (did you mean '--candidate'?)" + see("ttrace check"),
+    ),
+    "a misspelt option with its value": (
+        [*CHECK, "--strikt=yes"],
+        "ttrace check: '--strikt=yes' was not expected (did you mean '--strict'?)" + see("ttrace check"),
+    ),
+    "an option of another command": (
+        [*CHECK, "--axes", "tp=2"],
+        "ttrace check: '--axes' was not expected" + see("ttrace check"),
     ),
     "one directory too many": ([*CHECK, "another"], "ttrace check: 'another' was not expected" + see("ttrace check")),
     "no number of threads": (
@@ -42,21 +58,14 @@ MISUSE = {
         "--json, --junit: both go to stdout; expected one",
     ),
     "no trace to annotate": (["annotate"], "ttrace annotate: TRACE is required" + see("ttrace annotate")),
-    "a draft and a lint at once": (
-        ["annotate", "candidate", "--lint", "a.yaml", "-o", "draft.yaml"],
-        "--lint: takes no -o and no -a; expected only a trace, --reference and --json with it",
-    ),
-    "JSON of a draft": (
-        ["annotate", "candidate", "--json"],
-        "--json: there is nothing to list; expected it with --lint",
-    ),
+    "no annotations to lint": (["lint", "candidate"], "ttrace lint: --annotations is required" + see("ttrace lint")),
     "no place for the trace": (
         ["collect", "--", "true"],
         "ttrace collect: --output is required" + see("ttrace collect"),
     ),
     "no command to collect from": (
         ["collect", "-o", "trace"],
-        "ttrace collect: command is required" + see("ttrace collect"),
+        "ttrace collect: COMMAND is required" + see("ttrace collect"),
     ),
     "a place to perturb and no seed": (
         ["collect", "-o", "trace", "--perturb-at", "modules", "--", "true"],
@@ -107,15 +116,6 @@ def test_a_check_that_could_not_look_leaves_no_report_of_an_earlier_one(ttrace, 
     (tmp_path / "report.json").write_text('{"verdict": "pass"}')
     ttrace.refuses(*CHECK, "--json", "report.json")
     assert (tmp_path / "report.json").read_text() == ""
-
-
-@pytest.mark.parametrize(
-    "command", [(), ("annotate",), ("check",), ("collect",), ("estimate-tolerance",), ("inspect",)]
-)
-def test_help_goes_to_stdout(ttrace, command):
-    help = ttrace.reports(*command, "--help", code=0)
-    assert "Usage: " + " ".join(("ttrace", *command)) in help
-    assert "Exit code" in help
 
 
 def test_a_report_that_does_not_fit_into_stdout_is_no_success(ttrace, reference, candidate):

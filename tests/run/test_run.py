@@ -88,8 +88,7 @@ reference:
   inputs: [tools/tinygpt, tools/requirements.txt]
 candidates:
   - name: tp{{tp}}-{{bug}}
-    matrix: {{tp: [2], bug: [none, embedding-mask]}}
-    where: bug != 'none'
+    matrix: {{tp: [2], bug: [none, embedding-mask], exclude: [{{bug: none}}]}}
     command: {LAUNCH} {{tp}} tools/tinygpt/train.py --tp {{tp}} --bug {{bug}}
     axes: tp={{tp}}
     inputs: [tools/tinygpt]

@@ -9,7 +9,7 @@
 
 namespace ttrace {
 
-// The words are part of the stable interface of `ttrace annotate --lint --json`.
+// The words are part of the stable interface of `ttrace lint --json`.
 enum class LintCheck : std::uint8_t {
   kMisfit,       // "misfit": the shards of a tensor do not fit together as its rule says
   kUnplaced,     // "unplaced": no rule places a tensor

@@ -6,10 +6,13 @@
 //     inputs: [train.py, model, data.txt]  # what it is made of, instead of all that git knows of the code
 //   candidates:
 //     - name: tp{tp}-pp{pp}
-//       matrix: {tp: [1, 2], pp: [1, 2]}   # each combination ...
-//       where: tp * pp > 1                 # ... that fits (one condition, or a list of them)
-//       command: torchrun --nproc-per-node {tp * pp} train.py --tp {tp} --pp {pp}
-//       axes: tp={tp},pp={pp}
+//       matrix:                            # a candidate for each combination: ttrace/plan/job_matrix.h
+//         tp: [1, 2]
+//         pp: [1, 2]
+//         exclude: [{tp: 1, pp: 1}]        # `exclude` and `include` may be left out
+//         include: [{tp: 2, flags: --sp}, {tp: 1, flags: ""}]
+//       command: torchrun --nproc-per-node {ranks} train.py --tp {tp} --pp {pp} {flags}
+//       axes: tp={tp},pp={pp}              # {ranks} is the product of these sizes
 //   # All that follows may be left out.
 //   annotations: gpt.yaml
 //   iterations: 0-1                        # to record [0]

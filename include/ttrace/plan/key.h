@@ -1,4 +1,4 @@
-// What something was made from. It may be used again only where all of that is as it was.
+// A key is all that an artifact was made from. The artifact may be used again only while its key is what it was.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ enum class Freshness { kFits, kMissing, kStale };
 
 struct CacheState {
   Freshness freshness = Freshness::kMissing;
-  std::vector<std::string> reasons;  // of kStale, one for each part that changed: `command: was 'a', is 'b'`
+  std::vector<std::string> reasons;  // for kStale, one for each part that changed: `command: was a, is b`
 };
 
 // `stored` is absent where nothing was made yet.

@@ -7,26 +7,28 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/plan/expression.h"
+#include "ttrace/plan/job_matrix.h"
 #include "ttrace/waiver.h"
 
 namespace ttrace {
 
-// Something to run and record.
+// A command to run and record.
 struct Job {
   std::string name;
   std::vector<std::string> command;
   std::string axes;                 // as in parse_mesh, or empty
-  std::vector<std::string> inputs;  // files that it is made of; empty: what git knows
+  std::vector<std::string> inputs;  // files that it is made of; empty: all that git knows
   int line = 0;                     // in the file
 };
 
-// A job with braces in its name, command, axes and inputs, for each combination of the matrix where all conditions
-// hold.
+// The name that stands for the product of the sizes in a candidate's axes: the number of its ranks.
+inline constexpr const char* kRanksName = "ranks";
+
+// A job for each combination of the matrix, with its values in place of `{name}` in name, command, axes and inputs.
+// Where there are axes, `{ranks}` is known too, but for the axes themselves.
 struct CandidateRule {
   Job job;
-  std::vector<std::pair<std::string, std::vector<PlanValue>>> matrix;  // in the order written
-  std::vector<std::string> where;
+  JobMatrix matrix;
 };
 
 struct RunFile {
@@ -46,20 +48,19 @@ struct RunFile {
 // A line for a shell: {"/bin/sh", "-c", line}.
 std::vector<std::string> shell_command(const std::string& line);
 
-// The command without its shell, where that would only split the line at spaces: signals and exit codes are then the
-// command's own. Any other stays as it is.
+// The command without its shell, where that would only split the line at spaces, so that signals reach the command
+// itself (Debian's sh stays between). Any other is returned as it is.
 std::vector<std::string> without_needless_shell(const std::vector<std::string>& command);
 
-// The candidates, the last axis of a matrix fastest. Throws InputError (`file:line`) for an expression that makes no
-// sense, a matrix with more than 10,000 combinations or none that fits, names that occur twice and those that are no
-// file names.
+// The candidates, in the order of combinations_of. Throws InputError (`file:line`) as that and `substitute` do, for a
+// value of `include` that nothing uses, and for names of candidates that occur twice or are no file names.
 std::vector<Job> expand(const RunFile& file);
 
-// The waivers that speak of this candidate and hold on this day (as in 2027-01-31).
+// The waivers that apply to this candidate and hold on this day (as in 2027-01-31).
 std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidate, const std::string& today);
 
-// One line for each waiver that has expired, and for each that speaks of candidates that were all checked but waived
-// nothing. `used` has the lines of those that did.
+// One line for each waiver that has expired, and for each that waived nothing though all candidates that it applies to
+// were checked. `used` has the lines of the waivers that waived something.
 std::vector<std::string> waiver_remarks(const RunFile& file, const std::set<int>& used,
                                         const std::set<std::string>& checked, const std::string& today);
 

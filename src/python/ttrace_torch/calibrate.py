@@ -1,6 +1,6 @@
 """Products of positive random matrices, as this machine's PyTorch computes them, for `ttrace calibrate` to read:
 
-    python ttrace_torch/calibrate.py --device cuda | ttrace calibrate -o e_max.yaml
+    ttrace calibrate -o e_max.yaml -- python -m ttrace_torch.calibrate --device cuda
 
 The stream is a line of JSON (platform, trials, sizes); for each product a line `DTYPE N` and the bytes of A, B and C,
 each [N, N] and row-major; and a line `end`. A program on a platform without PyTorch may write the same."""

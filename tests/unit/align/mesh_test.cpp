@@ -49,6 +49,12 @@ TEST_CASE("axes that contradict the run are named") {
   CHECK(error_of("TP=2", 2) == "--axes: 'TP=2': expected name=size or name=axis, as in tp=2,dp=2,sp=tp");
 }
 
+TEST_CASE("a text says for how many ranks it is") {
+  CHECK(ranks_of_mesh("") == 1);
+  CHECK(ranks_of_mesh("tp=2,sp=tp,dp=3/etp=1,ep=6") == 6);
+  CHECK(ranks_of_mesh("tp=2,dp=x,pp=-1,cp=99999999999999999999") == 2);
+}
+
 TEST_CASE("after a slash follows another factoring of the same ranks") {
   const std::string text = "tp=2,dp=2,pp=2,sp=tp/etp=1,ep=2,edp=2,pp=2,tokens=ep";
   const Mesh mesh = parse_mesh(text, 8, "--axes");

@@ -77,9 +77,9 @@ TEST_CASE("of many pieces the first are shown and all are counted") {
 
 TEST_CASE("a name that is not there is refused with those that look alike") {
   CHECK_THROWS_WITH_AS(small("").explained("mpl.fc"),
-                       "--explain 'mpl.fc': no tensor's name matches; expected something like mlp.fc", InputError);
+                       "pattern 'mpl.fc': no tensor's name matches; expected something like mlp.fc", InputError);
   CHECK_THROWS_WITH_AS(small("").explained("embedding"),
-                       "--explain 'embedding': no tensor's name matches; expected a name, what follows one of its "
+                       "pattern 'embedding': no tensor's name matches; expected a name, what follows one of its "
                        "dots, or a glob",
                        InputError);
 }

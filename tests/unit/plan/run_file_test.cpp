@@ -13,10 +13,9 @@ constexpr const char* kFile = R"(
 reference: {command: python train.py, inputs: [train.py]}
 candidates:
   - name: tp{tp}-pp{pp}{sp}
-    matrix: {tp: [1, 2], pp: [1, 2], sp: ["", -sp]}
-    where: [tp * pp > 1, sp == '' or tp > 1]
-    command: torchrun --nproc-per-node {tp * pp} train.py --tp {tp} -{sp}
-    axes: tp={tp},pp={pp}
+    matrix: {tp: [1, 2], pp: [1, 2], sp: ["", -sp], exclude: [{tp: 1, pp: 1}, {tp: 1, sp: -sp}]}
+    command: torchrun --nproc-per-node {ranks} train.py --tp {tp} -{sp}
+    axes: tp={tp},pp={pp},cp=tp/ep={tp},edp={pp}
   - {name: listed, command: [python, "a b", "{{}}"]}
   - {name: "shell{n}", matrix: {n: [007]}, command: A=1 python train.py | cat}
 waivers:
@@ -40,18 +39,53 @@ std::vector<int> lines_of(const std::vector<Waiver>& waivers) {
 
 TEST_SUITE_BEGIN("plan");
 
-TEST_CASE("a matrix gives a candidate for each combination that fits all conditions") {
+TEST_CASE("a matrix gives a candidate for each combination that is left, with its values and number of ranks") {
   const RunFile file = parse_run_file(kFile, "ttrace.yaml");
   const std::vector<Job> jobs = expand(file);
   CHECK(names_of(jobs) ==
         std::vector<std::string>{"tp1-pp2", "tp2-pp1", "tp2-pp1-sp", "tp2-pp2", "tp2-pp2-sp", "listed", "shell007"});
   using Words = std::vector<std::string>;
   CHECK(jobs[4].command == Words{"torchrun", "--nproc-per-node", "4", "train.py", "--tp", "2", "--sp"});
-  CHECK(jobs[4].axes == "tp=2,pp=2");
+  CHECK(jobs[4].axes == "tp=2,pp=2,cp=tp/ep=2,edp=2");
   CHECK(jobs[5].command == Words{"python", "a b", "{}"});
   // What is more than words needs a shell.
   CHECK(jobs[6].command == Words{"/bin/sh", "-c", "A=1 python train.py | cat"});
   CHECK(file.reference.command == Words{"python", "train.py"});
+}
+
+TEST_CASE("a mistake in a matrix is refused with the line that has it") {
+  const auto message = [](const std::string& candidate) -> std::string {
+    try {
+      expand(parse_run_file("reference: {command: a}\ncandidates:\n" + candidate, "t.yaml"));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::pair<std::string, std::string> cases[] = {
+      {"- {name: a, command: b, where: tp > 1}", "t.yaml:3: a candidate has an unknown key 'where'; expected none"},
+      {"- {name: a, command: b, matrix: {ranks: [1]}}",
+       "t.yaml:3: 'ranks' is the number of ranks in axes; expected another name"},
+      {"- {name: a, command: b, matrix: {t p: [1]}}",
+       "t.yaml:3: 't p' is no name of a variable; expected letters, digits, _ and -"},
+      {"- {name: a, command: b, matrix: {tp: 1}}", "t.yaml:3: 'tp' is no list of words; expected one"},
+      {"- name: a\n  command: b\n  matrix:\n    exclude: {tp: 1}",
+       "t.yaml:6: 'exclude' is no list; expected one of mappings"},
+      {"- name: a\n  command: b\n  matrix:\n    exclude:\n    - {tp: 1, tp: 1}",
+       "t.yaml:7: an entry of 'exclude' has 'tp' twice; expected it once"},
+      {"- name: a\n  command: b\n  matrix:\n    include:\n    - {}",
+       "t.yaml:7: an entry of 'include' is empty; expected `name: value`"},
+      {"- name: a{tp}\n  command: b\n  matrix:\n    tp: [1]\n    include:\n    - {tp: 1}\n    - {tp: 1, flag: -x}",
+       "t.yaml:9: include: 'flag' is no variable and used nowhere; expected {flag} in the candidate"},
+      {"- {name: a, command: 'b {tp * pp}', matrix: {tp: [1], pp: [1]}}",
+       "t.yaml:3: '{tp * pp}' is none of [pp, tp]; expected one, or {{ and }} for braces"},
+      {"- {name: a, command: 'b {ranks}', matrix: {tp: [1]}}",
+       "t.yaml:3: '{ranks}' is none of [tp]; expected one, or {{ and }} for braces"},
+  };
+  for (const auto& [candidate, expected] : cases) {
+    CAPTURE(candidate);
+    CHECK(message(candidate) == expected);
+  }
 }
 
 TEST_CASE("a shell is left out only where it would do nothing") {
@@ -66,9 +100,9 @@ TEST_CASE("a shell is left out only where it would do nothing") {
 
 TEST_CASE("a waiver holds for its candidates, through its last day") {
   const RunFile file = parse_run_file(kFile, "ttrace.yaml");
-  CHECK(lines_of(waivers_for(file, "tp2-pp1", "2029-12-31")) == std::vector<int>{12, 13});
-  CHECK(lines_of(waivers_for(file, "listed", "2029-12-31")) == std::vector<int>{13});
-  CHECK(lines_of(waivers_for(file, "tp2-pp1", "2030-01-31")) == std::vector<int>{12});
+  CHECK(lines_of(waivers_for(file, "tp2-pp1", "2029-12-31")) == std::vector<int>{11, 12});
+  CHECK(lines_of(waivers_for(file, "listed", "2029-12-31")) == std::vector<int>{12});
+  CHECK(lines_of(waivers_for(file, "tp2-pp1", "2030-01-31")) == std::vector<int>{11});
   CHECK(waivers_for(file, "tp2-pp1", "2030-02-01").empty());
 }
 
@@ -77,14 +111,14 @@ TEST_CASE("a waiver that has expired, or that nothing needs, is reported") {
   std::set<std::string> all;
   for (const Job& job : expand(file)) all.insert(job.name);
   using Lines = std::vector<std::string>;
-  CHECK(waiver_remarks(file, {12, 13}, all, "2029-12-31").empty());
-  CHECK(waiver_remarks(file, {12}, all, "2030-01-01") ==
-        Lines{"ttrace.yaml:13: the waiver of '**' expired on 2029-12-31 and waives nothing: issue 2"});
-  CHECK(waiver_remarks(file, {13}, all, "2029-12-31") ==
-        Lines{"ttrace.yaml:12: the waiver of 'router' waived nothing; remove it (issue 1)"});
+  CHECK(waiver_remarks(file, {11, 12}, all, "2029-12-31").empty());
+  CHECK(waiver_remarks(file, {11}, all, "2030-01-01") ==
+        Lines{"ttrace.yaml:12: the waiver of '**' expired on 2029-12-31 and waives nothing: issue 2"});
+  CHECK(waiver_remarks(file, {12}, all, "2029-12-31") ==
+        Lines{"ttrace.yaml:11: the waiver of 'router' waived nothing; remove it (issue 1)"});
   // A candidate that was not looked at may need it.
   all.erase("tp2-pp1");
-  CHECK(waiver_remarks(file, {13}, all, "2029-12-31").empty());
+  CHECK(waiver_remarks(file, {12}, all, "2029-12-31").empty());
 }
 
 TEST_CASE("days are those of the calendar") {
@@ -101,12 +135,12 @@ TEST_CASE("a second run of what differs is taken unless the file forbids it") {
   CHECK(parse_run_file(file, "ttrace.yaml").localize);
   CHECK_FALSE(parse_run_file(file + "localize: false\n", "ttrace.yaml").localize);
   CHECK_THROWS_WITH_AS(parse_run_file(file + "localize: 1\n", "t.yaml"),
-                       "t.yaml:14: 'localize' is '1'; expected true or false", InputError);
+                       "t.yaml:13: 'localize' is '1'; expected true or false", InputError);
 }
 
 TEST_CASE("tolerances of rewritten runs are no use to candidates that compute from their own values") {
   CHECK_THROWS_WITH_AS(parse_run_file(std::string(kFile) + "estimator: rewritten\n", "t.yaml"),
-                       "t.yaml:14: estimator is 'rewritten'; expected one of input, modules", InputError);
+                       "t.yaml:13: estimator is 'rewritten'; expected one of input, modules", InputError);
 }
 
 TEST_SUITE_END();

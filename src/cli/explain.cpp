@@ -1,0 +1,56 @@
+// `ttrace explain`: where do the shards of a tensor lie in the whole, and which annotation says so?
+#include "ttrace/annotate/explain.h"
+
+#include <memory>
+#include <vector>
+
+#include "cli/commands.h"
+#include "terminal/report_files.h"
+#include "ttrace/load/annotation_file.h"
+#include "ttrace/load/trace_reader.h"
+#include "workflow/reference.h"
+
+namespace ttrace::cli {
+namespace {
+
+struct ExplainOptions {
+  std::string reference, candidate, annotations;
+  std::string pattern;
+};
+
+int run(const ExplainOptions& options) {
+  Annotations annotations;
+  if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
+  const auto reference = read_reference(options.reference, annotations);
+  const Trace candidate = read_trace(options.candidate);
+  const Alignment alignment = align(candidate, annotations, layout_of(reference));
+  std::vector<ExplainedSide> sides;
+  if (reference) sides.push_back({"reference", &reference->trace, &reference->alignment});
+  sides.push_back({"candidate", &candidate, &alignment});
+  ReportFiles().write([&] { return explain(annotations, sides, options.pattern); });
+  return kExitSame;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Run& run_command) {
+  const auto options = std::make_shared<ExplainOptions>();
+  CLI::App* explain = app.add_subcommand("explain", "Show how the shards of tensors were put together");
+  explain->add_option("PATTERN", options->pattern, "A glob or dotted suffix of tensors' names")->required();
+  add_candidate_option(*explain, options->candidate)->required();
+  add_reference_option(*explain, options->reference);
+  add_annotation_options(*explain, options->annotations);
+  explain->footer(R"(Nothing is judged. Shown is, for each tensor, the rule that placed it, what each
+axis does, and which part of the whole each rank holds.
+
+Examples:
+  ttrace explain --candidate candidate -a gpt.yaml linear_fc1.weight
+  ttrace explain --reference reference --candidate candidate -a gpt.yaml \
+    'layers.0.mlp.**'
+
+Exit codes: 0 shown, 2 could not look (misuse, unreadable input, no tensor of
+that name).)");
+  explain->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
+}
+
+}  // namespace ttrace::cli

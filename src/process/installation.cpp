@@ -1,0 +1,25 @@
+#include "process/installation.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "ttrace/error.h"
+
+namespace ttrace {
+
+namespace fs = std::filesystem;
+
+fs::path beside_program(const fs::path& relative) {
+  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / relative;
+  if (!fs::exists(path)) throw InputError(fmt::format("{}: not there; expected a whole installation", path.string()));
+  return path;
+}
+
+std::string python_path_with(const fs::path& directory) {
+  const char* theirs = std::getenv("PYTHONPATH");
+  const bool is_set = theirs != nullptr && *theirs != '\0';
+  return fmt::format("PYTHONPATH={}{}{}", directory.string(), is_set ? ":" : "", is_set ? theirs : "");
+}
+
+}  // namespace ttrace

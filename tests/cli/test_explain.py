@@ -1,0 +1,41 @@
+"""`ttrace explain`: where shards lie, and which rule says so."""
+
+EXPLAIN = ("explain", "--candidate", "candidate", "-a", "a.yaml")
+
+
+def test_an_explanation_judges_nothing(ttrace, reference, candidate):
+    candidate()
+    assert (
+        ttrace.reports(*EXPLAIN, "--reference", "reference", "mlp.weight", code=0)
+        == """\
+layers.0.mlp.weight main_grad
+  rule a.yaml:5: 'layers.*.mlp.weight'
+  reference: [8, 8], float32; 1 tensor: iteration 0
+    rank  coordinates  local       logical     replica  term
+    0     -            [0:8, 0:8]  [0:8, 0:8]  0        0
+  candidate: [8, 8], float32; 1 tensor: iteration 0
+    tp (2): splits dimension 0, contiguous
+    rank  coordinates  local       logical     replica  term
+    0     tp=0         [0:4, 0:8]  [0:4, 0:8]  0        0
+    1     tp=1         [0:4, 0:8]  [4:8, 0:8]  0        0
+"""
+    )
+    assert ttrace.refuses(*EXPLAIN, "mpl.weight") == (
+        "pattern 'mpl.weight': no tensor's name matches; expected something like layers.0.mlp.weight"
+    )
+
+
+def test_a_trace_is_explained_without_a_reference(ttrace, candidate):
+    candidate()
+    assert (
+        ttrace.reports(*EXPLAIN, "embedding", code=0)
+        == """\
+embedding output
+  rule a.yaml:1: 'embedding': output
+  candidate: [4, 8], float32; 1 tensor: iteration 0, micro-batch 0
+    tp (2): splits dimension 1, contiguous
+    rank  coordinates  local       logical     replica  term
+    0     tp=0         [0:4, 0:4]  [0:4, 0:4]  0        0
+    1     tp=1         [0:4, 0:4]  [0:4, 4:8]  0        0
+"""
+    )
