@@ -6,18 +6,29 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "ttrace/trace.h"
-
 namespace ttrace {
 
+struct Axis {
+  std::string name;
+  std::int64_t size = 1;
+  friend bool operator==(const Axis&, const Axis&) = default;
+};
+// One factoring of the ranks, in rank order, fastest first: rank = c0 + size0 * (c1 + size1 * (c2 + ...)).
+using Axes = std::vector<Axis>;
+// Names that share another axis's coordinate: sequence parallelism (`sp`) uses the ranks of `tp`.
+using Aliases = std::map<std::string, std::string>;
+using Coordinates = std::map<std::string, std::int64_t>;  // by axis name
+
 struct Mesh {
-  Axes axes;  // fastest first
-  Aliases aliases;
-  std::vector<Axes> views{};  // further factorings, each fastest first
+  Axes axes;
+  Aliases aliases{};
+  std::vector<Axes> views{};  // further factorings
+  friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 
 // A lower-case letter, then lower-case letters, digits and '_'.
@@ -35,10 +46,14 @@ Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view
 std::int32_t ranks_of_mesh(std::string_view text);
 
 std::string to_string(const Mesh& mesh);  // the text that parses to it
+std::string to_string(const Axes& axes);  // `tp=2,dp=2`
 
 // Where the rank order puts the rank: on the axes, or on those of all views.
 Coordinates coordinates_of(const Axes& axes, std::int32_t rank);
 Coordinates coordinates_of(const Mesh& mesh, std::int32_t rank);
+
+// The mesh's own axes, then each view.
+std::vector<Axes> factorings_of(const Mesh& mesh);
 
 // The axes, then those that only the views have, each once.
 Axes all_axes(const Mesh& mesh);

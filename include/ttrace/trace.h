@@ -48,7 +48,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -58,7 +57,9 @@
 #include <vector>
 
 #include "ttrace/mapping.h"
+#include "ttrace/mesh.h"
 #include "ttrace/numeric/dtype.h"
+#include "ttrace/provenance.h"
 
 namespace ttrace {
 
@@ -97,7 +98,7 @@ bool is_parameter_kind(Kind kind);  // param, param_grad, main_grad, param_delta
 //
 // `name` is the module path (for parameters, with the parameter's name): `decoder.layers.0.mlp.linear_fc1`.
 // A member of a tuple or dict follows after a colon (`attn:1`, `attn:hidden`), a second call of the same
-// module within one micro-batch after a '#' (`shared#1`), in that order: `shared:1#2`.
+// module within one micro-batch after a '#' (`shared#1`), in that order: `shared:1#2` (ttrace/tensor_name.h).
 struct TensorId {
   std::int32_t iteration = 0;
   std::int32_t microbatch = kNoMicrobatch;
@@ -137,18 +138,6 @@ struct Entry {
   std::shared_ptr<const RecordedMapping> mapping;
 };
 
-// Where a rank stands: axis name to size or coordinate. Order of `Axes` is the rank order, fastest first:
-// rank = c0 + size0 * (c1 + size1 * (c2 + ...)).
-struct Axis {
-  std::string name;
-  std::int64_t size = 1;
-  friend bool operator==(const Axis&, const Axis&) = default;
-};
-using Axes = std::vector<Axis>;
-using Coordinates = std::map<std::string, std::int64_t>;
-// Names that share another axis's coordinate: sequence parallelism (`sp`) uses the ranks of `tp`.
-using Aliases = std::map<std::string, std::string>;
-
 // A read-only memory mapping of one rank's file.
 class MappedFile {
  public:
@@ -175,11 +164,9 @@ struct Trace {
   std::filesystem::path directory;
   std::string run_id;
   std::int32_t world_size = 1;
-  Axes axes;
-  std::vector<Axes> views;  // further factorings of the same ranks (see mesh.h)
-  Aliases aliases;
+  Mesh mesh;
   std::string compute_dtype;     // a dtype's name, or empty
-  std::string provenance;        // JSON object, of the lowest rank
+  Provenance provenance;         // of the lowest rank
   std::vector<RankTrace> ranks;  // by rank; a missing rank is absent, a duplicate appears twice
 };
 

@@ -348,6 +348,7 @@ LogicalTensor describe_tensor(const Group& group, const AssemblyContext& context
   tensor.scale = scale_of(context.annotations, context.ranks.mesh, group.id.kind, group.id.name);
   tensor.module_class = group.shards[0].entry->module_class;
   tensor.annotated = group.placement->is_placed();
+  tensor.factoring = plan.frame.view;
   tensor.pieces = [plan = std::make_shared<const Plan>(std::move(plan))] { return make_pieces(*plan); };
   return tensor;
 }

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "align/names.h"
 #include "ttrace/error.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

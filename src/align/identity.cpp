@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "align/microbatch.h"
-#include "align/names.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -56,7 +56,7 @@ std::int64_t coordinate(const PresentRank& rank, int axis) {
 CanonicalName canonical_name(const Rules& rules, const Part& part, const std::string& local) {
   CanonicalName name;
   name.text = local;
-  name.spans = rules.pipeline.spanning.contains(module_path(local));
+  name.spans = rules.pipeline.spanning.contains(TensorName(local).path);
   if (auto text = renumbered(rules.pipeline.layers, name.text, part.stage)) {
     name.text = std::move(*text);
     name.layer = true;

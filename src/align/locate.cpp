@@ -31,7 +31,7 @@ TensorId canonical_id(const Annotations& annotations, const Mesh& mesh, const Co
   if (placement.sum_microbatches) id.microbatch = kNoMicrobatch;
   const int axis = axis_index(mesh, annotations.microbatch_axis);
   const std::int64_t ranks = size_of_axis(mesh, annotations.microbatch_axis);
-  const bool on_view = has_axis(factorings_of(mesh)[placement.view], axis);
+  const bool on_view = has_axis(indexed_factorings_of(mesh)[placement.view], axis);
   if (id.microbatch < 0 || ranks == 1 || !on_view || names_axis(placement, axis)) return id;
   if (annotations.microbatch_order == MicrobatchOrder::kBlocked) {
     throw InputError(

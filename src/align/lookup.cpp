@@ -1,5 +1,7 @@
 #include "align/lookup.h"
 
+#include "ttrace/tensor_name.h"
+
 namespace ttrace {
 
 const LogicalTensor* find_tensor(const Alignment& alignment, const TensorId& id) {
@@ -12,6 +14,15 @@ const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind k
   id.name = name;
   if (kind != Kind::kInput && kind != Kind::kOutput) id.pass = Pass::kForward;
   return find_tensor(alignment, id);
+}
+
+std::vector<const LogicalTensor*> find_calls(const Alignment& alignment, const TensorId& id, Kind kind,
+                                             std::string_view module) {
+  std::vector<const LogicalTensor*> calls;
+  while (const LogicalTensor* tensor = find_tensor(alignment, id, kind, call_of(module, calls.size()))) {
+    calls.push_back(tensor);
+  }
+  return calls;
 }
 
 const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id, const std::string& name) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "align/names.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ttrace/annotation.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -17,11 +18,10 @@ bool has_wildcard(std::string_view pattern) { return pattern.find_first_of("*?["
 // The name without the parts that the pattern does not speak of: `attn:1#2` is `attn` to a pattern
 // without ':' and '#'.
 std::string visible(std::string_view pattern, std::string_view name) {
-  const std::size_t call = std::min(name.find('#'), name.size());
-  const std::size_t member = std::min(name.substr(0, call).find(':'), call);
-  std::string text(name.substr(0, member));
-  if (pattern.find(':') != pattern.npos) text += name.substr(member, call - member);
-  if (pattern.find('#') != pattern.npos) text += name.substr(call);
+  const TensorName parts(name);
+  std::string text(parts.path);
+  if (pattern.find(':') != pattern.npos) text += parts.member;
+  if (pattern.find('#') != pattern.npos) text += parts.call;
   return text;
 }
 
@@ -38,18 +38,6 @@ std::size_t literal_characters(std::string_view pattern) {
     }
   }
   return count;
-}
-
-using Components = std::vector<std::string>;
-
-Components components_of(std::string_view dotted) {
-  Components components;
-  for (std::size_t begin = 0; begin <= dotted.size();) {
-    const std::size_t dot = std::min(dotted.find('.', begin), dotted.size());
-    components.emplace_back(dotted.substr(begin, dot - begin));
-    begin = dot + 1;
-  }
-  return components;
 }
 
 // Each component of the pattern speaks of one of the name, `**` of any number.
@@ -83,7 +71,7 @@ bool matches(std::string_view pattern, std::string_view name) {
     if (!text.ends_with(pattern)) return false;
     return text.size() == pattern.size() || text[text.size() - pattern.size() - 1] == '.';
   }
-  const Components pattern_parts = components_of(pattern), name_parts = components_of(text);
+  const std::vector<std::string> pattern_parts = components_of(pattern), name_parts = components_of(text);
   for (std::size_t begin = 0; begin < name_parts.size(); ++begin) {
     if (matches_all(pattern_parts, std::span(name_parts).subspan(begin))) return true;
   }

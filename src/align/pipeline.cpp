@@ -6,8 +6,8 @@
 
 #include "align/describe.h"
 #include "align/division.h"
-#include "align/names.h"
 #include "ttrace/error.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -77,11 +77,10 @@ std::vector<bool> present_stages(const RankTable& table, const Pipeline& pipelin
 }
 
 void note_spanning(std::string_view prefix, Pipeline& pipeline) {
-  pipeline.spanning.emplace(kRootModule);
-  for (std::size_t dot = prefix.find('.'); dot != prefix.npos; dot = prefix.find('.', dot + 1)) {
-    pipeline.spanning.emplace(prefix.substr(0, dot));
+  for (std::string_view module = prefix; module != kRootModule; module = owner_of(module)) {
+    pipeline.spanning.emplace(module);
   }
-  pipeline.spanning.emplace(prefix);
+  pipeline.spanning.emplace(kRootModule);
 }
 
 }  // namespace

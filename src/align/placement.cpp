@@ -7,9 +7,9 @@
 #include <optional>
 #include <set>
 
-#include "align/names.h"
 #include "align/ranks.h"
 #include "ttrace/error.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -50,7 +50,7 @@ void check_layout(const AxisPlacement& axis, const std::string& at) {
 
 // The first factoring that has all of these axes.
 std::optional<std::size_t> view_with(const Mesh& mesh, const std::vector<int>& axes) {
-  const auto factorings = factorings_of(mesh);
+  const auto factorings = indexed_factorings_of(mesh);
   for (std::size_t view = 0; view < factorings.size(); ++view) {
     if (std::all_of(axes.begin(), axes.end(), [&](int axis) { return has_axis(factorings[view], axis); })) return view;
   }
@@ -69,8 +69,7 @@ std::size_t check_one_factoring(const Annotations& annotations, const Annotation
     if (view_with(mesh, axes)) continue;
     throw InputError(fmt::format("{}: '{}' and '{}' are axes of two factorings of the ranks, {}; expected those of one",
                                  where(annotations, rule, axis.line),
-                                 all_axes(mesh)[static_cast<std::size_t>(axes[0])].name, axis.axis,
-                                 to_string(Mesh{mesh.axes, {}, mesh.views})));
+                                 all_axes(mesh)[static_cast<std::size_t>(axes[0])].name, axis.axis, to_string(mesh)));
   }
   return *view_with(mesh, axes);
 }
@@ -123,10 +122,10 @@ void check_annotations(const Annotations& annotations, const Mesh& mesh) {
     const std::string at = at_line(annotations, annotations.pipeline->line, "pipeline");
     check_axis(mesh, annotations.pipeline->axis, at);
     const int axis = axis_index(mesh, annotations.pipeline->axis);
-    for (const auto& factoring : factorings_of(mesh)) {
+    for (const auto& factoring : indexed_factorings_of(mesh)) {
       if (size_of_axis(mesh, annotations.pipeline->axis) == 1 || has_axis(factoring, axis)) continue;
       throw InputError(fmt::format("{}: axis '{}' is not in all factorings of the ranks, {}; expected it in each", at,
-                                   annotations.pipeline->axis, to_string(Mesh{mesh.axes, {}, mesh.views})));
+                                   annotations.pipeline->axis, to_string(mesh)));
     }
   }
   if (annotations.experts) {
@@ -214,7 +213,7 @@ bool names_axis(const TensorPlacement& placement, int axis) {
 double scale_of(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name) {
   if (!annotations.loss_scale) return 1;
   const bool scaled = kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad ||
-                      (kind == Kind::kScalar && module_path(name) == "loss");
+                      (kind == Kind::kScalar && TensorName(name).path == "loss");
   if (!scaled) return 1;
   double scale = 1;
   for (const std::string& axis : annotations.loss_scale->numerator)

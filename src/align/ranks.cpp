@@ -14,6 +14,12 @@ namespace {
 // Far above any cluster; a trace that claims more must not make us allocate for it.
 constexpr std::int64_t kMaxRanks = std::int64_t{1} << 20;
 
+// -1 where there is none of that name.
+int index_in(const Axes& axes, std::string_view name) {
+  const auto found = std::find_if(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.name == name; });
+  return found == axes.end() ? -1 : static_cast<int>(found - axes.begin());
+}
+
 Finding about_ranks(Verdict verdict, Reason reason, std::string message, std::vector<std::int32_t> ranks) {
   Finding finding;
   finding.verdict = verdict;
@@ -35,7 +41,7 @@ void check_factoring(const Trace& trace, const Axes& axes) {
   }
   if (product != trace.world_size) {
     throw InputError(fmt::format("{}: the axes '{}' do not make {} ranks; expected sizes whose product is that", at,
-                                 to_string(Mesh{axes, {}}), trace.world_size));
+                                 to_string(axes), trace.world_size));
   }
 }
 
@@ -44,10 +50,9 @@ void check_mesh(const Trace& trace) {
   if (trace.world_size < 1 || trace.world_size > kMaxRanks) {
     throw InputError(fmt::format("{}: world size is {}; expected 1 to {}", at, trace.world_size, kMaxRanks));
   }
-  check_factoring(trace, trace.axes);
-  for (const Axes& view : trace.views) check_factoring(trace, view);
-  for (const auto& [alias, axis] : trace.aliases) {
-    if (axis_index({trace.axes, {}, trace.views}, axis) < 0) {
+  for (const Axes& axes : factorings_of(trace.mesh)) check_factoring(trace, axes);
+  for (const auto& [alias, axis] : trace.mesh.aliases) {
+    if (index_in(all_axes(trace.mesh), axis) < 0) {
       throw InputError(fmt::format("{}: '{}' is an alias of '{}', which is not an axis of the trace", at, alias, axis));
     }
   }
@@ -135,11 +140,11 @@ void place_ranks(const Trace& trace, const RankTable& table, View& view) {
 RankTable ranks_of(const Trace& trace) {
   check_mesh(trace);
   RankTable table;
-  table.mesh = {trace.axes, trace.aliases, trace.views};
+  table.mesh = trace.mesh;
   table.axes = all_axes(table.mesh);
   list_present(trace, table);
   note_absent(trace, table);
-  for (std::vector<std::size_t>& axes : factorings_of(table.mesh)) {
+  for (std::vector<std::size_t>& axes : indexed_factorings_of(table.mesh)) {
     table.views.push_back({std::move(axes), {}});
     place_ranks(trace, table, table.views.back());
   }
@@ -166,24 +171,16 @@ std::int32_t rank_at(const RankTable& table, const View& view, const Place& plac
 int axis_index(const Mesh& mesh, const std::string& name) {
   const auto alias = mesh.aliases.find(name);
   const std::string& axis = alias == mesh.aliases.end() ? name : alias->second;
-  const Axes axes = all_axes(mesh);
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    if (axes[i].name == axis) return static_cast<int>(i);
-  }
-  return -1;
+  return index_in(all_axes(mesh), axis);
 }
 
-std::vector<std::vector<std::size_t>> factorings_of(const Mesh& mesh) {
-  const Mesh unaliased{mesh.axes, {}, mesh.views};
+std::vector<std::vector<std::size_t>> indexed_factorings_of(const Mesh& mesh) {
+  const Axes all = all_axes(mesh);
   std::vector<std::vector<std::size_t>> factorings;
-  const auto add = [&](const Axes& axes) {
+  for (const Axes& axes : factorings_of(mesh)) {
     factorings.emplace_back();
-    for (const Axis& axis : axes) {
-      factorings.back().push_back(static_cast<std::size_t>(axis_index(unaliased, axis.name)));
-    }
-  };
-  add(mesh.axes);
-  for (const Axes& view : mesh.views) add(view);
+    for (const Axis& axis : axes) factorings.back().push_back(static_cast<std::size_t>(index_in(all, axis.name)));
+  }
   return factorings;
 }
 

@@ -44,8 +44,8 @@ std::int32_t rank_at(const RankTable& table, const View& view, const Place& plac
 // Index of the axis in `all_axes`, aliases resolved; -1 when it has none of that name.
 int axis_index(const Mesh& mesh, const std::string& name);
 
-// The axes of each factoring as indexes into `all_axes`, the mesh's own first.
-std::vector<std::vector<std::size_t>> factorings_of(const Mesh& mesh);
+// `factorings_of` the mesh as indexes into `all_axes`.
+std::vector<std::vector<std::size_t>> indexed_factorings_of(const Mesh& mesh);
 
 // True when the axis is one of the factoring's.
 bool has_axis(const std::vector<std::size_t>& factoring, int axis);

@@ -14,6 +14,7 @@
 #include "align/dimension.h"
 #include "align/fragment.h"
 #include "align/pieces.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -323,6 +324,7 @@ class RowTensors {
     tensor.scale = scale_of(annotations_, mesh_, tensor.id.kind, tensor.id.name);
     tensor.order = shards_[0]->entry->order;
     tensor.annotated = true;
+    tensor.factoring = placement_.view;
     tensor.shape = extents_of(dimensions_);
     tensor.shape.insert(tensor.shape.begin(), all);
     tensor.rows.emplace();
@@ -399,7 +401,10 @@ class TokenCounts {
 }  // namespace
 
 bool is_nearer(std::string_view name, std::string_view a, std::string_view b) {
-  return common_path(name, a) > common_path(name, b);
+  const auto nearness = [&, call = TensorName(name).call](std::string_view other) {
+    return std::pair(common_path(name, other), TensorName(other).call == call);
+  };
+  return nearness(a) > nearness(b);
 }
 
 void align_rows(const RankTable& table, const Annotations& annotations, const std::vector<RowShard>& shards,

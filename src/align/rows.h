@@ -20,7 +20,8 @@ struct RowShard {
   const TensorPlacement* placement = nullptr;
 };
 
-// Of names that match a pattern, the one meant: true when `a` shares a longer path with `name` than `b`.
+// Of names that match a pattern, the one meant: true when `a` shares a longer path with `name` than `b`, or as long a
+// one and is of the same call where `b` is not.
 bool is_nearer(std::string_view name, std::string_view a, std::string_view b);
 
 // Adds to `alignment` the tensors that `shards` make up: for each name, kind and micro-batch of the tokens one of

@@ -42,7 +42,7 @@
 #include "align/assemble.h"
 #include "align/describe.h"
 #include "align/identity.h"
-#include "align/names.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

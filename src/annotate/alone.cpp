@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -41,13 +42,14 @@ void add(Neighbours& neighbours, const HeldEntry& held_a, const HeldEntry& held_
   }
 }
 
-// Ranks that differ in `axis` alone, each with the first of them.
-Neighbours compare_along(const Subject& subject, const std::string& axis) {
+// Ranks that differ in `axis` alone of all axes but those of `elsewhere`, each with the first of them.
+Neighbours compare_along(const Subject& subject, const std::string& axis, const std::set<std::string>& elsewhere) {
   std::map<std::tuple<Coordinates, std::int32_t, std::int32_t, std::int32_t, Pass, std::string>, HeldEntry> first;
   Neighbours neighbours;
   for (const HeldEntry& held : subject.shards) {
     Coordinates others = held.rank->coordinates;
     others.erase(axis);
+    std::erase_if(others, [&](const auto& coordinate) { return elsewhere.contains(coordinate.first); });
     const TensorId& id = held.entry->id;
     const auto [found, is_first] =
         first.try_emplace({others, id.iteration, id.microbatch, id.chunk, id.pass, id.name}, held);
@@ -65,15 +67,46 @@ std::string alternatives(const Axis& axis, const Subject& subject, Kind kind) {
   return fmt::format("{}", fmt::join(words, ", or "));
 }
 
+// By axis of one factoring of the ranks.
+using Comparison = std::vector<std::pair<Axis, Neighbours>>;
+
+Comparison compare_on(const Axes& axes, const Subject& subject, const Choices& choices) {
+  std::set<std::string> elsewhere;
+  for (const Axes& others : choices.factorings) {
+    for (const Axis& axis : others) elsewhere.insert(axis.name);
+  }
+  for (const Axis& axis : axes) elsewhere.erase(axis.name);
+  Comparison comparison;
+  for (const Axis& axis : axes) {
+    if (subject.in_microbatches && axis.name == choices.microbatch_axis) continue;
+    comparison.emplace_back(axis, compare_along(subject, axis.name, elsewhere));
+  }
+  return comparison;
+}
+
+// Along each axis all ranks hold the same, or none do: so it is on the factoring that the tensor lies on.
+bool is_clear(const Comparison& comparison) {
+  return std::all_of(comparison.begin(), comparison.end(), [](const auto& item) {
+    const Neighbours& found = item.second;
+    return found.same + found.constant == 0 || found.different + found.other_shape == 0;
+  });
+}
+
+// On the first factoring that is clear, or on the mesh's own.
+Comparison compare_ranks(const Subject& subject, const Choices& choices) {
+  std::vector<Comparison> comparisons;
+  for (const Axes& axes : choices.factorings) comparisons.push_back(compare_on(axes, subject, choices));
+  const auto clear = std::find_if(comparisons.begin(), comparisons.end(), is_clear);
+  return clear == comparisons.end() ? comparisons[0] : *clear;
+}
+
 }  // namespace
 
 DraftRule propose_alone(const SubjectKey& key, const Subject& subject, const Choices& choices) {
   DraftRule rule;
   std::vector<std::pair<std::string, DraftLine>> replicated;
   const std::size_t dims = subject.local.ragged ? 0 : subject.local.largest.size();
-  for (const Axis& axis : choices.axes) {
-    if (subject.in_microbatches && axis.name == choices.microbatch_axis) continue;
-    const Neighbours found = compare_along(subject, axis.name);
+  for (const auto& [axis, found] : compare_ranks(subject, choices)) {
     const std::int64_t equal = found.same + found.constant;
     if (found.other_shape > 0 && found.dim) {
       rule.lines.push_back(

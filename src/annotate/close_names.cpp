@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ttrace/tensor_name.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
@@ -30,9 +31,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::size_t distance_to_suffix(std::string_view pattern, std::string_view name) {
   std::size_t best = edit_distance(pattern, name);
-  for (std::size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
-    best = std::min(best, edit_distance(pattern, name.substr(dot + 1)));
-  }
+  for (const std::string_view suffix : suffixes_of(name)) best = std::min(best, edit_distance(pattern, suffix));
   return best;
 }
 

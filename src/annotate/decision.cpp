@@ -25,7 +25,36 @@ std::string far(const Fit& fit) {
   return fmt::format("from the shapes alone, nothing comes near the reference ({})", measured(fit));
 }
 
-std::string words_of(const std::string& role) { return role.empty() ? "unnamed" : role; }
+bool names(const Placements& placements, const std::string& axis) { return !role_of(placements, axis).empty(); }
+
+// What `placements` say, in place of a role of the axis `of_best`, on another factoring of the ranks; empty where they
+// lie on the factoring of `best`.
+std::string elsewhere(const Placements& placements, const AxisPlacement& of_best, const Placements& best) {
+  if (names(placements, of_best.axis)) return "";
+  std::vector<std::string> lines;
+  bool other_axes = false;
+  for (const AxisPlacement& axis : placements) {
+    if (names(best, axis.axis)) continue;
+    other_axes = true;
+    if (axis.placement != Placement::kReplicate) lines.push_back(to_string(axis));
+  }
+  if (!other_axes) return "";
+  return lines.empty() ? "replicate" : fmt::format("{}", fmt::join(lines, " with "));
+}
+
+// The roles of the axis in the standing hypotheses other than the best's.
+std::set<std::string> other_roles(const Decision& decision, const AxisPlacement& axis) {
+  const Placements& best = decision.best().axes;
+  std::set<std::string> others;
+  for (const Hypothesis* other : decision.standing) {
+    const std::string role = role_of(other->axes, axis.axis), line = elsewhere(other->axes, axis, best);
+    // Whether another factoring splits or sums is a doubt about the axes that do so here.
+    if (!line.empty() && axis.placement == Placement::kReplicate) continue;
+    others.insert(!line.empty() ? line : role.empty() ? "unnamed" : role);
+  }
+  others.erase(role_of(best, axis.axis));
+  return others;
+}
 
 // What is known of one axis: certain when all that stands agrees about it.
 DraftLine line_of(const Decision& decision, const AxisPlacement& axis) {
@@ -36,10 +65,7 @@ DraftLine line_of(const Decision& decision, const AxisPlacement& axis) {
     line.why = far(fit);
     return line;
   }
-  std::set<std::string> also;
-  for (const Hypothesis* other : decision.standing) also.insert(words_of(role_of(other->axes, axis.axis)));
-  also.erase(words_of(role));
-  if (!also.empty()) {
+  if (const std::set<std::string> also = other_roles(decision, axis); !also.empty()) {
     line.why = fmt::format("{}; fits as well: {}", measured(fit), fmt::join(also, ", "));
     return line;
   }
@@ -113,7 +139,10 @@ Placements placements_of(const Decision& decision, const Choices& choices) {
     const bool says_nothing = !decision.fits || line_of(decision, axis).certain;
     if (axis.placement != Placement::kReplicate || against_habit || !says_nothing) named.push_back(axis);
   }
-  return named;
+  // The axes that are named also say on which factoring of the ranks the tensor lies.
+  const bool same = key_of(named, choices, decision.search->in_microbatches) ==
+                    key_of(decision.best().axes, choices, decision.search->in_microbatches);
+  return same ? named : decision.best().axes;
 }
 
 std::vector<DraftLine> lines_of(const Decision& decision, const Choices& choices) {

@@ -75,7 +75,7 @@ const AxisPlacement* find_axis(const AnnotationRule* rule, const Aliases& aliase
 
 std::string describe_axis(const Annotations& annotations, const AnnotationRule* rule, const Trace& trace,
                           const Axis& axis, const TensorId& id) {
-  if (const AxisPlacement* placement = find_axis(rule, trace.aliases, axis.name)) {
+  if (const AxisPlacement* placement = find_axis(rule, trace.mesh.aliases, axis.name)) {
     const bool followed = rule->kind && *rule->kind != id.kind;
     if (followed && placement->placement == Placement::kPartial) {
       return "replicates: the gradient of a sum is the same for each of its terms";
@@ -106,11 +106,11 @@ std::string describe_local(const Piece& piece) {
   return describe(box);
 }
 
-std::string describe_coordinates(const Trace& trace, std::int32_t rank) {
+std::string describe_coordinates(const Trace& trace, const Axes& axes, std::int32_t rank) {
   std::vector<std::string> words;
   for (const RankTrace& candidate : trace.ranks) {
     if (candidate.rank != rank) continue;
-    for (const Axis& axis : trace.axes) {
+    for (const Axis& axis : axes) {
       words.push_back(fmt::format("{}={}", axis.name, candidate.coordinates.at(axis.name)));
     }
     break;
@@ -121,9 +121,10 @@ std::string describe_coordinates(const Trace& trace, std::int32_t rank) {
 std::string table_of(const Trace& trace, const LogicalTensor& tensor) {
   std::vector<std::vector<std::string>> rows = {{"rank", "coordinates", "local", "logical", "replica", "term"}};
   const std::vector<Piece> pieces = tensor.pieces();
+  const Axes axes = factorings_of(trace.mesh)[tensor.factoring];
   for (const Piece& piece : pieces) {
     if (rows.size() > kPiecesShown) break;
-    rows.push_back({std::to_string(piece.rank), describe_coordinates(trace, piece.rank), describe_local(piece),
+    rows.push_back({std::to_string(piece.rank), describe_coordinates(trace, axes, piece.rank), describe_local(piece),
                     describe(piece.logical), std::to_string(piece.replica), std::to_string(piece.term)});
   }
   std::string text;
@@ -155,13 +156,14 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
     const LogicalTensor& first = *mapped.tensors[0];
     text += fmt::format("  {}: {}, {}; {}\n", side.name, to_string(first.shape), name_of(first.dtype),
                         describe_identities(mapped.tensors));
-    for (const Axis& axis : side.trace->axes) {
+    const Axes axes = factorings_of(side.aligned.trace->mesh)[first.factoring];
+    for (const Axis& axis : axes) {
       text += fmt::format("    {} ({}): {}\n", axis.name, axis.size,
-                          describe_axis(annotations, rule, *side.trace, axis, first.id));
+                          describe_axis(annotations, rule, *side.aligned.trace, axis, first.id));
     }
     if (first.scale != 1) text += fmt::format("    loss_scale: recorded = {} * logical\n", first.scale);
     if (mapped.tensors.size() > 1) text += fmt::format("    the pieces of {}:\n", to_string(first.id));
-    text += table_of(*side.trace, first);
+    text += table_of(*side.aligned.trace, first);
   } else {
     text += fmt::format("  {}:\n", side.name);
   }
@@ -172,7 +174,7 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
 [[noreturn]] void refuse(std::span<const ExplainedSide> sides, const std::string& pattern) {
   std::set<std::string> names;
   for (const ExplainedSide& side : sides) {
-    for (const auto& [id, tensor] : side.alignment->tensors) names.insert(id.name);
+    for (const auto& [id, tensor] : side.aligned.alignment.tensors) names.insert(id.name);
   }
   const std::vector<std::string> close = close_names(pattern, names);
   throw InputError(fmt::format("pattern '{}': no tensor's name matches; expected {}", pattern,
@@ -186,7 +188,7 @@ std::string explain(const Annotations& annotations, std::span<const ExplainedSid
   std::vector<std::map<Explained, Mapped>> selected;
   std::set<Explained> subjects;
   for (const ExplainedSide& side : sides) {
-    selected.push_back(select(*side.alignment, pattern));
+    selected.push_back(select(side.aligned.alignment, pattern));
     for (const auto& [subject, mapped] : selected.back()) subjects.insert(subject);
   }
   if (subjects.empty()) refuse(sides, pattern);

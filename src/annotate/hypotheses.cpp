@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "ttrace/align/layout.h"
@@ -87,11 +88,11 @@ std::vector<Option> options_for(const Axis& axis, const Subject& subject, Kind k
 }
 
 // The shards that `placements` expect along each dimension can make up the reference's.
-bool sizes_fit(const Placements& placements, const Subject& subject, const Choices& choices) {
+bool sizes_fit(const Placements& placements, const Subject& subject, const Axes& axes) {
   std::vector<std::int64_t> parts(subject.local.largest.size(), 1);
   for (const AxisPlacement& placement : placements) {
     if (placement.placement != Placement::kShard) continue;
-    for (const Axis& axis : choices.axes) {
+    for (const Axis& axis : axes) {
       if (axis.name == placement.axis) parts[static_cast<std::size_t>(placement.dim)] *= axis.size;
     }
   }
@@ -131,6 +132,38 @@ void add_orders(Placements placements, std::vector<Placements>& out) {
   } while (nested && std::next_permutation(order.begin(), order.end()));
 }
 
+// On the axes of one factoring of the ranks.
+void add_hypotheses(const Axes& axes, const Subject& subject, Kind kind, const Choices& choices,
+                    const std::vector<std::int32_t>& split, std::vector<Placements>& all) {
+  // Slower axes first: those are the outer ones in most programs.
+  std::vector<Placements> partial(1);
+  for (std::size_t i = axes.size(); i-- > 0;) {
+    std::vector<Placements> longer;
+    const std::vector<Option> options = options_for(axes[i], subject, kind, choices, split);
+    for (const Placements& placements : partial) {
+      for (const Option& option : options) {
+        longer.push_back(placements);
+        if (option) longer.back().push_back(*option);
+      }
+    }
+    partial = std::move(longer);
+  }
+  std::erase_if(partial, [&](const Placements& placements) { return !sizes_fit(placements, subject, axes); });
+  for (Placements& placements : partial) add_orders(std::move(placements), all);
+}
+
+bool has_axis(const Axes& axes, const std::string& name) {
+  return std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.name == name; });
+}
+
+// The first factoring that has all axes which `placements` name: `align` takes the same.
+const Axes& factoring_of(const Placements& placements, const Choices& choices) {
+  return *std::find_if(choices.factorings.begin(), choices.factorings.end(), [&](const Axes& axes) {
+    return std::all_of(placements.begin(), placements.end(),
+                       [&](const AxisPlacement& placement) { return has_axis(axes, placement.axis); });
+  });
+}
+
 }  // namespace
 
 std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const Choices& choices) {
@@ -142,22 +175,8 @@ std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const 
       split.push_back(static_cast<std::int32_t>(d));
     }
   }
-  // Slower axes first: those are the outer ones in most programs.
-  std::vector<Placements> partial(1);
-  for (std::size_t i = choices.axes.size(); i-- > 0;) {
-    std::vector<Placements> longer;
-    const std::vector<Option> options = options_for(choices.axes[i], subject, kind, choices, split);
-    for (const Placements& placements : partial) {
-      for (const Option& option : options) {
-        longer.push_back(placements);
-        if (option) longer.back().push_back(*option);
-      }
-    }
-    partial = std::move(longer);
-  }
-  std::erase_if(partial, [&](const Placements& placements) { return !sizes_fit(placements, subject, choices); });
   std::vector<Placements> all;
-  for (Placements& placements : partial) add_orders(std::move(placements), all);
+  for (const Axes& axes : choices.factorings) add_hypotheses(axes, subject, kind, choices, split, all);
   std::stable_sort(all.begin(), all.end(), [&](const Placements& a, const Placements& b) {
     return strangeness(a, choices) < strangeness(b, choices);
   });
@@ -186,12 +205,16 @@ std::string role_of(const Placements& placements, const std::string& axis) {
 }
 
 std::string key_of(const Placements& placements, const Choices& choices, bool in_microbatches) {
-  std::string key;
-  for (const Axis& axis : choices.axes) {
-    std::string role = role_of(placements, axis.name);
-    if (role.empty()) role = in_microbatches && axis.name == choices.microbatch_axis ? "micro-batches" : "replicate";
-    key += fmt::format("{}: {}; ", axis.name, role);
+  std::map<std::string, std::string> roles;
+  for (const Axes& axes : choices.factorings) {
+    for (const Axis& axis : axes) roles[axis.name] = "replicate";
   }
+  if (in_microbatches && has_axis(factoring_of(placements, choices), choices.microbatch_axis)) {
+    roles[choices.microbatch_axis] = "micro-batches";
+  }
+  for (const AxisPlacement& placement : placements) roles[placement.axis] = role_of(placements, placement.axis);
+  std::string key;
+  for (const auto& [axis, role] : roles) key += fmt::format("{}: {}; ", axis, role);
   return key;
 }
 

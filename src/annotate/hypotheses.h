@@ -13,7 +13,9 @@ using Placements = std::vector<AxisPlacement>;  // as a rule has them: outermost
 
 // What a rule may say of a tensor.
 struct Choices {
-  Axes axes;                    // those of more than one rank, the pipeline's stages aside
+  // The axes of more than one rank, the pipeline's stages aside, of each factoring of the ranks: a rule names those of
+  // one. The mesh's own come first.
+  std::vector<Axes> factorings;
   std::string microbatch_axis;  // left unnamed, it tells micro-batches apart
   // One that a rule may say replicates where it must say something and there is nothing to say: it does, or
   // the trace lacks it.
@@ -31,7 +33,7 @@ std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const 
 std::string role_of(const Placements& placements, const std::string& axis);
 
 // The same for all axes: equal where two placements of one tensor are. An axis that they do not name
-// replicates, or tells micro-batches apart.
+// replicates, or tells micro-batches apart where it is on the factoring of those that they name.
 std::string key_of(const Placements& placements, const Choices& choices, bool in_microbatches);
 
 // As a rule writes it: `tp_dim: 0`, `cp: {dim: 0, layout: zigzag}`, `tp: partial`.

@@ -23,10 +23,10 @@ std::string words_of(const NameAndKind& subject) {
 
 class Linter {
  public:
-  Linter(const Trace& trace, const Annotations& annotations, const Alignment& alignment)
-      : mesh_{trace.axes, trace.aliases}, annotations_(annotations), alignment_(alignment) {
-    for (const auto& [id, tensor] : alignment.tensors) subjects_.emplace(id.name, id.kind);
-    for (const Finding& finding : alignment.findings) {
+  Linter(const AlignedTrace& aligned, const Annotations& annotations)
+      : mesh_(aligned.trace->mesh), annotations_(annotations), alignment_(aligned.alignment) {
+    for (const auto& [id, tensor] : alignment_.tensors) subjects_.emplace(id.name, id.kind);
+    for (const Finding& finding : alignment_.findings) {
       if (!finding.id.name.empty()) subjects_.emplace(finding.id.name, finding.id.kind);
     }
   }
@@ -144,7 +144,7 @@ class Linter {
     }
   }
 
-  Mesh mesh_;
+  const Mesh& mesh_;
   const Annotations& annotations_;
   const Alignment& alignment_;
   std::set<NameAndKind> subjects_;
@@ -173,8 +173,8 @@ std::string_view name_of(LintCheck check) {
 
 bool is_mistake(LintCheck check) { return check != LintCheck::kAbsentAxis && check != LintCheck::kUnevenSplit; }
 
-std::vector<LintMessage> lint(const Trace& trace, const Annotations& annotations, const Alignment& alignment) {
-  return Linter(trace, annotations, alignment).run();
+std::vector<LintMessage> lint(const AlignedTrace& aligned, const Annotations& annotations) {
+  return Linter(aligned, annotations).run();
 }
 
 }  // namespace ttrace

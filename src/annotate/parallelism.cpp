@@ -6,10 +6,10 @@
 #include <limits>
 #include <set>
 
-#include "align/names.h"
 #include "align/pipeline.h"
 #include "align/ranks.h"
 #include "ttrace/judge/match.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -73,9 +73,10 @@ struct ScaleCandidate {
   double value = 1;
 };
 
-// All products of some of the axes, and one over them; of equal values, all: who they are is said.
+// All products of some of the mesh's own axes, over which the whole model lies, and one over them; of equal values,
+// all: who they are is said.
 std::vector<ScaleCandidate> scale_candidates(const Choices& choices) {
-  std::vector<Axis> axes = choices.axes;
+  Axes axes = choices.factorings[0];
   std::stable_partition(axes.begin(), axes.end(),
                         [&](const Axis& axis) { return axis.name == choices.microbatch_axis; });
   std::vector<ScaleCandidate> candidates(1);
@@ -115,10 +116,10 @@ std::vector<Search> gradient_searches(const std::map<SubjectKey, Decision>& deci
 
 void propose_pipeline(const Trace& trace, const Alignment* reference, Annotations& settings,
                       std::vector<DraftLine>& lines) {
-  const Mesh mesh{trace.axes, trace.aliases};
-  const int index = stage_axis(mesh, settings);
-  if (settings.pipeline || index < 0) return;
-  const Axis& axis = mesh.axes[static_cast<std::size_t>(index)];
+  const Axes& axes = trace.mesh.axes;  // stages are an axis of every factoring, so of the mesh's own
+  const int index = stage_axis(trace.mesh, settings);
+  if (settings.pipeline || index < 0 || index >= static_cast<int>(axes.size())) return;
+  const Axis& axis = axes[static_cast<std::size_t>(index)];
   if (axis.size == 1) return;
   std::vector<std::string> found;
   const auto numbers = numbers_by_stage(trace, axis);
@@ -150,7 +151,7 @@ void propose_pipeline(const Trace& trace, const Alignment* reference, Annotation
 
 void propose_microbatches(const Trace& trace, const Alignment& reference, bool said, Annotations& settings,
                           std::vector<DraftLine>& lines) {
-  if (said || size_of_axis({trace.axes, trace.aliases}, settings.microbatch_axis) == 1) return;
+  if (said || size_of_axis(trace.mesh, settings.microbatch_axis) == 1) return;
   Annotations blocked = settings;
   blocked.microbatch_order = MicrobatchOrder::kBlocked;
   const auto errors = input_errors(trace, reference, settings);

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
-#include "align/names.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -36,19 +37,16 @@ struct Shortener {
     return std::all_of(names.begin(), names.end(), [&](const auto& item) {
       const auto& [other, name] = item;
       // A module's pattern may speak of its members: those that lie otherwise have a longer one.
-      return !matches(suffix, name) || module_path(other) == module_path(pattern);
+      return !matches(suffix, name) || TensorName(other).path == TensorName(pattern).path;
     });
   }
 };
 
 std::string shortest(const Shortener& shortener, const std::string& pattern, bool is_parameter) {
-  std::vector<std::size_t> starts = {0};
-  for (std::size_t dot = pattern.find('.'); dot != pattern.npos; dot = pattern.find('.', dot + 1)) {
-    starts.push_back(dot + 1);
-  }
-  std::reverse(starts.begin(), starts.end());
-  for (std::size_t i = is_parameter && starts.size() > 1 ? 1 : 0; i < starts.size(); ++i) {
-    const std::string suffix = pattern.substr(starts[i]);
+  std::vector<std::string_view> suffixes = suffixes_of(pattern);
+  std::reverse(suffixes.begin(), suffixes.end());
+  for (std::size_t i = is_parameter && suffixes.size() > 1 ? 1 : 0; i < suffixes.size(); ++i) {
+    const std::string suffix(suffixes[i]);
     if (suffix[0] != '*' && shortener.is_alone(suffix, pattern)) return suffix;
   }
   // Nothing is shorter and alone: with a wildcard, it gives way to the longer ones that it fits too.
@@ -63,14 +61,14 @@ void merge_members(std::vector<DraftRule>& rules) {
   std::vector<DraftRule*> renamed;
   for (DraftRule& rule : rules) {
     if (rule.kind && is_parameter_kind(*rule.kind)) continue;
-    const auto [found, is_first] = first.try_emplace({std::string(module_path(rule.pattern)), rule.kind}, &rule);
+    const auto [found, is_first] = first.try_emplace({std::string(TensorName(rule.pattern).path), rule.kind}, &rule);
     if (is_first) {
       renamed.push_back(&rule);
     } else if (says_the_same(*found->second, rule)) {
       merged.insert(&rule);
     }
   }
-  for (DraftRule* rule : renamed) rule->pattern = std::string(module_path(rule->pattern));
+  for (DraftRule* rule : renamed) rule->pattern = std::string(TensorName(rule->pattern).path);
   std::vector<DraftRule> left;
   for (DraftRule& rule : rules) {
     if (!merged.contains(&rule)) left.push_back(std::move(rule));

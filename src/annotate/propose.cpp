@@ -22,6 +22,7 @@
 #include <set>
 
 #include "align/pipeline.h"
+#include "align/ranks.h"
 #include "annotate/alone.h"
 #include "annotate/decision.h"
 #include "annotate/parallelism.h"
@@ -56,13 +57,14 @@ void require_whole_ranks(const Trace& trace, const Annotations& given, const Ali
 
 Choices choices_for(const Trace& trace, const Annotations& given) {
   Choices choices;
-  const Mesh mesh{trace.axes, trace.aliases};
-  const int stages = stage_axis(mesh, given);
-  for (std::size_t i = 0; i < mesh.axes.size(); ++i) {
-    if (static_cast<int>(i) != stages && mesh.axes[i].size > 1) choices.axes.push_back(mesh.axes[i]);
+  const int stages = stage_axis(trace.mesh, given);
+  choices.factorings = factorings_of(trace.mesh);
+  for (Axes& axes : choices.factorings) {
+    std::erase_if(axes,
+                  [&](const Axis& axis) { return axis.size == 1 || axis_index(trace.mesh, axis.name) == stages; });
   }
   choices.microbatch_axis = given.microbatch_axis;
-  for (const Axis& axis : choices.axes) {
+  for (const Axis& axis : choices.factorings[0]) {
     if (axis.name != choices.microbatch_axis) choices.spare_axis = axis.name;
   }
   for (const std::string& name : layout_names()) {

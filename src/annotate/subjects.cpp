@@ -1,9 +1,11 @@
 #include "annotate/subjects.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
-#include "align/names.h"
 #include "ttrace/mesh.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -12,21 +14,22 @@ namespace {
 // into and out of it.
 bool flows_between_stages(const Trace& trace, const RankTrace& rank, const Entry& entry, const Annotations& settings) {
   if (!settings.pipeline || !is_floating(entry.dtype)) return false;
-  const std::string_view module = module_path(entry.id.name);
+  const std::string_view module = TensorName(entry.id.name).path;
   const std::string& layers = settings.pipeline->layers;
-  const bool spans = module == kRootModule || layers == module || layers.starts_with(std::string(module) + ".");
+  const bool spans = layers == module || is_inside(layers, module);
   const auto stage = rank.coordinates.find(settings.pipeline->axis);
   if (!spans || stage == rank.coordinates.end()) return false;
   const Kind kind = entry.id.kind;
   if (kind == Kind::kInput || kind == Kind::kGradInput) return stage->second != 0;
-  const std::int64_t last = size_of_axis({trace.axes, trace.aliases}, settings.pipeline->axis) - 1;
+  const std::int64_t last = size_of_axis(trace.mesh, settings.pipeline->axis) - 1;
   return (kind == Kind::kOutput || kind == Kind::kGradOutput) && stage->second != last;
 }
 
 }  // namespace
 
 std::string pattern_of(const std::string& name) {
-  std::string pattern = name.substr(0, name.find('#'));
+  const TensorName parts(name);
+  std::string pattern = fmt::format("{}{}", parts.path, parts.member);
   std::size_t from = 0;
   while (const auto number = number_in(pattern, from)) {
     pattern.replace(number->begin, number->end - number->begin, "*");

@@ -12,7 +12,7 @@
 
 namespace ttrace {
 
-// The name with `*` for each number of the path and without `#call`: `layers.*.attn:1`. What a stage calls a
+// The name with `*` for each number of the path and without its call: `layers.*.attn:1`. What a stage calls a
 // tensor and what the reference calls it have the same pattern.
 std::string pattern_of(const std::string& name);
 

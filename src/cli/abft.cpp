@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "terminal/report_files.h"
+#include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
@@ -45,14 +46,13 @@ int run(const AbftOptions& options) {
   Report report;
   ReportFiles files = report_files(options.report, report);
   SelfCheckOptions how = thresholds_of(options);
-  const Trace trace = read_trace(options.trace);
   Annotations annotations;
   if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
-  Alignment tensors = align(trace, annotations, {});
+  AlignedTrace aligned = align_trace(read_trace(options.trace), annotations);
   Alignment nothing;
-  if (!options.only.empty()) keep_only(tensors, nothing, options.only);
+  if (!options.only.empty()) keep_only(aligned.alignment, nothing, options.only);
   how.threads = options.threads;
-  report = self_check(tensors, how);
+  report = self_check(aligned.alignment, how);
   report.candidate = options.trace;
   report.command_for_all = "--all";
   write_report(files, options.report, report);

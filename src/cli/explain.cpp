@@ -22,11 +22,10 @@ int run(const ExplainOptions& options) {
   Annotations annotations;
   if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
   const auto reference = read_reference(options.reference, annotations);
-  const Trace candidate = read_trace(options.candidate);
-  const Alignment alignment = align(candidate, annotations, layout_of(reference));
+  const AlignedTrace candidate = align_trace(read_trace(options.candidate), annotations, layout_of(reference));
   std::vector<ExplainedSide> sides;
-  if (reference) sides.push_back({"reference", &reference->trace, &reference->alignment});
-  sides.push_back({"candidate", &candidate, &alignment});
+  if (reference) sides.push_back({"reference", *reference});
+  sides.push_back({"candidate", candidate});
   ReportFiles().write([&] { return explain(annotations, sides, options.pattern); });
   return kExitSame;
 }

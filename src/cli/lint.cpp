@@ -53,8 +53,7 @@ int run(const LintOptions& options) {
   files.add("--json", options.json, [&] { return to_json(options, messages); });
   const Annotations annotations = read_annotations(options.annotations);
   const auto reference = read_reference(options.reference, annotations);
-  const Trace trace = read_trace(options.trace);
-  messages = lint(trace, annotations, align(trace, annotations, layout_of(reference)));
+  messages = lint(align_trace(read_trace(options.trace), annotations, layout_of(reference)), annotations);
   const auto mistakes = static_cast<std::size_t>(std::count_if(
       messages.begin(), messages.end(), [](const LintMessage& message) { return is_mistake(message.check); }));
   files.write([&] { return to_text(messages, mistakes); });

@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "terminal/report_files.h"
@@ -28,15 +27,21 @@ struct SdcOptions {
 
 // Other software computes other bits, and nobody's hardware is at fault.
 void require_same_software(const Trace& healthy, const Trace& suspect) {
-  const auto facts = nlohmann::json::parse(healthy.provenance, nullptr, false);
-  const auto others = nlohmann::json::parse(suspect.provenance, nullptr, false);
-  for (const char* key : {"torch", "device", "git_commit", "perturb_seed"}) {
-    const auto value = facts.value(key, nlohmann::json()), other = others.value(key, nlohmann::json());
-    if (value == other) continue;
+  const auto require_same = [&](std::string_view what, const std::string& value, const std::string& other) {
+    if (value == other) return;
+    const auto said = [](const std::string& text) { return text.empty() ? "not known" : printable(text); };
     throw InputError(fmt::format("{}: its {} is {}, that of {} {}; expected the same program on the same software",
-                                 suspect.directory.string(), key, other.dump(), healthy.directory.string(),
-                                 value.dump()));
-  }
+                                 suspect.directory.string(), what, said(other), healthy.directory.string(),
+                                 said(value)));
+  };
+  const auto seed_of = [](const Provenance& provenance) {
+    return provenance.perturb_seed ? std::to_string(*provenance.perturb_seed) : std::string();
+  };
+  const Provenance &facts = healthy.provenance, &others = suspect.provenance;
+  require_same("torch", facts.torch, others.torch);
+  require_same("device", facts.device, others.device);
+  require_same("git_commit", facts.git_commit, others.git_commit);
+  require_same("perturb_seed", seed_of(facts), seed_of(others));
 }
 
 // Bits can be held against bits only where both began with the same.

@@ -7,11 +7,12 @@
 // (Dao et al., "FlashAttention", appendix B). Whether the module is such an attention at all, the reference's own
 // output and gradient tell: they must come out.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "align/lookup.h"
 #include "diagnose/hypothesis.h"
-#include "ttrace/diagnose/dataflow.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -102,27 +103,27 @@ std::optional<Attention> attention_of(const LogicalTensor& query, const LogicalT
   return Attention{q[0], k[0], q[1], q[2], k[2], q[3], values_of(query), values_of(key), values_of(value)};
 }
 
-// Which of the three the wrong tensor is the gradient of.
-const Values& gradient_of_member(const Gradients& gradients, char member) {
-  return member == '0' ? gradients.query : member == '1' ? gradients.key : gradients.value;
+constexpr std::array<std::string_view, 3> kOperands = {":0", ":1", ":2"};  // query, key, value
+
+const Values& gradient_of_operand(const Gradients& gradients, std::size_t operand) {
+  return operand == 0 ? gradients.query : operand == 1 ? gradients.key : gradients.value;
 }
 
 }  // namespace
 
 std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect) {
   const TensorId& id = suspect.finding.id;
-  const std::size_t at = id.name.find(':') + 1;  // of the number of a tuple's member
-  if (id.kind != Kind::kGradInput || at == 0 || at >= id.name.size()) return std::nullopt;
-  const char member = id.name[at];
+  const TensorName name(id.name);
+  const auto member =
+      static_cast<std::size_t>(std::find(kOperands.begin(), kOperands.end(), name.member) - kOperands.begin());
+  if (id.kind != Kind::kGradInput || member == kOperands.size()) return std::nullopt;
   const Alignment& reference = suspect.evidence.reference;
-  const LogicalTensor* operands[3];
-  for (int i = 0; i < 3; ++i) {
-    std::string name = id.name;
-    name[at] = static_cast<char>('0' + i);
-    operands[i] = find_small(reference, id, Kind::kInput, name);
+  std::array<const LogicalTensor*, kOperands.size()> operands{};
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    operands[i] = find_small(reference, id, Kind::kInput, name.with_member(kOperands[i]));
     if (operands[i] == nullptr) return std::nullopt;
   }
-  const std::string module = module_of(id.name);
+  const std::string module = name.without_member();
   const LogicalTensor* output = find_small(reference, id, Kind::kOutput, module);
   const LogicalTensor* grad = find_small(reference, id, Kind::kGradOutput, module);
   const LogicalTensor* held = find_small(suspect.evidence.candidate, id, Kind::kGradOutput, module);
@@ -139,7 +140,7 @@ std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect) {
     multiplications += attention->multiplications();
     const bool is_attention =
         relative_distance(gradients.output, expected_output) <= suspect.bound &&
-        relative_distance(gradient_of_member(gradients, member), suspect.expected) <= suspect.bound;
+        relative_distance(gradient_of_operand(gradients, member), suspect.expected) <= suspect.bound;
     if (!is_attention) continue;
     return try_readings(
         right, grad->shape, locals_of(*held),
@@ -147,7 +148,7 @@ std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect) {
           multiplications += attention->multiplications();
           if (multiplications > kMostMultiplications) return std::nullopt;
           return suspect.explained_by(
-              Cause::kReinterpreted, gradient_of_member(gradients_of(*attention, values), member),
+              Cause::kReinterpreted, gradient_of_operand(gradients_of(*attention, values), member),
               fmt::format("it is what the attention makes of its output's gradient when that is read {}", how));
         });
   }

@@ -142,7 +142,7 @@ std::vector<std::int32_t> those_there(const Times& times, double count) {
 }
 
 // Micro-batches that are all those of one rank of an axis.
-std::string owner_of(const std::vector<std::int32_t>& microbatches, std::size_t all, const Mesh& mesh) {
+std::string rank_that_owns(const std::vector<std::int32_t>& microbatches, std::size_t all, const Mesh& mesh) {
   for (const Axis& axis : mesh.axes) {
     const auto size = static_cast<std::size_t>(axis.size);
     if (size < 2 || microbatches.size() * size != all) continue;
@@ -163,7 +163,7 @@ std::string words_for_microbatches(const Times& times, const Mesh& mesh) {
   if (missing.size() == 1) words = fmt::format("the sum lacks the gradient of micro-batch {}", missing.front());
   if (missing.size() > 1) {
     words = fmt::format("the sum lacks the micro-batches {}{}", fmt::join(missing, ", "),
-                        owner_of(missing, times.size(), mesh));
+                        rank_that_owns(missing, times.size(), mesh));
   }
   if (!twice.empty()) {
     words += fmt::format("{}the sum has the gradient of micro-batch {} twice", words.empty() ? "" : "; ",

@@ -5,16 +5,17 @@
 #include <optional>
 #include <tuple>
 
+#include "ttrace/tensor_name.h"
+
 namespace ttrace {
 namespace {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-constexpr std::string_view kModel = "(model)";
 
 enum class Step { kForward, kRecompute, kBackward };
 
-// A call of a module: iteration, micro-batch, chunk, step, module.
-using CallKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, Step, std::string>;
+// A module in a step: iteration, micro-batch, chunk, step, path.
+using ModuleKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, Step, std::string>;
 // A tensor of a parameter: iteration, chunk, name.
 using ParameterKey = std::tuple<std::int32_t, std::int32_t, std::string>;
 
@@ -36,16 +37,15 @@ struct Sources {
   }
 };
 
-// Whether `inner` is a module inside `outer`.
-bool is_inside(std::string_view inner, std::string_view outer) {
-  if (outer == kModel) return inner != kModel;
-  return inner.size() > outer.size() && inner.starts_with(outer) && inner[outer.size()] == '.';
-}
+// What the calls of a module were given. A call goes by what its name ends with, as `TensorName::call`.
+struct Calls {
+  std::map<std::string, Sources> inputs;
+  std::string latest;  // the last to begin
+};
 
-// The module that has the parameter.
-std::string owner_of(std::string_view parameter) {
-  const std::size_t dot = parameter.rfind('.');
-  return std::string(dot == parameter.npos ? kModel : parameter.substr(0, dot));
+// The module that a tensor was seen at, or that has the parameter.
+std::string_view module_of(const TensorId& id) {
+  return is_parameter_kind(id.kind) ? owner_of(id.name) : TensorName(id.name).path;
 }
 
 class Flow {
@@ -76,6 +76,7 @@ class Flow {
       return root;
     }
     roots_.push_back({i, sources.any, {}});
+    calls_around_.push_back(calls_around(id));
     roots_of_batch_[{id.iteration, id.microbatch}].push_back(roots_.size() - 1);
     return roots_.size() - 1;
   }
@@ -85,9 +86,8 @@ class Flow {
       case Kind::kOutput:
         return of_output(id);
       case Kind::kGradInput:
-        return of_backward(id, module_of(id.name));
       case Kind::kParamGrad:
-        return of_backward(id, owner_of(id.name));
+        return of_backward(id);
       case Kind::kMainGrad:
         return find(param_grads_, id);
       case Kind::kParamDelta:
@@ -98,23 +98,33 @@ class Flow {
     }
   }
 
-  static Step step_of(const TensorId& id) { return id.pass == Pass::kRecompute ? Step::kRecompute : Step::kForward; }
-
-  static CallKey call_key(const TensorId& id, Step step, std::string module) {
-    return {id.iteration, id.microbatch, id.chunk, step, std::move(module)};
+  static Step step_of(const TensorId& id) {
+    if (id.kind != Kind::kInput && id.kind != Kind::kOutput) return Step::kBackward;
+    return id.pass == Pass::kRecompute ? Step::kRecompute : Step::kForward;
   }
 
-  Sources of_call(const TensorId& id, Step step, std::string module) const {
-    const auto parameters = wrong_parameters_.find({id.chunk, module});
-    const auto found = inputs_.find(call_key(id, step, std::move(module)));
-    Sources sources = found == inputs_.end() ? Sources() : found->second;
+  static ModuleKey module_key(const TensorId& id, Step step, std::string_view module) {
+    return {id.iteration, id.microbatch, id.chunk, step, std::string(module)};
+  }
+
+  // What the module computed the tensor from in a step. All its calls add to the gradient of a parameter.
+  Sources of_module(const TensorId& id, Step step) const {
+    const bool of_parameter = is_parameter_kind(id.kind);
+    const std::string_view module = module_of(id), own_call = TensorName(id.name).call;
+    Sources sources;
+    if (const auto calls = calls_.find(module_key(id, step, module)); calls != calls_.end()) {
+      for (const auto& [call, inputs] : calls->second.inputs) {
+        if (of_parameter || call == own_call) sources.add(inputs);
+      }
+    }
+    const auto parameters = wrong_parameters_.find({id.chunk, std::string(module)});
     if (parameters != wrong_parameters_.end()) sources.add(parameters->second);
     return sources;
   }
 
   // A recomputed output is compared with the first one, too.
   Sources of_output(const TensorId& id) const {
-    Sources sources = of_call(id, step_of(id), module_of(id.name));
+    Sources sources = of_module(id, step_of(id));
     TensorId first = id;
     first.pass = Pass::kForward;
     const auto wrong = wrong_outputs_.find(first);
@@ -123,11 +133,11 @@ class Flow {
   }
 
   // Backward works with what the last forward left. Without the gradient that comes in, nothing can be said.
-  Sources of_backward(const TensorId& id, const std::string& module) const {
-    Sources sources = of_call(id, Step::kBackward, module);
+  Sources of_backward(const TensorId& id) const {
+    Sources sources = of_module(id, Step::kBackward);
     if (!sources.any) return sources;
-    sources.add(of_call(id, Step::kForward, module));
-    sources.add(of_call(id, Step::kRecompute, module));
+    sources.add(of_module(id, Step::kForward));
+    sources.add(of_module(id, Step::kRecompute));
     return sources;
   }
 
@@ -144,18 +154,39 @@ class Flow {
     return sources;
   }
 
+  // The modules around the one of a tensor, each with the call that was in progress, as far as its inputs were seen.
+  std::map<std::string, std::string> calls_around(const TensorId& id) const {
+    std::map<std::string, std::string> around;
+    std::string_view module = TensorName(id.name).path;
+    while (module != kRootModule) {
+      module = owner_of(module);
+      const auto calls = calls_.find(module_key(id, step_of(id), module));
+      if (calls != calls_.end()) around.emplace(module, calls->second.latest);
+    }
+    return around;
+  }
+
+  // Whether the root is of the call of the module that the tensor is of, or inside that call.
+  bool is_root_of_call(std::size_t root, const TensorId& id) const {
+    const TensorName wrong(observations_[roots_[root].observation].id.name), name(id.name);
+    const std::string_view module = module_of(id);
+    if (wrong.path != module && !is_inside(wrong.path, module)) return false;
+    if (is_parameter_kind(id.kind)) return true;  // of all calls
+    if (wrong.path == module) return wrong.call == name.call;
+    const auto around = calls_around_[root].find(std::string(module));
+    return around == calls_around_[root].end() || around->second == name.call;
+  }
+
   // Of what comes out of a module, that inside it which is a root.
   std::size_t nested_root(const TensorId& id) const {
     const bool of_parameter = rewritten_ && id.kind == Kind::kParamGrad;
     if (id.kind != Kind::kOutput && id.kind != Kind::kGradInput && !of_parameter) return kNone;
     const auto roots = roots_of_batch_.find({id.iteration, id.microbatch});
     if (roots == roots_of_batch_.end()) return kNone;
-    const std::string module = of_parameter ? owner_of(id.name) : module_of(id.name);
     for (const std::size_t root : roots->second) {
       const TensorId& other = observations_[roots_[root].observation].id;
-      const std::string inner = module_of(other.name);
       const bool same_pass = other.chunk == id.chunk && other.pass == id.pass;
-      if (same_pass && (inner == module || is_inside(inner, module))) return root;
+      if (same_pass && is_root_of_call(root, id)) return root;
     }
     return kNone;
   }
@@ -175,8 +206,11 @@ class Flow {
   }
 
   // What the module goes on with.
-  void remember_input(const Observation& observation, Step step, std::size_t root) {
-    Sources& sources = inputs_[call_key(observation.id, step, module_of(observation.id.name))];
+  void remember_input(const Observation& observation, std::size_t root) {
+    const TensorName name(observation.id.name);
+    Calls& calls = calls_[module_key(observation.id, step_of(observation.id), name.path)];
+    calls.latest = name.call;
+    Sources& sources = calls.inputs[calls.latest];
     rewritten_ ? sources.add(kNone) : sources.add(root, observation.ratio);
   }
 
@@ -184,10 +218,8 @@ class Flow {
     const auto& [id, agrees, ratio] = observation;
     switch (id.kind) {
       case Kind::kInput:
-        remember_input(observation, step_of(id), root);
-        break;
       case Kind::kGradOutput:
-        remember_input(observation, Step::kBackward, root);
+        remember_input(observation, root);
         break;
       case Kind::kParamGrad:
         param_grads_[{id.iteration, id.chunk, id.name}].add(root, ratio);
@@ -209,27 +241,28 @@ class Flow {
   // All modules that it lies in, under any name, compute with it from now on: a main gradient or an update that is
   // wrong makes the parameter wrong, be it by less than is allowed.
   void remember_parameter(const TensorId& id, std::size_t root) {
-    remember_module(id, owner_of(id.name), root);
+    remember_modules(id, id.name, root);
     for (const TiedRule& rule : tied_) {
-      if (id.name != rule.of && !id.name.ends_with("." + rule.of)) continue;
+      if (!matches(rule.of, id.name)) continue;
       const std::string prefix = id.name.substr(0, id.name.size() - rule.of.size());
-      remember_module(id, owner_of(prefix + rule.name), root);
+      remember_modules(id, prefix + rule.name, root);
     }
   }
 
-  void remember_module(const TensorId& id, std::string module, std::size_t root) {
-    while (module != kModel) {
-      wrong_parameters_.try_emplace({id.chunk, module}, root);
-      module = owner_of(module);
+  // What the parameter is part of: its module, and those around it.
+  void remember_modules(const TensorId& id, std::string_view parameter, std::size_t root) {
+    while (parameter != kRootModule) {
+      parameter = owner_of(parameter);
+      wrong_parameters_.try_emplace({id.chunk, std::string(parameter)}, root);
     }
-    wrong_parameters_.try_emplace({id.chunk, std::string(kModel)}, root);
   }
 
   std::span<const Observation> observations_;
   std::span<const TiedRule> tied_;
   const bool rewritten_;
   std::vector<Root> roots_;
-  std::map<CallKey, Sources> inputs_;
+  std::vector<std::map<std::string, std::string>> calls_around_;  // of each root
+  std::map<ModuleKey, Calls> calls_;
   std::map<ParameterKey, Sources> param_grads_, main_grads_;
   std::map<std::int32_t, Sources> step_scalars_;  // the gradient's norm
   std::map<TensorId, std::size_t> wrong_outputs_;
@@ -240,12 +273,6 @@ class Flow {
 };
 
 }  // namespace
-
-std::string module_of(std::string_view name) {
-  const std::size_t call = std::min(name.find('#'), name.size());
-  const std::size_t member = std::min(name.substr(0, call).find(':'), call);
-  return std::string(name.substr(0, member)) + std::string(name.substr(call));
-}
 
 std::vector<Root> find_roots(std::span<const Observation> observations, std::span<const TiedRule> tied,
                              bool rewritten) {

@@ -7,6 +7,7 @@
 
 #include "align/lookup.h"
 #include "diagnose/hypothesis.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -90,8 +91,11 @@ Labels sources_of(const Suspect& suspect) {
 Values biases_of(const Suspect& suspect) {
   Values biases(suspect.found.size());
   const TensorId& id = suspect.finding.id;
-  const LogicalTensor* bias = parameter_at(suspect.evidence.candidate, id, id.name + ".bias");
-  if (bias == nullptr || !is_small(*bias) || bias->shape != Shape{suspect.reference.shape.back()}) return biases;
+  const TensorName name(id.name);
+  const LogicalTensor* bias = parameter_at(suspect.evidence.candidate, id, parameter_of(name.path, "bias"));
+  if (!name.member.empty() || bias == nullptr || !is_small(*bias) ||
+      bias->shape != Shape{suspect.reference.shape.back()})
+    return biases;
   const Values values = values_of(*bias);
   for (std::size_t i = 0; i < biases.size(); ++i) biases[i] = values[i % values.size()];
   return biases;

@@ -1,6 +1,6 @@
 #include "align/lookup.h"
 #include "diagnose/hypothesis.h"
-#include "ttrace/diagnose/dataflow.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -33,8 +33,9 @@ struct Product {
 std::optional<Product> product_of(const Suspect& suspect, const Alignment& side) {
   const TensorId& id = suspect.finding.id;
   const Shape& shape = suspect.reference.shape;
-  if (id.kind != Kind::kParamGrad || shape.size() != 2 || !id.name.ends_with(".weight")) return std::nullopt;
-  const std::string module = id.name.substr(0, id.name.rfind('.'));
+  if (id.kind != Kind::kParamGrad || shape.size() != 2 || last_component(id.name) != "weight") return std::nullopt;
+  const std::string module(owner_of(id.name));
+  if (find_tensor(side, id, Kind::kInput, call_of(module, 1)) != nullptr) return std::nullopt;  // a sum of products
   const Product product{find_tensor(side, id, Kind::kInput, module), find_tensor(side, id, Kind::kGradOutput, module),
                         shape[0], shape[1]};
   if (product.input == nullptr || product.grad_output == nullptr) return std::nullopt;
@@ -60,8 +61,8 @@ std::optional<Diagnosis> stale_operand(const Suspect& suspect) {
     multiplications += product->multiplications();
     if (multiplications > kMostMultiplications) return std::nullopt;
     const Values gradient = weight_gradient(grad_output, product->out, values_of(tensor), product->in);
-    const std::string what =
-        fmt::format("it was computed with the input of {}, {}", printable(module_of(other.name)), when(other));
+    const std::string what = fmt::format("it was computed with the input of {}, {}",
+                                         printable(TensorName(other.name).without_member()), when(other));
     if (auto found = suspect.explained_by(Cause::kStaleOperand, gradient, what)) return found;
   }
   return std::nullopt;

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "ttrace/diagnose/dataflow.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -61,9 +62,9 @@ std::vector<std::string> missing_modules(const Report& report) {
   std::map<std::string, Tally> tallies;
   const auto count = [&](const std::vector<Finding>& findings) {
     for (const Finding& finding : findings) {
-      const std::string& name = finding.id.name;
-      for (std::size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
-        Tally& tally = tallies[name.substr(0, dot)];
+      std::string_view path = TensorName(finding.id.name).path;
+      for (path = owner_of(path); path != kRootModule; path = owner_of(path)) {
+        Tally& tally = tallies[std::string(path)];
         ++tally.all;
         tally.missing += finding.reason == Reason::kMissingInCandidate;
       }
@@ -74,8 +75,8 @@ std::vector<std::string> missing_modules(const Report& report) {
   std::vector<std::string> modules;  // in the order of their names, so that an outer one comes before its inner ones
   for (const auto& [path, tally] : tallies) {
     if (tally.missing < tally.all) continue;
-    const bool inside = std::any_of(modules.begin(), modules.end(),
-                                    [&](const std::string& outer) { return path.starts_with(outer + "."); });
+    const bool inside =
+        std::any_of(modules.begin(), modules.end(), [&](const std::string& outer) { return is_inside(path, outer); });
     if (!inside) modules.push_back(path);
   }
   return modules;
@@ -149,7 +150,7 @@ void add_root_causes(Report& report, const Evidence& evidence) {
     if (is_new) {
       RootCause& cause = report.roots.emplace_back();
       cause.finding = observed.findings[root.observation];
-      cause.module = is_parameter_kind(id.kind) ? id.name.substr(0, id.name.rfind('.')) : module_of(id.name);
+      cause.module = is_parameter_kind(id.kind) ? std::string(owner_of(id.name)) : TensorName(id.name).without_member();
       made_here.push_back(root.made_here);
     }
     RootCause& cause = report.roots[at->second];

@@ -15,12 +15,12 @@ std::map<std::int32_t, std::int32_t> ranks_of_replicas(const LogicalTensor& tens
 }
 
 // The replicas whose ranks differ from replica 0's in their coordinate on `axis` only.
-std::vector<std::int32_t> along(const Axis& axis, const Mesh& mesh, const std::map<std::int32_t, std::int32_t>& ranks) {
-  Coordinates base = coordinates_of(mesh.axes, ranks.at(0));
+std::vector<std::int32_t> along(const Axis& axis, const Axes& axes, const std::map<std::int32_t, std::int32_t>& ranks) {
+  Coordinates base = coordinates_of(axes, ranks.at(0));
   base.erase(axis.name);
   std::vector<std::int32_t> replicas;
   for (const auto& [replica, rank] : ranks) {
-    Coordinates other = coordinates_of(mesh.axes, rank);
+    Coordinates other = coordinates_of(axes, rank);
     other.erase(axis.name);
     if (other == base) replicas.push_back(replica);
   }
@@ -36,11 +36,11 @@ Values scaled(Values values, double factor) {
 
 std::optional<Diagnosis> unreduced(const Suspect& suspect) {
   if (suspect.finding.reason != Reason::kReplicasDisagree) return std::nullopt;
-  const Mesh& mesh = suspect.evidence.mesh;
+  const Axes axes = factorings_of(suspect.evidence.mesh)[suspect.candidate.factoring];
   const auto ranks = ranks_of_replicas(suspect.candidate);
   if (!ranks.contains(0)) return std::nullopt;
-  for (const Axis& axis : mesh.axes) {
-    const std::vector<std::int32_t> replicas = along(axis, mesh, ranks);
+  for (const Axis& axis : axes) {
+    const std::vector<std::int32_t> replicas = along(axis, axes, ranks);
     if (replicas.size() < 2) continue;
     Values sum(suspect.expected.size());
     double nearest = INFINITY;  // of the copies to the reference: one that is right is no term

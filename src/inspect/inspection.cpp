@@ -51,7 +51,7 @@ bool verify_and_release(const RankTrace& rank, const Entry& entry) {
 }
 
 void print_provenance(const Trace& trace, std::FILE* out) {
-  const auto facts = nlohmann::json::parse(trace.provenance);
+  const auto facts = nlohmann::json::parse(trace.provenance.text);
   for (const auto& [key, value] : facts.items()) {
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     fmt::print(out, "{:<18}{}\n", printable(key), printable(text));
@@ -138,17 +138,19 @@ nlohmann::ordered_json axes_json(const Axes& axes) {
 
 nlohmann::ordered_json header_json(const Trace& trace) {
   nlohmann::ordered_json views = nlohmann::ordered_json::array();
-  for (const Axes& view : trace.views) views.push_back(axes_json(view));
+  for (const Axes& view : trace.mesh.views) views.push_back(axes_json(view));
+  nlohmann::ordered_json aliases = nlohmann::ordered_json::object();
+  for (const auto& [name, axis] : trace.mesh.aliases) aliases[name] = axis;
   return {{"schema", "ttrace-inspect/1"},
           {"directory", trace.directory.string()},
           {"run_id", trace.run_id},
           {"world_size", trace.world_size},
           {"missing_ranks", missing_ranks(trace)},
-          {"axes", axes_json(trace.axes)},
+          {"axes", axes_json(trace.mesh.axes)},
           {"views", views},
-          {"aliases", trace.aliases.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json(trace.aliases)},
+          {"aliases", aliases},
           {"compute_dtype", trace.compute_dtype},
-          {"provenance", nlohmann::ordered_json::parse(trace.provenance)}};
+          {"provenance", nlohmann::ordered_json::parse(trace.provenance.text)}};
 }
 
 }  // namespace
@@ -172,7 +174,7 @@ std::vector<RankSelection> select_tensors(const Trace& trace, const std::string&
 }
 
 void print_summary(const Trace& trace, std::FILE* out) {
-  const std::string axes = to_string(Mesh{trace.axes, trace.aliases, trace.views});
+  const std::string axes = to_string(trace.mesh);
   fmt::print(out, "{:<18}{}\n", "trace", printable(trace.directory.string()));
   fmt::print(out, "{:<18}{}\n", "run", printable(trace.run_id));
   fmt::print(out, "{:<18}{}{}{}\n", "ranks", trace.world_size, axes.empty() ? "" : ": ", axes);

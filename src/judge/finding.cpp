@@ -3,6 +3,8 @@
 #include <array>
 #include <tuple>
 
+#include "ttrace/tensor_name.h"
+
 namespace ttrace {
 namespace {
 
@@ -75,7 +77,7 @@ Phase phase_of(const TensorId& id) {
     case Kind::kScalar:
       break;
   }
-  const bool is_loss = id.microbatch != kNoMicrobatch || id.name.ends_with("loss");
+  const bool is_loss = id.microbatch != kNoMicrobatch || TensorName(id.name).path.ends_with("loss");
   return is_loss ? Phase::kLoss : Phase::kStepScalar;
 }
 

@@ -208,13 +208,6 @@ Matching match(const Alignment& reference, const Alignment& candidate) {
   return matching;
 }
 
-void require_whole(const Alignment& alignment, const std::string& what) {
-  if (alignment.findings.empty()) return;
-  const std::size_t others = alignment.findings.size() - 1;
-  throw InputError(fmt::format("{}: {}{}; expected a whole trace", what, alignment.findings[0].message,
-                               others == 0 ? "" : fmt::format(" (and {} more)", others)));
-}
-
 void keep_only(Alignment& reference, Alignment& candidate, const std::string& pattern) {
   bool found = false;
   for (Alignment* side : {&reference, &candidate}) {

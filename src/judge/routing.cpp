@@ -10,10 +10,10 @@
 
 #include "align/describe.h"
 #include "align/lookup.h"
-#include "align/names.h"
 #include "align/rows.h"
 #include "ttrace/annotation.h"
 #include "ttrace/numeric/convert.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "format/journal.h"
+#include "format/provenance.h"
 #include "format/run_attributes.h"
 #include "load/check_entries.h"
 #include "load/entry_mappings.h"
@@ -110,9 +111,9 @@ void check_same_run(const RankFile& first, const RankFile& other) {
 
 Trace trace_of(const fs::path& directory, std::vector<RankFile> files) {
   const RunDescription& run = files.front().run;
-  Trace trace{directory,         run.run_id,     run.world_size,
-              run.mesh.axes,     run.mesh.views, run.mesh.aliases,
-              run.compute_dtype, run.provenance, {}};
+  Trace trace{directory, run.run_id,        run.world_size,
+              run.mesh,  run.compute_dtype, parse_provenance(run.provenance, directory.string()),
+              {}};
   for (RankFile& file : files) trace.ranks.push_back(std::move(file.rank));
   return trace;
 }

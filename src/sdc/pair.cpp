@@ -29,7 +29,7 @@ void require_same_mesh(const Trace& healthy, const Trace& suspect) {
     throw InputError(fmt::format("{}: {} ranks; expected {}, as in {}", where(suspect), suspect.world_size,
                                  healthy.world_size, where(healthy)));
   }
-  if (healthy.axes != suspect.axes || healthy.views != suspect.views) {
+  if (factorings_of(healthy.mesh) != factorings_of(suspect.mesh)) {
     throw InputError(fmt::format("{}: its ranks lie on other axes than those of {}; expected the same", where(suspect),
                                  where(healthy)));
   }

@@ -10,6 +10,7 @@
 
 #include "ttrace/diagnose/dataflow.h"
 #include "ttrace/sdc/report.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -121,11 +122,11 @@ void add(const RecordedPair& pair, Submodule& submodule, SubmoduleStep& step) {
 }
 
 void add_stage(const Stage& stage, std::map<StepKey, SubmoduleStep>& steps) {
-  std::map<StepKey, std::map<std::pair<std::int32_t, std::string>, Submodule>> submodules;  // by chunk and path
+  std::map<StepKey, std::map<std::pair<std::int32_t, std::string>, Submodule>> submodules;  // by chunk and call
   for (const auto& [id, recorded] : stage) {
     if (!is_result(id)) continue;
     SubmoduleStep& step = steps[step_of(id)];
-    Submodule& submodule = submodules[step_of(id)][{id.chunk, module_of(id.name)}];
+    Submodule& submodule = submodules[step_of(id)][{id.chunk, TensorName(id.name).without_member()}];
     for (const RecordedPair* pair : recorded.pairs) add(*pair, submodule, step);
   }
   for (const auto& [key, of_step] : submodules) {
@@ -203,17 +204,12 @@ std::optional<Origin> first_mismatch(std::span<const RecordedPair> pairs) {
 }  // namespace
 
 std::string type_of(const TensorId& id) {
-  const std::string name = is_parameter_kind(id.kind) ? id.name : module_of(id.name);
-  const std::string_view path = std::string_view(name).substr(0, name.find('#'));
-  std::string type;
-  for (std::size_t start = 0; start <= path.size();) {
-    const std::size_t end = std::min(path.find('.', start), path.size());
-    const std::string_view part = path.substr(start, end - start);
-    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
-    type += (start == 0 ? "" : ".") + (is_number ? std::string("*") : std::string(part));
-    start = end + 1;
+  std::vector<std::string> components = components_of(TensorName(id.name).path);
+  for (std::string& component : components) {
+    const bool is_number = !component.empty() && component.find_first_not_of("0123456789") == component.npos;
+    if (is_number) component = "*";
   }
-  return type;
+  return fmt::format("{}", fmt::join(components, "."));
 }
 
 std::string_view name_of(Direction direction) {

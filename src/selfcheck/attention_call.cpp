@@ -1,29 +1,26 @@
 #include "selfcheck/attention_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
 #include <vector>
+
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
 
 bool is_called(const LogicalTensor& tensor, std::string_view word) {
-  std::string name = tensor.module_class.substr(tensor.module_class.rfind('.') + 1);
+  std::string name(last_component(tensor.module_class));
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
   return name.find(word) != name.npos;
-}
-
-// `core#1` with the member `:0` is `core:0#1`.
-std::string member_of(const std::string& name, std::string_view member) {
-  const std::size_t call = name.find('#');
-  return call == name.npos ? name + std::string(member)
-                           : name.substr(0, call) + std::string(member) + name.substr(call);
 }
 
 const LogicalTensor* floating_input_of(const Alignment& alignment, const TensorId& id,
                                        std::initializer_list<std::string_view> members) {
   for (const std::string_view member : members) {
-    const LogicalTensor* found = find_tensor(alignment, id, Kind::kInput, member_of(id.name, member));
+    const LogicalTensor* found = find_tensor(alignment, id, Kind::kInput, TensorName(id.name).with_member(member));
     if (found != nullptr && is_floating(found->dtype)) return found;
   }
   return nullptr;
@@ -31,17 +28,16 @@ const LogicalTensor* floating_input_of(const Alignment& alignment, const TensorI
 
 // Outputs of the modules inside the one whose output `id` names, in the same call of it.
 std::vector<const LogicalTensor*> outputs_inside(const Alignment& alignment, const TensorId& id) {
-  const std::size_t call = id.name.find('#');
-  const std::string prefix = id.name.substr(0, call) + ".", suffix = call == id.name.npos ? "" : id.name.substr(call);
+  const TensorName outer(id.name);
   TensorId first = id;
-  first.name = prefix;
+  first.name = fmt::format("{}.", outer.path);
   std::vector<const LogicalTensor*> found;
   for (auto it = alignment.tensors.lower_bound(first); it != alignment.tensors.end(); ++it) {
     TensorId same = it->first;
     same.name = id.name;
-    if (same != id || !it->first.name.starts_with(prefix)) break;
-    const std::size_t own = it->first.name.find('#');
-    if ((own == id.name.npos ? "" : it->first.name.substr(own)) == suffix) found.push_back(&it->second);
+    const TensorName inner(it->first.name);
+    if (same != id || !is_inside(inner.path, outer.path)) break;
+    if (inner.call == outer.call) found.push_back(&it->second);
   }
   return found;
 }
@@ -49,8 +45,7 @@ std::vector<const LogicalTensor*> outputs_inside(const Alignment& alignment, con
 bool has_parameters(const Alignment& alignment, const TensorId& id, const std::string& path) {
   const TensorId first{.iteration = id.iteration, .kind = Kind::kParam, .name = path + "."};
   const auto found = alignment.tensors.lower_bound(first);
-  return found != alignment.tensors.end() && found->first.kind == Kind::kParam &&
-         found->first.name.starts_with(first.name);
+  return found != alignment.tensors.end() && found->first.kind == Kind::kParam && is_inside(found->first.name, path);
 }
 
 void find_inside(const Alignment& alignment, AttentionCall& call) {
@@ -77,10 +72,11 @@ void find_inside(const Alignment& alignment, AttentionCall& call) {
 }  // namespace
 
 std::optional<AttentionCall> attention_call_of(const Alignment& alignment, const LogicalTensor& output) {
-  if (output.id.name.find(':') != output.id.name.npos || !is_called(output, "attention")) return {};
+  const TensorName name(output.id.name);
+  if (!name.member.empty() || !is_called(output, "attention")) return {};
   AttentionCall call;
   call.context = &output;
-  call.path = output.id.name.substr(0, output.id.name.find('#'));
+  call.path = name.path;
   call.query = floating_input_of(alignment, output.id, {":0", ":query", ":query_layer"});
   call.key = floating_input_of(alignment, output.id, {":1", ":key", ":key_layer"});
   call.value = floating_input_of(alignment, output.id, {":2", ":value", ":value_layer"});

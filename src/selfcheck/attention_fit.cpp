@@ -1,12 +1,12 @@
 #include "selfcheck/attention_fit.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "selfcheck/masks.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -77,13 +77,8 @@ std::optional<double> median_ratio(std::vector<Sample> samples) {
 
 // The first number in the path, from 1: `decoder.layers.3.attention` is of layer 4.
 std::int64_t layer_of(const std::string& path) {
-  for (std::size_t dot = path.find('.'); dot != path.npos; dot = path.find('.', dot + 1)) {
-    std::int64_t number = 0;
-    const char* const begin = path.data() + dot + 1;
-    const auto [end, error] = std::from_chars(begin, path.data() + path.size(), number);
-    if (error == std::errc() && (end == path.data() + path.size() || *end == '.')) return number + 1;
-  }
-  return 1;
+  const std::optional<NameNumber> number = number_in(path);
+  return number ? number->value + 1 : 1;
 }
 
 void find_scale(const AttentionCall& call, AttentionFit& fit) {

@@ -12,6 +12,7 @@
 #include "align/holders.h"
 #include "merge/values.h"
 #include "selfcheck/identities.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -23,9 +24,8 @@ struct BagCall {
 
 const LogicalTensor* input_of(const Alignment& alignment, const TensorId& id,
                               std::initializer_list<std::string_view> members) {
-  const std::size_t call = std::min(id.name.find('#'), id.name.size());
   for (const std::string_view member : members) {
-    const std::string name = id.name.substr(0, call) + std::string(member) + id.name.substr(call);
+    const std::string name = TensorName(id.name).with_member(member);
     if (const LogicalTensor* found = find_tensor(alignment, id, Kind::kInput, name)) return found;
   }
   return nullptr;
@@ -176,11 +176,11 @@ std::string objection_to(const BagCall& call) {
 void check_embedding_bags(const Alignment& alignment, std::vector<Finding>& findings) {
   for (const auto& [id, output] : alignment.tensors) {
     if (id.kind != Kind::kOutput || output.module_class.find("EmbeddingBag") == output.module_class.npos) continue;
-    if (!is_floating(output.dtype) || id.name.find(':') != id.name.npos) continue;
-    const std::string module = id.name.substr(0, id.name.find('#'));
+    const TensorName name(id.name);
+    if (!is_floating(output.dtype) || !name.member.empty()) continue;
     const BagCall call{input_of(alignment, id, {"", ":0", ":input"}), input_of(alignment, id, {":1", ":offsets"}),
                        input_of(alignment, id, {":2", ":per_sample_weights"}),
-                       parameter_at(alignment, id, module + ".weight"), &output};
+                       parameter_at(alignment, id, parameter_of(name.path, "weight")), &output};
     if (const std::string why = objection_to(call); !why.empty()) {
       findings.push_back(finding_about(output, Verdict::kUntrusted, Reason::kNotCheckable, why));
     } else {

@@ -6,6 +6,7 @@
 #include "merge/values.h"
 #include "selfcheck/identities.h"
 #include "ttrace/numeric/convert.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -51,9 +52,12 @@ void check_embeddings(const Alignment& alignment, std::vector<Finding>& findings
   for (const auto& [id, output] : alignment.tensors) {
     if (id.kind != Kind::kOutput || !is_floating(output.dtype)) continue;
     if (output.module_class.find("Embedding") == output.module_class.npos) continue;
+    const TensorName name(id.name);
     const LogicalTensor* ids = find_tensor(alignment, id, Kind::kInput, id.name);
-    const LogicalTensor* weight = parameter_at(alignment, id, id.name + ".weight");
-    if (ids == nullptr || weight == nullptr || is_floating(ids->dtype) || weight->shape.size() != 2) continue;
+    const LogicalTensor* weight = parameter_at(alignment, id, parameter_of(name.path, "weight"));
+    if (!name.member.empty() || ids == nullptr || weight == nullptr || is_floating(ids->dtype) ||
+        weight->shape.size() != 2)
+      continue;
     Shape expected = ids->shape;
     expected.push_back(weight->shape[1]);
     if (output.shape == expected && fits_in_memory(output) && fits_in_memory(*weight))

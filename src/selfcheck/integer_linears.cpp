@@ -9,6 +9,7 @@
 #include "merge/values.h"
 #include "selfcheck/identities.h"
 #include "ttrace/abft/quantised_gemm.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -133,12 +134,13 @@ class IntegerCheck {
 void check_integer_linears(const Alignment& alignment, std::vector<Finding>& findings) {
   for (const auto& [id, output] : alignment.tensors) {
     if (id.kind != Kind::kOutput || output.dtype != Dtype::kInt32) continue;
+    const TensorName name(id.name);
     const IntegerLinear linear{find_tensor(alignment, id, Kind::kInput, id.name),
-                               parameter_at(alignment, id, id.name + ".weight"), &output};
-    if (linear.input == nullptr || linear.weight == nullptr) continue;
+                               parameter_at(alignment, id, parameter_of(name.path, "weight")), &output};
+    if (!name.member.empty() || linear.input == nullptr || linear.weight == nullptr) continue;
     if (!is_byte(linear.input->dtype) || linear.weight->dtype != Dtype::kInt8) continue;
     std::string why = objection_to(linear);
-    if (parameter_at(alignment, id, id.name + ".bias") != nullptr) why = "it adds a bias in integers";
+    if (parameter_at(alignment, id, parameter_of(name.path, "bias")) != nullptr) why = "it adds a bias in integers";
     findings.push_back(why.empty() ? IntegerCheck(linear).finding()
                                    : finding_about(output, Verdict::kUntrusted, Reason::kNotCheckable, why));
   }

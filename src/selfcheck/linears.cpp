@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string_view>
 #include <tuple>
 
 #include "align/holders.h"
@@ -9,7 +11,7 @@
 #include "selfcheck/local_products.h"
 #include "selfcheck/matrices.h"
 #include "selfcheck/products.h"
-#include "ttrace/diagnose/dataflow.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -31,29 +33,24 @@ bool same_rows(const LogicalTensor& a, const LogicalTensor& b) {
 }
 
 // By module: the names of its own parameters, not of modules inside it.
-using Parameters = std::map<std::string, std::vector<std::string>>;
+using Parameters = std::map<std::string_view, std::set<std::string_view>>;
 
 Parameters parameters_of(const Alignment& alignment) {
   Parameters parameters;
   for (const auto& [id, tensor] : alignment.tensors) {
     if (id.kind != Kind::kParam && id.kind != Kind::kParamAfter) continue;
-    const std::size_t dot = id.name.rfind('.');
-    if (dot == id.name.npos) continue;
-    std::vector<std::string>& names = parameters[id.name.substr(0, dot)];
-    if (std::find(names.begin(), names.end(), id.name.substr(dot + 1)) == names.end()) {
-      names.push_back(id.name.substr(dot + 1));
-    }
+    parameters[owner_of(id.name)].insert(last_component(id.name));
   }
   return parameters;
 }
 
 // A product and nothing else, as far as its name and parameters tell.
-std::string objection_to(const std::string& module_class, const std::vector<std::string>& parameters) {
-  for (const std::string& name : parameters) {
+std::string objection_to(const std::string& module_class, const std::set<std::string_view>& parameters) {
+  for (const std::string_view name : parameters) {
     if (name != "weight" && name != "bias")
       return fmt::format("the module has a '{}' too: it computes more than a product", name);
   }
-  std::string name = module_class.substr(module_class.rfind('.') + 1);
+  std::string name(last_component(module_class));
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const char* word : {"fp8", "float8", "quant", "int8"}) {
     if (name.find(word) != name.npos) return "its operands are rounded before they are multiplied";
@@ -62,7 +59,7 @@ std::string objection_to(const std::string& module_class, const std::vector<std:
 }
 
 bool is_called_linear(const std::string& module_class) {
-  return module_class.substr(module_class.rfind('.') + 1).find("Linear") != module_class.npos;
+  return last_component(module_class).find("Linear") != std::string_view::npos;
 }
 
 class Linears {
@@ -79,10 +76,14 @@ class Linears {
   void check(const LogicalTensor& output) {
     Linear linear;
     linear.output = &output;
-    const std::string& module = output.id.name;
-    linear.weight = parameter_at(alignment_, output.id, module + ".weight");
-    linear.bias = parameter_at(alignment_, output.id, module + ".bias");
-    linear.input = find_tensor(alignment_, output.id, Kind::kInput, module);
+    const TensorName name(output.id.name);
+    if (!name.member.empty()) {
+      if (is_called_linear(output.module_class)) refuse(output, "the module has other outputs: which is the product?");
+      return;
+    }
+    linear.weight = parameter_at(alignment_, output.id, parameter_of(name.path, "weight"));
+    linear.bias = parameter_at(alignment_, output.id, parameter_of(name.path, "bias"));
+    linear.input = find_tensor(alignment_, output.id, Kind::kInput, output.id.name);
     if (linear.weight == nullptr || linear.input == nullptr) {
       if (is_called_linear(output.module_class)) {
         refuse(output, linear.weight == nullptr ? "its weight was not recorded" : "its input was not recorded");
@@ -96,14 +97,16 @@ class Linears {
                     fmt::format("input {}, weight {} and output {} do not chain", to_string(linear.input->shape),
                                 to_string(linear.weight->shape), to_string(output.shape)));
     }
-    if (const std::string why = objection_to(output.module_class, parameters_[module]); !why.empty()) {
+    if (const std::string why = objection_to(output.module_class, parameters_[name.path]); !why.empty()) {
       return refuse(output, why);
     }
     if (!fits_in_memory(output) || !fits_in_memory(*linear.input) || !fits_in_memory(*linear.weight)) {
       return refuse(output, "its operands have more than 2^27 elements");
     }
     check_forward(linear);
-    if (output.id.pass == Pass::kForward) check_backward(linear);
+    if (output.id.pass != Pass::kForward) return;
+    check_grad_input(linear);
+    if (name.call.empty()) check_weight_gradient(linear);
   }
 
  private:
@@ -141,27 +144,69 @@ class Linears {
     verify(*linear.output, product, {x.stored, y.stored}, kOperands);
   }
 
-  void check_backward(const Linear& linear) {
-    const TensorId& id = linear.output->id;
-    const LogicalTensor* grad_output = find_tensor(alignment_, id, Kind::kGradOutput, id.name);
-    if (grad_output == nullptr || grad_output->shape != linear.output->shape) return;
-    const Matrix dy = matrix_of(*grad_output);
-    constexpr std::string_view kInputOperands = "the gradient of its output times its weight";
-    constexpr std::string_view kWeightOperands = "the gradient of the output, transposed, times the input";
-    const LogicalTensor* grad_input = find_tensor(alignment_, id, Kind::kGradInput, id.name);
-    if (grad_input != nullptr && grad_input->shape == linear.input->shape &&
-        !is_wrong_on_a_rank(*grad_input, {grad_output}, {linear.weight}, nullptr, kInputOperands)) {
-      const Matrix dx = matrix_of(*grad_input);
-      const Matrix& w = matrix_of_weight(*linear.weight);
-      verify(*grad_input, {.terms = {{dy.view, w.view}}, .c = dx.view}, {dy.stored, dx.stored}, kInputOperands);
+  // Of what a call of the module worked on; null where it was not recorded, or has another shape.
+  const LogicalTensor* find_gradient(const Linear& call, Kind kind, const std::string& name, const Shape& shape) const {
+    const LogicalTensor* gradient = find_tensor(alignment_, call.output->id, kind, name);
+    return gradient != nullptr && gradient->shape == shape ? gradient : nullptr;
+  }
+
+  const LogicalTensor* grad_output_of(const Linear& call) const {
+    return find_gradient(call, Kind::kGradOutput, call.output->id.name, call.output->shape);
+  }
+
+  void check_grad_input(const Linear& linear) {
+    constexpr std::string_view kOperands = "the gradient of its output times its weight";
+    const LogicalTensor* grad_output = grad_output_of(linear);
+    const LogicalTensor* grad_input =
+        find_gradient(linear, Kind::kGradInput, linear.output->id.name, linear.input->shape);
+    if (grad_output == nullptr || grad_input == nullptr) return;
+    if (is_wrong_on_a_rank(*grad_input, {grad_output}, {linear.weight}, nullptr, kOperands)) return;
+    const Matrix dy = matrix_of(*grad_output), dx = matrix_of(*grad_input);
+    const Matrix& w = matrix_of_weight(*linear.weight);
+    verify(*grad_input, {.terms = {{dy.view, w.view}}, .c = dx.view}, {dy.stored, dx.stored}, kOperands);
+  }
+
+  // All calls of the module that `first` is the first of, with operands that the gradient of its weight is made of; none
+  // where those of one were not recorded.
+  std::vector<Linear> calls_of(const Linear& first, std::string_view module) const {
+    std::vector<Linear> calls;
+    for (const LogicalTensor* output : find_calls(alignment_, first.output->id, Kind::kOutput, module)) {
+      Linear& call = calls.emplace_back(first);
+      call.output = output;
+      call.input = find_tensor(alignment_, output->id, Kind::kInput, output->id.name);
+      const bool usable = call.input != nullptr && chains(call) && fits_in_memory(*call.input) &&
+                          fits_in_memory(*output) && grad_output_of(call) != nullptr;
+      if (!usable) return {};
     }
-    const LogicalTensor* gradient = find_tensor(alignment_, id, Kind::kParamGrad, id.name + ".weight");
-    if (gradient != nullptr && gradient->shape == linear.weight->shape &&
-        !is_wrong_on_a_rank(*gradient, {grad_output, true}, {linear.input}, nullptr, kWeightOperands)) {
-      const Matrix x = matrix_of(*linear.input), dw = matrix_of(*gradient);
-      verify(*gradient, {.terms = {{abft::transposed(dy.view), x.view}}, .c = dw.view}, {dy.stored, dw.stored},
-             kWeightOperands);
+    return calls;
+  }
+
+  // Every call of the module adds a product to the gradient, which is checked with the first one.
+  void check_weight_gradient(const Linear& first) {
+    const std::string_view module = TensorName(first.output->id.name).path;
+    const LogicalTensor* gradient =
+        find_gradient(first, Kind::kParamGrad, parameter_of(module, "weight"), first.weight->shape);
+    const std::vector<Linear> calls = calls_of(first, module);
+    if (gradient == nullptr || calls.empty()) return;
+    const std::string_view operands =
+        calls.size() == 1 ? "the gradient of the output, transposed, times the input"
+                          : "the sum over all calls of the output's gradient, transposed, times the input";
+    const bool on_ranks = calls.size() == 1;  // what a rank added to a sum over calls is not known
+    if (on_ranks && is_wrong_on_a_rank(*gradient, {grad_output_of(first), true}, {first.input}, nullptr, operands)) {
+      return;
     }
+    const Matrix dw = matrix_of(*gradient);
+    std::vector<Matrix> matrices;
+    abft::Product product{.terms = {}, .c = dw.view};
+    for (const Linear& call : calls) {
+      const Matrix& dy = matrices.emplace_back(matrix_of(*grad_output_of(call)));
+      const abft::MatrixView dy_transposed = abft::transposed(dy.view);
+      const Matrix& x = matrices.emplace_back(matrix_of(*call.input));
+      product.terms.push_back({dy_transposed, x.view});
+    }
+    // The products are rounded, and then their sum.
+    const double roundings = calls.size() == 1 ? 1 : 1 + static_cast<double>(calls.size());
+    verify(*gradient, product, {matrices[0].stored, dw.stored}, operands, roundings);
   }
 
   // Which says more than that the whole is wrong.
@@ -173,8 +218,8 @@ class Linears {
   }
 
   void verify(const LogicalTensor& tensor, const abft::Product& product, abft::Rounding rounding,
-              std::string_view operands) {
-    const abft::Verification result = verify_product(product, rounding, options_);
+              std::string_view operands, double roundings = 1) {
+    const abft::Verification result = verify_product(product, rounding, options_, roundings);
     switch (result.outcome) {
       case abft::Outcome::kVerified:
         findings_.push_back(finding_about(tensor, Verdict::kPass, Reason::kNone, fmt::format("is {}", operands)));

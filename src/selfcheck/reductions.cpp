@@ -9,6 +9,7 @@
 #include "align/holders.h"
 #include "merge/values.h"
 #include "selfcheck/identities.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -26,17 +27,23 @@ std::int32_t terms_in(const std::vector<Piece>& pieces) {
   return last + 1;
 }
 
-std::string module_of(const std::string& name) { return name.substr(0, name.find(':')); }
+// What the module around another one makes of that one's output: the first that it returns after it.
+const LogicalTensor* next_output(const Alignment& alignment, const LogicalTensor& inner, std::string_view around) {
+  for (const LogicalTensor* output : find_calls(alignment, inner.id, Kind::kOutput, around)) {
+    if (output->order > inner.order) return output;
+  }
+  return nullptr;
+}
 
 Reduction reduction_of(const Alignment& alignment, const LogicalTensor& terms) {
   const TensorId& id = terms.id;
+  const TensorName name(id.name);
   Reduction reduction{&terms};
   if (id.kind == Kind::kInput) {
-    reduction.sum = find_tensor(alignment, id, Kind::kOutput, module_of(id.name));
-  } else if (const std::size_t dot = id.name.rfind('.'); dot != id.name.npos) {
-    const std::string around = id.name.substr(0, dot);
-    reduction.sum = find_tensor(alignment, id, Kind::kOutput, around);
-    reduction.bias = parameter_at(alignment, id, around + ".bias");
+    reduction.sum = find_tensor(alignment, id, Kind::kOutput, name.without_member());
+  } else if (const std::string_view around = owner_of(name.path); around != kRootModule) {
+    reduction.sum = next_output(alignment, terms, around);
+    reduction.bias = parameter_at(alignment, id, parameter_of(around, "bias"));
   }
   return reduction;
 }

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 
+#include "ttrace/tensor_name.h"
+
 namespace ttrace {
 namespace {
 
@@ -24,13 +26,6 @@ struct Movement {
 };
 
 bool is_still(const Movement& movement) { return !movement.moved && !movement.zero; }
-
-// `decoder.layers.0.mlp:1#2`, the second member of the third call, is of the module before the colon.
-std::string module_of(const std::string& name) { return name.substr(0, name.find_first_of(":#")); }
-
-bool is_inside(const std::string& path, const std::string& module) {
-  return path.starts_with(module) && (path.size() == module.size() || path[module.size()] == '.');
-}
 
 std::map<ToleranceKey, Movement> movements_of(std::span<const RunDifferences> perturbed) {
   std::map<ToleranceKey, Movement> movements;
@@ -47,21 +42,22 @@ std::map<ToleranceKey, Movement> movements_of(std::span<const RunDifferences> pe
 
 // Sorted, so that a module comes before those inside it.
 std::vector<std::string> still_branches(const std::map<ToleranceKey, Movement>& movements) {
-  std::map<std::string, Movement> modules;  // by their outputs
+  std::map<std::string, Movement> outputs;  // of each module
   for (const auto& [key, movement] : movements) {
-    if (key.first != Kind::kOutput) continue;
-    modules[module_of(key.second)].add(movement);
+    if (key.first == Kind::kOutput) outputs[std::string(TensorName(key.second).path)].add(movement);
+  }
+  std::map<std::string, Movement> modules = outputs;  // each with those inside it
+  for (const auto& [path, movement] : outputs) {
+    for (std::string_view around = path; around != kRootModule;) {
+      around = owner_of(around);
+      if (const auto module = modules.find(std::string(around)); module != modules.end()) module->second.add(movement);
+    }
   }
   std::vector<std::string> branches;
-  for (const auto& [path, unused] : modules) {
-    if (std::any_of(branches.begin(), branches.end(), [&](const auto& branch) { return is_inside(path, branch); })) {
-      continue;
-    }
-    Movement whole;
-    for (auto inner = modules.find(path); inner != modules.end() && inner->first.starts_with(path); ++inner) {
-      if (is_inside(inner->first, path)) whole.add(inner->second);
-    }
-    if (is_still(whole)) branches.push_back(path);
+  for (const auto& [path, movement] : modules) {
+    const bool inside = std::any_of(branches.begin(), branches.end(),
+                                    [&, &inner = path](const auto& branch) { return is_inside(inner, branch); });
+    if (!inside && is_still(movement)) branches.push_back(path);
   }
   return branches;
 }
@@ -74,8 +70,8 @@ std::vector<std::string> notes_on_reach(std::span<const RunDifferences> perturbe
   std::vector<std::string> notes;
   for (const std::string& branch : still_branches(movements)) {
     const auto count = std::count_if(movements.begin(), movements.end(), [&](const auto& item) {
-      return item.first.first == Kind::kOutput && is_inside(module_of(item.first.second), branch) &&
-             is_still(item.second);
+      const std::string_view path = TensorName(item.first.second).path;
+      return item.first.first == Kind::kOutput && (path == branch || is_inside(path, branch)) && is_still(item.second);
     });
     notes.push_back(
         fmt::format("no perturbed run moved {}: it is not fed by what was perturbed, and {} of its outputs may differ "

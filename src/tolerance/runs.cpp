@@ -1,20 +1,30 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "ttrace/error.h"
-#include "ttrace/rewrite/provenance.h"
+#include "ttrace/rewrite/rewritten.h"
 #include "ttrace/tolerance/estimate.h"
 
 namespace ttrace {
 namespace {
 
 void require_unperturbed(const Trace& trace, std::string_view role) {
-  const auto perturbation = perturbation_of(trace);
-  if (!perturbation) return;
+  if (!trace.provenance.perturb_seed) return;
   throw InputError(fmt::format("{}: perturbed with seed {}; expected an unperturbed run as the {}",
-                               trace.directory.string(), perturbation->seed, role));
+                               trace.directory.string(), *trace.provenance.perturb_seed, role));
+}
+
+void require_perturbed(const Trace& trace) {
+  if (!trace.provenance.perturb_seed) {
+    throw InputError(
+        fmt::format("{}: not perturbed; expected a run collected with --perturb SEED", trace.directory.string()));
+  }
+  const std::string& place = trace.provenance.perturb_at;
+  if (std::find(kEstimators.begin(), kEstimators.end(), place) != kEstimators.end()) return;
+  throw InputError(fmt::format("{}: its provenance has a perturb_at \"{}\"; expected one of {}",
+                               trace.directory.string(), printable(place), fmt::join(kEstimators, ", ")));
 }
 
 // Two names of one run would make an estimate of 0 look measured.
@@ -39,29 +49,6 @@ void require_same_dtype(const Trace& reference, const Trace& trace) {
 
 }  // namespace
 
-std::optional<TracePerturbation> perturbation_of(const Trace& trace) {
-  if (trace.provenance.empty()) return std::nullopt;
-  const nlohmann::json provenance = nlohmann::json::parse(trace.provenance, nullptr, false);
-  if (!provenance.is_object()) {
-    throw InputError(
-        fmt::format("{}: its provenance is no JSON object; expected one that says whether the run was "
-                    "perturbed",
-                    trace.directory.string()));
-  }
-  const auto seed = provenance.find("perturb_seed");
-  if (seed == provenance.end() || seed->is_null()) return std::nullopt;
-  if (!seed->is_number_unsigned()) {
-    throw InputError(fmt::format("{}: its provenance has a perturb_seed that is no seed; expected an integer from 0",
-                                 trace.directory.string()));
-  }
-  const std::string estimator = provenance.contains("perturb_at") ? provenance["perturb_at"].dump() : "\"input\"";
-  for (const std::string& known : kEstimators) {
-    if (estimator == '"' + known + '"') return TracePerturbation{seed->get<std::uint64_t>(), known};
-  }
-  throw InputError(fmt::format("{}: its provenance has a perturb_at {}; expected one of {}", trace.directory.string(),
-                               printable(estimator), fmt::join(kEstimators, ", ")));
-}
-
 void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file) {
   DistinctRuns runs;
   runs.add(reference);
@@ -71,22 +58,18 @@ void identify_runs(const Trace& reference, std::span<const Trace> perturbed, con
   for (const Trace& trace : perturbed) {
     runs.add(trace);
     require_same_dtype(reference, trace);
-    const auto perturbation = perturbation_of(trace);
-    if (!perturbation) {
-      throw InputError(
-          fmt::format("{}: not perturbed; expected a run collected with --perturb SEED", trace.directory.string()));
-    }
-    const std::uint64_t seed = perturbation->seed;
+    require_perturbed(trace);
+    const std::uint64_t seed = *trace.provenance.perturb_seed;
+    const std::string& place = trace.provenance.perturb_at;
     const auto [found, is_new] = seeds.emplace(seed, trace.directory.string());
     if (!is_new) {
       throw InputError(fmt::format("{}: perturbed with seed {}, as {} was; expected another seed for each run",
                                    trace.directory.string(), seed, found->second));
     }
-    if (file.seeds.empty()) file.estimator = perturbation->estimator;
-    if (file.estimator != perturbation->estimator) {
+    if (file.seeds.empty()) file.estimator = place;
+    if (file.estimator != place) {
       throw InputError(fmt::format("{}: perturbed at the {}, and {} at the {}; expected runs perturbed alike",
-                                   trace.directory.string(), perturbation->estimator, perturbed[0].directory.string(),
-                                   file.estimator));
+                                   trace.directory.string(), place, perturbed[0].directory.string(), file.estimator));
     }
     require_same_values(reference, trace);
     file.perturbed_runs.push_back(trace.run_id);

@@ -6,7 +6,7 @@
 
 #include "ttrace/annotation.h"
 #include "ttrace/error.h"
-#include "ttrace/rewrite/provenance.h"
+#include "ttrace/rewrite/rewritten.h"
 
 namespace ttrace {
 namespace {

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
@@ -42,19 +41,13 @@ std::vector<std::string> lines_of(const std::vector<fs::path>& files) {
   return lines;
 }
 
-double recording_seconds(const Trace& trace) {
-  const auto facts = nlohmann::json::parse(trace.provenance, nullptr, false);
-  const auto found = facts.is_object() ? facts.find("recording_seconds") : facts.end();
-  return found != facts.end() && found->is_number() ? found->get<double>() : 0;
-}
-
 std::string summary_of(const Trace& trace, double seconds) {
   std::uint64_t tensors = 0, bytes = 0;
   for (const RankTrace& rank : trace.ranks) {
     tensors += rank.entries.size();
     for (const Entry& entry : rank.entries) bytes += entry.bytes;
   }
-  const double recording = recording_seconds(trace);
+  const double recording = trace.provenance.recording_seconds;
   return fmt::format("collected {} rank{}, {} tensors, {} in {:.1f} s (recording took {:.1f} s, {:.0f} %) -> {}",
                      trace.ranks.size(), trace.ranks.size() == 1 ? "" : "s", readable_count(tensors),
                      readable_bytes(bytes), seconds, recording, 100 * recording / std::max(seconds, 1e-3),

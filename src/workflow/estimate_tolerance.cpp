@@ -10,6 +10,7 @@
 
 #include "process/launch.h"
 #include "terminal/progress_line.h"
+#include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
@@ -34,34 +35,33 @@ Dtype compute_dtype_of(const Trace& reference) {
 
 // A run that lacks a tensor, or has it in another shape, is not a run of the same program; an estimate
 // from it would be one without those tensors, and would hide bugs in them.
-Matching match_run(const Alignment& reference, const Alignment& run, const fs::path& directory) {
-  Matching matching = match(reference, run);
+Matching match_run(const AlignedTrace& reference, const AlignedTrace& run) {
+  Matching matching = match(reference.alignment, run.alignment);
   if (!matching.findings.empty()) {
-    throw InputError(
-        fmt::format("{}: {}{}; expected the tensors of the reference", directory.string(), matching.findings[0].message,
-                    matching.findings.size() == 1 ? "" : fmt::format(" (and {} more)", matching.findings.size() - 1)));
+    throw InputError(fmt::format(
+        "{}: {}{}; expected the tensors of the reference", run.trace->directory.string(), matching.findings[0].message,
+        matching.findings.size() == 1 ? "" : fmt::format(" (and {} more)", matching.findings.size() - 1)));
   }
   return matching;
 }
 
-// The runs in memory: pairs point into alignments, alignments into traces.
+// The runs in memory.
 struct Runs {
-  Trace reference;
-  Alignment reference_tensors;
-  std::vector<Trace> others;  // the perturbed ones, then the rerun if there is one
-  std::vector<Alignment> tensors;
-  std::vector<Matching> matchings;  // owns the rows that pairs of routed tokens share
+  AlignedTrace reference;
+  std::vector<AlignedTrace> others;  // the perturbed ones, then the rerun if there is one
+  std::vector<Matching> matchings;   // owns the rows that pairs of routed tokens share
   std::vector<RunDifferences> differences;
 };
 
 RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role) {
-  const fs::path& directory = runs.others[i].directory;
+  const AlignedTrace& run = runs.others[i];
+  const std::string directory = run.trace->directory.string();
   RunDifferences result;
-  result.what = directory.string();
-  const Matching& matching = runs.matchings.emplace_back(match_run(runs.reference_tensors, runs.tensors[i], directory));
+  result.what = directory;
+  const Matching& matching = runs.matchings.emplace_back(match_run(runs.reference, run));
   result.pairs = matching.pairs;
   result.rerouted = find_changed(result.pairs, matching.reroutes);
-  const ProgressLine progress(fmt::format("comparing the {} {}", role, directory.string()));
+  const ProgressLine progress(fmt::format("comparing the {} {}", role, directory));
   result.differences = compare(result.pairs, {0, progress.callback()});
   return result;
 }
@@ -69,34 +69,32 @@ RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role) {
 }  // namespace
 
 ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
-  Runs runs;
-  runs.reference = read_trace(options.reference);
-  for (const fs::path& directory : options.perturbed) runs.others.push_back(read_trace(directory));
-  if (!options.rerun.empty()) runs.others.push_back(read_trace(options.rerun));
-  const std::span<const Trace> perturbed(runs.others.data(), options.perturbed.size());
+  Trace reference = read_trace(options.reference);
+  std::vector<Trace> others;
+  for (const fs::path& directory : options.perturbed) others.push_back(read_trace(directory));
+  if (!options.rerun.empty()) others.push_back(read_trace(options.rerun));
+  const std::span<const Trace> perturbed(others.data(), options.perturbed.size());
   const bool has_rerun = !options.rerun.empty();
   // Before anything is compared: which runs these are costs nothing to find out.
   ToleranceFile identity;
-  identify_runs(runs.reference, perturbed, has_rerun ? &runs.others.back() : nullptr, identity);
+  identify_runs(reference, perturbed, has_rerun ? &others.back() : nullptr, identity);
   if (!options.estimator.empty() && options.estimator != identity.estimator) {
     throw InputError(fmt::format("--estimator {}: {} was perturbed at the {}; expected runs of that estimator",
                                  options.estimator, perturbed[0].directory.string(), identity.estimator));
   }
-  const EstimateOptions how{options.margin, compute_dtype_of(runs.reference), identity.estimator};
+  const EstimateOptions how{options.margin, compute_dtype_of(reference), identity.estimator};
 
   Annotations annotations;
   if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
-  runs.reference_tensors = align(runs.reference, annotations, {});
-  require_whole(runs.reference_tensors, options.reference);
-  for (const Trace& trace : runs.others) {
-    runs.tensors.push_back(align(trace, annotations, layout_of(runs.reference_tensors)));
-    require_whole(runs.tensors.back(), trace.directory.string());
-  }
+  Runs runs;
+  runs.reference = align_whole(std::move(reference), annotations);
+  const ModelLayout layout = layout_of(runs.reference.alignment);
+  for (Trace& trace : others) runs.others.push_back(align_whole(std::move(trace), annotations, layout));
   for (std::size_t i = 0; i < runs.others.size(); ++i) {
-    runs.differences.push_back(measure_run(runs, i, i < perturbed.size() ? "perturbed run" : "rerun"));
+    runs.differences.push_back(measure_run(runs, i, i < options.perturbed.size() ? "perturbed run" : "rerun"));
   }
-  ToleranceFile file =
-      estimate({runs.differences.data(), perturbed.size()}, has_rerun ? &runs.differences.back() : nullptr, how);
+  ToleranceFile file = estimate({runs.differences.data(), options.perturbed.size()},
+                                has_rerun ? &runs.differences.back() : nullptr, how);
   file.reference_run = identity.reference_run;
   file.perturbed_runs = identity.perturbed_runs;
   file.seeds = identity.seeds;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "terminal/report_files.h"
 #include "ttrace/diagnose/localization.h"
@@ -14,60 +13,23 @@
 #include "workflow/collect.h"
 
 namespace ttrace {
-namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
-// What the candidate's trace says of its own collection.
-class Origin {
- public:
-  explicit Origin(const Trace& trace)
-      : trace_(trace), provenance_(Json::parse(trace.provenance, nullptr, /*allow_exceptions=*/false)) {}
-
-  std::vector<std::string> command() const {
-    const Json words = field("command");
-    std::vector<std::string> command;
-    for (const Json& word : words) {
-      if (word.is_string()) command.push_back(word.get<std::string>());
-    }
-    if (!command.empty() && command.size() == words.size()) return command;
-    throw InputError(fmt::format("{}: does not say by what command it was collected; expected one after --",
-                                 trace_.directory.string()));
-  }
-
-  // As --axes had them; empty where the framework itself has told.
-  std::string axes() const {
-    const Json axes = field("axes");
-    return axes.is_string() ? axes.get<std::string>() : to_string(Mesh{trace_.axes, trace_.aliases, trace_.views});
-  }
-
-  fs::path directory() const {
-    const Json directory = field("directory");
-    return directory.is_string() ? directory.get<std::string>() : std::string();
-  }
-
- private:
-  Json field(const char* key) const { return provenance_.is_object() ? provenance_.value(key, Json()) : Json(); }
-
-  const Trace& trace_;
-  const Json provenance_;
-};
-
-}  // namespace
 
 std::optional<CollectOptions> second_run_of(const CheckOptions& check, const Report& first, std::string& reason) {
   const SecondPass plan = plan_second_pass(first);
   reason = plan.reason;
   if (!plan.modules) return std::nullopt;
   const Trace candidate = read_trace(check.candidate);
-  const Origin origin(candidate);
+  const Provenance& origin = candidate.provenance;
+  if (origin.command.empty()) {
+    throw InputError(fmt::format("{}: does not say by what command it was collected; expected one after --",
+                                 candidate.directory.string()));
+  }
   CollectOptions run;
   run.annotations = check.annotations;
   run.iterations = iterations_of(candidate);
-  run.axes = origin.axes();
-  run.command = origin.command();
-  run.working_directory = origin.directory();
+  run.axes = origin.axes.value_or(to_string(candidate.mesh));
+  run.command = origin.command;
+  run.working_directory = origin.directory;
   run.stdout_to_stderr = true;  // where ours has the report
   run.rewrite.inject = check.reference;
   run.rewrite.layout = check.candidate;
@@ -75,7 +37,7 @@ std::optional<CollectOptions> second_run_of(const CheckOptions& check, const Rep
   return run;
 }
 
-void add_second_run(Report& report, const CheckOptions& check, const fs::path& trace) {
+void add_second_run(Report& report, const CheckOptions& check, const std::filesystem::path& trace) {
   CheckOptions again = check;
   again.candidate = trace.string();
   add_second_run(report, ttrace::check(again).report);

@@ -1,20 +1,15 @@
 #include "workflow/reference.h"
 
-#include "ttrace/judge/match.h"
 #include "ttrace/load/trace_reader.h"
 
 namespace ttrace {
 
-std::unique_ptr<Reference> read_reference(const std::string& path, const Annotations& annotations) {
-  if (path.empty()) return nullptr;
-  auto reference = std::make_unique<Reference>();
-  reference->trace = read_trace(path);
-  reference->alignment = align(reference->trace, annotations, {});
-  require_whole(reference->alignment, path);
-  return reference;
+std::optional<AlignedTrace> read_reference(const std::string& path, const Annotations& annotations) {
+  if (path.empty()) return std::nullopt;
+  return align_whole(read_trace(path), annotations);
 }
 
-ModelLayout layout_of(const std::unique_ptr<Reference>& reference) {
+ModelLayout layout_of(const std::optional<AlignedTrace>& reference) {
   return reference ? layout_of(reference->alignment) : ModelLayout{};
 }
 

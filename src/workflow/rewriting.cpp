@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "terminal/readable.h"
-#include "ttrace/align/shard_mapping.h"
+#include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
@@ -72,7 +72,7 @@ class ScatteredTrace {
       run.run_id = layout.run_id;
       run.rank = rank.rank;
       run.world_size = layout.world_size;
-      run.mesh = {layout.axes, layout.aliases, layout.views};
+      run.mesh = layout.mesh;
       run.coordinates = rank.coordinates;
       writers_.emplace(rank.rank, std::make_unique<TraceWriter>(directory, std::move(run)));
     }
@@ -122,17 +122,19 @@ void scatter_all(const Alignment& reference, const Alignment& layout, const Rewr
   if (written == 0) throw InputError("nothing could be rewritten; expected traces of one model");
 }
 
-void scatter_trace(const Trace& source, const RewriteOptions& options, const fs::path& annotation_file,
+void scatter_trace(Trace source, const RewriteOptions& options, const fs::path& annotation_file,
                    const Rewriting& rewriting, const fs::path& scratch) {
   Annotations annotations;
   if (!annotation_file.empty()) annotations = read_annotations(annotation_file);
-  const Alignment reference = align(source, annotations, {});
-  require_whole(reference, source.directory.string());
-  const Trace layout = options.layout.empty() ? source : read_trace(options.layout);
-  const Alignment held = options.layout.empty() ? reference : align(layout, annotations, layout_of(reference));
+  const AlignedTrace reference = align_whole(std::move(source), annotations);
+  std::optional<AlignedTrace> layout;
+  if (!options.layout.empty()) {
+    layout = align_trace(read_trace(options.layout), annotations, layout_of(reference.alignment));
+  }
+  const AlignedTrace& held = layout ? *layout : reference;
   try {
-    ScatteredTrace scattered(scratch, layout);
-    scatter_all(reference, held, rewriting, scattered);
+    ScatteredTrace scattered(scratch, *held.trace);
+    scatter_all(reference.alignment, held.alignment, rewriting, scattered);
     scattered.close();
   } catch (const RecordError& error) {
     throw InputError(fmt::format("{}: {}; expected room for a trace", scratch.string(), error.what()));
@@ -151,17 +153,18 @@ PreparedValues prepare_values(const RewriteOptions& options, const fs::path& ann
   if (!options.inject.empty() && !options.rewrite.empty()) {
     throw InputError("--inject, --rewrite: both say what modules are given; expected one");
   }
-  const Trace source = read_trace(source_path);
+  Trace source = read_trace(source_path);
+  const std::string source_run = source.run_id;
   const Rewriting rewriting = rewriting_of(options, perturb);
   const bool as_recorded = options.layout.empty() && !generates(rewriting) && !perturb;
-  if (!as_recorded) scatter_trace(source, options, annotations, rewriting, scratch);
+  if (!as_recorded) scatter_trace(std::move(source), options, annotations, rewriting, scratch);
 
   PreparedValues prepared;
   prepared.for_ranks = {{"directory", fs::absolute(as_recorded ? source_path : scratch).string()},
                         {"activations", rewriting.activations.has_value()},
                         {"parameters", rewriting.parameters.has_value()},
                         {"integers", rewriting.integers}};
-  prepared.provenance = {{"source", source.run_id},
+  prepared.provenance = {{"source", source_run},
                          {"activations", word_of(rewriting.activations)},
                          {"parameters", word_of(rewriting.parameters)},
                          {"seed", generates(rewriting) ? nlohmann::json(kGeneratedSeed) : nlohmann::json(nullptr)}};

@@ -1,19 +1,25 @@
 #include "workflow/software.h"
 
-#include <nlohmann/json.hpp>
-
 #include "ttrace/load/trace_reader.h"
 
 namespace ttrace {
+namespace {
+
+std::string quoted(const std::string& version) { return '"' + printable(version) + '"'; }
+
+}  // namespace
 
 std::optional<SoftwareDifference> software_difference(const std::filesystem::path& reference,
                                                       const std::filesystem::path& run) {
-  const auto of_reference = nlohmann::json::parse(read_trace(reference).provenance, nullptr, false);
-  const auto of_run = nlohmann::json::parse(read_trace(run).provenance, nullptr, false);
-  if (!of_reference.is_object() || !of_run.is_object()) return std::nullopt;
-  for (const char* name : {"python", "torch"}) {
-    const auto one = of_reference.value(name, nlohmann::json()), other = of_run.value(name, nlohmann::json());
-    if (!one.is_null() && !other.is_null() && one != other) return SoftwareDifference{name, one.dump(), other.dump()};
+  const Provenance of_reference = read_trace(reference).provenance, of_run = read_trace(run).provenance;
+  const auto differs = [](const std::string& one, const std::string& other) {
+    return !one.empty() && !other.empty() && one != other;
+  };
+  if (differs(of_reference.python, of_run.python)) {
+    return SoftwareDifference{"python", quoted(of_reference.python), quoted(of_run.python)};
+  }
+  if (differs(of_reference.torch, of_run.torch)) {
+    return SoftwareDifference{"torch", quoted(of_reference.torch), quoted(of_run.torch)};
   }
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-"""`ttrace abft` on real attention: right runs are verified; a fault is found in its matrix, on its rank, in its head."""
+"""`ttrace abft` on real attention: right runs are verified; a fault is found in its matrix, rank and head."""
 
 import json
 import os

@@ -49,3 +49,9 @@ def test_a_draft_that_cannot_be_written_is_refused(ttrace, reference, candidate)
     candidate()
     message = ttrace.refuses("annotate", "candidate", "--reference", "reference", "-o", "no/such/draft.yaml")
     assert message == "no/such/draft.yaml: cannot be written; expected a file"
+
+
+def test_a_draft_doubts_an_axis_where_one_of_another_factoring_fits_as_well(ttrace, tmp_path, reference):
+    record_run(tmp_path / "candidate", shards(model()), axes="tp=2/etp=1,ep=2")
+    draft = ttrace.reports("annotate", "candidate", "--reference", "reference", code=0)
+    assert "  tp_dim: 0  # guess: 1 tensor, rel_err 0; fits as well: ep_dim: 0\n" in draft

@@ -1,5 +1,9 @@
 """`ttrace explain`: where shards lie, and which rule says so."""
 
+from conftest import ANNOTATIONS, model, shards
+
+from traces import record_run
+
 EXPLAIN = ("explain", "--candidate", "candidate", "-a", "a.yaml")
 
 
@@ -39,3 +43,10 @@ embedding output
     1     tp=1         [0:4, 0:4]  [0:4, 4:8]  0        0
 """
     )
+
+
+def test_the_axes_are_those_of_the_factoring_that_the_tensor_lies_on(ttrace, tmp_path):
+    record_run(tmp_path / "candidate", shards(model()), axes="tp=2/etp=1,ep=2")
+    (tmp_path / "a.yaml").write_text(ANNOTATIONS.replace("  tp_dim: 0", "  ep_dim: 0"))
+    text = ttrace.reports(*EXPLAIN, "mlp.weight", code=0)
+    assert "    ep (2): splits dimension 0, contiguous\n" in text and "    tp (2)" not in text

@@ -2,7 +2,9 @@
 
 import json
 
-from conftest import ANNOTATIONS
+from conftest import ANNOTATIONS, model, shards
+
+from traces import record_run
 
 LINT = ("lint", "candidate", "-a", "a.yaml")
 
@@ -39,3 +41,9 @@ def test_a_lint_that_goes_to_a_file_is_read_by_people_too(ttrace, candidate):
     candidate()
     assert ttrace.reports(*LINT, "--json", "lint.json", code=0) == "0 to mend, 0 to know of\n"
     assert json.loads((ttrace.directory / "lint.json").read_text())["messages"] == []
+
+
+def test_an_axis_of_another_factoring_is_in_the_trace(ttrace, tmp_path):
+    record_run(tmp_path / "candidate", shards(model()), axes="tp=2/etp=1,ep=2")
+    (tmp_path / "a.yaml").write_text(ANNOTATIONS.replace("  tp_dim: 0", "  ep_dim: 0"))
+    assert ttrace.reports(*LINT, code=0) == "0 to mend, 0 to know of\n"

@@ -13,20 +13,8 @@ PROGRAM = pathlib.Path(os.environ["TTRACE_PROGRAM"]).resolve()
 LIBRARY = PROGRAM.parent.parent / "lib" / "libttrace.so"
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "src" / "python"))
 
-from ttrace_torch import library  # noqa: E402
-
-KINDS = [
-    "input",
-    "output",
-    "grad_output",
-    "grad_input",
-    "param",
-    "param_grad",
-    "main_grad",
-    "param_delta",
-    "param_after",
-    "scalar",
-]
+from ttrace_torch import library  # noqa: E402 (found by the path just set)
+from ttrace_torch.library import Dtype, Kind, Pass, TensorId, TensorView  # noqa: E402 (the same)
 
 
 @dataclass
@@ -37,7 +25,8 @@ class Tensor:
     iteration: int = 0
     microbatch: int = 0
     dtype: str = ""  # that of `values` where empty
-    mapping: str | None = None  # JSON, see ttrace/mapping.h
+    module_class: str = ""
+    mapping: str = ""  # JSON, see ttrace/mapping.h
 
     def with_values(self, values):
         return replace(self, values=values)
@@ -62,27 +51,25 @@ class Recorder:
         axes="",
         coordinates="",
         compute_dtype="float32",
-        provenance=None,
+        provenance="",
     ):
-        self._recorder = library.Recorder(str(LIBRARY), str(directory), run_id, rank, world_size, axes, coordinates, "")
+        self._recorder = library.Recorder(
+            str(LIBRARY),
+            str(directory),
+            run_id=run_id,
+            rank=rank,
+            world_size=world_size,
+            axes=axes,
+            coordinates=coordinates,
+        )
         self._recorder.describe(compute_dtype, provenance)
 
     def record(self, tensor):
         values = numpy.ascontiguousarray(tensor.values).reshape(tensor.values.shape)
-        self._recorder.record(
-            tensor.iteration,
-            tensor.microbatch,
-            0,
-            library.FORWARD,
-            1 + KINDS.index(tensor.kind),
-            tensor.name,
-            "",
-            values.ctypes.data,
-            library.DTYPES[tensor.dtype or str(values.dtype)],
-            values.shape,
-            None,
-            tensor.mapping,
-        )
+        kind, dtype = Kind[tensor.kind.upper()], Dtype[(tensor.dtype or str(values.dtype)).upper()]
+        tensor_id = TensorId(tensor.iteration, tensor.microbatch, 0, Pass.FORWARD, kind, tensor.name)
+        view = TensorView(values.ctypes.data, dtype, values.shape)
+        self._recorder.record(tensor_id, view, module_class=tensor.module_class, mapping=tensor.mapping)
 
     def close(self, complete=True):
         self._recorder.close(complete)

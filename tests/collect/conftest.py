@@ -1,7 +1,7 @@
 """Runs real programs under `ttrace collect` and reads what they leave.
 
-The program under test is build/bin/ttrace, or what the environment variable TTRACE_PROGRAM names; Python and torchrun are
-those that run the tests."""
+The program under test is build/bin/ttrace, or what the environment variable TTRACE_PROGRAM names; Python and torchrun
+are those that run the tests."""
 
 import os
 import subprocess

@@ -5,20 +5,8 @@ import json
 import h5py
 import numpy
 
-KINDS = [
-    "",
-    "input",
-    "output",
-    "grad_output",
-    "grad_input",
-    "param",
-    "param_grad",
-    "main_grad",
-    "param_delta",
-    "param_after",
-    "scalar",
-]
-PASSES = ["", "forward", "recompute"]
+from ttrace_torch.library import Kind, Pass
+
 DTYPES = [None, "f8", "f4", "f2", "u2", "u1", "u1", "i1", "i2", "i4", "i8", "u1", "?"]
 
 
@@ -47,8 +35,8 @@ class RankFile:
                 int(row["iteration"]),
                 int(row["microbatch"]),
                 int(row["chunk"]),
-                PASSES[row["pass"]],
-                KINDS[row["kind"]],
+                Pass(row["pass"]).text,
+                Kind(row["kind"]).text,
                 name,
             )
             assert identity not in self.all

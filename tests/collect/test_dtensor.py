@@ -180,12 +180,12 @@ def test_a_mesh_that_disagrees_with_the_axes_stops_the_recording_with_one_line(t
 
 
 def test_ranks_are_joined_by_an_axis_by_nested_axes_or_by_none():
-    from ttrace_torch.coordinates import Place
+    from ttrace_torch.coordinates import MeshPosition
 
-    place = Place(5, 8, "tp=2,cp=2,dp=2,sp=tp", "")
-    assert place.axes_joining([4, 5]) == [("tp", 2)]
-    assert place.axes_joining([1, 3, 5, 7]) == [("dp", 2), ("cp", 2)]
-    assert place.axes_joining([4, 6, 5, 7]) == [("tp", 2), ("cp", 2)]  # tp outermost
-    assert place.axes_joining([5, 4]) == []  # in the other order
-    assert place.axes_joining([1, 4]) == []
-    assert place.axis_named("sp") == "tp" and place.axis_named("ep") is None
+    position = MeshPosition(5, 8, "tp=2,cp=2,dp=2,sp=tp", "")
+    assert position.axes_joining([4, 5]) == [("tp", 2)]
+    assert position.axes_joining([1, 3, 5, 7]) == [("dp", 2), ("cp", 2)]
+    assert position.axes_joining([4, 6, 5, 7]) == [("tp", 2), ("cp", 2)]  # tp outermost
+    assert position.axes_joining([5, 4]) == []  # in the other order
+    assert position.axes_joining([1, 4]) == []
+    assert position.axis_named("sp") == "tp" and position.axis_named("ep") is None

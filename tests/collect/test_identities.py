@@ -29,7 +29,7 @@ def block(number, call=""):
 
 def test_every_kind_has_exactly_the_expected_identities(collect):
     rank = collect(command=program("small", "--clip")).rank()
-    begin, end = zip(block(0), block(1), block(0, "#1"))
+    begin, end = zip(block(0), block(1), block(0, "#1"), strict=True)
     begin, end = sum(begin, []), sum(end, [])
     for microbatch in (0, 1):
         assert rank.names("input", microbatch) == ["(model)", "embedding", *begin, "head"]

@@ -158,7 +158,7 @@ def test_odd_modules_can_be_perturbed_and_keep_their_types(collect, place):
 def test_a_container_that_cannot_be_copied_is_named_and_not_left_unperturbed():
     import torch
 
-    from ttrace_torch.tensors import replaced
+    from ttrace_torch.members import replaced
 
     class Stubborn(tuple):
         def __new__(cls, *members):
@@ -224,13 +224,13 @@ def test_a_compiled_module_is_recorded_from_outside_under_its_own_name(collect, 
         collected = collect(command=script(COMPILED.format(compile=compile_)))
         assert collected.code == 0, collected.process.stderr
         told = named(collected)
-        assert len(told) == len(hidden) and all(words in text for words, text in zip(hidden, told)), told
+        assert len(told) == len(hidden) and all(words in text for words, text in zip(hidden, told, strict=True)), told
         rank = collected.rank()
         assert rank.names("output") == recorded and sorted(rank.names("grad_output")) == sorted(recorded)
         for identity, values in rank.all.items():
-            if identity[2] == 1 or compile_ is WHOLE or identity[4] in ("input", "output", "param"):
-                if identity[5] != "Identity":
-                    assert numpy.allclose(values, plain.all[identity], rtol=1e-5, atol=1e-7), identity
+            is_plain = identity[2] == 1 or compile_ is WHOLE or identity[4] in ("input", "output", "param")
+            if is_plain and identity[5] != "Identity":
+                assert numpy.allclose(values, plain.all[identity], rtol=1e-5, atol=1e-7), identity
 
 
 def test_with_compilation_disabled_every_module_is_recorded(collect, script):

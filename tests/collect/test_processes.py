@@ -237,8 +237,8 @@ def test_a_second_process_of_the_same_rank_is_a_problem_and_harms_neither(collec
 
 
 def test_an_error_in_the_collector_never_ends_the_training(collect, script):
-    text = "import torch\nimport ttrace_torch.tensors as t\n"
-    text += "t.inputs_of.__code__ = (lambda args, kwargs: 1 / 0).__code__\n"
+    text = "import torch\nimport ttrace_torch.members as members\n"
+    text += "members.inputs_of.__code__ = (lambda args, kwargs: 1 / 0).__code__\n"
     collected = collect(command=script(text + Path(program("small")[1]).read_text()))
     assert collected.code == 2
     assert "parameters" in collected.stdout

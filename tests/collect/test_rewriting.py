@@ -1,13 +1,14 @@
-"""`--inject`, `--rewrite`, `--inject-params`, `--consistent-init`: each module computes from given values, and only those
-of its own errors are seen."""
+"""`--inject`, `--rewrite`, `--inject-params`, `--consistent-init`: each module computes from given values, and only
+those of its own errors are seen."""
 
 import json
 
 import numpy
 import pytest
 from conftest import TTRACE, program, python, ranks, run
-from rank_file import KINDS
 from test_processes import RANKS
+
+from ttrace_torch.library import Kind
 
 pytestmark = pytest.mark.usefixtures("warm_programs")
 
@@ -88,7 +89,7 @@ def test_a_run_that_is_given_its_own_values_changes_no_bit(collect, recompute):
     called_twice = (
         {("grad_input", name) for name in ("blocks.0.fc1", "blocks.0.fc1#1")} if recompute == "custom" else set()
     )
-    assert seen(differing(plain.rank(), again.rank()), *KINDS) == called_twice
+    assert seen(differing(plain.rank(), again.rank()), *(kind.text for kind in Kind)) == called_twice
 
 
 def test_an_error_in_a_forward_is_seen_at_its_module_and_at_what_takes_its_output_alone(collect, script):
@@ -268,6 +269,19 @@ def test_programs_with_different_initialisation_start_equal(collect, script):
     assert seen(differing(reference.rank(), one.rank()), "param") == {
         ("param", f"{name}.{part}") for name in ("first", "middle", "last") for part in ("weight", "bias")
     } | {("param", "embedding.weight")}
+
+
+@pytest.mark.parametrize("place", ["input", "modules"])
+def test_a_program_that_is_given_its_parameters_can_be_perturbed(collect, script, place):
+    reference, perturb = collect(command=script(CHAIN)), ("--perturb", "1", "--perturb-at", place)
+    given = collect("--inject-params", reference.directory, *perturb, command=script(CHAIN))
+    assert given.code == 0, given.process.stderr
+    (weight,) = (
+        values for identity, values in given.rank().all.items() if identity[4:] == ("param", "embedding.weight")
+    )
+    tensors = given.rank().tensors
+    exact = weight[tensors["input", "embedding", 0]]
+    assert numpy.abs(tensors["output", "embedding", 0] / exact - 1).max() == pytest.approx(2.0**-23, rel=0.5)
 
 
 def test_contradicting_options_are_refused_before_anything_runs(collect, script):

@@ -127,8 +127,8 @@ SCALED = [
     ("[torch.optim.SGD(m.parameters(), lr=1.0, fused=True) for m in models]", "scaler.step(optimizer)"),
     (
         "[torch.optim.SGD(m.parameters(), lr=1.0) for m in models]",
-        "scaler.unscale_(optimizer); nn.utils.clip_grad_norm_((p for g in optimizer.param_groups for p in g['params']), "
-        "1e-3); scaler.step(optimizer)",
+        "scaler.unscale_(optimizer); nn.utils.clip_grad_norm_((p for g in optimizer.param_groups for p in "
+        "g['params']), 1e-3); scaler.step(optimizer)",
     ),
 ]
 

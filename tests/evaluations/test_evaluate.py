@@ -73,7 +73,7 @@ def test_the_same_numbers_make_the_same_figure(tmp_path):
         "correct": [0.01, 0.01, 0.02],
     }
     figures = []
-    for turn in range(2):
+    for _ in range(2):
         bug_errors.draw({"layers": 3, "rows": [row]}, tmp_path)
         figures.append([(tmp_path / f"bug_errors.{kind}").read_bytes() for kind in ("svg", "csv")])
     assert figures[0] == figures[1]

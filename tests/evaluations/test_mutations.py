@@ -52,7 +52,7 @@ def test_no_mutation_changes_the_shards_it_is_given(shards):
     before = [shard.clone() for shard in shards]
     for mutation in MUTATIONS:
         mutation.apply(shards, mutation.sizes[len(mutation.sizes) // 2])
-    assert all(torch.equal(a, b) for a, b in zip(before, shards))
+    assert all(torch.equal(a, b) for a, b in zip(before, shards, strict=True))
 
 
 def test_shards_survive_a_trace_of_their_own(tmp_path):
@@ -63,7 +63,7 @@ def test_shards_survive_a_trace_of_their_own(tmp_path):
     assert [value.dtype for value in first.values] == [torch.bfloat16] * 2
     write_shards(first, first.values, tmp_path / "again")
     again = read_shards(tmp_path / "again", "layer", "output", 0)
-    assert all(torch.equal(a, b) for a, b in zip(first.values, again.values))
+    assert all(torch.equal(a, b) for a, b in zip(first.values, again.values, strict=True))
     assert all(
         first.attributes[name] == again.attributes[name] for name in ("axes", "aliases", "coordinates", "run_id")
     )

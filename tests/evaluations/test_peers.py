@@ -17,7 +17,7 @@ COPIES = "another:\n  tp_dim: 0\n"
 
 @pytest.fixture
 def compared(tmp_path):
-    """compared(reference, candidate): the line of compare_peers about a tensor that the candidate splits over 2 ranks."""
+    """compared(reference, candidate): the line of compare_peers about a tensor that the candidate has on 2 ranks."""
 
     def compare(reference, candidate, split=True):
         (tmp_path / "a.yaml").write_text(ANNOTATIONS if split else COPIES)

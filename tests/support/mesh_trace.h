@@ -27,9 +27,7 @@ inline Trace mesh_trace(const std::string& mesh, std::int32_t world_size) {
   Trace trace;
   trace.directory = "trace";
   trace.world_size = world_size;
-  trace.axes = parsed.axes;
-  trace.views = parsed.views;
-  trace.aliases = parsed.aliases;
+  trace.mesh = parsed;
   for (std::int32_t rank = 0; rank < world_size; ++rank) {
     RankTrace one;
     one.path = "trace/rank-0000" + std::to_string(rank) + ".h5";

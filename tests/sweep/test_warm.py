@@ -52,7 +52,7 @@ def said(is_warm, tmp_path, *arguments):
 def test_a_warm_program_has_its_own_arguments_environment_directory_streams_and_exit_code(start, tmp_path):
     with warm.server():
         together = [start("a", "-b"), start("c")]
-        for process, arguments in zip(together, (("a", "-b"), ("c",))):
+        for process, arguments in zip(together, (("a", "-b"), ("c",)), strict=True):
             out, err = process.communicate(timeout=60)
             assert (process.returncode, out, err) == (7, said(True, tmp_path, *arguments), "told\n")
         waiting = start("wait")

@@ -5,6 +5,7 @@ rank orders that `--help` promises and from what the ranks hold, not from the pr
 the names begin with the number of the chunk."""
 
 import re
+from itertools import pairwise
 
 import torch
 
@@ -73,7 +74,7 @@ def _whole(options, shards, rank):
         parts = [shards[replica][name] for replica in replicas]
         ranges = [part["range"] for part in parts]
         assert ranges[0][0] == 0 and ranges[-1][1] == values["parameter"].numel(), (name, ranges)
-        assert all(before[1] == after[0] for before, after in zip(ranges, ranges[1:])), (name, ranges)
+        assert all(before[1] == after[0] for before, after in pairwise(ranges)), (name, ranges)
         for part in parts:
             sizes = {key: part[key].shape for key in ("master", "main_grad")}
             assert set(sizes.values()) == {(part["range"][1] - part["range"][0],)}, (name, sizes)

@@ -45,7 +45,7 @@ def run(**changes):
     skipped = [re.fullmatch(r"step (\d+) skipped: overflow; the loss scale is now (\S+)", line) for line in lines]
     steps = [
         re.fullmatch(r"step \d+ loss (\S+) grad_norm (\S+)", line).groups()
-        for line, is_skipped in zip(lines, skipped)
+        for line, is_skipped in zip(lines, skipped, strict=True)
         if not is_skipped
     ]
     assert len(steps) == options.steps
@@ -139,4 +139,3 @@ def _join_replicas(name, shards, what, options):
     if shared_rows_differ(name, parts, options):
         differing.append(f"{name} {what} in heads that several ranks have")
     return parts[0] if dim is None else join(name, parts, dim, options), differing
-    return whole, differing

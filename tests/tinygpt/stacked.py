@@ -11,7 +11,7 @@ def join(name, parts, dim, options):
     if options.arch == "llama" and name.endswith("linear_qkv.weight"):
         return _join_qkv(parts, options)
     if options.arch == "llama" and name.endswith("linear_fc1.weight"):
-        gates, ups = zip(*(part.chunk(2) for part in parts))
+        gates, ups = zip(*(part.chunk(2) for part in parts), strict=True)
         return torch.cat((*gates, *ups))
     return torch.cat(parts, dim=dim)
 

@@ -52,7 +52,7 @@ def test_parameters_gathered_in_the_background_are_those_of_zero_1():
 
 def test_the_scale_doubles_after_many_steps_without_overflow():
     scaler = LossScaler(4)
-    for step in range(GROWTH_INTERVAL):
+    for _ in range(GROWTH_INTERVAL):
         assert scaler.scale == 4
         scaler.unscale([torch.ones(1)], lambda found: None)
         scaler.update()

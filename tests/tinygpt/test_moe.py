@@ -105,7 +105,7 @@ def test_token_ids_name_the_row_that_an_expert_computes(layout, monkeypatch, tmp
             for number in range(local):
                 hidden, token_ids = computed(rank, microbatch * local + number)
                 expert = rank // options.etp % options.ep * local + number
-                for value, (source, row) in zip(hidden, token_ids.tolist()):
+                for value, (source, row) in zip(hidden, token_ids.tolist(), strict=True):
                     rows, _, indices = entered(source, microbatch)
                     assert torch.equal(value, rows[row])
                     assert expert in indices[row]

@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def test_a_document_has_the_losses_that_it_has_alone():
     gpt, batch = model.build_model(options), micro_batch(options, 0)
     packed = gpt(batch.tokens, batch.labels, **batch.packing)
     starts = batch.packing["cu_seqlens"].tolist()
-    for start, end in zip(starts, starts[1:]):
+    for start, end in pairwise(starts):
         alone = gpt(batch.tokens[:, start:end], batch.labels[:, start:end])
         torch.testing.assert_close(packed[:, start:end], alone)
 
@@ -73,7 +74,7 @@ def test_a_packed_row_has_documents_of_different_lengths_and_every_boundary_toke
         assert batch.tokens.shape == batch.labels.shape == batch.loss_mask.shape == (1, cu_seqlens[-1])
         assert len(set(lengths)) == len(lengths) == 4
         assert set(vocabulary_boundaries(Options().vocab)) <= set(batch.tokens.flatten().tolist())
-        for start, end in zip(cu_seqlens, cu_seqlens[1:]):
+        for start, end in pairwise(cu_seqlens):
             assert torch.equal(batch.labels[0, start : end - 1], batch.tokens[0, start + 1 : end])
 
 

@@ -8,9 +8,9 @@ import pytest
 from conftest import C_PROGRAM, LIBRARY, inspect
 
 RECORD = """
-from recorder import Recorder, FLOAT32
+from recorder import Dtype, Recorder
 recorder = Recorder(trace)
-recorder.record('a', bytes(range(40)), FLOAT32, (10,))
+recorder.record('a', bytes(range(40)), Dtype.FLOAT32, (10,))
 """
 WRITE_WITH_H5PY = """
 import h5py
@@ -104,7 +104,7 @@ def test_a_forked_child_that_exits_leaves_its_parents_trace_alone(trace_director
             recorder.close()
             sys.exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        recorder.record('b', bytes(40), FLOAT32, (10,))
+        recorder.record('b', bytes(40), Dtype.FLOAT32, (10,))
         recorder.close()
         child = os.fork()
         if child == 0:
@@ -124,10 +124,10 @@ def test_a_child_of_multiprocessing_records_a_rank_of_its_own(trace_directory):
             trace_directory,
             """
         import multiprocessing
-        from recorder import Recorder, FLOAT32
+        from recorder import Dtype, Recorder
         def work(rank):
             recorder = Recorder(trace, rank, 2, 'dp=2')
-            recorder.record('a', bytes(40), FLOAT32, (10,))
+            recorder.record('a', bytes(40), Dtype.FLOAT32, (10,))
             recorder.close()
         work(0)
         child = multiprocessing.get_context('fork').Process(target=work, args=(1,))
@@ -146,24 +146,25 @@ def test_a_full_disk_neither_kills_nor_garbles_the_program(trace_directory):
         trace_directory,
         """
         import resource
-        from recorder import Recorder, TraceError, FLOAT32
+        from recorder import Dtype, Recorder
+        from ttrace_torch.library import TraceError
         import signal
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it; most programs do not
         recorder = Recorder(trace)
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
         for number in range(100):
             try:
-                recorder.record(f'a{number}', bytes(4000), FLOAT32, (1000,))
+                recorder.record(f'a{number}', bytes(4000), Dtype.FLOAT32, (1000,))
             except TraceError as error:
-                print(number, error.status, error)
+                print(number, error.status.name, error)
                 break
         try:
             recorder.close()
         except TraceError as error:
-            print(error.status, error)
+            print(error.status.name, error)
     """,
     )
-    message = f"3 {trace_directory}/rank-00000.h5: can't be written: File too large"
+    message = f"FULL {trace_directory}/rank-00000.h5: can't be written: File too large"
     assert (run.returncode, run.stdout, run.stderr) == (0, f"11 {message}\n{message}\n", "")
     (rank,) = inspect(trace_directory, "--verify")["ranks"]
     assert not rank["complete"]

@@ -5,9 +5,8 @@ import math
 import struct
 import subprocess
 
-import recorder as api
 from conftest import PROGRAM, inspect
-from recorder import Recorder
+from recorder import Dtype, Kind, Recorder
 
 
 def run_inspect(*arguments):
@@ -18,13 +17,13 @@ def run_inspect(*arguments):
 def two_ranks(directory):
     for rank in range(2):
         recorder = Recorder(directory, rank, 2, "tp=2,sp=tp")
-        recorder.record("layers.0.mlp", struct.pack("<4f", 3, -4, 0, 12), api.FLOAT32, (2, 2))
+        recorder.record("layers.0.mlp", struct.pack("<4f", 3, -4, 0, 12), Dtype.FLOAT32, (2, 2))
         recorder.record(
             "layers.0.mlp.weight",
             struct.pack("<2f", math.nan, -math.inf),
-            api.FLOAT32,
+            Dtype.FLOAT32,
             (2,),
-            kind=api.PARAM,
+            kind=Kind.PARAM,
             microbatch=-1,
         )
         recorder.close(complete=rank == 0)
@@ -38,6 +37,12 @@ compute dtype     not known
 rank 0            2 tensors, 24 bytes (tp=0)
 rank 1            2 tensors, 24 bytes (tp=1), INCOMPLETE: it crashed, or is still running
 """
+
+STATISTICS = """\
+rank  iter  micro-batch  kind    name                 dtype    shape         norm         min         max     NaN     Inf
+   0     0            0  output  layers.0.mlp         float32  [2, 2]          13          -4          12       0       0
+   0     0            -  param   layers.0.mlp.weight  float32  [2]              0           0           0       1       1
+"""  # noqa: E501 (a table, as it is printed)
 
 
 def test_the_listing_shows_ranks_and_tensors(trace_directory):
@@ -60,11 +65,7 @@ def test_statistics_leave_nan_and_inf_out_and_count_them(trace_directory):
     two_ranks(trace_directory)
     code, out, err = run_inspect(trace_directory, "--stats")
     assert (code, err) == (0, "")
-    assert out.splitlines()[7:10] == [
-        "rank  iter  micro-batch  kind    name                 dtype    shape         norm         min         max     NaN     Inf",
-        "   0     0            0  output  layers.0.mlp         float32  [2, 2]          13          -4          12       0       0",
-        "   0     0            -  param   layers.0.mlp.weight  float32  [2]              0           0           0       1       1",
-    ]
+    assert out.splitlines()[7:10] == STATISTICS.splitlines()
 
 
 def test_a_pattern_selects_tensors_and_one_without_a_match_is_an_error(trace_directory):
@@ -133,9 +134,9 @@ def test_a_recorded_mapping_is_shown_with_the_tensors_that_are_asked_for(trace_d
     }
     flat = {"fragment": {"whole": [8, 2], "range": [4, 8]}}
     recorder = Recorder(trace_directory)
-    recorder.record("a", bytes(16), api.FLOAT32, (2, 2), mapping=json.dumps(mapping))
-    recorder.record("b", bytes(16), api.FLOAT32, (4,), mapping=json.dumps(flat))
-    recorder.record("c", bytes(16), api.FLOAT32, (4,))
+    recorder.record("a", bytes(16), Dtype.FLOAT32, (2, 2), mapping=json.dumps(mapping))
+    recorder.record("b", bytes(16), Dtype.FLOAT32, (4,), mapping=json.dumps(flat))
+    recorder.record("c", bytes(16), Dtype.FLOAT32, (4,))
     recorder.close()
     a, b, c = inspect(trace_directory)["ranks"][0]["tensors"]
     assert (a["mapping"], b["mapping"]) == (mapping, flat) and "mapping" not in c
@@ -190,7 +191,7 @@ def test_what_is_no_trace_is_exit_code_2(tmp_path):
 def test_a_reader_that_stops_early_is_no_error(trace_directory):
     recorder = Recorder(trace_directory)
     for number in range(5000):
-        recorder.record(f"layers.{number}", bytes(4), api.FLOAT32, (1,))
+        recorder.record(f"layers.{number}", bytes(4), Dtype.FLOAT32, (1,))
     recorder.close()
     for preparation in ("", "trap '' PIPE; "):  # with SIGPIPE, and ignoring it
         run = subprocess.run(
@@ -213,7 +214,7 @@ def test_output_that_cannot_be_written_is_an_error(trace_directory):
 
 def test_control_characters_in_names_do_not_reach_the_terminal(trace_directory):
     recorder = Recorder(trace_directory)
-    recorder.record("a\x1b[31mb", bytes(4), api.FLOAT32, (1,))
+    recorder.record("a\x1b[31mb", bytes(4), Dtype.FLOAT32, (1,))
     recorder.close()
     code, out, _ = run_inspect(trace_directory)
     assert code == 0 and "\x1b" not in out and r"a\x1b[31mb" in out

@@ -7,13 +7,13 @@ import subprocess
 import sys
 import time
 
-import recorder as api
+import recorder
 from conftest import PROGRAM, inspect
 
 
 def kill_after(directory, seconds):
     """How many tensors the process said it had recorded when it was killed."""
-    process = subprocess.Popen([sys.executable, api.__file__, directory], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, recorder.__file__, directory], stdout=subprocess.PIPE)
     first = process.stdout.readline()
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
@@ -43,10 +43,10 @@ def test_a_kill_while_closing_leaves_a_whole_or_a_readable_trace(tmp_path):
     code = f"""
 import sys
 sys.path.insert(0, {os.path.dirname(__file__)!r})
-from recorder import *
+from recorder import Dtype, Recorder
 r = Recorder(sys.argv[1])
 for i in range(3000):
-    r.record(f"layers.{{i}}", bytes(400), FLOAT32, (100,))
+    r.record(f"layers.{{i}}", bytes(400), Dtype.FLOAT32, (100,))
 print("closing", flush=True)
 r.close()
 """

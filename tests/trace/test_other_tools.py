@@ -9,8 +9,7 @@ import subprocess
 
 import h5py
 import numpy as np
-import recorder as api
-from recorder import Recorder
+from recorder import Dtype, Recorder
 
 GROUP = "tensors/0/0/forward/output/0"
 
@@ -28,15 +27,15 @@ def recorded_file(directory, name, data, dtype, shape, strides=None):
 
 def test_h5py_reads_every_common_dtype(trace_directory):
     codes = {
-        "float64": api.FLOAT64,
-        "float32": api.FLOAT32,
-        "float16": api.FLOAT16,
-        "int8": api.INT8,
-        "int16": api.INT16,
-        "int32": api.INT32,
-        "int64": api.INT64,
-        "uint8": api.UINT8,
-        "bool": api.BOOL,
+        "float64": Dtype.FLOAT64,
+        "float32": Dtype.FLOAT32,
+        "float16": Dtype.FLOAT16,
+        "int8": Dtype.INT8,
+        "int16": Dtype.INT16,
+        "int32": Dtype.INT32,
+        "int64": Dtype.INT64,
+        "uint8": Dtype.UINT8,
+        "bool": Dtype.BOOL,
     }
     arrays = {
         name: (np.arange(6).reshape(2, 3) % 2 if name == "bool" else np.arange(6).reshape(2, 3)).astype(name)
@@ -55,7 +54,7 @@ def test_h5py_reads_every_common_dtype(trace_directory):
 def test_h5py_decodes_bfloat16(trace_directory):
     values = np.array([0.0, -0.0, 1.0, -2.5, 3.0e38, 1.0e-38, 1.0e-40, 0.00781250], np.float32)
     values = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
-    path = recorded_file(trace_directory, "x", bfloat16_bytes(values), api.BFLOAT16, (8,))
+    path = recorded_file(trace_directory, "x", bfloat16_bytes(values), Dtype.BFLOAT16, (8,))
     with h5py.File(path) as file:
         decoded = file[GROUP]["x"][()]
     assert decoded.astype(np.float32).tobytes() == values.tobytes()
@@ -64,8 +63,8 @@ def test_h5py_decodes_bfloat16(trace_directory):
 def test_h5py_decodes_fp8(trace_directory):
     recorder = Recorder(trace_directory)
     codes = bytes(range(256))
-    recorder.record("e4m3", codes, api.FLOAT8_E4M3, (256,))
-    recorder.record("e5m2", codes, api.FLOAT8_E5M2, (256,))
+    recorder.record("e4m3", codes, Dtype.FLOAT8_E4M3FN, (256,))
+    recorder.record("e5m2", codes, Dtype.FLOAT8_E5M2, (256,))
     recorder.close()
     with h5py.File(trace_directory / "rank-00000.h5") as file:
         e4m3 = file[GROUP]["e4m3"][()].astype(np.float32)
@@ -87,9 +86,9 @@ def test_small_floats_have_the_bits_of_hdf5_2(trace_directory):
     """h5py's HDF5 2.0 has these types predefined: H5Tequal says whether ours are the same."""
     recorder = Recorder(trace_directory)
     names = {
-        "H5T_FLOAT_BFLOAT16LE_g": api.BFLOAT16,
-        "H5T_FLOAT_F8E4M3_g": api.FLOAT8_E4M3,
-        "H5T_FLOAT_F8E5M2_g": api.FLOAT8_E5M2,
+        "H5T_FLOAT_BFLOAT16LE_g": Dtype.BFLOAT16,
+        "H5T_FLOAT_F8E4M3_g": Dtype.FLOAT8_E4M3FN,
+        "H5T_FLOAT_F8E5M2_g": Dtype.FLOAT8_E5M2,
     }
     for name, dtype in names.items():
         recorder.record(name, bytes(16), dtype, (4,))
@@ -105,7 +104,7 @@ def test_small_floats_have_the_bits_of_hdf5_2(trace_directory):
 
 def test_h5dump_prints_a_transposed_bfloat16_tensor(trace_directory):
     data = bfloat16_bytes([1, 2, 3, 4, 5, 6.5])
-    path = recorded_file(trace_directory, "layers.0.mlp", data, api.BFLOAT16, (3, 2), strides=(1, 3))
+    path = recorded_file(trace_directory, "layers.0.mlp", data, Dtype.BFLOAT16, (3, 2), strides=(1, 3))
     run = subprocess.run(["h5dump", "-d", f"/{GROUP}/layers.0.mlp", path], capture_output=True, text=True, check=True)
     assert run.stderr == ""
     assert (
@@ -131,7 +130,7 @@ def test_every_tensor_is_a_dataset_at_the_place_that_the_index_names(trace_direc
     for number in range(count):
         shape = (number % 5, 3) if number % 7 else ()
         data = struct.pack("<15f", *range(number, number + 15))
-        recorder.record(f"layers.{number}/x", data, api.FLOAT32, shape, microbatch=number % 3)
+        recorder.record(f"layers.{number}/x", data, Dtype.FLOAT32, shape, microbatch=number % 3)
     recorder.close()
     with h5py.File(trace_directory / "rank-00001.h5") as file:
         assert dict(file.attrs) == {
@@ -163,8 +162,8 @@ def test_every_tensor_is_a_dataset_at_the_place_that_the_index_names(trace_direc
 def test_the_index_leads_to_a_recorded_mapping(trace_directory):
     mapping = {"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0}], "shape": [8]}
     recorder = Recorder(trace_directory)
-    recorder.record("a", bytes(16), api.FLOAT32, (4,), mapping=json.dumps(mapping))
-    recorder.record("b", bytes(16), api.FLOAT32, (4,))
+    recorder.record("a", bytes(16), Dtype.FLOAT32, (4,), mapping=json.dumps(mapping))
+    recorder.record("b", bytes(16), Dtype.FLOAT32, (4,))
     recorder.close()
     with h5py.File(trace_directory / "rank-00000.h5") as file:
         (a, b), text = file["ttrace/index"][()], file["ttrace/text"][()].tobytes()

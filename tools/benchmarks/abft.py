@@ -1,7 +1,8 @@
 """Times the verification of recorded products, in turn with the machine's plain memory-read bandwidth and with
-multiplying again: by the OpenBLAS that comes with numpy, bf16 by PyTorch, which numpy does not know. Then what protection costs the library's
-own attention, int8 products and EmbeddingBags, beside the papers' figures. The machine is shared with whatever else
-runs on it: each figure is the median of several rounds, each the best of a few runs. GB/s are of A, B and C together."""
+multiplying again: by the OpenBLAS that comes with numpy, bf16 by PyTorch, which numpy does not know. Then what
+protection costs the library's own attention, int8 products and EmbeddingBags, beside the papers' figures. The machine
+is shared with whatever else runs on it: each figure is the median of several rounds, each the best of a few runs. GB/s
+are of A, B and C together."""
 
 import json
 import os

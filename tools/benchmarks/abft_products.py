@@ -1,6 +1,5 @@
-"""Makes a random product as the machine's libraries compute it, and times that: fp64, fp32 and fp16 (in fp32, rounded) by
-numpy's OpenBLAS, bf16 by PyTorch. Writes A, B and C, row-major, to the
-directory.
+"""Makes a random product as the machine's libraries compute it, and times that: fp64, fp32 and fp16 (in fp32, rounded)
+by numpy's OpenBLAS, bf16 by PyTorch. Writes A, B and C, row-major, to the directory.
 
 Usage: abft_products.py DIRECTORY DTYPE M K N THREADS ROUNDS; prints JSON."""
 
@@ -15,7 +14,7 @@ def main():
     m, k, n, threads, rounds = map(int, sys.argv[3:])
     multiply = by_torch if dtype == "bfloat16" else by_numpy
     seconds, matrices = multiply(dtype, m, k, n, threads, rounds)
-    for name, matrix in zip("abc", matrices):
+    for name, matrix in zip("abc", matrices, strict=True):
         matrix.tofile(directory / name)
     print(json.dumps({"seconds": seconds}))
 

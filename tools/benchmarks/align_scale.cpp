@@ -88,8 +88,7 @@ Trace index_of(std::int32_t ranks) {
   Trace trace;
   trace.directory = "index";
   trace.world_size = ranks;
-  trace.axes = mesh.axes;
-  trace.aliases = mesh.aliases;
+  trace.mesh = mesh;
   const auto file = std::make_shared<const NoData>();
   const std::vector<Activation> of_layer = activations();
   const std::vector<Parameter> weights = parameters();

@@ -32,7 +32,7 @@ def run(options):
             every_step = ["--iterations", f"0-{options.steps - 1}"]
             collected.append(step_seconds([ttrace, "collect", "-o", f"{directory}/trace", *every_step, "--", *train]))
     print(file=sys.stderr)
-    ratios = [b / a for a, b in zip(without, collected)]
+    ratios = [b / a for a, b in zip(without, collected, strict=True)]
     figures = {
         "plain_step_seconds": statistics.median(without),
         "collected_step_seconds": statistics.median(collected),

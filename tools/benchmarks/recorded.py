@@ -12,7 +12,7 @@ TP_DIM = {"column_bf16.weight": 0, "column_fp32.weight": 0, "row_bf16.weight": 1
 class Trace:
     def __init__(self, directory):
         self.files = [h5py.File(path) for path in sorted(pathlib.Path(directory).glob("rank-*.h5"))]
-        self.raw = [open(file.filename, "rb", buffering=0) for file in self.files]
+        self.raw = [open(file.filename, "rb", buffering=0) for file in self.files]  # noqa: SIM115 (read until the end)
         self.names = []
         self.files[0]["tensors"].visititems(
             lambda name, item: self.names.append(name) if isinstance(item, h5py.Dataset) else None
@@ -22,7 +22,7 @@ class Trace:
     def shards(self, name):
         """Every rank's array: float32, or uint16 for bfloat16."""
         arrays = []
-        for file, raw in zip(self.files, self.raw):
+        for file, raw in zip(self.files, self.raw, strict=True):
             dataset = file["tensors"][name]
             # h5py shows bf16 as float32.
             width = dataset.id.get_storage_size() // dataset.size

@@ -117,8 +117,8 @@ def read_csv(text: str) -> list[dict]:
 
 
 def identity(row: dict) -> tuple[str, str, int, object, str]:
-    """Of a finding, or a line of CSV: name, kind, iteration, micro-batch (None: of the whole step), pass. A finding about
-    ranks has no name."""
+    """Of a finding, or a line of CSV: name, kind, iteration, micro-batch (None: of the whole step), pass. A finding
+    about ranks has no name."""
     microbatch = row["microbatch"]
     return (
         row["name"],

@@ -74,9 +74,9 @@ def errors(run: Run, kind: str) -> dict[str, float]:
 
 def render(data: dict) -> list[str]:
     lines = [
-        "TTrace's Figure 9: relative errors by layer, in units of the compute dtype's epsilon. *wrong*: the program with the bug; "
-        "*correct*: its correct twin on the same ranks, both against the run of one process; *estimate*: what perturbed runs of "
-        "one process foretell.",
+        "TTrace's Figure 9: relative errors by layer, in units of the compute dtype's epsilon. *wrong*: the program "
+        "with the bug; *correct*: its correct twin on the same ranks, both against the run of one process; *estimate*: "
+        "what perturbed runs of one process foretell.",
         "",
         "![errors by layer](figures/bug_errors.svg)",
         "",

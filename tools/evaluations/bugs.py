@@ -45,16 +45,16 @@ def render(rows: list[dict]) -> list[str]:
     total = summary(rows)
     replicas, coverage = (sum(row[check] for row in rows) for check in ("replica_check", "coverage_check"))
     lines = [
-        "The silent bugs of TTrace's Table 1, reproduced in tinygpt where each was made, one iteration (or as many as the bug "
-        "needs) against the run of one process.",
+        "The silent bugs of TTrace's Table 1, reproduced in tinygpt where each was made, one iteration (or as many as "
+        "the bug needs) against the run of one process.",
         "",
         f"{total['detected']} of {total['bugs']} detected; the first wrong tensor is the right one for "
-        f"{total['first_tensor_right']} of {total['bugs']}. Without any value of the reference, copies that disagree would "
-        f"have shown {replicas} of them, and tensors that are missing or do not fit {coverage}.",
+        f"{total['first_tensor_right']} of {total['bugs']}. Without any value of the reference, copies that disagree "
+        f"would have shown {replicas} of them, and tensors that are missing or do not fit {coverage}.",
         "",
-        "*error / allowed* is that of the first wrong tensor (`-`: not a matter of size). *loss* is the relative difference of "
-        "the step's loss from the correct one's, which is what a user would have seen. *without a reference*: what `ttrace abft` "
-        "finds in the wrong run alone.",
+        "*error / allowed* is that of the first wrong tensor (`-`: not a matter of size). *loss* is the relative "
+        "difference of the step's loss from the correct one's, which is what a user would have seen. *without a "
+        "reference*: what `ttrace abft` finds in the wrong run alone.",
         "",
     ]
     lines += table(
@@ -91,8 +91,8 @@ def render(rows: list[dict]) -> list[str]:
     return [
         *lines,
         "",
-        f"What the report says the first error looks like: right for {right} of {len(rows)}, no diagnosis for {none}, wrong "
-        f"for {len(rows) - right - none}.",
+        f"What the report says the first error looks like: right for {right} of {len(rows)}, no diagnosis for {none}, "
+        f"wrong for {len(rows) - right - none}.",
         "",
         *table(
             ["#", "bug", "diagnosis", "sentence"],

@@ -137,13 +137,10 @@ void run(const std::vector<std::string_view>& arguments) {
   if (arguments.size() < 3) throw InputError("expected REFERENCE CANDIDATE ANNOTATIONS ATOL:RTOL...");
   std::vector<Bounds> bounds;
   for (std::size_t i = 3; i < arguments.size(); ++i) bounds.push_back(parse_bounds(arguments[i]));
-  const Trace reference = read_trace(arguments[0]);
-  const Trace candidate = read_trace(arguments[1]);
   const Annotations annotations = read_annotations(arguments[2]);
-  const Alignment reference_tensors = align(reference, annotations, {});
-  require_whole(reference_tensors, std::string(arguments[0]));
-  const Alignment candidate_tensors = align(candidate, annotations, layout_of(reference_tensors));
-  const Matching matching = match(reference_tensors, candidate_tensors);
+  const AlignedTrace reference = align_whole(read_trace(arguments[0]), annotations);
+  const AlignedTrace candidate = align_trace(read_trace(arguments[1]), annotations, layout_of(reference.alignment));
+  const Matching matching = match(reference.alignment, candidate.alignment);
 
   std::string text = "name,kind,iteration,microbatch,pass,elements,difference_square,reference_square,candidate_square";
   for (std::size_t i = 0; i < bounds.size(); ++i) text += fmt::format(",outside_{}", i);

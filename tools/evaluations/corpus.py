@@ -1,5 +1,5 @@
-"""The bug corpus: the 14 silent bugs of TTrace's Table 1, each in the configuration that triggers it, with the tensor at
-which it must be found. The mechanisms are in tinygpt, under the names of `--bug`."""
+"""The bug corpus: the 14 silent bugs of TTrace's Table 1, each in the configuration that triggers it, with the tensor
+at which it must be found. The mechanisms are in tinygpt, under the names of `--bug`."""
 
 from dataclasses import dataclass
 

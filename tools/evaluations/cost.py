@@ -57,7 +57,7 @@ def measure(bench: Bench) -> dict:
     say(f"{steps} steps, wrong and correct")
     correct, correct_seconds = timed(lambda: losses(configuration, steps))
     wrong, wrong_seconds = timed(lambda: losses(configuration, steps, "--bug", case.bug))
-    differences = [abs(b - a) / a for a, b in zip(correct, wrong)]
+    differences = [abs(b - a) / a for a, b in zip(correct, wrong, strict=True)]
     shown_at = next((step for step, difference in enumerate(differences) if difference >= SHOWS), None)
     share = 1 if shown_at is None else (shown_at + 1) / steps
     return asdict(
@@ -115,8 +115,8 @@ def render(data: dict) -> list[str]:
     else:
         seen = f"step {cost.shown_at}"
     lines = [
-        f"Bug {BUG}, {cost.bug}, {cost.configuration}, wall-clock seconds on the machine that made this page. The reference and "
-        "its tolerances (five runs) are made once, and serve every later check.",
+        f"Bug {BUG}, {cost.bug}, {cost.configuration}, wall-clock seconds on the machine that made this page. The "
+        "reference and its tolerances (five runs) are made once, and serve every later check.",
         "",
     ]
     return (

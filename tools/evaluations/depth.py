@@ -45,9 +45,9 @@ def render(data: dict) -> list[str]:
         return [number(row[direction][mark] and row[direction][mark] / EPSILON["bf16"], 2) for mark in marks]
 
     lines = [
-        f"TTrace's Figure 8: the estimate (the largest relative error of three perturbed runs and a rerun of the reference) of "
-        f"each layer's output and of the gradient with respect to it, models of {data['layers']} layers, in units of bf16's "
-        "epsilon, 2^-7. Backward runs from the last layer to the first.",
+        "TTrace's Figure 8: the estimate (the largest relative error of three perturbed runs and a rerun of the "
+        f"reference) of each layer's output and of the gradient with respect to it, models of {data['layers']} layers, "
+        "in units of bf16's epsilon, 2^-7. Backward runs from the last layer to the first.",
         "",
         "![estimated tolerance by layer](figures/depth.svg)",
         "",

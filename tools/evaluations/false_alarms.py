@@ -44,8 +44,8 @@ def row_of(bench: Bench, configuration: Configuration) -> dict:
 
 
 def judged(run: Run, estimator: str) -> dict:
-    """`largest_ratio` is that of error to allowed over trusted tensors, optimizer steps aside. `ratios` counts tensors by
-    what margins.py calls a ratio, from BINS on; `largest_of_all` is the largest of these."""
+    """`largest_ratio` is that of error to allowed over trusted tensors, optimizer steps aside. `ratios` counts tensors
+    by what margins.py calls a ratio, from BINS on; `largest_of_all` is the largest of these."""
     report = run.report(estimator)
     ratios = [
         float(row["ratio"])
@@ -75,8 +75,8 @@ def render(rows: list[dict]) -> list[str]:
     names = list(rows[0]["estimators"])
     lines = [
         "Correct parallel programs on real processes over gloo, each collected once and checked with the tolerances of "
-        f"{'each estimator' if len(names) > 1 else 'the estimator'} ({', '.join(names)}). *error / allowed* is the largest of "
-        "a trusted tensor, optimizer steps aside.",
+        f"{'each estimator' if len(names) > 1 else 'the estimator'} ({', '.join(names)}). *error / allowed* is the "
+        "largest of a trusted tensor, optimizer steps aside.",
         "",
         f"{total['configurations']} configurations, {total['false_alarms']} with a false alarm.",
         "",
@@ -118,7 +118,7 @@ def distribution(rows: list[dict], names: list[str]) -> list[str]:
 
     def counts(name: str, dtype: str) -> list[int]:
         of_dtype = [row["estimators"][name]["ratios"] for row in rows if row["name"].split()[1] == dtype]
-        return [sum(column) for column in zip(*of_dtype)]
+        return [sum(column) for column in zip(*of_dtype, strict=True)]
 
     return [
         "Tensors by their ratio, rel_err / max(estimate, floor): what is above the margin, "
@@ -130,10 +130,11 @@ def distribution(rows: list[dict], names: list[str]) -> list[str]:
         ),
         "",
         *(
-            f"{name}: the largest ratio of all is {max(row['estimators'][name]['largest_of_all'] for row in rows):.3g}. Of "
-            f"{tail['configurations']} configurations {tail['exceeding']} exceed the margin, so that with 95 % confidence fewer than "
-            f"{tail['at_most']:.2%} of such programs do (Clopper-Pearson); a Pareto tail fitted to the largest ratio of each gives "
-            f"{tail['fitted']:.2%}."
+            f"{name}: the largest ratio of all is "
+            f"{max(row['estimators'][name]['largest_of_all'] for row in rows):.3g}. Of {tail['configurations']} "
+            f"configurations {tail['exceeding']} exceed the margin, so that with 95 % confidence fewer than "
+            f"{tail['at_most']:.2%} of such programs do (Clopper-Pearson); a Pareto tail fitted to the largest ratio "
+            f"of each gives {tail['fitted']:.2%}."
             for name, tail in tails.items()
         ),
     ]

@@ -26,7 +26,7 @@ PRECISIONS = [
 
 
 def deep(model: Model, layers: int, arguments: str = "") -> Model:
-    """The model with this many layers and these further arguments, small otherwise: one micro-batch, short sequences."""
+    """The model with this many layers and these arguments, small otherwise: one micro-batch, short sequences."""
     sizes = f"--layers {layers} --micro-batches 1 --seq 16 --micro-batch-size 4"
     name = "-".join([model.name, str(layers), "layers", *arguments.replace("--", "").split()])
     return replace(model, name=name, arguments=f"{model.arguments} {sizes} {arguments}")

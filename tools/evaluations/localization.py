@@ -57,12 +57,13 @@ def render(rows: list[dict]) -> list[str]:
     second = [row for row in rows if row["wrong_after"] is not None]
     confirmed, same = summary(rows)
     lines = [
-        "`ttrace localize` after the check of each bug: the candidate once more, every module given the inputs and output "
-        "gradients that the reference recorded. What is wrong then is wrong by itself. The twin is the correct program, "
-        "treated alike, checked with the same tolerances.",
+        "`ttrace localize` after the check of each bug: the candidate once more, every module given the inputs and "
+        "output gradients that the reference recorded. What is wrong then is wrong by itself. The twin is the correct "
+        "program, treated alike, checked with the same tolerances.",
         "",
-        f"There was a second run for {len(second)} of {len(rows)} bugs (there is none where all that differs is missing, or the "
-        f"optimizer's step); it confirms the first wrong tensor of {confirmed}. {same} of {len(rows)} twins are the same.",
+        f"There was a second run for {len(second)} of {len(rows)} bugs (there is none where all that differs is "
+        f"missing, or the optimizer's step); it confirms the first wrong tensor of {confirmed}. {same} of {len(rows)} "
+        "twins are the same.",
         "",
     ]
     return lines + table(

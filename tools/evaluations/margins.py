@@ -101,7 +101,7 @@ def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str)
 
 
 def quantile_rows(rows: list[dict]) -> list[dict]:
-    """Per estimator, dtype and kind: the number of tensors, quantiles of the ratios, and the tensor with the largest."""
+    """Per estimator, dtype and kind: the number of tensors, quantiles of the ratios, the tensor with the largest."""
     return [
         {
             "estimator": estimator,

@@ -64,8 +64,8 @@ def lost_term(shards: Values, size: float) -> Values:
 
 
 def flipped_bit(shards: Values, size: int) -> Values | None:
-    """Bit `size` of the exponent, 0 being the lowest, of the element of the first shard whose size is nearest to the root
-    mean square: 2^(2^size) times as large where the bit was not set, as small where it was. None where there is no
+    """Bit `size` of the exponent, 0 being the lowest, of the element of the first shard whose size is nearest to the
+    root mean square: 2^(2^size) times as large where the bit was not set, as small where it was. None where there is no
     such bit."""
     exponent_bits, mantissa_bits, integer = _LAYOUTS[shards[0].dtype]
     if size >= exponent_bits:

@@ -57,8 +57,8 @@ def page(results: dict[str, dict]) -> list[str]:
     lines = [
         "# How well ttrace tells wrong programs from correct ones",
         "",
-        "Made by `tools/evaluate`: real PyTorch processes over gloo, real traces. `tools/evaluate --help` says how to measure "
-        "it again, whole or by section.",
+        "Made by `tools/evaluate`: real PyTorch processes over gloo, real traces. `tools/evaluate --help` says how to "
+        "measure it again, whole or by section.",
         "",
     ]
     for name, module in SECTIONS.items():

@@ -23,8 +23,8 @@ EPSILON = {"bf16": 2.0**-7, "fp16": 2.0**-10, "fp32": 2.0**-23}
 GRADIENTS = {"main_grad", "param_grad", "grad_output", "grad_input"}
 FINDINGS = {"missing", "fail"}
 
-# What a rule is applied to. Rounding decides the sign of a small gradient, and Adam's first step with it: no fixed bound
-# allows for that, so that peers are also judged without the step.
+# What a rule is applied to. Rounding decides the sign of a small gradient, and Adam's first step with it: no fixed
+# bound allows for that, so that peers are also judged without the step.
 STEP = {"param_delta", "param_after"}
 SCOPES = {"all tensors": set(), "without the optimizer's step": STEP}  # kinds left out
 

@@ -50,22 +50,23 @@ def counted(first: First, wrong: set, correct: set) -> dict:
 def render(rows: list[dict], configurations: list[dict]) -> list[str]:
     """`configurations`: the rows of false_alarms."""
     lines = [
-        "TTrace's Table 3 holds `torch.allclose` at four pairs of bounds against measured tolerances. Here also the constant "
-        "bound of the gradient test that Megatron-LM uses, `k * C^(L+1-l) * eps` with k 4, C 1.03, L 32, l 0 (for bf16 "
-        f"{megatron_bound('bf16'):.3g}), held against the relative error, on all tensors and on gradients alone, which it was "
-        "made for; and the relative difference of SGLang's comparator, `1 - 2<x,y> / (|x|^2 + |y|^2)`.",
+        "TTrace's Table 3 holds `torch.allclose` at four pairs of bounds against measured tolerances. Here also the "
+        "constant bound of the gradient test that Megatron-LM uses, `k * C^(L+1-l) * eps` with k 4, C 1.03, L 32, l 0 "
+        f"(for bf16 {megatron_bound('bf16'):.3g}), held against the relative error, on all tensors and on gradients "
+        "alone, which it was made for; and the relative difference of SGLang's comparator, `1 - 2<x,y> / (|x|^2 + "
+        "|y|^2)`.",
         "",
-        "The rules get ttrace's merge for free: the same logical tensors, put together from the same shards, each copy held "
-        "against the reference, in fp64, declared loss scales divided out. A tensor that is missing or has another shape "
-        "violates every rule. In allclose, *other* is the reference.",
+        "The rules get ttrace's merge for free: the same logical tensors, put together from the same shards, each copy "
+        "held against the reference, in fp64, declared loss scales divided out. A tensor that is missing or has "
+        "another shape violates every rule. In allclose, *other* is the reference.",
         "",
-        "How it is counted: the paper does not say. With rtol 1e-5 rounding alone violates a rule somewhere in every bf16 run, "
-        "so that its false negatives can only be tensors. Hence",
+        "How it is counted: the paper does not say. With rtol 1e-5 rounding alone violates a rule somewhere in every "
+        "bf16 run, so that its false negatives can only be tensors. Hence",
         "",
         "- *false positives*: correct configurations in which any tensor violates the rule;",
         "- *bugs missed*: bugs whose wrong run has no tensor that violates it;",
-        "- *missed at the tensor*: bugs whose first wrong tensor does not violate it, so that a report by this rule points "
-        "elsewhere;",
+        "- *missed at the tensor*: bugs whose first wrong tensor does not violate it, so that a report by this rule "
+        "points elsewhere;",
         "- *told apart*: bugs whose wrong run violates it while the correct twin does not, which is what a test needs.",
     ]
     for scope in SCOPES:

@@ -87,8 +87,8 @@ class TestBed:
 
 
 def smallest_caught(bed: TestBed, mutation: Mutation) -> dict:
-    """By rule, the smallest size such that it and all larger ones are caught, in words, or all that are caught where sizes
-    have no order; None where none is, `always` where the tensor is called wrong without any fault. `limit` is the
+    """By rule, the smallest size such that it and all larger ones are caught, in words, or all that are caught where
+    sizes have no order; None where none is, `always` where the tensor is called wrong without any fault. `limit` is the
     smallest that was tried."""
     verdicts = []
     for size in mutation.sizes:
@@ -113,15 +113,16 @@ def words_of(mutation: Mutation, verdicts: list[tuple[object, bool]]) -> str | N
 
 def render(rows: list[dict]) -> list[str]:
     lines = [
-        "One tensor of a correct run (GPT, tp2 with sequence parallelism) is changed after the fact, and judged alone: the output "
-        "of the middle layer, or the main gradient of its first MLP weight. Sizes are powers of two; a cell is the smallest such "
-        "that it and all larger ones are caught. *never*: not even the largest tried. *always*: also without a fault, a false "
-        "alarm. A cell equal to *smallest tried* may stand for something smaller still.",
+        "One tensor of a correct run (GPT, tp2 with sequence parallelism) is changed after the fact, and judged alone: "
+        "the output of the middle layer, or the main gradient of its first MLP weight. Sizes are powers of two; a cell "
+        "is the smallest such that it and all larger ones are caught. *never*: not even the largest tried. *always*: "
+        "also without a fault, a false alarm. A cell equal to *smallest tried* may stand for something smaller still.",
         "",
-        "- *lost term of a sum*: the values are taken as a sum of n independent terms of equal variance, of which one is left out.",
+        "- *lost term of a sum*: the values are taken as a sum of n independent terms of equal variance, of which one "
+        "is left out.",
         "- *zeroed rows*, *swapped chunk* (two neighbours exchanged): rows are all dimensions but the last.",
-        "- *flipped exponent bit*: of one element of the size of the root mean square; all bits whose flip is caught, 0 being "
-        "the lowest. A flip that makes a small element smaller is an error of that element alone.",
+        "- *flipped exponent bit*: of one element of the size of the root mean square; all bits whose flip is caught, "
+        "0 being the lowest. A flip that makes a small element smaller is an error of that element alone.",
         "",
     ]
     by_fault = [row for mutation in MUTATIONS for row in rows if row["fault"] == mutation.name]

@@ -7,24 +7,9 @@ from pathlib import Path
 import h5py
 import torch
 
-from ttrace_torch import library
+from ttrace_torch.library import Dtype, Kind, Pass, Recorder, TensorId, TensorView
 
 from .peers import BUILD
-
-DTYPES = {number: getattr(torch, name) for name, number in library.DTYPES.items()}
-KINDS = [
-    "",
-    "input",
-    "output",
-    "grad_output",
-    "grad_input",
-    "param",
-    "param_grad",
-    "main_grad",
-    "param_delta",
-    "param_after",
-    "scalar",
-]
 
 
 @dataclass
@@ -32,17 +17,15 @@ class Shards:
     """`values`: of each rank, in the recorded dtype. The rest is the same in all."""
 
     attributes: dict
-    iteration: int
-    microbatch: int
-    kind: int
-    name: str
-    dtype: int
+    tensor_id: TensorId
+    dtype: Dtype
     values: list[torch.Tensor]
-    mappings: list[str | None]  # of each rank, JSON
+    mappings: list[str]  # of each rank, JSON; "" where nothing was recorded
 
 
 def read_shards(trace: Path, name: str, kind: str, microbatch: int) -> Shards:
     """Of iteration 0, the forward pass. Every rank must hold the tensor once."""
+    tensor_id = TensorId(0, microbatch, 0, Pass.FORWARD, Kind[kind.upper()], name)
     found = None
     for path in sorted(trace.glob("rank-*.h5")):
         with h5py.File(path) as file:
@@ -51,20 +34,21 @@ def read_shards(trace: Path, name: str, kind: str, microbatch: int) -> Shards:
         (row,) = [
             row
             for row in rows
-            if row["kind"] == KINDS.index(kind)
+            if row["kind"] == tensor_id.kind
             and row["microbatch"] == microbatch
-            and row["pass"] == library.FORWARD
-            and row["iteration"] == 0
+            and row["pass"] == tensor_id.pass_
+            and row["iteration"] == tensor_id.iteration
             and text[row["name"] : row["name"] + row["name_length"]] == name.encode()
         ]
         with open(path, "rb") as file:
             file.seek(int(row["offset"]))
             data = bytearray(file.read(int(row["bytes"])))
         shape = [int(size) for size in shapes[row["shape"] : row["shape"] + row["ndim"]]]
-        values = torch.frombuffer(data, dtype=DTYPES[int(row["dtype"])]).reshape(shape)
-        mapping = text[row["mapping"] : row["mapping"] + row["mapping_length"]].decode() or None
+        dtype = Dtype(row["dtype"])
+        values = torch.frombuffer(data, dtype=getattr(torch, dtype.text)).reshape(shape)
+        mapping = text[row["mapping"] : row["mapping"] + row["mapping_length"]].decode()
         if found is None:
-            found = Shards(attributes, 0, microbatch, int(row["kind"]), name, int(row["dtype"]), [], [])
+            found = Shards(attributes, tensor_id, dtype, [], [])
         found.values.append(values)
         found.mappings.append(mapping)
     assert found is not None, f"{trace}: no rank"
@@ -73,34 +57,19 @@ def read_shards(trace: Path, name: str, kind: str, microbatch: int) -> Shards:
 
 def write_shards(shards: Shards, values: list[torch.Tensor], trace: Path) -> None:
     """A trace with the attributes of the one that `shards` come from."""
-    for rank, (value, mapping) in enumerate(zip(values, shards.mappings)):
-        run_id, dtype = shards.attributes["run_id"], shards.attributes["compute_dtype"]
-        recorder = library.Recorder(
+    for rank, (value, mapping) in enumerate(zip(values, shards.mappings, strict=True)):
+        recorder = Recorder(
             str(BUILD / "lib" / "libttrace.so"),
             str(trace),
-            run_id,
-            rank,
-            len(values),
-            axes_text(shards.attributes),
-            "",
-            "",
+            run_id=shards.attributes["run_id"],
+            rank=rank,
+            world_size=len(values),
+            axes=axes_text(shards.attributes),
         )
-        recorder.describe(dtype, None)
+        recorder.describe(shards.attributes["compute_dtype"], "")
         value = value.contiguous()
-        recorder.record(
-            shards.iteration,
-            shards.microbatch,
-            0,
-            library.FORWARD,
-            shards.kind,
-            shards.name,
-            "",
-            value.data_ptr(),
-            shards.dtype,
-            value.shape,
-            None,
-            mapping,
-        )
+        view = TensorView(value.data_ptr(), shards.dtype, value.shape)
+        recorder.record(shards.tensor_id, view, mapping=mapping)
         recorder.close(True)
 
 

@@ -11,10 +11,10 @@ def quantile(values: list[float], q: float) -> float:
 
 
 def false_alarms(largest: list[float], margin: float) -> dict[str, float]:
-    """From the largest ratio of each correct configuration, the probability that another one has a ratio above `margin`.
-    `observed` of all; `at_most` with 95 % confidence, whatever the distribution (Clopper-Pearson; 3 / n where none was
-    observed); `fitted` by a Pareto tail over the upper half (Hill, 1975), whose log ratios above the median are
-    exponential. Configurations that share a reference share its estimate, so that they are fewer than they look."""
+    """From the largest ratio of each correct configuration, the probability that another one has a ratio above
+    `margin`. `observed` of all; `at_most` with 95 % confidence, whatever the distribution (Clopper-Pearson; 3 / n where
+    none was observed); `fitted` by a Pareto tail over the upper half (Hill, 1975), whose log ratios above the median
+    are exponential. Configurations that share a reference share its estimate, so that they are fewer than they look."""
     exceeding, all_ = sum(ratio > margin for ratio in largest), len(largest)
     return {
         "configurations": all_,
@@ -38,7 +38,7 @@ def clopper_pearson(successes: int, trials: int) -> float:
 
 
 def pareto_tail(values: list[float], at: float) -> float:
-    """P(value > at), from the tail over the median; nan at or below that, and where the tail has fewer than 5 values."""
+    """P(value > at), from the tail over the median; nan at or below that, and for a tail of fewer than 5 values."""
     threshold = quantile(values, 0.5)
     tail = [value for value in values if value > threshold]
     if at <= threshold or len(tail) < 5:

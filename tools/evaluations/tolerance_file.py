@@ -10,7 +10,7 @@ _TENSOR = re.compile(rf"    ({_NAME}): \{{.*\bestimate: ([^,}}]+), floor: ([^,}}
 
 
 def read_tolerances(path: Path) -> dict[tuple[str, str], dict]:
-    """(name, kind) -> estimate, floor, allowed, and the `line` that says so. Throws ValueError for one it does not know."""
+    """(name, kind) -> estimate, floor, allowed, and the `line` that says so. Raises ValueError for another line."""
     tensors, kind = {}, None
     lines = path.read_text().splitlines()
     for line in lines[lines.index("tensors:") + 1 :]:
@@ -18,7 +18,7 @@ def read_tolerances(path: Path) -> dict[tuple[str, str], dict]:
             kind = match[1]
         elif match := _TENSOR.match(line):
             name = json.loads(match[1]) if match[1].startswith('"') else match[1]
-            numbers = zip(("estimate", "floor", "allowed"), map(float, match.groups()[1:]))
+            numbers = zip(("estimate", "floor", "allowed"), map(float, match.groups()[1:]), strict=True)
             tensors[name, kind] = {**dict(numbers), "line": line}
         else:
             raise ValueError(f"{path}: '{line}': no tensor's tolerance")

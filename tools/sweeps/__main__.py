@@ -65,8 +65,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="tools/sweep",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Runs correct parallel configurations of tinygpt and torchgpt on real processes and checks each against one\n"
-        "process: every one must be the same, with all of the reference's tensors compared.",
+        description="Runs correct parallel configurations of tinygpt and torchgpt on real processes and checks each\n"
+        "against one process: every one must be the same, with all of the reference's tensors compared.",
         epilog="Exit code: 0 when every configuration is the same, 1 when one is different, 2 when one could not be\n"
         "run. The whole sweep also writes tools/sweeps/RESULTS.md.\n\n"
         "Examples:\n  tools/sweep --quick\n  tools/sweep --only 'gpt-packed' --json packed.json",

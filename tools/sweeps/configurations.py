@@ -83,8 +83,8 @@ class Configuration:
 
     @property
     def axes(self) -> str:
-        """For `ttrace collect --axes`; nothing where the program's device mesh says it. Experts lie on the same ranks in
-        another order."""
+        """For `ttrace collect --axes`; nothing where the program's device mesh says it. Experts lie on the same ranks
+        in another order."""
         if self.model.program == "torchgpt":
             return ""
         text = ",".join(f"{axis}={self.sizes.get(axis, 1)}" for axis in ("tp", "cp", "dp", "pp"))

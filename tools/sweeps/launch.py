@@ -11,14 +11,14 @@ import sys
 
 
 class Rendezvous:
-    """Where ranks meet that are forked from here. A port that is looked up, let go and bound seconds later may by then be
-    another's; this one is bound before any rank starts."""
+    """Where ranks meet that are forked from here. A port that is looked up, let go and bound seconds later may by then
+    be another's; this one is bound before any rank starts."""
 
     def __init__(self):
         self._socket = socket.create_server(("127.0.0.1", 0))
 
     def join(self, rank: int, ranks: int) -> None:
-        """In a forked rank: tells `torch.distributed` what torchrun's agent, which serves the store, tells its ranks."""
+        """In a forked rank: tells `torch.distributed` what torchrun's agent, which serves the store, tells ranks."""
         address, port = self._socket.getsockname()
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR=address)
         os.environ.update(MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")

@@ -39,8 +39,8 @@ class References:
         self._made: dict[str, Path] = {}
 
     def of(self, model: Model, dtype: str) -> Path:
-        """A directory with `trace`, `annotations.yaml`, `tolerance.yaml` of the default estimator, and in `output.txt` what
-        the program printed."""
+        """A directory with `trace`, `annotations.yaml`, `tolerance.yaml` of the default estimator, and in `output.txt`
+        what the program printed."""
         key = f"{model.name}-{dtype}"
         if key not in self._made:
             home = self._directory / key

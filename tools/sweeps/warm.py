@@ -1,5 +1,5 @@
-"""`warm.py PROGRAM ARGUMENTS...`: runs a Python program as `python PROGRAM ARGUMENTS...` does, in a process forked from a
-server that has imported PyTorch, with what every optimizer imports of it. That is most of the time of a short run.
+"""`warm.py PROGRAM ARGUMENTS...`: runs a Python program as `python PROGRAM ARGUMENTS...` does, in a process forked from
+a server that has imported PyTorch, with what every optimizer imports of it. That is most of the time of a short run.
 Without a server, of which the environment variable TTRACE_WARM has the socket, the program runs right here.
 
 A request is one message: arguments, environment and directory in JSON, and the client's stdin, stdout and stderr. The
@@ -129,10 +129,8 @@ def _begin(request: dict) -> int:
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[1:1] = paths
     if "TTRACE_CONFIG" in os.environ:
-        # As Python would at its start; the collector, which waits for torch to be imported, need not.
-        injected = runpy.run_path(os.path.join(paths[0], "sitecustomize.py"))
-        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, injected["_AfterTorch"])]
-        injected["_install_collector"]()
+        # As Python would at its start.
+        runpy.run_path(os.path.join(paths[0], "sitecustomize.py"))["install_now"]()
     return _run(request["arguments"])
 
 

@@ -127,7 +127,7 @@ def finish_step(model, max_over_ranks=lambda amaxes: amaxes):
     all_casts = [module.casts for module in model.modules() if hasattr(module, "casts")]
     scalings = [scaling for casts in all_casts for scaling in casts.scalings()]
     amaxes = max_over_ranks(torch.stack([scaling.amax for scaling in scalings]))
-    for scaling, amax in zip(scalings, amaxes):
+    for scaling, amax in zip(scalings, amaxes, strict=True):
         scaling.amax = amax
         scaling.finish_step()
     for casts in all_casts:

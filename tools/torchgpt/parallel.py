@@ -26,7 +26,7 @@ class Ranks:
         sizes = {"pp": options.pp, "dp": options.dp, "fsdp": options.fsdp, "tp": options.tp}
         sizes = {name: size for name, size in sizes.items() if size > 1}
         self.mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-        self.at = dict(zip(sizes, self.mesh.get_coordinate()))
+        self.at = dict(zip(sizes, self.mesh.get_coordinate(), strict=True))
         self.loss = CrossEntropy(options.micro_batches)
         self.schedule = None
 
@@ -76,7 +76,7 @@ class Ranks:
         return losses
 
     def _run_pipeline(self, model, batches):
-        tokens, labels = (torch.cat(parts) for parts in zip(*batches))
+        tokens, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
         losses = []
         inputs = (tokens,) if self.at["pp"] == 0 else ()
         if self.at["pp"] == self.options.pp - 1:

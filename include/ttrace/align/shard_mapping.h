@@ -45,9 +45,10 @@ struct LogicalTensor {
   std::function<std::vector<Piece>()> pieces = [] { return std::vector<Piece>(); };
   // Sorted; where there are, only these rows of dimension 0 are held, and each of them whole.
   std::optional<std::vector<std::int64_t>> rows;
-  std::string router;       // then, the pattern of the logits that chose them
-  std::uint64_t bytes = 0;  // of the recorded tensors that hold them
-  bool annotated = false;   // some rule, or the recording program, said where it lies
+  std::string router;         // then, the pattern of the logits that chose them
+  std::uint64_t bytes = 0;    // of the recorded tensors that hold them
+  std::size_t factoring = 0;  // of the ranks, on whose axes they lie: an index into `factorings_of` the mesh
+  bool annotated = false;     // some rule, or the recording program, said where it lies
 };
 
 // The result of aligning one trace. `findings` hold what the training code may have caused: missing and
@@ -67,7 +68,7 @@ struct ModelLayout {
 };
 ModelLayout layout_of(const Alignment& reference);
 
-// The trace must outlive the alignment, whose pieces point into it. Throws InputError when the annotations
+// The pieces point into the trace: `AlignedTrace` holds both. Throws InputError when the annotations
 // contradict the trace (an axis that is none, a dim out of range for a matching tensor, layers that do not
 // divide into the stages) or the trace's mesh contradicts itself.
 Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout);

@@ -5,14 +5,13 @@
 #include <string>
 #include <string_view>
 
-#include "ttrace/align/shard_mapping.h"
+#include "ttrace/align/aligned_trace.h"
 
 namespace ttrace {
 
 struct ExplainedSide {
   std::string_view name;  // "reference", "candidate"
-  const Trace* trace = nullptr;
-  const Alignment* alignment = nullptr;  // of `trace`
+  const AlignedTrace& aligned;
 };
 
 // For each tensor whose name matches `pattern` (as in annotations), by name and kind: the rule that placed

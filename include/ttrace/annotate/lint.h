@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ttrace/align/shard_mapping.h"
+#include "ttrace/align/aligned_trace.h"
 
 namespace ttrace {
 
@@ -29,7 +29,7 @@ struct LintMessage {
   std::string text;  // `gpt.yaml:14: 'linear_qkv': output: places no tensor of the trace`
 };
 
-// By line; those about none come first. The alignment is of this trace with these annotations.
-std::vector<LintMessage> lint(const Trace& trace, const Annotations& annotations, const Alignment& alignment);
+// By line; those about none come first. `aligned` was aligned with these annotations.
+std::vector<LintMessage> lint(const AlignedTrace& aligned, const Annotations& annotations);
 
 }  // namespace ttrace

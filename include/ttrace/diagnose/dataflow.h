@@ -4,7 +4,7 @@
 // What a tensor was computed from:
 //   a module's output          its inputs, in the same pass of the same micro-batch, and the parameters inside it
 //   a module's grad_input      the gradients of its outputs, its inputs and parameters
-//   a parameter's param_grad   the same
+//   a parameter's param_grad   the same, of all calls of the module
 //   main_grad                  the parameter's param_grads of all micro-batches
 //   param_delta, param_after   its main_grad, and the scalars of the step (the gradient's norm)
 // and what a module makes in later iterations, from the updates of its parameters and of those tied to them.
@@ -44,9 +44,5 @@ struct Root {
 // Then nothing that arrived explains what a module makes; what a wrong module makes later is its own fault as well.
 std::vector<Root> find_roots(std::span<const Observation> observations, std::span<const TiedRule> tied = {},
                              bool rewritten = false);
-
-// The module that a tensor of a module was seen at: without the member of a tuple, with the number of the call.
-// `shared:1#2` was seen at `shared#2`.
-std::string module_of(std::string_view name);
 
 }  // namespace ttrace

@@ -33,10 +33,6 @@ struct Matching {
 // missing a second time. Throws InputError when the two have no tensor in common.
 Matching match(const Alignment& reference, const Alignment& candidate);
 
-// Throws InputError when `alignment` has findings: what is held against others must be whole.
-// `what` names it (`reference 'runs/reference'`).
-void require_whole(const Alignment& alignment, const std::string& what);
-
 // Drops the tensors, and the findings about tensors, whose name does not match `pattern` (as in
 // annotations). Throws InputError when neither side has one that does.
 void keep_only(Alignment& reference, Alignment& candidate, const std::string& pattern);

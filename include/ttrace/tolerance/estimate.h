@@ -48,18 +48,8 @@ double floor_of(Kind kind, Dtype stored, Dtype compute);
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options);
 
-struct TracePerturbation {
-  std::uint64_t seed = 0;
-  std::string estimator;  // one of kEstimators
-};
-
-// How the trace was perturbed, from its provenance: `perturb_seed`, and `perturb_at`, which is "input" where a recorder
-// does not say; none for an unperturbed run. Throws InputError when the provenance is no JSON object, the seed no
-// integer, or the place none of kEstimators.
-std::optional<TracePerturbation> perturbation_of(const Trace& trace);
-
 // Fills the run ids, seeds and the estimator of `file`. Throws InputError when a run is given twice, when the reference
-// or the rerun is perturbed, when a perturbed run is not, has another's seed or was perturbed at other places, and when
+// or the rerun is perturbed, when a perturbed run is not, has another's seed or was perturbed at other places or at none of kEstimators, and when
 // their compute dtypes differ. `rerun` may be null.
 void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file);
 

@@ -1,15 +1,36 @@
 """The PyTorch collector of ttrace: records what a training program computes, in its own processes, without a changed
 line. `ttrace collect` injects it (inject/sitecustomize.py); it writes through libttrace (library.py).
 
-modules.py, checkpoints.py   calls of modules: inputs and outputs, forward and recomputation
-compiled.py, gaps.py         what is not seen of them, named: torch.compile, TorchScript, objects that hide tensors
-gradients.py                 gradients of activations and parameters, the loss
-optimizers.py                main gradients, gradient norm, parameter deltas, parameters after the step
-placements.py, ownership.py  where DTensors and the shards of ZeRO optimizers lie
-explicit.py                  `record`, below
-perturb.py                   `--perturb`
-clock.py                     iterations, micro-batches, model chunks, names
-collector.py, rank_file.py   the life of the recording, this rank's file
+What is recorded:
+    modules.py              calls of modules: inputs and outputs, in forward and recomputation
+    checkpoints.py          recomputations by torch.utils.checkpoint
+    compiled_functions.py   functions that torch.compile returns
+    gradients.py            gradients of activations and parameters, the loss
+    optimizers.py           main gradients, gradient norm, parameter deltas, parameters after the step
+    explicit.py             what the program passes to `record`, below
+    gaps.py                 what is not recorded, named in warnings
+What the program computes with, changed:
+    perturb.py              `--perturb`: activations with noise on them
+    rewrite.py              `--inject`, `--rewrite`: values from a trace
+What a tensor is called, and where it lies:
+    clock.py                iterations, micro-batches, chunks of the model, names of modules
+    frame.py                a module call in progress
+    coordinates.py          this rank's position on the mesh
+    placements.py           DTensors
+    masters.py              what the optimizer updates of a parameter: masters, ranges of ZeRO optimizers
+    adapters/               what frameworks know of meshes, clipping and ZeRO
+What all of them use:
+    start.py                puts the parts together
+    collector.py            the life of the recording, and the way in for all that PyTorch calls
+    rank_file.py            this rank's file
+    library.py              libttrace by ctypes: TensorId, kinds, passes, dtypes
+    config.py               what `ttrace collect` asks for
+    problems.py             problems and warnings, as the user sees them
+    members.py              the tensors inside what modules take and return
+    tensors.py              what a tensor is, and its bytes in host memory
+    compiled.py             what torch.compile and TorchScript hide
+Beside the collector:
+    calibrate.py            random matrix products, for `ttrace calibrate`
 
 A program may record tensors of its own, and say where they lie:
 
@@ -20,12 +41,29 @@ A program may record tensors of its own, and say where they lie:
         def record(*args, **kwargs): pass
 """
 
-_explicit = None  # of a process that is collected
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the package is also imported where there is no torch
+    import torch
+
+    from .explicit import ExplicitRecording, Slice
 
 OLDEST_TORCH = (2, 2)
 
+_explicit: "ExplicitRecording | None" = None  # set in a process that is collected
 
-def record(name, tensor, *, kind="output", axes=None, shape=None, slices=None):
+
+def record(
+    name: str,
+    tensor: "torch.Tensor",
+    *,
+    kind: str = "output",
+    axes: Mapping[str, int | str] | None = None,
+    shape: Sequence[int] | None = None,
+    slices: "Sequence[Slice] | None" = None,
+) -> None:
     """Records `tensor` in the micro-batch at hand, under `name`; does nothing in a process that is not collected, and
     in evaluation. Where the program says nothing of its place, annotations do (a DTensor speaks for itself).
     `axes`: axis -> the dimension that it splits, "partial" or "replicate"; outermost first: {"cp": 0, "tp": -1}.
@@ -47,8 +85,6 @@ def install() -> None:
     config = Config.from_environment()
     version = str(torch.__version__)
     if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < OLDEST_TORCH:
-        import os
-
         rank = os.environ.get("RANK", "0")
         problems.problem(
             config.directory,

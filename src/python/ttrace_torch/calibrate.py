@@ -13,7 +13,7 @@ import sys
 import torch
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument(
@@ -47,12 +47,12 @@ def main():
     write_line("end")
 
 
-def positive(size, dtype, generator):
+def positive(size: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     """|N(1, 1)|, so that no checksum cancels to zero (V-ABFT, section 3.6)."""
     return (1 + torch.randn(size, size, device=generator.device, generator=generator)).abs().to(dtype)
 
 
-def write_line(text):
+def write_line(text: str) -> None:
     sys.stdout.buffer.write(text.encode() + b"\n")
 
 

@@ -4,45 +4,49 @@ tell of the backward in progress is not enough where a module is called in two c
 come in reverse order."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch.utils.checkpoint
 
-from . import library
+from .clock import CallCounts
 from .collector import Collector
 from .compiled import is_compiling
-from .modules import Frame, Modules
+from .frame import CallStack, Frame
+from .library import Pass
 
 
-def install(collector: Collector, modules: Modules) -> None:
+def install(collector: Collector, stack: CallStack) -> None:
     checkpoint = torch.utils.checkpoint.checkpoint
 
     @functools.wraps(checkpoint)
-    def patched(function, *args, **kwargs):
-        frames = modules.stack.frames
+    def patched(function: Callable, *args: Any, **kwargs: Any) -> Any:
+        frames = stack.frames
         if not collector.active or not frames or is_compiling():
             return checkpoint(function, *args, **kwargs)
-        return checkpoint(_run_twice(function, frames[-1], modules), *args, **kwargs)
+        return checkpoint(_run_twice(function, frames[-1], stack), *args, **kwargs)
 
     torch.utils.checkpoint.checkpoint = patched
 
 
-def _run_twice(function, parent: Frame | None, modules: Modules):
-    first_calls = dict(parent.calls) if parent is not None else {}
+def _run_twice(function: Callable, parent: Frame | None, stack: CallStack) -> Callable:
+    call_counts = parent.call_counts.copy() if parent is not None else CallCounts()
     runs = 0
 
-    def run(*args, **kwargs):
+    def run(*args: Any, **kwargs: Any) -> Any:
         nonlocal runs
         runs += 1
         if runs == 1:
             return function(*args, **kwargs)
         again = None
         if parent is not None:
-            again = Frame(parent.microbatch, library.RECOMPUTE, dict(first_calls), parent.names, parent.chunk)
-            again.path = parent.path
-        outer, modules.stack.frames = modules.stack.frames, [again]
+            again = Frame(
+                parent.microbatch, Pass.RECOMPUTE, call_counts.copy(), parent.names, parent.chunk, parent.path
+            )
+        outer, stack.frames = stack.frames, [again]
         try:
             return function(*args, **kwargs)
         finally:
-            modules.stack.frames = outer
+            stack.frames = outer
 
     return run

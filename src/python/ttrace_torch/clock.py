@@ -6,14 +6,17 @@ order on every rank, since a micro-batch reaches a chunk only after it has gone 
 ends when, after at least one optimizer step, or one that was skipped because gradients overflowed, such a call comes
 again. A program need not say any of this."""
 
+from collections import Counter
+
 import torch
 
-from .compiled import hides_inside
+from .compiled import compiler_of
+from .library import NO_MICROBATCH, Kind, Pass, TensorId
 
 ROOT = "(model)"  # the name of the chunk's own module, whose path is empty
 
-# Modules that only pass a call on to the one child of that name. Their calls are not recorded, and the child's
-# name goes without the component, so that names are those of the plain model.
+# A wrapper only passes its calls on to the one child of such a name. Its calls are not recorded, and the child's name
+# goes without the component, so that names are those of the plain model.
 _OUTER_WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module")
 _INNER_WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
@@ -22,66 +25,86 @@ class Chunk:
     def __init__(self, number: int, root: torch.nn.Module):
         self.number = number
         self.root = root
-        self.base = _unwrapped(root)
+        self.base = _unwrapped(root)  # what the wrappers around it (DistributedDataParallel) hold
         self.names: dict[int, str | None] = {}  # id of a module -> its name; None for a wrapper
         self.microbatches: list[Microbatch] = []  # of this iteration
-        self.in_backward: Microbatch | None = None
+        self.in_backward: Microbatch | None = None  # the one whose gradients come just now
         self.find_names()
 
     def find_names(self) -> None:
+        """Names every module anew: a program may add some later."""
         # Wrappers around the base come first and lose against what is found inside it.
         # A compiled one is called in the place of what it wraps, and has its name.
-        self.names = {id(module): ROOT if hides_inside(module) else None for module in self.root.modules()}
+        self.names = {id(module): ROOT if compiler_of(module) else None for module in self.root.modules()}
         for path, module in self.base.named_modules():
-            wraps = any(child in _INNER_WRAPPED for child in module._modules.keys()) and not hides_inside(module)
+            children = module._modules.keys()  # TorchScript's has no iterator but this
+            wraps = any(child in _INNER_WRAPPED for child in children) and not compiler_of(module)
             self.names[id(module)] = None if wraps else _plain(path) or ROOT
 
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """With every name that a shared one has, as pipeline stages split a model at any of them."""
+        """A shared parameter comes with each of its names: pipeline stages may split a model at any of them."""
         return [(_plain(path), parameter) for path, parameter in self.base.named_parameters(remove_duplicate=False)]
 
 
+class CallCounts(Counter[str]):
+    """Name -> how often it was called, or recorded, so far."""
+
+    def next_suffix(self, name: str) -> str:
+        """Counts one more. What the names of its tensors end with: "" for the first, "#1" for the second."""
+        before = self[name]
+        self[name] += 1
+        return f"#{before}" if before else ""
+
+
 class Microbatch:
-    def __init__(self, chunk: int, owner: Chunk | None, iteration: int, number: int, recorded: bool):
-        self.chunk, self.owner, self.iteration, self.number, self.recorded = chunk, owner, iteration, number, recorded
-        self.calls: dict[str, int] = {}  # name -> calls so far, in forward
-        self.recomputed: dict[str, int] = {}  # the same in recomputation
-        self.hooked: set[tuple[int, str]] = set()  # gradients (kind, name) that a hook waits for
-        self.fired: set[tuple[int, str]] = set()
-        self.perturbed: tuple[int, str] | None = None  # (kind, name)
-        self.losses = 0
+    def __init__(self, chunk: Chunk | None, iteration: int, number: int, recorded: bool):
+        self.chunk = chunk  # None for the one of modules without parameters that are called before any chunk
+        self.iteration, self.number, self.recorded = iteration, number, recorded
+        self.forward_calls = CallCounts()
+        self.recomputed_calls = CallCounts()
+        self.losses = CallCounts()
+        self.hooked: set[TensorId] = set()  # gradients that a hook waits for
+        self.arrived: set[TensorId] = set()  # gradients that have come
+        self.perturbed: TensorId | None = None  # the first call that was, without member
         self.reentrant = False  # part of the forward ran without grad: reentrant activation checkpointing
+
+    def tensor_id(self, kind: Kind, name: str, pass_: Pass = Pass.FORWARD) -> TensorId:
+        chunk = 0 if self.chunk is None else self.chunk.number
+        return TensorId(self.iteration, self.number, chunk, pass_, kind, name)
 
 
 class Clock:
+    """The iteration at hand, and its chunks and micro-batches so far."""
+
     def __init__(self) -> None:
         self.iteration = 0
         self.chunks: dict[int, Chunk] = {}  # by id of the root, which the chunk keeps alive
         self.stepped = False  # since the iteration's first call
         self.ever_stepped = False
-        self.params_read = False  # since the step
-        self.running = False  # a root was called in this iteration
+        self.params_read = False  # the parameters after the step have been recorded
+        self.running = False  # a chunk was called in this iteration
         self.latest: Microbatch | None = None
-        self._before_first: Microbatch | None = None
+        self._before_first: Microbatch | None = None  # of modules without parameters, called before any chunk
 
     def begin_microbatch(self, root: torch.nn.Module, recorded: bool) -> Microbatch:
         chunk = self.chunks.get(id(root))
         if chunk is None:
             chunk = self.chunks[id(root)] = Chunk(len(self.chunks), root)
-        microbatch = Microbatch(chunk.number, chunk, self.iteration, len(chunk.microbatches), recorded)
+        microbatch = Microbatch(chunk, self.iteration, len(chunk.microbatches), recorded)
         if self._before_first is not None and microbatch.number == 0 and chunk.number == 0:
-            microbatch.calls.update(self._before_first.calls)
+            microbatch.forward_calls.update(self._before_first.forward_calls)
         chunk.microbatches.append(microbatch)
         self.running = True
         self.latest = microbatch
         return microbatch
 
-    def for_parameterless(self, recorded: bool) -> Microbatch:
-        """The micro-batch that a loss module's call belongs to: the latest; before there is one, the first."""
+    def microbatch_of_parameterless(self, recorded: bool) -> Microbatch:
+        """What a call of a module without parameters, such as a loss, belongs to: the latest micro-batch; before there
+        is one, the first to come."""
         if self.latest is not None:
             return self.latest
         if self._before_first is None:
-            self._before_first = Microbatch(0, None, self.iteration, 0, recorded)
+            self._before_first = Microbatch(None, self.iteration, 0, recorded)
         return self._before_first
 
     def step(self) -> None:
@@ -97,6 +120,10 @@ class Clock:
         for chunk in self.chunks.values():
             chunk.microbatches.clear()
             chunk.in_backward = None
+
+    def parameter_id(self, chunk: int, kind: Kind, name: str) -> TensorId:
+        """Of a kind that has no micro-batch; `name` may be a scalar's."""
+        return TensorId(self.iteration, NO_MICROBATCH, chunk, Pass.FORWARD, kind, name)
 
     def chunk_of(self, module: torch.nn.Module) -> Chunk | None:
         return next((chunk for chunk in self.chunks.values() if id(module) in chunk.names), None)

@@ -3,6 +3,7 @@
 Whatever happens in here, the training program goes on as if nothing had: `safely` turns every failure into one line
 on stderr, after which nothing more is recorded."""
 
+import contextlib
 import os
 import sys
 import time
@@ -11,10 +12,11 @@ from typing import Any
 
 import torch
 
-from . import library, problems
-from .clock import Clock, Microbatch
+from . import problems
+from .clock import Clock
 from .config import Config
 from .coordinates import rank_and_world_size
+from .library import Status, TensorId, TraceError
 from .rank_file import RankFile
 from .tensors import NotTraceable
 
@@ -26,22 +28,22 @@ class Collector:
         self.active = True
         self.file: RankFile | None = None  # opened with the first tensor
         self.seconds = 0.0  # spent in here
-        self.on_first_model: list = []  # called when the program's first model runs
-        self.on_iteration_end: list = []  # called before the last tensors of the iteration are recorded
-        self.record_params_after: Callable[[], None] = lambda: None
+        self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
+        self.on_iteration_end: list[Callable[[], None]] = []  # called after the last tensor of each is recorded
+        self.record_params_after: Callable[[], None] = lambda: None  # set by optimizers.py
 
     # The way in.
 
-    def safely(self, function: Callable, *args) -> Any:
+    def safely(self, function: Callable, *args: Any) -> Any:
         """function(*args), or None where it fails or collecting is over."""
         if not self.active:
             return None
         started = time.perf_counter()
         try:
             return function(*args)
-        except library.TraceError as error:
+        except TraceError as error:
             # A forked child shares its parent's recorder and must leave it alone; that is no problem.
-            self.stop(None if error.status == library.FORKED else str(error))
+            self.stop(None if error.status == Status.FORKED else str(error))
         except problems.CollectError as error:
             self.stop(str(error))
         except Exception as error:
@@ -53,65 +55,39 @@ class Collector:
     # Recording.
 
     def is_recorded(self) -> bool:
+        """Whether the iteration at hand is."""
         return self.clock.iteration in self.config.iterations
 
     def open(self) -> RankFile:
+        """This rank's file. Raises CollectError, TraceError."""
         if self.file is None:
             self.file = RankFile(self.config)
             _at_end_of_child_process(self.at_exit)
         return self.file
 
     def begin_model(self, model: torch.nn.Module) -> None:
+        """Before `model`, a chunk's, is first called in an iteration."""
         self.open().describe_model(model)
         while self.on_first_model:
             self.on_first_model.pop(0)()
 
-    def record(
-        self,
-        microbatch: Microbatch,
-        pass_: int,
-        kind: int,
-        name: str,
-        module_class: str,
-        tensor: torch.Tensor,
-        mapping: str = "",
-    ) -> None:
-        """`mapping` as in RankFile.record."""
-        self._record(
-            microbatch.iteration, microbatch.number, microbatch.chunk, pass_, kind, name, module_class, tensor, mapping
-        )
-
-    def record_parameter(self, chunk: int, kind: int, name: str, tensor: torch.Tensor, mapping: str = "") -> None:
-        """Of a kind that has no micro-batch; `name` may be a scalar's."""
-        self._record(
-            self.clock.iteration, library.NO_MICROBATCH, chunk, library.FORWARD, kind, name, "", tensor, mapping
-        )
-
-    def _record(
-        self,
-        iteration: int,
-        microbatch: int,
-        chunk: int,
-        pass_: int,
-        kind: int,
-        name: str,
-        module_class: str,
-        tensor: torch.Tensor,
-        mapping: str,
-    ) -> None:
+    def record(self, tensor_id: TensorId, tensor: torch.Tensor, *, module_class: str = "", mapping: str = "") -> None:
+        """As RankFile.record; what is not traceable is a warning."""
         try:
-            self.open().record(iteration, microbatch, chunk, pass_, kind, name, module_class, tensor, mapping)
+            self.open().record(tensor_id, tensor, module_class=module_class, mapping=mapping)
         except NotTraceable as error:
-            self.warn(f"not traceable: '{name}' is {error}")
+            self.warn(f"not traceable: '{tensor_id.name}' is {error}")
 
     # Iterations.
 
     def before_outermost_call(self, in_grad_mode: bool) -> None:
-        """Any module called by the program itself: parameters are now as the next iteration sees them."""
+        """Before the program itself calls any module. After a step, the parameters are now as the next iteration sees
+        them."""
         if self.clock.stepped:
             self.finish_iteration(in_grad_mode)
 
     def finish_iteration(self, begin_next: bool) -> None:
+        """`begin_next` is false where the program may yet do more in this iteration: it evaluates the model."""
         if self.is_recorded() and not self.clock.params_read:
             self.clock.params_read = True
             self.record_params_after()
@@ -135,16 +111,14 @@ class Collector:
         """Records nothing more. What was recorded stays, without the mark of a whole trace."""
         if problem:
             self.report(problems.problem, problem)
-        try:
+        with contextlib.suppress(TraceError):  # the user was told already why
             self.close(complete=False)
-        except library.TraceError:
-            pass  # told already why
 
     def warn(self, text: str) -> None:
         self.report(problems.warning, text)
 
-    def report(self, tell: Callable, text: str) -> None:
-        rank = self.file.place.rank if self.file else rank_and_world_size()[0]
+    def report(self, tell: Callable[[str, int, str], None], text: str) -> None:
+        rank = self.file.position.rank if self.file else rank_and_world_size()[0]
         tell(self.config.directory, rank, text)
 
     def after_fork(self) -> None:

@@ -3,11 +3,12 @@
 import json
 import os
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """What the program is given in place of its own values."""
+    """What the program is given in place of its own values (rewrite.py)."""
 
     directory: str  # of a trace, of which each rank uses its own file
     activations: bool  # floating inputs of modules, and in backward the gradients of their outputs
@@ -23,10 +24,10 @@ class Config:
     axes: str  # "tp=2,dp=2", or ""
     annotations: str  # path, or ""
     perturb: int | None  # seed
-    perturb_at: str  # "input", "modules", or "rewritten": in what `rewrite` gives
+    perturb_at: str  # "input", "modules", or "rewritten": the values that `rewrite` gives are perturbed
     rewrite: Rewrite | None
     library: str  # path of libttrace
-    provenance: dict  # what the command line knows: command, start time, git commit, version
+    provenance: dict[str, Any]  # what the command line knows: command, start time, git commit, version
 
     @staticmethod
     def from_environment() -> "Config":

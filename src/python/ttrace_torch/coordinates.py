@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import sys
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +11,7 @@ from .problems import CollectError
 
 
 @dataclass(frozen=True)
-class Place:
+class MeshPosition:
     rank: int
     world_size: int
     axes: str  # as in `--axes`: "tp=2,dp=2,sp=tp", fastest first; "/" begins another factoring of the ranks
@@ -20,7 +19,8 @@ class Place:
 
     def coordinate(self, axis: str) -> int:
         """On `axis`; 0 for one that the mesh lacks."""
-        return (_numbers(self.coordinates) if self.coordinates else self._coordinates_of(self.rank)).get(axis, 0)
+        coordinates = _numbers(self.coordinates) if self.coordinates else self._coordinates_of(self.rank)
+        return coordinates.get(axis, 0)
 
     def size(self, axis: str) -> int:
         return _numbers(self.axes)[axis]
@@ -32,17 +32,19 @@ class Place:
     def axes_joining(self, ranks: list[int]) -> list[tuple[str, int]]:
         """Name and size of the axis, or of the nested axes, outermost first, along which `ranks`, this one among
         them, follow each other; empty where there is none. For coordinates that follow from the rank."""
-        places = [self._coordinates_of(rank) for rank in ranks]
-        changes = {}  # axis -> where it first changes
+        coordinates = [self._coordinates_of(rank) for rank in ranks]
+        first_change = {}  # axis -> index of the first of `ranks` with another coordinate
         for axis in _numbers(self.axes.split("/")[0]):
-            changes[axis] = next((at for at, other in enumerate(places) if other[axis] != places[0][axis]), None)
-        nested = sorted((axis for axis, at in changes.items() if at is not None), key=lambda axis: -changes[axis])
+            changed = [index for index, other in enumerate(coordinates) if other[axis] != coordinates[0][axis]]
+            if changed:
+                first_change[axis] = changed[0]
+        nested = sorted(first_change, key=lambda axis: -first_change[axis])  # the slowest is the outermost
         sizes = {axis: self.size(axis) for axis in nested}
-        expected = [dict(zip(nested, at)) for at in itertools.product(*(range(size) for size in sizes.values()))]
-        return list(sizes.items()) if expected == [{axis: at[axis] for axis in nested} for at in places] else []
+        in_order = list(itertools.product(*(range(size) for size in sizes.values())))
+        return list(sizes.items()) if in_order == [tuple(at[axis] for axis in nested) for at in coordinates] else []
 
     def _coordinates_of(self, rank: int) -> dict[str, int]:
-        found = {}
+        found: dict[str, int] = {}
         for factoring in self.axes.split("/"):
             rest = rank
             for name, size in _numbers(factoring).items():
@@ -61,17 +63,17 @@ def rank_and_world_size() -> tuple[int, int]:
         return 0, 1
 
 
-def place_of_this_rank(axes: str) -> Place:
+def position_of_this_rank(axes: str) -> MeshPosition:
     """`axes` is what the user said, or "". Raises CollectError where nobody says how several ranks are arranged."""
     rank, world_size = rank_and_world_size()
     if axes:
-        return Place(rank, world_size, axes, "")
+        return MeshPosition(rank, world_size, axes, "")
     if world_size == 1:
-        return Place(rank, world_size, "", "")
-    for adapter in adapters.ALL:
-        found = adapter.find(world_size) if adapter.MODULE in sys.modules else None
-        if found:
-            return Place(rank, world_size, *found)
+        return MeshPosition(rank, world_size, "", "")
+    for adapter in adapters.in_use():
+        found = adapter.find(world_size)
+        if found is not None:
+            return MeshPosition(rank, world_size, *found)
     raise CollectError(
         f"the run has {world_size} ranks and nothing says how they are arranged; "
         f"expected --axes, as in --axes tp={world_size}"

@@ -2,14 +2,15 @@
 agreement. What cannot be recorded of a tensor that was seen, `to_host` says; torch.compile has compiled.py."""
 
 import itertools
+from typing import Any
 
 import torch
 
-from . import library
 from .clock import Chunk
 from .collector import Collector
-from .compiled import hides_inside
-from .tensors import unseen_in
+from .compiled import compiler_of
+from .library import Kind
+from .members import unseen_in
 
 _SHOWN = 3  # names in a warning that lists some
 
@@ -22,8 +23,8 @@ class Gaps:
         self._hidden: list[str] = []  # modules whose inside is compiled
         collector.on_iteration_end.append(self._check)
 
-    def look_into(self, name: str, side: str, *values) -> None:
-        """For objects that hold tensors where `inputs_of` and `outputs_of` do not look. `side`: "input"."""
+    def look_into(self, name: str, side: str, *values: Any) -> None:
+        """For objects that hold tensors where `inputs_of` and `outputs_of` do not look. `side`: "input" or "output"."""
         for path, member in itertools.chain(*map(unseen_in, values)):
             if type(member) not in self._unknown:
                 self._unknown.add(type(member))
@@ -37,15 +38,15 @@ class Gaps:
 
     def hides_inside(self, name: str, module: torch.nn.Module) -> bool:
         """Whether nothing is to be recorded inside `module`, which is about to be called."""
-        by = hides_inside(module)
-        if by and name not in self._hidden:
+        compiler = compiler_of(module)
+        if compiler and name not in self._hidden:
             self._hidden.append(name)
-            advice = "; TORCH_COMPILE_DISABLE=1 shows the modules inside" if by == "torch.compile" else ""
-            self._collector.warn(f"not traceable: what runs inside '{name}' is compiled by {by}{advice}")
-        return bool(by)
+            advice = "; TORCH_COMPILE_DISABLE=1 shows the modules inside" if compiler == "torch.compile" else ""
+            self._collector.warn(f"not traceable: what runs inside '{name}' is compiled by {compiler}{advice}")
+        return bool(compiler)
 
     def is_replica(self, module: torch.nn.Module) -> bool:
-        """Of nn.DataParallel, made anew for every forward and run by a thread of its own."""
+        """nn.DataParallel makes replicas anew for every forward and runs each in a thread of its own."""
         if not getattr(module, "_is_replica", False):
             return False
         self._collector.warn(
@@ -74,14 +75,20 @@ class Gaps:
 
     def _name_uncalled(self, chunk: Chunk) -> None:
         """Modules whose parameters got gradients though nobody was seen to call them."""
-        called = {name for microbatch in chunk.microbatches for name in (*microbatch.calls, *microbatch.recomputed)}
-        trained = {
-            name for microbatch in chunk.microbatches for kind, name in microbatch.fired if kind == library.PARAM_GRAD
+        called = {
+            name
+            for microbatch in chunk.microbatches
+            for name in (*microbatch.forward_calls, *microbatch.recomputed_calls)
         }
-        owners = {name.rpartition(".")[0] for name in trained}
+        owners = {
+            gradient.name.rpartition(".")[0]
+            for microbatch in chunk.microbatches
+            for gradient in microbatch.arrived
+            if gradient.kind == Kind.PARAM_GRAD
+        }
         names = [
             name
-            for key, name in _callable(chunk)
+            for name in _callable_modules(chunk)
             if name in owners
             and name not in called
             and not any(name == hidden or name.startswith(f"{hidden}.") for hidden in self._hidden)
@@ -96,11 +103,11 @@ class Gaps:
             )
 
 
-def _callable(chunk: Chunk):
-    """(id, name) of the modules that are there to be called."""
+def _callable_modules(chunk: Chunk) -> list[str]:
+    """Names of the modules that a program calls, if it uses them."""
     lists = (torch.nn.ParameterList, torch.nn.ParameterDict)
     return [
-        (id(module), chunk.names[id(module)])
+        chunk.names[id(module)]
         for module in chunk.base.modules()
         if chunk.names.get(id(module)) and not isinstance(module, lists)
     ]

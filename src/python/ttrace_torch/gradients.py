@@ -14,35 +14,37 @@ over."""
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from . import adapters, library
+from . import adapters
 from .clock import Chunk, Microbatch
 from .collector import Collector
+from .library import Kind, TensorId
 
 
 class Gradients:
     def __init__(self, collector: Collector):
         self._collector = collector
-        self._hooked_parameters: set[tuple[int, int]] = set()  # (chunk, id)
-        self._first_fired: Microbatch | None = None  # in this backward
-        self._portions: dict[str, torch.Tensor] = {}  # name -> sum so far
+        self._hooked_parameters: set[tuple[int, int]] = set()  # (chunk, id of the parameter)
+        self._first_in_backward: Microbatch | None = None  # whose gradient came first in this backward
+        self._portions: dict[str, torch.Tensor] = {}  # name of a parameter -> sum of its gradients so far
         self._portions_of: Microbatch | None = None
 
     def install(self) -> None:
         # torch.Tensor.backward looks it up there.
-        torch.autograd.backward = self._backward(torch.autograd.backward)
+        torch.autograd.backward = self._observed(torch.autograd.backward)
 
     def install_adapters(self) -> None:
-        for module, name in adapters.loaded("BACKWARD"):
-            setattr(module, name, self._backward(getattr(module, name)))
+        for module, name in adapters.functions_to_patch("BACKWARD"):
+            setattr(module, name, self._observed(getattr(module, name)))
 
-    def _backward(self, backward: Callable) -> Callable:
+    def _observed(self, backward: Callable) -> Callable:
         collector = self._collector
 
         @functools.wraps(backward)
-        def patched(tensors, *args, **kwargs):
+        def patched(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if not collector.active or torch._C._current_graph_task_id() != -1:
                 return backward(tensors, *args, **kwargs)
             collector.safely(self._begin_backward)
@@ -57,25 +59,26 @@ class Gradients:
     def hook(
         self,
         microbatch: Microbatch,
-        kind: int,
-        name: str,
-        module_class: str,
+        tensor_id: TensorId,
         tensor: torch.Tensor,
-        replacement: Callable | None = None,
+        module_class: str,
+        replacement: Callable[[TensorId, torch.Tensor], torch.Tensor | None] | None = None,
     ) -> None:
-        """Records the gradient of `tensor` when it arrives. Backward goes on with `replacement` of it, where that is
-        not None."""
-        if not tensor.requires_grad or (kind, name) in microbatch.hooked:
+        """Records the gradient of `tensor` as `tensor_id` when it arrives. Backward goes on with what
+        `replacement(tensor_id, gradient)` returns, unless that is None."""
+        if not tensor.requires_grad or tensor_id in microbatch.hooked:
             return
-        microbatch.hooked.add((kind, name))
+        microbatch.hooked.add(tensor_id)
         collector = self._collector
 
-        def arrived(gradient):
+        def arrived(gradient: torch.Tensor | None) -> torch.Tensor | None:
             # A leaf outlives the micro-batch, and its hooks fire in the backward of others too.
-            if is_leaf and microbatch.owner is not None and microbatch.owner.in_backward is not microbatch:
+            if is_leaf and microbatch.chunk is not None and microbatch.chunk.in_backward is not microbatch:
                 return None
-            collector.safely(self._arrived, microbatch, kind, name, module_class, gradient)
-            return None if replacement is None or gradient is None else collector.safely(replacement, gradient)
+            collector.safely(self._arrived, microbatch, tensor_id, module_class, gradient)
+            if replacement is None or gradient is None:
+                return None
+            return collector.safely(replacement, tensor_id, gradient)
 
         is_leaf = tensor.is_leaf
         try:
@@ -85,33 +88,33 @@ class Gradients:
             else:
                 tensor.register_hook(arrived)
         except RuntimeError as error:
-            collector.warn(f"not traceable: the gradient of '{name}' ({error})")
+            collector.warn(f"not traceable: the gradient of '{tensor_id.name}' ({error})")
 
     def _arrived(
-        self, microbatch: Microbatch, kind: int, name: str, module_class: str, gradient: torch.Tensor | None
+        self, microbatch: Microbatch, tensor_id: TensorId, module_class: str, gradient: torch.Tensor | None
     ) -> None:
-        if microbatch.owner is not None:
-            microbatch.owner.in_backward = microbatch
-        if self._first_fired is None:
-            self._first_fired = microbatch
+        if microbatch.chunk is not None:
+            microbatch.chunk.in_backward = microbatch
+        if self._first_in_backward is None:
+            self._first_in_backward = microbatch
         if self._portions_of is not microbatch:
             self.record_portions()
         if gradient is None:
             return
-        if (kind, name) in microbatch.fired:
+        if tensor_id in microbatch.arrived:
             self._collector.warn(
-                f"not traceable: the gradient of '{name}' came more than once in a micro-batch; "
+                f"not traceable: the gradient of '{tensor_id.name}' came more than once in a micro-batch; "
                 "only the first is recorded"
             )
             return
-        microbatch.fired.add((kind, name))
-        self._collector.record(microbatch, library.FORWARD, kind, name, module_class, gradient)
+        microbatch.arrived.add(tensor_id)
+        self._collector.record(tensor_id, gradient, module_class=module_class)
 
     # Parameters.
 
     def hook_parameters(self, chunk: Chunk) -> None:
-        names: dict[int, list] = {}
-        parameters = {}
+        names: dict[int, list[str]] = {}
+        parameters: dict[int, torch.nn.Parameter] = {}
         for name, parameter in chunk.parameters():
             names.setdefault(id(parameter), []).append(name)
             parameters[id(parameter)] = parameter
@@ -126,22 +129,22 @@ class Gradients:
         """Of `module`, which `fully_shard` shards and which is about to be called: its own hook that comes first
         replaces its parameters by whole ones. Those get the gradient of a micro-batch."""
 
-        def gathered(*_):
+        def gathered(*_: Any) -> None:
             handle.remove()
             self._collector.safely(self.hook_parameters, chunk)
 
         handle = module.register_forward_pre_hook(gathered)
 
-    def _parameter_hook(self, chunk: Chunk, parameter: torch.nn.Parameter, names: list) -> Callable:
+    def _parameter_hook(self, chunk: Chunk, parameter: torch.nn.Parameter, names: list[str]) -> Callable:
         collector = self._collector
 
-        def hook(gradient):
+        def hook(gradient: torch.Tensor | None) -> None:
             collector.safely(self._parameter_arrived, chunk, parameter, names, gradient)
 
         return hook
 
     def _parameter_arrived(
-        self, chunk: Chunk, parameter: torch.nn.Parameter, names: list, gradient: torch.Tensor | None
+        self, chunk: Chunk, parameter: torch.nn.Parameter, names: list[str], gradient: torch.Tensor | None
     ) -> None:
         microbatch = chunk.in_backward
         if gradient is None or not self._collector.is_recorded():
@@ -153,16 +156,17 @@ class Gradients:
             self._collector.warn(f"not traceable: param_grad of '{names[0]}', which a fused kernel adds to main_grad")
             return
         for name in names:
+            tensor_id = microbatch.tensor_id(Kind.PARAM_GRAD, name)
             if microbatch.reentrant:
-                microbatch.fired.add((library.PARAM_GRAD, name))
+                microbatch.arrived.add(tensor_id)
                 self._add_portion(microbatch, name, gradient)
-            elif (library.PARAM_GRAD, name) in microbatch.fired:
+            elif tensor_id in microbatch.arrived:
                 self._collector.warn(
                     f"not traceable: '{name}' got its gradient in more than one portion; param_grad is the first"
                 )
             else:
-                microbatch.fired.add((library.PARAM_GRAD, name))
-                self._collector.record(microbatch, library.FORWARD, library.PARAM_GRAD, name, "", gradient)
+                microbatch.arrived.add(tensor_id)
+                self._collector.record(tensor_id, gradient)
 
     def _add_portion(self, microbatch: Microbatch, name: str, gradient: torch.Tensor) -> None:
         self._portions_of = microbatch
@@ -176,30 +180,29 @@ class Gradients:
         microbatch, portions = self._portions_of, self._portions
         self._portions_of, self._portions = None, {}
         for name, gradient in portions.items():
-            self._collector.record(microbatch, library.FORWARD, library.PARAM_GRAD, name, "", gradient)
+            self._collector.record(microbatch.tensor_id(Kind.PARAM_GRAD, name), gradient)
 
     # The loss.
 
     def _begin_backward(self) -> None:
-        self._first_fired = None
+        self._first_in_backward = None
         self.record_portions()
         for chunk in self._collector.clock.chunks.values():
             chunk.in_backward = None
 
-    def _end_backward(self, roots, gradients) -> None:
+    def _end_backward(self, roots: Any, gradients: Any) -> None:
         self.record_portions()
-        roots, gradients = _listed(roots), [gradient for gradient in _listed(gradients) if gradient is not None]
-        microbatch = self._first_fired
+        roots, gradients = _as_list(roots), [gradient for gradient in _as_list(gradients) if gradient is not None]
+        microbatch = self._first_in_backward
         if microbatch is None or not microbatch.recorded or len(roots) != 1 or roots[0].numel() != 1:
             return
         if gradients and gradients[0].numel() != 1:
             return  # a pipeline stage's output, whose data was freed
-        name = f"loss#{microbatch.losses}" if microbatch.losses else "loss"
-        microbatch.losses += 1
-        self._collector.record(microbatch, library.FORWARD, library.SCALAR, name, "", roots[0].detach().reshape(()))
+        name = "loss" + microbatch.losses.next_suffix("loss")
+        self._collector.record(microbatch.tensor_id(Kind.SCALAR, name), roots[0].detach().reshape(()))
 
 
-def _listed(value) -> list:
+def _as_list(value: Any) -> list:
     return [value] if value is None or isinstance(value, torch.Tensor) else list(value)
 
 
@@ -215,10 +218,10 @@ def _hook_view(view: torch.Tensor, arrived: Callable) -> None:
     probe.data = torch.empty(0, dtype=view.dtype, device=view.device)
     version = probe._version
 
-    def of_view(gradient):
+    def of_view(gradient: torch.Tensor | None) -> torch.Tensor | None:
         return arrived(gradient) if probe._version == version else None
 
-    def of_base(gradient):
+    def of_base(gradient: torch.Tensor | None) -> None:
         if probe._version != version and gradient is not None:
             with torch.no_grad():
                 dense = torch.empty_strided(base_shape, base_strides, dtype=gradient.dtype, device=gradient.device)

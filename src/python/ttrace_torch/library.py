@@ -1,31 +1,185 @@
-"""libttrace by ctypes: the structs and calls of ttrace.h. Numbers here are that header's."""
+"""libttrace by ctypes: the enumerations, structs and calls of include/ttrace/ttrace.h, for a program that records a
+trace (`Recorder`) and one that takes tensors from a trace (`Source`).
+
+tests/trace/test_numbers.py holds the numbers here equal to those of ttrace.h and of the C++ headers."""
 
 import ctypes
 import os
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from enum import IntEnum
+from typing import NamedTuple
 
-INVALID, IO, FULL, FORKED, EXISTS = 1, 2, 3, 4, 5
-
-DTYPES = {
-    "float64": 1,
-    "float32": 2,
-    "float16": 3,
-    "bfloat16": 4,
-    "float8_e4m3fn": 5,
-    "float8_e5m2": 6,
-    "int8": 7,
-    "int16": 8,
-    "int32": 9,
-    "int64": 10,
-    "uint8": 11,
-    "bool": 12,
-}
-
-INPUT, OUTPUT, GRAD_OUTPUT, GRAD_INPUT, PARAM, PARAM_GRAD, MAIN_GRAD, PARAM_DELTA, PARAM_AFTER, SCALAR = range(1, 11)
-FORWARD, RECOMPUTE = 1, 2
 NO_MICROBATCH = -1
 MAX_DIMS = 8
+
+
+class _NamedNumber(IntEnum):
+    @property
+    def text(self) -> str:
+        """As traces and reports write it: "grad_output", "float8_e4m3fn"."""
+        return self.name.lower()
+
+
+class Status(IntEnum):
+    OK = 0
+    INVALID = 1  # an argument is wrong
+    IO = 2  # the file system or HDF5 refused
+    FULL = 3  # no space is left
+    FORKED = 4  # the recorder belongs to the parent of this process
+    EXISTS = 5  # another process already records this rank of this run
+
+
+class Dtype(_NamedNumber):
+    """`text` is PyTorch's name."""
+
+    FLOAT64 = 1
+    FLOAT32 = 2
+    FLOAT16 = 3
+    BFLOAT16 = 4
+    FLOAT8_E4M3FN = 5
+    FLOAT8_E5M2 = 6
+    INT8 = 7
+    INT16 = 8
+    INT32 = 9
+    INT64 = 10
+    UINT8 = 11
+    BOOL = 12
+
+
+class Kind(_NamedNumber):
+    """What a tensor is; include/ttrace/trace.h says more of each."""
+
+    INPUT = 1
+    OUTPUT = 2
+    GRAD_OUTPUT = 3
+    GRAD_INPUT = 4
+    PARAM = 5
+    PARAM_GRAD = 6
+    MAIN_GRAD = 7
+    PARAM_DELTA = 8
+    PARAM_AFTER = 9
+    SCALAR = 10
+
+
+class Pass(_NamedNumber):
+    FORWARD = 1
+    RECOMPUTE = 2  # the second forward of activation checkpointing
+
+
+class TensorId(NamedTuple):
+    """What tells a tensor from every other one in a rank's file."""
+
+    iteration: int
+    microbatch: int  # as this rank counts them, or NO_MICROBATCH
+    chunk: int  # of the model, under virtual pipeline stages; else 0
+    pass_: Pass
+    kind: Kind
+    name: str  # module path, as this rank knows it; with member and call: "shared:1#2"
+
+
+class TensorView(NamedTuple):
+    """A tensor in host memory."""
+
+    address: int
+    dtype: Dtype
+    shape: Sequence[int]
+    strides: Sequence[int] | None = None  # in elements; None: contiguous, row-major
+
+
+class TraceError(Exception):
+    """A call of libttrace failed."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = Status(status)
+
+
+class Recorder:
+    """One rank's file. Each method raises TraceError where the C call fails."""
+
+    def __init__(
+        self,
+        library: str,
+        directory: str,
+        *,
+        run_id: str,
+        rank: int = 0,
+        world_size: int = 1,
+        axes: str = "",
+        coordinates: str = "",
+        annotations: str = "",
+    ):
+        """`library` is the path of libttrace; the rest as in ttrace_run."""
+        self._calls = _load(library)
+        self._handle = c_void_p()
+        run = _Run(
+            struct_size=ctypes.sizeof(_Run),
+            directory=_text(directory),
+            run_id=_text(run_id),
+            rank=rank,
+            world_size=world_size,
+            axes=_text(axes),
+            coordinates=_text(coordinates),
+            annotations=_text(annotations),
+        )
+        self._check(self._calls.ttrace_open(ctypes.byref(run), ctypes.byref(self._handle)))
+
+    def record(self, tensor_id: TensorId, view: TensorView, *, module_class: str = "", mapping: str = "") -> None:
+        """`mapping` is the JSON of include/ttrace/mapping.h."""
+        identity = _identity(tensor_id, module_class)
+        sizes = _SIZES[len(view.shape)]
+        tensor = _Tensor(
+            ctypes.sizeof(_Tensor),
+            view.address,
+            view.dtype,
+            len(view.shape),
+            sizes(*view.shape),
+            None if view.strides is None else sizes(*view.strides),
+            _text(mapping),
+        )
+        self._check(self._calls.ttrace_record(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
+
+    def perturbation(self, seed: int, tensor_id: TensorId, shape: Sequence[int], out: int) -> None:
+        """Fills the fp32 buffer at address `out`, which has room for a tensor of `shape`."""
+        identity = _identity(tensor_id)
+        sizes = _SIZES[len(shape)](*shape)
+        out_pointer = ctypes.cast(out, POINTER(c_float))
+        self._check(
+            self._calls.ttrace_perturbation(self._handle, seed, ctypes.byref(identity), len(shape), sizes, out_pointer)
+        )
+
+    def describe(self, compute_dtype: str, provenance: str) -> None:
+        """Sets what was learnt after opening; "" leaves it. `provenance` is a JSON object."""
+        self._check(self._calls.ttrace_describe(self._handle, _text(compute_dtype), _text(provenance)))
+
+    def close(self, complete: bool) -> None:
+        """`complete`: the trace of this rank is whole."""
+        handle, self._handle = self._handle, c_void_p()
+        self._check(self._calls.ttrace_close(handle, int(complete)))
+
+    def _check(self, status: int) -> None:
+        _check(self._calls, status)
+
+
+class Source:
+    """A rank's file of a finished trace, to take tensors from. Raises TraceError where the C calls fail."""
+
+    def __init__(self, library: str, directory: str, *, rank: int, world_size: int):
+        self._calls = _load(library)
+        self._handle = c_void_p()  # never closed: tensors point into the file
+        _check(
+            self._calls, self._calls.ttrace_open_source(_text(directory), rank, world_size, ctypes.byref(self._handle))
+        )
+
+    def find(self, tensor_id: TensorId) -> TensorView | None:
+        """What the file holds of it, contiguous; None where it holds nothing."""
+        identity = _identity(tensor_id)
+        tensor = _Tensor(ctypes.sizeof(_Tensor))
+        _check(self._calls, self._calls.ttrace_find(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
+        if tensor.dtype == 0:
+            return None
+        return TensorView(tensor.data, Dtype(tensor.dtype), tuple(tensor.shape[: tensor.ndim]))
 
 
 class _Run(ctypes.Structure):
@@ -68,135 +222,35 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-_SIZES = [c_int64 * ndim for ndim in range(MAX_DIMS + 1)]
+_SIZES = [c_int64 * ndim for ndim in range(MAX_DIMS + 1)]  # array types; making one for each tensor would be slow
 
 
-class TraceError(Exception):
-    """A call of libttrace failed; `status` is one of the numbers above."""
-
-    def __init__(self, status: int, message: str):
-        super().__init__(message)
-        self.status = status
-
-
-class Recorder:
-    """One rank's file. Each method raises TraceError where the C call fails."""
-
-    def __init__(
-        self,
-        library: str,
-        directory: str,
-        run_id: str,
-        rank: int,
-        world_size: int,
-        axes: str,
-        coordinates: str,
-        annotations: str,
-    ):
-        # RTLD_LOCAL keeps the HDF5 behind libttrace from being taken for the one that h5py brings.
-        self._calls = _declare(ctypes.CDLL(library, mode=os.RTLD_LOCAL | os.RTLD_NOW))
-        self._handle = c_void_p()
-        run = _Run(
-            ctypes.sizeof(_Run),
-            _text(directory),
-            _text(run_id),
-            rank,
-            world_size,
-            _text(axes),
-            _text(coordinates),
-            None,
-            None,
-            _text(annotations),
-        )
-        self._check(self._calls.ttrace_open(ctypes.byref(run), ctypes.byref(self._handle)))
-
-    def record(
-        self,
-        iteration: int,
-        microbatch: int,
-        chunk: int,
-        pass_: int,
-        kind: int,
-        name: str,
-        module_class: str,
-        data: int,
-        dtype: int,
-        shape: Sequence[int],
-        strides: Sequence[int] | None,
-        mapping: str | None = None,
-    ) -> None:
-        """`data` is an address in host memory; `strides` count elements, None where contiguous; `mapping` is the
-        JSON of ttrace/mapping.h."""
-        identity = _identity(iteration, microbatch, chunk, pass_, kind, name, module_class)
-        sizes = _SIZES[len(shape)]
-        tensor = _Tensor(
-            ctypes.sizeof(_Tensor),
-            data,
-            dtype,
-            len(shape),
-            sizes(*shape),
-            None if strides is None else sizes(*strides),
-            _text(mapping),
-        )
-        self._check(self._calls.ttrace_record(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
-
-    def perturbation(
-        self,
-        seed: int,
-        iteration: int,
-        microbatch: int,
-        chunk: int,
-        kind: int,
-        name: str,
-        shape: Sequence[int],
-        out: int,
-    ) -> None:
-        """Fills the fp32 buffer at address `out`, which has room for a tensor of `shape`."""
-        identity = _identity(iteration, microbatch, chunk, FORWARD, kind, name, "")
-        sizes = _SIZES[len(shape)](*shape)
-        self._check(
-            self._calls.ttrace_perturbation(
-                self._handle, seed, ctypes.byref(identity), len(shape), sizes, ctypes.cast(out, POINTER(c_float))
-            )
-        )
-
-    def describe(self, compute_dtype: str | None, provenance: str | None) -> None:
-        self._check(self._calls.ttrace_describe(self._handle, _text(compute_dtype), _text(provenance)))
-
-    def close(self, complete: bool) -> None:
-        handle, self._handle = self._handle, c_void_p()
-        self._check(self._calls.ttrace_close(handle, int(complete)))
-
-    def _check(self, status: int) -> None:
-        _check(self._calls, status)
+def _identity(tensor_id: TensorId, module_class: str = "") -> _Identity:
+    return _Identity(
+        ctypes.sizeof(_Identity),
+        tensor_id.iteration,
+        tensor_id.microbatch,
+        tensor_id.chunk,
+        tensor_id.pass_,
+        tensor_id.kind,
+        tensor_id.name.encode(),
+        _text(module_class),
+    )
 
 
-class Source:
-    """A rank's file of a finished trace, to take tensors from. Raises TraceError where the C calls fail."""
-
-    def __init__(self, library: str, directory: str, rank: int, world_size: int):
-        self._calls = _declare(ctypes.CDLL(library, mode=os.RTLD_LOCAL | os.RTLD_NOW))
-        self._handle = c_void_p()  # never closed: tensors point into the file
-        _check(
-            self._calls, self._calls.ttrace_open_source(_text(directory), rank, world_size, ctypes.byref(self._handle))
-        )
-
-    def find(
-        self, iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str
-    ) -> tuple[int, int, tuple[int, ...]] | None:
-        """Address, dtype and shape of what it holds, contiguous; None where it holds none."""
-        identity = _identity(iteration, microbatch, chunk, pass_, kind, name, "")
-        tensor = _Tensor(ctypes.sizeof(_Tensor))
-        _check(self._calls, self._calls.ttrace_find(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
-        return (tensor.data, tensor.dtype, tuple(tensor.shape[: tensor.ndim])) if tensor.dtype else None
+def _text(value: str) -> bytes | None:
+    """NULL for the empty text: C takes neither as a value."""
+    return value.encode() or None
 
 
 def _check(calls: ctypes.CDLL, status: int) -> None:
-    if status != 0:
+    if status != Status.OK:
         raise TraceError(status, calls.ttrace_last_error().decode("utf-8", "replace"))
 
 
-def _declare(calls: ctypes.CDLL) -> ctypes.CDLL:
+def _load(library: str) -> ctypes.CDLL:
+    # RTLD_LOCAL keeps the HDF5 behind libttrace from being taken for the one that h5py brings.
+    calls = ctypes.CDLL(library, mode=os.RTLD_LOCAL | os.RTLD_NOW)
     calls.ttrace_last_error.restype = c_char_p
     calls.ttrace_open.argtypes = [POINTER(_Run), POINTER(c_void_p)]
     calls.ttrace_record.argtypes = [c_void_p, POINTER(_Identity), POINTER(_Tensor)]
@@ -213,22 +267,3 @@ def _declare(calls: ctypes.CDLL) -> ctypes.CDLL:
     calls.ttrace_open_source.argtypes = [c_char_p, c_int32, c_int32, POINTER(c_void_p)]
     calls.ttrace_find.argtypes = [c_void_p, POINTER(_Identity), POINTER(_Tensor)]
     return calls
-
-
-def _identity(
-    iteration: int, microbatch: int, chunk: int, pass_: int, kind: int, name: str, module_class: str
-) -> _Identity:
-    return _Identity(
-        ctypes.sizeof(_Identity),
-        iteration,
-        microbatch,
-        chunk,
-        pass_,
-        kind,
-        name.encode(),
-        module_class.encode() or None,
-    )
-
-
-def _text(value: str | None) -> bytes | None:
-    return value.encode() if value else None

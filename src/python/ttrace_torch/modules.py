@@ -8,63 +8,39 @@ wrapped function a module looks as its caller sees it: arguments before any hook
 A forward that runs while the autograd engine is at work is a recomputation (`torch._C._current_graph_task_id()`)."""
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from . import adapters, library
-from .clock import Chunk, Microbatch
+from . import adapters
+from .clock import Chunk
 from .collector import Collector
 from .compiled import is_compiling
+from .frame import CallStack, Frame
 from .gaps import Gaps
 from .gradients import Gradients
-from .tensors import inputs_of, outputs_of
-
-
-class Frame:
-    """A module call in progress."""
-
-    __slots__ = ("microbatch", "pass_", "calls", "names", "chunk", "path", "call", "module_class", "given")
-
-    def __init__(
-        self,
-        microbatch: Microbatch,
-        pass_: int,
-        calls: dict[str, int],
-        names: dict[int, str | None],
-        chunk: Chunk | None,
-    ):
-        self.microbatch, self.pass_, self.calls, self.names, self.chunk = microbatch, pass_, calls, names, chunk
-        self.path: str | None = None  # None: not recorded
-        self.call = ""  # "#1" for the second call
-        self.module_class = ""
-        self.given: list = []  # in place of the program's tensors: see rewrite.py
-
-    def tensor_name(self, member: str) -> str:
-        """`member` as in `inputs_of`."""
-        return f"{self.path}{member}{self.call}"
-
-
-class _Stack(threading.local):
-    """Of the module calls of this thread; None stands for one whose inside is of no interest."""
-
-    def __init__(self) -> None:
-        self.frames: list[Frame | None] = []
+from .library import Kind, Pass, TensorId
+from .members import Member, inputs_of, outputs_of
+from .perturb import Perturbation
+from .rewrite import Rewriting
 
 
 class Modules:
-    def __init__(self, collector: Collector, gradients: Gradients, perturbation, rewriting):
+    """Records the calls of modules, and perturbs or rewrites on the way what the program computes with, if asked to."""
+
+    def __init__(
+        self, collector: Collector, gradients: Gradients, perturbation: Perturbation | None, rewriting: Rewriting | None
+    ):
         self._collector, self._gradients = collector, gradients
         self._perturbation, self._rewriting = perturbation, rewriting
         self._gaps = Gaps(collector)
-        self.stack = _Stack()
+        self.stack = CallStack()
 
     def install(self) -> None:
         call_impl, observe = torch.nn.Module._call_impl, self.observe
 
-        def _call_impl(module, *args, **kwargs):
+        def _call_impl(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return call_impl(module, *args, **kwargs)
             return observe(functools.partial(call_impl, module), module, args, kwargs)
@@ -80,33 +56,33 @@ class Modules:
         named = frame is not None and frame.path is not None
         hidden = named and collector.safely(self._gaps.hides_inside, frame.path, module)
         if named:
-            changed = collector.safely(self._record_inputs, frame, args, kwargs)
-            if changed is not None:
-                args, kwargs = changed
+            arguments = collector.safely(self._record_inputs, frame, args, kwargs)
+            if arguments is not None:
+                args, kwargs = arguments
         frames.append(None if hidden else frame)
         try:
             result = call(*args, **kwargs)
         except Exception as error:
-            if named and frame.pass_ == library.FORWARD:  # checkpointing may end a recomputation by an exception
+            if named and frame.pass_ == Pass.FORWARD:  # checkpointing may end a recomputation by an exception
                 collector.safely(self._gaps.raised, frame.path, error)
             raise
         finally:
             frames.pop()
         if named:
-            changed = collector.safely(self._record_outputs, frame, args, kwargs, result)
-            if changed is not None:
-                result = changed[0]
+            returned = collector.safely(self._record_outputs, frame, args, kwargs, result)
+            if returned is not None:
+                (result,) = returned
         return result
 
-    def place_of_program(self) -> tuple[Microbatch, int, dict[str, int]] | None:
-        """Micro-batch, pass and calls so far of what the program does just now; None where that is not recorded."""
+    def current_frame(self) -> Frame | None:
+        """The call that the program is in, or a frame without a path outside of all; None where what it does just now
+        is not recorded."""
         frames = self.stack.frames
         if frames:
-            frame = frames[-1]
-            return (frame.microbatch, frame.pass_, frame.calls) if frame and frame.microbatch.recorded else None
-        microbatch = self._collector.clock.for_parameterless(self._collector.is_recorded())
+            return frames[-1] if frames[-1] and frames[-1].microbatch.recorded else None
+        microbatch = self._collector.clock.microbatch_of_parameterless(self._collector.is_recorded())
         in_training = microbatch.recorded and torch.is_grad_enabled()
-        return (microbatch, library.FORWARD, microbatch.calls) if in_training else None
+        return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, {}, None) if in_training else None
 
     # Which call this is.
 
@@ -126,12 +102,12 @@ class Modules:
         return frame
 
     def _inner_call(self, parent: Frame, in_backward: bool) -> Frame:
-        microbatch, calls, pass_ = parent.microbatch, parent.calls, parent.pass_
-        if pass_ == library.FORWARD and in_backward:  # backward within forward
-            pass_, calls = library.RECOMPUTE, microbatch.recomputed
-        elif pass_ == library.FORWARD and not torch.is_grad_enabled():
+        microbatch, pass_, call_counts = parent.microbatch, parent.pass_, parent.call_counts
+        if pass_ == Pass.FORWARD and in_backward:  # backward within forward
+            pass_, call_counts = Pass.RECOMPUTE, microbatch.recomputed_calls
+        elif pass_ == Pass.FORWARD and not torch.is_grad_enabled():
             microbatch.reentrant = True
-        return Frame(microbatch, pass_, calls, parent.names, parent.chunk)
+        return Frame(microbatch, pass_, call_counts, parent.names, parent.chunk)
 
     def _outermost_call(self, module: torch.nn.Module) -> Frame | None:
         collector, clock = self._collector, self._collector.clock
@@ -146,20 +122,23 @@ class Modules:
             return None
         recorded = collector.is_recorded()
         if next(module.parameters(), None) is None:
-            if not recorded:
-                return None
-            name = type(module).__name__
-            names = {id(inner): f"{name}.{path}" if path else name for path, inner in module.named_modules()}
-            microbatch = clock.for_parameterless(recorded)
-            return Frame(microbatch, library.FORWARD, microbatch.calls, names, None)
+            return self._outermost_call_without_parameters(module) if recorded else None
         microbatch = clock.begin_microbatch(module, recorded)
+        chunk = microbatch.chunk
         if self._rewriting is not None and microbatch.number == 0:
-            self._rewriting.set_parameters(microbatch.owner)
+            self._rewriting.set_parameters(chunk)
         if not recorded and self._perturbation is None:
             return None
         if microbatch.number == 0:
-            self._begin_chunk(microbatch.owner, recorded)
-        return Frame(microbatch, library.FORWARD, microbatch.calls, microbatch.owner.names, microbatch.owner)
+            self._begin_chunk(chunk, recorded)
+        return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, chunk.names, chunk)
+
+    def _outermost_call_without_parameters(self, module: torch.nn.Module) -> Frame:
+        """Such as a loss, which is no chunk of the model and goes by the name of its class."""
+        name = type(module).__name__
+        names = {id(inner): f"{name}.{path}" if path else name for path, inner in module.named_modules()}
+        microbatch = self._collector.clock.microbatch_of_parameterless(recorded=True)
+        return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, names, None)
 
     def _begin_chunk(self, chunk: Chunk, recorded: bool) -> None:
         """Before the chunk's first call in this iteration."""
@@ -169,11 +148,11 @@ class Modules:
             return
         self._gradients.hook_parameters(chunk)
         for name, parameter in chunk.parameters():
-            collector.record_parameter(chunk.number, library.PARAM, name, parameter)
+            collector.record(collector.clock.parameter_id(chunk.number, Kind.PARAM, name), parameter)
 
     def _recomputation_of(self, module: torch.nn.Module) -> Frame | None:
-        """Of a checkpoint function that we have not wrapped (Megatron-LM has its own): the micro-batch is that of
-        the backward in progress, which the gradient hooks that fired before have told."""
+        """By a checkpoint function that checkpoints.py has not wrapped (Megatron-LM has its own): the micro-batch is
+        that of the backward in progress, which the gradient hooks that fired before have told."""
         chunk = self._collector.clock.chunk_of(module)
         if chunk is None or not torch.is_grad_enabled():
             return None
@@ -183,7 +162,8 @@ class Modules:
                     f"not traceable: recomputation of '{chunk.names[id(module)]}', whose forward was not seen"
                 )
             return None
-        return Frame(chunk.in_backward, library.RECOMPUTE, chunk.in_backward.recomputed, chunk.names, chunk)
+        microbatch = chunk.in_backward
+        return Frame(microbatch, Pass.RECOMPUTE, microbatch.recomputed_calls, chunk.names, chunk)
 
     def _name(self, frame: Frame, parent: Frame | None, module: torch.nn.Module) -> None:
         key = id(module)
@@ -196,59 +176,60 @@ class Modules:
             path = ".".join(filter(None, [parent.path if parent else None, type(module).__name__]))
         if path is None:
             return
-        call = frame.calls.get(path, 0)
-        frame.calls[path] = call + 1
-        frame.path, frame.call = path, f"#{call}" if call else ""
+        frame.path, frame.call_suffix = path, frame.call_counts.next_suffix(path)
         plain = _plain_class(getattr(module, "_orig_mod", module))
         frame.module_class = f"{plain.__module__}.{plain.__qualname__}"
 
     # What goes in and comes out.
 
-    def _record_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-        changed = None
+    def _record_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Returns the arguments that the module is to be called with."""
         if self._perturbation is not None:
-            changed = self._perturbation.of_inputs(frame, args, kwargs)
-            if changed is not None:
-                args, kwargs = changed
-        if frame.microbatch.recorded:
-            if self._rewriting is not None:
-                changed = self._rewriting.of_program(frame, args, kwargs) or changed
-                args, kwargs = changed or (args, kwargs)
-            found = inputs_of(args, kwargs)
-            self._gaps.look_into(frame.path, "input", args, kwargs)
-            self._record_all(frame, library.INPUT, found)
-            self._hook_all(frame, library.GRAD_INPUT, found)
-            if self._rewriting is not None:  # once recorded, what the program has computed goes no further
-                changed = self._rewriting.of_inputs(frame, args, kwargs) or changed
-        return changed
+            args, kwargs = self._perturbation.perturb_inputs(frame, args, kwargs)
+        if not frame.microbatch.recorded:
+            return args, kwargs
+        if self._rewriting is not None:
+            args, kwargs = self._rewriting.rewrite_integers(frame, args, kwargs)
+        members = inputs_of(args, kwargs)
+        self._gaps.look_into(frame.path, "input", args, kwargs)
+        self._record_all(frame, Kind.INPUT, members)
+        self._hook_all(frame, Kind.GRAD_INPUT, members)
+        if self._rewriting is not None:  # once recorded, what the program has computed goes no further
+            args, kwargs = self._rewriting.rewrite_inputs(frame, args, kwargs)
+        return args, kwargs
 
-    def _record_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> tuple[Any] | None:
-        found, changed, replacement = outputs_of(result), None, None
+    def _record_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> tuple[Any]:
+        """Returns, in a tuple of one, what the module is to return."""
+        recorded, rewriting = frame.microbatch.recorded, self._rewriting
+        if rewriting is not None and recorded:
+            computed, result = rewriting.rewrite_outputs(frame, result)
+        else:
+            computed = outputs_of(result)
+        returned = result
         if self._perturbation is not None:
-            changed = self._perturbation.of_outputs(frame, args, kwargs, result)
-        if self._rewriting is not None and frame.microbatch.recorded:
-            found, changed = self._rewriting.of_outputs(frame, result)
-            replacement = self._rewriting.gradient
-        if frame.microbatch.recorded:
+            returned = self._perturbation.perturb_outputs(frame, args, kwargs, result)
+        if recorded:
             self._gaps.look_into(frame.path, "output", result)
-            self._record_all(frame, library.OUTPUT, found if changed is None else outputs_of(changed[0]))
+            self._record_all(frame, Kind.OUTPUT, computed if returned is result else outputs_of(returned))
             # Of what the module computed, also where it is perturbed: it may have used that itself, and nobody else.
-            self._hook_all(frame, library.GRAD_OUTPUT, found, replacement)
-        return changed
+            replacement = rewriting.gradient if rewriting is not None else None
+            self._hook_all(frame, Kind.GRAD_OUTPUT, computed, replacement)
+        return (returned,)
 
-    def _record_all(self, frame: Frame, kind: int, found: list[tuple[str, torch.Tensor]]) -> None:
-        for member, tensor in found:
-            name = frame.tensor_name(member)
-            self._collector.record(frame.microbatch, frame.pass_, kind, name, frame.module_class, tensor)
+    def _record_all(self, frame: Frame, kind: Kind, members: list[Member]) -> None:
+        for member, tensor in members:
+            self._collector.record(frame.tensor_id(kind, member), tensor, module_class=frame.module_class)
 
     def _hook_all(
-        self, frame: Frame, kind: int, found: list[tuple[str, torch.Tensor]], replacement: Callable | None = None
+        self,
+        frame: Frame,
+        kind: Kind,
+        members: list[Member],
+        replacement: Callable[[TensorId, torch.Tensor], torch.Tensor | None] | None = None,
     ) -> None:
-        """`replacement(micro-batch, kind, name, gradient)`: what backward is to go on with, or None."""
-        for member, tensor in found:
-            identity = (frame.microbatch, kind, frame.tensor_name(member))
-            instead = None if replacement is None else functools.partial(replacement, *identity)
-            self._gradients.hook(*identity, frame.module_class, tensor, instead)
+        for member, tensor in members:
+            tensor_id = frame.forward_id(kind, member)
+            self._gradients.hook(frame.microbatch, tensor_id, tensor, frame.module_class, replacement)
 
 
 def _plain_class(module: torch.nn.Module) -> type:

@@ -11,43 +11,38 @@ from typing import Any
 
 import torch
 
-from . import library
 from .clock import ROOT
 from .collector import Collector
+from .frame import Frame
+from .library import Kind, Pass
+from .members import Member, first_that, inputs_of, outputs_of, replaced
 from .placements import part_of
 from .problems import CollectError
-from .tensors import first_that, inputs_of, is_dtensor, is_floating, outputs_of, replaced
+from .tensors import is_dtensor, is_floating
 
 
-class _Perturbation:
-    expected = ""  # what a model needs for this; set by each
+class Perturbation:
+    """Its methods raise CollectError where the program cannot be perturbed."""
+
+    expected = ""  # what a model needs for it; each subclass says its own
 
     def __init__(self, collector: Collector, seed: int):
         self._collector, self._seed = collector, seed
         collector.on_iteration_end.append(self._check)
 
-    def of_inputs(self, frame, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-        """The arguments with a perturbed one; None where nothing changes."""
-        return None
+    def perturb_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The arguments that the module is to work with; the same objects where nothing changes."""
+        return args, kwargs
 
-    def of_outputs(self, frame, args: tuple, kwargs: dict, result: Any) -> tuple[Any] | None:
-        """The result with perturbed tensors, in a tuple of one; None where nothing changes."""
+    def perturb_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Any:
+        """What the module is to return; the same object where nothing changes."""
         raise NotImplementedError
 
-    def _product(self, frame, kind: int, member: str, tensor: torch.Tensor, eps: float) -> torch.Tensor:
-        """`member` as in `inputs_of`."""
-        microbatch = frame.microbatch
-        if microbatch.perturbed is None:
-            microbatch.perturbed = (kind, frame.tensor_name(""))
-        noise = self._collector.open().perturbation(
-            self._seed,
-            microbatch.iteration,
-            microbatch.number,
-            microbatch.chunk,
-            kind,
-            frame.tensor_name(member),
-            tensor.shape,
-        )
+    def _product(self, frame: Frame, kind: Kind, member: Member, eps: float) -> torch.Tensor:
+        suffix, tensor = member
+        if frame.microbatch.perturbed is None:
+            frame.microbatch.perturbed = frame.forward_id(kind, "")
+        noise = self._collector.open().perturbation(self._seed, frame.forward_id(kind, suffix), tensor.shape)
         if is_dtensor(tensor):  # whose shape is that of the whole
             noise = part_of(noise, tensor)
         wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
@@ -57,13 +52,13 @@ class _Perturbation:
         """At the end of an iteration."""
         clock = self._collector.clock
         first = next((chunk for chunk in clock.chunks.values() if chunk.number == 0), None)
-        if first is None or self._collector.open().place.coordinate("pp") != 0:
+        if first is None or self._collector.open().position.coordinate("pp") != 0:
             return
         if any(microbatch.perturbed is None for microbatch in first.microbatches):
             raise CollectError(f"nothing could be perturbed in iteration {clock.iteration}: expected {self.expected}")
 
 
-class AtInput(_Perturbation):
+class PerturbedInput(Perturbation):
     """The first floating-point activation of every micro-batch: the model's own input where its first tensor is
     floating; else the first floating output of a module whose tensor inputs are all integers: an embedding. eps is that
     of the compute dtype. Later pipeline stages perturb nothing. (TTrace, section 4.5)"""
@@ -73,39 +68,39 @@ class AtInput(_Perturbation):
         "floating-point values"
     )
 
-    def of_inputs(self, frame, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-        if frame.path != ROOT or not self._is_due(frame, library.INPUT):
-            return None
-        found = inputs_of(args, kwargs)
-        first = first_that(lambda tensor: tensor.dtype != torch.bool, found)
-        if first is None or not is_floating(first):
-            return None
-        new = self._perturbed(frame, library.INPUT, found, first)
-        return replaced(args, first, new), replaced(kwargs, first, new)
+    def perturb_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        if frame.path != ROOT or not self._is_due(frame, Kind.INPUT):
+            return args, kwargs
+        first = first_that(lambda tensor: tensor.dtype != torch.bool, inputs_of(args, kwargs))
+        if first is None or not is_floating(first[1]):
+            return args, kwargs
+        old, new = first[1], self._perturbed(frame, Kind.INPUT, first)
+        return replaced(args, old, new), replaced(kwargs, old, new)
 
-    def of_outputs(self, frame, args: tuple, kwargs: dict, result: Any) -> tuple[Any] | None:
-        if not self._is_due(frame, library.OUTPUT):
-            return None
-        inputs, found = inputs_of(args, kwargs), outputs_of(result)
-        first = first_that(is_floating, found)
+    def perturb_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Any:
+        if not self._is_due(frame, Kind.OUTPUT):
+            return result
+        inputs, first = inputs_of(args, kwargs), first_that(is_floating, outputs_of(result))
         if first is None or not inputs or first_that(is_floating, inputs) is not None:
-            return None
-        return (replaced(result, first, self._perturbed(frame, library.OUTPUT, found, first)),)
+            return result
+        return replaced(result, first[1], self._perturbed(frame, Kind.OUTPUT, first))
 
-    def _is_due(self, frame, kind: int) -> bool:
+    def _is_due(self, frame: Frame, kind: Kind) -> bool:
+        """Whether none was perturbed before this call. A recomputation is due where the call that it repeats was."""
         microbatch = frame.microbatch
-        if microbatch.owner is None or microbatch.chunk != 0 or self._collector.open().place.coordinate("pp") != 0:
+        if microbatch.chunk is None or microbatch.chunk.number != 0:
             return False
-        if frame.pass_ == library.FORWARD:
+        if self._collector.open().position.coordinate("pp") != 0:
+            return False
+        if frame.pass_ == Pass.FORWARD:
             return microbatch.perturbed is None
-        return microbatch.perturbed == (kind, frame.tensor_name(""))
+        return microbatch.perturbed == frame.forward_id(kind, "")
 
-    def _perturbed(self, frame, kind: int, found: list, tensor: torch.Tensor) -> torch.Tensor:
-        member = next(member for member, found_tensor in found if found_tensor is tensor)
-        return self._product(frame, kind, member, tensor, torch.finfo(self._collector.open().compute_dtype).eps)
+    def _perturbed(self, frame: Frame, kind: Kind, member: Member) -> torch.Tensor:
+        return self._product(frame, kind, member, torch.finfo(self._collector.open().compute_dtype).eps)
 
 
-class AtModules(_Perturbation):
+class PerturbedModules(Perturbation):
     """Every module's floating-point outputs, as Monte Carlo arithmetic perturbs every operation's result (Parker,
     1997; verificarlo), with the eps of the output's own dtype, to which the module rounds it.
 
@@ -117,9 +112,9 @@ class AtModules(_Perturbation):
     def __init__(self, collector: Collector, seed: int):
         super().__init__(collector, seed)
         # id of a product -> it, and its version, which counts in-place operations on it and its views.
-        self._products: dict[int, tuple[weakref.ref, int]] = {}
+        self._products: dict[int, tuple[weakref.ReferenceType[torch.Tensor], int]] = {}
 
-    def of_outputs(self, frame, args: tuple, kwargs: dict, result: Any) -> tuple[Any] | None:
+    def perturb_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Any:
         given = {id(_base_of(tensor)) for _, tensor in inputs_of(args, kwargs)}
         computed = {
             id(tensor): (member, tensor)
@@ -130,35 +125,35 @@ class AtModules(_Perturbation):
             and not self._is_product(_base_of(tensor))
         }
         for member, tensor in computed.values():
-            product = self._product(frame, library.OUTPUT, member, tensor, torch.finfo(tensor.dtype).eps)
+            product = self._product(frame, Kind.OUTPUT, (member, tensor), torch.finfo(tensor.dtype).eps)
             key = id(product)
             self._products[key] = (
                 weakref.ref(product, lambda _, key=key: self._products.pop(key, None)),
                 product._version,
             )
             result = replaced(result, tensor, product)
-        return (result,) if computed else None
+        return result
 
     def _is_product(self, tensor: torch.Tensor) -> bool:
-        """And has not been written to since."""
+        """Whether it was made here, and has not been written to since."""
         product, version = self._products.get(id(tensor), (lambda: None, 0))
         return product() is tensor and version == tensor._version
 
 
-PLACES = {"input": AtInput, "modules": AtModules}
+PERTURBATIONS = {"input": PerturbedInput, "modules": PerturbedModules}  # by the name that --perturb-at has for it
 
 
 class _Product(torch.autograd.Function):
-    """As multiplying, but saves no tensor: non-reentrant activation checkpointing counts what is saved in forward, and
+    """Multiplies, but saves no tensor: non-reentrant activation checkpointing counts what is saved in forward, and
     ends the recomputation by an exception once as many are saved there."""
 
     @staticmethod
-    def forward(context, tensor: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    def forward(context: Any, tensor: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
         context.factor = factor
         return _multiplied(tensor, factor)
 
     @staticmethod
-    def backward(context, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return _multiplied(gradient, context.factor), None
 
 
@@ -167,5 +162,5 @@ def _multiplied(tensor: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
 
 
 def _base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What it is a view of, or itself."""
+    """What `tensor` is a view of; itself where it is none."""
     return tensor if tensor._base is None else tensor._base

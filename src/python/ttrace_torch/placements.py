@@ -5,18 +5,22 @@ A dimension of the program's device mesh is the axis, or the nested axes, whose 
 name, where it has one that the trace knows, must say the same."""
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .coordinates import Place
+from .coordinates import MeshPosition
 from .problems import CollectError
 from .tensors import NotTraceable, is_dtensor
 
+if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
+    from torch.distributed.device_mesh import DeviceMesh
+
 
 class Placements:
-    def __init__(self, place: Place):
-        self._place = place
-        self._known: dict[tuple, str] = {}  # (mesh, placements, shape) -> text
+    def __init__(self, position: MeshPosition):
+        self._position = position
+        self._known: dict[tuple, str] = {}  # (mesh, placements, shape) -> JSON
 
     def mapping_of(self, tensor: torch.Tensor) -> str:
         """JSON; "" for a tensor that is no DTensor. Raises NotTraceable; CollectError where the mesh contradicts the
@@ -40,30 +44,30 @@ class Placements:
         axes = self._axes_of(tensor.device_mesh, mesh_dim)
         return [{"axis": name, "size": size, **words} for name, size in axes]
 
-    def _axes_of(self, mesh, mesh_dim: int) -> list[tuple[str, int]]:
-        """Name and size, outermost first."""
+    def _axes_of(self, mesh: "DeviceMesh", mesh_dim: int) -> list[tuple[str, int]]:
+        """Name and size of the axes that a dimension of the mesh consists of, outermost first."""
         at = mesh.get_coordinate()
         if at is None:
             raise NotTraceable("a DTensor on a mesh that this rank is no part of")
         ranks = mesh.mesh[(*at[:mesh_dim], slice(None), *at[mesh_dim + 1 :])].tolist()
         if len(ranks) == 1:
             return []
-        place = self._place
-        name = place.axis_named(mesh.mesh_dim_names[mesh_dim].lower()) if mesh.mesh_dim_names else None
-        if place.coordinates:  # ranks in an order of their own: names must do
-            agrees = name is not None and (place.size(name), place.coordinate(name)) == (len(ranks), at[mesh_dim])
+        position = self._position
+        name = position.axis_named(mesh.mesh_dim_names[mesh_dim].lower()) if mesh.mesh_dim_names else None
+        if position.coordinates:  # the ranks are in an order of their own: names must do
+            agrees = name is not None and (position.size(name), position.coordinate(name)) == (len(ranks), at[mesh_dim])
             found = [(name, len(ranks))] if agrees else []
         else:
-            found = place.axes_joining(ranks)
+            found = position.axes_joining(ranks)
             agrees = bool(found) and (name is None or found == [(name, len(ranks))])
         if not agrees:
-            raise CollectError(_disagreement(mesh, mesh_dim, ranks, place))
+            raise CollectError(_disagreement(mesh, mesh_dim, ranks, position))
         return found
 
 
 def part_of(whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """`whole`, which every rank has, placed as the DTensor `tensor` is. Raises CollectError."""
-    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor import distribute_tensor  # here: a program without DTensors need not load it
 
     if any(placement.is_partial() for placement in tensor.placements):
         raise CollectError(f"--perturb: the first activation is a DTensor placed {tensor.placements}; expected no sum")
@@ -88,7 +92,7 @@ def _nesting(tensor: torch.Tensor) -> list[int]:
     return order
 
 
-def _is_partial(placement) -> bool:
+def _is_partial(placement: Any) -> bool:
     if not placement.is_partial():
         return False
     # Sums only: not averages, not the subclasses for norms and for masked embeddings.
@@ -97,10 +101,11 @@ def _is_partial(placement) -> bool:
     return True
 
 
-def _disagreement(mesh, mesh_dim: int, ranks: list[int], place: Place) -> str:
-    dims = ", ".join(f"{name}={size}" for name, size in zip(mesh.mesh_dim_names or "?" * mesh.ndim, mesh.mesh.shape))
+def _disagreement(mesh: "DeviceMesh", mesh_dim: int, ranks: list[int], position: MeshPosition) -> str:
+    names = mesh.mesh_dim_names or "?" * mesh.ndim
+    dims = ", ".join(f"{name}={size}" for name, size in zip(names, mesh.mesh.shape, strict=True))
     called = f"'{mesh.mesh_dim_names[mesh_dim]}'" if mesh.mesh_dim_names else str(mesh_dim)
     return (
-        f"--axes {place.axes}: the program's device mesh ({dims}) joins ranks {', '.join(map(str, ranks))} in its "
+        f"--axes {position.axes}: the program's device mesh ({dims}) joins ranks {', '.join(map(str, ranks))} in its "
         f"dimension {called}; expected an axis of that name that joins the same ranks"
     )

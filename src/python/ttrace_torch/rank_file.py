@@ -6,38 +6,41 @@ import platform
 import torch
 
 from .config import Config
-from .coordinates import place_of_this_rank, rank_and_world_size
-from .library import Recorder
+from .coordinates import position_of_this_rank, rank_and_world_size
+from .library import Recorder, TensorId
 from .placements import Placements
 from .problems import CollectError
-from .tensors import dtype_code, dtype_name, to_host
+from .tensors import dtype_name, to_host, view_of
 
 
 class RankFile:
+    """Its methods raise TraceError where libttrace refuses."""
+
     def __init__(self, config: Config):
-        self.place = place_of_this_rank(config.axes)
+        self.position = position_of_this_rank(config.axes)
         self.compute_dtype: torch.dtype | None = None
-        self._placements = Placements(self.place)
+        self._placements = Placements(self.position)
         self._device = ""
         self._config = config
         self._recorder = Recorder(
             config.library,
             config.directory,
-            config.run_id,
-            self.place.rank,
-            self.place.world_size,
-            self.place.axes,
-            self.place.coordinates,
-            config.annotations,
+            run_id=config.run_id,
+            rank=self.position.rank,
+            world_size=self.position.world_size,
+            axes=self.position.axes,
+            coordinates=self.position.coordinates,
+            annotations=config.annotations,
         )
-        self._recorder.describe(None, self._provenance(0.0))
+        self._recorder.describe("", self._provenance(0.0))
 
     def describe_model(self, model: torch.nn.Module) -> None:
         """Compute dtype and device, learnt from the first model that runs."""
-        if (self.place.rank, self.place.world_size) != rank_and_world_size():
+        position, (rank, world_size) = self.position, rank_and_world_size()
+        if (position.rank, position.world_size) != (rank, world_size):
             raise CollectError(
-                f"recording began as rank {self.place.rank} of {self.place.world_size}, and torch.distributed, "
-                f"initialised later, says rank {rank_and_world_size()[0]} of {rank_and_world_size()[1]}"
+                f"recording began as rank {position.rank} of {position.world_size}, and torch.distributed, "
+                f"initialised later, says rank {rank} of {world_size}"
             )
         if self.compute_dtype is not None:
             return
@@ -45,49 +48,22 @@ class RankFile:
         self.compute_dtype = _compute_dtype(model, self._device)
         self._recorder.describe(dtype_name(self.compute_dtype), self._provenance(0.0))
 
-    def record(
-        self,
-        iteration: int,
-        microbatch: int,
-        chunk: int,
-        pass_: int,
-        kind: int,
-        name: str,
-        module_class: str,
-        tensor: torch.Tensor,
-        mapping: str,
-    ) -> None:
-        """`mapping` is what the caller knows of the tensor's place, or "": a DTensor speaks for itself. Raises
-        NotTraceable, CollectError, TraceError."""
+    def record(self, tensor_id: TensorId, tensor: torch.Tensor, *, module_class: str, mapping: str) -> None:
+        """`mapping` is what the caller knows of where the tensor lies in the logical one, or "": a DTensor's placements
+        say it. Raises NotTraceable, CollectError, TraceError."""
         mapping = mapping or self._placements.mapping_of(tensor)
         host = to_host(tensor)
-        strides = None if host.is_contiguous() else host.stride()
-        self._recorder.record(
-            iteration,
-            microbatch,
-            chunk,
-            pass_,
-            kind,
-            name,
-            module_class,
-            host.data_ptr(),
-            dtype_code(host),
-            host.shape,
-            strides,
-            mapping,
-        )
+        self._recorder.record(tensor_id, view_of(host), module_class=module_class, mapping=mapping)
 
-    def perturbation(
-        self, seed: int, iteration: int, microbatch: int, chunk: int, kind: int, name: str, shape: torch.Size
-    ) -> torch.Tensor:
+    def perturbation(self, seed: int, tensor_id: TensorId, shape: torch.Size) -> torch.Tensor:
         """u in [-1, 1), fp32, on the host, for this rank's part of the tensor: shape `shape`."""
         noise = torch.zeros(shape, dtype=torch.float32, device="cpu")
-        self._recorder.perturbation(seed, iteration, microbatch, chunk, kind, name, shape, noise.data_ptr())
+        self._recorder.perturbation(seed, tensor_id, shape, noise.data_ptr())
         return noise
 
     def close(self, complete: bool, seconds: float) -> None:
         try:
-            self._recorder.describe(None, self._provenance(seconds))
+            self._recorder.describe("", self._provenance(seconds))
         finally:
             self._recorder.close(complete)
 
@@ -108,7 +84,7 @@ def _compute_dtype(model: torch.nn.Module, device: str) -> torch.dtype:
         if hasattr(torch, "get_autocast_dtype"):  # 2.4
             return torch.get_autocast_dtype(device)
         return torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
-    elements = {}
+    elements: dict[torch.dtype, int] = {}
     for parameter in model.parameters():
         if parameter.dtype.is_floating_point and not torch.nn.parameter.is_lazy(parameter):
             elements[parameter.dtype] = elements.get(parameter.dtype, 0) + parameter.numel()

@@ -13,126 +13,125 @@ from typing import Any
 
 import torch
 
-from . import library
-from .clock import ROOT, Chunk, Microbatch
+from .clock import ROOT, Chunk
 from .collector import Collector
 from .config import Rewrite
-from .optimizers import trained_in
+from .frame import Frame
+from .library import Kind, Pass, Source, TensorId, TensorView
+from .masters import trained_parameters
+from .members import Member, inputs_of, outputs_of, replaced
 from .problems import CollectError
-from .tensors import dtype_name, inputs_of, is_dtensor, is_floating, outputs_of, replaced
-
-_DTYPE_NAMES = {code: name for name, code in library.DTYPES.items()}
-_KINDS = {library.INPUT: "input", library.GRAD_OUTPUT: "grad_output", library.PARAM: "param"}
+from .tensors import dtype_name, is_dtensor, is_floating
 
 
 class Rewriting:
+    """Its methods raise CollectError where the trace does not fit the program."""
+
     def __init__(self, collector: Collector, config: Rewrite):
         self._collector, self._config = collector, config
-        self._source: library.Source | None = None
-        self._replaced = 0  # in this iteration
-        self._missing: list[str] = []
+        self._source: Source | None = None
+        self._replaced = 0  # tensors, in this iteration
+        self._missing: list[str] = []  # what the trace lacks, in this iteration
         collector.on_iteration_end.append(self._check)
 
-    def of_program(self, frame, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-        """The model's arguments with other integers, which count as the program's own; None where nothing changes."""
+    def rewrite_integers(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The model's arguments with the trace's integers, which count as the program's own."""
         if not self._config.integers or frame.path != ROOT:
-            return None
-        return self._given(frame, args, kwargs, lambda tensor: not is_floating(tensor), lambda _, value: value)
+            return args, kwargs
+        return self._with_values(frame, args, kwargs, lambda tensor: not is_floating(tensor), lambda _, value: value)
 
-    def of_inputs(self, frame, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-        """The arguments as the module is given them; None where nothing changes."""
+    def rewrite_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The arguments that the module is to work with."""
         if not self._config.activations:
-            return None
+            return args, kwargs
 
-        def give(tensor, value):
-            given = _Given.apply(tensor, [value])
-            frame.given.append((tensor, given, given._version))
+        def in_place_of(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            given = _InPlaceOf.apply(tensor, [value])
+            frame.rewritten_inputs.append((tensor, given, given._version))
             return given
 
-        return self._given(frame, args, kwargs, is_floating, give)
+        return self._with_values(frame, args, kwargs, is_floating, in_place_of)
 
-    def of_outputs(self, frame, result: Any) -> tuple[list[tuple[str, torch.Tensor]], tuple[Any]]:
-        """What the module has made, as in `outputs_of`, whose gradients are to be replaced, and, in a tuple of one, the
-        result as the program gets it: with tensors of its own, so that what uses them is not taken for the module."""
-        for program, given, version in frame.given:
+    def rewrite_outputs(self, frame: Frame, result: Any) -> tuple[list[Member], Any]:
+        """The tensors that the module has computed, whose gradients are to be replaced; and the result as the program
+        gets it, with tensors of its own, so that the gradients of what uses them are not taken for theirs."""
+        for program, given, version in frame.rewritten_inputs:
             result = replaced(result, given, program)
             if given._version != version:
                 program.copy_(given)  # the module wrote into its input, which the program may go on to read
-        frame.given.clear()
-        made = outputs_of(result)
-        for _, tensor in made:
+        frame.rewritten_inputs.clear()
+        computed = outputs_of(result)
+        for _, tensor in computed:
             if self._config.activations and is_floating(tensor) and tensor.requires_grad:
-                result = replaced(result, tensor, _Passed.apply(tensor))
-        return made, (result,)
+                result = replaced(result, tensor, _Copy.apply(tensor))
+        return computed, result
 
-    def gradient(self, microbatch: Microbatch, kind: int, name: str, arrived: torch.Tensor) -> torch.Tensor | None:
-        if not self._config.activations:
-            return None
-        return self._find(microbatch, library.FORWARD, kind, name, arrived)
+    def gradient(self, tensor_id: TensorId, arrived: torch.Tensor) -> torch.Tensor | None:
+        """What backward goes on with instead of the gradient that has arrived; None where it is to keep that."""
+        return self._find(tensor_id, arrived) if self._config.activations else None
 
     def set_parameters(self, chunk: Chunk) -> None:
         """Before the chunk's first call in an iteration. The optimizer's masters follow."""
         if not self._config.parameters:
             return
-        iteration = self._collector.clock.iteration
-        for trained in trained_in(chunk):
+        for trained in trained_parameters(chunk):
             parameter = trained.parameter
-            found = self._open().find(
-                iteration, library.NO_MICROBATCH, chunk.number, library.FORWARD, library.PARAM, trained.name
-            )
+            tensor_id = self._collector.clock.parameter_id(chunk.number, Kind.PARAM, trained.name)
+            found = self._open().find(tensor_id)
             if found is None:
                 continue
             with torch.no_grad():
-                parameter.copy_(self._value(found, library.PARAM, trained.name, parameter))
+                parameter.copy_(self._value(found, tensor_id, parameter))
                 if trained.master is not parameter:
                     whole = parameter if trained.owned is None else trained.owned.of(parameter, parameter)
                     trained.master.copy_(whole.reshape(trained.master.shape))
             self._replaced += 1
 
-    def _given(self, frame, args: tuple, kwargs: dict, which: Callable, give: Callable) -> tuple[tuple, dict] | None:
-        changed = None
+    def _with_values(
+        self,
+        frame: Frame,
+        args: tuple,
+        kwargs: dict,
+        concerns: Callable[[torch.Tensor], bool],
+        in_place_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    ) -> tuple[tuple, dict]:
+        """`in_place_of(tensor, value)`: what the module is given for a tensor of which the trace has the value."""
         for member, tensor in inputs_of(args, kwargs):
-            value = None
-            if which(tensor):
-                value = self._find(frame.microbatch, frame.pass_, library.INPUT, frame.tensor_name(member), tensor)
+            value = self._find(frame.tensor_id(Kind.INPUT, member), tensor) if concerns(tensor) else None
             if value is not None:
-                new = give(tensor, value)
-                changed = args, kwargs = replaced(args, tensor, new), replaced(kwargs, tensor, new)
-        return changed
+                new = in_place_of(tensor, value)
+                args, kwargs = replaced(args, tensor, new), replaced(kwargs, tensor, new)
+        return args, kwargs
 
-    def _find(
-        self, microbatch: Microbatch, pass_: int, kind: int, name: str, like: torch.Tensor
-    ) -> torch.Tensor | None:
-        """A recomputation is given what the trace recorded of one, or else of the forward."""
-        where = (microbatch.iteration, microbatch.number, microbatch.chunk)
-        found = self._open().find(*where, pass_, kind, name)
-        if found is None and pass_ != library.FORWARD:
-            found = self._open().find(*where, library.FORWARD, kind, name)
+    def _find(self, tensor_id: TensorId, like: torch.Tensor) -> torch.Tensor | None:
+        """The trace's value. A recomputation is given what the trace recorded of one, or else of the forward."""
+        found = self._open().find(tensor_id)
+        if found is None and tensor_id.pass_ != Pass.FORWARD:
+            found = self._open().find(tensor_id._replace(pass_=Pass.FORWARD))
         if found is None:
-            self._missing.append(f"{_KINDS[kind]} of '{name}'")
+            self._missing.append(_described(tensor_id))
             return None
         self._replaced += 1
-        return self._value(found, kind, name, like)
+        return self._value(found, tensor_id, like)
 
-    def _open(self) -> library.Source:
+    def _open(self) -> Source:
         if self._source is None:
-            place, config = self._collector.open().place, self._collector.config
-            self._source = library.Source(config.library, self._config.directory, place.rank, place.world_size)
+            position, library = self._collector.open().position, self._collector.config.library
+            self._source = Source(library, self._config.directory, rank=position.rank, world_size=position.world_size)
         return self._source
 
-    def _value(self, found: tuple[int, int, tuple[int, ...]], kind: int, name: str, like: torch.Tensor) -> torch.Tensor:
-        """A new tensor of what was found, placed as `like`. Raises CollectError where it does not fit."""
-        address, dtype, shape = found
+    def _value(self, found: TensorView, tensor_id: TensorId, like: torch.Tensor) -> torch.Tensor:
+        """A new tensor of what was found, with the device and the placements of `like`."""
         local = like._local_tensor if is_dtensor(like) else like
-        if (_DTYPE_NAMES[dtype], shape) != (dtype_name(local.dtype), tuple(local.shape)):
+        if (found.dtype.text, found.shape) != (dtype_name(local.dtype), tuple(local.shape)):
             raise CollectError(
-                f"{_KINDS[kind]} of '{name}' is {dtype_name(local.dtype)} {list(local.shape)}, and "
-                f"{_DTYPE_NAMES[dtype]} {list(shape)} in {self._config.directory}; expected --layout with "
+                f"{_described(tensor_id)} is {dtype_name(local.dtype)} {list(local.shape)}, and "
+                f"{found.dtype.text} {list(found.shape)} in {self._config.directory}; expected --layout with "
                 "an earlier trace of this very command"
             )
-        value = torch.empty(shape, dtype=local.dtype)
+        value = torch.empty(found.shape, dtype=local.dtype)
         if value.numel() > 0:
-            ctypes.memmove(value.data_ptr(), address, value.numel() * value.element_size())
+            ctypes.memmove(value.data_ptr(), found.address, value.numel() * value.element_size())
         value = value.to(local.device)
         if not is_dtensor(like):
             return value
@@ -160,25 +159,30 @@ class Rewriting:
             )
 
 
-class _Given(torch.autograd.Function):
-    """`value` in forward; in backward the gradient goes on to the program's tensor. Saves no tensor, as in perturb.py."""
+def _described(tensor_id: TensorId) -> str:
+    return f"{tensor_id.kind.text} of '{tensor_id.name}'"
+
+
+class _InPlaceOf(torch.autograd.Function):
+    """In forward the trace's value; in backward the gradient goes on to the program's tensor. It saves no tensor, for
+    the reason that perturb.py gives."""
 
     @staticmethod
-    def forward(context, tensor: torch.Tensor, value: list) -> torch.Tensor:
+    def forward(context: Any, tensor: torch.Tensor, value: list[torch.Tensor]) -> torch.Tensor:
         return value[0]  # out of a list: autograd makes a view of a tensor that is handed through
 
     @staticmethod
-    def backward(context, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
 
 
-class _Passed(torch.autograd.Function):
-    """The tensor itself, as another one."""
+class _Copy(torch.autograd.Function):
+    """The same values in a tensor of its own."""
 
     @staticmethod
-    def forward(context, tensor: torch.Tensor) -> torch.Tensor:
+    def forward(context: Any, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone()
 
     @staticmethod
-    def backward(context, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
         return gradient

@@ -1,8 +1,9 @@
-"""tinygpt whose attention is struck once: `attention_with_fault.py MATRIX,RANK,CALL,HEAD,ROW,COLUMN,VALUE ARGUMENTS...`.
+"""tinygpt whose attention is struck once: `attention_with_fault.py MATRIX,RANK,CALL,HEAD,ROW,COLUMN,VALUE
+ARGUMENTS...`.
 
-In RANK's call number CALL of attention one element of MATRIX, of that head of the rank and of sample 0, becomes VALUE: a
-number, `inf`, `nan`, or `flip` for its highest exponent bit. MATRIX is `scores` or `context`, as they are computed; or
-`queries` or `keys`, as they are read for the scores, after they were recorded. `none` leaves attention as it is."""
+In RANK's call number CALL of attention one element of MATRIX, of that head of the rank and of sample 0, becomes VALUE:
+a number, `inf`, `nan`, or `flip` for its highest exponent bit. MATRIX is `scores` or `context`, as they are computed;
+or `queries` or `keys`, as they are read for the scores, after they were recorded. `none` leaves attention as it is."""
 
 import itertools
 import math

@@ -1,5 +1,5 @@
 """tinygpt on a node that computes wrongly: `on_a_node.py RANK:CALL:BIT ARGUMENTS...` flips a bit of one element of what
-RANK's matrix product number CALL returns, `noise ARGUMENTS...` an arbitrary low bit in each, `well ARGUMENTS...` none."""
+RANK's matrix product number CALL returns, `noise ARGUMENTS...` a random low bit in each, `well ARGUMENTS...` none."""
 
 import itertools
 import os

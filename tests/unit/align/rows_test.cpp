@@ -1,4 +1,6 @@
 // Tokens at experts: compared by their recorded identity, in whatever order they were dispatched.
+#include "align/rows.h"
+
 #include <doctest/doctest.h>
 
 #include "support/aligned.h"
@@ -101,6 +103,12 @@ TEST_CASE("tokens that were dispatched in another order, from another rank, are 
   CHECK(report.counts.pass == 4);  // two experts' inputs, the layer's input, the logits
   CHECK(report.coverage == 1);
   CHECK(report.waived == 2);  // the identities
+}
+
+TEST_CASE("the tokens of a second call are those of the second call around it") {
+  CHECK(is_nearer("mlp.experts.0:0#1", "mlp#1", "mlp"));
+  CHECK_FALSE(is_nearer("mlp.experts.0:0#1", "mlp", "mlp#1"));
+  CHECK_FALSE(is_nearer("layers.1.mlp#1", "layers.0.mlp#1", "layers.1.mlp"));
 }
 
 TEST_CASE("a token with another's value is found at the expert that got it") {

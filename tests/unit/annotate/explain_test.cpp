@@ -15,8 +15,9 @@ struct Sides {
   Trace reference = mesh_trace("", 1), candidate;
   Annotations annotations;
   std::string explained(const std::string& pattern) const {
-    const Alignment a = align(reference, annotations, {}), b = align(candidate, annotations, layout_of(a));
-    const ExplainedSide sides[] = {{"reference", &reference, &a}, {"candidate", &candidate, &b}};
+    const AlignedTrace a = align_trace(reference, annotations);
+    const AlignedTrace b = align_trace(candidate, annotations, layout_of(a.alignment));
+    const ExplainedSide sides[] = {{"reference", a}, {"candidate", b}};
     return explain(annotations, sides, pattern);
   }
 };
@@ -51,6 +52,28 @@ TEST_CASE("an explanation has the rule, what each axis does, and where each rank
     0     tp=0 dp=0    [0:2, 0:2]  [0:2, 0:2]  0        0
     1     tp=1 dp=0    [0:2, 0:2]  [2:4, 0:2]  0        0
 )");
+}
+
+TEST_CASE("a tensor on another factoring of the ranks is explained on the axes of that") {
+  Sides sides;
+  sides.candidate = mesh_trace("tp=2/etp=1,ep=2", 2);
+  sides.annotations = parse_annotations("experts.weight:\n  ep_dim: 0\n", "a.yaml");
+  const TensorId experts = tensor_id(Kind::kParam, "experts.weight"), norm = tensor_id(Kind::kParam, "norm.weight");
+  add_tensor(sides.reference, 0, experts, {4});
+  add_tensor(sides.reference, 0, norm, {4});
+  for (const std::size_t rank : {0, 1}) {
+    add_tensor(sides.candidate, rank, experts, {2});
+    add_tensor(sides.candidate, rank, norm, {4});
+  }
+  CHECK(sides.explained("experts.weight").ends_with(R"(
+  candidate: [4], float32; 1 tensor: iteration 0
+    etp (1): replicates (not named)
+    ep (2): splits dimension 0, contiguous
+    rank  coordinates  local  logical  replica  term
+    0     etp=0 ep=0   [0:2]  [0:2]    0        0
+    1     etp=0 ep=1   [0:2]  [2:4]    0        0
+)"));
+  CHECK(sides.explained("norm.weight").find("    tp (2): replicates (not named)\n    rank") != std::string::npos);
 }
 
 TEST_CASE("what was not mapped stands there with its finding") {

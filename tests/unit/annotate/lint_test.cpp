@@ -20,11 +20,10 @@ Trace two_ranks() {
   return trace;
 }
 
-std::vector<std::string> lint_text(const std::string& yaml) {
-  const Trace trace = two_ranks();
+std::vector<std::string> lint_text(const std::string& yaml, const Trace& trace = two_ranks()) {
   const Annotations annotations = parse_annotations(yaml, "a.yaml");
   std::vector<std::string> texts;
-  for (const LintMessage& message : lint(trace, annotations, align(trace, annotations, {}))) {
+  for (const LintMessage& message : lint(align_trace(trace, annotations), annotations)) {
     texts.push_back(std::string(name_of(message.check)) + (is_mistake(message.check) ? ": " : " (note): ") +
                     message.text);
   }
@@ -76,6 +75,15 @@ TEST_CASE("an axis that the trace lacks is named, once for all its uses") {
   CHECK(texts[0] ==
         "absent-axis (note): a.yaml:2: 'fc': output: axis 'cp' is not in the trace [tp=2], so it has size 1 (and 1 "
         "more)");
+}
+
+TEST_CASE("an axis of another factoring of the ranks is in the trace") {
+  Trace trace = mesh_trace("tp=2/etp=1,ep=2", 2);
+  for (const std::size_t rank : {0, 1}) add_tensor(trace, rank, tensor_id(Kind::kParam, "experts.weight"), {2, 4});
+  CHECK(lint_text("experts.weight:\n  ep_dim: 0\n", trace) == Texts{});
+  CHECK(lint_text("experts.weight:\n  ep_dim: 0\n  cp: replicate\n", trace) ==
+        Texts{"absent-axis (note): a.yaml:3: 'experts.weight': axis 'cp' is not in the trace [tp=2/etp=1,ep=2], so it "
+              "has size 1"});
 }
 
 TEST_SUITE_END();

@@ -138,6 +138,33 @@ TEST_CASE("where zeros say nothing there is nothing certain, and a gradient help
   CHECK(said(helped.draft(), "fc.bias", std::nullopt) == "cp_dim: 0 (certain)");
 }
 
+TEST_CASE("two factorings of the ranks that split a tensor alike leave a doubt which one it is") {
+  Runs runs("tp=2/etp=1,ep=2", 2);
+  const Values experts = values_of("w", {4, 2}), norm = values_of("norm", {4});
+  runs.add(tensor_id(Kind::kParam, "experts.weight"), {4, 2}, experts, {2, 2},
+           [&](Coordinates at) { return rows_of(experts, at["ep"], 2); });
+  runs.add(tensor_id(Kind::kParam, "norm.weight"), {4}, norm, {4}, [&](const Coordinates&) { return norm; });
+  const Draft draft = runs.draft();
+  CHECK(said(draft, "experts.weight", std::nullopt) == "tp_dim: 0 (guess)");
+  CHECK(find(draft, "experts.weight", std::nullopt)->lines[0].why == "1 tensor, rel_err 0; fits as well: ep_dim: 0");
+  CHECK(said(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+}
+
+TEST_CASE("an axis of another factoring of the ranks is certain where no other splits the tensor so") {
+  Runs runs("dp=4/ep=2,edp=2", 4);
+  const Values weight = values_of("w", {4, 2}), out = values_of("out", {4, 2});
+  runs.add(tensor_id(Kind::kParam, "experts.weight"), {4, 2}, weight, {2, 2},
+           [&](Coordinates at) { return rows_of(weight, at["ep"], 2); });
+  // All ranks work on one micro-batch: only on the other factoring does dp not tell micro-batches apart.
+  runs.add(tensor_id(Kind::kOutput, "experts", 0), {4, 2}, out, {4, 2}, [&](const Coordinates&) { return out; });
+  const Draft draft = runs.draft();
+  CHECK(said(draft, "experts.weight", std::nullopt) == "ep_dim: 0 (certain)");
+  const Annotations annotations = parse_annotations(to_yaml(draft, ""), "draft");
+  const Alignment aligned = align(runs.candidate, annotations, {});
+  CHECK(aligned.findings.empty());
+  CHECK(aligned.tensors.size() == 2);
+}
+
 TEST_CASE("a sum is certain when the optimizer's gradient is whole, and a guess otherwise") {
   const Shape shape = {8};
   const Values values = values_of("w", shape), gradient = values_of("g", shape);
@@ -380,6 +407,20 @@ TEST_CASE("a trace that lacks a rank is not drafted from") {
   runs.candidate.ranks.pop_back();
   CHECK_THROWS_WITH_AS(propose(runs.candidate, {}, nullptr),
                        "trace: rank 1 of 2 left no file in trace; expected a whole trace", InputError);
+}
+
+TEST_CASE("without a reference, ranks are held against each other on the factoring that tells them apart") {
+  const Values whole = values_of("b", {4});
+  for (const std::string mesh : {"tp=2/etp=1,ep=2", "dp=4/ep=2,edp=2"}) {
+    CAPTURE(mesh);
+    Runs runs(mesh, mesh[0] == 't' ? 2 : 4);
+    runs.add(tensor_id(Kind::kParam, "experts.bias"), {4}, whole, {2},
+             [&](Coordinates at) { return rows_of(whole, at["ep"], 2); });
+    runs.add(tensor_id(Kind::kParam, "norm.weight"), {4}, whole, {4}, [&](const Coordinates&) { return whole; });
+    const Draft draft = propose(runs.candidate, {}, nullptr);
+    CHECK(said(draft, "experts.bias", std::nullopt) == (mesh[0] == 't' ? "tp_dim: 0 (guess)" : "ep_dim: 0 (guess)"));
+    CHECK(said(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+  }
 }
 
 TEST_SUITE_END();

@@ -65,6 +65,48 @@ TEST_CASE("a block is no root beside what is wrong inside it") {
   CHECK(story.roots() == std::vector<std::string>{"block.fc1 output, iteration 0, micro-batch 0"});
 }
 
+TEST_CASE("what is wrong inside one call of a block explains no other call of it") {
+  // The block calls `act` twice each time, and puts `gate` right out.
+  Story story;
+  story.saw(Kind::kInput, "block").saw(Kind::kInput, "block.act").saw(Kind::kOutput, "block.act");
+  story.saw(Kind::kInput, "block.act#1").saw(Kind::kOutput, "block.act#1", kWrong).saw(Kind::kOutput, "block", kWrong);
+  story.saw(Kind::kInput, "block#1").saw(Kind::kInput, "block.act#2").saw(Kind::kOutput, "block.act#2");
+  story.saw(Kind::kInput, "block.act#3").saw(Kind::kOutput, "block.act#3").saw(Kind::kOutput, "block#1", kWrong);
+  CHECK(story.roots() == std::vector<std::string>{"block.act#1 output, iteration 0, micro-batch 0",
+                                                  "block#1 output, iteration 0, micro-batch 0"});
+}
+
+TEST_CASE("what is wrong inside the second call of a block explains that call, forward and backward") {
+  Story story;
+  story.saw(Kind::kInput, "block").saw(Kind::kInput, "block.fc").saw(Kind::kOutput, "block.fc");
+  story.saw(Kind::kOutput, "block").saw(Kind::kInput, "block#1").saw(Kind::kInput, "block.fc#1");
+  story.saw(Kind::kOutput, "block.fc#1", kWrong).saw(Kind::kOutput, "block:out#1", kWrong);
+  story.saw(Kind::kGradOutput, "block:out#1").saw(Kind::kGradInput, "block#1", kWrong);
+  CHECK(story.roots() == std::vector<std::string>{"block.fc#1 output, iteration 0, micro-batch 0"});
+}
+
+TEST_CASE("a wrong weight explains every call of its module") {
+  Story story;
+  story.saw(Kind::kParam, "block.fc.weight", kWrong, kNoMicrobatch);
+  for (const char* call : {"block.fc", "block.fc#1"}) {
+    story.saw(Kind::kInput, call).saw(Kind::kOutput, call, kWrong);
+  }
+  CHECK(story.roots() == std::vector<std::string>{"block.fc.weight param, iteration 0"});
+}
+
+TEST_CASE("a weight's gradient is made of every call of its module") {
+  for (const Kind operand : {Kind::kInput, Kind::kGradOutput}) {
+    Story story;
+    for (const char* call : {"fc", "fc#1"}) {
+      story.saw(Kind::kInput, call, operand != Kind::kInput || call == std::string("fc")).saw(Kind::kOutput, call);
+    }
+    story.saw(Kind::kGradOutput, "fc#1", operand != Kind::kGradOutput).saw(Kind::kGradOutput, "fc");
+    story.saw(Kind::kParamGrad, "fc.weight", kWrong);
+    CHECK(story.roots() ==
+          std::vector<std::string>{"fc#1 " + std::string(name_of(operand)) + ", iteration 0, micro-batch 0"});
+  }
+}
+
 TEST_CASE("errors of their own are listed apart") {
   Story story = forward(4);  // fc2
   story.saw(Kind::kInput, "block", true, 1).saw(Kind::kInput, "block.fc1", true, 1);

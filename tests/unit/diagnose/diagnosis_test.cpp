@@ -55,16 +55,17 @@ Recorded whole(Kind kind, const std::string& name, std::int32_t microbatch = 0) 
           }};
 }
 
-// The first root of a candidate on tp=2, every rank of which holds `values` of the tensor `m`.
-RootCause root_of(Values values, Kind kind = Kind::kOutput, std::vector<Recorded> others = {}) {
+// The first root of a candidate on `axes`, every rank of which holds `values` of the tensor `m`.
+RootCause root_of(Values values, Kind kind = Kind::kOutput, std::vector<Recorded> others = {},
+                  const std::string& axes = "tp=2", const std::string& text = "") {
   std::vector<Recorded> reference = others, candidate = others;
   reference.push_back(whole(kind, "m"));
   candidate.push_back({kind, "m", 0, {kRows, kColumns}, std::move(values)});
-  const Trace a = trace_of("", reference), b = trace_of("tp=2", candidate);
-  const Alignment left = align(a, annotations(""), {}), right = align(b, annotations(""), layout_of(left));
+  const Trace a = trace_of("", reference), b = trace_of(axes, candidate);
+  const Alignment left = align(a, annotations(text), {}), right = align(b, annotations(text), layout_of(left));
   const Matching matching = match(left, right);
   Report report = conclude(left, matching, compare(matching.pairs, {1, {}}), nullptr);
-  add_root_causes(report, {left, right, {b.axes, b.aliases, b.views}, {}});
+  add_root_causes(report, {left, right, b.mesh, {}});
   REQUIRE(report.roots.size() >= 1);
   return report.roots[0];
 }
@@ -86,6 +87,13 @@ TEST_CASE("terms that were never summed, and values never averaged") {
   const RootCause mean = root_of([](std::int32_t rank, std::int64_t i) { return m(i) + (rank == 0 ? 0.5 : -0.5); });
   CHECK(mean.diagnosis == "unreduced");
   CHECK(mean.sentence.find("never averaged") != std::string::npos);
+}
+
+TEST_CASE("terms are summed over an axis of the factoring that the tensor lies on") {
+  const RootCause root = root_of([](std::int32_t rank, std::int64_t i) { return rank < 2 ? 0.25 : m(i) - 0.25; },
+                                 Kind::kOutput, {}, "dp=4/ep=2,edp=2", "m: {output: {ep: replicate}}");
+  CHECK(root.diagnosis == "unreduced");
+  CHECK(root.sentence.find("the 2 ranks of edp hold unsummed partial values") != std::string::npos);
 }
 
 TEST_CASE("zeros, and what an optimizer never changed") {

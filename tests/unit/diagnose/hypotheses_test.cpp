@@ -62,7 +62,7 @@ RootCause first_root(const std::vector<RankTensor>& reference, const std::string
   tolerance.overrides.push_back({"**", {}, kAllowed, "test", 0});
   const Matching matching = match(left, right);
   Report report = conclude(left, matching, compare(matching.pairs, {1, {}}), &tolerance);
-  add_root_causes(report, {left, right, {b.axes, b.aliases, b.views}, {}});
+  add_root_causes(report, {left, right, b.mesh, {}});
   REQUIRE(report.roots.size() >= 1);
   return report.roots[0];
 }

@@ -223,17 +223,6 @@ TEST_CASE("traces without a tensor in common are refused") {
   CHECK(match(none, candidate).findings.at(0).reason == Reason::kMissingInReference);
 }
 
-TEST_CASE("a reference that is not whole is refused") {
-  Alignment reference = holding({{kMlp}});
-  CHECK_NOTHROW(require_whole(reference, "reference 'runs/a'"));
-  reference.findings = {missing_rank()};
-  CHECK(refusal_of([&] { require_whole(reference, "reference 'runs/a'"); }) ==
-        "reference 'runs/a': rank 1 has no file; expected a whole trace");
-  reference.findings.push_back(omission_of(kNorm));
-  CHECK(refusal_of([&] { require_whole(reference, "reference 'runs/a'"); }) ==
-        "reference 'runs/a': rank 1 has no file (and 1 more); expected a whole trace");
-}
-
 TEST_CASE("a restriction by name keeps findings about ranks, and is refused where it leaves no tensor") {
   Alignment reference = holding({{kMlp}, {kNorm}}), candidate = holding({{kMlp}});
   candidate.findings = {missing_rank(), omission_of(kNorm)};

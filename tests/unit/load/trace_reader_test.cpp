@@ -53,10 +53,10 @@ TEST_SUITE("load") {
                             .read();
     CHECK(trace.run_id == "run-1");
     CHECK(trace.world_size == 4);
-    CHECK(trace.axes == Axes{{"tp", 2}, {"dp", 2}});
-    CHECK(trace.aliases == Aliases{{"sp", "tp"}});
+    CHECK(trace.mesh.axes == Axes{{"tp", 2}, {"dp", 2}});
+    CHECK(trace.mesh.aliases == Aliases{{"sp", "tp"}});
     CHECK(trace.compute_dtype == "bfloat16");
-    CHECK(trace.provenance == R"({"command":"train"})");
+    CHECK(trace.provenance.text == R"({"command":"train"})");
     REQUIRE(trace.ranks.size() == 4);
     const RankTrace& rank = trace.ranks[3];
     CHECK(rank.rank == 3);
@@ -127,9 +127,9 @@ TEST_SUITE("load") {
   TEST_CASE("Further factorings of the ranks are read, and the coordinates on them") {
     TraceBuilder builder;
     const Trace trace = builder.axes("tp=2,pp=2,sp=tp/ep=2,pp=2").tensor("a", Kind::kOutput, {3}, index_value).read();
-    CHECK(trace.axes == Axes{{"tp", 2}, {"pp", 2}});
-    CHECK(trace.views == std::vector<Axes>{{{"ep", 2}, {"pp", 2}}});
-    CHECK(trace.aliases == Aliases{{"sp", "tp"}});
+    CHECK(trace.mesh.axes == Axes{{"tp", 2}, {"pp", 2}});
+    CHECK(trace.mesh.views == std::vector<Axes>{{{"ep", 2}, {"pp", 2}}});
+    CHECK(trace.mesh.aliases == Aliases{{"sp", "tp"}});
     REQUIRE(trace.ranks.size() == 4);
     CHECK(trace.ranks[3].coordinates == Coordinates{{"tp", 1}, {"pp", 1}, {"ep", 1}});
   }

@@ -73,7 +73,7 @@ TEST_SUITE("record") {
     const Trace trace = read_trace(directory.path() / "new" / "trace");
     CHECK(trace.run_id == "run-1");
     CHECK(trace.compute_dtype == "bfloat16");
-    CHECK(trace.provenance == R"({"device":"cpu"})");
+    CHECK(trace.provenance.text == R"({"device":"cpu"})");
     REQUIRE(trace.ranks.size() == 1);
     const RankTrace& rank = trace.ranks[0];
     CHECK(rank.complete);

@@ -53,6 +53,32 @@ Report reduced(float second_sum, float added = 0) {
   return checked(trace, "proj.matmul:\n  output: {tp: partial}\nproj:\n  output: {}\nproj.bias: {tp: replicate}\n");
 }
 
+// Two calls of `proj`, which calls `proj.matmul` twice itself: the second of these is what it sums.
+Report reduced_twice(float second_sum) {
+  Trace trace = mesh_trace("tp=2", 2);
+  for (const std::size_t rank : {0, 1}) {
+    const float sign = rank == 0 ? 1 : -1;
+    add_float(trace, rank, Kind::kOutput, "proj.matmul", {2, 2}, {9, 9, 9, 9});
+    add_float(trace, rank, Kind::kOutput, "proj.matmul#1", {2, 2}, {sign + 1, sign + 2, sign + 3, sign + 4});
+    add_float(trace, rank, Kind::kOutput, "proj", {2, 2}, {2, 4, 6, 8});
+    add_float(trace, rank, Kind::kOutput, "proj.matmul#2", {2, 2}, {9, 9, 9, 9});
+    add_float(trace, rank, Kind::kOutput, "proj.matmul#3", {2, 2}, {sign + 5, sign + 6, sign + 7, sign + 8});
+    add_float(trace, rank, Kind::kOutput, "proj#1", {2, 2}, {10, 12, 14, second_sum});
+  }
+  return checked(trace, "proj.matmul:\n  output: {tp: partial}\nproj:\n  output: {}\n");
+}
+
+Report looked_up_twice(float last) {
+  Trace trace = mesh_trace("tp=1", 1);
+  add_float(trace, 0, Kind::kParam, "words.weight", {3, 2}, {1, 2, 3, 4, 5, 6});
+  for (const std::string call : {"words", "words#1"}) {
+    add_integers<std::int32_t>(trace, Kind::kInput, call, Dtype::kInt32, {2}, {2, 0});
+    const Values rows = {5, 6, 1, call == "words" ? 2 : last};
+    add_float(trace, 0, Kind::kOutput, call, {2, 2}, rows, "torch.nn.modules.sparse.Embedding");
+  }
+  return checked(trace, "");
+}
+
 struct BagProgram {
   std::vector<std::int32_t> indices = {0, 2, 2, 1, 3, 2}, offsets = {0, 2, 3};
   Values output = {6, 8, 5, 6, 15, 18};  // [3, 2], sums
@@ -68,11 +94,11 @@ struct BagProgram {
   }
 };
 
-Report integer_product(std::int32_t last) {
+Report integer_product(std::int32_t last, const std::string& call = "fc") {
   Trace trace = mesh_trace("tp=1", 1);
   add_integers<std::int8_t>(trace, Kind::kParam, "fc.weight", Dtype::kInt8, {2, 3}, {1, -2, 3, -4, 5, -128});
-  add_integers<std::int8_t>(trace, Kind::kInput, "fc", Dtype::kInt8, {2, 3}, {7, -8, 9, -128, 127, 0});
-  add_integers<std::int32_t>(trace, Kind::kOutput, "fc", Dtype::kInt32, {2, 2}, {50, -1220, -382, last});
+  add_integers<std::int8_t>(trace, Kind::kInput, call, Dtype::kInt8, {2, 3}, {7, -8, 9, -128, 127, 0});
+  add_integers<std::int32_t>(trace, Kind::kOutput, call, Dtype::kInt32, {2, 2}, {50, -1220, -382, last});
   return checked(trace, "");
 }
 
@@ -85,6 +111,20 @@ TEST_CASE("what an all-reduce returns is the sum of what the ranks gave it") {
   CHECK(has(first_message(wrong),
             "is not the sum over ranks of proj.matmul output, iteration 0, micro-batch 0: 1 of 4 "
             "elements differ; the first is number 1, 29, not 28"));
+}
+
+TEST_CASE("a sum over ranks is that of the terms of its own call") {
+  CHECK(reduced_twice(16).counts.fail == 0);
+  const Report wrong = reduced_twice(17);
+  REQUIRE(wrong.counts.fail == 1);
+  CHECK(has(wrong.root_cause()->message,
+            "proj#1 output, iteration 0, micro-batch 0: is not the sum over ranks of "
+            "proj.matmul#3 output, iteration 0, micro-batch 0: 1 of 4 elements differ"));
+}
+
+TEST_CASE("an embedding is looked up in its weight at every call") {
+  CHECK(looked_up_twice(2).findings.empty());
+  CHECK(has(first_message(looked_up_twice(102)), "words#1 output, iteration 0, micro-batch 0: 1 of 2 rows are not"));
 }
 
 TEST_CASE("a module that does more than add the terms is not called wrong, nor right") {
@@ -111,6 +151,7 @@ TEST_CASE("bags that cannot be looked up are named") {
 
 TEST_CASE("a product of integers is exact, or it is wrong") {
   CHECK(integer_product(1147).findings.empty());
+  CHECK_FALSE(integer_product(1147 + 16, "fc#1").same());
   const Report wrong = integer_product(1147 + 16);
   CHECK_FALSE(wrong.same());
   CHECK(has(first_message(wrong), "is not its input times its weight: row 1, column 1 is 1163, not 1147; 1 of 2 rows"));

@@ -70,14 +70,12 @@ TEST_CASE("tolerances of rewritten runs are refused for a candidate that was not
   Trace reference, candidate;
   reference.run_id = file.reference_run;
   candidate.directory = "runs/candidate";
-  candidate.provenance = "{}";
   CHECK_THROWS_WITH_AS(
       require_fits(file, reference, candidate),
       "tolerances.yaml: says how far a module by itself may differ, and runs/candidate let its modules "
       "compute from each other's values; expected a candidate collected with --inject, or tolerances "
       "of another estimator",
       InputError);
-  candidate.provenance =
-      R"({"rewritten": {"source": "2f6c", "activations": "recorded", "parameters": null, "seed": null}})";
+  candidate.provenance.rewritten = RewrittenFrom{"2f6c", "recorded", "", {}};
   CHECK_NOTHROW(require_fits(file, reference, candidate));
 }

@@ -63,6 +63,17 @@ TEST_CASE("a module inside which something moved is no such branch, but what did
   CHECK(run.notes()[0].starts_with("no perturbed run moved embedding.positions: "));
 }
 
+TEST_CASE("a model that nothing moved is named as one, and one in which something moved is not named") {
+  Run run;
+  run.add(Kind::kOutput, "(model)", false).add(Kind::kOutput, "mlp", false).add(Kind::kOutput, "mlp#1", false);
+  run.add(Kind::kScalar, "loss", true);
+  REQUIRE(run.notes().size() == 1);
+  CHECK(run.notes()[0].starts_with("no perturbed run moved (model): it is not fed by what was perturbed, and 3 of"));
+  run.add(Kind::kOutput, "norm", true);
+  REQUIRE(run.notes().size() == 1);
+  CHECK(run.notes()[0].starts_with("no perturbed run moved mlp: "));
+}
+
 TEST_CASE("zeros, initial parameters and gradients of activations need not move; a parameter's gradient should") {
   Run run;
   run.add(Kind::kOutput, "mlp", true).add(Kind::kOutput, "zeros", false, 0).add(Kind::kParam, "w", false);

@@ -87,10 +87,10 @@ def _pad_documents(batch, divisor):
     padding = [-length % divisor for length in lengths]
 
     def padded(row):
-        parts = zip(row.split(lengths, dim=1), padding)
+        parts = zip(row.split(lengths, dim=1), padding, strict=True)
         return torch.cat([F.pad(part, (0, count)) for part, count in parts], dim=1)
 
-    ends = cumulative(length + count for length, count in zip(lengths, padding))
+    ends = cumulative(length + count for length, count in zip(lengths, padding, strict=True))
     return replace(
         batch,
         tokens=padded(batch.tokens),

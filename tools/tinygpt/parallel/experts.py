@@ -60,7 +60,7 @@ class Experts(nn.Module):
         choice = route.choices // indices.shape[1]  # the row of each copy that is sent
         hidden = route.to_experts(rows[choice])
         identities = route.to_experts(token_ids[choice])
-        results = [expert(*inputs) for expert, *inputs in zip(self.local_experts, hidden, identities)]
+        results = [expert(*inputs) for expert, *inputs in zip(self.local_experts, hidden, identities, strict=True)]
         weights = probs.flatten()[route.choices].unsqueeze(-1)
         combined = torch.zeros(rows.shape, dtype=torch.float32)
         return combined.index_add(0, choice, route.to_sources(results).float() * weights).to(rows.dtype)
@@ -91,8 +91,8 @@ class Route:
 
     def to_sources(self, results):
         """Of the results of the block's experts (here: `results`, one tensor per local expert), those for `choices`."""
-        pieces = [result.split(sizes) for result, sizes in zip(results, self.received.t().tolist())]
-        leaving = torch.cat([piece for of_sender in zip(*pieces) for piece in of_sender])
+        pieces = [result.split(sizes) for result, sizes in zip(results, self.received.t().tolist(), strict=True)]
+        leaving = torch.cat([piece for of_sender in zip(*pieces, strict=True) for piece in of_sender])
         return _AllToAll.apply(leaving, *reversed(self.sizes), self.axis)
 
 

@@ -61,7 +61,7 @@ def mark_stacked(weight, parts):
     sizes = [part.size for part in parts]
     blocks = torch.arange(sum(sizes)).split(sizes)
     weight.whole_rows = sum(sizes)
-    weight.rows = torch.cat([block[part.start : part.end] for block, part in zip(blocks, parts)])
+    weight.rows = torch.cat([block[part.start : part.end] for block, part in zip(blocks, parts, strict=True)])
     weight.owned_rows = torch.cat([torch.arange(part.start, part.end) >= part.owned for part in parts])
 
 

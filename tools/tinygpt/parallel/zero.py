@@ -30,11 +30,11 @@ class ZeroOptimizer(MixedPrecisionOptimizer):
     def allocate(self):
         sizes = [parameter.numel() for parameter in self.parameters]
         ends = torch.tensor(sizes).cumsum(0).tolist()
-        self.places = [slice(end - size, end) for size, end in zip(sizes, ends)]  # on the line
+        self.places = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]  # on the line
         share = math.ceil(ends[-1] / self.axis.size)
         self.own = slice(self.axis.rank * share, (self.axis.rank + 1) * share)
         self.masters = torch.zeros(share)
-        for parameter, place in zip(self.parameters, self.places):
+        for parameter, place in zip(self.parameters, self.places, strict=True):
             begin, end = (min(max(at - place.start, 0), parameter.numel()) for at in (self.own.start, self.own.stop))
             parameter.main_shard_range = begin, end
             parameter.main_param = torch.nn.Parameter(self._owned(self.masters, parameter, place))
@@ -54,7 +54,7 @@ class ZeroOptimizer(MixedPrecisionOptimizer):
         self._place_whole_gradients()
 
     def _place_whole_gradients(self):
-        for parameter, place in zip(self.parameters, self.places):
+        for parameter, place in zip(self.parameters, self.places, strict=True):
             parameter.main_grad = self.gradients[place].view_as(parameter)
 
     def sum_gradients(self):
@@ -66,14 +66,14 @@ class ZeroOptimizer(MixedPrecisionOptimizer):
         # What was accumulated here is no gradient of anything. Nobody shall use it by mistake.
         self.gradients.fill_(math.nan)
         self.gradients[self.own] = total
-        for parameter, place in zip(self.parameters, self.places):
+        for parameter, place in zip(self.parameters, self.places, strict=True):
             parameter.main_grad = self._owned(self.gradients[self.own], parameter, place)
 
     def update_parameters(self):
         self._copy_parameters(gather(self.masters, self.axis))
 
     def _copy_parameters(self, line):
-        for parameter, place in zip(self.parameters, self.places):
+        for parameter, place in zip(self.parameters, self.places, strict=True):
             parameter.copy_(line[place].view_as(parameter))
 
 
@@ -110,7 +110,7 @@ class Zero2Optimizer(ZeroOptimizer):
 
     def allocate_gradients(self, share):
         self.gradients = torch.zeros(share)
-        for parameter, place in zip(self.parameters, self.places):
+        for parameter, place in zip(self.parameters, self.places, strict=True):
             parameter.main_grad = self._owned(self.gradients, parameter, place)
 
     def zero_grad(self):

@@ -13,25 +13,32 @@ These are patched when a model first runs, by when the program has imported what
 
 import sys
 from collections.abc import Iterator
-from typing import Optional, Tuple
+from types import ModuleType
+
+import torch
 
 from . import device_mesh, megatron
-from .pipelining import is_rehearsal  # noqa: F401
+from .pipelining import is_rehearsal
 
-ALL = (megatron, device_mesh)
+__all__ = ["functions_to_patch", "in_use", "is_rehearsal", "owned_range"]
 
 
-def loaded(sort: str) -> Iterator[tuple[object, str]]:
-    """The (module, function name) of that sort, "CLIPPING" or "BACKWARD", whose modules the program has imported."""
-    for adapter in ALL:
-        for module, name in getattr(adapter, sort, ()):
+def in_use() -> list[ModuleType]:
+    """The adapters of the frameworks that the program has imported, the more specific one first."""
+    return [adapter for adapter in (megatron, device_mesh) if adapter.MODULE in sys.modules]
+
+
+def functions_to_patch(list_name: str) -> Iterator[tuple[ModuleType, str]]:
+    """Module and name of each function in the adapters' `list_name`, "CLIPPING" or "BACKWARD", that is loaded."""
+    for adapter in (megatron, device_mesh):
+        for module, name in getattr(adapter, list_name, ()):
             if hasattr(sys.modules.get(module), name):
                 yield sys.modules[module], name
 
 
-def owned_range(parameter) -> tuple | None:
+def owned_range(parameter: torch.nn.Parameter) -> tuple[int, int, torch.Tensor | None] | None:
     """The first adapter's answer."""
-    for adapter in ALL:
-        if adapter.MODULE in sys.modules and hasattr(adapter, "owned_range"):
+    for adapter in in_use():
+        if hasattr(adapter, "owned_range"):
             return adapter.owned_range(parameter)
     return None

@@ -5,6 +5,10 @@ and only one of several ranks has a data parallel name (`fsdp`, `dp_shard`, `dat
 
 import gc
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 MODULE = "torch.distributed.device_mesh"
 
@@ -23,8 +27,9 @@ def find(world_size: int) -> tuple[str, str] | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _texts(mesh) -> tuple[str, str]:
-    sizes = dict(zip((name.lower() for name in mesh.mesh_dim_names), mesh.mesh.shape))
+def _texts(mesh: "DeviceMesh") -> tuple[str, str]:
+    """Axes and coordinates, as `find` returns them."""
+    sizes = dict(zip((name.lower() for name in mesh.mesh_dim_names), mesh.mesh.shape, strict=True))
     # The last dimension is the fastest, which `axes` names first.
     axes = ",".join(f"{name}={size}" for name, size in reversed(list(sizes.items())))
     data_parallel = [name for name, size in sizes.items() if size > 1 and _is_data_parallel(name)]
@@ -32,7 +37,7 @@ def _texts(mesh) -> tuple[str, str]:
         axes += f",dp={data_parallel[0]}"
     if mesh.mesh.flatten().tolist() == list(range(mesh.mesh.numel())):
         return axes, ""  # coordinates follow from the rank
-    return axes, ",".join(f"{name}={at}" for name, at in zip(sizes, mesh.get_coordinate()))
+    return axes, ",".join(f"{name}={at}" for name, at in zip(sizes, mesh.get_coordinate(), strict=True))
 
 
 def _is_data_parallel(name: str) -> bool:

@@ -11,6 +11,10 @@ and `main_grad` as a view into the buffer, of which the rank's part alone is red
 import functools
 import gc
 import sys
+from types import ModuleType
+from typing import Any
+
+import torch
 
 MODULE = "megatron.core.parallel_state"
 # Clips the masters' gradients in place, which are the parameters' `main_grad` themselves.
@@ -43,7 +47,7 @@ def find(world_size: int) -> tuple[str, str] | None:
     return axes, _text(ranks)
 
 
-def _experts(state, what: str) -> dict[str, int] | None:
+def _experts(state: ModuleType, what: str) -> dict[str, int] | None:
     """Sizes or coordinates in the experts' groups; None before Megatron-core 0.9, which has fewer of these."""
     groups = {"etp": "expert_tensor_parallel", "ep": "expert_model_parallel", "edp": "expert_data_parallel"}
     calls = {axis: getattr(state, f"get_{group}_{what}", None) for axis, group in groups.items()}
@@ -54,7 +58,7 @@ def _text(numbers: dict[str, int]) -> str:
     return ",".join(f"{name}={number}" for name, number in numbers.items())
 
 
-def owned_range(parameter) -> tuple | None:
+def owned_range(parameter: torch.nn.Parameter) -> tuple[int, int, torch.Tensor | None] | None:
     for optimizer in _distributed_optimizers():
         if parameter in optimizer.model_param_gbuf_map:
             part = optimizer._get_model_param_range_map(parameter)["param"]
@@ -64,13 +68,13 @@ def owned_range(parameter) -> tuple | None:
     return None
 
 
-def _master(optimizer, parameter):
+def _master(optimizer: Any, parameter: torch.nn.Parameter) -> torch.Tensor | None:
     master = getattr(parameter, "main_param", None)
     if master is not None:
         return master
     # An fp32 parameter's part is a view of it.
-    for group, parts in zip(optimizer.model_fp32_groups, optimizer.shard_fp32_groups):
-        for whole, part in zip(group, parts):
+    for group, parts in zip(optimizer.model_fp32_groups, optimizer.shard_fp32_groups, strict=True):
+        for whole, part in zip(group, parts, strict=True):
             if whole is parameter:
                 return part
     return None

@@ -2,7 +2,8 @@
 `sitecustomize` when it starts, in every process below the command.
 
 Nothing but a hook is installed here. The collector itself is loaded when the program imports torch, right after
-torch's own modules have run and before the program goes on; a process without torch pays for two small imports."""
+torch's own modules have run and before the program goes on; a process without torch pays for two small imports. An
+older Python may run this file: it has fewer types than the rest of the package."""
 
 import os
 import sys
@@ -10,13 +11,19 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _run_users_sitecustomize():
-    """Python imports one `sitecustomize` only, and found this one first: import the one it would have found. Our
+def install_now() -> None:
+    """For a process that began with torch in it (a fork of a server, say): nobody will import torch there."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _AfterTorch)]
+    _install_collector()
+
+
+def _run_users_sitecustomize() -> None:
+    """Python imports one `sitecustomize` only, and found this one first: imports the one that it would have found. Our
     folder leaves this process's path; children inherit PYTHONPATH and find us there again."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     ours = sys.modules.pop("sitecustomize", None)
     try:
-        import sitecustomize  # noqa: F401
+        import sitecustomize  # noqa: F401 (imported for what it does)
     except ImportError as error:
         if error.name != "sitecustomize":
             raise  # the user's own file has a broken import: Python reports it as it would without us
@@ -27,9 +34,9 @@ def _run_users_sitecustomize():
 
 class _AfterTorch:
     """A finder that finds nothing itself: for `torch` it asks the others, and has the collector installed as soon
-    as the module has run. Programs also look for torch without importing it, so it stays until that happens."""
+    as the module has run. Programs also look for torch without importing it, so the finder stays until the import."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.asking = False
 
     def find_spec(self, fullname, path=None, target=None):
@@ -56,7 +63,7 @@ class _AfterTorch:
         return exec_module
 
 
-def _install_collector():
+def _install_collector() -> None:
     try:
         import importlib.util
 

@@ -23,6 +23,12 @@ const Axis* find_axis(const Axes& axes, std::string_view name) {
   return found == axes.end() ? nullptr : &*found;
 }
 
+std::vector<std::string> items_of(const Axes& axes) {
+  std::vector<std::string> items;
+  for (const Axis& axis : axes) items.push_back(fmt::format("{}={}", axis.name, axis.size));
+  return items;
+}
+
 // Ranks from one coordinate of the axis to the next.
 std::int64_t stride_of(const Axes& axes, std::string_view name) {
   std::int64_t stride = 1;
@@ -82,7 +88,7 @@ void check_common_axes(const Axes& earlier, const Axes& view, std::string_view w
       throw InputError(
           fmt::format("{}: axis '{}' has another size or place in '{}' than in '{}'; expected the same "
                       "coordinate on every rank",
-                      where, axis.name, to_string(Mesh{view, {}}), to_string(Mesh{earlier, {}})));
+                      where, axis.name, to_string(view), to_string(earlier)));
     }
   }
 }
@@ -101,8 +107,7 @@ Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view
           fmt::format("{}: too many factorings of the ranks; expected at most {} after the first", where, kMaxViews));
     }
     const Axes view = parse_factoring(factoring, world_size, where, mesh);
-    check_common_axes(mesh.axes, view, where);
-    for (const Axes& earlier : mesh.views) check_common_axes(earlier, view, where);
+    for (const Axes& earlier : factorings_of(mesh)) check_common_axes(earlier, view, where);
     mesh.views.push_back(view);
   }
   for (const Axis& axis : all_axes(mesh)) {
@@ -125,13 +130,11 @@ std::int32_t ranks_of_mesh(std::string_view text) {
 }
 
 std::string to_string(const Mesh& mesh) {
-  std::vector<Axes> factorings = {mesh.axes};
-  factorings.insert(factorings.end(), mesh.views.begin(), mesh.views.end());
+  const std::vector<Axes> factorings = factorings_of(mesh);
   std::vector<std::string> texts;
   Aliases aliases = mesh.aliases;
   for (const Axes& axes : factorings) {
-    std::vector<std::string> items;
-    for (const Axis& axis : axes) items.push_back(fmt::format("{}={}", axis.name, axis.size));
+    std::vector<std::string> items = items_of(axes);
     // An alias follows its axis, where that comes first; one of nothing stands last, to be refused when read.
     const bool last = texts.size() + 1 == factorings.size();
     std::erase_if(aliases, [&](const auto& alias) {
@@ -144,6 +147,8 @@ std::string to_string(const Mesh& mesh) {
   return fmt::format("{}", fmt::join(texts, "/"));
 }
 
+std::string to_string(const Axes& axes) { return fmt::format("{}", fmt::join(items_of(axes), ",")); }
+
 Coordinates coordinates_of(const Axes& axes, std::int32_t rank) {
   Coordinates coordinates;
   std::int64_t rest = rank;
@@ -155,9 +160,15 @@ Coordinates coordinates_of(const Axes& axes, std::int32_t rank) {
 }
 
 Coordinates coordinates_of(const Mesh& mesh, std::int32_t rank) {
-  Coordinates coordinates = coordinates_of(mesh.axes, rank);
-  for (const Axes& view : mesh.views) coordinates.merge(coordinates_of(view, rank));
+  Coordinates coordinates;
+  for (const Axes& axes : factorings_of(mesh)) coordinates.merge(coordinates_of(axes, rank));
   return coordinates;
+}
+
+std::vector<Axes> factorings_of(const Mesh& mesh) {
+  std::vector<Axes> factorings = {mesh.axes};
+  factorings.insert(factorings.end(), mesh.views.begin(), mesh.views.end());
+  return factorings;
 }
 
 Axes all_axes(const Mesh& mesh) {

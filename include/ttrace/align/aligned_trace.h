@@ -1,0 +1,21 @@
+// A trace together with its logical tensors, whose pieces point into it: the two live and move as one.
+#pragma once
+
+#include <memory>
+
+#include "ttrace/align/shard_mapping.h"
+
+namespace ttrace {
+
+struct AlignedTrace {
+  std::unique_ptr<const Trace> trace;
+  Alignment alignment;
+};
+
+// As `align`.
+AlignedTrace align_trace(Trace trace, const Annotations& annotations, const ModelLayout& layout = {});
+
+// As `align`, for what others are measured against: throws InputError also where the alignment has findings.
+AlignedTrace align_whole(Trace trace, const Annotations& annotations, const ModelLayout& layout = {});
+
+}  // namespace ttrace

@@ -1,0 +1,69 @@
+// A tensor's name, taken apart. Nothing else in the program cuts names.
+//
+//   name = path [member] [call]      decoder.layers.0.attn:cache.1#2
+//
+//   path     of a module, its components parted by dots; of a parameter, the path of its module and its own name
+//   member   ':' and what leads to the tensor in a tuple or a dict: `:1`, `:hidden`, `:cache.1`
+//   call     '#' and a number, of each call of the module in the micro-batch but the first: `#1` is the second
+//
+// src/python/ttrace_torch/ makes names: a path has neither ':' nor '#', while the keys of a dict may hold them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ttrace {
+
+// What the collector calls the outermost module, whose path is empty. All other modules are inside it.
+inline constexpr std::string_view kRootModule = "(model)";
+
+// The parts are views into the text, which must outlive them.
+struct TensorName {
+  explicit TensorName(std::string_view text);
+
+  std::string_view path;
+  std::string_view member;  // with its ':'; empty where there is no other tensor
+  std::string_view call;    // with its '#'; empty of the first call
+
+  std::string with_member(std::string_view other) const;  // of the same call: `:0` makes `attn:0#2` of `attn:1#2`
+  std::string without_member() const { return with_member({}); }
+};
+
+// The name of a call of a module, counted from 0.
+std::string call_of(std::string_view module, std::size_t call);
+
+// The module that has the parameter, or the module around a module; kRootModule where the path has one component.
+std::string_view owner_of(std::string_view path);
+
+// The path of a parameter that the module itself has.
+std::string parameter_of(std::string_view module, std::string_view parameter);
+
+// Whether a module or a parameter is inside the module, at any depth. None is inside itself.
+bool is_inside(std::string_view path, std::string_view module);
+
+std::vector<std::string> components_of(std::string_view dotted);
+std::string_view last_component(std::string_view dotted);
+
+// The name, and the name without the first component of its path, without the first two, and so on.
+std::vector<std::string_view> suffixes_of(std::string_view name);
+
+// A component of the path that is a number: `decoder.layers` . `1` . `mlp`. It stands at [begin, end) of the name.
+struct NameNumber {
+  std::string_view prefix;  // what comes before its dot
+  std::size_t begin = 0, end = 0;
+  std::int64_t value = 0;
+};
+
+// The first number at or after `from`. The first component is none, nor is one with leading zeros or more than nine
+// digits.
+std::optional<NameNumber> number_in(std::string_view name, std::size_t from = 0);
+
+// The number right after `layers`, which starts the name or follows a dot of it.
+std::optional<NameNumber> layer_number(std::string_view name, std::string_view layers);
+
+std::string with_number(std::string_view name, const NameNumber& number, std::int64_t value);
+
+}  // namespace ttrace

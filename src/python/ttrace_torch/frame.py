@@ -1,0 +1,41 @@
+"""A module call in progress: which call of which micro-batch it is, and what its tensors are called."""
+
+import threading
+from dataclasses import dataclass, field
+
+import torch
+
+from .clock import CallCounts, Chunk, Microbatch
+from .library import Kind, Pass, TensorId
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    microbatch: Microbatch
+    pass_: Pass
+    call_counts: CallCounts  # of that micro-batch in that pass
+    names: dict[int, str | None]  # id of a module -> its name; None for a wrapper
+    chunk: Chunk | None  # None: not called in one
+    path: str | None = None  # the module's name; None: not recorded
+    call_suffix: str = ""  # "#1" for the second call
+    module_class: str = ""
+    # The program's tensor, the one that the module is given in its place, and the latter's version: see rewrite.py.
+    rewritten_inputs: list[tuple[torch.Tensor, torch.Tensor, int]] = field(default_factory=list)
+
+    def tensor_name(self, member: str) -> str:
+        """`member` is the suffix of a `Member` (members.py)."""
+        return f"{self.path}{member}{self.call_suffix}"
+
+    def tensor_id(self, kind: Kind, member: str) -> TensorId:
+        return self.microbatch.tensor_id(kind, self.tensor_name(member), self.pass_)
+
+    def forward_id(self, kind: Kind, member: str) -> TensorId:
+        """The same for a recomputation as for the forward that it repeats; that of gradients."""
+        return self.microbatch.tensor_id(kind, self.tensor_name(member))
+
+
+class CallStack(threading.local):
+    """The module calls in progress in this thread; None stands for one whose inside is not recorded."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame | None] = []

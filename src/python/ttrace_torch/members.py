@@ -1,0 +1,154 @@
+"""The tensors inside the values that modules take and return: what they are called, and how to put others in their
+place."""
+
+import copy
+import dataclasses
+import enum
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from .problems import CollectError
+from .tensors import is_floating
+
+# With the suffix that its name has in that of the module: "" for the only one, else ":0" (its position), ":mask" (its
+# keyword), ":0.hidden" (deeper inside).
+Member = tuple[str, torch.Tensor]
+
+# Values in which no tensors are looked for: they have none, or it is recorded elsewhere (a module's parameters).
+_WITHOUT_TENSORS = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    range,
+    slice,
+    type,
+    enum.Enum,
+    torch.dtype,
+    torch.device,
+    torch.Generator,
+    torch.nn.Module,
+    FunctionType,
+    MethodType,
+    BuiltinFunctionType,
+    ModuleType,
+)
+
+
+def inputs_of(args: tuple, kwargs: dict) -> list[Member]:
+    """The tensors that a module is given. Parameters among them are left out: they are recorded as parameters."""
+    return _named([*_members(args, ""), *_members(kwargs, "")])
+
+
+def outputs_of(result: Any) -> list[Member]:
+    return _named(list(_members(result, "")))
+
+
+def _named(found: list[Member]) -> list[Member]:
+    found = [(path, tensor) for path, tensor in found if not isinstance(tensor, torch.nn.Parameter)]
+    return [("", found[0][1])] if len(found) == 1 else found
+
+
+def _members(value: Any, path: str) -> Iterator[Member]:
+    if isinstance(value, torch.Tensor):
+        yield path, value
+        return
+    for key, member in _items(value):
+        yield from _members(member, f"{path}.{key}" if path else f":{key}")
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return iter(value.items())
+    if isinstance(value, (tuple, list, deque)):
+        return iter(enumerate(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return ((field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value))
+    return iter(())
+
+
+def unseen_in(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What `value` holds that `inputs_of` and `outputs_of` pass over, though tensors may be in it: iterators, which
+    looking would use up, and objects of classes unknown here that hold a floating-point tensor (one of integers is like
+    a number: a place, a mask). With its path, as in ":0.cache"."""
+    if isinstance(value, (torch.Tensor, *_WITHOUT_TENSORS)):
+        return
+    for key, member in _items(value):
+        yield from unseen_in(member, f"{path}.{key}" if path else f":{key}")
+    if isinstance(value, Iterator) or any(_holds_floating(member, 2) for member in _unlisted(value)):
+        yield path, value
+
+
+def _holds_floating(value: Any, depth: int) -> bool:
+    if isinstance(value, torch.Tensor):
+        return is_floating(value)
+    if isinstance(value, Iterator):
+        return True
+    if depth == 0 or isinstance(value, _WITHOUT_TENSORS):
+        return False
+    members = [*(member for _, member in _items(value)), *_unlisted(value)]
+    return any(_holds_floating(member, depth - 1) for member in members)
+
+
+def _unlisted(value: Any) -> list:
+    """What `value` holds and `_items` does not list."""
+    if isinstance(value, (Mapping, tuple, list, deque)):
+        return []
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    listed = {name for name, _ in _items(value)}
+    slots = {
+        name: getattr(value, name)
+        for base in type(value).__mro__
+        for name in getattr(base, "__slots__", ())
+        if hasattr(value, name)
+    }
+    attributes = {**slots, **getattr(value, "__dict__", {})}
+    return [member for name, member in attributes.items() if name not in listed]
+
+
+def replaced(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
+    """`value` with `new` wherever it holds `old`. Containers are copied, the caller's stay as they are. Raises
+    CollectError where one cannot be copied."""
+    if value is old:
+        return new
+    items = list(_items(value))
+    members = {key: replaced(member, old, new) for key, member in items}
+    if all(members[key] is before for key, before in items):
+        return value
+    try:
+        again = _with_members(value, items, members)
+    except Exception as error:
+        raise CollectError(f"a {type(value).__name__} cannot be copied with another tensor in it: {error!r}") from error
+    if any(member is not members[key] for key, member in _items(again)):
+        raise CollectError(f"a {type(value).__name__} cannot be copied with another tensor in it: the copy has the old")
+    return again
+
+
+def _with_members(value: Any, items: list, members: dict) -> Any:
+    if isinstance(value, tuple):
+        make = getattr(value, "_make", type(value))  # a named tuple's takes them as one
+        return make(members.values())
+    if isinstance(value, MappingProxyType):
+        return MappingProxyType({**value, **members})
+    if isinstance(value, Mapping) and not isinstance(value, dict):
+        # A shallow copy may share what it keeps the members in. This is the deep one, that keeps all but the one.
+        return copy.deepcopy(value, {id(before): members[key] for key, before in items})
+    again = copy.copy(value)
+    for key, before in items:
+        if members[key] is not before and dataclasses.is_dataclass(value):
+            object.__setattr__(again, key, members[key])  # also where it is frozen
+        if members[key] is not before and isinstance(value, (dict, list, deque)):
+            again[key] = members[key]
+    return again
+
+
+def first_that(test: Callable[[torch.Tensor], bool], found: list[Member]) -> Member | None:
+    return next((member for member in found if test(member[1])), None)

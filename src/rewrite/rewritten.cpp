@@ -1,0 +1,43 @@
+#include "ttrace/rewrite/rewritten.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+bool is_recorded_of(const std::optional<RewrittenFrom>& given, const Trace& reference) {
+  const auto has_values = [](const std::string& words) { return words.empty() || words == "recorded"; };
+  return given && given->source == reference.run_id && has_values(given->activations) && has_values(given->parameters);
+}
+
+std::string described(const std::optional<RewrittenFrom>& given) {
+  if (!given) return "its own values";
+  std::string text;
+  if (!given->activations.empty()) text = given->activations + " activations";
+  if (!given->parameters.empty()) {
+    text += fmt::format("{}{} parameters", text.empty() ? "" : ", ", given->parameters);
+  }
+  return printable(fmt::format("{} of run {}", text, given->source));
+}
+
+}  // namespace
+
+bool has_rewritten_modules(const Trace& trace) {
+  const std::optional<RewrittenFrom>& given = trace.provenance.rewritten;
+  return given && !given->activations.empty();
+}
+
+void require_same_values(const Trace& reference, const Trace& trace) {
+  const std::optional<RewrittenFrom>&of_reference = reference.provenance.rewritten,
+        &of_trace = trace.provenance.rewritten;
+  if (of_reference == of_trace || is_recorded_of(of_trace, reference)) return;
+  throw InputError(fmt::format("{}: computed with {}, and {} with {}; expected the same values in both",
+                               trace.directory.string(), described(of_trace), reference.directory.string(),
+                               described(of_reference)));
+}
+
+}  // namespace ttrace

@@ -1,0 +1,104 @@
+#include "ttrace/tensor_name.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace ttrace {
+namespace {
+
+constexpr std::string_view kDigits = "0123456789";
+constexpr std::size_t kMaxDigits = 9;
+
+// The call that the name ends with. A '#' that other characters follow is one of a dict's key.
+std::string_view call_in(std::string_view name) {
+  const std::size_t mark = name.rfind('#');
+  if (mark == name.npos || mark + 1 == name.size()) return {};
+  return name.find_first_not_of(kDigits, mark + 1) == name.npos ? name.substr(mark) : std::string_view();
+}
+
+// The component of the path that starts at `begin`, after a dot, if it is a number.
+std::optional<NameNumber> number_at(std::string_view path, std::size_t begin) {
+  const std::size_t end = std::min(path.find('.', begin), path.size());
+  const std::string_view digits = path.substr(begin, end - begin);
+  if (digits.empty() || digits.size() > kMaxDigits || (digits[0] == '0' && digits.size() > 1)) return std::nullopt;
+  if (digits.find_first_not_of(kDigits) != digits.npos) return std::nullopt;
+  NameNumber number{path.substr(0, begin - 1), begin, end, 0};
+  std::from_chars(digits.data(), digits.data() + digits.size(), number.value);
+  return number;
+}
+
+}  // namespace
+
+TensorName::TensorName(std::string_view text) : call(call_in(text)) {
+  text.remove_suffix(call.size());
+  path = text.substr(0, text.find(':'));
+  member = text.substr(path.size());
+}
+
+std::string TensorName::with_member(std::string_view other) const { return fmt::format("{}{}{}", path, other, call); }
+
+std::string call_of(std::string_view module, std::size_t call) {
+  return call == 0 ? std::string(module) : fmt::format("{}#{}", module, call);
+}
+
+std::string_view owner_of(std::string_view path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == path.npos ? kRootModule : path.substr(0, dot);
+}
+
+std::string parameter_of(std::string_view module, std::string_view parameter) {
+  return module == kRootModule ? std::string(parameter) : fmt::format("{}.{}", module, parameter);
+}
+
+bool is_inside(std::string_view path, std::string_view module) {
+  if (module == kRootModule) return path != kRootModule;
+  return path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.';
+}
+
+std::vector<std::string> components_of(std::string_view dotted) {
+  std::vector<std::string> components;
+  for (std::size_t begin = 0; begin <= dotted.size();) {
+    const std::size_t dot = std::min(dotted.find('.', begin), dotted.size());
+    components.emplace_back(dotted.substr(begin, dot - begin));
+    begin = dot + 1;
+  }
+  return components;
+}
+
+std::string_view last_component(std::string_view dotted) { return dotted.substr(dotted.rfind('.') + 1); }
+
+std::vector<std::string_view> suffixes_of(std::string_view name) {
+  std::vector<std::string_view> suffixes = {name};
+  const std::string_view path = TensorName(name).path;
+  for (std::size_t dot = path.find('.'); dot != path.npos; dot = path.find('.', dot + 1)) {
+    suffixes.push_back(name.substr(dot + 1));
+  }
+  return suffixes;
+}
+
+std::optional<NameNumber> number_in(std::string_view name, std::size_t from) {
+  const std::string_view path = TensorName(name).path;
+  for (std::size_t dot = path.find('.', from); dot != path.npos; dot = path.find('.', dot + 1)) {
+    if (const auto number = number_at(path, dot + 1)) return number;
+  }
+  return std::nullopt;
+}
+
+std::optional<NameNumber> layer_number(std::string_view name, std::string_view layers) {
+  const std::string_view path = TensorName(name).path;
+  for (std::size_t at = path.find(layers); at != path.npos; at = path.find(layers, at + 1)) {
+    const std::size_t end = at + layers.size();
+    const bool starts = at == 0 || path[at - 1] == '.';
+    if (!starts || end >= path.size() || path[end] != '.') continue;
+    if (const auto number = number_at(path, end + 1)) return number;
+  }
+  return std::nullopt;
+}
+
+std::string with_number(std::string_view name, const NameNumber& number, std::int64_t value) {
+  return fmt::format("{}{}{}", name.substr(0, number.begin), value, name.substr(number.end));
+}
+
+}  // namespace ttrace

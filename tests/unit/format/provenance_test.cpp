@@ -1,0 +1,101 @@
+#include "format/provenance.h"
+
+#include <doctest/doctest.h>
+
+#include "ttrace/error.h"
+
+using namespace ttrace;
+
+namespace {
+
+std::string refusal_of(const std::string& text) {
+  try {
+    parse_provenance(text, "runs/a");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("format");
+
+TEST_CASE("what `ttrace collect` says of a run is read") {
+  const std::string text =
+      R"({"command": ["python", "train.py"], "directory": "/work", "axes": "tp=2", "started": "now",
+    "git_commit": null, "python": "3.11", "torch": "2.13.0", "device": "cpu", "recording_seconds": 1.5,
+    "perturb_seed": 3, "perturb_at": "modules", "other": {"a": [1]},
+    "rewritten": {"source": "b", "activations": "generated", "parameters": null, "seed": 7}})";
+  const Provenance run = parse_provenance(text, "runs/a");
+  CHECK(run.text == text);
+  CHECK(run.command == std::vector<std::string>{"python", "train.py"});
+  CHECK(run.directory == "/work");
+  CHECK(run.axes == "tp=2");
+  CHECK(run.started == "now");
+  CHECK(run.git_commit == "");
+  CHECK(run.python == "3.11");
+  CHECK(run.torch == "2.13.0");
+  CHECK(run.device == "cpu");
+  CHECK(run.recording_seconds == 1.5);
+  CHECK(run.perturb_seed == 3);
+  CHECK(run.perturb_at == "modules");
+  CHECK(run.rewritten == RewrittenFrom{"b", "generated", "", 7});
+}
+
+TEST_CASE("what another recorder leaves out is not known, and a run is unperturbed and of its own values") {
+  for (const std::string text :
+       {"{}", R"({"perturb_seed": null, "perturb_at": null, "rewritten": null, "axes": null})"}) {
+    const Provenance run = parse_provenance(text, "runs/a");
+    CHECK(run.command.empty());
+    CHECK(!run.axes);
+    CHECK(run.torch == "");
+    CHECK(run.recording_seconds == 0);
+    CHECK(!run.perturb_seed);
+    CHECK(!run.rewritten);
+  }
+  CHECK(parse_provenance(R"({"perturb_seed": 18446744073709551615})", "runs/a").perturb_at == "input");
+}
+
+TEST_CASE("facts of other types are not known") {
+  const Provenance run = parse_provenance(
+      R"({"command": "train", "directory": 1, "axes": {}, "started": [], "git_commit": false, "python": 3.11,
+          "torch": {"version": 2}, "device": [["cpu"]], "recording_seconds": "1"})",
+      "runs/a");
+  CHECK(run.command.empty());
+  CHECK(run.directory + run.started + run.git_commit + run.python + run.torch + run.device == "");
+  CHECK(!run.axes);
+  CHECK(run.recording_seconds == 0);
+  CHECK(parse_provenance(R"({"command": ["python", 3, "train.py"]})", "runs/a").command.empty());
+}
+
+TEST_CASE("what is no JSON object is refused") {
+  for (const std::string text : {"", "{", "[]", "null", "7", R"("{}")", "{} {}", "\xff"}) {
+    CAPTURE(text);
+    CHECK(refusal_of(text) == "runs/a: its provenance is no JSON object; expected one");
+  }
+}
+
+TEST_CASE("a run that does not rightly say which values it computed with is refused") {
+  for (const std::string seed : {"-1", "1.5", "\"two\"", "[1]", "{}", "true", "18446744073709551616"}) {
+    CAPTURE(seed);
+    CHECK(refusal_of(R"({"perturb_seed": )" + seed + "}") ==
+          "runs/a: its provenance has a perturb_seed that is no seed; expected an integer from 0");
+  }
+  for (const std::string place : {"null", "1", "[\"input\"]"}) {
+    CAPTURE(place);
+    CHECK(refusal_of(R"({"perturb_seed": 1, "perturb_at": )" + place + "}") ==
+          "runs/a: its provenance has a perturb_at that is no text; expected the name of a place");
+  }
+  for (const std::string rewritten :
+       {"7", "[]", "{}", R"({"source": 1, "activations": null, "parameters": null})",
+        R"({"source": "b", "activations": "guessed", "parameters": null})",
+        R"({"source": "b", "activations": null, "parameters": ["recorded"]})", R"({"source": "b", "parameters": null})",
+        R"({"source": "b", "activations": null, "parameters": null, "seed": -1})"}) {
+    CAPTURE(rewritten);
+    CHECK(refusal_of(R"({"rewritten": )" + rewritten + "}") ==
+          "runs/a: its provenance has a 'rewritten' that is none; expected what `ttrace collect` writes");
+  }
+}
+
+TEST_SUITE_END();
