@@ -112,6 +112,9 @@ struct Finding {
 // The tensor differs, or is not there.
 bool is_wrong(const Finding& finding);
 
+// rel_err / allowed; absent where nothing was allowed or measured, where it is not finite, and where the tensor is not.
+std::optional<double> ratio_of(const Finding& finding);
+
 // Execution order of findings: findings about ranks; then by iteration; then initial parameters, forward
 // tensors, losses, recomputed forward tensors, backward tensors, parameter gradients, main gradients,
 // scalars of the step, parameter deltas, parameters after; within each by `order`, tensors that only

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-namespace ttrace {
+#include "ttrace/numeric/shape.h"
 
-using Shape = std::vector<std::int64_t>;
+namespace ttrace {
 
 struct Box {
   Shape start, size;  // same length; element ranges [start, start + size)

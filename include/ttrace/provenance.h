@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ttrace/estimator.h"
+
 namespace ttrace {
 
 // Values of another run that this one was given in place of its own.
@@ -26,7 +28,7 @@ struct Provenance {
   double recording_seconds = 0;
 
   std::optional<std::uint64_t> perturb_seed;  // of a perturbed run
-  std::string perturb_at;                     // then, one of kEstimators
+  Estimator perturb_at = kDefaultEstimator;   // then, what was perturbed
   std::optional<RewrittenFrom> rewritten;     // none: it computed with its own values
 };
 

@@ -59,6 +59,7 @@
 #include "ttrace/mapping.h"
 #include "ttrace/mesh.h"
 #include "ttrace/numeric/dtype.h"
+#include "ttrace/numeric/shape.h"
 #include "ttrace/provenance.h"
 
 namespace ttrace {
@@ -117,10 +118,6 @@ std::string printable(std::string_view text);
 // `decoder.layers.3.mlp output, iteration 0, micro-batch 1` with `, recompute` where it is one;
 // printable.
 std::string to_string(const TensorId& id);
-
-// Product of the dimensions; 1 for a scalar. The shape must have been checked (load does).
-std::int64_t element_count(const Shape& shape);
-std::string to_string(const Shape& shape);  // "[8, 16, 64]"
 
 // One recorded tensor. `offset` and `bytes` lie inside the file, `bytes` equals
 // element_count(shape) * size_of(dtype): load has checked it.

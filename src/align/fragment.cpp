@@ -60,12 +60,6 @@ HeldBox part_of(const HeldBox& held, const Box& box) {
 
 }  // namespace
 
-Shape row_major_strides(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (std::size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
-  return strides;
-}
-
 const Shape& own_shape(const Entry& entry) {
   return entry.mapping && entry.mapping->fragment ? entry.mapping->fragment->whole : entry.shape;
 }

@@ -15,8 +15,6 @@ struct HeldBox {
   Shape strides;  // in elements, by dimension of the box
 };
 
-Shape row_major_strides(const Shape& shape);
-
 // The rank's own tensor, of which the entry may be a fragment.
 const Shape& own_shape(const Entry& entry);
 

@@ -30,11 +30,7 @@ std::vector<std::int32_t> ranks_of(const LogicalTensor& tensor) {
 }
 
 std::vector<std::int32_t> holders_of(const LogicalTensor& tensor, std::int64_t element) {
-  Shape index(tensor.shape.size(), 0);
-  for (std::size_t d = tensor.shape.size(); d-- > 0;) {
-    index[d] = element % tensor.shape[d];
-    element /= tensor.shape[d];
-  }
+  const Shape index = index_at(element, tensor.shape);
   return ranks_where(tensor.pieces(), [&](const Piece& piece) { return contains(piece.logical, index); });
 }
 

@@ -10,6 +10,7 @@
 
 #include "align/describe.h"
 #include "annotate/close_names.h"
+#include "text/table.h"
 #include "ttrace/error.h"
 #include "ttrace/mesh.h"
 
@@ -96,13 +97,10 @@ std::string describe_axis(const Annotations& annotations, const AnnotationRule* 
 // between is not all the piece's where the entry is a flat fragment.
 std::string describe_local(const Piece& piece) {
   const Shape& shape = piece.entry->shape;
-  Box box{Shape(shape.size(), 0), Shape(shape.size(), 0)};
-  std::int64_t first = piece.offset, last = piece.offset;
+  std::int64_t last = piece.offset;
   for (std::size_t d = 0; d < piece.strides.size(); ++d) last += (piece.logical.size[d] - 1) * piece.strides[d];
-  for (std::size_t d = shape.size(); d-- > 0; first /= shape[d], last /= shape[d]) {
-    box.start[d] = first % shape[d];
-    box.size[d] = last % shape[d] - box.start[d] + 1;
-  }
+  Box box{index_at(piece.offset, shape), index_at(last, shape)};
+  for (std::size_t d = 0; d < shape.size(); ++d) box.size[d] -= box.start[d] - 1;
   return describe(box);
 }
 
@@ -119,33 +117,23 @@ std::string describe_coordinates(const Trace& trace, const Axes& axes, std::int3
 }
 
 std::string table_of(const Trace& trace, const LogicalTensor& tensor) {
-  std::vector<std::vector<std::string>> rows = {{"rank", "coordinates", "local", "logical", "replica", "term"}};
+  TextTable table({{"rank"}, {"coordinates"}, {"local"}, {"logical"}, {"replica"}, {"term"}}, 4);
   const std::vector<Piece> pieces = tensor.pieces();
   const Axes axes = factorings_of(trace.mesh)[tensor.factoring];
-  for (const Piece& piece : pieces) {
-    if (rows.size() > kPiecesShown) break;
-    rows.push_back({std::to_string(piece.rank), describe_coordinates(trace, axes, piece.rank), describe_local(piece),
-                    describe(piece.logical), std::to_string(piece.replica), std::to_string(piece.term)});
+  for (std::size_t i = 0; i < std::min(kPiecesShown, pieces.size()); ++i) {
+    const Piece& piece = pieces[i];
+    table.add({std::to_string(piece.rank), describe_coordinates(trace, axes, piece.rank), describe_local(piece),
+               describe(piece.logical), std::to_string(piece.replica), std::to_string(piece.term)});
   }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line = "   ";
-    for (std::size_t column = 0; column < row.size(); ++column) {
-      std::size_t width = 0;
-      for (const auto& other : rows) width = std::max(width, other[column].size());
-      line += column + 1 == row.size() ? fmt::format(" {}", row[column]) : fmt::format(" {:<{}} ", row[column], width);
-    }
-    text += line + "\n";
-  }
-  if (pieces.size() <= kPiecesShown) return text;
+  if (pieces.size() <= kPiecesShown) return table.text();
   std::set<std::int32_t> ranks, replicas, terms;
   for (const Piece& piece : pieces) {
     ranks.insert(piece.rank);
     replicas.insert(piece.replica);
     terms.insert(piece.term);
   }
-  return text + fmt::format("    ... ({} pieces in all: ranks {}, replicas {}, terms {})\n", pieces.size(),
-                            ranks.size(), replicas.size(), terms.size());
+  return table.text() + fmt::format("    ... ({} pieces in all: ranks {}, replicas {}, terms {})\n", pieces.size(),
+                                    ranks.size(), replicas.size(), terms.size());
 }
 
 std::string explain_side(const Annotations& annotations, const AnnotationRule* rule, const ExplainedSide& side,
@@ -198,7 +186,7 @@ std::string explain(const Annotations& annotations, std::span<const ExplainedSid
     const AnnotationRule* rule = rule_for(annotations, kind, name);
     text += fmt::format("{}{} {}{}\n  {}\n", text.empty() ? "" : "\n", printable(name), name_of(kind),
                         pass == Pass::kRecompute ? ", recompute" : "",
-                        rule == nullptr ? "no rule" : "rule " + where(annotations, *rule, rule->line));
+                        rule == nullptr ? "no rule" : "rule " + where(*rule, rule->source.line));
     for (std::size_t i = 0; i < sides.size(); ++i) {
       text += explain_side(annotations, rule, sides[i], selected[i][subject]);
     }

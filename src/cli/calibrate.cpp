@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "cli/commands.h"
 #include "process/installation.h"
 #include "process/shell_words.h"
+#include "terminal/write_file.h"
 #include "ttrace/error.h"
 #include "ttrace/load/calibration_file.h"
 
@@ -109,9 +109,7 @@ int run(const CalibrateOptions& options) {
   }
   if (head != "end") products.refuse("ends before the last product");
   if (file.e_max.empty()) products.refuse("has no product");
-  std::ofstream stream(options.output, std::ios::binary | std::ios::trunc);
-  stream << to_yaml(file) << std::flush;
-  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", options.output));
+  write_file(options.output, to_yaml(file));
   for (const auto& [dtype, e_max] : file.e_max) {
     std::cout << fmt::format("{:12} e_max {:.2e}, {:.2f} times the unit roundoff\n", name_of(dtype), e_max,
                              e_max / abft::unit_roundoff(dtype));

@@ -47,7 +47,7 @@ void add_check(CLI::App& app, Run& run_command) {
   ttrace check --reference reference --candidate candidate -t tolerance.yaml \
     --json - | jq .root_cause
 
-Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input, no
+Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input, no
 tensor in common).)");
   check->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
 }

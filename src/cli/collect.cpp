@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "cli/commands.h"
-#include "ttrace/tolerance/tolerance.h"
 
 namespace ttrace::cli {
 namespace {
@@ -12,6 +11,7 @@ namespace {
 struct CollectArguments {
   CollectOptions options;
   std::string iterations = "0";
+  std::string perturb_at = std::string(name_of(kDefaultEstimator));
 };
 
 void add_recording_options(CLI::App& collect, CollectArguments& arguments) {
@@ -35,19 +35,20 @@ void add_recording_options(CLI::App& collect, CollectArguments& arguments) {
       ->group(kRecording);
 }
 
-void add_perturbing_options(CLI::App& collect, CollectOptions& options) {
+void add_perturbing_options(CLI::App& collect, CollectArguments& arguments) {
   const char* const kPerturbing = "Perturbing";
-  CLI::Option* perturb =
-      collect.add_option("--perturb", options.perturb, "Perturb activations by their dtype's epsilon, with this seed")
-          ->type_name("SEED")
-          ->group(kPerturbing);
+  CLI::Option* perturb = collect
+                             .add_option("--perturb", arguments.options.perturb,
+                                         "Perturb activations by their dtype's epsilon, with this seed")
+                             ->type_name("SEED")
+                             ->group(kPerturbing);
   collect
-      .add_option("--perturb-at", options.perturb_at,
+      .add_option("--perturb-at", arguments.perturb_at,
                   "What --perturb changes: input, the first activation alone; modules, the output of every module; "
                   "rewritten, every value that --inject or --rewrite gives a module")
       ->type_name("NAME")
       ->capture_default_str()
-      ->check(CLI::IsMember(kEstimators))
+      ->check(CLI::IsMember(std::vector<std::string>(kEstimatorNames.begin(), kEstimatorNames.end())))
       ->needs(perturb)
       ->group(kPerturbing);
 }
@@ -76,7 +77,7 @@ void add_collect(CLI::App& app, Run& run) {
   CLI::App* collect = app.add_subcommand("collect", "Run a training command and record what it computes");
   collect->add_option("COMMAND", arguments->options.command, "The command and its arguments, after --")->required();
   add_recording_options(*collect, *arguments);
-  add_perturbing_options(*collect, arguments->options);
+  add_perturbing_options(*collect, *arguments);
   add_rewriting_options(*collect, arguments->options.rewrite);
   collect->footer(R"(Examples:
   ttrace collect -o reference -- python train.py
@@ -90,6 +91,7 @@ Exit codes: the command's own where it fails (128 + n after signal n, 127 not
 found, 126 not executable); 2 where the trace is not whole; else 0.)");
   collect->callback([arguments, &run] {
     run = [arguments] {
+      arguments->options.perturb_at = estimator_from_name(arguments->perturb_at).value();
       arguments->options.iterations = parse_iterations(arguments->iterations);
       return ttrace::collect(arguments->options);
     };

@@ -22,6 +22,7 @@ struct EstimateArguments {
   EstimateToleranceOptions estimate;
   fs::path output, runs;
   std::string iterations, axes;
+  std::string estimator;  // empty: that of the runs, or the default
   std::uint64_t seeds = kLeastPerturbedRuns;
   std::size_t jobs = 1;
   std::vector<std::string> command;
@@ -36,8 +37,8 @@ CollectOptions run_of(const EstimateArguments& arguments, const fs::path& output
   run.iterations = iterations;
   run.axes = arguments.axes;
   run.perturb = seed;
-  run.perturb_at = options.estimator.empty() ? kDefaultEstimator : options.estimator;
-  if (options.estimator == kRewrittenEstimator && output != options.reference) run.rewrite.inject = options.reference;
+  run.perturb_at = options.estimator.value_or(kDefaultEstimator);
+  if (options.estimator == Estimator::kRewritten && output != options.reference) run.rewrite.inject = options.reference;
   run.command = arguments.command;
   return run;
 }
@@ -61,7 +62,7 @@ void collect_missing(EstimateArguments& arguments) {
   if (!fs::exists(options.reference)) {
     missing.push_back(run_of(arguments, options.reference, iterations, std::nullopt));
     // Rewritten runs are given what it holds.
-    if (options.estimator == kRewrittenEstimator) collect_all(std::exchange(missing, {}), 1);
+    if (options.estimator == Estimator::kRewritten) collect_all(std::exchange(missing, {}), 1);
   }
   if (options.rerun.empty()) {
     options.rerun = arguments.runs / "rerun";
@@ -85,6 +86,7 @@ void require_runs(const EstimateToleranceOptions& options) {
 }
 
 int run(EstimateArguments arguments) {
+  arguments.estimate.estimator = estimator_from_name(arguments.estimator);
   if (!arguments.command.empty()) collect_missing(arguments);
   require_runs(arguments.estimate);
   const ToleranceFile file = estimate_tolerance(arguments.estimate);
@@ -136,13 +138,13 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   estimate->add_option("--rerun", options.rerun, "Trace of an unperturbed rerun: the run's own noise")
       ->type_name("TRACE");
   estimate
-      ->add_option("--estimator", options.estimator,
+      ->add_option("--estimator", arguments->estimator,
                    fmt::format("What perturbed runs perturb: input, the first activation alone; modules, the output "
                                "of every module; rewritten, what `collect --inject` gives to modules, for candidates "
                                "that are collected so [{}]",
-                               kDefaultEstimator))
+                               name_of(kDefaultEstimator)))
       ->type_name("NAME")
-      ->check(CLI::IsMember(kEstimators));
+      ->check(CLI::IsMember(std::vector<std::string>(kEstimatorNames.begin(), kEstimatorNames.end())));
   estimate->add_option("--margin", options.margin, "allowed = margin * max(estimate, floor)")
       ->type_name("FACTOR")
       ->capture_default_str()

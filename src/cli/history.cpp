@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "text/table.h"
 #include "ttrace/error.h"
 
 namespace ttrace::cli {
@@ -30,16 +31,20 @@ std::string or_dash(const std::string& text) { return text.empty() ? "-" : print
 std::string commit_of(const CheckRecord& check) { return or_dash(check.git_commit.substr(0, kCommitShown)); }
 
 void print_checks(const std::vector<CheckRecord>& checks) {
-  std::size_t width = std::string_view("candidate").size();
-  for (const CheckRecord& check : checks) width = std::max(width, printable(check.candidate).size());
-  std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:<9}  {:<{}}  {:>8}  {}\n", "check", "started", "commit", "verdict",
-                           "candidate", width, "largest", "tensor");
+  TextTable table({{"check", Justify::kRight},
+                   {"started"},
+                   {"commit"},
+                   {"verdict"},
+                   {"candidate"},
+                   {"largest", Justify::kRight},
+                   {"tensor"}});
   for (const CheckRecord& check : checks) {
     const std::string tensor = check.same ? check.worst_tensor : check.first_wrong + " (first wrong)";
-    std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:<9}  {:<{}}  {:>8}  {}\n", check.number, or_dash(check.started),
-                             commit_of(check), check.same ? "same" : "different", or_dash(check.candidate), width,
-                             short_number(check.worst), printable(tensor));
+    table.add({fmt::format("{}", check.number), or_dash(check.started), commit_of(check),
+               std::string(name_of(same_or_different(check.same))), or_dash(check.candidate), short_number(check.worst),
+               tensor});
   }
+  std::cout << table.text();
 }
 
 const CheckRecord& numbered(const std::vector<CheckRecord>& checks, std::int64_t number) {
@@ -82,7 +87,7 @@ Json number(const std::optional<double>& value) { return value ? Json(*value) : 
 
 void print_json(const std::vector<CheckRecord>& checks, const std::vector<RatioRecord>& ratios) {
   Json json;
-  json["schema"] = "ttrace-history/1";
+  json["schema"] = "ttrace-history/2";
   json["checks"] = Json::array();
   for (const CheckRecord& check : checks) {
     json["checks"].push_back({{"check", check.number},
@@ -92,7 +97,7 @@ void print_json(const std::vector<CheckRecord>& checks, const std::vector<RatioR
                               {"command", check.command},
                               {"reference_run", check.reference_run},
                               {"candidate_run", check.candidate_run},
-                              {"verdict", check.same ? "pass" : "fail"},
+                              {"verdict", name_of(same_or_different(check.same))},
                               {"compared", check.compared},
                               {"fail", check.failed},
                               {"missing", check.missing},

@@ -9,7 +9,7 @@
 
 #include "cli/commands.h"
 #include "inspect/inspection.h"
-#include "terminal/readable.h"
+#include "text/readable.h"
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
 

@@ -78,7 +78,7 @@ Examples:
   ttrace localize --reference reference --candidate candidate \
     -t tolerance.yaml --json roots.json -- ./train.sh
 
-Exit codes: 0 the check passes, 1 it fails, 2 could not look.)");
+Exit codes: 0 same, 1 different, 2 could-not-look.)");
   localize->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
 }
 

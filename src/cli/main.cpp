@@ -30,7 +30,7 @@ All of it, for CI, from a file:
 
 `ttrace help COMMAND` shows how a command is used.
 
-Exit codes: 0 same, 1 different, 2 could not look (misuse, unreadable input).)");
+Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)");
   ttrace::cli::Run run;
   ttrace::cli::add_collect(app, run);
   ttrace::cli::add_estimate_tolerance(app, run);

@@ -157,7 +157,7 @@ Examples:
   ttrace sdc --healthy healthy --suspect suspect --rerun healthy-again \
     --csv figures
 
-Exit codes: 0 equal to the bit, 1 different, 2 could not look (misuse,
+Exit codes: 0 same to the bit, 1 different, 2 could-not-look (misuse,
 unreadable or non-deterministic runs).)");
   sdc->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }

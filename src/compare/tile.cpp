@@ -8,9 +8,9 @@
 namespace ttrace {
 namespace {
 
-Shape index_in(const Shape& start, const Shape& size, std::int64_t position) {
-  Shape index = start;
-  for (std::size_t i = size.size(); i-- > 0; position /= size[i]) index[i] += position % size[i];
+Shape index_in(const Box& box, std::int64_t position) {
+  Shape index = index_at(position, box.size);
+  for (std::size_t d = 0; d < index.size(); ++d) index[d] += box.start[d];
   return index;
 }
 
@@ -49,10 +49,9 @@ Difference difference_of(const BoxDifference& box, std::int32_t rank) {
 void set_worst(Difference& difference, const OverlayBox& box, const WorstElement& worst) {
   const StridedTerm& holder = box.candidate.front();
   difference.max_abs = worst.max_abs;
-  difference.worst_index = index_in(box.logical.start, box.logical.size, worst.position);
+  difference.worst_index = index_in(box.logical, worst.position);
   difference.worst_rank = holder.rank;
-  difference.worst_local_index =
-      local_index(holder, index_in(Shape(box.logical.size.size(), 0), box.logical.size, worst.position));
+  difference.worst_local_index = local_index(holder, index_at(worst.position, box.logical.size));
   difference.worst_reference = worst.reference;
   difference.worst_candidate = worst.candidate;
 }

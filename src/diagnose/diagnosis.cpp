@@ -13,24 +13,6 @@
 namespace ttrace {
 namespace {
 
-constexpr std::array<std::string_view, 16> kNames = {"missing",
-                                                     "not-finite",
-                                                     "never-updated",
-                                                     "zero",
-                                                     "unreduced",
-                                                     "uniform-factor",
-                                                     "stale",
-                                                     "other-tensor",
-                                                     "permuted-blocks",
-                                                     "reinterpreted",
-                                                     "missing-contribution",
-                                                     "stale-operand",
-                                                     "other-rows",
-                                                     "rank-factor",
-                                                     "coarser-precision",
-                                                     "region"};
-static_assert(kNames.size() == static_cast<std::size_t>(Cause::kRegion) + 1);
-
 // The most telling first: what explains little is named only when nothing better does. Before them come those that
 // the measured sums answer.
 constexpr std::array kHypotheses = {stale,
@@ -152,8 +134,6 @@ std::string first_nonfinite(const LogicalTensor& candidate) {
 bool is_small(const LogicalTensor& tensor) {
   return element_count(tensor.shape) <= std::int64_t{1} << 20 && !tensor.rows;
 }
-
-std::string_view name_of(Cause cause) { return kNames[static_cast<std::size_t>(cause)]; }
 
 std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence) {
   if (finding.verdict == Verdict::kMissing) return Diagnosis{Cause::kMissing, 0, "it is not there"};

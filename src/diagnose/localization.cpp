@@ -44,18 +44,6 @@ SecondPass plan_second_pass(const Report& first) {
   return plan;
 }
 
-std::string_view name_of(Standing standing) {
-  switch (standing) {
-    case Standing::kConfirmed:
-      return "confirmed";
-    case Standing::kFound:
-      return "found";
-    case Standing::kMoved:
-      return "moved";
-  }
-  return "";
-}
-
 void add_second_run(Report& report, const Report& second) {
   std::set<Subject> still_wrong;
   for (const Finding& finding : second.findings) {
@@ -67,9 +55,9 @@ void add_second_run(Report& report, const Report& second) {
     const auto same_module = [&](const RootCause& other) { return other.module == root.module; };
     const auto alone = std::find_if(second.roots.begin(), second.roots.end(), same_module);
     const bool is_confirmed = alone != second.roots.end() || still_wrong.contains(subject_of(report, root));
-    root.standing = name_of(is_confirmed ? Standing::kConfirmed : Standing::kMoved);
+    root.standing = is_confirmed ? Standing::kConfirmed : Standing::kMoved;
     if (is_confirmed) told.insert(root.module);
-    if (alone != second.roots.end() && root.diagnosis.empty() && !alone->diagnosis.empty()) {
+    if (alone != second.roots.end() && !root.diagnosis && alone->diagnosis) {
       root.diagnosis = alone->diagnosis;
       root.residual = alone->residual;
       root.sentence = alone->sentence;
@@ -80,7 +68,7 @@ void add_second_run(Report& report, const Report& second) {
     const std::optional<std::size_t> finding = finding_of(report, second.findings[root.finding].id);
     if (!finding || !told.insert(root.module).second) continue;
     root.finding = *finding;
-    root.standing = name_of(Standing::kFound);
+    root.standing = Standing::kFound;
     roots.push_back(std::move(root));
   }
   std::stable_sort(roots.begin(), roots.end(), [&](const RootCause& a, const RootCause& b) {

@@ -164,7 +164,7 @@ void add_root_causes(Report& report, const Evidence& evidence) {
     std::string what = cause.examined ? "nothing known explains the error" : "its error was not looked into";
     if (cause.examined) {
       if (const auto diagnosis = diagnose(finding, made_here[i], evidence)) {
-        cause.diagnosis = name_of(diagnosis->cause);
+        cause.diagnosis = diagnosis->cause;
         cause.residual = diagnosis->residual;
         what = diagnosis->cause == Cause::kMissing ? what_is_missing(report, finding.reason) : diagnosis->what;
       }

@@ -1,11 +1,13 @@
 #include "format/provenance.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "ttrace/error.h"
+#include "ttrace/trace.h"
 
 namespace ttrace {
 namespace {
@@ -48,11 +50,13 @@ void parse_perturbation(const Json& json, std::string_view where, Provenance& pr
   provenance.perturb_seed = seed_of(json, "perturb_seed");
   if (!provenance.perturb_seed) return;
   const Json place = json.value("perturb_at", Json("input"));
-  if (!place.is_string()) {
-    throw InputError(
-        fmt::format("{}: its provenance has a perturb_at that is no text; expected the name of a place", where));
+  const auto estimator = estimator_from_name(place.is_string() ? place.get<std::string>() : "");
+  if (!estimator) {
+    throw InputError(fmt::format("{}: its provenance has a perturb_at {}; expected one of {}", where,
+                                 printable(place.dump(-1, ' ', false, Json::error_handler_t::replace)),
+                                 fmt::join(kEstimatorNames, ", ")));
   }
-  provenance.perturb_at = place.get<std::string>();
+  provenance.perturb_at = *estimator;
 }
 
 bool says_which_values(const Json& rewritten, const char* key) {

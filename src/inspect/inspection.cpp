@@ -6,7 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "terminal/readable.h"
+#include "text/readable.h"
+#include "text/table.h"
 #include "ttrace/annotation.h"
 #include "ttrace/compare/compare.h"
 #include "ttrace/error.h"
@@ -35,7 +36,7 @@ std::string kind_text(const TensorId& id) {
 }
 
 std::string name_text(const TensorId& id) {
-  return id.chunk == 0 ? printable(id.name) : fmt::format("{} [chunk {}]", printable(id.name), id.chunk);
+  return id.chunk == 0 ? id.name : fmt::format("{} [chunk {}]", id.name, id.chunk);
 }
 
 TensorStatistics statistics_and_release(const RankTrace& rank, const Entry& entry) {
@@ -66,21 +67,44 @@ std::string coordinates_text(const RankTrace& rank) {
   return text.empty() ? "" : fmt::format(" ({})", text);
 }
 
-struct Widths {
-  std::size_t kind = 4, name = 4, dtype = 5, shape = 5;
-};
+TextTable::Row row_of(const RankTrace& rank, const Entry& entry) {
+  return {fmt::format("{}", rank.rank), fmt::format("{}", entry.id.iteration),
+          microbatch_text(entry.id),    kind_text(entry.id),
+          name_text(entry.id),          std::string(name_of(entry.dtype)),
+          to_string(entry.shape)};
+}
 
-Widths widths_of(const std::vector<RankSelection>& selection) {
-  Widths widths;
-  for (const RankSelection& rank : selection) {
-    for (const Entry* entry : rank.entries) {
-      widths.kind = std::max(widths.kind, kind_text(entry->id).size());
-      widths.name = std::max(widths.name, name_text(entry->id).size());
-      widths.dtype = std::max(widths.dtype, name_of(entry->dtype).size());
-      widths.shape = std::max(widths.shape, to_string(entry->shape).size());
+TextTable::Row row_of(const TensorStatistics& statistics) {
+  const auto number = [](double value) { return fmt::format("{:.5g}", value); };
+  return {number(statistics.norm), number(statistics.min), number(statistics.max), fmt::format("{}", statistics.nan),
+          fmt::format("{}", statistics.inf)};
+}
+
+constexpr std::size_t kNumberWidth = 11, kCountWidth = 6;  // of statistics, which are made line by line
+
+TextTable table_for(const std::vector<RankSelection>& selection, bool with_statistics) {
+  std::vector<TableColumn> columns = {{"rank", Justify::kRight},
+                                      {"iter", Justify::kRight},
+                                      {"micro-batch", Justify::kRight},
+                                      {"kind"},
+                                      {"name"},
+                                      {"dtype"},
+                                      {"shape"}};
+  const std::vector<TableColumn> statistics = {{"norm", Justify::kRight, kNumberWidth},
+                                               {"min", Justify::kRight, kNumberWidth},
+                                               {"max", Justify::kRight, kNumberWidth},
+                                               {"NaN", Justify::kRight, kCountWidth},
+                                               {"Inf", Justify::kRight, kCountWidth}};
+  if (with_statistics) columns.insert(columns.end(), statistics.begin(), statistics.end());
+  TextTable table(columns);
+  for (const auto& [rank, entries] : selection) {
+    for (const Entry* entry : entries) {
+      TextTable::Row row = row_of(*rank, *entry);
+      row.resize(columns.size());
+      table.fit(row);
     }
   }
-  return widths;
+  return table;
 }
 
 nlohmann::ordered_json json_of(const TensorStatistics& statistics) {
@@ -197,27 +221,16 @@ void print_summary(const Trace& trace, std::FILE* out) {
 
 void print_table(const std::vector<RankSelection>& selection, bool with_statistics, bool with_mappings,
                  std::FILE* out) {
-  const Widths widths = widths_of(selection);
-  const auto print_row = [&](const auto& rank, const auto& iteration, const auto& microbatch, const auto& kind,
-                             const auto& name, const auto& dtype, const auto& shape, const std::string& rest) {
-    const std::string row =
-        fmt::format("{:>4}  {:>4}  {:>11}  {:<{}}  {:<{}}  {:<{}}  {:<{}}{}", rank, iteration, microbatch, kind,
-                    widths.kind, name, widths.name, dtype, widths.dtype, shape, widths.shape, rest);
-    fmt::print(out, "{}\n", std::string_view(row).substr(0, row.find_last_not_of(' ') + 1));
-  };
-  print_row("rank", "iter", "micro-batch", "kind", "name", "dtype", "shape",
-            with_statistics ? fmt::format("{:>12}{:>12}{:>12}{:>8}{:>8}", "norm", "min", "max", "NaN", "Inf")
-                            : std::string());
+  const TextTable table = table_for(selection, with_statistics);
+  fmt::print(out, "{}", table.titles());
   for (const auto& [rank, entries] : selection) {
     for (const Entry* entry : entries) {
-      std::string rest;
+      TextTable::Row row = row_of(*rank, *entry);
       if (with_statistics) {
-        const TensorStatistics statistics = statistics_and_release(*rank, *entry);
-        rest = fmt::format("{:>12.5g}{:>12.5g}{:>12.5g}{:>8}{:>8}", statistics.norm, statistics.min, statistics.max,
-                           statistics.nan, statistics.inf);
+        const TextTable::Row statistics = row_of(statistics_and_release(*rank, *entry));
+        row.insert(row.end(), statistics.begin(), statistics.end());
       }
-      print_row(rank->rank, entry->id.iteration, microbatch_text(entry->id), kind_text(entry->id), name_text(entry->id),
-                name_of(entry->dtype), to_string(entry->shape), rest);
+      fmt::print(out, "{}", table.line(row));
       if (with_mappings && entry->mapping) fmt::print(out, "      mapping {}\n", json_of(*entry->mapping).dump());
     }
   }

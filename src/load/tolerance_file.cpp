@@ -96,6 +96,18 @@ void read_epsilon(const std::string& where, Fields& header, ToleranceFile& file)
   }
 }
 
+void read_estimator(const std::string& where, Fields& header, ToleranceFile& file) {
+  const auto node = header.take_if("estimator");
+  if (!node) return;
+  const std::string word = node->IsScalar() ? node->Scalar() : "";
+  const auto estimator = estimator_from_name(word);
+  if (!estimator) {
+    fail_at(where, header.last_line(),
+            fmt::format("estimator is '{}'; expected one of {}", word, fmt::join(kEstimatorNames, ", ")));
+  }
+  file.estimator = *estimator;
+}
+
 ToleranceFile read_header(const std::string& where, Fields& header) {
   ToleranceFile file;
   file.path = where;
@@ -109,12 +121,7 @@ ToleranceFile read_header(const std::string& where, Fields& header) {
   read_perturbed(where, header, file);
   const YAML::Node rerun = header.take("rerun");
   if (!rerun.IsNull()) file.rerun = rerun.IsScalar() ? rerun.Scalar() : "";
-  if (const auto estimator = header.take_if("estimator"))
-    file.estimator = estimator->IsScalar() ? estimator->Scalar() : "";
-  if (std::find(kEstimators.begin(), kEstimators.end(), file.estimator) == kEstimators.end()) {
-    fail_at(where, header.last_line(),
-            fmt::format("estimator is '{}'; expected one of {}", file.estimator, fmt::join(kEstimators, ", ")));
-  }
+  read_estimator(where, header, file);
   read_epsilon(where, header, file);
   file.margin = header.take_number("margin");
   for (const YAML::Node& note : header.take_list("notes")) {

@@ -41,8 +41,8 @@ std::string header_yaml(const ToleranceFile& file) {
     text += fmt::format("  - {{run: {}, seed: {}}}\n", yaml_word(file.perturbed_runs[i]), file.seeds[i]);
   }
   text += fmt::format("rerun: {}\nestimator: {}\ncompute_dtype: {}\nepsilon: {}\nmargin: {}\n",
-                      file.rerun ? yaml_word(*file.rerun) : "null", file.estimator, file.compute_dtype, file.epsilon,
-                      file.margin);
+                      file.rerun ? yaml_word(*file.rerun) : "null", name_of(file.estimator), file.compute_dtype,
+                      file.epsilon, file.margin);
   text += file.notes.empty() ? "notes: []\n" : "notes:\n";
   for (const std::string& note : file.notes) text += fmt::format("  - {}\n", yaml_word(note));
   text += file.overrides.empty() ? "overrides: []\n" : "overrides:\n";

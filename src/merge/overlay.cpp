@@ -201,13 +201,7 @@ Overlay overlay(const LogicalTensor& reference, const LogicalTensor& candidate) 
 Shape local_index(const StridedTerm& term, const Shape& index) {
   std::int64_t position = term.offset;
   for (std::size_t i = 0; i < index.size(); ++i) position += index[i] * term.strides[i];
-  const Shape& shape = term.entry->shape;
-  Shape local(shape.size(), 0);
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    local[i] = position % shape[i];
-    position /= shape[i];
-  }
-  return local;
+  return index_at(position, term.entry->shape);
 }
 
 std::optional<OverlayBox> clip(const OverlayBox& box, const Box& within) {

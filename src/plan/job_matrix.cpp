@@ -17,7 +17,8 @@ std::vector<Combination> product_of(const JobMatrix& matrix, const std::string& 
   std::vector<Combination> product = {{}};
   for (const auto& [name, values] : matrix.variables) {
     if (product.size() * values.size() > kMostCombinations) {
-      fail_at(file, matrix.line, fmt::format("a matrix of more than {} combinations; expected fewer", kMostCombinations));
+      fail_at(file, matrix.line,
+              fmt::format("a matrix of more than {} combinations; expected fewer", kMostCombinations));
     }
     std::vector<Combination> longer;
     for (const Combination& combination : product) {

@@ -1,11 +1,11 @@
-#include "report/csv.h"
+#include "text/csv.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "ttrace/report/report.h"
+#include "ttrace/report/render.h"
 
 namespace ttrace {
 namespace {
@@ -27,14 +27,6 @@ std::string row(const Finding& finding) {
 }
 
 }  // namespace
-
-std::string csv_field(std::string_view text) {
-  const std::string plain = printable(text);
-  if (plain.find_first_of(",\"") == plain.npos) return plain;
-  std::string quoted = "\"";
-  for (const char c : plain) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
 
 std::string to_csv(const Report& report) {
   std::vector<const Finding*> all;

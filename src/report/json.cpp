@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ttrace/report/report.h"
+#include "ttrace/report/render.h"
 
 namespace ttrace {
 namespace {
@@ -51,10 +51,10 @@ void add_diagnosis(const RootCause& root, Json& json) {
   json["module"] = root.module;
   json["repeated"] = root.repeated;
   json["explained"] = root.explained;
-  json["diagnosis"] = root.diagnosis.empty() ? Json(nullptr) : Json(root.diagnosis);
-  json["diagnosis_residual"] = root.diagnosis.empty() ? Json(nullptr) : number(root.residual);
+  json["diagnosis"] = root.diagnosis ? Json(name_of(*root.diagnosis)) : Json(nullptr);
+  json["diagnosis_residual"] = root.diagnosis ? number(root.residual) : Json(nullptr);
   json["sentence"] = root.sentence;
-  json["standing"] = root.standing.empty() ? Json(nullptr) : Json(root.standing);
+  json["standing"] = root.standing ? Json(name_of(*root.standing)) : Json(nullptr);
 }
 
 Json root_cause(const Report& report) {
@@ -99,8 +99,8 @@ Json to_object(const Finding& finding) {
 
 Json to_object(const Report& report) {
   Json json;
-  json["schema"] = "ttrace-report/1";
-  json["verdict"] = report.same() ? "pass" : "fail";
+  json["schema"] = "ttrace-report/2";
+  json["verdict"] = name_of(report.verdict());
   json["strict"] = report.strict;
   json["reference"] = report.reference;
   json["candidate"] = report.candidate;

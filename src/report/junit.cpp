@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "ttrace/report/render.h"
+
 namespace ttrace {
 namespace {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace {
 

@@ -8,6 +8,8 @@
 
 #include "report/json.h"
 #include "report/junit.h"
+#include "text/table.h"
+#include "ttrace/report/render.h"
 
 namespace ttrace {
 namespace {
@@ -21,15 +23,10 @@ std::int64_t count(const RunReport& report, RunVerdict verdict) {
                        [&](const CandidateReport& candidate) { return candidate.verdict() == verdict; });
 }
 
-// `word` of JSON: as a check has it, and a third one.
-std::string_view word_of(RunVerdict verdict) {
-  return verdict == RunVerdict::kSame ? "pass" : verdict == RunVerdict::kDifferent ? "fail" : "error";
-}
-
 std::string also(const RunReport& report, RunVerdict verdict) {
   const std::int64_t others = count(report, verdict) - 1;
   if (others <= 0) return "";
-  return fmt::format(" ({} more candidate{} {})", others, others == 1 ? "" : "s", name_of(verdict));
+  return fmt::format(" ({} more candidate{}: {})", others, others == 1 ? "" : "s", name_of(verdict));
 }
 
 const CandidateReport* first_with(const RunReport& report, RunVerdict verdict) {
@@ -38,12 +35,10 @@ const CandidateReport* first_with(const RunReport& report, RunVerdict verdict) {
   return found == report.candidates.end() ? nullptr : &*found;
 }
 
-using Row = std::array<std::string, 7>;
+constexpr std::array kTitles = {"candidate", "verdict", "compared", "fail", "missing", "untrusted", "waived"};
 
-const Row kHeader = {"candidate", "verdict", "compared", "fail", "missing", "untrusted", "waived"};
-
-Row row_of(const CandidateReport& candidate) {
-  Row row = {candidate.name, std::string(name_of(candidate.verdict())), "-", "-", "-", "-", "-"};
+TextTable::Row row_of(const CandidateReport& candidate) {
+  TextTable::Row row = {candidate.name, std::string(name_of(candidate.verdict())), "-", "-", "-", "-", "-"};
   if (!candidate.problem.empty()) return row;
   const Counts& counts = candidate.report.counts;
   const std::int64_t numbers[] = {counts.compared, counts.fail, counts.missing, counts.untrusted,
@@ -52,20 +47,12 @@ Row row_of(const CandidateReport& candidate) {
   return row;
 }
 
-std::string table(const RunReport& report) {
-  std::vector<Row> rows = {kHeader};
-  for (const CandidateReport& candidate : report.candidates) rows.push_back(row_of(candidate));
-  std::array<std::size_t, kHeader.size()> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    text += fmt::format("{:<{}}  {:<{}}", row[0], widths[0], row[1], widths[1]);
-    for (std::size_t i = 2; i < row.size(); ++i) text += fmt::format("  {:>{}}", row[i], widths[i]);
-    text += '\n';
-  }
-  return text;
+std::string table_of(const RunReport& report) {
+  std::vector<TableColumn> columns;
+  for (const char* title : kTitles) columns.push_back({title, columns.size() < 2 ? Justify::kLeft : Justify::kRight});
+  TextTable table(std::move(columns));
+  for (const CandidateReport& candidate : report.candidates) table.add(row_of(candidate));
+  return table.text();
 }
 
 std::string describe(const WaivedFinding& waived) {
@@ -90,7 +77,7 @@ const CandidateReport* subject_of(const RunReport& report) {
 }
 
 std::string outcome_of(const CandidateReport& candidate) {
-  if (!candidate.problem.empty()) return "could not look: " + candidate.problem;
+  if (!candidate.problem.empty()) return "could-not-look: " + candidate.problem;
   return sentence_of(candidate.report);
 }
 
@@ -133,7 +120,7 @@ std::string markdown(const std::string& text) {
 }
 
 std::string markdown_row(const CandidateReport& candidate) {
-  const Row row = row_of(candidate);
+  const TextTable::Row row = row_of(candidate);
   const Finding* first = candidate.problem.empty() ? candidate.report.root_cause() : nullptr;
   std::string text = fmt::format("| {} | {} |", markdown(row[0]), row[1] == "same" ? row[1] : "**" + row[1] + "**");
   for (std::size_t i = 2; i < row.size(); ++i) text += fmt::format(" {} |", row[i]);
@@ -142,13 +129,9 @@ std::string markdown_row(const CandidateReport& candidate) {
 
 }  // namespace
 
-std::string_view name_of(RunVerdict verdict) {
-  return verdict == RunVerdict::kSame ? "same" : verdict == RunVerdict::kDifferent ? "different" : "could not look";
-}
-
 RunVerdict CandidateReport::verdict() const {
   if (!problem.empty()) return RunVerdict::kCouldNotLook;
-  return report.same() ? RunVerdict::kSame : RunVerdict::kDifferent;
+  return report.verdict();
 }
 
 RunVerdict RunReport::verdict() const {
@@ -158,17 +141,17 @@ RunVerdict RunReport::verdict() const {
 }
 
 std::string sentence_of(const RunReport& report) {
-  if (!report.problem.empty()) return fmt::format("could not look: {}", report.problem);
+  if (!report.problem.empty()) return fmt::format("could-not-look: {}", report.problem);
   if (const CandidateReport* candidate = subject_of(report)) {
     return fmt::format("{}: {}{}", candidate->name, outcome_of(*candidate), also(report, candidate->verdict()));
   }
   const std::size_t all = report.candidates.size();
-  if (all == 0) return "could not look: no candidate";
+  if (all == 0) return "could-not-look: no candidate";
   return fmt::format("{} candidate{} what the reference computes.", all, all == 1 ? " computes" : "s compute");
 }
 
 std::string to_text(const RunReport& report) {
-  std::string text = report.candidates.empty() ? "" : table(report) + "\n";
+  std::string text = report.candidates.empty() ? "" : table_of(report) + "\n";
   const std::vector<std::string> lines = details(report);
   for (const std::string& line : lines) text += printable(line) + "\n";
   if (!lines.empty()) text += "\n";
@@ -177,8 +160,8 @@ std::string to_text(const RunReport& report) {
 
 std::string to_json(const RunReport& report) {
   Json json;
-  json["schema"] = "ttrace-run/1";
-  json["verdict"] = word_of(report.verdict());
+  json["schema"] = "ttrace-run/2";
+  json["verdict"] = name_of(report.verdict());
   json["sentence"] = sentence_of(report);
   json["problem"] = or_null(report.problem);
   json["candidates"] = Json::array();
@@ -186,7 +169,7 @@ std::string to_json(const RunReport& report) {
     const bool looked = candidate.problem.empty();
     json["candidates"].push_back({{"name", candidate.name},
                                   {"command", candidate.command},
-                                  {"verdict", word_of(candidate.verdict())},
+                                  {"verdict", name_of(candidate.verdict())},
                                   {"problem", or_null(candidate.problem)},
                                   {"waived", waived_of(candidate.report)},
                                   {"report", looked ? to_object(candidate.report) : Json(nullptr)}});
@@ -213,7 +196,7 @@ std::string to_markdown(const RunReport& report) {
   std::string text = fmt::format("### ttrace: {}\n\n{}\n", name_of(report.verdict()), markdown(sentence_of(report)));
   if (!report.candidates.empty()) {
     text += "\n|";
-    for (const std::string& word : kHeader) text += fmt::format(" {} |", word);
+    for (const char* title : kTitles) text += fmt::format(" {} |", title);
     text += " first wrong |\n|---|---|--:|--:|--:|--:|--:|---|\n";
   }
   for (const CandidateReport& candidate : report.candidates) text += markdown_row(candidate);

@@ -1,17 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
-#include "ttrace/report/report.h"
+#include "text/table.h"
+#include "ttrace/report/render.h"
 
 namespace ttrace {
 namespace {
-
-// verdict, reason, rel_err, allowed, ratio, ranks, what
-constexpr std::size_t kColumns = 7;
-using Row = std::array<std::string, kColumns>;
 
 std::string short_number(const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : "-"; }
 
@@ -32,7 +28,7 @@ std::string short_ranks(const std::vector<std::int32_t>& ranks) {
   return ranges.empty() ? "-" : fmt::format("{}", fmt::join(ranges, ","));
 }
 
-Row row_of(const Finding& finding) {
+TextTable::Row row_of(const Finding& finding) {
   std::optional<double> rel_err;
   if (finding.difference) rel_err = finding.difference->rel_err();
   const bool measured = finding.difference.has_value();
@@ -65,8 +61,8 @@ const MissingGroup* group_of(const Report& report, const Finding& finding) {
 }
 
 // One row a finding, one a missing group where its first tensor would be.
-std::vector<Row> rows_of(const Report& report, std::size_t most, std::size_t& left_out) {
-  std::vector<Row> rows;
+std::vector<TextTable::Row> rows_of(const Report& report, std::size_t most, std::size_t& left_out) {
+  std::vector<TextTable::Row> rows;
   std::vector<const MissingGroup*> mentioned;
   left_out = 0;
   for (const Finding& finding : report.findings) {
@@ -85,19 +81,10 @@ std::vector<Row> rows_of(const Report& report, std::size_t most, std::size_t& le
   return rows;
 }
 
-std::string table(std::vector<Row> rows) {
-  rows.insert(rows.begin(), Row{"verdict", "reason", "rel_err", "allowed", "ratio", "ranks", "tensor"});
-  std::array<std::size_t, kColumns> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    text += " ";
-    for (std::size_t i = 0; i + 1 < kColumns; ++i) text += fmt::format(" {:<{}} ", row[i], widths[i]);
-    text += fmt::format(" {}\n", printable(row.back()));
-  }
-  return text;
+std::string table_of(const std::vector<TextTable::Row>& rows) {
+  TextTable table({{"verdict"}, {"reason"}, {"rel_err"}, {"allowed"}, {"ratio"}, {"ranks"}, {"tensor"}}, 2);
+  for (const TextTable::Row& row : rows) table.add(row);
+  return table.text();
 }
 
 std::string describe_root(const Report& report) {
@@ -132,7 +119,7 @@ std::string describe_roots(const Report& report) {
   for (const RootCause& root : report.roots) {
     if (!root.examined) continue;
     if (shown == 1) text += "also wrong, and not because of it:\n";
-    const std::string standing = root.standing.empty() ? "" : fmt::format(" ({})", root.standing);
+    const std::string standing = root.standing ? fmt::format(" ({})", name_of(*root.standing)) : "";
     text += shown++ == 0 ? fmt::format("cause{}: {}\n", standing, root.sentence)
                          : fmt::format("  {}{}\n", standing.empty() ? "" : standing.substr(1) + " ", root.sentence);
   }
@@ -140,13 +127,18 @@ std::string describe_roots(const Report& report) {
   return text;
 }
 
+// What stands behind `different` where no tensor is wrong.
+std::string reason_of(const Report& report) {
+  if (report.counts.compared == 0) return "nothing could be compared";
+  if (report.root_cause() != nullptr) return "";
+  if (report.counts.pass == 0) return "nothing trusted was compared";
+  if (report.lacks_tolerance()) return "the tolerance file does not list a tensor that differs";
+  return "untrusted tensors count as failed (--strict)";
+}
+
 std::string headline(const Report& report) {
-  if (report.same()) return "same\n";
-  if (report.counts.compared == 0) return "different: nothing could be compared\n";
-  if (report.root_cause() != nullptr) return "different\n";
-  if (report.counts.pass == 0) return "different: nothing trusted was compared\n";
-  if (report.lacks_tolerance()) return "different: the tolerance file does not list a tensor that differs\n";
-  return "different: untrusted tensors count as failed (--strict)\n";
+  const std::string reason = report.same() ? "" : reason_of(report);
+  return fmt::format("{}{}{}", name_of(report.verdict()), reason.empty() ? "" : ": ", reason);
 }
 
 std::string totals(const Report& report) {
@@ -160,20 +152,18 @@ std::string totals(const Report& report) {
 
 std::string sentence_of(const Report& report) {
   const Finding* first = report.root_cause();
-  if (first == nullptr) {
-    const std::string line = headline(report);
-    return line.substr(0, line.size() - 1);
-  }
+  if (first == nullptr) return headline(report);
   if (const MissingGroup* group = group_of(report, *first)) return words_of(*group);
   const bool known = !report.roots.empty() && (report.left_alone || &report.findings[report.roots[0].finding] == first);
   return known ? report.roots[0].sentence : first->message;
 }
 
 std::string to_text(const Report& report, std::size_t most_findings) {
-  std::string text = headline(report) + describe_root(report) + describe_second_run(report) + describe_roots(report);
+  std::string text =
+      headline(report) + "\n" + describe_root(report) + describe_second_run(report) + describe_roots(report);
   std::size_t left_out = 0;
-  const std::vector<Row> rows = rows_of(report, most_findings, left_out);
-  if (!rows.empty()) text += "\nfindings, in order of execution:\n" + table(rows);
+  const std::vector<TextTable::Row> rows = rows_of(report, most_findings, left_out);
+  if (!rows.empty()) text += "\nfindings, in order of execution:\n" + table_of(rows);
   if (left_out > 0) text += fmt::format("  ... and {} more: {}\n", left_out, printable(report.command_for_all));
   if (!report.notes.empty()) text += "\n";
   for (const std::string& note : report.notes) text += fmt::format("note: {}\n", printable(note));

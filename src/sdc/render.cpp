@@ -3,8 +3,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "report/csv.h"
+#include "text/csv.h"
+#include "text/table.h"
 #include "ttrace/numeric/convert.h"
+#include "ttrace/outcome.h"
 #include "ttrace/sdc/report.h"
 
 namespace ttrace {
@@ -28,12 +30,7 @@ std::string hexadecimal(const std::byte* bytes, std::int64_t size) {
 Element first_element(const RecordedPair& pair) {
   const Entry& entry = *pair.healthy;
   Element element;
-  element.index.resize(entry.shape.size());
-  std::int64_t rest = pair.mismatch.first;
-  for (std::size_t d = entry.shape.size(); d-- > 0;) {
-    element.index[d] = rest % entry.shape[d];
-    rest /= entry.shape[d];
-  }
+  element.index = index_at(pair.mismatch.first, entry.shape);
   const std::int64_t size = size_of(entry.dtype), offset = pair.mismatch.first * size;
   const std::byte* healthy = pair.rank->bytes_of(entry) + offset;
   const std::byte* suspect = pair.suspect_rank->bytes_of(*pair.suspect) + offset;
@@ -83,31 +80,40 @@ std::string table_of_types(const SdcReport& report) {
   std::vector<TypeRow> rows = rows_of(report);
   std::erase_if(rows, [](const TypeRow& row) { return row.hit == 0; });
   if (rows.empty()) return {};
-  std::size_t width = 9;
-  for (const TypeRow& row : rows) width = std::max(width, printable(row.type).size());
-  std::string text = fmt::format("\n{:<{}}  {:<9} {:>9} {:>9} {:>9} {:>11} {:>7}\n", "submodule", width, "direction",
-                                 "frequency", "largest", "severity", "micro-steps", "origins");
+  TextTable table({{"submodule"},
+                   {"direction"},
+                   {"frequency", Justify::kRight},
+                   {"largest", Justify::kRight},
+                   {"severity", Justify::kRight},
+                   {"micro-steps", Justify::kRight},
+                   {"origins", Justify::kRight}});
   for (const TypeRow& row : rows) {
-    text += fmt::format("{:<{}}  {:<9} {:>9.2e} {:>9.2e} {:>9.3g} {:>11} {:>7}\n", printable(row.type), width,
-                        name_of(row.direction), row.frequency_sum / static_cast<double>(row.steps), row.frequency_max,
-                        row.severity_max, fmt::format("{}/{}", row.hit, row.steps), row.origins);
+    table.add({row.type, std::string(name_of(row.direction)),
+               fmt::format("{:.2e}", row.frequency_sum / static_cast<double>(row.steps)),
+               fmt::format("{:.2e}", row.frequency_max), fmt::format("{:.3g}", row.severity_max),
+               fmt::format("{}/{}", row.hit, row.steps), fmt::format("{}", row.origins)});
   }
-  return text;
+  return "\n" + table.text();
 }
 
 std::string table_of_steps(const SdcReport& report) {
   if (report.steps.empty()) return {};
-  std::string text =
-      fmt::format("\n{:>9} {:>12} {:>12} {:>12} {:>12}\n", "iteration", "|g'-g|", "|g'-g|/|g|", "|p'-p|", "|p'-p|/|p|");
-  const auto pair_of = [](const std::optional<double>& difference, const std::optional<double>& norm) {
-    if (!difference) return fmt::format("{:>12} {:>12}", "-", "-");
-    return fmt::format("{:>12.4g} {:>12.4g}", *difference, *norm == 0 ? 0 : *difference / *norm);
-  };
+  TextTable table({{"iteration", Justify::kRight},
+                   {"|g'-g|", Justify::kRight},
+                   {"|g'-g|/|g|", Justify::kRight},
+                   {"|p'-p|", Justify::kRight},
+                   {"|p'-p|/|p|", Justify::kRight}});
   for (const TrainingStep& step : report.steps) {
-    text += fmt::format("{:>9} {} {}\n", step.iteration, pair_of(step.gradient_noise, step.gradient_norm),
-                        pair_of(step.parameter_drift, step.parameter_norm));
+    TextTable::Row row = {fmt::format("{}", step.iteration)};
+    const auto add = [&](const std::optional<double>& difference, const std::optional<double>& norm) {
+      row.push_back(difference ? fmt::format("{:.4g}", *difference) : "-");
+      row.push_back(difference ? fmt::format("{:.4g}", *norm == 0 ? 0 : *difference / *norm) : "-");
+    };
+    add(step.gradient_noise, step.gradient_norm);
+    add(step.parameter_drift, step.parameter_norm);
+    table.add(std::move(row));
   }
-  return text;
+  return "\n" + table.text();
 }
 
 using Json = nlohmann::ordered_json;
@@ -142,7 +148,7 @@ std::string optional_number(const std::optional<double>& value) { return value ?
 
 std::string to_text(const SdcReport& report) {
   std::string text = report.same()
-                         ? "equal to the bit\n"
+                         ? "same: equal to the bit\n"
                          : fmt::format("different: {} of {} tensors\n", report.differing_tensors, report.tensors);
   if (report.first) text += fmt::format("first: {}\n", describe(*report.first));
   if (!report.origins.empty()) {
@@ -166,8 +172,8 @@ std::string to_text(const SdcReport& report) {
 
 std::string to_json(const SdcReport& report) {
   Json json;
-  json["schema"] = "ttrace-sdc/1";
-  json["verdict"] = report.same() ? "pass" : "fail";
+  json["schema"] = "ttrace-sdc/2";
+  json["verdict"] = name_of(same_or_different(report.same()));
   json["healthy"] = report.healthy;
   json["suspect"] = report.suspect;
   json["tensors"] = report.tensors;

@@ -103,12 +103,6 @@ void find_scale(const AttentionCall& call, AttentionFit& fit) {
   fit.agreeing = samples.empty() ? 1 : static_cast<double>(agreeing) / static_cast<double>(samples.size());
 }
 
-Shape strides_of(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (std::size_t d = shape.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * shape[d + 1];
-  return strides;
-}
-
 }  // namespace
 
 std::optional<AttentionFit> fit_of(const AttentionCall& call) {
@@ -136,7 +130,7 @@ Heads::Heads(const LogicalTensor& tensor, const HeadOrder& order, std::int64_t h
 Heads::Heads(const LogicalTensor& tensor) : matrix_(matrix_of(tensor)) { set_strides(tensor.shape, {2, 0, 1}); }
 
 void Heads::set_strides(const Shape& shape, const HeadOrder& order) {
-  const Shape strides = strides_of(shape);
+  const Shape strides = row_major_strides(shape);
   batch_stride_ = strides[order.batch];
   head_stride_ = strides[order.head];
   row_stride_ = strides[order.row];

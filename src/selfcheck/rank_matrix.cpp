@@ -6,12 +6,6 @@
 namespace ttrace {
 namespace {
 
-Shape row_major_strides(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (std::size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
-  return strides;
-}
-
 // In the rank's order, those that continue each other as one.
 std::vector<RankStretch> joined(const std::set<RankStretch>& stretches) {
   std::vector<RankStretch> result;

@@ -4,17 +4,14 @@
 
 #include <iostream>
 
+#include "terminal/write_file.h"
 #include "ttrace/error.h"
+#include "ttrace/report/render.h"
 
 namespace ttrace {
 namespace {
 
 constexpr std::size_t kFindingsShown = 10;
-
-void write_to(std::ostream& stream, const std::string& text, const std::string& path) {
-  stream << text << std::flush;
-  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", path));
-}
 
 }  // namespace
 
@@ -29,13 +26,13 @@ void ReportFiles::add(std::string_view option, const std::string& path, std::fun
     return;
   }
   file.stream.open(path, std::ios::binary | std::ios::trunc);
-  write_to(file.stream, "", path);
+  write_text(file.stream, path, "");
 }
 
 void ReportFiles::write(const std::function<std::string()>& text) {
   if (on_stdout_.empty()) std::cout << text() << std::flush;
   for (File& file : files_) {
-    if (file.path != "-") write_to(file.stream, file.render(), file.path);
+    if (file.path != "-") write_text(file.stream, file.path, file.render());
     if (file.path == "-") std::cout << file.render() << std::flush;
   }
   if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");

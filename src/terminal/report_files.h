@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace {
 

@@ -66,7 +66,7 @@ std::vector<std::string> still_branches(const std::map<ToleranceKey, Movement>& 
 
 std::vector<std::string> notes_on_reach(std::span<const RunDifferences> perturbed, const EstimateOptions& options) {
   const std::map<ToleranceKey, Movement> movements = movements_of(perturbed);
-  const std::string remedy = options.estimator == "input" ? "; --estimator modules perturbs it too" : "";
+  const std::string remedy = options.estimator == Estimator::kInput ? "; --estimator modules perturbs it too" : "";
   std::vector<std::string> notes;
   for (const std::string& branch : still_branches(movements)) {
     const auto count = std::count_if(movements.begin(), movements.end(), [&](const auto& item) {

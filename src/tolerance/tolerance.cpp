@@ -27,7 +27,7 @@ std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id)
 }
 
 void require_fits(const ToleranceFile& file, const Trace& reference, const Trace& candidate) {
-  if (file.estimator == kRewrittenEstimator && !has_rewritten_modules(candidate)) {
+  if (file.estimator == Estimator::kRewritten && !has_rewritten_modules(candidate)) {
     throw InputError(
         fmt::format("{}: says how far a module by itself may differ, and {} let its modules compute from each other's "
                     "values; expected a candidate collected with --inject, or tolerances of another estimator",

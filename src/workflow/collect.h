@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ttrace/annotation.h"
+#include "ttrace/estimator.h"
 #include "ttrace/trace.h"
 #include "workflow/rewriting.h"
 
@@ -15,11 +17,11 @@ namespace ttrace {
 
 struct CollectOptions {
   std::filesystem::path output;  // of the trace; must not exist, or be empty
-  std::string annotations;       // file, or empty
+  AnnotationSource annotations;
   std::vector<std::int32_t> iterations = {0};
   std::string axes;  // as in parse_mesh; empty: the collector finds out
   std::optional<std::uint64_t> perturb;
-  std::string perturb_at = "input";  // one of kEstimators
+  Estimator perturb_at = kDefaultEstimator;
   RewriteOptions rewrite;
   std::vector<std::string> command;
   std::filesystem::path working_directory;  // of the command; empty: this process's

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "process/exit_codes.h"
-#include "terminal/readable.h"
+#include "text/readable.h"
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/record/completion.h"

@@ -3,20 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <utility>
 
 #include "process/launch.h"
 #include "terminal/progress_line.h"
+#include "terminal/write_file.h"
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/tolerance/estimate.h"
+#include "workflow/annotations.h"
 #include "workflow/collect.h"
 
 namespace ttrace {
@@ -78,14 +78,14 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   // Before anything is compared: which runs these are costs nothing to find out.
   ToleranceFile identity;
   identify_runs(reference, perturbed, has_rerun ? &others.back() : nullptr, identity);
-  if (!options.estimator.empty() && options.estimator != identity.estimator) {
+  if (options.estimator && options.estimator != identity.estimator) {
     throw InputError(fmt::format("--estimator {}: {} was perturbed at the {}; expected runs of that estimator",
-                                 options.estimator, perturbed[0].directory.string(), identity.estimator));
+                                 name_of(*options.estimator), perturbed[0].directory.string(),
+                                 name_of(identity.estimator)));
   }
   const EstimateOptions how{options.margin, compute_dtype_of(reference), identity.estimator};
 
-  Annotations annotations;
-  if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
+  const Annotations annotations = load_annotations(options.annotations);
   Runs runs;
   runs.reference = align_whole(std::move(reference), annotations);
   const ModelLayout layout = layout_of(runs.reference.alignment);
@@ -102,11 +102,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   return file;
 }
 
-void write_tolerances(const ToleranceFile& file, const fs::path& output) {
-  std::ofstream stream(output, std::ios::binary | std::ios::trunc);
-  stream << to_yaml(file) << std::flush;
-  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", output.string()));
-}
+void write_tolerances(const ToleranceFile& file, const fs::path& output) { write_file(output, to_yaml(file)); }
 
 std::string summary_of(const ToleranceFile& file, const std::string& output) {
   const auto noise = std::count_if(file.tensors.begin(), file.tensors.end(),

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ttrace/annotation.h"
 #include "ttrace/tolerance/estimate.h"
 
 namespace ttrace {
@@ -13,8 +15,8 @@ struct EstimateToleranceOptions {
   std::string reference;  // directory of a trace
   std::vector<std::filesystem::path> perturbed;
   std::filesystem::path rerun;  // may stay empty
-  std::string annotations;      // file, or empty
-  std::string estimator;        // empty: that of the runs that are given, or the default
+  AnnotationSource annotations;
+  std::optional<Estimator> estimator;  // none: that of the runs that are given, or the default
   double margin = kDefaultMargin;
 };
 

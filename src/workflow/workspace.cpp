@@ -10,6 +10,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "terminal/write_file.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -38,9 +39,7 @@ std::string to_text(const Key& key) {
 
 void replace_file(const fs::path& path, const std::string& text) {
   const fs::path partial = path.string() + ".partial";
-  std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
-  stream << text << std::flush;
-  if (!stream) throw InputError(fmt::format("{}: cannot be written; expected a file", partial.string()));
+  write_file(partial, text);
   fs::rename(partial, path);
 }
 

@@ -113,7 +113,7 @@ def test_a_report_that_does_not_fit_on_the_disk_is_no_success(ttrace, reference,
 
 
 def test_a_check_that_could_not_look_leaves_no_report_of_an_earlier_one(ttrace, reference, tmp_path):
-    (tmp_path / "report.json").write_text('{"verdict": "pass"}')
+    (tmp_path / "report.json").write_text('{"verdict": "same"}')
     ttrace.refuses(*CHECK, "--json", "report.json")
     assert (tmp_path / "report.json").read_text() == ""
 

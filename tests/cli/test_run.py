@@ -103,6 +103,18 @@ def test_what_was_run_is_used_again(project):
     )
 
 
+def test_parameters_of_the_annotations_are_those_of_the_file_and_of_the_candidate(project):
+    split = ANNOTATIONS.replace("tp_dim: 1", "tp_dim: $dim")
+    project.write("a.yaml", "include: split.yaml\nparameters: {dim: 0}\n")
+    project.write("split.yaml", "parameters: {dim: 1}\n" + split)
+    assert project.refusal().startswith(".ttrace/tolerance: stale: annotations: was ")
+    assert "tp2: embedding, output, micro-batch 0: " in project.run("--refresh", code=1)
+    project.write("ttrace.yaml", RUN.replace("    inputs:", "    parameters: {dim: 1}\n    inputs:"))
+    assert project.last_line(code=0) == "2 candidates compute what the reference computes."
+    project.write("ttrace.yaml", RUN + "parameters: {dime: 1}\n")
+    assert project.refuses("run") == "parameter dime=1: no value is $dime; expected one of dim"
+
+
 def test_a_plan_runs_nothing(empty):
     plan = empty.run("--plan", "--only", "tp2", code=0)
     assert plan.splitlines() == [
@@ -122,8 +134,8 @@ def test_a_wrong_candidate_is_told_to_people_and_to_programs(project):
     assert lines[-1].startswith("wrong: layers.0.mlp, output, micro-batch 0: ")
 
     report = json.loads((project.directory / "r.json").read_text())
-    assert (report["schema"], report["verdict"], report["sentence"]) == ("ttrace-run/1", "fail", lines[-1])
-    assert [candidate["verdict"] for candidate in report["candidates"]] == ["pass", "pass", "fail"]
+    assert (report["schema"], report["verdict"], report["sentence"]) == ("ttrace-run/2", "different", lines[-1])
+    assert [candidate["verdict"] for candidate in report["candidates"]] == ["same", "same", "different"]
     assert report["candidates"][2]["report"]["root_cause"]["name"] == "layers.0.mlp"
     kept = project.directory / ".ttrace" / "candidates" / "wrong" / "report.json"
     assert json.loads(kept.read_text()) == report["candidates"][2]["report"]
@@ -153,8 +165,8 @@ def test_a_command_that_fails_is_reported_and_the_others_still_run(project):
         ),
     )
     stdout = project.run("--junit", "r.xml", code=2)
-    assert stdout.splitlines()[-1].startswith("broken: could not look: ") and "exit code 3" in stdout.splitlines()[-1]
-    assert [line.split()[1] for line in stdout.splitlines()[1:4]] == ["could", "same", "same"]
+    assert stdout.splitlines()[-1].startswith("broken: could-not-look: ") and "exit code 3" in stdout.splitlines()[-1]
+    assert [line.split()[1] for line in stdout.splitlines()[1:4]] == ["could-not-look", "same", "same"]
     (error,) = xml.parse(project.directory / "r.xml").getroot().findall("testsuite/testcase/error")
     assert "exit code 3" in error.get("message")
     project.calls()
@@ -211,7 +223,7 @@ def test_an_upgrade_of_torch_is_noticed_when_a_run_is_collected(project, monkeyp
     assert project.calls() == []  # nothing was collected
     project.write("parallel.txt", "other parallel code")
     message = (
-        'could not look: .ttrace/reference: stale: it ran on torch "2.13.0", tp1 on "2.14.0"; expected the same (rm '
+        'could-not-look: .ttrace/reference: stale: it ran on torch "2.13.0", tp1 on "2.14.0"; expected the same (rm '
     )
     assert project.last_line("--only", "tp1", code=2).startswith(f"tp1: {message}")
     assert project.calls() == ["--ranks 1"]
@@ -259,7 +271,7 @@ def test_a_waived_finding_is_listed_and_does_not_fail_until_the_day(project):
     )
     candidate = json.loads((project.directory / "r.json").read_text())["candidates"][2]
     assert (candidate["verdict"], candidate["report"]["waived"], candidate["report"]["counts"]["compared"]) == (
-        "pass",
+        "same",
         1,
         3,
     )

@@ -66,7 +66,7 @@ def sdc(healthy, suspect, *options, expect):
 
 
 def test_two_runs_on_healthy_nodes_are_equal_to_the_bit(trace):
-    assert sdc(trace("healthy"), trace("again"), expect=0).stdout.startswith("equal to the bit\n")
+    assert sdc(trace("healthy"), trace("again"), expect=0).stdout.startswith("same: equal to the bit\n")
 
 
 def test_a_flipped_bit_is_found_where_it_was_flipped(trace, tmp_path):
@@ -76,7 +76,7 @@ def test_a_flipped_bit_is_found_where_it_was_flipped(trace, tmp_path):
         trace("healthy"), flipped, "--rerun", trace("again"), "--json", "-", "--csv", tmp_path / "csv", expect=1
     )
     report = json.loads(result.stdout)
-    assert report["verdict"] == "fail" and len(report["origins"]) == 1
+    assert report["verdict"] == "different" and len(report["origins"]) == 1
     (origin,) = report["origins"]
     assert (origin["name"], origin["kind"]) == ("decoder.layers.1.mlp.linear_fc1", "output")
     assert (origin["iteration"], origin["microbatch"], origin["rank"]) == (0, 0, 1)

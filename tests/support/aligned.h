@@ -13,7 +13,7 @@
 #include "ttrace/judge/judge.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace::test {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "support/mesh_trace.h"
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace::test {
 

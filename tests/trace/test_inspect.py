@@ -39,9 +39,9 @@ rank 1            2 tensors, 24 bytes (tp=1), INCOMPLETE: it crashed, or is stil
 """
 
 STATISTICS = """\
-rank  iter  micro-batch  kind    name                 dtype    shape         norm         min         max     NaN     Inf
-   0     0            0  output  layers.0.mlp         float32  [2, 2]          13          -4          12       0       0
-   0     0            -  param   layers.0.mlp.weight  float32  [2]              0           0           0       1       1
+rank  iter  micro-batch  kind    name                 dtype    shape          norm          min          max     NaN     Inf
+   0     0            0  output  layers.0.mlp         float32  [2, 2]           13           -4           12       0       0
+   0     0            -  param   layers.0.mlp.weight  float32  [2]               0            0            0       1       1
 """  # noqa: E501 (a table, as it is printed)
 
 

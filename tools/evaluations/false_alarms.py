@@ -59,7 +59,7 @@ def judged(run: Run, estimator: str) -> dict:
         "margin": margin,
         "ratios": [sum(low <= ratio < low + WIDTH for ratio in of_tensors) for low in BINS],
         "largest_of_all": max(of_tensors),
-        "same": report["verdict"] == "pass",
+        "same": report["verdict"] == "same",
         "untrusted": report["counts"]["untrusted"],
         "largest_ratio": max(ratios, default=None),
         "first_wrong": cause["message"] if cause else None,

@@ -50,7 +50,7 @@ def twin_of(bench: Bench, configuration: Configuration) -> dict:
 
 def summary(rows: list[dict]) -> tuple[int, int]:
     """How many first wrong tensors were confirmed, and how many twins are the same."""
-    return sum(row["confirmed"] for row in rows), sum(row["twin"]["verdict"] == "pass" for row in rows)
+    return sum(row["confirmed"] for row in rows), sum(row["twin"]["verdict"] == "same" for row in rows)
 
 
 def render(rows: list[dict]) -> list[str]:

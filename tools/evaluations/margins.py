@@ -81,7 +81,7 @@ def rows_of(configuration: Configuration, estimates: Estimates, *arguments: str)
         collect(configuration, Path(home), *arguments)
         measured, same = {}, {}
         for estimator, tolerance in tolerances.items():
-            same[estimator] = check(Path(home), reference, tolerance)["verdict"] == "pass"
+            same[estimator] = check(Path(home), reference, tolerance)["verdict"] == "same"
             measured[estimator] = ratios_of(Path(home) / "measured.csv", float(field("margin", tolerance)))
     common = set.intersection(*(set(tensors) for tensors in measured.values()))
     return [

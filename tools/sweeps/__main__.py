@@ -20,7 +20,7 @@ def check(configuration: Configuration, references: References, directory: Path)
     return {
         "name": configuration.name,
         "ranks": configuration.world_size,
-        "same": report["verdict"] == "pass",
+        "same": report["verdict"] == "same",
         "coverage": report["coverage"],
         **report["counts"],
         "waived": report["waived"],

@@ -5,34 +5,13 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "ttrace/align/shard_mapping.h"
 #include "ttrace/finding.h"
 #include "ttrace/mesh.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace {
-
-// The words are part of the report's stable interface (lower case, hyphens).
-enum class Cause : std::uint8_t {
-  kMissing,              // "missing": not there at all
-  kNotFinite,            // "not-finite": NaN or Inf
-  kNeverUpdated,         // "never-updated": the optimizer left it as it was
-  kZero,                 // "zero"
-  kUnreduced,            // "unreduced": ranks hold terms of a sum, or values to be averaged, that were never reduced
-  kUniformFactor,        // "uniform-factor": the reference's values times one number
-  kStale,                // "stale": the value of another micro-batch or iteration
-  kOtherTensor,          // "other-tensor": the value of another tensor of the same micro-batch
-  kPermutedBlocks,       // "permuted-blocks": equal blocks of a dimension in another order
-  kReinterpreted,        // "reinterpreted": in the memory order of transposed dimensions, or made of what is
-  kMissingContribution,  // "missing-contribution": a sum without some of its terms, or with some twice
-  kStaleOperand,         // "stale-operand": a weight's gradient, computed with another call's input
-  kOtherRows,            // "other-rows": some rows hold the values of others
-  kRankFactor,           // "rank-factor": in ranks' parts, the reference's values times a number each
-  kCoarserPrecision,     // "coarser-precision": rounded to a narrower dtype than it is stored in
-  kRegion,               // "region": wrong in one part, which ranks or indices tell, and right elsewhere
-};
-std::string_view name_of(Cause cause);
 
 struct Diagnosis {
   Cause cause = Cause::kMissing;

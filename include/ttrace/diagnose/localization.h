@@ -3,12 +3,9 @@
 // error large, nor see a second bug in the wake of the first.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace {
 
@@ -19,13 +16,6 @@ struct SecondPass {
   std::string reason;       // why not, where neither is
 };
 SecondPass plan_second_pass(const Report& first);
-
-enum class Standing : std::uint8_t {
-  kConfirmed,  // "confirmed": the module is wrong by itself
-  kFound,      // "found": wrong by itself, and before in the wake of another
-  kMoved,      // "moved": right by itself, its error came in
-};
-std::string_view name_of(Standing standing);
 
 // Revises `report.roots` by the report on the second run: confirmed and found ones in order of execution, then the
 // moved ones. What nothing known explained may be told by itself: then the diagnosis is the second report's.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ttrace/diagnose/diagnosis.h"
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace {
 

@@ -8,7 +8,7 @@
 #include "ttrace/align/shard_mapping.h"
 #include "ttrace/compare/compare.h"
 #include "ttrace/judge/match.h"
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 #include "ttrace/tolerance/tolerance.h"
 #include "ttrace/waiver.h"
 

@@ -1,18 +1,13 @@
 // The outcome of `ttrace run`, a report for each candidate, and its renderings. JSON is a stable interface:
-// `ttrace-run/1`, described in README.md.
+// `ttrace-run/2`, described in README.md.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace {
-
-enum class RunVerdict : std::uint8_t { kSame, kDifferent, kCouldNotLook };
-std::string_view name_of(RunVerdict verdict);  // "same", "different", "could not look"
 
 struct CandidateReport {
   std::string name, command;

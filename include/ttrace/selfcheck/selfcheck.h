@@ -17,7 +17,7 @@
 
 #include "ttrace/abft/threshold.h"
 #include "ttrace/align/shard_mapping.h"
-#include "ttrace/report/report.h"
+#include "ttrace/outcome.h"
 
 namespace ttrace {
 

@@ -20,8 +20,6 @@ inline constexpr std::size_t kLeastPerturbedRuns = 3;
 // 300 epsilon, that is 3 to 100 times the estimate. README.md has the table.
 inline constexpr double kDefaultMargin = 3;
 
-inline constexpr const char* kDefaultEstimator = "input";
-
 // The measured differences of one run of the reference program from the reference.
 struct RunDifferences {
   std::string what;  // for messages: `perturbed run 'runs/perturbed-1'`
@@ -34,7 +32,7 @@ struct RunDifferences {
 struct EstimateOptions {
   double margin = kDefaultMargin;
   Dtype compute_dtype = Dtype::kFloat32;
-  std::string estimator = "input";  // one of kEstimators: what the runs perturbed
+  Estimator estimator = kDefaultEstimator;  // what the runs perturbed
 };
 
 // The least that a tensor may differ by, whatever the perturbed runs say: a rounding step of the dtype
@@ -49,7 +47,7 @@ ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDiffe
                        const EstimateOptions& options);
 
 // Fills the run ids, seeds and the estimator of `file`. Throws InputError when a run is given twice, when the reference
-// or the rerun is perturbed, when a perturbed run is not, has another's seed or was perturbed at other places or at none of kEstimators, and when
+// or the rerun is perturbed, when a perturbed run is not, has another's seed or was perturbed at other places, and when
 // their compute dtypes differ. `rerun` may be null.
 void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file);
 

@@ -10,17 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "ttrace/estimator.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
 
 // Tolerances are pooled over micro-batches and iterations: one per kind and canonical name.
 using ToleranceKey = std::pair<Kind, std::string>;
-
-// What perturbed runs perturb: the first floating-point activation of every micro-batch (TTrace, section 4.5), or the
-// output of every module (Monte Carlo arithmetic), or all that the modules of a rewritten run are given.
-inline constexpr const char* kRewrittenEstimator = "rewritten";
-inline const std::vector<std::string> kEstimators = {"input", "modules", kRewrittenEstimator};
 
 struct Tolerance {
   std::vector<double> samples;  // rel_err of each perturbed run, max over micro-batches
@@ -44,7 +40,7 @@ struct ToleranceFile {
   std::vector<std::string> perturbed_runs;
   std::vector<std::uint64_t> seeds;  // one per perturbed run
   std::optional<std::string> rerun;
-  std::string estimator = "input";  // one of kEstimators
+  Estimator estimator = kDefaultEstimator;
   std::string compute_dtype;
   double epsilon = 0;  // of the compute dtype: the size of the perturbation
   double margin = 0;

@@ -36,7 +36,7 @@ std::vector<std::string> said(Report first, const Report& second) {
   std::vector<std::string> texts;
   for (const RootCause& root : first.roots) {
     CHECK(first.findings[root.finding].id.name == root.module);
-    texts.push_back(root.standing + " " + root.module);
+    texts.push_back((root.standing ? std::string(name_of(*root.standing)) : "") + " " + root.module);
   }
   return texts;
 }
@@ -62,10 +62,10 @@ TEST_CASE("where nothing is wrong by itself all roots have moved") {
 
 TEST_CASE("a diagnosis that only the error by itself allows is taken over") {
   Report first = report_with({"a", "b"}, {"a"}), second = report_with({"a"}, {"a"});
-  second.roots[0].diagnosis = "zero";
+  second.roots[0].diagnosis = Cause::kZero;
   second.roots[0].sentence = "all zero";
   add_second_run(first, second);
-  CHECK(first.roots[0].diagnosis == "zero");
+  CHECK(first.roots[0].diagnosis == Cause::kZero);
   CHECK(first.roots[0].sentence == "all zero");
 }
 

@@ -39,7 +39,7 @@ TEST_CASE("what `ttrace collect` says of a run is read") {
   CHECK(run.device == "cpu");
   CHECK(run.recording_seconds == 1.5);
   CHECK(run.perturb_seed == 3);
-  CHECK(run.perturb_at == "modules");
+  CHECK(run.perturb_at == Estimator::kModules);
   CHECK(run.rewritten == RewrittenFrom{"b", "generated", "", 7});
 }
 
@@ -54,7 +54,7 @@ TEST_CASE("what another recorder leaves out is not known, and a run is unperturb
     CHECK(!run.perturb_seed);
     CHECK(!run.rewritten);
   }
-  CHECK(parse_provenance(R"({"perturb_seed": 18446744073709551615})", "runs/a").perturb_at == "input");
+  CHECK(parse_provenance(R"({"perturb_seed": 18446744073709551615})", "runs/a").perturb_at == Estimator::kInput);
 }
 
 TEST_CASE("facts of other types are not known") {
@@ -85,7 +85,7 @@ TEST_CASE("a run that does not rightly say which values it computed with is refu
   for (const std::string place : {"null", "1", "[\"input\"]"}) {
     CAPTURE(place);
     CHECK(refusal_of(R"({"perturb_seed": 1, "perturb_at": )" + place + "}") ==
-          "runs/a: its provenance has a perturb_at that is no text; expected the name of a place");
+          "runs/a: its provenance has a perturb_at " + place + "; expected one of input, modules, rewritten");
   }
   for (const std::string rewritten :
        {"7", "[]", "{}", R"({"source": 1, "activations": null, "parameters": null})",

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "history/database.h"
 #include "support/reports.h"
 #include "support/temporary_directory.h"
 #include "ttrace/error.h"
@@ -102,6 +103,36 @@ TEST_CASE("the same run checked again replaces what was there") {
   REQUIRE(read_checks(file).size() == 1);
   CHECK(read_checks(file)[0].same);
   CHECK(read_ratios(file, "").size() == 1);
+}
+
+TEST_CASE("a file of an earlier program is read, and added to") {
+  const tests::TemporaryDirectory directory;
+  const auto file = directory.path() / "h.sqlite";
+  Database(file, Database::Mode::kWrite).run(R"(
+    create table checks (number integer primary key, candidate text not null, started text not null,
+      git_commit text not null, command text not null, reference_run text not null, candidate_run text not null,
+      same integer not null, compared integer not null, failed integer not null, missing integer not null,
+      first_wrong text not null, unique (reference_run, candidate_run));
+    create table tensors (id integer primary key, name text not null, kind text not null, unique (name, kind));
+    create table ratios (number integer not null references checks (number) on delete cascade,
+      tensor integer not null references tensors (id), ratio real, verdict text not null,
+      primary key (number, tensor)) without rowid;
+    insert into checks values (1, 'tp2', '2026-01-31T00:00:00Z', 'c0ffee', 'train', 'r', 'a', 1, 4, 0, 0, '');
+    insert into checks values (2, 'tp2', '2026-02-01T00:00:00Z', 'beef', 'train', 'r', 'b', 0, 4, 1, 0, 'mlp output');
+    insert into tensors values (1, 'mlp', 'output');
+    insert into ratios values (1, 1, 0.25, 'pass'), (2, 1, 4, 'fail');
+    pragma application_id = 0x74747263; pragma user_version = 2)");
+  add_to_history(file, run("c"), report_with(0.5));
+  const std::vector<CheckRecord> checks = read_checks(file);
+  REQUIRE(checks.size() == 3);
+  CHECK(checks[0].same);
+  CHECK_FALSE(checks[1].same);
+  CHECK(checks[1].first_wrong == "mlp output");
+  CHECK(checks[2].same);
+  const std::vector<RatioRecord> ratios = read_ratios(file, "mlp");
+  REQUIRE(ratios.size() == 3);
+  CHECK(ratios[0].verdict == "pass");
+  CHECK(ratios[1].verdict == "fail");
 }
 
 TEST_CASE("what is no history is refused, and left as it is") {

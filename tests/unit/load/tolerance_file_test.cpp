@@ -105,7 +105,7 @@ TEST_CASE("what is written reads back the same, whatever the names and the numbe
   file.seeds = {std::numeric_limits<std::uint64_t>::max()};
   file.perturbed_runs = {"null"};
   file.rerun = std::nullopt;
-  file.estimator = "modules";
+  file.estimator = Estimator::kModules;
   file.notes = {"one: \"two\" \\ # three", "", "tab\tline\nend"};
   file.overrides.push_back({"*:attn#1", std::nullopt, 0, "- {a: b}", 0});
   for (const char* name : {"null", "yes", "~", "1e5", "a: b", "shared:1#2", "\x01\x1b[2J", "\xc3\xa9", "\xc2\x85",
@@ -166,7 +166,7 @@ TEST_CASE("the header's mistakes are refused with their line") {
 }
 
 TEST_CASE("an estimator that is none is refused; a file that names none is of the first activation's") {
-  CHECK(parse_tolerances(kWhole, "t.yaml").estimator == "input");
+  CHECK(parse_tolerances(kWhole, "t.yaml").estimator == Estimator::kInput);
   CHECK(tolerance_error(with("rerun: 97d0\n", "rerun: 97d0\nestimator: outputs\n")) ==
         "t.yaml:6: estimator is 'outputs'; expected one of input, modules, rewritten");
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/reports.h"
+#include "ttrace/report/render.h"
 
 using namespace ttrace;
 using namespace ttrace::test;
@@ -13,8 +14,8 @@ TEST_SUITE_BEGIN("report");
 
 TEST_CASE("the JSON report of two equal runs") {
   CHECK(to_json(report_of({}, 3)) == R"({
-  "schema": "ttrace-report/1",
-  "verdict": "pass",
+  "schema": "ttrace-report/2",
+  "verdict": "same",
   "strict": false,
   "reference": "runs/reference",
   "candidate": "runs/candidate",
@@ -87,7 +88,7 @@ TEST_CASE("the JSON report of a difference") {
   CHECK(text.find("  \"findings\": [\n    " + untrusted_tensor + ",\n    " + wrong_tensor + "\n  ],\n") !=
         std::string::npos);
   const Json json = Json::parse(text);
-  CHECK(json["verdict"] == "fail");
+  CHECK(json["verdict"] == "different");
   CHECK(json["root_cause"] == json["findings"][1]);
   CHECK(json["notes"] == Json{"a note"});
   CHECK(json["counts"].dump() == R"({"compared":3,"pass":1,"fail":1,"untrusted":1,"missing":0})");
@@ -130,13 +131,13 @@ TEST_CASE("numbers that JSON does not have are null") {
 
 TEST_CASE("untrusted tensors pass in JSON, unless the check is strict or nothing else was compared") {
   Report report = report_of({untrusted("w")}, 1);
-  CHECK(Json::parse(to_json(report))["verdict"] == "pass");
+  CHECK(Json::parse(to_json(report))["verdict"] == "same");
   report.strict = true;
-  CHECK(Json::parse(to_json(report))["verdict"] == "fail");
+  CHECK(Json::parse(to_json(report))["verdict"] == "different");
   CHECK(Json::parse(to_json(report))["strict"] == true);
   CHECK(Json::parse(to_json(report))["root_cause"] == nullptr);
-  CHECK(Json::parse(to_json(report_of({untrusted("w")}, 0)))["verdict"] == "fail");
-  CHECK(Json::parse(to_json(report_of({}, 0)))["verdict"] == "fail");
+  CHECK(Json::parse(to_json(report_of({untrusted("w")}, 0)))["verdict"] == "different");
+  CHECK(Json::parse(to_json(report_of({}, 0)))["verdict"] == "different");
 }
 
 TEST_CASE("names come back from JSON as they were, except for bytes that are no UTF-8") {

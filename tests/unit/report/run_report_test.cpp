@@ -36,10 +36,10 @@ TEST_CASE("a run is the same only where every candidate is, and a difference is 
 
 TEST_CASE("the last line says what is wrong first, and that others are wrong too") {
   CHECK(sentence_of(run({same("a")})) == "1 candidate computes what the reference computes.");
-  CHECK(sentence_of(run({same("a"), unseen("b")})) == "b: could not look: the command failed");
+  CHECK(sentence_of(run({same("a"), unseen("b")})) == "b: could-not-look: the command failed");
   const std::string first = "b: mlp output, iteration 0, micro-batch 1: rel_err 0.1, allowed 0.05";
   CHECK(sentence_of(run({same("a"), different("b")})) == first);
-  CHECK(sentence_of(run({different("b"), unseen("c"), different("d")})) == first + " (1 more candidate different)");
+  CHECK(sentence_of(run({different("b"), unseen("c"), different("d")})) == first + " (1 more candidate: different)");
   // The sentence of its root, where somebody looked for one.
   RunReport explained = run({different("b")});
   explained.candidates[0].report.roots.emplace_back().sentence = "the sum was never made.";
@@ -57,7 +57,7 @@ TEST_CASE("names from traces stay text in Markdown") {
 TEST_CASE("a candidate that nobody saw is an error of JUnit and has no report in JSON") {
   const RunReport report = run({unseen("b")});
   CHECK(holds(to_junit(report), "<testsuite name=\"b\" tests=\"1\" errors=\"1\">"));
-  CHECK(holds(to_json(report), "\"verdict\": \"error\",\n      \"problem\": \"the command failed\","));
+  CHECK(holds(to_json(report), "\"verdict\": \"could-not-look\",\n      \"problem\": \"the command failed\","));
 }
 
 TEST_SUITE_END();

@@ -66,7 +66,7 @@ TEST_CASE("a tolerance file of another reference is refused") {
 
 TEST_CASE("tolerances of rewritten runs are refused for a candidate that was not rewritten") {
   ToleranceFile file = with_overrides({});
-  file.estimator = kRewrittenEstimator;
+  file.estimator = Estimator::kRewritten;
   Trace reference, candidate;
   reference.run_id = file.reference_run;
   candidate.directory = "runs/candidate";

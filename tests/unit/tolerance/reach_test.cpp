@@ -26,7 +26,7 @@ class Run {
     return *this;
   }
 
-  std::vector<std::string> notes(const std::string& estimator = "input") const {
+  std::vector<std::string> notes(Estimator estimator = Estimator::kInput) const {
     return estimate(std::vector<RunDifferences>(3, run_), nullptr, {.estimator = estimator}).notes;
   }
 
@@ -50,7 +50,7 @@ TEST_CASE("a branch that the perturbation does not feed is named once, by its to
             "more than 3 rounding steps of float32; --estimator modules perturbs it too",
             "no perturbed run moved vision-head: it is not fed by what was perturbed, and 1 of its outputs may differ "
             "by no more than 3 rounding steps of float32; --estimator modules perturbs it too"});
-  CHECK(run.notes("modules")[1] ==
+  CHECK(run.notes(Estimator::kModules)[1] ==
         "no perturbed run moved vision-head: it is not fed by what was perturbed, and 1 of its outputs may differ by "
         "no more than 3 rounding steps of float32");
 }

@@ -1,6 +1,7 @@
 #include "ttrace/finding.h"
 
 #include <array>
+#include <cmath>
 #include <tuple>
 
 #include "ttrace/tensor_name.h"
@@ -91,6 +92,12 @@ std::string_view name_of(Reason reason) { return kReasonNames[static_cast<std::s
 
 bool is_wrong(const Finding& finding) {
   return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
+}
+
+std::optional<double> ratio_of(const Finding& finding) {
+  if (!finding.difference || !finding.allowed || finding.reason == Reason::kNotFinite) return std::nullopt;
+  const double ratio = finding.difference->rel_err() / *finding.allowed;
+  return std::isfinite(ratio) ? std::optional(ratio) : std::nullopt;
 }
 
 bool executes_before(const Finding& a, const Finding& b) {

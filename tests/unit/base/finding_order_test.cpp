@@ -53,7 +53,7 @@ Finding measured(Finding finding, double square) {
 
 }  // namespace
 
-TEST_SUITE_BEGIN("judge");
+TEST_SUITE_BEGIN("base");
 
 TEST_CASE("a small error early in backward comes before a larger one later in backward") {
   check_order({measured(at(Kind::kGradInput, "decoder.layers.1.mlp", 50), 1e-4),

@@ -6,7 +6,7 @@
 
 using namespace ttrace;
 
-TEST_SUITE_BEGIN("trace");
+TEST_SUITE_BEGIN("base");
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "terminal/readable.h"
+#include "text/readable.h"
 
 #include <fmt/format.h>
 

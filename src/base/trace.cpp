@@ -1,8 +1,8 @@
+#include "ttrace/trace.h"
+
 #include <fmt/format.h>
 
 #include <array>
-
-#include "ttrace/trace.h"
 
 namespace ttrace {
 namespace {
@@ -34,13 +34,5 @@ std::string to_string(const TensorId& id) {
   if (id.pass == Pass::kRecompute) text += ", recompute";
   return text;
 }
-
-std::int64_t element_count(const Shape& shape) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  return count;
-}
-
-std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 }  // namespace ttrace

@@ -4,7 +4,7 @@
 
 using namespace ttrace;
 
-TEST_SUITE_BEGIN("trace");
+TEST_SUITE_BEGIN("base");
 
 TEST_CASE("text that can be read stays as it is") {
   for (const char* text : {"", "decoder.layers.0:1#2", "\\x1b", "\xc3\xa9 \xe6\xbc\xa2 \xf0\x9f\x98\x80"}) {

@@ -19,7 +19,7 @@ std::string error_of(const std::string& text, std::int32_t world_size) {
 
 }  // namespace
 
-TEST_SUITE_BEGIN("trace");
+TEST_SUITE_BEGIN("base");
 
 TEST_CASE("axes are sizes, fastest first, and aliases") {
   const Mesh mesh = parse_mesh("tp=2,dp=3,sp=tp", 6, "--axes");

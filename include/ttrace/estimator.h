@@ -1,0 +1,26 @@
+// What perturbed runs perturb.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ttrace {
+
+// The words are those of options, tolerance files and traces.
+enum class Estimator : std::uint8_t {
+  kInput,      // "input": the first floating-point activation of every micro-batch (TTrace, section 4.5)
+  kModules,    // "modules": the output of every module (Monte Carlo arithmetic)
+  kRewritten,  // "rewritten": all that the modules of a rewritten run are given
+};
+inline constexpr Estimator kDefaultEstimator = Estimator::kInput;
+
+// In the order of the enumerators.
+inline constexpr std::array<std::string_view, 3> kEstimatorNames = {"input", "modules", "rewritten"};
+static_assert(kEstimatorNames.size() == static_cast<std::size_t>(Estimator::kRewritten) + 1);
+
+std::string_view name_of(Estimator estimator);
+std::optional<Estimator> estimator_from_name(std::string_view name);
+
+}  // namespace ttrace

@@ -1,0 +1,114 @@
+// The outcome of a check: what the stages from judge to diagnose fill in, what history remembers and report renders.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ttrace/finding.h"
+#include "ttrace/waiver.h"
+
+namespace ttrace {
+
+// The verdict on a run; that on a tensor is `Verdict`.
+enum class RunVerdict : std::uint8_t { kSame, kDifferent, kCouldNotLook };
+std::string_view name_of(RunVerdict verdict);  // "same", "different", "could-not-look"
+
+constexpr RunVerdict same_or_different(bool same) { return same ? RunVerdict::kSame : RunVerdict::kDifferent; }
+
+// Each tensor counts once, by the worst of its findings (fail, missing, untrusted, pass); a finding about
+// ranks counts like a tensor.
+struct Counts {
+  std::int64_t compared = 0;  // pass + fail + untrusted
+  std::int64_t pass = 0, fail = 0, untrusted = 0, missing = 0;
+
+  void add(Verdict verdict);
+};
+
+// A whole iteration or micro-batch that one side lacks: one line for people instead of thousands.
+struct MissingGroup {
+  Reason reason = Reason::kMissingInCandidate;
+  std::int32_t iteration = 0;
+  std::optional<std::int32_t> microbatch;  // absent: the whole iteration
+  std::int64_t tensors = 0;
+};
+
+// What an error looks like. The words are part of the report's stable interface (lower case, hyphens).
+enum class Cause : std::uint8_t {
+  kMissing,              // "missing": not there at all
+  kNotFinite,            // "not-finite": NaN or Inf
+  kNeverUpdated,         // "never-updated": the optimizer left it as it was
+  kZero,                 // "zero"
+  kUnreduced,            // "unreduced": ranks hold terms of a sum, or values to be averaged, that were never reduced
+  kUniformFactor,        // "uniform-factor": the reference's values times one number
+  kStale,                // "stale": the value of another micro-batch or iteration
+  kOtherTensor,          // "other-tensor": the value of another tensor of the same micro-batch
+  kPermutedBlocks,       // "permuted-blocks": equal blocks of a dimension in another order
+  kReinterpreted,        // "reinterpreted": in the memory order of transposed dimensions, or made of what is
+  kMissingContribution,  // "missing-contribution": a sum without some of its terms, or with some twice
+  kStaleOperand,         // "stale-operand": a weight's gradient, computed with another call's input
+  kOtherRows,            // "other-rows": some rows hold the values of others
+  kRankFactor,           // "rank-factor": in ranks' parts, the reference's values times a number each
+  kCoarserPrecision,     // "coarser-precision": rounded to a narrower dtype than it is stored in
+  kRegion,               // "region": wrong in one part, which ranks or indices tell, and right elsewhere
+};
+std::string_view name_of(Cause cause);
+
+// What the second run says of a root (ttrace/diagnose/localization.h).
+enum class Standing : std::uint8_t {
+  kConfirmed,  // "confirmed": the module is wrong by itself
+  kFound,      // "found": wrong by itself, and before in the wake of another
+  kMoved,      // "moved": right by itself, its error came in
+};
+std::string_view name_of(Standing standing);
+
+// A wrong tensor that nothing wrong explains (ttrace/diagnose/).
+struct RootCause {
+  std::size_t finding = 0;         // in the report's `findings`
+  std::string module;              // that it was seen at
+  std::int64_t repeated = 0;       // of further micro-batches and iterations in which it is a root as well
+  std::int64_t explained = 0;      // wrong tensors that follow from it
+  bool examined = false;           // whether anybody asked what its error looks like; text shows these
+  std::optional<Cause> diagnosis;  // none: nothing known explains the error
+  double residual = 0;             // of the diagnosis: ||candidate - expected|| / ||expected||
+  std::string sentence;
+  std::optional<Standing> standing;  // none: there was no second run
+};
+
+// A finding that would have kept the verdict from `same`.
+struct WaivedFinding {
+  Finding finding;
+  Waiver waiver;
+};
+
+struct Report {
+  std::string reference, candidate;  // directories, as the user gave them
+  Counts counts;
+  std::int64_t waived = 0;        // compared + missing + waived = tensors of either side + findings about ranks
+  double coverage = 0;            // share of the reference's tensors that were compared; waived ones do not count
+  std::vector<Finding> findings;  // every verdict but `pass`, in execution order
+  std::vector<Finding> passed;    // the others
+  std::vector<WaivedFinding> waived_findings;  // neither; in execution order
+  std::vector<RootCause> roots;                // in execution order; none where nobody looked for them
+  std::optional<std::int64_t> left_alone;      // wrong tensors of a second run whose modules got the reference's values
+  std::vector<MissingGroup> missing_groups;
+  std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
+  std::vector<std::string> notes;
+  std::string command_for_all;  // the command that prints all findings
+  bool strict = false;          // untrusted counts as failed
+
+  // Same: something passed, nothing failed, nothing is missing, no difference is without a tolerance (and,
+  // if strict, nothing is untrusted).
+  bool same() const;
+  RunVerdict verdict() const { return same_or_different(same()); }
+  // A tensor differs, and nobody says by how much it may.
+  bool lacks_tolerance() const;
+  // The first finding in execution order that is `fail` or `missing`; null when there is none.
+  const Finding* root_cause() const;
+};
+
+}  // namespace ttrace
