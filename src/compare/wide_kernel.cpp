@@ -2,11 +2,10 @@
 // the narrow loop refuses. NaN and Inf are masked out of the sums and counted. Lanes as in
 // narrow_kernel.cpp: the same bits on every machine.
 
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-
 #include <cstring>
 
 #include "compare/kernel.h"
+#include "numeric/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compare/wide_kernel.cpp"
