@@ -74,7 +74,7 @@ struct RootCause {
   std::int64_t explained = 0;      // wrong tensors that follow from it
   bool examined = false;           // whether anybody asked what its error looks like; text shows these
   std::optional<Cause> diagnosis;  // none: nothing known explains the error
-  double residual = 0;             // of the diagnosis: ||candidate - expected|| / ||expected||
+  double residual = 0;             // of the diagnosis: ||candidate - prediction|| / ||prediction||
   std::string sentence;
   std::optional<Standing> standing;  // none: there was no second run
 };
@@ -92,9 +92,9 @@ struct Report {
   double coverage = 0;            // share of the reference's tensors that were compared; waived ones do not count
   std::vector<Finding> findings;  // every verdict but `pass`, in execution order
   std::vector<Finding> passed;    // the others
-  std::vector<WaivedFinding> waived_findings;  // neither; in execution order
-  std::vector<RootCause> roots;                // in execution order; none where nobody looked for them
-  std::optional<std::int64_t> left_alone;      // wrong tensors of a second run whose modules got the reference's values
+  std::vector<WaivedFinding> waived_findings;       // neither; in execution order
+  std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
+  std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
   std::vector<MissingGroup> missing_groups;
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::vector<std::string> notes;
