@@ -75,9 +75,9 @@ class Linter {
       kinds[subject.first].emplace_back(name_of(subject.second));
     }
     for (const auto& [name, of_name] : kinds) {
-      messages_.push_back(
-          {LintCheck::kUnplaced, 0,
-           fmt::format("no rule places {} {}: taken as replicated on every axis", printable(name), join(of_name))});
+      messages_.push_back({LintCheck::kUnplaced, 0,
+                           fmt::format("no rule places {} {}: taken as replicated on every axis", printable(name),
+                                       comma_list(of_name))});
     }
   }
 
@@ -101,7 +101,7 @@ class Linter {
       const auto& [rule, other] = rules;
       add(LintCheck::kAmbiguous, *rule, rule->line,
           fmt::format("no more specific than '{}' in line {}, and places {} only because it comes later",
-                      printable(other->pattern), other->line, join(words)));
+                      printable(other->pattern), other->line, comma_list(words)));
     }
   }
 

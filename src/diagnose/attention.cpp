@@ -143,7 +143,7 @@ std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect) {
         relative_distance(gradient_of_operand(gradients, member), suspect.expected) <= suspect.bound;
     if (!is_attention) continue;
     return try_readings(
-        right, grad->shape, locals_of(*held),
+        right, grad->shape, local_tensors_of(*held),
         [&](const Values& values, const std::string& how) -> std::optional<Diagnosis> {
           multiplications += attention->multiplications();
           if (multiplications > kMostMultiplications) return std::nullopt;

@@ -104,7 +104,7 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   if (reference.shape != candidate.shape || !is_small(reference) || !is_small(candidate)) return std::nullopt;
   const Values expected = values_of(reference);
   const Copies copies = copies_of(candidate, expected, bound);
-  const std::vector<Local> parts = locals_of(candidate, copies.replica);
+  const std::vector<LocalTensor> parts = local_tensors_of(candidate, copies.replica);
   Suspect suspect{finding, reference, candidate, evidence, expected, copies.worst, parts, bound, 0};
   if (!all_finite(suspect.expected) || !all_finite(suspect.found)) return std::nullopt;
   suspect.error = relative_distance(suspect.found, suspect.expected);
@@ -126,7 +126,7 @@ std::string first_nonfinite(const LogicalTensor& candidate) {
   if (first == values.end()) return {};
   const std::int64_t element = first - values.begin();
   return fmt::format(" (first at element {}: {}, on rank {})", element, std::isnan(*first) ? "NaN" : "Inf",
-                     fmt::join(holders_of(candidate, element), ", "));
+                     fmt::join(ranks_holding(candidate, element), ", "));
 }
 
 }  // namespace

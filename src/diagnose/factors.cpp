@@ -57,8 +57,8 @@ using Labels = std::vector<std::int32_t>;
 
 Labels holders_of(const Suspect& suspect) {
   Labels labels(suspect.found.size(), -1);
-  for (const Local& part : suspect.parts) {
-    for (const std::int64_t place : part.places) {
+  for (const LocalTensor& part : suspect.parts) {
+    for (const std::int64_t place : part.positions) {
       if (place >= 0) labels[static_cast<std::size_t>(place)] = part.rank;
     }
   }
@@ -74,8 +74,8 @@ Labels sources_of(const Suspect& suspect) {
   if (input == nullptr || !is_small(*input) || input->shape.size() != shape.size()) return {};
   if (!std::equal(shape.begin(), shape.end() - 1, input->shape.begin())) return {};
   Labels of_rows(suspect.found.size() / static_cast<std::size_t>(shape.back()), -1);
-  for (const Local& part : locals_of(*input)) {
-    for (const std::int64_t place : part.places) {
+  for (const LocalTensor& part : local_tensors_of(*input)) {
+    for (const std::int64_t place : part.positions) {
       if (place < 0) continue;
       std::int32_t& label = of_rows[static_cast<std::size_t>(place / input->shape.back())];
       if (label >= 0 && label != part.rank) return {};

@@ -33,10 +33,10 @@ struct Suspect {
   const LogicalTensor& reference;
   const LogicalTensor& candidate;
   const Evidence& evidence;
-  Values expected, found;    // values of the reference, and of one copy of the candidate, all finite
-  std::vector<Local> parts;  // where `found` lies
-  double bound = 0;          // the largest residual that explains
-  double error = 0;          // the residual of doing nothing
+  Values expected, found;          // values of the reference, and of one copy of the candidate, all finite
+  std::vector<LocalTensor> parts;  // where `found` lies
+  double bound = 0;                // the largest residual that explains
+  double error = 0;                // the residual of doing nothing
 
   std::optional<Diagnosis> explained_by(Cause cause, const Values& hypothesis, const std::string& what) const {
     const double residual = relative_distance(found, hypothesis);
@@ -76,7 +76,7 @@ std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect);
 // Calls `test` with `values` as a kernel reads them that takes the memory of two dimensions for that of the same two
 // swapped, in the whole tensor or in each rank's part, and with words for that, until it returns a diagnosis.
 using Reading = std::function<std::optional<Diagnosis>(const Values& values, const std::string& how)>;
-std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<Local>& parts,
+std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<LocalTensor>& parts,
                                       const Reading& test);
 
 }  // namespace ttrace

@@ -24,17 +24,17 @@ std::vector<std::size_t> places_when_swapped(const Shape& shape, std::size_t a, 
 
 // The elements of each part as written in one order and read in the other; nothing where a part has holes, or none
 // changes.
-std::optional<Values> reread(const Values& values, const std::vector<Local>& parts, std::size_t a, std::size_t b,
+std::optional<Values> reread(const Values& values, const std::vector<LocalTensor>& parts, std::size_t a, std::size_t b,
                              bool written_swapped) {
   Values result = values;
   bool changes = false;
-  for (const Local& part : parts) {
+  for (const LocalTensor& part : parts) {
     if (part.shape.size() <= b) return std::nullopt;
     changes = changes || (part.shape[a] > 1 && part.shape[b] > 1);
     const std::vector<std::size_t> swapped = places_when_swapped(part.shape, a, b);
     for (std::size_t i = 0; i < swapped.size(); ++i) {
-      const std::int64_t to = part.places[written_swapped ? i : swapped[i]];
-      const std::int64_t from = part.places[written_swapped ? swapped[i] : i];
+      const std::int64_t to = part.positions[written_swapped ? i : swapped[i]];
+      const std::int64_t from = part.positions[written_swapped ? swapped[i] : i];
       if (to < 0 || from < 0) return std::nullopt;
       result[static_cast<std::size_t>(to)] = values[static_cast<std::size_t>(from)];
     }
@@ -45,12 +45,12 @@ std::optional<Values> reread(const Values& values, const std::vector<Local>& par
 
 }  // namespace
 
-std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<Local>& parts,
+std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<LocalTensor>& parts,
                                       const Reading& test) {
-  Local whole{-1, shape, std::vector<std::int64_t>(values.size())};
-  std::iota(whole.places.begin(), whole.places.end(), 0);
-  const std::vector<Local> scopes[] = {{std::move(whole)}, parts.size() > 1 ? parts : std::vector<Local>()};
-  for (const std::vector<Local>& scope : scopes) {
+  LocalTensor whole{-1, shape, std::vector<std::int64_t>(values.size())};
+  std::iota(whole.positions.begin(), whole.positions.end(), 0);
+  const std::vector<LocalTensor> scopes[] = {{std::move(whole)}, parts.size() > 1 ? parts : std::vector<LocalTensor>()};
+  for (const std::vector<LocalTensor>& scope : scopes) {
     for (std::size_t a = 0; a < shape.size(); ++a) {
       for (std::size_t b = a + 1; b < shape.size(); ++b) {
         for (const bool written_swapped : {false, true}) {

@@ -76,7 +76,7 @@ void add_second_run(Report& report, const Report& second) {
   });
   roots.insert(roots.end(), moved.begin(), moved.end());
   report.roots = std::move(roots);
-  report.left_alone = second.counts.fail + second.counts.missing;
+  report.wrong_in_second_run = second.counts.fail + second.counts.missing;
 }
 
 }  // namespace ttrace

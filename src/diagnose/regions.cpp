@@ -65,10 +65,10 @@ Parts along(const Suspect& suspect, std::size_t dim) {
 
 Parts parts_by_rank(const Suspect& suspect) {
   Parts parts;
-  for (const Local& local : suspect.parts) {
+  for (const LocalTensor& local : suspect.parts) {
     double square = 0, norm = 0;
     std::int64_t size = 0;
-    for (const std::int64_t place : local.places) {
+    for (const std::int64_t place : local.positions) {
       if (place < 0) continue;
       const double expected = suspect.expected[static_cast<std::size_t>(place)];
       const double difference = suspect.found[static_cast<std::size_t>(place)] - expected;

@@ -32,7 +32,7 @@ Report report_with(const std::vector<std::string>& names, const std::vector<std:
 
 std::vector<std::string> said(Report first, const Report& second) {
   add_second_run(first, second);
-  CHECK(first.left_alone == second.counts.fail);
+  CHECK(first.wrong_in_second_run == second.counts.fail);
   std::vector<std::string> texts;
   for (const RootCause& root : first.roots) {
     CHECK(first.findings[root.finding].id.name == root.module);
