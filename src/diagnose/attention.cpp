@@ -147,7 +147,7 @@ std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect) {
         relative_distance(operand_gradient(gradients, member), suspect.reference_values) <= suspect.bound;
     if (!is_attention) continue;
     return try_readings(
-        grad_values, grad->shape, locals_of(*candidate_grad),
+        grad_values, grad->shape, local_tensors_of(*candidate_grad),
         [&](const Values& values, const std::string& how) -> std::optional<Diagnosis> {
           multiplications += attention->multiplications();
           if (multiplications > kMostMultiplications) return std::nullopt;

@@ -46,7 +46,7 @@ Addends addends_by_microbatch(const Suspect& suspect) {
 Addends addends_by_rank(const Suspect& suspect) {
   Addends addends;
   for (const LogicalTensor* tensor : find_addends(suspect, suspect.evidence.candidate)) {
-    const std::size_t ranks = ranks_of(*tensor).size() + addends.size();
+    const std::size_t ranks = ranks_holding(*tensor).size() + addends.size();
     if (static_cast<double>(ranks * suspect.reference_values.size()) > kMostStored) return {};
     for (auto& [rank, values] : values_by_rank(*tensor)) {
       const auto [at, is_new] = addends.try_emplace(rank, std::move(values));
@@ -128,8 +128,8 @@ void write_sum(Values& to, const Elements& elements, const Addends& addends, con
 
 std::map<std::int32_t, Elements> elements_by_rank(const Suspect& suspect) {
   std::map<std::int32_t, Elements> elements;
-  for (const Local& part : suspect.parts) {
-    for (const std::int64_t place : part.places) {
+  for (const LocalTensor& part : suspect.parts) {
+    for (const std::int64_t place : part.positions) {
       if (place >= 0) elements[part.rank].push_back(static_cast<std::size_t>(place));
     }
   }

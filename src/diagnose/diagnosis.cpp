@@ -107,7 +107,7 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   if (reference.shape != candidate.shape || !is_small(reference) || !is_small(candidate)) return std::nullopt;
   const Values reference_values = values_of(reference);
   const ReplicaErrors replicas = compare_replicas(candidate, reference_values, bound);
-  const std::vector<Local> parts = locals_of(candidate, replicas.replica);
+  const std::vector<LocalTensor> parts = local_tensors_of(candidate, replicas.replica);
   Suspect suspect{finding, reference, candidate, evidence, reference_values, replicas.worst, parts, bound, 0};
   if (!all_finite(suspect.reference_values) || !all_finite(suspect.candidate_values)) return std::nullopt;
   suspect.error = relative_distance(suspect.candidate_values, suspect.reference_values);
@@ -129,7 +129,7 @@ std::string describe_first_nonfinite(const LogicalTensor& candidate) {
   if (first == values.end()) return {};
   const std::int64_t element = first - values.begin();
   return fmt::format(" (first at element {}: {}, on rank {})", element, std::isnan(*first) ? "NaN" : "Inf",
-                     fmt::join(holders_of(candidate, element), ", "));
+                     fmt::join(ranks_holding(candidate, element), ", "));
 }
 
 }  // namespace

@@ -59,8 +59,8 @@ using ElementRanks = std::vector<std::int32_t>;
 
 ElementRanks ranks_holding_elements(const Suspect& suspect) {
   ElementRanks ranks(suspect.candidate_values.size(), -1);
-  for (const Local& part : suspect.parts) {
-    for (const std::int64_t place : part.places) {
+  for (const LocalTensor& part : suspect.parts) {
+    for (const std::int64_t place : part.positions) {
       if (place >= 0) ranks[static_cast<std::size_t>(place)] = part.rank;
     }
   }
@@ -77,8 +77,8 @@ ElementRanks ranks_of_input_rows(const Suspect& suspect) {
   if (input == nullptr || !is_small(*input) || input->shape.size() != shape.size()) return {};
   if (!std::equal(shape.begin(), shape.end() - 1, input->shape.begin())) return {};
   ElementRanks row_ranks(suspect.candidate_values.size() / static_cast<std::size_t>(shape.back()), -1);
-  for (const Local& part : locals_of(*input)) {
-    for (const std::int64_t place : part.places) {
+  for (const LocalTensor& part : local_tensors_of(*input)) {
+    for (const std::int64_t place : part.positions) {
       if (place < 0) continue;
       std::int32_t& rank = row_ranks[static_cast<std::size_t>(place / input->shape.back())];
       if (rank >= 0 && rank != part.rank) return {};

@@ -37,7 +37,7 @@ struct Suspect {
   const LogicalTensor& candidate;
   const Evidence& evidence;
   Values reference_values, candidate_values;  // all finite; those of the candidate's replica that differs most
-  std::vector<Local> parts;                   // the ranks' tensors that `candidate_values` lie in
+  std::vector<LocalTensor> parts;             // the ranks' tensors that `candidate_values` lie in
   double bound = 0;                           // the largest residual of an explanation
   double error = 0;                           // the residual of predicting the reference's values
 
@@ -79,7 +79,7 @@ std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect);
 // Calls `test` with `values` as a kernel misreads them that swaps two dimensions in memory, in the whole tensor or in
 // each rank's part, for all pairs of dimensions, until it returns a diagnosis. `how` describes the reading.
 using Reading = std::function<std::optional<Diagnosis>(const Values& values, const std::string& how)>;
-std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<Local>& parts,
+std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<LocalTensor>& parts,
                                       const Reading& test);
 
 }  // namespace ttrace

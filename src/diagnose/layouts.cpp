@@ -25,17 +25,17 @@ std::vector<std::size_t> positions_when_swapped(const Shape& shape, std::size_t 
 
 // Reads each part's elements in another order of dimensions `a` and `b` than they were written in. Returns nothing
 // where a part has elements outside of the logical tensor (padding), or where the order makes no difference.
-std::optional<Values> reread(const Values& values, const std::vector<Local>& parts, std::size_t a, std::size_t b,
+std::optional<Values> reread(const Values& values, const std::vector<LocalTensor>& parts, std::size_t a, std::size_t b,
                              bool written_swapped) {
   Values result = values;
   bool changes = false;
-  for (const Local& part : parts) {
+  for (const LocalTensor& part : parts) {
     if (part.shape.size() <= b) return std::nullopt;
     changes = changes || (part.shape[a] > 1 && part.shape[b] > 1);
     const std::vector<std::size_t> swapped = positions_when_swapped(part.shape, a, b);
     for (std::size_t i = 0; i < swapped.size(); ++i) {
-      const std::int64_t to = part.places[written_swapped ? i : swapped[i]];
-      const std::int64_t from = part.places[written_swapped ? swapped[i] : i];
+      const std::int64_t to = part.positions[written_swapped ? i : swapped[i]];
+      const std::int64_t from = part.positions[written_swapped ? swapped[i] : i];
       if (to < 0 || from < 0) return std::nullopt;
       result[static_cast<std::size_t>(to)] = values[static_cast<std::size_t>(from)];
     }
@@ -46,12 +46,12 @@ std::optional<Values> reread(const Values& values, const std::vector<Local>& par
 
 }  // namespace
 
-std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<Local>& parts,
+std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<LocalTensor>& parts,
                                       const Reading& test) {
-  Local whole{-1, shape, std::vector<std::int64_t>(values.size())};
-  std::iota(whole.places.begin(), whole.places.end(), 0);
-  const std::vector<Local> scopes[] = {{std::move(whole)}, parts.size() > 1 ? parts : std::vector<Local>()};
-  for (const std::vector<Local>& scope : scopes) {
+  LocalTensor whole{-1, shape, std::vector<std::int64_t>(values.size())};
+  std::iota(whole.positions.begin(), whole.positions.end(), 0);
+  const std::vector<LocalTensor> scopes[] = {{std::move(whole)}, parts.size() > 1 ? parts : std::vector<LocalTensor>()};
+  for (const std::vector<LocalTensor>& scope : scopes) {
     for (std::size_t a = 0; a < shape.size(); ++a) {
       for (std::size_t b = a + 1; b < shape.size(); ++b) {
         for (const bool written_swapped : {false, true}) {

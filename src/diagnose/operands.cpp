@@ -83,10 +83,10 @@ std::optional<Diagnosis> reinterpreted_operand(const Suspect& suspect) {
                                 fmt::format("it is what comes out when {} is read {}", operand, how));
   };
   auto found = try_readings(
-      grad_output, product->grad_output->shape, locals_of(*candidate_product->grad_output),
+      grad_output, product->grad_output->shape, local_tensors_of(*candidate_product->grad_output),
       [&](const Values& dy, const std::string& how) { return test("the gradient of the output", input, dy, how); });
   if (found) return found;
-  return try_readings(input, product->input->shape, locals_of(*candidate_product->input),
+  return try_readings(input, product->input->shape, local_tensors_of(*candidate_product->input),
                       [&](const Values& x, const std::string& how) { return test("the input", x, grad_output, how); });
 }
 

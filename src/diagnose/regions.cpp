@@ -66,10 +66,10 @@ PartErrors errors_along(const Suspect& suspect, std::size_t dim) {
 
 PartErrors errors_by_rank(const Suspect& suspect) {
   PartErrors parts;
-  for (const Local& local : suspect.parts) {
+  for (const LocalTensor& local : suspect.parts) {
     double square = 0, norm = 0;
     std::int64_t size = 0;
-    for (const std::int64_t place : local.places) {
+    for (const std::int64_t place : local.positions) {
       if (place < 0) continue;
       const double reference = suspect.reference_values[static_cast<std::size_t>(place)];
       const double difference = suspect.candidate_values[static_cast<std::size_t>(place)] - reference;

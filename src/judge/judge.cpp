@@ -53,7 +53,7 @@ bool judge_replicas(Finding& finding, const Difference& difference, double allow
 void judge_exact(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, 0)) return;
   if (difference.differing == 0) return;
-  finding.ranks = with_copies(*pair.candidate, ranks_holding(difference));
+  finding.ranks = with_ranks_of_same_boxes(*pair.candidate, ranks_holding(difference));
   set_verdict(finding, Verdict::kFail, Reason::kIntegerDiffers, describe_exact(difference, finding.ranks));
 }
 
@@ -78,7 +78,7 @@ void judge_floating(Finding& finding, const TensorPair& pair, const Difference& 
         fmt::format("rel_err {:.3g}, allowed {:.3g}: noise as large as the value", difference.rel_err(), allowed));
   }
   if (allowed > 0 && difference.rel_err() <= allowed) return;
-  finding.ranks = with_copies(*pair.candidate, ranks_holding(difference));
+  finding.ranks = with_ranks_of_same_boxes(*pair.candidate, ranks_holding(difference));
   set_verdict(finding, Verdict::kFail, Reason::kExceedsTolerance,
               describe_excess(pair, difference, allowed, finding.ranks));
 }

@@ -35,7 +35,7 @@ std::optional<Finding> find_mismatch(const TensorPair& pair, std::pair<std::stri
   Finding finding =
       finding_about(b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
                     fmt::format("{} {}, {} {}", sides.first, describe_type(a), sides.second, describe_type(b)));
-  finding.ranks = ranks_of(b);
+  finding.ranks = ranks_holding(b);
   return finding;
 }
 
@@ -121,7 +121,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, Mat
     if (pair.reference == nullptr) {
       Finding finding = finding_about(tensor, Verdict::kMissing, Reason::kMissingInReference,
                                       fmt::format("not in the reference; the candidate has {}", describe_type(tensor)));
-      finding.ranks = ranks_of(tensor);
+      finding.ranks = ranks_holding(tensor);
       matching.findings.push_back(std::move(finding));
     } else if (auto mismatch = find_mismatch(pair, {"the reference has", "the candidate"})) {
       matching.findings.push_back(std::move(*mismatch));
@@ -175,7 +175,7 @@ void waive_local(const Alignment& reference, const Alignment& candidate, Matchin
   std::set<std::string> names;
   for (const TensorId& id : local) names.insert(printable(id.name));
   matching.notes.push_back(fmt::format("waived: {} tensors that the annotations declare local: {}", local.size(),
-                                       join(std::vector<std::string>(names.begin(), names.end()))));
+                                       comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "align/describe.h"
 #include "align/lookup.h"
-#include "align/rows.h"
+#include "align/tokens.h"
 #include "ttrace/annotation.h"
 #include "ttrace/numeric/convert.h"
 #include "ttrace/tensor_name.h"
@@ -169,7 +169,7 @@ std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const Tol
   }
   if (!ties.empty()) {
     notes.push_back(fmt::format("re-routed by a near tie, compared no further at the experts: {} tokens: {}",
-                                ties.size(), join(ties)));
+                                ties.size(), comma_list(ties)));
   }
   std::vector<Finding> findings;
   for (const auto& [logits, tokens] : wrong) {

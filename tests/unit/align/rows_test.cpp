@@ -1,8 +1,7 @@
 // Tokens at experts: compared by their recorded identity, in whatever order they were dispatched.
-#include "align/rows.h"
-
 #include <doctest/doctest.h>
 
+#include "align/tokens.h"
 #include "support/aligned.h"
 
 using namespace ttrace;
