@@ -33,7 +33,7 @@
 // The file is laid out in three parts: 4096 bytes of header (HDF5's superblock and, at byte 64, the seal:
 // `Seal` in src/format/format.h), the tensors, and all of HDF5's metadata with the tables of /ttrace. The
 // seal holds the completion mark, a checksum of header and metadata, and where the tables lie. The header
-// is written last: until then the file is none of HDF5's, and the journal speaks for it.
+// is written last: until then the file is not a valid HDF5 file, and a reader takes the index from the journal.
 //
 // `offset` is a byte offset in the file: a reader maps the file and needs one look at the index, not an
 // open per tensor. Elements are little-endian, row-major. `checksum` is XXH3-64 of the tensor's bytes.
@@ -111,7 +111,7 @@ struct TensorId {
   friend auto operator<=>(const TensorId&, const TensorId&) = default;
 };
 
-// Text from files, fit for a terminal or an XML file. Control characters, bytes that are no UTF-8 and code
+// Makes text from files fit for a terminal or an XML file. Control characters, bytes that are no UTF-8 and code
 // points that XML forbids or that turn the direction of writing become `\xNN`, byte by byte.
 std::string printable(std::string_view text);
 
@@ -130,8 +130,8 @@ struct Entry {
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;
   std::string module_class;  // "torch.nn.modules.linear.Linear"; empty for scalars
-  // What the program said of the tensor's place; null where it said nothing. Shared by the entries of a rank
-  // that have the same text.
+  // The placement that the program recorded with the tensor; null where it recorded none. Entries of a rank with the
+  // same text share one object.
   std::shared_ptr<const RecordedMapping> mapping;
 };
 
@@ -146,6 +146,7 @@ class MappedFile {
   virtual void release(const std::byte* /*begin*/, std::uint64_t /*bytes*/) const {}
 };
 
+// What one rank's file holds.
 struct RankTrace {
   std::filesystem::path path;
   std::int32_t rank = 0;

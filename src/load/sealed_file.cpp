@@ -40,7 +40,7 @@ class Reader {
             "expected one written by ttrace");
     require(bytes_.size() >= kHeaderBytes, fmt::format("truncated to {} bytes", bytes_.size()),
             "expected the file as it was recorded");
-    const Seal seal = seal_of(bytes_);
+    const Seal seal = read_seal(bytes_);
     require(std::string_view(seal.magic, sizeof seal.magic) == kSealMagic, "an HDF5 file, but not a trace",
             "expected one written by ttrace");
     require(seal.version == static_cast<std::uint32_t>(kTraceVersion),

@@ -304,7 +304,7 @@ TEST_SUITE("load") {
     TraceBuilder builder;
     const fs::path path = builder.tensor("a", Kind::kOutput, {3}, index_value).write() / "rank-00000.h5";
     const std::string sound = contents(path);
-    const Seal sound_seal = seal_of(sound);
+    const Seal sound_seal = read_seal(sound);
     const auto error_with = [&](const std::function<void(Seal&)>& change) {
       std::string header = sound.substr(0, kHeaderBytes);
       Seal seal = sound_seal;
