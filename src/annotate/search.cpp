@@ -33,7 +33,7 @@ Annotations with_hypotheses(const Annotations& settings, std::span<const Search>
                             const std::vector<ActiveHypothesis>& active) {
   Annotations annotations = settings;
   for (const Search& search : searches) {
-    AnnotationRule rule{with_wildcard(search.pattern), search.kind, {}, 0};
+    AnnotationRule rule{with_wildcard(search.pattern), search.kind, {}, {}};
     if (!search.hypotheses.empty()) rule.axes = search.hypotheses[0].axes;
     for (const ActiveHypothesis& one : active) {
       if (one.search == &search) rule.axes = search.hypotheses[one.hypothesis].axes;

@@ -1,4 +1,5 @@
 // The C API over TraceWriter: checks arguments, turns exceptions into a status and a line of text.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -75,6 +76,13 @@ ttrace_status guarded(Call call) noexcept {
   } catch (...) {
     return failed(TTRACE_IO, "unknown failure");
   }
+}
+
+// In an installation the presets lie beside the library; elsewhere annotations do without them.
+std::filesystem::path preset_directory() {
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<const void*>(&ttrace_version), &library) == 0) return {};
+  return std::filesystem::path(library.dli_fname).parent_path().parent_path() / "share/ttrace/annotations";
 }
 
 // A copy of the caller's struct. An earlier version of it ended after `least` bytes: what it lacks is 0.
@@ -204,7 +212,7 @@ ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** out) {
     const char* directory = checked_text(given.directory, "directory");
     ttrace::Annotations annotations;
     if (given.annotations != nullptr && *given.annotations != '\0') {
-      annotations = ttrace::read_annotations(given.annotations);
+      annotations = ttrace::read_annotations({given.annotations}, preset_directory());
     }
     *out = new ttrace_recorder(directory, run_of(given), std::move(annotations));
   });
