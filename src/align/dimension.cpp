@@ -94,10 +94,4 @@ Shape extents_of(const std::vector<Dimension>& dimensions) {
   return shape;
 }
 
-std::int32_t copies_of(const std::vector<Dimension>& dimensions) {
-  std::int32_t copies = 1;
-  for (const Dimension& dimension : dimensions) copies *= dimension.copies;
-  return copies;
-}
-
 }  // namespace ttrace

@@ -47,6 +47,5 @@ std::vector<PlacedBox> boxes_of(const std::vector<Dimension>& dimensions, const 
                                 const Box& within);
 
 Shape extents_of(const std::vector<Dimension>& dimensions);
-std::int32_t copies_of(const std::vector<Dimension>& dimensions);  // of one element, at most
 
 }  // namespace ttrace
