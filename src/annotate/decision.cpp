@@ -27,8 +27,8 @@ std::string describe_misfit(const Fit& fit) {
 
 bool names_axis(const Placements& placements, const std::string& axis) { return !role_of(placements, axis).empty(); }
 
-// Says in words what `placements` do with the ranks of the axis `of_best` where they use another factoring of the ranks;
-// empty where they use the factoring of `best`.
+// Says in words what `placements` do with the ranks of the axis `of_best` where they use another factoring of the
+// ranks; empty where they use the factoring of `best`.
 std::string role_on_other_factoring(const Placements& placements, const AxisPlacement& of_best,
                                     const Placements& best) {
   if (names_axis(placements, of_best.axis)) return "";

@@ -12,8 +12,8 @@ namespace ttrace {
 // True for an error (`Fit::error`) small enough for the same tensor, recorded by a correct program.
 bool is_near(double error);
 
-// True where `error` is smaller than `other` by more than the margin of a tolerance. Errors below `epsilon`, that of the
-// dtype, are mere rounding and count as equal.
+// True where `error` is smaller than `other` by more than the margin of a tolerance. Errors below `epsilon`, that of
+// the dtype, are mere rounding and count as equal.
 bool clearly_better(double error, double other, double epsilon);
 
 struct Decision {
@@ -29,8 +29,8 @@ struct Decision {
 // are plausible, the likeliest first.
 Decision decide(const Search& search);
 
-// Removes from the plausible hypotheses of `lead` those that `follower` rules out: the decision of a kind that is placed
-// as `lead` is, such as its gradient. Does nothing where that would leave none.
+// Removes from the plausible hypotheses of `lead` those that `follower` rules out: the decision of a kind that is
+// placed as `lead` is, such as its gradient. Does nothing where that would leave none.
 void narrow(Decision& lead, Kind lead_kind, const Decision& follower, Kind follower_kind,
             const PlacementChoices& choices);
 

@@ -40,8 +40,8 @@ std::string rule_yaml(const DraftRule& rule) {
   return text;
 }
 
-// Writes the block `parallelism:`, or comments where `given` has one: YAML takes it only once, so that a person must add
-// to it.
+// Writes the block `parallelism:`, or comments where `given` has one: YAML takes it only once, so that a person must
+// add to it.
 std::string parallelism_yaml(const Draft& draft, const std::string& given) {
   if (draft.parallelism.empty()) return "";
   const bool has_one = given.starts_with("parallelism:") || given.find("\nparallelism:") != given.npos;

@@ -17,8 +17,8 @@ bool may_be_partial(Kind kind, Dtype dtype) {
   return !is_parameter_kind(kind) || kind == Kind::kParamGrad;
 }
 
-// Lays out `parts` equal parts of one dimension. Adjacent stretches are joined, so that layouts which put the elements in
-// the same places compare equal. Returns nothing where the layout refuses the sizes.
+// Lays out `parts` equal parts of one dimension. Adjacent stretches are joined, so that layouts which put the elements
+// in the same places compare equal. Returns nothing where the layout refuses the sizes.
 std::optional<AxisLayout> joined_layout(const std::string& layout, std::int64_t parts, std::int64_t size) {
   const std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts), size);
   AxisSplit split;

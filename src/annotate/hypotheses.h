@@ -40,8 +40,9 @@ std::string equivalence_key(const Placements& placements, const PlacementChoices
 // Returns the placement as a rule writes it: `tp_dim: 0`, `cp: {dim: 0, layout: zigzag}`, `tp: partial`.
 std::string to_string(const AxisPlacement& axis);
 
-// Returns how a tensor of kind `follower` is placed by a rule about `lead`, such as a gradient by the rule of its value.
-// Axes over which an activation is partial replicate its gradient: the gradient of a sum is that of each of its terms.
+// Returns how a tensor of kind `follower` is placed by a rule about `lead`, such as a gradient by the rule of its
+// value. Axes over which an activation is partial replicate its gradient: the gradient of a sum is that of each of its
+// terms.
 Placements follower_placements(Placements placements, Kind lead, Kind follower);
 
 }  // namespace ttrace

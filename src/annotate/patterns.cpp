@@ -49,7 +49,8 @@ std::string shortest_pattern(const Shortener& shortener, const std::string& patt
     const std::string suffix(suffixes[i]);
     if (suffix[0] != '*' && shortener.is_unambiguous(suffix, pattern)) return suffix;
   }
-  // No suffix is unambiguous. As a pattern with a wildcard, the name gives way to longer patterns for what else it fits.
+  // No suffix is unambiguous. As a pattern with a wildcard, the name gives way to longer patterns for what else it
+  // fits.
   return pattern.find('*') != pattern.npos ? pattern : fmt::format("[{}]{}", pattern.substr(0, 1), pattern.substr(1));
 }
 

@@ -135,8 +135,8 @@ bool main_grads_fit(const Decisions& decisions) {
   return any;
 }
 
-// Makes a guess of each `partial` line, unless `made_later`: a later tensor shows that the program makes the sum. By its
-// values alone, a tensor that is meant to be partial looks like one whose sum the program forgot.
+// Makes a guess of each `partial` line, unless `made_later`: a later tensor shows that the program makes the sum. By
+// its values alone, a tensor that is meant to be partial looks like one whose sum the program forgot.
 void doubt_sums(std::vector<DraftLine>& lines, bool made_later) {
   for (DraftLine& line : lines) {
     if (!line.text.ends_with(": partial")) continue;

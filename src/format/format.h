@@ -62,8 +62,8 @@ struct Extent {
   std::uint64_t offset, bytes;
 };
 
-// The part of the header that is ttrace's own, not HDF5's. It shows that nobody cut or changed the file's metadata since
-// the file was closed, and leads a reader to the index without HDF5, which is not made for hostile files.
+// The part of the header that is ttrace's own, not HDF5's. It shows that nobody cut or changed the file's metadata
+// since the file was closed, and leads a reader to the index without HDF5, which is not made for hostile files.
 struct Seal {
   char magic[8];
   std::uint32_t version;            // of the trace; stays at this place in later versions

@@ -82,8 +82,8 @@ struct JsonNode {
     return result;
   }
 
-  // Returns `sizes`, and requires that 64 bits can count the tensor's bytes in any dtype. A dimension of 0 does not hide
-  // an absurd size of another one.
+  // Returns `sizes`, and requires that 64 bits can count the tensor's bytes in any dtype. A dimension of 0 does not
+  // hide an absurd size of another one.
   Shape shape() const {
     Shape result = sizes();
     std::int64_t bytes = sizeof(double);

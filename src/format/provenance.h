@@ -8,9 +8,10 @@
 
 namespace ttrace {
 
-// A field of another type than `ttrace collect` writes counts as unknown. Three fields decide which runs may be compared,
-// and must be as it writes them: `perturb_seed`, `perturb_at` (of a perturbed run; "input" where it is absent) and
-// `rewritten`. Throws InputError for these, and where the text is no JSON object; `where` says what held the text.
+// A field of another type than `ttrace collect` writes counts as unknown. Three fields decide which runs may be
+// compared, and must be as it writes them: `perturb_seed`, `perturb_at` (of a perturbed run; "input" where it is
+// absent) and `rewritten`. Throws InputError for these, and where the text is no JSON object; `where` says what held
+// the text.
 Provenance parse_provenance(std::string text, std::string_view where);
 
 }  // namespace ttrace

@@ -28,7 +28,8 @@ bool is_number(const YAML::Node& node) {
          node.Scalar().find_first_not_of("0123456789", node.Scalar()[0] == '-' ? 1 : 0) == std::string::npos;
 }
 
-// Names the type that a default asks for. Where it is a word, a number may be given, too: the factor 1 in place of `dp`.
+// Names the type that a default asks for. Where it is a word, a number may be given, too: the factor 1 in place of
+// `dp`.
 std::string_view type_of(const YAML::Node& value) {
   return value.IsSequence() ? "a list" : is_number(value) ? "a number" : "a word";
 }

@@ -20,8 +20,8 @@ struct SealedFile {
   std::uint64_t data_end = 0;
 };
 
-// Throws InputError for a file that is not HDF5, not ttrace's, of another version, cut or changed, and for one whose seal
-// points outside the file. The HDF5 library is not used: it crashes and loops on files that are made for that.
+// Throws InputError for a file that is not HDF5, not ttrace's, of another version, cut or changed, and for one whose
+// seal points outside the file. The HDF5 library is not used: it crashes and loops on files that are made for that.
 SealedFile read_sealed_file(const std::filesystem::path& path, const MappedFile& file);
 
 }  // namespace ttrace

@@ -1,5 +1,5 @@
-// Builds the index while a rank records: the three stored tables, and a lookup of the identities in them. It takes about
-// 200 bytes a tensor, and twice the text of each different mapping.
+// Builds the index while a rank records: the three stored tables, and a lookup of the identities in them. It takes
+// about 200 bytes a tensor, and twice the text of each different mapping.
 #pragma once
 
 #include <functional>

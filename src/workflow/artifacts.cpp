@@ -160,8 +160,8 @@ void Artifacts::collect_artifact(const std::string& artifact, const Key& key, Co
   workspace_.finish(unfinished, artifact, key);
 }
 
-// Collects a run that will be compared with the reference. Throws InputError where it used other software. Such a run is
-// kept: it fits again once the reference has been made on the same software.
+// Collects a run that will be compared with the reference. Throws InputError where it used other software. Such a run
+// is kept: it fits again once the reference has been made on the same software.
 void Artifacts::make_run(const std::string& artifact, const Key& key, const CollectOptions& options) {
   const CacheState state = state_of_run(artifact, key);
   if (state.freshness == Freshness::kFits) return;

@@ -33,8 +33,8 @@ Dtype compute_dtype_of(const Trace& reference) {
                   reference.directory.string(), reference.compute_dtype));
 }
 
-// Refuses a run that lacks a tensor or has it in another shape. It is not a run of the same program: an estimate from it
-// would leave those tensors out, and hide bugs in them.
+// Refuses a run that lacks a tensor or has it in another shape. It is not a run of the same program: an estimate from
+// it would leave those tensors out, and hide bugs in them.
 Matching match_run(const AlignedTrace& reference, const AlignedTrace& run) {
   Matching matching = match(reference.alignment, run.alignment);
   if (!matching.findings.empty()) {

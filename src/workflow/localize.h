@@ -1,5 +1,5 @@
-// Does the work of `ttrace localize`: after a failed check it plans a second run of the candidate, in which every module
-// is given the reference's values, and revises the root causes by its result.
+// Does the work of `ttrace localize`: after a failed check it plans a second run of the candidate, in which every
+// module is given the reference's values, and revises the root causes by its result.
 #pragma once
 
 #include <filesystem>

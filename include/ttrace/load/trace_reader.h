@@ -11,9 +11,9 @@
 namespace ttrace {
 
 // Reads the index of every rank's file and maps the files; no tensor data is touched. Ranks that are missing, appear
-// twice or lack the completion mark are left for `align` to report; the entries of a crashed rank come from its journal.
-// Throws InputError when the directory is missing or holds no rank file, and for a file that is not HDF5, is truncated,
-// has another version, belongs to another run than its neighbours, or has an index that does not fit it.
+// twice or lack the completion mark are left for `align` to report; the entries of a crashed rank come from its
+// journal. Throws InputError when the directory is missing or holds no rank file, and for a file that is not HDF5, is
+// truncated, has another version, belongs to another run than its neighbours, or has an index that does not fit it.
 Trace read_trace(const std::filesystem::path& directory);
 
 // Reads one rank's file alone, `rank-00000.h5`. Throws InputError also where the file is of another rank.

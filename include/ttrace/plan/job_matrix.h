@@ -44,9 +44,9 @@ struct JobMatrix {
 // True for a letter, then letters, digits, '_' and '-'.
 bool is_variable_name(std::string_view text);
 
-// Returns the combinations that are left, the last variable fastest, then those that `include` makes. An empty matrix has
-// one, without values. Throws InputError (`file:line`) for an entry of `exclude` that removes nothing, for more than 10,000
-// combinations, and where none is left.
+// Returns the combinations that are left, the last variable fastest, then those that `include` makes. An empty matrix
+// has one, without values. Throws InputError (`file:line`) for an entry of `exclude` that removes nothing, for more
+// than 10,000 combinations, and where none is left.
 std::vector<Combination> combinations_of(const JobMatrix& matrix, const std::string& file);
 
 // Replaces each `{name}` in `text` by its value; `{{` and `}}` stand for braces. Throws InputError, about `where`,

@@ -55,8 +55,8 @@ std::vector<std::string> shell_command(const std::string& line);
 // itself, while Debian's sh would stay between. Any other command is returned as it is.
 std::vector<std::string> without_needless_shell(const std::vector<std::string>& command);
 
-// Returns the candidates, in the order of combinations_of. Throws InputError (`file:line`) as that and `substitute` do, for a
-// value of `include` that nothing uses, and for names of candidates that occur twice or are no file names.
+// Returns the candidates, in the order of combinations_of. Throws InputError (`file:line`) as that and `substitute` do,
+// for a value of `include` that nothing uses, and for names of candidates that occur twice or are no file names.
 std::vector<Job> candidate_jobs(const RunFile& file);
 
 // Returns the annotations that this job is checked with: those of the file, with the job's parameters.

@@ -35,7 +35,7 @@ std::string run_error(const std::function<void(RunAttributes&)>& change) {
   return forged.error();
 }
 
-// In place: ext4 writes a file that is truncated and filled again to the disk at once.
+// Changes the file in place: ext4 would write a file that is truncated and filled again to the disk at once.
 void put_byte(const fs::path& path, std::size_t at, char byte) {
   std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(static_cast<std::streamoff>(at)).put(byte);
 }
