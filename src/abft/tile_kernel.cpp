@@ -6,15 +6,14 @@
 //
 // Nothing is masked. NaN and Inf spoil the plain sum of their line, which the caller looks at.
 
-// Vectors of unknown width cannot be members of an array; ARM falls back to NEON.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-
 #include "abft/tile_kernel.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
+
+#include "numeric/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "abft/tile_kernel.cpp"

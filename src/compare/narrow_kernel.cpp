@@ -15,13 +15,11 @@
 // lanes, and no multiply is fused with an add, since not every instruction set can. (Memory is the limit,
 // not arithmetic: fusing gains nothing.) The largest difference and the counts do not depend on order.
 
-// Vectors of unknown width cannot be members of an array; ARM falls back to NEON.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-
 #include <cassert>
 #include <cstring>
 
 #include "compare/kernel.h"
+#include "numeric/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compare/narrow_kernel.cpp"
@@ -92,7 +90,7 @@ struct NarrowSums {
     return hn::GetLane(hn::MaxOfLanes(Floats(), most));
   }
 
-  // False for NaN as well.
+  // True where all sums are below the limit; false for NaN as well.
   HWY_INLINE bool all_moderate() const {
     const FloatVector limit = hn::Set(Floats(), kTooLarge);
     bool moderate = true;

@@ -1,12 +1,11 @@
-// The fp64 loop: fp64 data, data that was widened for a scale or for several terms, and the blocks that
-// the narrow loop refuses. NaN and Inf are masked out of the sums and counted. Lanes as in
-// narrow_kernel.cpp: the same bits on every machine.
-
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+// The fp64 loop, for fp64 data, data that was widened for a scale or for several terms, and the blocks that the narrow
+// loop refuses. It masks NaN and Inf out of the sums and counts them. Its lanes are those of narrow_kernel.cpp, so that
+// it gives the same bits on every machine.
 
 #include <cstring>
 
 #include "compare/kernel.h"
+#include "numeric/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compare/wide_kernel.cpp"

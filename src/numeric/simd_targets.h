@@ -1,0 +1,6 @@
+// The instruction sets that kernels are compiled for, one copy each. To be included before Highway.
+#pragma once
+
+// Vectors of unknown width (SVE, RVV) cannot be members of an array; ARM falls back to NEON. A processor older than
+// AVX2, of 2013, gets SSE2: copies for SSSE3 and SSE4 would double the time that kernels take to compile.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSSE3 | HWY_SSE4)
