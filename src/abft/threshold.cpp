@@ -13,7 +13,7 @@ double variance_bound(const LineStatistics& row, double mean) {
 
 double mean_of(const LineStatistics& row) { return row.count == 0 ? 0 : row.sum / static_cast<double>(row.count); }
 
-bool is_low(Dtype dtype) { return dtype != Dtype::kFloat64 && dtype != Dtype::kFloat32; }
+bool is_narrow(Dtype dtype) { return dtype != Dtype::kFloat64 && dtype != Dtype::kFloat32; }
 
 // V-ABFT, Algorithm 1 (equation 23). The hypotenuse adds the variances of terms 2 and 3.
 double variance_threshold(const ThresholdOptions& options, const Rounding& rounding, const LeftStatistics& left,
@@ -97,8 +97,8 @@ double unit_roundoff(Dtype dtype) { return epsilon_of(dtype) / 2; }
 
 double largest_relative_error(Platform platform, const Rounding& rounding, std::int64_t length) {
   const double n = static_cast<double>(length);
-  if (is_low(rounding.output)) {
-    // Accumulated in fp32 and rounded once, at the output: about 2 u, whatever the operands are.
+  if (is_narrow(rounding.output)) {
+    // The product is accumulated in fp32 and rounded once, at the output: about 2 u, whatever the operands are.
     if (rounding.output == Dtype::kBFloat16) return 8e-3;
     if (rounding.output == Dtype::kFloat16) return 1e-3;
     return 2 * unit_roundoff(rounding.output);
@@ -112,12 +112,12 @@ double largest_relative_error(Platform platform, const Rounding& rounding, std::
     case Platform::kGpu:
       e_max = is_double ? 1.0e-17 * std::sqrt(n) + 2.5e-16 : 5.0e-9 * std::sqrt(n) + 1.2e-7;
       break;
-    case Platform::kNpu:  // fp64 is not in the table: fp32's value in units of the last place
+    case Platform::kNpu:  // the table has no fp64: as many units of the last place as in fp32
       e_max = (is_double ? 0x1p-29 : 1.0) * 2e-6 * std::sqrt(n / 1024);
       break;
   }
-  // Online verification of narrow operands in their fp32 accumulator: "about 1e-6".
-  return is_low(rounding.operand) ? std::max(e_max, 1e-6) : e_max;
+  // Narrow operands that are verified online, in their fp32 accumulator: the paper says "about 1e-6".
+  return is_narrow(rounding.operand) ? std::max(e_max, 1e-6) : e_max;
 }
 
 LeftStatistics left_statistics(const LineStatistics& row) {
