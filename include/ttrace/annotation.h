@@ -13,6 +13,19 @@
 
 namespace ttrace {
 
+// Which annotations to read, as `-a` and `--set` say it.
+struct AnnotationSource {
+  std::string file;                        // a path or the name of a preset; empty: none
+  std::vector<std::string> settings = {};  // values of parameters, `NAME=VALUE` with VALUE in YAML
+};
+
+// A line of an annotation file, for messages.
+struct SourceLine {
+  std::string file;  // empty where there is none
+  int line = 0;
+};
+std::string to_string(const SourceLine& source);  // `gpt.yaml:14`; without a file `annotations:14`
+
 // The rows (dimension 0) are tokens that a router has sent here, in any order. Names are patterns; of several
 // tensors that match, the one meant shares the longest path with the tensor in question.
 struct RowRule {
@@ -28,8 +41,8 @@ struct RowRule {
 struct AnnotationRule {
   std::string pattern;  // dotted suffix or glob of the canonical name
   std::optional<Kind> kind;
-  std::vector<AxisPlacement> axes;
-  int line = 0;  // of the pattern, in the file
+  std::vector<AxisPlacement> axes;  // their lines are of the same file
+  SourceLine source;                // of the pattern
   // Describes the rank's own layout (token ids, padded sequence lengths): never compared.
   bool local = false;
   std::optional<RowRule> rows{};
@@ -51,7 +64,7 @@ struct PipelineRule {
   std::optional<std::int64_t> first, last;   // layers on that stage; the other stages share the rest equally
   bool embedding = false, head = false;      // each counts as a layer, of the first and of the last chunk
   std::vector<std::int64_t> per_stage = {};  // in model order: by chunk, then stage
-  int line = 0;
+  SourceLine source;
 };
 
 // Experts are numbered locally under `layers` ("mlp.experts.local_experts"); each coordinate of the axis holds
@@ -59,14 +72,14 @@ struct PipelineRule {
 struct ExpertRule {
   std::string axis = "ep";
   std::string layers;
-  int line = 0;
+  SourceLine source;
 };
 
 // Two names of one parameter, as dotted suffixes: where a rank has `name`, it is a copy of what the reference
 // calls `of`. All copies hold the same value; the gradient of one backward is the sum over them.
 struct TiedRule {
   std::string name, of;
-  int line = 0;
+  SourceLine source;
 };
 
 // A legal factor between what a program with these axes records and the logical value: recorded =
@@ -74,15 +87,17 @@ struct TiedRule {
 // `1/dp`). Declared, never fitted.
 struct Factor {
   std::vector<std::string> numerator, denominator;  // axis names
-  int line = 0;
+  SourceLine source;
 };
 
 struct Annotations {
-  std::string path;  // for messages; empty when there is no file
+  std::string path;                // of the file that was asked for; empty when there is none
+  std::vector<std::string> files;  // all that were read: `path`, and before it those that it includes
+  // The rules of one pattern come one after the other. Of two files the including one's come later.
   std::vector<AnnotationRule> rules;
   std::string microbatch_axis = "dp";
   MicrobatchOrder microbatch_order = MicrobatchOrder::kInterleaved;
-  int microbatch_line = 0;
+  SourceLine microbatch_source;  // line 0 where no file says it
   std::optional<PipelineRule> pipeline;
   std::optional<ExpertRule> experts;
   std::vector<TiedRule> tied;
@@ -98,14 +113,14 @@ struct Annotations {
 bool matches(std::string_view pattern, std::string_view name);
 
 // The rule that places a tensor: of those that match the name and speak of the kind, the most specific.
-// No wildcard beats a wildcard; then more characters outside `*`, `?` and `[..]`; then the later line.
+// No wildcard beats a wildcard; then more characters outside `*`, `?` and `[..]`; then the later pattern.
 // Within one pattern, a kind named itself beats one that follows. Null when there is none.
 const AnnotationRule* rule_for(const Annotations& annotations, Kind kind, std::string_view name);
 
-// The rules of other patterns, equally specific, that would place the tensor if theirs were the later line.
+// The rules of other patterns, equally specific, that would place the tensor if theirs came later.
 std::vector<const AnnotationRule*> contenders(const Annotations& annotations, Kind kind, std::string_view name);
 
 // `gpt.yaml:14: 'linear_qkv': output`, to begin a message about what stands on that line of the rule.
-std::string where(const Annotations& annotations, const AnnotationRule& rule, int line);
+std::string where(const AnnotationRule& rule, int line);
 
 }  // namespace ttrace

@@ -137,14 +137,10 @@ TTRACE_API ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_i
  * allowed. In a forked child it frees the child's copy, leaves the file alone and returns TTRACE_OK. */
 TTRACE_API ttrace_status ttrace_close(ttrace_recorder* recorder, int complete);
 
-/* Consistent generator: uniform values in [-1, 1) of the box [start, start + size) of a logical tensor.
- * See ttrace/numeric/generator.h. `out` has room for the product of `size`. */
-TTRACE_API ttrace_status ttrace_fill_uniform(uint64_t seed, const char* key, int32_t ndim, const int64_t* shape,
-                                             const int64_t* start, const int64_t* size, float* out);
-
-/* The same for this rank's shard of a tensor that it is about to perturb or record: the key is the
- * canonical identity (global layer and micro-batch), the box follows from the recorder's annotations and
- * coordinates, shards assumed even. `out` has room for the local tensor's elements, row-major. */
+/* Fills `out` with uniform values in [-1, 1) for this rank's shard of a tensor that it is about to perturb. Any
+ * division of the logical tensor gets the same values: they depend on the seed, the canonical identity (global layer
+ * and micro-batch) and the element's place, which follows from the recorder's annotations and coordinates, shards
+ * assumed even. `out` has room for the local tensor's elements, row-major. */
 TTRACE_API ttrace_status ttrace_perturbation(ttrace_recorder* recorder, uint64_t seed, const ttrace_identity* identity,
                                              int32_t ndim, const int64_t* local_shape, float* out);
 

@@ -10,10 +10,6 @@ MatrixView row_major(const void* data, Dtype dtype, std::int64_t rows, std::int6
   return {static_cast<const std::byte*>(data), dtype, rows, cols, cols, 1};
 }
 
-MutableMatrixView mutable_row_major(void* data, Dtype dtype, std::int64_t rows, std::int64_t cols) {
-  return {static_cast<std::byte*>(data), row_major(data, dtype, rows, cols)};
-}
-
 MatrixView transposed(const MatrixView& matrix) {
   return {matrix.data, matrix.dtype, matrix.cols, matrix.rows, matrix.col_stride, matrix.row_stride};
 }

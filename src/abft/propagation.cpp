@@ -54,7 +54,7 @@ Strike from_pattern(AttentionMatrix seen, Pattern pattern) {
 
 }  // namespace
 
-Extremes extremes_in(const MatrixView& matrix, double near_infinity) {
+Extremes extremes_in(const MatrixView& matrix) {
   Extremes found;
   Area area;
   std::vector<double> values(static_cast<std::size_t>(matrix.cols));
@@ -62,7 +62,7 @@ Extremes extremes_in(const MatrixView& matrix, double near_infinity) {
     read(matrix, row, 1, 0, matrix.cols, values.data());
     for (std::int64_t col = 0; col < matrix.cols; ++col) {
       const double value = values[static_cast<std::size_t>(col)];
-      if (std::fabs(value) <= near_infinity) continue;
+      if (std::fabs(value) <= kNearInfinity) continue;
       if (found.count() == 0) {
         found.row = row;
         found.col = col;

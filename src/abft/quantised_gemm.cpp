@@ -41,22 +41,6 @@ std::vector<std::int8_t> pack_with_checksum(std::span<const std::int8_t> b, std:
   return packed;
 }
 
-std::vector<std::int32_t> multiply(std::span<const std::uint8_t> a, std::span<const std::int8_t> packed,
-                                   const GemmShape& shape) {
-  const std::int64_t cols = shape.n + 1;
-  std::vector<std::int32_t> c(static_cast<std::size_t>(shape.m * cols));
-#pragma omp parallel for schedule(static) if (shape.m * shape.n * shape.k > 100000)
-  for (std::int64_t row = 0; row < shape.m; ++row) {
-    std::int32_t* const out = c.data() + row * cols;
-    for (std::int64_t i = 0; i < shape.k; ++i) {
-      const std::int32_t factor = a[at(row, i, shape.k)];
-      const std::int8_t* const values = packed.data() + i * cols;
-      for (std::int64_t col = 0; col < cols; ++col) out[col] += factor * values[col];
-    }
-  }
-  return c;
-}
-
 std::vector<std::int64_t> corrupted_rows(std::span<const std::int32_t> c, std::int64_t m, std::int64_t n) {
   std::vector<std::int64_t> rows;
   for (std::int64_t row = 0; row < m; ++row) {
@@ -65,32 +49,6 @@ std::vector<std::int64_t> corrupted_rows(std::span<const std::int32_t> c, std::i
     if ((sum - c[at(row, n, n + 1)]) % kModulus != 0) rows.push_back(row);
   }
   return rows;
-}
-
-std::vector<std::uint8_t> requantise(std::span<const std::int32_t> c, std::span<const std::uint8_t> a,
-                                     std::span<const std::int8_t> packed, const GemmShape& shape,
-                                     const Quantisation& of_a, const Quantisation& of_b, const Quantisation& of_c) {
-  std::vector<double> row_sums(static_cast<std::size_t>(shape.m)), col_sums(static_cast<std::size_t>(shape.n));
-  for (std::size_t i = 0; i < a.size(); ++i) row_sums[i / static_cast<std::size_t>(shape.k)] += a[i];
-  for (std::int64_t i = 0; i < shape.k; ++i) {
-    for (std::int64_t col = 0; col < shape.n; ++col) {
-      col_sums[static_cast<std::size_t>(col)] += packed[at(i, col, shape.n + 1)];
-    }
-  }
-  const double both = static_cast<double>(of_a.scale) * of_b.scale;
-  const double a_by_bias = static_cast<double>(of_a.scale) * of_b.bias;
-  const double b_by_bias = static_cast<double>(of_b.scale) * of_a.bias;
-  const double biases = static_cast<double>(shape.k) * of_a.bias * of_b.bias;
-  std::vector<std::uint8_t> result;
-  for (std::int64_t row = 0; row < shape.m; ++row) {
-    for (std::int64_t col = 0; col < shape.n; ++col) {
-      const double value = both * c[at(row, col, shape.n + 1)] + a_by_bias * row_sums[static_cast<std::size_t>(row)] +
-                           b_by_bias * col_sums[static_cast<std::size_t>(col)] + biases;
-      const double quantised = std::nearbyint((value - of_c.bias) / of_c.scale);
-      result.push_back(static_cast<std::uint8_t>(std::clamp(quantised, 0.0, 255.0)));
-    }
-  }
-  return result;
 }
 
 }  // namespace ttrace::abft

@@ -79,20 +79,6 @@ double underflow(const Rounding& rounding, const RightStatistics& right) {
 
 }  // namespace
 
-std::string_view name_of(ThresholdMethod method) {
-  switch (method) {
-    case ThresholdMethod::kVariance:
-      return "V-ABFT";
-    case ThresholdMethod::kProbabilistic:
-      return "A-ABFT";
-    case ThresholdMethod::kSimplified:
-      return "SEA";
-    case ThresholdMethod::kNorm:
-      return "norm";
-  }
-  return "";
-}
-
 double unit_roundoff(Dtype dtype) { return epsilon_of(dtype) / 2; }
 
 double largest_relative_error(Platform platform, const Rounding& rounding, std::int64_t length) {

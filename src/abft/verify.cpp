@@ -257,10 +257,4 @@ Verification verify(const Product& product, const VerifyOptions& options) {
   return Verifier(product, check_lines(product, options), options).run();
 }
 
-void correct(const MutableMatrixView& c, const Verification& verification) {
-  for (const Fault& fault : verification.faults) {
-    if (fault.located()) narrow(&fault.corrected, c.layout.dtype, 1, c.at(fault.row, fault.col));
-  }
-}
-
 }  // namespace ttrace::abft

@@ -181,12 +181,11 @@ std::optional<Finding> find_sequences(const Group& group, const AssemblyContext&
   const Shape& shape = own_shape(*group.shards[0].entry);
   for (const AxisUse& use : group.placement->uses) {
     if (use.placement != Placement::kShard || use.cu_seqlens.empty()) continue;
-    Sequences sequences = sequences_of(context.lengths, context.annotations, use, group);
+    Sequences sequences = sequences_of(context.lengths, use, group);
     if (const auto* objection = std::get_if<std::string>(&sequences)) {
       return about(group, Verdict::kFail, Reason::kShapeMismatch, *objection, {});
     }
-    Dimension& dimension =
-        plan.dimensions[dimension_of(context.annotations, *group.placement, use, group.id.name, shape)];
+    Dimension& dimension = plan.dimensions[dimension_of(*group.placement, use, group.id.name, shape)];
     const auto split = std::find_if(dimension.splits.begin(), dimension.splits.end(),
                                     [&](const AxisSplit& s) { return s.axis == use.split.axis; });
     split->segments = std::get<std::vector<Segment>>(std::move(sequences));
@@ -363,9 +362,8 @@ Plan plan_of(const Group& group, Frame frame, const AssemblyContext& context) {
     plan.fragments = plan.fragments || (shard.entry->mapping && shard.entry->mapping->fragment);
   }
   const auto known = context.layout.shapes.find({group.id.name, group.id.kind});
-  plan.dimensions =
-      dimensions_of(context.annotations, *group.placement, group.id.name, own_shape(*group.shards[0].entry),
-                    known == context.layout.shapes.end() ? nullptr : &known->second);
+  plan.dimensions = dimensions_of(*group.placement, group.id.name, own_shape(*group.shards[0].entry),
+                                  known == context.layout.shapes.end() ? nullptr : &known->second);
   const Kind kind = group.id.kind;
   plan.copies_are_terms = kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
   return plan;

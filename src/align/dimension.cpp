@@ -8,20 +8,20 @@
 
 namespace ttrace {
 
-std::vector<Dimension> dimensions_of(const Annotations& annotations, const TensorPlacement& placement,
-                                     const std::string& name, const Shape& shape, const Shape* reference) {
+std::vector<Dimension> dimensions_of(const TensorPlacement& placement, const std::string& name, const Shape& shape,
+                                     const Shape* reference) {
   std::vector<Dimension> dimensions(shape.size());
   std::size_t digit = 0;
   for (const AxisUse& use : placement.uses) {
     if (use.placement != Placement::kShard) continue;
-    const std::size_t index = dimension_of(annotations, placement, use, name, shape);
+    const std::size_t index = dimension_of(placement, use, name, shape);
     Dimension& dimension = dimensions[index];
     dimension.digits.push_back(digit++);
     dimension.splits.push_back(use.split);
     if (!use.unpadded) continue;
     if (dimension.unpadded) {
       throw InputError(fmt::format("{}: two axes say where the padding of dimension {} begins; expected one",
-                                   where(annotations, placement, use), index));
+                                   where(placement, use), index));
     }
     if (*use.unpadded != kReferenceExtent) {
       dimension.unpadded = use.unpadded;
@@ -92,12 +92,6 @@ Shape extents_of(const std::vector<Dimension>& dimensions) {
   Shape shape;
   for (const Dimension& dimension : dimensions) shape.push_back(dimension.layout.extent);
   return shape;
-}
-
-std::int32_t copies_of(const std::vector<Dimension>& dimensions) {
-  std::int32_t copies = 1;
-  for (const Dimension& dimension : dimensions) copies *= dimension.copies;
-  return copies;
 }
 
 }  // namespace ttrace

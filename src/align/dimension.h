@@ -26,8 +26,8 @@ struct Dimension {
 // The dimensions of a tensor whose shards have `ndim`; all sizes are -1. `reference` is the shape of the
 // reference's tensor, null where there is none. Throws InputError when the placement shards a dimension
 // that is not there, or two axes say where one dimension's padding begins.
-std::vector<Dimension> dimensions_of(const Annotations& annotations, const TensorPlacement& placement,
-                                     const std::string& name, const Shape& shape, const Shape* reference);
+std::vector<Dimension> dimensions_of(const TensorPlacement& placement, const std::string& name, const Shape& shape,
+                                     const Shape* reference);
 
 // A part that nobody holds is taken to be as large as the first that somebody does, so that a finding
 // can say where it would be. At least one size must be known. Throws LayoutError.
@@ -47,6 +47,5 @@ std::vector<PlacedBox> boxes_of(const std::vector<Dimension>& dimensions, const 
                                 const Box& within);
 
 Shape extents_of(const std::vector<Dimension>& dimensions);
-std::int32_t copies_of(const std::vector<Dimension>& dimensions);  // of one element, at most
 
 }  // namespace ttrace

@@ -54,10 +54,10 @@ Experts experts_of(const RankTable& table, const Annotations& annotations, const
     const auto known = layout.layer_counts.find(prefix);
     if (known != layout.layer_counts.end() && known->second % parts != 0) {
       throw InputError(
-          fmt::format("{}:{}: 'parallelism': experts: {} experts of {} do not divide into {} parts along {}; "
+          fmt::format("{}: 'parallelism': experts: {} experts of {} do not divide into {} parts along {}; "
                       "expected a multiple of {}",
-                      annotations.path.empty() ? "annotations" : annotations.path, annotations.experts->line,
-                      known->second, printable(prefix), parts, annotations.experts->axis, parts));
+                      to_string(annotations.experts->source), known->second, printable(prefix), parts,
+                      annotations.experts->axis, parts));
     }
     const std::int64_t share =
         known != layout.layer_counts.end() ? known->second / parts : *std::max_element(counts.begin(), counts.end());

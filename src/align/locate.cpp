@@ -67,7 +67,7 @@ Location locate(const Annotations& annotations, const Mesh& mesh, const Coordina
   for (const AxisUse& use : placement.uses) {
     if (use.placement == Placement::kShard) digits.push_back(coordinate_on(mesh, coordinates, use.axis));
   }
-  std::vector<Dimension> dimensions = dimensions_of(annotations, placement, name, local_shape, nullptr);
+  std::vector<Dimension> dimensions = dimensions_of(placement, name, local_shape, nullptr);
   try {
     for (std::size_t d = 0; d < dimensions.size(); ++d) {
       dimensions[d].sizes.assign(dimensions[d].sizes.size(), local_shape[d]);

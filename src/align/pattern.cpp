@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <span>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -63,7 +62,17 @@ int says(const AnnotationRule& rule, Kind kind) {
   return follows ? 1 : 0;
 }
 
+// Of two rules that fit a name and speak of the kind, `later` being the later one.
+bool goes_before(const AnnotationRule& later, const AnnotationRule& earlier, Kind kind) {
+  if (later.pattern == earlier.pattern) return says(later, kind) >= says(earlier, kind);
+  return specificity(later) >= specificity(earlier);
+}
+
 }  // namespace
+
+std::string to_string(const SourceLine& source) {
+  return fmt::format("{}:{}", source.file.empty() ? "annotations" : source.file, source.line);
+}
 
 bool matches(std::string_view pattern, std::string_view name) {
   const std::string text = visible(pattern, name);
@@ -82,8 +91,7 @@ const AnnotationRule* rule_for(const Annotations& annotations, Kind kind, std::s
   const AnnotationRule* best = nullptr;
   for (const AnnotationRule& rule : annotations.rules) {
     if (says(rule, kind) == 0 || !matches(rule.pattern, name)) continue;
-    const auto rank = [kind](const AnnotationRule& r) { return std::tuple(specificity(r), r.line, says(r, kind)); };
-    if (best == nullptr || rank(*best) <= rank(rule)) best = &rule;
+    if (best == nullptr || goes_before(rule, *best, kind)) best = &rule;
   }
   return best;
 }
@@ -92,16 +100,15 @@ std::vector<const AnnotationRule*> contenders(const Annotations& annotations, Ki
   std::vector<const AnnotationRule*> found;
   const AnnotationRule* best = rule_for(annotations, kind, name);
   for (const AnnotationRule& rule : annotations.rules) {
-    if (says(rule, kind) == 0 || !matches(rule.pattern, name) || rule.line == best->line) continue;
+    if (says(rule, kind) == 0 || !matches(rule.pattern, name) || rule.pattern == best->pattern) continue;
     if (specificity(rule) == specificity(*best)) found.push_back(&rule);
   }
   return found;
 }
 
-std::string where(const Annotations& annotations, const AnnotationRule& rule, int line) {
+std::string where(const AnnotationRule& rule, int line) {
   const std::string kind = rule.kind ? fmt::format(": {}", name_of(*rule.kind)) : "";
-  return fmt::format("{}:{}: '{}'{}", annotations.path.empty() ? "annotations" : annotations.path, line, rule.pattern,
-                     kind);
+  return fmt::format("{}: '{}'{}", to_string({rule.source.file, line}), rule.pattern, kind);
 }
 
 }  // namespace ttrace

@@ -100,9 +100,7 @@ Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, con
   count_chunks(table, pipeline);
   if (pipeline.virtual_stages() == 1) return pipeline;
   pipeline.layers.layers = annotations.pipeline->layers;
-  const std::string at =
-      fmt::format("{}:{}: 'parallelism': pipeline", annotations.path.empty() ? "annotations" : annotations.path,
-                  annotations.pipeline->line);
+  const std::string at = fmt::format("{}: 'parallelism': pipeline", to_string(annotations.pipeline->source));
   const std::vector<bool> present = present_stages(table, pipeline);
   for (const auto& [prefix, counts] : count_layers(table, pipeline)) {
     const auto known = layout.layer_counts.find(prefix);

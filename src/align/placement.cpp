@@ -58,8 +58,7 @@ std::optional<std::size_t> view_with(const Mesh& mesh, const std::vector<int>& a
 }
 
 // The view on which the rule's axes, and `fixed` (-1: none), lie.
-std::size_t check_one_factoring(const Annotations& annotations, const AnnotationRule& rule, const Mesh& mesh,
-                                int fixed) {
+std::size_t check_one_factoring(const AnnotationRule& rule, const Mesh& mesh, int fixed) {
   std::vector<int> axes;
   if (fixed >= 0) axes.push_back(fixed);
   for (const AxisPlacement& axis : rule.axes) {
@@ -68,16 +67,16 @@ std::size_t check_one_factoring(const Annotations& annotations, const Annotation
     axes.push_back(index);
     if (view_with(mesh, axes)) continue;
     throw InputError(fmt::format("{}: '{}' and '{}' are axes of two factorings of the ranks, {}; expected those of one",
-                                 where(annotations, rule, axis.line),
-                                 all_axes(mesh)[static_cast<std::size_t>(axes[0])].name, axis.axis, to_string(mesh)));
+                                 where(rule, axis.line), all_axes(mesh)[static_cast<std::size_t>(axes[0])].name,
+                                 axis.axis, to_string(mesh)));
   }
   return *view_with(mesh, axes);
 }
 
-void check_rule(const Annotations& annotations, const AnnotationRule& rule, const Mesh& mesh) {
+void check_rule(const AnnotationRule& rule, const Mesh& mesh) {
   std::vector<const AxisPlacement*> seen;
   for (const AxisPlacement& axis : rule.axes) {
-    const std::string at = where(annotations, rule, axis.line);
+    const std::string at = where(rule, axis.line);
     check_axis(mesh, axis.axis, at);
     if (axis.placement == Placement::kShard) check_layout(axis, at);
     for (const AxisPlacement* other : seen) {
@@ -89,7 +88,7 @@ void check_rule(const Annotations& annotations, const AnnotationRule& rule, cons
     }
     seen.push_back(&axis);
   }
-  check_one_factoring(annotations, rule, mesh, -1);
+  check_one_factoring(rule, mesh, -1);
 }
 
 AxisUse use_of(const AxisPlacement& axis, const Mesh& mesh) {
@@ -108,18 +107,17 @@ AxisUse use_of(const AxisPlacement& axis, const Mesh& mesh) {
   return use;
 }
 
-std::string at_line(const Annotations& annotations, int line, std::string_view key) {
-  return fmt::format("{}:{}: 'parallelism': {}", annotations.path.empty() ? "annotations" : annotations.path, line,
-                     key);
+std::string at_line(const SourceLine& source, std::string_view key) {
+  return fmt::format("{}: 'parallelism': {}", to_string(source), key);
 }
 
 }  // namespace
 
 void check_annotations(const Annotations& annotations, const Mesh& mesh) {
-  for (const AnnotationRule& rule : annotations.rules) check_rule(annotations, rule, mesh);
-  check_axis(mesh, annotations.microbatch_axis, at_line(annotations, annotations.microbatch_line, "microbatches"));
+  for (const AnnotationRule& rule : annotations.rules) check_rule(rule, mesh);
+  check_axis(mesh, annotations.microbatch_axis, at_line(annotations.microbatch_source, "microbatches"));
   if (annotations.pipeline) {
-    const std::string at = at_line(annotations, annotations.pipeline->line, "pipeline");
+    const std::string at = at_line(annotations.pipeline->source, "pipeline");
     check_axis(mesh, annotations.pipeline->axis, at);
     const int axis = axis_index(mesh, annotations.pipeline->axis);
     for (const auto& factoring : indexed_factorings_of(mesh)) {
@@ -129,10 +127,10 @@ void check_annotations(const Annotations& annotations, const Mesh& mesh) {
     }
   }
   if (annotations.experts) {
-    check_axis(mesh, annotations.experts->axis, at_line(annotations, annotations.experts->line, "experts"));
+    check_axis(mesh, annotations.experts->axis, at_line(annotations.experts->source, "experts"));
   }
   if (annotations.loss_scale) {
-    const std::string at = at_line(annotations, annotations.loss_scale->line, "loss_scale");
+    const std::string at = at_line(annotations.loss_scale->source, "loss_scale");
     for (const std::string& axis : annotations.loss_scale->numerator) check_axis(mesh, axis, at);
     for (const std::string& axis : annotations.loss_scale->denominator) check_axis(mesh, axis, at);
   }
@@ -145,15 +143,14 @@ TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kin
     if (fixed >= 0) placement.view = *view_with(mesh, {fixed});
     return placement;
   }
-  placement.view = check_one_factoring(annotations, *placement.rule, mesh, fixed);
+  placement.view = check_one_factoring(*placement.rule, mesh, fixed);
   placement.sum_microbatches = placement.rule->sum_microbatches;
   const bool followed = placement.rule->kind && *placement.rule->kind != kind;
   for (const AxisPlacement& axis : placement.rule->axes) {
     AxisUse use = use_of(axis, mesh);
     if (fixed >= 0 && use.axis == fixed) {
       throw InputError(fmt::format("{}: {} is an expert, on one rank of '{}'; expected no '{}' in its rule",
-                                   where(annotations, *placement.rule, axis.line), printable(name), axis.axis,
-                                   axis.axis));
+                                   where(*placement.rule, axis.line), printable(name), axis.axis, axis.axis));
     }
     if (followed && use.placement == Placement::kPartial) use.placement = Placement::kReplicate;
     placement.uses.push_back(std::move(use));
@@ -189,18 +186,17 @@ TensorPlacement place(const RecordedMapping& mapping, const Mesh& mesh, const st
   return placement;
 }
 
-std::string where(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use) {
-  return placement.rule != nullptr ? where(annotations, *placement.rule, use.line) : "the recorded mapping";
+std::string where(const TensorPlacement& placement, const AxisUse& use) {
+  return placement.rule != nullptr ? where(*placement.rule, use.line) : "the recorded mapping";
 }
 
-std::size_t dimension_of(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use,
-                         const std::string& name, const Shape& shape) {
+std::size_t dimension_of(const TensorPlacement& placement, const AxisUse& use, const std::string& name,
+                         const Shape& shape) {
   const int ndim = static_cast<int>(shape.size());
   if (use.dim < -ndim || use.dim >= ndim) {
     const std::string expected = ndim == 0 ? "no sharding of a scalar" : fmt::format("{} to {}", -ndim, ndim - 1);
-    throw InputError(fmt::format("{}: dim {} is out of range for {} of shape {}; expected {}",
-                                 where(annotations, placement, use), use.dim, printable(name), to_string(shape),
-                                 expected));
+    throw InputError(fmt::format("{}: dim {} is out of range for {} of shape {}; expected {}", where(placement, use),
+                                 use.dim, printable(name), to_string(shape), expected));
   }
   return static_cast<std::size_t>(use.dim < 0 ? use.dim + ndim : use.dim);
 }

@@ -50,11 +50,11 @@ TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kin
 TensorPlacement place(const RecordedMapping& mapping, const Mesh& mesh, const std::string& at);
 
 // Who says so, to begin a message: the annotation's line, or the trace.
-std::string where(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use);
+std::string where(const TensorPlacement& placement, const AxisUse& use);
 
 // The dimension that `use` shards, counted from the front. Throws InputError when the shape has none.
-std::size_t dimension_of(const Annotations& annotations, const TensorPlacement& placement, const AxisUse& use,
-                         const std::string& name, const Shape& shape);
+std::size_t dimension_of(const TensorPlacement& placement, const AxisUse& use, const std::string& name,
+                         const Shape& shape);
 
 // True when it is said how the tensor lies along the axis (an index in `all_axes`).
 bool names_axis(const TensorPlacement& placement, int axis);

@@ -260,7 +260,7 @@ class RowTensors {
   // The sizes of the columns depend on the axes that split them, as everywhere.
   std::optional<Finding> lay_out_columns() {
     const Entry& first = *shards_[0]->entry;
-    dimensions_ = dimensions_of(annotations_, placement_, shards_[0]->name, first.shape, nullptr);
+    dimensions_ = dimensions_of(placement_, shards_[0]->name, first.shape, nullptr);
     for (const RowShard* shard : shards_) {
       const Entry& entry = *shard->entry;
       if (entry.dtype != first.dtype || entry.shape.size() != first.shape.size()) {

@@ -103,8 +103,7 @@ LengthTensors find_length_tensors(const RankTable& table, const Annotations& ann
   return tensors;
 }
 
-Sequences sequences_of(const LengthTensors& tensors, const Annotations& annotations, const AxisUse& use,
-                       const Group& group) {
+Sequences sequences_of(const LengthTensors& tensors, const AxisUse& use, const Group& group) {
   std::optional<std::vector<Segment>> known;
   std::int32_t known_by = 0;
   for (const Shard& shard : group.shards) {
@@ -125,7 +124,7 @@ Sequences sequences_of(const LengthTensors& tensors, const Annotations& annotati
     throw InputError(
         fmt::format("{}: no rank that holds {} has recorded an integer tensor '{}' in its micro-batch; "
                     "expected the cumulative sequence lengths",
-                    where(annotations, *group.placement, use), to_string(group.id), use.cu_seqlens));
+                    where(*group.placement, use), to_string(group.id), use.cu_seqlens));
   }
   return *known;
 }

@@ -20,7 +20,6 @@ LengthTensors find_length_tensors(const RankTable& table, const Annotations& ann
 // code may have caused. The shards must agree: lengths are global. Throws InputError when no shard's rank has
 // recorded a tensor of the name that the annotation gives.
 using Sequences = std::variant<std::vector<Segment>, std::string>;
-Sequences sequences_of(const LengthTensors& tensors, const Annotations& annotations, const AxisUse& use,
-                       const Group& group);
+Sequences sequences_of(const LengthTensors& tensors, const AxisUse& use, const Group& group);
 
 }  // namespace ttrace

@@ -50,16 +50,13 @@ namespace {
 // A pattern counts as used when one of its rules placed some tensor: one that matches a module but says
 // only where parameters lie is of no use either.
 void note_unused_patterns(const Annotations& annotations, const Grouping& grouping, std::vector<std::string>& notes) {
-  std::set<std::pair<int, std::string_view>> unused;
-  for (const AnnotationRule& rule : annotations.rules) {
-    if (!rule.optional) unused.emplace(rule.line, rule.pattern);
-  }
+  std::set<std::string_view> used;
   for (const auto& [key, placement] : grouping.placements) {
-    if (placement.rule != nullptr) unused.erase({placement.rule->line, placement.rule->pattern});
+    if (placement.rule != nullptr) used.insert(placement.rule->pattern);
   }
-  for (const auto& [line, pattern] : unused) {
-    notes.push_back(fmt::format("{}:{}: '{}' places no tensor of the trace",
-                                annotations.path.empty() ? "annotations" : annotations.path, line, pattern));
+  for (const AnnotationRule& rule : annotations.rules) {
+    if (rule.optional || !used.insert(rule.pattern).second) continue;  // a pattern is mentioned once
+    notes.push_back(fmt::format("{}: '{}' places no tensor of the trace", to_string(rule.source), rule.pattern));
   }
 }
 

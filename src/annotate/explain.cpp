@@ -186,7 +186,7 @@ std::string explain(const Annotations& annotations, std::span<const ExplainedSid
     const AnnotationRule* rule = rule_for(annotations, kind, name);
     text += fmt::format("{}{} {}{}\n  {}\n", text.empty() ? "" : "\n", printable(name), name_of(kind),
                         pass == Pass::kRecompute ? ", recompute" : "",
-                        rule == nullptr ? "no rule" : "rule " + where(annotations, *rule, rule->line));
+                        rule == nullptr ? "no rule" : "rule " + where(*rule, rule->source.line));
     for (std::size_t i = 0; i < sides.size(); ++i) {
       text += explain_side(annotations, rule, sides[i], selected[i][subject]);
     }

@@ -39,7 +39,7 @@ class Linter {
     find_absent_axes();
     find_uneven_splits();
     std::stable_sort(messages_.begin(), messages_.end(),
-                     [](const LintMessage& a, const LintMessage& b) { return a.line < b.line; });
+                     [this](const LintMessage& a, const LintMessage& b) { return place_of(a) < place_of(b); });
     return std::move(messages_);
   }
 
@@ -49,16 +49,23 @@ class Linter {
   }
 
   void add(LintCheck check, const AnnotationRule& rule, int line, const std::string& what) {
-    messages_.push_back({check, line, fmt::format("{}: {}", where(annotations_, rule, line), what)});
+    messages_.push_back({check, {rule.source.file, line}, fmt::format("{}: {}", where(rule, line), what)});
+  }
+
+  // Among the files in the order in which they were read, and in its file.
+  std::pair<std::ptrdiff_t, int> place_of(const LintMessage& message) const {
+    if (message.source.line == 0) return {-1, 0};
+    const std::vector<std::string>& files = annotations_.files;
+    return {std::find(files.begin(), files.end(), message.source.file) - files.begin(), message.source.line};
   }
 
   void find_misfits() {
     for (const Finding& finding : alignment_.findings) {
       const AnnotationRule* rule = finding.id.name.empty() ? nullptr : rule_of({finding.id.name, finding.id.kind});
       if (rule == nullptr) {
-        messages_.push_back({LintCheck::kMisfit, 0, finding.message});
+        messages_.push_back({LintCheck::kMisfit, {}, finding.message});
       } else {
-        add(LintCheck::kMisfit, *rule, rule->line, finding.message);
+        add(LintCheck::kMisfit, *rule, rule->source.line, finding.message);
       }
     }
   }
@@ -76,7 +83,8 @@ class Linter {
     }
     for (const auto& [name, of_name] : kinds) {
       messages_.push_back(
-          {LintCheck::kUnplaced, 0,
+          {LintCheck::kUnplaced,
+           {},
            fmt::format("no rule places {} {}: taken as replicated on every axis", printable(name), join(of_name))});
     }
   }
@@ -86,7 +94,7 @@ class Linter {
     for (const NameAndKind& subject : subjects_) used.insert(rule_of(subject));
     for (const AnnotationRule& rule : annotations_.rules) {
       if (!rule.optional && !used.contains(&rule))
-        add(LintCheck::kUnusedRule, rule, rule.line, "places no tensor of the trace");
+        add(LintCheck::kUnusedRule, rule, rule.source.line, "places no tensor of the trace");
     }
   }
 
@@ -99,9 +107,11 @@ class Linter {
     }
     for (const auto& [rules, words] : tensors) {
       const auto& [rule, other] = rules;
-      add(LintCheck::kAmbiguous, *rule, rule->line,
-          fmt::format("no more specific than '{}' in line {}, and places {} only because it comes later",
-                      printable(other->pattern), other->line, join(words)));
+      const bool in_one_file = rule->source.file == other->source.file;
+      add(LintCheck::kAmbiguous, *rule, rule->source.line,
+          fmt::format(
+              "no more specific than '{}' in {}, and places {} only because it comes later", printable(other->pattern),
+              in_one_file ? fmt::format("line {}", other->source.line) : to_string(other->source), join(words)));
     }
   }
 

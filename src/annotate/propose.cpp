@@ -239,7 +239,7 @@ class Composer {
 std::vector<DraftRule> propose_by_reference(const Trace& trace, const Annotations& given, const Alignment& reference,
                                             Subjects subjects, const Choices& choices, Annotations& settings,
                                             std::vector<DraftLine>& parallelism) {
-  propose_microbatches(trace, reference, given.microbatch_line > 0, settings, parallelism);
+  propose_microbatches(trace, reference, given.microbatch_source.line > 0, settings, parallelism);
   add_reference(subjects, reference);
   std::vector<Search> searches = searches_for(subjects, choices);
   Decisions decisions;

@@ -31,7 +31,7 @@ Annotations with_hypotheses(const Annotations& settings, std::span<const Search>
                             const std::vector<Active>& active) {
   Annotations annotations = settings;
   for (const Search& search : all) {
-    AnnotationRule rule{with_wildcard(search.pattern), search.kind, {}, 0};
+    AnnotationRule rule{with_wildcard(search.pattern), search.kind, {}, {}};
     if (!search.hypotheses.empty()) rule.axes = search.hypotheses[0].axes;
     for (const Active& one : active) {
       if (one.search == &search) rule.axes = search.hypotheses[one.hypothesis].axes;

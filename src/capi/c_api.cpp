@@ -1,4 +1,5 @@
 // The C API over TraceWriter: checks arguments, turns exceptions into a status and a line of text.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -75,6 +76,13 @@ ttrace_status guarded(Call call) noexcept {
   } catch (...) {
     return failed(TTRACE_IO, "unknown failure");
   }
+}
+
+// In an installation the presets lie beside the library; elsewhere annotations do without them.
+std::filesystem::path preset_directory() {
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<const void*>(&ttrace_version), &library) == 0) return {};
+  return std::filesystem::path(library.dli_fname).parent_path().parent_path() / "share/ttrace/annotations";
 }
 
 // A copy of the caller's struct. An earlier version of it ended after `least` bytes: what it lacks is 0.
@@ -177,15 +185,12 @@ ttrace_recorder& checked(ttrace_recorder* recorder) {
   return *recorder;
 }
 
-void check_box(std::span<const std::int64_t> shape, std::span<const std::int64_t> start,
-               std::span<const std::int64_t> size) {
+// Refuses a shape that no tensor in memory has.
+void check_shape(std::span<const std::int64_t> shape) {
   std::int64_t elements = 1;
-  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    const bool inside = shape[dim] >= 0 && start[dim] >= 0 && size[dim] >= 0 && start[dim] <= shape[dim] &&
-                        size[dim] <= shape[dim] - start[dim];
-    if (!inside || __builtin_mul_overflow(elements, std::max<std::int64_t>(shape[dim], 1), &elements)) {
-      refuse(fmt::format("the box does not lie in the shape: dimension {} has size {}, the box starts at {} with {}",
-                         dim, shape[dim], start[dim], size[dim]));
+  for (const std::int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(elements, std::max<std::int64_t>(size, 1), &elements)) {
+      refuse(fmt::format("local_shape: {} is no size of a dimension", size));
     }
   }
 }
@@ -204,7 +209,7 @@ ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** out) {
     const char* directory = checked_text(given.directory, "directory");
     ttrace::Annotations annotations;
     if (given.annotations != nullptr && *given.annotations != '\0') {
-      annotations = ttrace::read_annotations(given.annotations);
+      annotations = ttrace::read_annotations({given.annotations}, preset_directory());
     }
     *out = new ttrace_recorder(directory, run_of(given), std::move(annotations));
   });
@@ -231,25 +236,12 @@ ttrace_status ttrace_close(ttrace_recorder* recorder, int complete) {
   return status == TTRACE_FORKED ? TTRACE_OK : status;
 }
 
-ttrace_status ttrace_fill_uniform(uint64_t seed, const char* key, int32_t ndim, const int64_t* shape,
-                                  const int64_t* start, const int64_t* size, float* out) {
-  return guarded([&] {
-    const char* text = checked_text(key, "key");
-    const auto shape_dims = dims_of(shape, ndim, "shape");
-    const auto start_dims = dims_of(start, ndim, "start");
-    const auto size_dims = dims_of(size, ndim, "size");
-    check_box(shape_dims, start_dims, size_dims);
-    if (out == nullptr && std::find(size_dims.begin(), size_dims.end(), 0) == size_dims.end()) refuse("out is NULL");
-    ttrace::fill_uniform(seed, text, shape_dims, start_dims, size_dims, out);
-  });
-}
-
 ttrace_status ttrace_perturbation(ttrace_recorder* recorder, uint64_t seed, const ttrace_identity* identity,
                                   int32_t ndim, const int64_t* local_shape, float* out) {
   return guarded([&] {
     const ttrace_recorder& self = checked(recorder);
     const auto shape = dims_of(local_shape, ndim, "local_shape");
-    check_box(shape, std::vector<std::int64_t>(shape.size(), 0), shape);
+    check_shape(shape);
     if (out == nullptr && std::find(shape.begin(), shape.end(), 0) == shape.end()) refuse("out is NULL");
     ttrace::fill_perturbation(self.annotations, self.writer.run(), seed, id_of(checked_struct(identity, "identity")),
                               {shape.begin(), shape.end()}, out);

@@ -9,10 +9,10 @@
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/calibration_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/selfcheck/selfcheck.h"
+#include "workflow/annotations.h"
 
 namespace ttrace::cli {
 namespace {
@@ -25,7 +25,8 @@ const std::map<std::string, abft::ThresholdMethod> kMethods = {
 };
 
 struct AbftOptions {
-  std::string trace, annotations, only;
+  std::string trace, only;
+  AnnotationSource annotations;
   std::string threshold = "v-abft", e_max;
   ReportOptions report;
   int threads = 0;
@@ -46,9 +47,7 @@ int run(const AbftOptions& options) {
   Report report;
   ReportFiles files = report_files(options.report, report);
   SelfCheckOptions how = thresholds_of(options);
-  Annotations annotations;
-  if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
-  AlignedTrace aligned = align_trace(read_trace(options.trace), annotations);
+  AlignedTrace aligned = align_trace(read_trace(options.trace), load_annotations(options.annotations));
   Alignment nothing;
   if (!options.only.empty()) keep_only(aligned.alignment, nothing, options.only);
   how.threads = options.threads;

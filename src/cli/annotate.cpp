@@ -11,6 +11,7 @@
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/load/trace_reader.h"
+#include "workflow/annotations.h"
 #include "workflow/reference.h"
 
 namespace ttrace::cli {
@@ -18,23 +19,22 @@ namespace {
 
 struct AnnotateOptions {
   std::string trace, reference;
-  std::string annotations;
+  AnnotationSource annotations;
   std::string output;
 };
 
 int run(const AnnotateOptions& options) {
-  Annotations given;
+  const Annotations given = load_annotations(options.annotations);
   std::string given_text;
-  if (!options.annotations.empty()) {
-    given = read_annotations(options.annotations);
-    std::ifstream file(options.annotations, std::ios::binary);
+  if (!given.path.empty()) {
+    std::ifstream file(given.path, std::ios::binary);
     given_text.assign(std::istreambuf_iterator<char>(file), {});
   }
   const auto reference = read_reference(options.reference, given);
   const Trace trace = read_trace(options.trace);
   const Draft draft = propose(trace, given, reference ? &reference->alignment : nullptr);
   std::string text = to_yaml(draft, given_text);
-  parse_annotations(text, options.output.empty() ? "the draft" : options.output);
+  parse_annotations(text, options.output.empty() ? "the draft" : options.output, preset_directory());
   if (!options.output.empty()) {
     write_file(options.output, text);
     text = fmt::format("{}: {}\n", options.output, summary_of(draft));

@@ -10,8 +10,13 @@ CLI::Option* add_candidate_option(CLI::App& command, std::string& trace) {
   return command.add_option("--candidate", trace, "Trace of the run under test")->type_name("TRACE");
 }
 
-CLI::Option* add_annotation_options(CLI::App& command, std::string& file) {
-  return command.add_option("-a,--annotations", file, "How the program places its tensors (YAML)")->type_name("FILE");
+CLI::Option* add_annotation_options(CLI::App& command, AnnotationSource& annotations) {
+  CLI::Option* file = command.add_option("-a,--annotations", annotations.file,
+                                         "How the program places its tensors: a file (YAML), or the name of a preset");
+  command.add_option("--set", annotations.settings, "Give a parameter of the annotations a value; repeatable")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+  return file->type_name("FILE");
 }
 
 CLI::Option* add_tolerance_option(CLI::App& command, std::string& file) {

@@ -6,21 +6,21 @@
 
 #include "cli/commands.h"
 #include "terminal/report_files.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/trace_reader.h"
+#include "workflow/annotations.h"
 #include "workflow/reference.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct ExplainOptions {
-  std::string reference, candidate, annotations;
+  std::string reference, candidate;
+  AnnotationSource annotations;
   std::string pattern;
 };
 
 int run(const ExplainOptions& options) {
-  Annotations annotations;
-  if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
+  const Annotations annotations = load_annotations(options.annotations);
   const auto reference = read_reference(options.reference, annotations);
   const AlignedTrace candidate = align_trace(read_trace(options.candidate), annotations, layout_of(reference));
   std::vector<ExplainedSide> sides;

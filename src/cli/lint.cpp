@@ -9,15 +9,16 @@
 
 #include "cli/commands.h"
 #include "terminal/report_files.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/trace_reader.h"
+#include "workflow/annotations.h"
 #include "workflow/reference.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct LintOptions {
-  std::string trace, reference, annotations;
+  std::string trace, reference;
+  AnnotationSource annotations;
   std::string json;
 };
 
@@ -25,14 +26,18 @@ std::string to_json(const LintOptions& options, const std::vector<LintMessage>& 
   nlohmann::ordered_json json;
   json["schema"] = "ttrace-lint/1";
   json["trace"] = options.trace;
-  json["annotations"] = options.annotations;
+  json["annotations"] = options.annotations.file;
   json["messages"] = nlohmann::ordered_json::array();
   for (const LintMessage& message : messages) {
     nlohmann::ordered_json object;
     object["check"] = name_of(message.check);
     object["mistake"] = is_mistake(message.check);
+    object["file"] = nullptr;
     object["line"] = nullptr;
-    if (message.line != 0) object["line"] = message.line;
+    if (message.source.line != 0) {
+      object["file"] = message.source.file;
+      object["line"] = message.source.line;
+    }
     object["text"] = message.text;
     json["messages"].push_back(std::move(object));
   }
@@ -51,7 +56,7 @@ int run(const LintOptions& options) {
   std::vector<LintMessage> messages;
   ReportFiles files;
   files.add("--json", options.json, [&] { return to_json(options, messages); });
-  const Annotations annotations = read_annotations(options.annotations);
+  const Annotations annotations = load_annotations(options.annotations);
   const auto reference = read_reference(options.reference, annotations);
   messages = lint(align_trace(read_trace(options.trace), annotations, layout_of(reference)), annotations);
   const auto mistakes = static_cast<std::size_t>(std::count_if(
@@ -76,7 +81,7 @@ void add_lint(CLI::App& app, Run& run_command) {
 
 JSON: {"schema": "ttrace-lint/1", "trace", "annotations", "messages": [{"check":
 misfit | unplaced | unused-rule | ambiguous | absent-axis | uneven-split,
-"mistake": bool, "line" (null: none), "text"}]}
+"mistake": bool, "file", "line" (null: none), "text"}]}
 
 Exit codes: 0 nothing to mend, 1 something to mend, 2 could not look.)");
   lint->callback([options, &run_command] { run_command = [options] { return run(*options); }; });

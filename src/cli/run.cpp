@@ -11,10 +11,10 @@
 #include "process/shell_words.h"
 #include "terminal/report_files.h"
 #include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/run_file.h"
 #include "ttrace/report/render.h"
 #include "ttrace/report/run_report.h"
+#include "workflow/annotations.h"
 #include "workflow/artifacts.h"
 #include "workflow/check.h"
 #include "workflow/collect.h"
@@ -43,7 +43,7 @@ RunFile load(const RunOptions& options) {
   // A mistake that would stop a command later is reported before the first one runs.
   parse_iterations(file.iterations, file.path + ": iterations");
   check_axes(file.reference.axes, fmt::format("{}:{}: axes", file.path, file.reference.line));
-  if (!file.annotations.empty()) read_annotations(file.annotations);
+  load_annotations(file.annotations);
   return file;
 }
 
@@ -52,6 +52,7 @@ std::vector<Job> select_candidates(const RunFile& file, const std::string& only)
   std::string names;
   for (const Job& job : jobs) {
     check_axes(job.axes, fmt::format("{}:{}: axes of {}", file.path, job.line, job.name));
+    if (!job.parameters.empty()) load_annotations(annotations_for(file, job));
     names += (names.empty() ? "" : ", ") + job.name;
   }
   if (!only.empty()) {
@@ -120,7 +121,7 @@ Report check_candidate(const RunContext& context, const Job& job) {
   CheckOptions check_options;
   check_options.reference = context.workspace.trace_of(kReference);
   check_options.candidate = context.workspace.trace_of(artifact);
-  check_options.annotations = context.file.annotations;
+  check_options.annotations = annotations_for(context.file, job);
   check_options.tolerance = context.workspace.path_of(kTolerance) / "tolerance.yaml";
   check_options.waivers = waivers_for(context.file, job.name, context.today);
   check_options.threads = context.options.threads;
@@ -215,7 +216,9 @@ constexpr const char* kFooter = R"(ttrace.yaml:
         exclude: [{tp: 1, dp: 1}]
       command: torchrun --nproc-per-node {ranks} train.py --tp {tp} --dp {dp}
       axes: tp={tp},dp={dp}             # {ranks}: the product of these sizes
-  annotations: gpt.yaml                 # this and all below may be left out
+  annotations: megatron_llama           # this and all below may be left out
+  parameters: {query_heads: 16, kv_heads: 4}  # of the annotations; a candidate
+                                        # may have some of its own
   iterations: 0-1
   seeds: 3                              # perturbed runs
   environment: [CUBLAS_WORKSPACE_CONFIG]  # variables that change the results

@@ -4,12 +4,13 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <array>
+#include <set>
 #include <string_view>
 
+#include "load/annotation_documents.h"
+#include "load/annotation_parameters.h"
 #include "load/annotation_yaml.h"
 #include "load/parallelism.h"
-#include "load/yaml_fields.h"
 #include "ttrace/align/layout.h"
 #include "ttrace/error.h"
 #include "ttrace/mesh.h"
@@ -23,6 +24,7 @@ constexpr std::string_view kDimSuffix = "_dim";
 constexpr std::string_view kMicrobatch = "microbatch";  // the keys of a rule that are no axis and no kind
 constexpr std::string_view kRows = "rows";
 constexpr std::string_view kOptional = "optional";
+constexpr std::string_view kParameters = "parameters";      // at the top level, beside patterns
 constexpr std::int64_t kMaxNumber = std::int64_t{1} << 40;  // of elements; far more than of anything else
 constexpr std::size_t kMaxNumbers = 1024;
 
@@ -180,10 +182,11 @@ bool read_optional(const Item& item, const Place& place) {
   return true;
 }
 
-void read_rule(const std::string& pattern, const YAML::Node& node, int line, Annotations& annotations) {
-  const Place place{annotations.path, fmt::format("'{}'", pattern)};
+void read_rule(const Item& entry, const Place& file, Annotations& annotations) {
+  const auto& [pattern, line, node] = entry;
+  const Place place{file.file, fmt::format("'{}'", pattern), file.parameters};
   const std::string expected = "axis keys (tp_dim: 0) or kinds (output: {tp_dim: 0})";
-  AnnotationRule parameters{pattern, std::nullopt, {}, line};
+  AnnotationRule parameters{pattern, std::nullopt, {}, {file.file, line}};
   const std::vector<Item> items = items_of(node, place, line, expected);
   const std::size_t before = annotations.rules.size();
   bool optional = false;
@@ -191,7 +194,7 @@ void read_rule(const std::string& pattern, const YAML::Node& node, int line, Ann
     if (item.key == kOptional) {
       optional = read_optional(item, place);
     } else if (const auto kind = kind_from_name(item.key)) {
-      AnnotationRule rule{pattern, kind, {}, line};
+      AnnotationRule rule{pattern, kind, {}, {file.file, line}};
       const Place inside = place.inside(item.key);
       rule.local = item.value.IsScalar() && item.value.Scalar() == "local";
       if (!rule.local) read_keys(item, inside, rule);
@@ -205,32 +208,64 @@ void read_rule(const std::string& pattern, const YAML::Node& node, int line, Ann
   for (std::size_t i = before; i < annotations.rules.size(); ++i) annotations.rules[i].optional = optional;
 }
 
-}  // namespace
+// Reads a rule in place of the one that an included file has for this pattern; null only takes that away.
+void replace_rule(const Item& entry, const Place& file, Annotations& annotations) {
+  const std::size_t removed =
+      std::erase_if(annotations.rules, [&](const AnnotationRule& rule) { return rule.pattern == entry.key; });
+  if (removed == 0 || !entry.value.IsNull()) read_rule(entry, file, annotations);
+}
 
-Annotations parse_annotations(const std::string& text, const std::string& where) {
+Annotations read(const std::vector<Document>& documents, const std::vector<std::string>& settings) {
+  Parameters parameters;
+  for (const Document& document : documents) {
+    for (const Item& item : document.items) {
+      if (item.key == kParameters)
+        parameters.read(item.value, {document.path, fmt::format("'{}'", kParameters)}, item.line);
+    }
+  }
+  for (const std::string& setting : settings) parameters.set(setting);
+
   Annotations annotations;
-  annotations.path = where;
-  try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    const Place file{where, ""};
-    if (documents.size() > 1) fail(file, documents[1].Mark().line + 1, "a second YAML document; expected one");
-    if (documents.empty() || documents[0].IsNull()) return annotations;
-    for (const auto& [key, at, value] : items_of(documents[0], file, 1, "patterns and their rules")) {
-      if (key == kParallelism) {
-        read_parallelism(value, at, annotations);
+  annotations.path = documents.back().path;
+  std::set<std::string> patterns;
+  for (const Document& document : documents) {
+    annotations.files.push_back(document.path);
+    const Place file{document.path, "", &parameters};
+    for (const Item& item : document.items) {
+      if (item.key == kInclude || item.key == kParameters) continue;
+      if (item.key == kParallelism) {
+        read_parallelism(item, file, annotations);
+      } else if (patterns.insert(item.key).second) {
+        read_rule(item, file, annotations);
       } else {
-        read_rule(key, value, at, annotations);
+        replace_rule(item, file, annotations);
       }
     }
-  } catch (const YAML::Exception& error) {
-    const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
-    throw InputError(fmt::format("{}{}: {}; expected YAML as in annotations/README.md", where, line, error.msg));
   }
+  parameters.require_used();
   return annotations;
 }
 
-Annotations read_annotations(const std::filesystem::path& path) {
-  return parse_annotations(read_text_file(path, "an annotation file"), path.string());
+}  // namespace
+
+Annotations read_annotations(const AnnotationSource& source, const std::filesystem::path& presets) {
+  return read(read_documents(source.file, presets), source.settings);
+}
+
+Annotations parse_annotations(const std::string& text, const std::string& where, const std::filesystem::path& presets) {
+  return read(parse_documents(text, where, presets), {});
+}
+
+std::string including_file(const std::filesystem::path& path, const std::vector<std::string>& settings) {
+  YAML::Emitter text;
+  text << YAML::BeginMap << YAML::Key << std::string(kInclude) << YAML::Value << path.string();
+  text << YAML::Key << std::string(kParameters) << YAML::Value << YAML::BeginMap;
+  for (const std::string& setting : settings) {
+    const auto [name, value] = split_setting(setting);
+    text << YAML::Key << name << YAML::Value << value;
+  }
+  text << YAML::EndMap << YAML::EndMap;
+  return text.c_str();
 }
 
 }  // namespace ttrace

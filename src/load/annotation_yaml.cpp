@@ -6,11 +6,12 @@
 #include <charconv>
 #include <set>
 
+#include "load/annotation_parameters.h"
 #include "ttrace/error.h"
 
 namespace ttrace::annotation_yaml {
 
-Place Place::inside(std::string_view key) const { return {file, fmt::format("{}: {}", subject, key)}; }
+Place Place::inside(std::string_view key) const { return {file, fmt::format("{}: {}", subject, key), parameters}; }
 
 void fail(const Place& place, int line, const std::string& what) {
   throw InputError(
@@ -29,7 +30,9 @@ std::vector<Item> items_of(const YAML::Node& node, const Place& place, int line,
     const std::string& key = item.first.Scalar();
     const int at = item.first.Mark().line + 1;
     if (!seen.insert(key).second) fail(place, at, fmt::format("'{}' appears twice; expected it once", key));
-    items.push_back({key, at, item.second});
+    const auto value =
+        place.parameters == nullptr ? item.second : place.parameters->value_of(item.second, place.inside(key), at);
+    if (value) items.push_back({key, at, *value});
   }
   return items;
 }

@@ -11,10 +11,13 @@
 
 namespace ttrace::annotation_yaml {
 
+class Parameters;
+
 // What a message is about: `gpt.yaml:14: 'linear_qkv': output`.
 struct Place {
   std::string file;
-  std::string subject;  // quoted, with what is inside it after colons
+  std::string subject;               // quoted, with what is inside it after colons
+  Parameters* parameters = nullptr;  // that values may name; null where they may not
 
   Place inside(std::string_view key) const;
 };
@@ -29,7 +32,7 @@ struct Item {
   YAML::Node value;
 };
 
-// In the order written.
+// In the order written. A value `$NAME` is the parameter's; an entry whose parameter is null is left out.
 std::vector<Item> items_of(const YAML::Node& node, const Place& place, int line, std::string_view expected);
 
 std::string word_of(const YAML::Node& node, const Place& place, int line, std::string_view expected);

@@ -18,7 +18,9 @@ constexpr std::size_t kMaxVirtualStages = 65'536;  // far above any pipeline
 
 void read_microbatches(const YAML::Node& node, const Place& place, int line, Annotations& annotations) {
   constexpr std::string_view kExpected = "axis and order";
-  annotations.microbatch_line = line;
+  annotations.microbatch_source = {place.file, line};
+  annotations.microbatch_axis = Annotations().microbatch_axis;
+  annotations.microbatch_order = Annotations().microbatch_order;
   for (const auto& [key, at, value] : items_of(node, place, line, kExpected)) {
     if (key == "axis") {
       annotations.microbatch_axis = word_of(value, place.inside(key), at, "an axis");
@@ -76,7 +78,7 @@ void read_pipeline(const YAML::Node& node, const Place& place, int line, Annotat
   constexpr std::string_view kExpected =
       "layers (decoder.layers), and axis, first, last, embedding, head or per_stage where they apply";
   PipelineRule rule;
-  rule.line = line;
+  rule.source = {place.file, line};
   for (const Item& item : items_of(node, place, line, kExpected)) {
     if (item.key == "axis") {
       rule.axis = word_of(item.value, place.inside(item.key), item.line, "an axis");
@@ -98,7 +100,7 @@ void read_pipeline(const YAML::Node& node, const Place& place, int line, Annotat
 void read_experts(const YAML::Node& node, const Place& place, int line, Annotations& annotations) {
   constexpr std::string_view kExpected = "layers (mlp.experts.local_experts) and, if not ep, axis";
   ExpertRule rule;
-  rule.line = line;
+  rule.source = {place.file, line};
   for (const auto& [key, at, value] : items_of(node, place, line, kExpected)) {
     if (key == "axis") {
       rule.axis = word_of(value, place.inside(key), at, "an axis");
@@ -115,6 +117,7 @@ void read_experts(const YAML::Node& node, const Place& place, int line, Annotati
 // `output_layer.weight: embedding.word_embeddings.weight`. No name stands on both sides.
 void read_tied(const YAML::Node& node, const Place& place, int line, Annotations& annotations) {
   constexpr std::string_view kExpected = "a parameter's name on a stage and the reference's name of it";
+  annotations.tied.clear();
   for (const auto& [name, at, value] : items_of(node, place, line, kExpected)) {
     const std::string of = word_of(value, place.inside(name), at, "the reference's name of it");
     for (const std::string& text : {name, of}) {
@@ -122,12 +125,12 @@ void read_tied(const YAML::Node& node, const Place& place, int line, Annotations
         fail(place, at, fmt::format("'{}'; expected a name without wildcards", text));
       }
     }
-    annotations.tied.push_back({name, of, at});
+    annotations.tied.push_back({name, of, {place.file, at}});
   }
   for (const TiedRule& rule : annotations.tied) {
     for (const TiedRule& other : annotations.tied) {
       if (matches(rule.name, other.of)) {
-        fail(place, rule.line, fmt::format("'{}' is tied and is tied to; expected it on one side", rule.name));
+        fail(place, rule.source.line, fmt::format("'{}' is tied and is tied to; expected it on one side", rule.name));
       }
     }
   }
@@ -136,7 +139,7 @@ void read_tied(const YAML::Node& node, const Place& place, int line, Annotations
 // `dp`, `dp*cp`, `1/dp`, `cp/dp`: factors, each after a `*` or a `/`.
 Factor read_factor(const std::string& text, const Place& place, int line) {
   Factor factor;
-  factor.line = line;
+  factor.source = {place.file, line};
   bool divides = false;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find_first_of("*/", begin), text.size());
@@ -155,10 +158,10 @@ Factor read_factor(const std::string& text, const Place& place, int line) {
 
 }  // namespace
 
-void read_parallelism(const YAML::Node& node, int line, Annotations& annotations) {
+void read_parallelism(const Item& section, const Place& file, Annotations& annotations) {
   constexpr std::string_view kExpected = "microbatches, pipeline, tied, experts or loss_scale";
-  const Place place{annotations.path, fmt::format("'{}'", kParallelism)};
-  for (const auto& [key, at, value] : items_of(node, place, line, kExpected)) {
+  const Place place{file.file, fmt::format("'{}'", kParallelism), file.parameters};
+  for (const auto& [key, at, value] : items_of(section.value, place, section.line, kExpected)) {
     const Place inside = place.inside(key);
     if (key == "microbatches") {
       read_microbatches(value, inside, at, annotations);

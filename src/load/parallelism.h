@@ -1,17 +1,18 @@
 // The `parallelism` section of an annotation file: what is not about one tensor.
 #pragma once
 
-#include <yaml-cpp/yaml.h>
-
 #include <string_view>
 
+#include "load/annotation_yaml.h"
 #include "ttrace/annotation.h"
 
 namespace ttrace {
 
-inline constexpr std::string_view kParallelism = "parallelism";  // the one top-level key that is not a pattern
+inline constexpr std::string_view kParallelism = "parallelism";
 
-// Adds what `node` says, which stands at `line`. Throws InputError, `file:line: what`.
-void read_parallelism(const YAML::Node& node, int line, Annotations& annotations);
+// Takes what `section` says; each of its keys takes the place of what an included file says under that key. Throws
+// InputError, `file:line: what`.
+void read_parallelism(const annotation_yaml::Item& section, const annotation_yaml::Place& file,
+                      Annotations& annotations);
 
 }  // namespace ttrace

@@ -118,12 +118,30 @@ JobMatrix read_matrix(const std::string& file, const YAML::Node& node, int line)
   return matrix;
 }
 
+// The parameters that a mapping under `parameters` gives values, each as `NAME=VALUE`.
+std::vector<std::string> optional_parameters(const std::string& file, Fields& fields) {
+  const auto node = fields.take_if("parameters");
+  if (!node) return {};
+  Fields parameters(file, *node, fields.last_line(), "'parameters'");
+  std::vector<std::string> settings;
+  for (const std::string& name : parameters.keys()) {
+    const YAML::Node value = parameters.take(name);
+    const FilePlace place{file, parameters.last_line()};
+    std::string text = value.IsNull() ? "null" : value.IsScalar() ? value.Scalar() : "";
+    if (value.IsSequence()) text = fmt::format("[{}]", fmt::join(words_of(value, place, name), ", "));
+    if (text.empty()) place.fail(fmt::format("'{}' has no value; expected one", name));
+    settings.push_back(fmt::format("{}={}", name, text));
+  }
+  return settings;
+}
+
 CandidateRule read_candidate(const std::string& file, const YAML::Node& node) {
   Fields fields(file, node, line_of(node), "a candidate");
   CandidateRule rule;
   rule.job = read_job(file, fields);
   rule.job.name = fields.take_word("name");
   if (const auto matrix = fields.take_if("matrix")) rule.matrix = read_matrix(file, *matrix, fields.last_line());
+  rule.job.parameters = optional_parameters(file, fields);
   fields.done();
   return rule;
 }
@@ -188,7 +206,7 @@ RunFile read_fields(Fields& fields, const std::string& where) {
   const std::vector<YAML::Node> candidates = fields.take_list("candidates");
   if (candidates.empty()) fail_at(where, fields.last_line(), "'candidates' is empty; expected one or more");
   for (const YAML::Node& node : candidates) run.candidates.push_back(read_candidate(where, node));
-  run.annotations = optional_word(where, fields, "annotations", "");
+  run.annotations = {optional_word(where, fields, "annotations", ""), optional_parameters(where, fields)};
   read_tolerance_options(fields, run);
   run.environment = optional_words(where, fields, "environment");
   const std::string localize = optional_word(where, fields, "localize", "true");

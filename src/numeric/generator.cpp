@@ -50,10 +50,6 @@ std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
   return counter;
 }
 
-float uniform_at(std::uint64_t seed, std::string_view key, std::uint64_t index) {
-  return uniform_of(block_at(key_of(seed, key), index / 4)[index % 4]);
-}
-
 void fill_uniform(std::uint64_t seed, std::string_view key, std::span<const std::int64_t> shape,
                   std::span<const std::int64_t> start, std::span<const std::int64_t> size, float* out) {
   assert(shape.size() == start.size() && shape.size() == size.size());

@@ -25,6 +25,7 @@ void require_use_of_included(const CandidateRule& rule, const std::string& file)
   std::string texts = rule.job.name + " " + rule.job.axes;
   for (const std::string& word : rule.job.command) texts += " " + word;
   for (const std::string& input : rule.job.inputs) texts += " " + input;
+  for (const std::string& parameter : rule.job.parameters) texts += " " + parameter;
   for (const JobMatrix::Entry& entry : rule.matrix.include) {
     for (const auto& [name, value] : entry.values) {
       const bool is_variable = std::any_of(rule.matrix.variables.begin(), rule.matrix.variables.end(),
@@ -44,6 +45,7 @@ Job fill_in(const Job& job, Combination values, const std::string& file) {
   filled.name = substitute(job.name, values, where);
   for (std::string& word : filled.command) word = substitute(word, values, where);
   for (std::string& input : filled.inputs) input = substitute(input, values, where);
+  for (std::string& parameter : filled.parameters) parameter = substitute(parameter, values, where);
   filled.command = without_needless_shell(filled.command);
   require_file_name(filled.name, file, job.line);
   return filled;
@@ -95,6 +97,12 @@ std::vector<Job> expand(const RunFile& file) {
     }
   }
   return all;
+}
+
+AnnotationSource annotations_for(const RunFile& file, const Job& job) {
+  AnnotationSource annotations = file.annotations;
+  annotations.settings.insert(annotations.settings.end(), job.parameters.begin(), job.parameters.end());
+  return annotations;
 }
 
 std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidate, const std::string& today) {

@@ -1,6 +1,7 @@
 #include "workflow/artifacts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdlib>
 
@@ -8,6 +9,7 @@
 #include "process/shell_words.h"
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
+#include "workflow/annotations.h"
 #include "workflow/estimate_tolerance.h"
 #include "workflow/fingerprint.h"
 #include "workflow/git.h"
@@ -29,6 +31,13 @@ void print_what_is_made(const std::string& artifact, const CacheState& state) {
   fmt::print(stderr, "ttrace: {}\n", printable(fmt::format("{}: {}", name_of(artifact), why)));
 }
 
+// Of the annotations' files and parameters.
+std::string annotations_fingerprint(const AnnotationSource& annotations) {
+  std::string text = fmt::format("{}\n", fmt::join(annotations.settings, "\n"));
+  for (const std::string& file : load_annotations(annotations).files) text += fingerprint_of(file) + "\n";
+  return fingerprint(text);
+}
+
 }  // namespace
 
 std::string candidate_artifact(const Job& candidate) { return "candidates/" + candidate.name; }
@@ -37,9 +46,11 @@ std::string second_run_artifact(const Job& candidate) { return "second-runs/" + 
 
 Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::path> written)
     : file_(file), workspace_(workspace), not_code_(std::move(written)) {
-  // Keys have parts of their own for what these two files say.
+  // Keys have parts of their own for what these files say.
   not_code_.insert(fs::weakly_canonical(file.path));
-  if (!file.annotations.empty()) not_code_.insert(fs::weakly_canonical(file.annotations));
+  for (const std::string& part : load_annotations(file.annotations).files) {
+    not_code_.insert(fs::weakly_canonical(part));
+  }
 }
 
 const Key& Artifacts::code_key() {
@@ -73,13 +84,9 @@ Key Artifacts::job_key(const Job& job) {
   return key;
 }
 
-std::string Artifacts::annotations_fingerprint() const {
-  return file_.annotations.empty() ? "none" : fingerprint_of(file_.annotations);
-}
-
 Key Artifacts::tolerance_key(const std::string& reference_run) const {
   return {{"reference run", reference_run},
-          {"annotations", annotations_fingerprint()},
+          {"annotations", annotations_fingerprint(file_.annotations)},
           {"seeds", fmt::format("{}", file_.seeds)},
           {"estimator", std::string(name_of(file_.estimator))},
           {"margin", fmt::format("{}", file_.margin)},
@@ -92,7 +99,7 @@ Key Artifacts::rerun_key(const std::string& reference_run, std::optional<std::ui
   if (!seed) return key;
   key["perturbed with seed"] = fmt::format("{}", *seed);
   key["perturbed at"] = name_of(file_.estimator);
-  key["annotations"] = annotations_fingerprint();
+  key["annotations"] = annotations_fingerprint(file_.annotations);
   return key;
 }
 
@@ -128,7 +135,7 @@ void Artifacts::refuse_stale(const std::string& artifact, const CacheState& stat
 
 CollectOptions Artifacts::options_for(const Job& job) const {
   CollectOptions options;
-  options.annotations = file_.annotations;
+  options.annotations = annotations_for(file_, job);
   options.iterations = parse_iterations(file_.iterations);
   options.axes = job.axes;
   options.command = job.command;
@@ -217,7 +224,7 @@ void Artifacts::make_second_run(const Job& candidate, const CollectOptions& opti
   const std::string candidate_run = read_trace(workspace_.trace_of(candidate_artifact(candidate))).run_id;
   const Key key = {{"reference run", reference_run_id()},
                    {"candidate run", candidate_run},
-                   {"annotations", annotations_fingerprint()},
+                   {"annotations", annotations_fingerprint(options.annotations)},
                    {"parameters", options.rewrite.inject_params.empty() ? "its own" : "the reference's"},
                    {"ttrace", TTRACE_VERSION}};
   make_run(second_run_artifact(candidate), key, options);

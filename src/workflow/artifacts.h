@@ -48,7 +48,6 @@ class Artifacts {
   Key job_key(const Job& job);
   Key rerun_key(const std::string& reference_run, std::optional<std::uint64_t> seed);
   Key tolerance_key(const std::string& reference_run) const;
-  std::string annotations_fingerprint() const;
   std::string reference_run_id() const;
   CacheState state_of_run(const std::string& artifact, const Key& key);
   CollectOptions options_for(const Job& job) const;

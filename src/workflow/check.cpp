@@ -3,6 +3,7 @@
 #include "workflow/check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <iostream>
 #include <memory>
@@ -16,11 +17,11 @@
 #include "ttrace/error.h"
 #include "ttrace/history/history.h"
 #include "ttrace/judge/judge.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/outcome.h"
 #include "ttrace/rewrite/rewritten.h"
+#include "workflow/annotations.h"
 
 namespace ttrace {
 namespace {
@@ -32,7 +33,8 @@ std::string command_for_all(const CheckOptions& options) {
   const auto add = [&](std::string_view name, const std::string& value) {
     if (!value.empty()) command += fmt::format(" {} {}", name, shell_word(value));
   };
-  add("-a", options.annotations);
+  add("-a", options.annotations.file);
+  for (const std::string& setting : options.annotations.settings) add("--set", setting);
   add("-t", options.tolerance);
   add("--only", options.only);
   return command + (options.strict ? " --strict --all" : " --all");
@@ -77,7 +79,7 @@ Loaded load_and_align(const CheckOptions& options) {
   Trace reference = read_trace(options.reference), candidate = read_trace(options.candidate);
   require_same_values(reference, candidate);
   Loaded loaded;
-  if (!options.annotations.empty()) loaded.annotations = read_annotations(options.annotations);
+  loaded.annotations = load_annotations(options.annotations);
   if (!options.tolerance.empty()) {
     loaded.tolerance = read_tolerances(options.tolerance);
     require_fits(*loaded.tolerance, reference, candidate);
@@ -88,9 +90,10 @@ Loaded load_and_align(const CheckOptions& options) {
   return loaded;
 }
 
-std::vector<std::string> notes_of(const Loaded& loaded) {
+std::vector<std::string> notes_of(const Loaded& loaded, const std::vector<std::string>& settings) {
   const auto& [reference, candidate, annotations, tolerance] = loaded;
   std::vector<std::string> notes;
+  if (!settings.empty()) notes.push_back(fmt::format("parameters of the annotations: {}", fmt::join(settings, ", ")));
   add_notes("reference", reference, notes);
   add_notes("candidate", candidate, notes);
   if (tolerance) note_overrides(*tolerance, reference.alignment, notes);
@@ -105,7 +108,7 @@ std::vector<std::string> notes_of(const Loaded& loaded) {
 Checked check(const CheckOptions& options) {
   // load, align
   Loaded loaded = load_and_align(options);
-  const std::vector<std::string> notes = notes_of(loaded);
+  const std::vector<std::string> notes = notes_of(loaded, options.annotations.settings);
   Alignment &reference = loaded.reference.alignment, &candidate = loaded.candidate.alignment;
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
 

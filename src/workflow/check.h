@@ -4,15 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "ttrace/annotation.h"
 #include "ttrace/history/history.h"
 #include "ttrace/outcome.h"
 
 namespace ttrace {
 
 struct CheckOptions {
-  std::string reference, candidate;    // directories of traces
-  std::string annotations, tolerance;  // files, or empty
-  std::string only;                    // pattern, or empty
+  std::string reference, candidate;  // directories of traces
+  AnnotationSource annotations;
+  std::string tolerance;  // file, or empty
+  std::string only;       // pattern, or empty
   std::vector<Waiver> waivers;
   bool strict = false;
   int threads = 0;

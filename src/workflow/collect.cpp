@@ -16,10 +16,12 @@
 
 #include "process/installation.h"
 #include "process/launch.h"
+#include "terminal/write_file.h"
 #include "text/readable.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/mesh.h"
+#include "workflow/annotations.h"
 #include "workflow/collected.h"
 #include "workflow/git.h"
 
@@ -71,13 +73,13 @@ std::string random_run_id() {
 }
 
 // What the processes below the command are to record, as config.py of the collector reads it.
-std::string configuration(const CollectOptions& options, const PreparedValues& values) {
+std::string configuration(const CollectOptions& options, const fs::path& annotations, const PreparedValues& values) {
   nlohmann::json config;
   config["directory"] = fs::absolute(options.output).string();
   config["run_id"] = random_run_id();
   config["iterations"] = options.iterations;
   config["axes"] = options.axes;
-  config["annotations"] = options.annotations.empty() ? "" : fs::absolute(options.annotations).string();
+  config["annotations"] = annotations.string();
   config["perturb"] = nullptr;
   if (options.perturb) config["perturb"] = *options.perturb;
   config["perturb_at"] = name_of(options.perturb_at);
@@ -94,6 +96,19 @@ std::string configuration(const CollectOptions& options, const PreparedValues& v
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;
   // Arguments of the command may hold bytes that are no text.
   return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// The annotations as a file that the ranks can read, by its absolute path; empty where there are none. Parameters that
+// are set for this run go into a file of its own.
+fs::path annotations_for_ranks(const Annotations& annotations, const std::vector<std::string>& settings,
+                               const fs::path& scratch) {
+  if (annotations.path.empty()) return {};
+  const fs::path given = fs::absolute(annotations.path);
+  if (settings.empty()) return given;
+  fs::create_directories(scratch);
+  const fs::path file = scratch / "annotations.yaml";
+  write_file(file, including_file(given, settings));
+  return fs::absolute(file);
 }
 
 Outcome run_with_progress(const CollectOptions& options, Launch how) {
@@ -114,7 +129,8 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
   std::vector<std::string> words = {
       fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
       fmt::format("{}", fmt::join(options.iterations, ","))};
-  if (!options.annotations.empty()) words.insert(words.end(), {"-a", options.annotations});
+  if (!options.annotations.file.empty()) words.insert(words.end(), {"-a", options.annotations.file});
+  for (const std::string& setting : options.annotations.settings) words.insert(words.end(), {"--set", setting});
   if (!options.axes.empty()) words.insert(words.end(), {"--axes", options.axes});
   if (options.perturb) {
     words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at",
@@ -201,13 +217,14 @@ std::vector<std::int32_t> iterations_of(const Trace& trace) {
 int collect(const CollectOptions& options) {
   if (options.command.empty()) throw InputError("no command; expected one after --, as in -- python train.py");
   check_axes(options.axes);
-  if (!options.annotations.empty()) read_annotations(options.annotations);  // throws where a rank would
+  const Annotations annotations = load_annotations(options.annotations);
   check_perturbation(options);
   check_output(options.output);
   const Scratch scratch(options.output / "rewritten");
-  const PreparedValues values = prepare_values(options.rewrite, options.annotations, options.perturb, scratch.path);
+  const PreparedValues values = prepare_values(options.rewrite, annotations, options.perturb, scratch.path);
+  const fs::path for_ranks = annotations_for_ranks(annotations, options.annotations.settings, scratch.path);
   const Launch how{{python_path_with(beside_program("share/ttrace/ttrace_torch/inject")),
-                    "TTRACE_CONFIG=" + configuration(options, values)},
+                    "TTRACE_CONFIG=" + configuration(options, for_ranks, values)},
                    options.stdout_to_stderr,
                    options.working_directory.string(),
                    {}};

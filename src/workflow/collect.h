@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ttrace/annotation.h"
 #include "ttrace/estimator.h"
 #include "ttrace/trace.h"
 #include "workflow/rewriting.h"
@@ -16,7 +17,7 @@ namespace ttrace {
 
 struct CollectOptions {
   std::filesystem::path output;  // of the trace; must not exist, or be empty
-  std::string annotations;       // file, or empty
+  AnnotationSource annotations;
   std::vector<std::int32_t> iterations = {0};
   std::string axes;  // as in parse_mesh; empty: the collector finds out
   std::optional<std::uint64_t> perturb;

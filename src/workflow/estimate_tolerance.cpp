@@ -13,10 +13,10 @@
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/tolerance/estimate.h"
+#include "workflow/annotations.h"
 #include "workflow/collect.h"
 
 namespace ttrace {
@@ -85,8 +85,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   }
   const EstimateOptions how{options.margin, compute_dtype_of(reference), identity.estimator};
 
-  Annotations annotations;
-  if (!options.annotations.empty()) annotations = read_annotations(options.annotations);
+  const Annotations annotations = load_annotations(options.annotations);
   Runs runs;
   runs.reference = align_whole(std::move(reference), annotations);
   const ModelLayout layout = layout_of(runs.reference.alignment);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ttrace/annotation.h"
 #include "ttrace/tolerance/estimate.h"
 
 namespace ttrace {
@@ -13,8 +14,8 @@ namespace ttrace {
 struct EstimateToleranceOptions {
   std::string reference;  // directory of a trace
   std::vector<std::filesystem::path> perturbed;
-  std::filesystem::path rerun;         // may stay empty
-  std::string annotations;             // file, or empty
+  std::filesystem::path rerun;  // may stay empty
+  AnnotationSource annotations;
   std::optional<Estimator> estimator;  // none: that of the runs that are given, or the default
   double margin = kDefaultMargin;
 };

@@ -11,7 +11,6 @@
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/record/trace_writer.h"
 #include "ttrace/rewrite/rewrite.h"
@@ -122,10 +121,8 @@ void scatter_all(const Alignment& reference, const Alignment& layout, const Rewr
   if (written == 0) throw InputError("nothing could be rewritten; expected traces of one model");
 }
 
-void scatter_trace(Trace source, const RewriteOptions& options, const fs::path& annotation_file,
+void scatter_trace(Trace source, const RewriteOptions& options, const Annotations& annotations,
                    const Rewriting& rewriting, const fs::path& scratch) {
-  Annotations annotations;
-  if (!annotation_file.empty()) annotations = read_annotations(annotation_file);
   const AlignedTrace reference = align_whole(std::move(source), annotations);
   std::optional<AlignedTrace> layout;
   if (!options.layout.empty()) {
@@ -143,7 +140,7 @@ void scatter_trace(Trace source, const RewriteOptions& options, const fs::path& 
 
 }  // namespace
 
-PreparedValues prepare_values(const RewriteOptions& options, const fs::path& annotations,
+PreparedValues prepare_values(const RewriteOptions& options, const Annotations& annotations,
                               std::optional<std::uint64_t> perturb, const fs::path& scratch) {
   const fs::path source_path = source_of(options);
   if (source_path.empty()) return {};

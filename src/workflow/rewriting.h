@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "ttrace/annotation.h"
+
 namespace ttrace {
 
 struct RewriteOptions {
@@ -25,7 +27,7 @@ struct PreparedValues {
 
 // Where the values do not lie in a trace as the ranks need them, writes a trace into `scratch` that has them so, and
 // prints to stderr what could not be written. Throws InputError, also where the options contradict each other.
-PreparedValues prepare_values(const RewriteOptions& options, const std::filesystem::path& annotations,
+PreparedValues prepare_values(const RewriteOptions& options, const Annotations& annotations,
                               std::optional<std::uint64_t> perturb, const std::filesystem::path& scratch);
 
 }  // namespace ttrace

@@ -25,7 +25,7 @@ def run(*command, allowed=(0,)):
     assert result.returncode in allowed, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
 
 
-def checked(directory, fault, *arguments, preset=None):
+def checked(directory, fault, *arguments, annotations=("megatron_gpt",)):
     """The report on a run of two ranks with this fault, and the lines of its CSV that are about attention."""
     run(
         TTRACE,
@@ -43,13 +43,12 @@ def checked(directory, fault, *arguments, preset=None):
         *MODEL,
         *arguments,
     )
-    annotations = preset or ROOT / "annotations" / "megatron_gpt.yaml"
     run(
         TTRACE,
         "abft",
         directory / "trace",
         "-a",
-        annotations,
+        *annotations,
         "--json",
         directory / "json",
         "--csv",
@@ -70,10 +69,9 @@ def test_right_attention_is_verified_forward_and_backward(tmp_path, dtype):
 
 
 def test_keys_that_several_heads_share_and_a_scale_that_rounds(tmp_path):
-    preset = (ROOT / "annotations" / "megatron_llama.yaml").read_text()
-    (tmp_path / "a.yaml").write_text(preset.replace("query_heads: 32, kv_heads: 8", "query_heads: 4, kv_heads: 2"))
+    annotations = ["megatron_llama", "--set", "query_heads=4", "--set", "kv_heads=2"]
     report, attention = checked(
-        tmp_path, "none", "--arch", "llama", "--kv-heads", 2, "--hidden", 96, preset=tmp_path / "a.yaml"
+        tmp_path, "none", "--arch", "llama", "--kv-heads", 2, "--hidden", 96, annotations=annotations
     )
     assert report["verdict"] == "same" and report["counts"]["untrusted"] == 0
     assert len(attention) == 2 * 2 * 8

@@ -58,7 +58,10 @@ def test_a_mistake_is_refused_with_its_line(ttrace, reference, candidate, tmp_pa
 @pytest.mark.parametrize("name", ["none.yaml", "reference"])
 def test_a_file_that_cannot_be_read_is_named(ttrace, reference, candidate, name):
     candidate()
-    assert ttrace.refuses(*CHECK[:-1], name) == f"{name}: cannot be read; expected an annotation file"
+    presets = "megatron_gpt, megatron_llama, megatron_moe, torch_fsdp2_tp"
+    assert ttrace.refuses(*CHECK[:-1], name) == (
+        f"{name}: cannot be read; expected an annotation file or a preset: {presets}"
+    )
 
 
 def test_a_pattern_that_places_nothing_is_noted_beside_what_follows_from_it(ttrace, reference, candidate, tmp_path):
@@ -101,4 +104,41 @@ def test_axes_of_two_factorings_in_one_rule_are_refused(ttrace, tmp_path):
     (tmp_path / "a.yaml").write_text("x:\n  output: {tp_dim: 0, ep_dim: 1}\n")
     assert ttrace.refuses(*CHECK) == (
         "a.yaml:2: 'x': output: 'tp' and 'ep' are axes of two factorings of the ranks, tp=2/ep=2; expected those of one"
+    )
+
+
+SPLIT = """\
+parameters: {embedding_dim: 0}
+embedding:
+  output: {tp_dim: $embedding_dim}
+layers.*.mlp.weight: {tp_dim: 0}
+"""
+
+
+def test_a_parameter_is_set_by_a_file_or_on_the_command_line(ttrace, reference, candidate, tmp_path):
+    candidate()
+    (tmp_path / "a.yaml").write_text(SPLIT)
+    ttrace.reports(*CHECK, code=1)
+    report = ttrace.reports(*CHECK, "--set", "embedding_dim=1", code=0)
+    assert "note: parameters of the annotations: embedding_dim=1\n" in report
+    (tmp_path / "mine.yaml").write_text("include: a.yaml\nparameters: {embedding_dim: 1}\n")
+    ttrace.reports(*CHECK[:-1], "mine.yaml", code=0)
+    ttrace.reports("abft", "candidate", "-a", "a.yaml", "--set", "embedding_dim=1", code=0)
+    draft = ttrace.reports("annotate", "candidate", "-a", "a.yaml", "--set", "embedding_dim=1", code=0)
+    assert draft.startswith(SPLIT)
+
+
+def test_a_preset_goes_by_its_name(ttrace, reference, candidate):
+    candidate()
+    assert "megatron_gpt.yaml:" in ttrace.reports(*CHECK[:-1], "megatron_gpt", code=1)
+    megatron_llama = (*CHECK[:-1], "megatron_llama")
+    assert ttrace.refuses(*megatron_llama, "--set", "kv_head=2") == (
+        "parameter kv_head=2: no value is $kv_head; expected one of cp_layout, cu_seqlens, cu_seqlens_padded, "
+        "first_stage_layers, kv_heads, last_stage_layers, loss_scale, query_heads, tied_to"
+    )
+    assert ttrace.refuses(*megatron_llama, "--set", "kv_heads=two").startswith(
+        "parameter kv_heads=two: 'two'; expected a number, as the default 8 in /"
+    )
+    assert ttrace.refuses(*CHECK[:-2], "--set", "kv_heads=2") == (
+        "parameter kv_heads=2: there are no annotations; expected some with it"
     )

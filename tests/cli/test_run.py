@@ -103,6 +103,18 @@ def test_what_was_run_is_used_again(project):
     )
 
 
+def test_parameters_of_the_annotations_are_those_of_the_file_and_of_the_candidate(project):
+    split = ANNOTATIONS.replace("tp_dim: 1", "tp_dim: $dim")
+    project.write("a.yaml", "include: split.yaml\nparameters: {dim: 0}\n")
+    project.write("split.yaml", "parameters: {dim: 1}\n" + split)
+    assert project.refusal().startswith(".ttrace/tolerance: stale: annotations: was ")
+    assert "tp2: embedding, output, micro-batch 0: " in project.run("--refresh", code=1)
+    project.write("ttrace.yaml", RUN.replace("    inputs:", "    parameters: {dim: 1}\n    inputs:"))
+    assert project.last_line(code=0) == "2 candidates compute what the reference computes."
+    project.write("ttrace.yaml", RUN + "parameters: {dime: 1}\n")
+    assert project.refuses("run") == "parameter dime=1: no value is $dime; expected one of dim"
+
+
 def test_a_plan_runs_nothing(empty):
     plan = empty.run("--plan", "--only", "tp2", code=0)
     assert plan.splitlines() == [

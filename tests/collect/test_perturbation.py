@@ -113,6 +113,23 @@ def test_one_rank_and_two_data_parallel_ranks_get_the_same_values(collect, tmp_p
         assert not numpy.array_equal(mine, embedded(one.rank(), microbatch))
 
 
+def test_ranks_read_included_presets_and_know_the_parameters_that_were_set(collect, tmp_path):
+    annotations = tmp_path / "annotations.yaml"
+    annotations.write_text(
+        "include: torch_fsdp2_tp\n"
+        "parameters: {axis: tp}\n"
+        "parallelism:\n  microbatches: {axis: $axis, order: interleaved}\n"
+    )
+    options = ["--perturb", str(SEED), "--axes", "dp=2", "-a", annotations]
+    two = collect(*options, "--set", "axis=dp", command=ranks(2, RANKS))
+    assert two.code == 0, two.process.stderr
+    assert sorted(path.suffix for path in two.directory.iterdir()) == [".h5", ".h5"]
+    one = collect("--perturb", str(SEED), command=python(RANKS))
+    for microbatch in range(4):
+        theirs = two.rank(microbatch % 2).tensors["output", "embedding", microbatch // 2]
+        assert numpy.array_equal(one.rank().tensors["output", "embedding", microbatch], theirs)
+
+
 def test_a_model_without_embedding_has_its_input_perturbed(collect, script):
     text = "import torch\nmodel = torch.nn.Linear(3, 2)\nmodel(torch.ones(4, 3)).sum().backward()\n"
     collected = collect("--perturb", str(SEED), command=script(text))

@@ -54,6 +54,8 @@ inline Report checked(const Trace& reference, const Trace& candidate, const std:
   return conclude(reference_tensors, matching, compare(matching.pairs, {1, {}}), nullptr);
 }
 
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
 // `decoder.layers.2 output: missing-in-candidate`, for each finding of the report.
 inline std::vector<std::string> findings_in(const Report& report) {
   std::vector<std::string> lines;

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "support/shards.h"
 #include "ttrace/compare/compare.h"
 
 namespace ttrace::test {
+
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 inline Difference difference(const LogicalTensor& reference, const LogicalTensor& candidate, int threads = 2) {
   const TensorPair pair{&reference, &candidate};

@@ -48,6 +48,11 @@ inline TensorId tensor_id(Kind kind, std::string name, std::int32_t microbatch =
   return id;
 }
 
+inline TensorId recomputed(TensorId id) {
+  id.pass = Pass::kRecompute;
+  return id;
+}
+
 // Adds a tensor to the rank at `index` of `trace.ranks`. Missing values are 0.
 inline void add_tensor(Trace& trace, std::size_t index, TensorId id, Shape shape, std::vector<float> values = {}) {
   RankTrace& rank = trace.ranks[index];

@@ -61,6 +61,12 @@ void multiply(RandomProduct& product) {
   reproductions::multiply(views.terms[0], views.bias, product.c.writable());
 }
 
+void correct(RandomProduct& product, const Verification& verification) {
+  for (const Fault& fault : verification.faults) {
+    if (fault.located()) set(product.c, fault.row, fault.col, fault.corrected);
+  }
+}
+
 RandomProduct random_product(Shape3 shape, Dtype operand, Dtype output, Distribution distribution, Random& random) {
   const auto layout = [&] { return static_cast<Layout>(random.below(3)); };
   const double scale = operand == Dtype::kFloat64 || operand == Dtype::kFloat32 || operand == Dtype::kBFloat16

@@ -4,10 +4,13 @@
 #include <cstddef>
 #include <vector>
 
-#include "abft/random.h"
+#include "reproductions/mutable_matrix_view.h"
+#include "reproductions/random.h"
 #include "ttrace/abft/verify.h"
 
 namespace ttrace::abft {
+
+using reproductions::Random;
 
 enum class Distribution { kNearZeroMean, kMeanOne, kUniform, kTruncated, kSparse, kHeavyTailed };
 constexpr Distribution kDistributions[] = {Distribution::kNearZeroMean, Distribution::kMeanOne,
@@ -20,7 +23,7 @@ struct Matrix {
   std::vector<std::byte> bytes;
   MatrixView view;
 
-  MutableMatrixView writable() { return {bytes.data(), view}; }
+  reproductions::MutableMatrixView writable() { return {bytes.data(), view}; }
 };
 enum class Layout { kRowMajor, kTransposed, kStrided };
 Matrix zeros(Dtype dtype, std::int64_t rows, std::int64_t cols, Layout layout = Layout::kRowMajor);
@@ -38,6 +41,8 @@ struct RandomProduct {
 };
 // Fills `c` (reproductions/multiply.h).
 void multiply(RandomProduct& product);
+// Writes the corrected values of located faults into C.
+void correct(RandomProduct& product, const Verification& verification);
 RandomProduct random_product(Shape3 shape, Dtype operand, Dtype output, Distribution distribution, Random& random);
 
 }  // namespace ttrace::abft

@@ -10,7 +10,7 @@ import pytest
 BUILD = pathlib.Path(os.environ.get("TTRACE_BUILD", pathlib.Path(__file__).parents[2] / "build"))
 LIBRARY = BUILD / "lib" / "libttrace.so"
 PROGRAM = BUILD / "bin" / "ttrace"
-C_PROGRAM = BUILD / "bin" / "record_trace"
+C_PROGRAM = BUILD / "tests" / "record_trace"
 
 
 def inspect(directory, *options):

@@ -62,7 +62,6 @@ def test_only_the_c_api_is_exported():
         "ttrace_describe",
         "ttrace_record",
         "ttrace_close",
-        "ttrace_fill_uniform",
         "ttrace_perturbation",
         "ttrace_open_source",
         "ttrace_find",

@@ -31,9 +31,6 @@ def add_options(parser):
 
 def run(options):
     programs = {name: options.build / "benchmarks" / name for name in ("abft_verify", "abft_overhead", "memory_read")}
-    for program in programs.values():
-        if not program.exists():
-            sys.exit(f"tools/bench: {program} is missing; build the project first")
     print(
         f"{options.threads} threads; GB/s of A, B and C together\n\n"
         f"{'product':22} {'verified in':>12} {'GB/s':>6} {'of memory':>10} {'multiplied in':>14} {'overhead':>9}"

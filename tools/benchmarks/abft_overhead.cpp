@@ -10,14 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "abft/random.h"
-#include "ttrace/abft/attention.h"
-#include "ttrace/abft/embedding_bag.h"
-#include "ttrace/abft/quantised_gemm.h"
+#include "reproductions/attention.h"
+#include "reproductions/embedding_bag.h"
+#include "reproductions/multiply.h"
+#include "reproductions/random.h"
 
 namespace {
 
 using namespace ttrace::abft;
+using namespace ttrace::reproductions;
 
 constexpr int kPairs = 7;
 constexpr double kSecondsARun = 0.02;  // what is quicker is repeated

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -128,16 +127,12 @@ double peak_gib() {
 
 // The preset, with the numbers of this model.
 Annotations annotations_of(const std::string& path) {
-  std::ifstream file(path);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  const auto replace = [&](const std::string& before, const std::string& after) {
-    for (std::size_t at = text.find(before); at != text.npos; at = text.find(before, at + after.size())) {
-      text.replace(at, before.size(), after);
-    }
-  };
-  replace("query_heads: 32", fmt::format("query_heads: {}", kHeads));
-  replace("layers: decoder.layers}", "layers: decoder.layers, embedding: true, head: true}");
-  return parse_annotations(text, path);
+  return parse_annotations(fmt::format("include: {}\n"
+                                       "parameters: {{query_heads: {}}}\n"
+                                       "parallelism:\n"
+                                       "  pipeline: {{layers: decoder.layers, embedding: true, head: true}}\n",
+                                       path, kHeads),
+                           "align_scale");
 }
 
 }  // namespace

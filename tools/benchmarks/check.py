@@ -34,9 +34,6 @@ def add_options(parser):
 def run(options):
     programs = {name: options.build / "benchmarks" / name for name in ("make_traces", "memory_read")}
     programs["ttrace"] = options.build / "bin" / "ttrace"
-    for program in programs.values():
-        if not program.exists():
-            sys.exit(f"tools/bench: {program} is missing; build the project first")
     with tempfile.TemporaryDirectory(prefix="ttrace-bench-", dir=options.dir) as scratch:
         figures = measure(options, programs, pathlib.Path(scratch))
     print(table(figures))

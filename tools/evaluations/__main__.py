@@ -21,8 +21,9 @@ def parse_options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Measures how well ttrace tells wrong programs from correct ones, on real processes:\n"
         + "".join(f"  {name:14}{module.__doc__.strip().splitlines()[0]}\n" for name, module in SECTIONS.items()),
-        epilog="What is measured whole is kept in tools/evaluations/results.json, from which RESULTS.md and figures/\n"
-        "beside it are made. --quick and --case leave all three as they are.\n\n"
+        epilog="What is measured whole is kept in build/evaluations/results.json, from which RESULTS.md and figures/\n"
+        "beside it are made; with every section they are copied to tools/evaluations. --quick and --case leave\n"
+        "all of it as it is.\n\n"
         "Exit code: 0 when every bug was found, first at the right tensor, and no correct program was called\n"
         "wrong; 1 when not; 2 when something could not be run.\n\n"
         "Examples:\n"

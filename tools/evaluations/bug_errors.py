@@ -80,7 +80,7 @@ def render(data: dict) -> list[str]:
         "",
         "![errors by layer](figures/bug_errors.svg)",
         "",
-        "Data: [figures/bug_errors.csv](figures/bug_errors.csv).",
+        "Data: `build/evaluations/figures/bug_errors.csv`, where `tools/evaluate` leaves it.",
         "",
     ]
 

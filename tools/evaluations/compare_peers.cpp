@@ -20,7 +20,7 @@
 #include <system_error>
 #include <vector>
 
-#include "ttrace/align/shard_mapping.h"
+#include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/annotation_file.h"
@@ -137,7 +137,7 @@ void run(const std::vector<std::string_view>& arguments) {
   if (arguments.size() < 3) throw InputError("expected REFERENCE CANDIDATE ANNOTATIONS ATOL:RTOL...");
   std::vector<Bounds> bounds;
   for (std::size_t i = 3; i < arguments.size(); ++i) bounds.push_back(parse_bounds(arguments[i]));
-  const Annotations annotations = read_annotations(arguments[2]);
+  const Annotations annotations = read_annotations({std::string(arguments[2])}, {});
   const AlignedTrace reference = align_whole(read_trace(arguments[0]), annotations);
   const AlignedTrace candidate = align_trace(read_trace(arguments[1]), annotations, layout_of(reference.alignment));
   const Matching matching = match(reference.alignment, candidate.alignment);

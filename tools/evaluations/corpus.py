@@ -17,7 +17,10 @@ from sweeps.configurations import (
 # The first step overflows, and the second, with half the scale, does not. Gradients of a sum over tokens are the same
 # numbers however micro-batches are dealt out to ranks, and so is what overflows.
 SKIPPED_STEP = Model(
-    "gpt-skipped", "--steps 2 --per-token-loss --loss-scale 16384 --seed 8", iterations="0-1", edits=PER_TOKEN_GRADIENTS
+    "gpt-skipped",
+    "--steps 2 --per-token-loss --loss-scale 16384 --seed 8",
+    iterations="0-1",
+    parameters=PER_TOKEN_GRADIENTS,
 )
 
 
@@ -82,7 +85,9 @@ _DIAGNOSES = {
 }
 
 # Two steps, so that the copies of the tied weight can drift apart.
-TIED_TWICE = Model("gpt-tied-twice", f"{GPT_TIED.arguments} --steps 2", edits=GPT_TIED.edits, iterations="0-1")
+TIED_TWICE = Model(
+    "gpt-tied-twice", f"{GPT_TIED.arguments} --steps 2", parameters=GPT_TIED.parameters, iterations="0-1"
+)
 TEN_LAYERS = Model("gpt-ten-layers", "--layers 10 --hidden 32 --seq 16 --vocab 64")
 
 CASES = [

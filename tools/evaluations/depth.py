@@ -51,7 +51,7 @@ def render(data: dict) -> list[str]:
         "",
         "![estimated tolerance by layer](figures/depth.svg)",
         "",
-        "Data: [figures/depth.csv](figures/depth.csv).",
+        "Data: `build/evaluations/figures/depth.csv`, where `tools/evaluate` leaves it.",
         "",
     ]
     header = [f"{direction}, layer {mark}" for direction in DIRECTIONS for mark in marks]

@@ -1,17 +1,21 @@
-"""The evidence page. Nothing on it is typed by hand: `results.json` keeps what was measured, and the page is made from
-it, so that a section can be measured again alone."""
+"""The evidence page. Nothing on it is typed by hand: `results.json` in the build directory keeps what was measured, and
+the page is made from it, so that a section can be measured again alone. The page and its figures are copied beside this
+file, to be published, once every section has been measured."""
 
 import json
 import os
 import platform
+import shutil
 from pathlib import Path
 
 import torch
 
 from . import bug_errors, bugs, cost, depth, false_alarms, localization, rules, sensitivity
+from .peers import BUILD
 
 HERE = Path(__file__).resolve().parent
-PAGE, RESULTS, FIGURES = HERE / "RESULTS.md", HERE / "results.json", HERE / "figures"
+MEASURED = BUILD / "evaluations"
+PAGE, RESULTS, FIGURES = MEASURED / "RESULTS.md", MEASURED / "results.json", MEASURED / "figures"
 
 # In the order of the page. Each module has a TITLE, measure(bench), which returns what JSON can hold, and render(that),
 # the lines of Markdown; those with figures have draw(that, directory).
@@ -36,13 +40,17 @@ def machine() -> str:
 
 
 def store(results: dict[str, dict]) -> None:
-    """Writes results, figures and page."""
+    """Writes results, figures and page, and publishes a page that is whole."""
+    FIGURES.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    FIGURES.mkdir(exist_ok=True)
     for name, module in SECTIONS.items():
         if name in results and hasattr(module, "draw"):
             module.draw(results[name]["data"], FIGURES)
     PAGE.write_text("\n".join(page(results)) + "\n")
+    if results.keys() == SECTIONS.keys():
+        shutil.copy(PAGE, HERE)
+        for figure in FIGURES.glob("*.svg"):
+            shutil.copy(figure, HERE / "figures")
 
 
 def page(results: dict[str, dict]) -> list[str]:

@@ -1,6 +1,7 @@
 """Curves over layers or steps as SVG: the same bytes from the same numbers."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,3 +69,5 @@ def draw(panels: list[Panel], y_label: str, path: Path, x_label: str = "layer") 
         chart.add_x_axis(name=x_label)
         grid.add_one(chart)
     grid.to_svg(str(path))
+    # A tenth of a pixel is enough: with all digits of a double the file is twice as large.
+    path.write_text(re.sub(r"\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}", path.read_text()))

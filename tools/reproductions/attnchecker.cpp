@@ -8,20 +8,13 @@
 #include <map>
 #include <set>
 
-#include "abft/random.h"
-#include "papers.h"
-#include "table.h"
-#include "ttrace/abft/attention.h"
+#include "reproductions/attention.h"
+#include "reproductions/papers.h"
+#include "reproductions/random.h"
+#include "reproductions/table.h"
 
 namespace ttrace::reproductions {
 namespace {
-
-using abft::Attention;
-using abft::AttentionMatrix;
-using abft::AttentionOptions;
-using abft::AttentionWeights;
-using abft::DenseMatrix;
-using abft::Random;
 
 constexpr double kNear = 1e10;
 constexpr std::int64_t kSequence = 48, kWidth = 64, kHeads = 4;
@@ -80,7 +73,7 @@ Attention<float> run(const Model& model, bool checked, const Place* place, Error
     }
     if (seen) (*seen)[{which, head}] = matrix;
   };
-  return abft::attention(model.x, model.weights, options);
+  return attention(model.x, model.weights, options);
 }
 
 // 0D, 1R, 1C or 2D and the types, of the elements that became INF, NaN or near-INF; "-" if there are none.
@@ -180,7 +173,7 @@ void print_corrected() {
           const Place place = random_place(matrix, random);
           const Attention<float> result = run(model, true, &place, error);
           bool found = !result.ok();
-          for (const abft::SectionReport& section : result.sections) found |= !section.corrected.empty();
+          for (const SectionReport& section : result.sections) found |= !section.corrected.empty();
           detected += found;
           bool same = true;
           for (std::size_t i = 0; i < right.output.values.size(); ++i) {

@@ -4,17 +4,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "abft/random.h"
-#include "papers.h"
-#include "table.h"
-#include "ttrace/abft/embedding_bag.h"
-#include "ttrace/abft/quantised_gemm.h"
+#include "reproductions/embedding_bag.h"
+#include "reproductions/multiply.h"
+#include "reproductions/papers.h"
+#include "reproductions/random.h"
+#include "reproductions/table.h"
 
 namespace ttrace::reproductions {
 namespace {
 
 using abft::GemmShape;
-using abft::Random;
 
 // The paper shows its 28 shapes in a figure only. These are of its kind: few rows, wide fully connected layers.
 std::vector<GemmShape> shapes() {
@@ -47,7 +46,7 @@ void run_gemm(const GemmShape& shape, double zeros, Random& random, Counts& coun
   std::vector<std::int8_t> b(static_cast<std::size_t>(shape.k * shape.n));
   for (std::int8_t& value : b) value = static_cast<std::int8_t>(random.bits());
   std::vector<std::int8_t> packed = abft::pack_with_checksum(b, shape.k, shape.n);
-  std::vector<std::int32_t> c = abft::multiply(a, packed, shape);
+  std::vector<std::int32_t> c = multiply(a, packed, shape);
   const auto is_found = [&] { return !abft::corrupted_rows(c, shape.m, shape.n).empty(); };
   counts.clean += kFlips * is_found();
   const auto place = [&](std::int64_t rows) {
@@ -127,21 +126,21 @@ BagRun run_bag(std::int64_t dimension, bool centred, int flip, Random& random) {
   std::vector<std::int64_t> indices(kPooling);
   for (std::int64_t& index : indices) index = random.below(kRows);
   const std::vector<std::int64_t> offsets = {0};
-  const abft::QuantisedTable table{kRows, dimension, 8, values, scales, biases};
-  const abft::Bags bags{indices, offsets, {}};
-  const std::vector<std::int32_t> sums = abft::row_sums(table);
+  const QuantisedTable table{kRows, dimension, 8, values, scales, biases};
+  const Bags bags{indices, offsets, {}};
+  const std::vector<std::int32_t> sums = row_sums(table);
   if (flip >= 0) {
     const std::int64_t row = indices[static_cast<std::size_t>(random.below(kPooling))];
     values[static_cast<std::size_t>(row * dimension + random.below(dimension))] ^= static_cast<std::uint8_t>(1 << flip);
   }
-  const std::vector<float> results = abft::embedding_bag(table, bags);
-  const abft::BagCheck check = abft::check_bags(table, bags, sums, results).front();
+  const std::vector<float> results = embedding_bag(table, bags);
+  const BagCheck check = check_bags(table, bags, sums, results).front();
   float checksum = 0;
   for (const std::int64_t index : indices) {
     const auto at = static_cast<std::size_t>(index);
     checksum += scales[at] * static_cast<float>(sums[at]) + static_cast<float>(dimension) * biases[at];
   }
-  return {check.disagrees(), abft::BagCheck{sum_fp32(results), checksum}.disagrees()};
+  return {check.disagrees(), BagCheck{sum_fp32(results), checksum}.disagrees()};
 }
 
 void add_rows(bool centred, std::vector<Row>& rows) {

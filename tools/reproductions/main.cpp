@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "papers.h"
+#include "reproductions/papers.h"
 
 int main(int argc, char** argv) {
   using namespace ttrace::reproductions;

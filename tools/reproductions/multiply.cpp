@@ -1,4 +1,4 @@
-#include "multiply.h"
+#include "reproductions/multiply.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kBlockK = 256, kBlockN = 1024;
 
-double draw(Distribution distribution, abft::Random& random) {
+double draw(Distribution distribution, Random& random) {
   double value = 0;
   switch (distribution) {
     case Distribution::kNearZeroMean:
@@ -29,8 +29,7 @@ double draw(Distribution distribution, abft::Random& random) {
   return value;
 }
 
-std::vector<std::byte> random_matrix(std::int64_t elements, Dtype dtype, Distribution distribution,
-                                     abft::Random& random) {
+std::vector<std::byte> random_matrix(std::int64_t elements, Dtype dtype, Distribution distribution, Random& random) {
   std::vector<double> values(static_cast<std::size_t>(elements));
   for (double& value : values) value = draw(distribution, random);
   std::vector<std::byte> bytes(static_cast<std::size_t>(elements * size_of(dtype)));
@@ -46,8 +45,7 @@ std::vector<T> values_of(const abft::MatrixView& matrix) {
 }
 
 template <class T>
-void multiply_in(const abft::Term& term, const std::optional<abft::MatrixView>& bias,
-                 const abft::MutableMatrixView& c) {
+void multiply_in(const abft::Term& term, const std::optional<abft::MatrixView>& bias, const MutableMatrixView& c) {
   const auto& [a, b] = term;
   const std::int64_t m = a.rows, k = a.cols, n = b.cols;
   const std::vector<T> left = values_of<T>(a), right = values_of<T>(b);
@@ -89,7 +87,7 @@ abft::Product Example::product() const {
 }
 
 Example random_example(std::int64_t m, std::int64_t k, std::int64_t n, Dtype dtype, Distribution distribution,
-                       abft::Random& random) {
+                       Random& random) {
   Example example{m,
                   k,
                   n,
@@ -98,20 +96,36 @@ Example random_example(std::int64_t m, std::int64_t k, std::int64_t n, Dtype dty
                   random_matrix(k * n, dtype, distribution, random),
                   std::vector<std::byte>(static_cast<std::size_t>(m * n * size_of(dtype)))};
   const abft::Term term = example.product().terms[0];
-  multiply(term.a, term.b, abft::mutable_row_major(example.c.data(), dtype, m, n));
+  multiply(term.a, term.b, mutable_row_major(example.c.data(), dtype, m, n));
   return example;
 }
 
-void multiply(const abft::MatrixView& a, const abft::MatrixView& b, const abft::MutableMatrixView& c) {
+void multiply(const abft::MatrixView& a, const abft::MatrixView& b, const MutableMatrixView& c) {
   multiply({a, b}, {}, c);
 }
 
-void multiply(const abft::Term& term, const std::optional<abft::MatrixView>& bias, const abft::MutableMatrixView& c) {
+void multiply(const abft::Term& term, const std::optional<abft::MatrixView>& bias, const MutableMatrixView& c) {
   if (term.a.dtype == Dtype::kFloat64) {
     multiply_in<double>(term, bias, c);
   } else {
     multiply_in<float>(term, bias, c);
   }
+}
+
+std::vector<std::int32_t> multiply(std::span<const std::uint8_t> a, std::span<const std::int8_t> packed,
+                                   const abft::GemmShape& shape) {
+  const std::int64_t cols = shape.n + 1;
+  std::vector<std::int32_t> c(static_cast<std::size_t>(shape.m * cols));
+#pragma omp parallel for schedule(static) if (shape.m * shape.n * shape.k > 100000)
+  for (std::int64_t row = 0; row < shape.m; ++row) {
+    std::int32_t* const out = c.data() + row * cols;
+    for (std::int64_t i = 0; i < shape.k; ++i) {
+      const std::int32_t factor = a[static_cast<std::size_t>(row * shape.k + i)];
+      const std::int8_t* const values = packed.data() + i * cols;
+      for (std::int64_t col = 0; col < cols; ++col) out[col] += factor * values[col];
+    }
+  }
+  return c;
 }
 
 }  // namespace ttrace::reproductions

@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
-#include "abft/random.h"
+#include "reproductions/mutable_matrix_view.h"
+#include "reproductions/random.h"
+#include "ttrace/abft/quantised_gemm.h"
 #include "ttrace/abft/verify.h"
 
 namespace ttrace::reproductions {
@@ -23,10 +26,14 @@ struct Example {
   abft::Product product() const;
 };
 Example random_example(std::int64_t m, std::int64_t k, std::int64_t n, Dtype dtype, Distribution distribution,
-                       abft::Random& random);
+                       Random& random);
 
 // C = A B, or A B + bias. fp64 accumulates in fp64, everything else in fp32; C is rounded once.
-void multiply(const abft::MatrixView& a, const abft::MatrixView& b, const abft::MutableMatrixView& c);
-void multiply(const abft::Term& term, const std::optional<abft::MatrixView>& bias, const abft::MutableMatrixView& c);
+void multiply(const abft::MatrixView& a, const abft::MatrixView& b, const MutableMatrixView& c);
+void multiply(const abft::Term& term, const std::optional<abft::MatrixView>& bias, const MutableMatrixView& c);
+
+// C_temp [m, n + 1] of A [m, k] and B [k, n + 1], packed with its checksum column.
+std::vector<std::int32_t> multiply(std::span<const std::uint8_t> a, std::span<const std::int8_t> packed,
+                                   const abft::GemmShape& shape);
 
 }  // namespace ttrace::reproductions

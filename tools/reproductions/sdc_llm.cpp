@@ -4,16 +4,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "multiply.h"
-#include "papers.h"
-#include "table.h"
-#include "ttrace/abft/inject.h"
+#include "reproductions/inject.h"
+#include "reproductions/multiply.h"
+#include "reproductions/papers.h"
+#include "reproductions/table.h"
 #include "ttrace/numeric/convert.h"
 
 namespace ttrace::reproductions {
 namespace {
 
-using abft::FaultKind;
 using abft::LineCheck;
 using abft::ThresholdMethod;
 
@@ -43,14 +42,14 @@ struct Fault {
 // One fault an element, kFaults elements.
 Row found(Example& example, const Fault& fault, std::initializer_list<ThresholdMethod> methods) {
   Row row;
-  const abft::MutableMatrixView c = abft::mutable_row_major(example.c.data(), example.dtype, example.m, example.n);
+  const MutableMatrixView c = mutable_row_major(example.c.data(), example.dtype, example.m, example.n);
   for (const ThresholdMethod method : methods) {
     const std::vector<LineCheck> rows = rows_of(example, method);
     int seen = 0;
     for (int seed = 0; seed < kFaults; ++seed) {
-      abft::InjectionChoice choice;
+      InjectionChoice choice;
       if (fault.bit_from_top) choice.bit = static_cast<int>(8 * size_of(example.dtype)) - 1 - *fault.bit_from_top;
-      const abft::Injection injection = abft::inject(c, fault.kind, static_cast<std::uint64_t>(seed), choice);
+      const Injection injection = inject(c, fault.kind, static_cast<std::uint64_t>(seed), choice);
       narrow(&injection.before, example.dtype, 1, c.at(injection.row, injection.col));
       seen += sees(rows, injection.row, injection.after - injection.before);
     }
@@ -68,7 +67,7 @@ Row node_10(const Example& example, std::initializer_list<ThresholdMethod> metho
   for (const ThresholdMethod method : methods) {
     const std::vector<LineCheck> rows = rows_of(example, method);
     int seen = 0;
-    abft::Random random(10);
+    Random random(10);
     for (int trial = 0; trial < kFaults; ++trial) {
       const std::int64_t at = random.below(example.m);
       double change = 0;
@@ -92,7 +91,7 @@ void print_detection() {
                           {"NaN", FaultKind::kNan, {}},
                           {"near-INF", FaultKind::kNearInfinity, {}},
                           {"any other value", FaultKind::kRandomValue, {}}};
-  abft::Random random(41);
+  Random random(41);
   Example fp32 = random_example(kRows, kLength, kCols, Dtype::kFloat32, Distribution::kNearZeroMean, random);
   Example bf16 = random_example(kRows, kLength, kCols, Dtype::kBFloat16, Distribution::kNearZeroMean, random);
   const auto methods = {ThresholdMethod::kNorm, ThresholdMethod::kVariance};
@@ -158,7 +157,7 @@ Alarms alarms_of_bf16_sums(const Example& example) {
 }
 
 Row right_product(Dtype dtype, Distribution distribution, std::int64_t k) {
-  abft::Random random(43);
+  Random random(43);
   const Example example = random_example(kRows, k, 4096, dtype, distribution, random);
   int alarms = 0;
   double largest = 0;

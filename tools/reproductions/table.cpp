@@ -1,4 +1,4 @@
-#include "table.h"
+#include "reproductions/table.h"
 
 #include <fmt/format.h>
 

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <map>
 
-#include "multiply.h"
-#include "papers.h"
-#include "table.h"
-#include "ttrace/abft/inject.h"
+#include "reproductions/inject.h"
+#include "reproductions/multiply.h"
+#include "reproductions/papers.h"
+#include "reproductions/table.h"
 #include "ttrace/numeric/convert.h"
 
 namespace ttrace::reproductions {
@@ -35,7 +35,7 @@ struct Rates {
 // Flips each exponent bit of every element of C, one at a time. The row's sum moves by what the element moves.
 Rates detect(const Shape& shape, Distribution distribution, int trials) {
   Rates rates;
-  abft::Random random(17);
+  Random random(17);
   for (int trial = 0; trial < trials; ++trial) {
     const Example example = random_example(shape.m, shape.k, shape.n, Dtype::kBFloat16, distribution, random);
     const std::vector<abft::LineCheck> lines = check_lines(example.product()).rows;
@@ -49,7 +49,7 @@ Rates detect(const Shape& shape, Distribution distribution, int trials) {
         double before = 0, after = 0;
         widen(bytes, Dtype::kBFloat16, 1, &before);
         const bool was_set = std::to_integer<int>(bytes[bit / 8] >> (bit % 8)) & 1;
-        abft::flip_bit(bytes, bit);
+        flip_bit(bytes, bit);
         widen(bytes, Dtype::kBFloat16, 1, &after);
         Share& share = (was_set ? rates.cleared : rates.set)[bit];
         share.found += !(std::fabs(line.sum_difference + (after - before)) <= line.threshold);  // NaN is found
@@ -96,7 +96,7 @@ void print_false_positives() {
        {Distribution::kNearZeroMean, Distribution::kMeanOne, Distribution::kUniform, Distribution::kTruncated}) {
     Row row = {std::string(name_of(distribution))};
     for (const Dtype dtype : {Dtype::kBFloat16, Dtype::kFloat16, Dtype::kFloat32, Dtype::kFloat64}) {
-      abft::Random random(23);
+      Random random(23);
       std::int64_t wrong = 0, lines = 0;
       for (int trial = 0; trial < 60; ++trial) {
         const Example example =

@@ -5,10 +5,10 @@
 #include <array>
 #include <cmath>
 
-#include "multiply.h"
-#include "papers.h"
-#include "table.h"
-#include "ttrace/abft/calibrate.h"
+#include "reproductions/calibration.h"
+#include "reproductions/multiply.h"
+#include "reproductions/papers.h"
+#include "reproductions/table.h"
 
 namespace ttrace::reproductions {
 namespace {
@@ -68,7 +68,7 @@ Measured measure(const Setting& setting, std::int64_t size) {
   // Fewer of the large sizes: one trial is 32 samples, and they scatter less there.
   const std::int64_t trials = std::clamp<std::int64_t>(100 * 512 * 512 / (size * size), 5, setting.trials);
   Measured measured;
-  abft::Random random(static_cast<std::uint64_t>(size));
+  Random random(static_cast<std::uint64_t>(size));
   for (std::int64_t trial = 0; trial < trials; ++trial) {
     const Example example = random_example(kRows, size, size, setting.dtype, setting.distribution, random);
     abft::VerifyOptions v, a;
@@ -119,9 +119,9 @@ void print_calibration() {
                                      {Dtype::kFloat32, "4e-7 (CPU)"},
                                      {Dtype::kBFloat16, "8e-3 (GPU)"},
                                      {Dtype::kFloat16, "1e-3 (GPU)"}}) {
-    const std::array<abft::CalibrationSize, 3> sizes = {{{8, 64, 64}, {8, 256, 256}, {8, 1024, 1024}}};
-    const abft::Multiply plain = [](const auto& a, const auto& b, const auto& c) { multiply(a, b, c); };
-    const abft::Calibration calibration = abft::calibrate(plain, dtype, dtype, sizes, 20, 7);
+    const std::array<CalibrationSize, 3> sizes = {{{8, 64, 64}, {8, 256, 256}, {8, 1024, 1024}}};
+    const Multiply plain = [](const auto& a, const auto& b, const auto& c) { multiply(a, b, c); };
+    const Calibration calibration = calibrate(plain, dtype, dtype, sizes, 20, 7);
     Row row = {std::string(ttrace::name_of(dtype))};
     for (const double largest : calibration.largest) row.push_back(fmt::format("{:.1e}", largest));
     row.push_back(fmt::format("{:.1e}", calibration.e_max));

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+
+ANNOTATIONS = Path(__file__).resolve().parents[2] / "annotations"
 
 
 @dataclass(frozen=True)
@@ -10,51 +13,34 @@ class Model:
 
     name: str
     arguments: str
-    preset: str = "megatron_gpt.yaml"
-    edits: tuple[tuple[str, str], ...] = ()  # of the preset's text: a model's own numbers
+    annotations: Path = ANNOTATIONS / "megatron_gpt.yaml"
+    parameters: dict[str, int | str] = field(default_factory=dict, hash=False)  # of the annotations: its own numbers
     program: str = "tinygpt"
     iterations: str = "0"  # to record; the arguments need --steps for more than the first
 
 
 GPT = Model("gpt", "")
-PER_TOKEN_GRADIENTS = (("  loss_scale: dp\n", ""),)
-GPT_PER_TOKEN = Model("gpt-per-token", "--per-token-loss", edits=PER_TOKEN_GRADIENTS)
-GPT_TIED = Model(
-    "gpt-tied",
-    "--tied",
-    edits=(
-        ("  loss_scale: dp\n", "  loss_scale: dp\n  tied: {output_layer.weight: embedding.word_embeddings.weight}\n"),
-    ),
-)
+PER_TOKEN_GRADIENTS = {"loss_scale": 1}
+GPT_PER_TOKEN = Model("gpt-per-token", "--per-token-loss", parameters=PER_TOKEN_GRADIENTS)
+GPT_TIED = Model("gpt-tied", "--tied", parameters={"tied_to": "embedding.word_embeddings.weight"})
 GPT_PADDED = Model("gpt-padded", "--vocab 100")
-_DOCUMENTS = "layout: zigzag, cu_seqlens: (model):cu_seqlens, cu_seqlens_padded: (model):cu_seqlens_padded"
-GPT_PACKED = Model(
-    "gpt-packed",
-    "--packed",
-    edits=(
-        ("layout: zigzag", _DOCUMENTS),
-        (
-            "# The whole model:",
-            "(model):cu_seqlens:\n  input: {}\n(model):cu_seqlens_padded:\n  input: local\n# The whole model:",
-        ),
-    ),
-)
+GPT_PACKED = Model("gpt-packed", "--packed", Path(__file__).with_name("gpt_packed.yaml"))
 
 
 def _llama(heads: int, kv_heads: int) -> Model:
     return Model(
         f"llama-{heads}-{kv_heads}",
         f"--arch llama --heads {heads} --kv-heads {kv_heads} --hidden {heads * 16}",
-        "megatron_llama.yaml",
-        (("query_heads: 32, kv_heads: 8", f"query_heads: {heads}, kv_heads: {kv_heads}"),),
+        ANNOTATIONS / "megatron_llama.yaml",
+        {"query_heads": heads, "kv_heads": kv_heads},
     )
 
 
 LLAMA = _llama(4, 2)
 LLAMA_UNEVEN = _llama(6, 3)
-MOE = Model("moe", "--experts 4 --topk 2", "megatron_moe.yaml")
+MOE = Model("moe", "--experts 4 --topk 2", ANNOTATIONS / "megatron_moe.yaml")
 # Says itself where its tensors lie.
-TORCH = Model("torch", "", "torch_fsdp2_tp.yaml", program="torchgpt")
+TORCH = Model("torch", "", ANNOTATIONS / "torch_fsdp2_tp.yaml", program="torchgpt")
 
 
 def dtype_arguments(dtype: str) -> list[str]:
@@ -94,6 +80,19 @@ class Configuration:
             etp, ep, pp = (self.sizes.get(axis, 1) for axis in ("etp", "ep", "pp"))
             text += f"/etp={etp},ep={ep},edp={self.world_size // (etp * ep * pp)},pp={pp}"
         return text
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        """Of the annotations: the model's, and what the flags say."""
+        parameters = dict(self.model.parameters)
+        words = self.flags.split()
+        if "--cp-layout" in words:
+            parameters["cp_layout"] = words[words.index("--cp-layout") + 1]
+        if "--first-stage-layers" in words:
+            parameters["first_stage_layers"] = int(words[words.index("--first-stage-layers") + 1])
+        if "--cp-gradients average" in self.flags:
+            parameters.setdefault("loss_scale", "dp*cp")  # of a model whose gradients are not sums over tokens
+        return parameters
 
     @property
     def arguments(self) -> list[str]:

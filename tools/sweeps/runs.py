@@ -45,7 +45,7 @@ class References:
         if key not in self._made:
             home = self._directory / key
             home.mkdir()
-            (home / "annotations.yaml").write_text(edited_preset(model))
+            write_annotations(home / "annotations.yaml", model.annotations, model.parameters)
             output = run(
                 [
                     TTRACE,
@@ -96,33 +96,15 @@ def program_of(model: Model) -> str:
     return str(ROOT / "tools" / model.program / "train.py")
 
 
-def edited_preset(model: Model) -> str:
-    text = (ROOT / "annotations" / model.preset).read_text()
-    for before, after in model.edits:
-        assert before in text, f"{model.preset} has no '{before}'"
-        text = text.replace(before, after)
-    return text
-
-
-def annotations_of(configuration: Configuration, path: Path) -> Path:
-    """The preset with the model's own numbers and the configuration's order of tokens."""
-    text = edited_preset(configuration.model)
-    words = configuration.flags.split()
-    if "--cp-layout" in words:
-        text = text.replace("layout: zigzag", f"layout: {words[words.index('--cp-layout') + 1]}")
-    if "--first-stage-layers" in words:
-        first = words[words.index("--first-stage-layers") + 1]
-        text = text.replace("layers: decoder.layers}", f"layers: decoder.layers, first: {first}}}")
-    if "--cp-gradients average" in configuration.flags:
-        text = text.replace("loss_scale: dp\n", "loss_scale: dp*cp\n")
-    path.write_text(text)
-    return path
+def write_annotations(path: Path, preset: Path, parameters: dict[str, int | str]) -> None:
+    """The preset with these parameters, as an annotation file."""
+    path.write_text(json.dumps({"include": str(preset), "parameters": parameters}, indent=2) + "\n")
 
 
 def collect(configuration: Configuration, home: Path, *arguments: str, options: Sequence[str] = ()) -> None:
     """Runs this configuration, with these further arguments of the program and options of `ttrace collect`; leaves
     `trace`, `annotations.yaml` and `output.txt`, what it printed, in `home`."""
-    annotations_of(configuration, home / "annotations.yaml")
+    write_annotations(home / "annotations.yaml", configuration.model.annotations, configuration.parameters)
     axes = ["--axes", configuration.axes] if configuration.axes else []
     output = run(
         [

@@ -20,18 +20,7 @@ struct MatrixView {
   }
 };
 
-// The same, of memory that may be written.
-struct MutableMatrixView {
-  std::byte* data = nullptr;
-  MatrixView layout;
-
-  std::byte* at(std::int64_t row, std::int64_t col) const {
-    return data + (row * layout.row_stride + col * layout.col_stride) * size_of(layout.dtype);
-  }
-};
-
 MatrixView row_major(const void* data, Dtype dtype, std::int64_t rows, std::int64_t cols);
-MutableMatrixView mutable_row_major(void* data, Dtype dtype, std::int64_t rows, std::int64_t cols);
 
 MatrixView transposed(const MatrixView& matrix);
 

@@ -14,10 +14,17 @@
 #include <cstdint>
 #include <string>
 
-#include "ttrace/abft/attention.h"
 #include "ttrace/abft/matrix_view.h"
 
 namespace ttrace::abft {
+
+// Beyond this magnitude a value is near-INF: T_near-INF (section 4.2).
+constexpr double kNearInfinity = 1e10;
+
+enum class AttentionMatrix { kQuery, kKey, kValue, kScores, kProbabilities, kContext, kOutput };
+
+// Where the extreme elements of a matrix are: one element, one row, one column, more.
+enum class Pattern { kNone, k0D, k1R, k1C, k2D };
 
 // The INF, NaN and near-INF elements of a matrix.
 struct Extremes {
@@ -27,7 +34,7 @@ struct Extremes {
 
   std::int64_t count() const { return infinite + nan + near_infinite; }
 };
-Extremes extremes_in(const MatrixView& matrix, double near_infinity = ExtremeThresholds().near_infinity);
+Extremes extremes_in(const MatrixView& matrix);
 std::string to_string(const Extremes& extremes);  // "1 INF and 31 NaN in one row (1R)"
 
 // One head's queries to context, by AttentionMatrix.

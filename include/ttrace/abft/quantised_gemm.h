@@ -24,23 +24,8 @@ std::string problem_of(const GemmShape& shape, std::int64_t a, std::int64_t b, s
 // B [k, n] with the checksum column: [k, n + 1].
 std::vector<std::int8_t> pack_with_checksum(std::span<const std::int8_t> b, std::int64_t k, std::int64_t n);
 
-// C_temp [m, n + 1] of A [m, k] and the packed B.
-std::vector<std::int32_t> multiply(std::span<const std::uint8_t> a, std::span<const std::int8_t> packed,
-                                   const GemmShape& shape);
-
 // Rows of C_temp whose sum is not congruent to their checksum (Algorithm 1, lines 10 to 15). Before requantisation,
 // which is not linear (section IV-B).
 std::vector<std::int64_t> corrupted_rows(std::span<const std::int32_t> c, std::int64_t m, std::int64_t n);
-
-// x is about scale x_I + bias.
-struct Quantisation {
-  float scale = 1, bias = 0;
-};
-
-// C [m, n] of 8 bits from C_temp and the rank-1 terms (equation 1), without the checksum column. `a` and `packed` are
-// the operands.
-std::vector<std::uint8_t> requantise(std::span<const std::int32_t> c, std::span<const std::uint8_t> a,
-                                     std::span<const std::int8_t> packed, const GemmShape& shape,
-                                     const Quantisation& of_a, const Quantisation& of_b, const Quantisation& of_c);
 
 }  // namespace ttrace::abft

@@ -19,7 +19,6 @@ enum class ThresholdMethod {
   kSimplified,     // SEA: Roy-Chowdhury and Banerjee's simplified error analysis; an analytical bound
   kNorm,           // k u |A| |B| in the infinity norm (SDC study of LLM training, equations 6 and 7)
 };
-std::string_view name_of(ThresholdMethod method);
 
 // The kind of processor that computed the product.
 enum class Platform { kCpu, kGpu, kNpu };

@@ -94,7 +94,4 @@ struct Verification {
 };
 Verification verify(const Product& product, const VerifyOptions& options = {});
 
-// Writes the corrected values of located faults into C, which `c` must be.
-void correct(const MutableMatrixView& c, const Verification& verification);
-
 }  // namespace ttrace::abft

@@ -25,11 +25,11 @@ bool is_mistake(LintCheck check);
 
 struct LintMessage {
   LintCheck check = LintCheck::kMisfit;
-  int line = 0;      // in the file; 0 where it is about no line
-  std::string text;  // `gpt.yaml:14: 'linear_qkv': output: places no tensor of the trace`
+  SourceLine source;  // line 0 where it is about none
+  std::string text;   // `gpt.yaml:14: 'linear_qkv': output: places no tensor of the trace`
 };
 
-// By line; those about none come first. `aligned` was aligned with these annotations.
+// By file and line; those about none come first. `aligned` was aligned with these annotations.
 std::vector<LintMessage> lint(const AlignedTrace& aligned, const Annotations& annotations);
 
 }  // namespace ttrace

@@ -3,13 +3,20 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "ttrace/annotation.h"
 
 namespace ttrace {
 
-// Throws InputError with `file:line` for YAML that does not parse, unknown keys, values of the wrong type.
-Annotations read_annotations(const std::filesystem::path& path);
-Annotations parse_annotations(const std::string& text, const std::string& where);
+// Reads the file with all that it includes. `presets` is the directory of those that come with the program, or empty.
+// Throws InputError with `file:line` for YAML that does not parse, unknown keys and parameters, values of the wrong
+// type.
+Annotations read_annotations(const AnnotationSource& source, const std::filesystem::path& presets);
+Annotations parse_annotations(const std::string& text, const std::string& where,
+                              const std::filesystem::path& presets = {});
+
+// A file that includes `path` and gives its parameters these values, for whom a file is all that can be given.
+std::string including_file(const std::filesystem::path& path, const std::vector<std::string>& settings);
 
 }  // namespace ttrace

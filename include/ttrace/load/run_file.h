@@ -13,8 +13,10 @@
 //         include: [{tp: 2, flags: --sp}, {tp: 1, flags: ""}]
 //       command: torchrun --nproc-per-node {ranks} train.py --tp {tp} --pp {pp} {flags}
 //       axes: tp={tp},pp={pp}              # {ranks} is the product of these sizes
+//       parameters: {first_stage_layers: 1}  # of the annotations, for this candidate; may be left out
 //   # All that follows may be left out.
-//   annotations: gpt.yaml
+//   annotations: megatron_gpt              # a file, or the name of a preset
+//   parameters: {cp_layout: striped}       # of the annotations, as --set gives them
 //   iterations: 0-1                        # to record [0]
 //   seeds: 3                               # number of perturbed runs [3]
 //   estimator: input                       # what they perturb, or modules [input]

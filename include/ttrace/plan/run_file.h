@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ttrace/annotation.h"
 #include "ttrace/estimator.h"
 #include "ttrace/plan/job_matrix.h"
 #include "ttrace/waiver.h"
@@ -17,16 +18,17 @@ namespace ttrace {
 struct Job {
   std::string name;
   std::vector<std::string> command;
-  std::string axes;                 // as in parse_mesh, or empty
-  std::vector<std::string> inputs;  // files that it is made of; empty: all that git knows
-  int line = 0;                     // in the file
+  std::string axes;                     // as in parse_mesh, or empty
+  std::vector<std::string> inputs;      // files that it is made of; empty: all that git knows
+  std::vector<std::string> parameters;  // of the annotations, `NAME=VALUE`, beside those of the file
+  int line = 0;                         // in the file
 };
 
 // The name that stands for the product of the sizes in a candidate's axes: the number of its ranks.
 inline constexpr const char* kRanksName = "ranks";
 
-// A job for each combination of the matrix, with its values in place of `{name}` in name, command, axes and inputs.
-// Where there are axes, `{ranks}` is known too, but for the axes themselves.
+// A job for each combination of the matrix, with its values in place of `{name}` in name, command, axes, inputs
+// and parameters. Where there are axes, `{ranks}` is known too, but for the axes themselves.
 struct CandidateRule {
   Job job;
   JobMatrix matrix;
@@ -36,7 +38,7 @@ struct RunFile {
   std::string path;
   Job reference;
   std::vector<CandidateRule> candidates;
-  std::string annotations;       // a file, or empty
+  AnnotationSource annotations;
   std::string iterations = "0";  // as for collect
   std::uint64_t seeds = 0;       // number of perturbed runs
   Estimator estimator = kDefaultEstimator;
@@ -56,6 +58,9 @@ std::vector<std::string> without_needless_shell(const std::vector<std::string>& 
 // The candidates, in the order of combinations_of. Throws InputError (`file:line`) as that and `substitute` do, for a
 // value of `include` that nothing uses, and for names of candidates that occur twice or are no file names.
 std::vector<Job> expand(const RunFile& file);
+
+// The annotations that this job is checked with.
+AnnotationSource annotations_for(const RunFile& file, const Job& job);
 
 // The waivers that apply to this candidate and hold on this day (as in 2027-01-31).
 std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidate, const std::string& today);

@@ -13,8 +13,6 @@ namespace {
 using namespace ttrace;
 using namespace ttrace::abft;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // Small whole numbers: every sum of them is exact.
 void fill_whole(Matrix& matrix, Random& random) {
   for (std::int64_t row = 0; row < matrix.view.rows; ++row) {
@@ -94,7 +92,7 @@ TEST_SUITE("abft") {
             Matrix matrix = zeros(dtype, rows, cols, layout);
             fill_whole(matrix, random);
             for (int i = 0; i < nonfinite; ++i) {
-              set(matrix, random.below(rows), random.below(cols), i == 0 ? kInfinity : std::nan(""));
+              set(matrix, random.below(rows), random.below(cols), i == 0 ? HUGE_VAL : std::nan(""));
             }
             const LineSums left = whole_numbers(rows, random), right = whole_numbers(cols, random);
             const MatrixLines lines = read_lines(matrix.view, {.depth = Depth::kNorms, .left = &left, .right = &right});

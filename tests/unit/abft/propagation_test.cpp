@@ -5,11 +5,16 @@
 #include <cmath>
 #include <limits>
 
-#include "abft/random.h"
+#include "reproductions/attention.h"
+#include "reproductions/random.h"
 
 namespace {
 
 using namespace ttrace::abft;
+using ttrace::reproductions::AttentionOptions;
+using ttrace::reproductions::AttentionWeights;
+using ttrace::reproductions::DenseMatrix;
+using ttrace::reproductions::Random;
 using enum AttentionMatrix;
 
 constexpr std::int64_t kTokens = 8, kWidth = 8;

@@ -1,10 +1,8 @@
 #include <doctest/doctest.h>
 
-#include <array>
 #include <cmath>
 
 #include "support/products.h"
-#include "ttrace/abft/calibrate.h"
 
 namespace {
 
@@ -98,26 +96,6 @@ TEST_SUITE("abft") {
       CHECK(verify(product.product(), options).outcome == Outcome::kVerified);
     }
     CHECK(exceeded > 0);
-  }
-
-  TEST_CASE("calibration of products that round once to bf16 finds 2 u at most") {
-    const Multiply round_once = [](const MatrixView& a, const MatrixView& b, const MutableMatrixView& c) {
-      const Product product{{{a, b}}, c.layout, {}};
-      for (std::int64_t row = 0; row < c.layout.rows; ++row) {
-        for (std::int64_t col = 0; col < c.layout.cols; ++col) {
-          Matrix one = zeros(c.layout.dtype, 1, 1);
-          set(one, 0, 0, exact_element(product, row, col));
-          std::copy(one.bytes.begin(), one.bytes.end(), c.at(row, col));
-        }
-      }
-    };
-    const std::array<CalibrationSize, 2> sizes = {{{8, 16, 1}, {8, 16, 24}}};
-    const Calibration calibration = calibrate(round_once, Dtype::kBFloat16, Dtype::kBFloat16, sizes, 40, 5);
-    REQUIRE(calibration.largest.size() == 2);
-    CHECK(calibration.largest[0] > 0x1p-10);
-    CHECK(calibration.largest[0] <= 0x1p-8);
-    CHECK(calibration.largest[1] < calibration.largest[0]);  // roundings of 24 elements cancel
-    CHECK(calibration.e_max == 1.2 * calibration.largest[0]);
   }
 }
 

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "reproductions/inject.h"
 #include "support/products.h"
-#include "ttrace/abft/inject.h"
 #include "ttrace/numeric/convert.h"
 
 namespace {
@@ -63,9 +63,10 @@ TEST_SUITE("abft") {
           continue;
         }
         const Fault fault = verification.faults.empty() ? Fault{} : verification.faults.front();
-        FAIL_CHECK(words << ", " << name_of(method) << ", block " << options.block << ": " << verification.reason
-                         << " row " << fault.row << " col " << fault.col << " D1 " << fault.difference << " allowed "
-                         << fault.threshold << " value " << fault.value << " corrected " << fault.corrected);
+        FAIL_CHECK(words << ", method " << static_cast<int>(method) << ", block " << options.block << ": "
+                         << verification.reason << " row " << fault.row << " col " << fault.col << " D1 "
+                         << fault.difference << " allowed " << fault.threshold << " value " << fault.value
+                         << " corrected " << fault.corrected);
       }
     });
     CHECK(checked == 12000);
@@ -75,8 +76,8 @@ TEST_SUITE("abft") {
   TEST_CASE("a fault above the threshold of its row or column is found, placed and corrected") {
     int above = 0, placed = 0;
     for_each_product(2, 4000, [&](RandomProduct& product, Random& random, const std::string& words) {
-      const FaultKind kind = static_cast<FaultKind>(random.below(5));
-      const Injection fault = inject(product.c.writable(), kind, random.bits());
+      const auto kind = static_cast<reproductions::FaultKind>(random.below(5));
+      const reproductions::Injection fault = inject(product.c.writable(), kind, random.bits());
       const Product faulty = product.product();
       const LineCheck row = check_lines(faulty).rows[static_cast<std::size_t>(fault.row)];
       const LineCheck col = check_lines(transposed(faulty)).rows[static_cast<std::size_t>(fault.col)];
@@ -95,7 +96,7 @@ TEST_SUITE("abft") {
       ++placed;
       CHECK_MESSAGE((found.row == fault.row && found.col == fault.col), words);
       CHECK_MESSAGE(verification.faults.size() == 1, words);
-      correct(product.c.writable(), verification);
+      correct(product, verification);
       const double after = element(product.c.view, fault.row, fault.col);
       CHECK_MESSAGE(
           std::fabs(after - fault.before) <= std::max(row.threshold, 2 * spacing(fault.before, product.c.view.dtype)),

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "support/products.h"
-#include "ttrace/abft/inject.h"
 
 namespace {
 
@@ -147,7 +146,7 @@ TEST_SUITE("abft") {
       }
       const Verification verification = verify(product.product());
       CHECK(verification.faults.size() == 6);
-      correct(product.c.writable(), verification);
+      correct(product, verification);
       CHECK(verify(product.product()).outcome == Outcome::kVerified);
       CHECK(element(product.c.view, 3, 9) == doctest::Approx(element(right.c.view, 3, 9)).epsilon(0.01));
     }

@@ -6,9 +6,9 @@ using namespace ttrace;
 
 namespace {
 
-using Sizes = std::vector<std::int64_t>;
+using PartSizes = std::vector<std::int64_t>;
 
-AxisLayout lay_out(const std::string& name, const Sizes& sizes, const LayoutOptions& options = {}) {
+AxisLayout lay_out(const std::string& name, const PartSizes& sizes, const LayoutOptions& options = {}) {
   return find_layout(name)->function({sizes, options});
 }
 
@@ -20,7 +20,7 @@ AxisSplit split(std::int64_t size, const std::string& name = "contiguous") {
 }
 
 // q and kv heads of these numbers, in parts of these sizes.
-AxisLayout heads(const std::string& name, std::int64_t query, std::int64_t kv, const Sizes& sizes) {
+AxisLayout heads(const std::string& name, std::int64_t query, std::int64_t kv, const PartSizes& sizes) {
   return lay_out(name, sizes, {{"query_heads", {query}}, {"kv_heads", {kv}}});
 }
 
@@ -89,18 +89,18 @@ TEST_CASE("stacked query, key and value heads lie in one dimension") {
 
 TEST_CASE("two axes on one dimension nest, the first outermost") {
   const std::vector<AxisSplit> axes = {split(2), split(2)};
-  const Sizes sizes = {1, 2, 3, 4};  // cp 0: 1 + 2, cp 1: 3 + 4
+  const PartSizes sizes = {1, 2, 3, 4};  // cp 0: 1 + 2, cp 1: 3 + 4
   CHECK(nest(axes, sizes) == AxisLayout{10, {{{0, 0, 1}}, {{0, 1, 2}}, {{0, 3, 3}}, {{0, 6, 4}}}});
 }
 
 TEST_CASE("a dimension without axes is its own whole") {
-  const Sizes sizes = {7};
+  const PartSizes sizes = {7};
   CHECK(nest({}, sizes) == AxisLayout{7, {{{0, 0, 7}}}});
 }
 
 TEST_CASE("a contiguous split of a zigzag part falls into the chunks it crosses") {
   const std::vector<AxisSplit> axes = {split(2, "zigzag"), split(3)};
-  const AxisLayout layout = nest(axes, Sizes(6, 4));  // blocks of 12 are chunks of 6
+  const AxisLayout layout = nest(axes, PartSizes(6, 4));  // blocks of 12 are chunks of 6
   CHECK(layout.extent == 24);
   CHECK(layout.parts[0] == std::vector<Stretch>{{0, 0, 4}});
   CHECK(layout.parts[1] == std::vector<Stretch>{{0, 4, 2}, {2, 18, 2}});
@@ -110,14 +110,14 @@ TEST_CASE("a contiguous split of a zigzag part falls into the chunks it crosses"
 TEST_CASE("each packed sequence zigzags by itself, and its padding is left out") {
   std::vector<AxisSplit> axes = {split(2, "zigzag")};
   axes[0].segments = std::vector<Segment>{{0, 4, 3}, {4, 8, 8}};
-  CHECK(nest(axes, Sizes{6, 6}) ==
+  CHECK(nest(axes, PartSizes{6, 6}) ==
         AxisLayout{11, {{{0, 0, 1}, {2, 3, 2}, {4, 9, 2}}, {{0, 1, 1}, {1, 2, 1}, {2, 5, 2}, {4, 7, 2}}}});
   // What follows the last sequence is padding, too.
-  CHECK(nest(axes, Sizes{7, 7}).extent == 11);
-  CHECK_THROWS_WITH_AS(nest(axes, Sizes{5, 5}),
+  CHECK(nest(axes, PartSizes{7, 7}).extent == 11);
+  CHECK_THROWS_WITH_AS(nest(axes, PartSizes{5, 5}),
                        "packed sequences of 12 elements in parts of 5, 5; expected room for all", LayoutError);
   axes[0].segments = std::vector<Segment>{{0, 3, 3}};
-  CHECK_THROWS_WITH_AS(nest(axes, Sizes{6, 6}),
+  CHECK_THROWS_WITH_AS(nest(axes, PartSizes{6, 6}),
                        "a packed sequence of 3 elements on 2 parts; expected a multiple of that", LayoutError);
 }
 

@@ -7,7 +7,7 @@ using namespace ttrace;
 namespace {
 
 AnnotationRule rule(std::string pattern, std::optional<Kind> kind, int line) {
-  return {std::move(pattern), kind, {}, line};
+  return {std::move(pattern), kind, {}, {"", line}};
 }
 
 // The line of the rule that places the tensor; 0 without one.
@@ -15,7 +15,7 @@ int line_for(const std::vector<AnnotationRule>& rules, Kind kind, std::string_vi
   Annotations annotations;
   annotations.rules = rules;
   const AnnotationRule* found = rule_for(annotations, kind, name);
-  return found == nullptr ? 0 : found->line;
+  return found == nullptr ? 0 : found->source.line;
 }
 
 }  // namespace

@@ -115,11 +115,11 @@ class Model {
   std::size_t rank_ = 0;
 };
 
-const std::filesystem::path kPreset = std::filesystem::path(TTRACE_SOURCE_DIR) / "annotations" / "megatron_gpt.yaml";
+const std::string kPreset = TTRACE_SOURCE_DIR "/annotations/megatron_gpt.yaml";
 
 // The parallel program's tensors are the reference's, with the same shapes, and each is placed by a rule.
 void check_same_model(const std::string& mesh, std::int32_t world, const Sizes& sizes, std::int64_t stages) {
-  const Annotations preset = read_annotations(kPreset);
+  const Annotations preset = read_annotations({kPreset}, {});
   Model reference("", 1, {});
   reference.record(0, 4, true, true);
   const Alignment expected = align(reference.trace, preset, {});
@@ -162,7 +162,7 @@ TEST_CASE("the Megatron preset places every tensor of a parallel GPT") {
 TEST_CASE("under sequence parallelism the gradients of layer norms and row-parallel biases are sums") {
   Model model("tp=2,sp=tp", 2, {2, true});
   for (const std::size_t rank : {0, 1}) model.record(rank, 1, true, true);
-  const Alignment alignment = align(model.trace, read_annotations(kPreset), {});
+  const Alignment alignment = align(model.trace, read_annotations({kPreset}, {}), {});
   for (const std::string name :
        {"input_layernorm.weight", "pre_mlp_layernorm.bias", "mlp.linear_fc2.bias", "self_attention.linear_proj.bias"}) {
     CHECK(terms_of(alignment, tensor_id(Kind::kParamGrad, "decoder.layers.0." + name, 0)) == 2);

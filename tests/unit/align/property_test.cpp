@@ -74,7 +74,7 @@ Case draw(Random& random) {
   const auto ndim = static_cast<int>(c.shape.size());
   c.rule.pattern = "tensor";
   c.rule.kind = Kind::kOutput;
-  c.rule.line = 1;
+  c.rule.source.line = 1;
   for (const Axis& axis : c.mesh.axes) {
     AxisPlacement placement;
     placement.axis = axis.name;

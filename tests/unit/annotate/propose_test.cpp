@@ -21,7 +21,8 @@ using Values = std::vector<float>;
 // What a right program would record: nowhere alike.
 Values values_of(const std::string& key, const Shape& shape) {
   Values values(static_cast<std::size_t>(element_count(shape)));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = uniform_at(1, key, i);
+  const std::int64_t count = std::ssize(values);
+  fill_uniform(1, key, Shape{count}, Shape{0}, Shape{count}, values.data());
   return values;
 }
 

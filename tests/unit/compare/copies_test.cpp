@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "support/differences.h"
 
@@ -9,9 +8,8 @@ namespace {
 
 using namespace ttrace;
 using test::difference;
+using test::kNan;
 using test::Shards;
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST_SUITE("compare") {
   TEST_CASE("copies that agree in value are no disagreement, whatever their bits") {

@@ -12,10 +12,9 @@ namespace {
 using namespace ttrace;
 using test::Bytes;
 using test::difference;
+using test::kInf;
+using test::kNan;
 using test::Shards;
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST_SUITE("compare") {
   TEST_CASE("NaN and Inf are counted on each side and left out of the sums") {

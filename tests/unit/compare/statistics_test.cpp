@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <limits>
 #include <vector>
 
 #include "ttrace/compare/compare.h"
@@ -9,8 +8,8 @@ namespace {
 
 using namespace ttrace;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
+using test::kInf;
+using test::kNan;
 
 TEST_SUITE("compare") {
   TEST_CASE("statistics tell norm, extremes and what is not finite") {

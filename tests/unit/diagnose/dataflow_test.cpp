@@ -172,7 +172,7 @@ TEST_CASE("a tied weight is wrong under its other name, too") {
   story.saw(Kind::kMainGrad, "embedding.weight", kWrong, kNoMicrobatch);
   story.saw(Kind::kInput, "head", true, 0, 1).saw(Kind::kOutput, "head", kWrong, 0, 1);
   CHECK(story.roots().size() == 2);
-  const TiedRule tied[] = {{"head.weight", "embedding.weight", 0}};
+  const TiedRule tied[] = {{"head.weight", "embedding.weight", {}}};
   CHECK(find_roots(story.observations, tied).size() == 1);
 }
 

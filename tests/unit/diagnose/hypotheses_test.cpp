@@ -30,7 +30,7 @@ Elements random_elements(std::int64_t count, std::uint32_t seed, double size = 1
   return elements;
 }
 
-struct Recorded {
+struct RankTensor {
   Kind kind;
   std::string name;
   std::int32_t microbatch;
@@ -38,10 +38,10 @@ struct Recorded {
   std::vector<Elements> held;  // by rank; one: by all
 };
 
-Trace trace_of(const std::string& axes, const std::vector<Recorded>& tensors) {
+Trace trace_of(const std::string& axes, const std::vector<RankTensor>& tensors) {
   TraceBuilder builder;
   builder.axes(axes).run_id(axes + "-run");
-  for (const Recorded& tensor : tensors) {
+  for (const RankTensor& tensor : tensors) {
     TensorSpec spec;
     spec.id = {.microbatch = tensor.microbatch, .kind = tensor.kind, .name = tensor.name};
     spec.shape = tensor.shape;
@@ -53,8 +53,8 @@ Trace trace_of(const std::string& axes, const std::vector<Recorded>& tensors) {
   return builder.read();
 }
 
-RootCause first_root(const std::vector<Recorded>& reference, const std::string& axes,
-                     const std::vector<Recorded>& candidate, const std::string& text = "") {
+RootCause first_root(const std::vector<RankTensor>& reference, const std::string& axes,
+                     const std::vector<RankTensor>& candidate, const std::string& text = "") {
   const Trace a = trace_of("", reference), b = trace_of(axes, candidate);
   const Alignment left = align(a, annotations(text), {}), right = align(b, annotations(text), layout_of(left));
   REQUIRE(right.findings.empty());
@@ -102,10 +102,10 @@ TEST_CASE("a rank's part of a gradient that another rank's term was never added 
     mean[i] = (first[i] + second[i]) / 2;
     wrong[i] = i < 32 ? mean[i] : second[i] / 2;
   }
-  const std::vector<Recorded> reference = {{Kind::kParamGrad, "w", 0, {kRows, kWidth}, {first}},
-                                           {Kind::kParamGrad, "w", 1, {kRows, kWidth}, {second}},
-                                           {Kind::kMainGrad, "w", kNoMicrobatch, {kRows, kWidth}, {mean}}};
-  const std::vector<Recorded> candidate = {
+  const std::vector<RankTensor> reference = {{Kind::kParamGrad, "w", 0, {kRows, kWidth}, {first}},
+                                             {Kind::kParamGrad, "w", 1, {kRows, kWidth}, {second}},
+                                             {Kind::kMainGrad, "w", kNoMicrobatch, {kRows, kWidth}, {mean}}};
+  const std::vector<RankTensor> candidate = {
       {Kind::kParamGrad, "w", 0, {kRows, kWidth}, {first, second}},
       {Kind::kMainGrad, "w", kNoMicrobatch, {4, kWidth}, {rows_of(wrong, kWidth, 0, 4), rows_of(wrong, kWidth, 4, 8)}}};
   const RootCause root = first_root(reference, "dp=2", candidate, "w:\n  main_grad: {dp_dim: 0}\n");
@@ -114,7 +114,7 @@ TEST_CASE("a rank's part of a gradient that another rank's term was never added 
 }
 
 TEST_CASE("a gradient that has a micro-batch twice, and one that is another micro-batch's alone") {
-  std::vector<Recorded> reference;
+  std::vector<RankTensor> reference;
   Elements sum(64), twice(64), alone(64);
   for (std::int32_t microbatch = 0; microbatch < 4; ++microbatch) {
     const Elements term = random_elements(64, 10 + static_cast<std::uint32_t>(microbatch));
@@ -125,7 +125,7 @@ TEST_CASE("a gradient that has a micro-batch twice, and one that is another micr
     }
     reference.push_back({Kind::kParamGrad, "w", microbatch, {8, 8}, {term}});
   }
-  std::vector<Recorded> candidate = reference;
+  std::vector<RankTensor> candidate = reference;
   reference.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {sum}});
   candidate.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {twice}});
   const RootCause doubled = first_root(reference, "", candidate);
@@ -147,10 +147,10 @@ TEST_CASE("ranks that read each other's part of the input with a scale of their 
     wrong[at] = factor * product[at] + bias[static_cast<std::size_t>(i % kOut)];
     y[at] += bias[static_cast<std::size_t>(i % kOut)];
   }
-  const std::vector<Recorded> reference = {{Kind::kParam, "m.bias", kNoMicrobatch, {kOut}, {bias}},
-                                           {Kind::kInput, "m", 0, {kRows, kIn}, {x}},
-                                           {Kind::kOutput, "m", 0, {kRows, kOut}, {y}}};
-  const std::vector<Recorded> candidate = {
+  const std::vector<RankTensor> reference = {{Kind::kParam, "m.bias", kNoMicrobatch, {kOut}, {bias}},
+                                             {Kind::kInput, "m", 0, {kRows, kIn}, {x}},
+                                             {Kind::kOutput, "m", 0, {kRows, kOut}, {y}}};
+  const std::vector<RankTensor> candidate = {
       {Kind::kParam, "m.bias", kNoMicrobatch, {4}, {rows_of(bias, 1, 0, 4), rows_of(bias, 1, 4, 8)}},
       {Kind::kInput, "m", 0, {4, kIn}, {rows_of(x, kIn, 0, 4), rows_of(x, kIn, 4, 8)}},
       {Kind::kOutput, "m", 0, {kRows, 4}, {columns_of(wrong, kOut, 0, 4), columns_of(wrong, kOut, 4, 8)}}};
@@ -164,9 +164,9 @@ TEST_CASE("ranks that read each other's part of the input with a scale of their 
 TEST_CASE("each rank's part read in another order of its memory") {
   const Elements values = random_elements(8 * 4 * 3, 1);
   const Elements early(values.begin(), values.begin() + 48), late(values.begin() + 48, values.end());
-  const std::vector<Recorded> reference = {{Kind::kOutput, "m", 0, {8, 4, 3}, {values}}};
+  const std::vector<RankTensor> reference = {{Kind::kOutput, "m", 0, {8, 4, 3}, {values}}};
   // The memory of [4, 4, 3] is the same size when swapped; of [4, 4] nothing else tells it from a transposition.
-  const std::vector<Recorded> candidate = {
+  const std::vector<RankTensor> candidate = {
       {Kind::kOutput, "m", 0, {4, 4, 3}, {swapped(early, 4, 4, 3), swapped(late, 4, 4, 3)}}};
   const RootCause root = first_root(reference, "tp=2", candidate, "m:\n  output: {tp_dim: 0}\n");
   CHECK(root.diagnosis == Cause::kReinterpreted);
@@ -227,14 +227,14 @@ TEST_CASE("an attention's backward that reads its output's gradient in another o
                                             random_elements(kCount, 3)};
   const Elements grad = random_elements(kCount, 4), misread = swapped(grad, kB, kS, kWidth);
   const std::vector<std::string> members = {"m:0", "m:1", "m:2"};
-  std::vector<Recorded> common;
+  std::vector<RankTensor> common;
   for (std::size_t i = 0; i < 3; ++i)
     common.push_back({Kind::kInput, members[i], 0, {kS, kB, kHeads, kD}, {operands[i]}});
   common.push_back({Kind::kOutput, "m", 0, {kS, kB, kWidth}, {attention(operands[0], operands[1], operands[2])}});
   common.push_back({Kind::kGradOutput, "m", 0, {kS, kB, kWidth}, {grad}});
   for (std::size_t i = 0; i < 3; ++i) {
-    std::vector<Recorded> reference = common, candidate = common;
-    const Recorded right = {Kind::kGradInput, members[i], 0, {kS, kB, kHeads, kD}, {gradient(operands, i, grad)}};
+    std::vector<RankTensor> reference = common, candidate = common;
+    const RankTensor right = {Kind::kGradInput, members[i], 0, {kS, kB, kHeads, kD}, {gradient(operands, i, grad)}};
     reference.push_back(right);
     candidate.push_back(right);
     candidate.back().held = {gradient(operands, i, misread)};
@@ -295,10 +295,10 @@ TEST_CASE("one rank's part that is wrong, and values rounded to eight bits") {
 }
 
 TEST_CASE("a factor that is the number of micro-batches") {
-  std::vector<Recorded> reference;
+  std::vector<RankTensor> reference;
   for (std::int32_t microbatch = 0; microbatch < 4; ++microbatch)
     reference.push_back({Kind::kScalar, "loss", microbatch, {}, {{1.0}}});
-  std::vector<Recorded> candidate = reference;
+  std::vector<RankTensor> candidate = reference;
   Elements values = random_elements(64, 1);
   reference.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {values}});
   for (double& value : values) value /= 4;
@@ -368,7 +368,7 @@ TEST_CASE("what never changes is not stale, and what is nearly zero is no factor
   const Elements positions = random_elements(256, 1), noise = random_elements(256, 2, 0.5);
   Elements wrong = positions;
   for (std::size_t i = 0; i < 256; ++i) wrong[i] += noise[i];
-  std::vector<Recorded> reference, candidate;
+  std::vector<RankTensor> reference, candidate;
   for (std::int32_t microbatch = 0; microbatch < 2; ++microbatch) {
     reference.push_back({Kind::kOutput, "positions", microbatch, {16, 16}, {positions}});
     candidate.push_back({Kind::kOutput, "positions", microbatch, {16, 16}, {wrong}});
@@ -396,7 +396,7 @@ TEST_CASE("errors that are no known mistake are not called one") {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
     // A linear with all that belongs to it, and each of its tensors damaged in turn, on one rank, copied, or split.
-    std::vector<Recorded> reference;
+    std::vector<RankTensor> reference;
     for (std::int32_t microbatch = 0; microbatch < 2; ++microbatch) {
       for (const Kind kind : {Kind::kInput, Kind::kOutput, Kind::kGradOutput, Kind::kGradInput})
         reference.push_back({kind, "m", microbatch, {16, 16}, {random_elements(256, random())}});
@@ -406,12 +406,12 @@ TEST_CASE("errors that are no known mistake are not called one") {
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += reference[9].held[0][i];
     reference.push_back({Kind::kMainGrad, "m.weight", kNoMicrobatch, {16, 16}, {sum}});
     for (const Damage& damage : damages) {
-      std::vector<Recorded> candidate = reference;
-      Recorded& wrong = candidate[random() % candidate.size()];
+      std::vector<RankTensor> candidate = reference;
+      RankTensor& wrong = candidate[random() % candidate.size()];
       wrong.held = {damage.apply(wrong.held[0], random)};
       const bool split = random() % 2 == 0;
       if (split) {
-        for (Recorded& tensor : candidate) {
+        for (RankTensor& tensor : candidate) {
           tensor.shape = {16, 8};
           tensor.held = {columns_of(tensor.held[0], 16, 0, 8), columns_of(tensor.held[0], 16, 8, 16)};
         }

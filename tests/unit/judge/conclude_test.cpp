@@ -6,6 +6,7 @@
 namespace {
 
 using namespace ttrace;
+using test::recomputed;
 
 void hold(Alignment& alignment, const TensorId& id) {
   LogicalTensor tensor;
@@ -27,11 +28,6 @@ Difference moved_by(double rel_err) {
 TensorId output(const std::string& name, std::int32_t microbatch = 0, std::int32_t iteration = 0) {
   TensorId id = test::tensor_id(Kind::kOutput, name, microbatch);
   id.iteration = iteration;
-  return id;
-}
-
-TensorId recomputed(TensorId id) {
-  id.pass = Pass::kRecompute;
   return id;
 }
 

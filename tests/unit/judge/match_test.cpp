@@ -10,17 +10,13 @@
 namespace {
 
 using namespace ttrace;
+using test::recomputed;
 using Ranks = std::vector<std::int32_t>;
 using Notes = std::vector<std::string>;
 
 const TensorId kMlp = test::tensor_id(Kind::kOutput, "mlp", 0);
 const TensorId kNorm = test::tensor_id(Kind::kOutput, "norm", 0);
 const TensorId kWeight = test::tensor_id(Kind::kParam, "mlp.weight");
-
-TensorId recomputed(TensorId id) {
-  id.pass = Pass::kRecompute;
-  return id;
-}
 
 struct Held {
   TensorId id;

@@ -12,16 +12,16 @@ using namespace ttrace;
 
 namespace {
 
+const std::filesystem::path kAnnotations = std::filesystem::path(TTRACE_SOURCE_DIR) / "annotations";
+
 std::string error_of(const std::string& text) {
   try {
-    parse_annotations(text, "gpt.yaml");
+    parse_annotations(text, "gpt.yaml", kAnnotations);
   } catch (const InputError& error) {
     return error.what();
   }
   return "";
 }
-
-const std::filesystem::path kAnnotations = std::filesystem::path(TTRACE_SOURCE_DIR) / "annotations";
 
 }  // namespace
 
@@ -44,14 +44,14 @@ TEST_CASE("the paper's figure 3 parses") {
   const AnnotationRule& weight = annotations.rules[0];
   CHECK(weight.pattern == "word_embeddings.weight");
   CHECK_FALSE(weight.kind);
-  CHECK(weight.line == 1);
+  CHECK(weight.source.line == 1);
   REQUIRE(weight.axes.size() == 1);
   CHECK(weight.axes[0].axis == "tp");
   CHECK(weight.axes[0].placement == Placement::kShard);
   CHECK(weight.axes[0].layout == "contiguous");
   const AnnotationRule& output = annotations.rules[2];
   CHECK(output.kind == Kind::kOutput);
-  CHECK(output.line == 3);
+  CHECK(output.source.line == 3);
   REQUIRE(output.axes.size() == 2);
   CHECK(output.axes[0].dim == -1);
   CHECK(output.axes[0].line == 9);
@@ -84,15 +84,15 @@ TEST_CASE("what is not about one tensor stands under parallelism") {
   CHECK(annotations.rules.empty());
   CHECK(annotations.microbatch_axis == "edp");
   CHECK(annotations.microbatch_order == MicrobatchOrder::kBlocked);
-  CHECK(annotations.microbatch_line == 2);
+  CHECK(annotations.microbatch_source.line == 2);
   REQUIRE(annotations.pipeline);
   CHECK(annotations.pipeline->axis == "pp");
   CHECK(annotations.pipeline->layers == "model.blocks");
-  CHECK(annotations.pipeline->line == 3);
+  CHECK(annotations.pipeline->source.line == 3);
   REQUIRE(annotations.loss_scale);
   CHECK(annotations.loss_scale->numerator == std::vector<std::string>{"dp", "cp"});
   CHECK(annotations.loss_scale->denominator == std::vector<std::string>{"tp"});
-  CHECK(annotations.loss_scale->line == 5);
+  CHECK(annotations.loss_scale->source.line == 5);
   CHECK(parse_annotations("parallelism: {loss_scale: 1/dp}", "x").loss_scale->numerator.empty());
 }
 
@@ -111,11 +111,11 @@ TEST_CASE("uneven pipelines, tied parameters and experts are read") {
   CHECK(annotations.pipeline->last == 3);
   CHECK(annotations.experts->axis == "moe");
   CHECK(annotations.experts->layers == "experts");
-  CHECK(annotations.experts->line == 4);
+  CHECK(annotations.experts->source.line == 4);
   REQUIRE(annotations.tied.size() == 1);
   CHECK(annotations.tied[0].name == "head.weight");
   CHECK(annotations.tied[0].of == "embedding.weight");
-  CHECK(annotations.tied[0].line == 6);
+  CHECK(annotations.tied[0].source.line == 6);
   const auto pipeline = [](const std::string& keys) {
     return *parse_annotations("parallelism: {pipeline: {layers: l, " + keys + "}}", "x").pipeline;
   };
@@ -222,7 +222,7 @@ TEST_CASE("every example of the schema's page parses") {
   while (std::getline(file, line)) {
     if (inside && line == "```") {
       CHECK(error_of(block) == "");
-      CHECK_FALSE(parse_annotations(block, "README.md").rules.empty());
+      CHECK_FALSE(parse_annotations(block, "README.md", kAnnotations).rules.empty());
       ++examples;
       inside = false;
     } else if (inside) {
@@ -237,7 +237,7 @@ TEST_CASE("every example of the schema's page parses") {
 
 TEST_CASE("a file that cannot be read is named") {
   for (const std::filesystem::path& path : {kAnnotations, kAnnotations / "none.yaml"}) {
-    CHECK_THROWS_WITH_AS(read_annotations(path),
+    CHECK_THROWS_WITH_AS(read_annotations({path.string()}, {}),
                          (path.string() + ": cannot be read; expected an annotation file").c_str(), InputError);
   }
 }

@@ -36,7 +36,7 @@ std::string with(const std::string& part, const std::string& other) {
   return text.replace(at, part.size(), other);
 }
 
-std::string error_of(const std::string& text) {
+std::string tolerance_error(const std::string& text) {
   try {
     parse_tolerances(text, "t.yaml");
   } catch (const InputError& error) {
@@ -149,84 +149,85 @@ TEST_CASE("a written tolerance file is one line a tensor") {
 }
 
 TEST_CASE("the header's mistakes are refused with their line") {
-  CHECK(error_of(with("ttrace_tolerance: 1", "ttrace_tolerance: 2")) ==
+  CHECK(tolerance_error(with("ttrace_tolerance: 1", "ttrace_tolerance: 2")) ==
         "t.yaml:1: tolerance file version 2; expected 1, all that this program reads");
-  CHECK(error_of(with("reference: 2f6c\n", "")) == "t.yaml:1: the file has no 'reference'; expected one");
-  CHECK(error_of(with("reference: 2f6c", "reference: []")) ==
+  CHECK(tolerance_error(with("reference: 2f6c\n", "")) == "t.yaml:1: the file has no 'reference'; expected one");
+  CHECK(tolerance_error(with("reference: 2f6c", "reference: []")) ==
         "t.yaml:2: 'reference' of the file is no word; expected one");
-  CHECK(error_of(with("margin: 3", "margin: 3\nmargin: 4")) ==
+  CHECK(tolerance_error(with("margin: 3", "margin: 3\nmargin: 4")) ==
         "t.yaml:9: the file has 'margin' twice; expected it once");
-  CHECK(error_of(with("margin: 3", "margin: 3\nmargn: 4")) ==
+  CHECK(tolerance_error(with("margin: 3", "margin: 3\nmargn: 4")) ==
         "t.yaml:9: the file has an unknown key 'margn'; expected none");
-  CHECK(error_of(with("notes: []", "notes: none")) == "t.yaml:9: 'notes' of the file is no list; expected one");
-  CHECK(error_of(with("seed: 1", "seed: -1")) == "t.yaml:4: seed '-1'; expected an integer from 0");
-  CHECK(error_of(with("seed: 1", "seed: 18446744073709551616")) ==
+  CHECK(tolerance_error(with("notes: []", "notes: none")) == "t.yaml:9: 'notes' of the file is no list; expected one");
+  CHECK(tolerance_error(with("seed: 1", "seed: -1")) == "t.yaml:4: seed '-1'; expected an integer from 0");
+  CHECK(tolerance_error(with("seed: 1", "seed: 18446744073709551616")) ==
         "t.yaml:4: seed '18446744073709551616'; expected an integer from 0");
-  CHECK(error_of(with(", seed: 1", "")) == "t.yaml:4: a perturbed run has no 'seed'; expected one");
+  CHECK(tolerance_error(with(", seed: 1", "")) == "t.yaml:4: a perturbed run has no 'seed'; expected one");
 }
 
 TEST_CASE("an estimator that is none is refused; a file that names none is of the first activation's") {
   CHECK(parse_tolerances(kWhole, "t.yaml").estimator == Estimator::kInput);
-  CHECK(error_of(with("rerun: 97d0\n", "rerun: 97d0\nestimator: outputs\n")) ==
+  CHECK(tolerance_error(with("rerun: 97d0\n", "rerun: 97d0\nestimator: outputs\n")) ==
         "t.yaml:6: estimator is 'outputs'; expected one of input, modules, rewritten");
 }
 
 TEST_CASE("an epsilon that is not the compute dtype's is refused") {
-  CHECK(error_of(with("compute_dtype: bfloat16", "compute_dtype: int64")) ==
+  CHECK(tolerance_error(with("compute_dtype: bfloat16", "compute_dtype: int64")) ==
         "t.yaml:6: compute_dtype is 'int64'; expected a floating-point one, such as bfloat16");
-  CHECK(error_of(with("compute_dtype: bfloat16", "compute_dtype: bf16")) ==
+  CHECK(tolerance_error(with("compute_dtype: bfloat16", "compute_dtype: bf16")) ==
         "t.yaml:6: compute_dtype is 'bf16'; expected a floating-point one, such as bfloat16");
-  CHECK(error_of(with("epsilon: 0.0078125", "epsilon: 0.5")) ==
+  CHECK(tolerance_error(with("epsilon: 0.0078125", "epsilon: 0.5")) ==
         "t.yaml:7: epsilon is 0.5; expected 0.0078125, that of bfloat16");
 }
 
 TEST_CASE("numbers that are not finite, negative or no numbers are refused") {
   for (const char* word : {"-3", "inf", ".inf", "nan", ".nan", "1e999", "3x", "0x3", "''", "[3]"}) {
     const bool scalar = std::string(word) != "''" && std::string(word) != "[3]";
-    CHECK(error_of(with("margin: 3", std::string("margin: ") + word)) ==
+    CHECK(tolerance_error(with("margin: 3", std::string("margin: ") + word)) ==
           std::string("t.yaml:8: 'margin' of the file is '") + (scalar ? word : "") +
               "'; expected a finite number from 0");
   }
-  CHECK(error_of(with("samples: [0.003]", "samples: [0.003, -1]")) ==
+  CHECK(tolerance_error(with("samples: [0.003]", "samples: [0.003, -1]")) ==
         "t.yaml:14: 'samples' of 'embedding' is '-1'; expected a finite number from 0");
-  CHECK(error_of(with("allowed: 0.0234375", "allowed: nan")) ==
+  CHECK(tolerance_error(with("allowed: 0.0234375", "allowed: nan")) ==
         "t.yaml:14: 'allowed' of 'embedding' is 'nan'; expected a finite number from 0");
 }
 
 TEST_CASE("an override needs a pattern, a number and a reason, and a kind that exists") {
-  CHECK(error_of(with(", reason: a token near a tie may be re-routed", "")) ==
+  CHECK(tolerance_error(with(", reason: a token near a tie may be re-routed", "")) ==
         "t.yaml:11: an override has no 'reason'; expected one");
-  CHECK(error_of(with("reason: a token near a tie may be re-routed", "reason: ''")) ==
+  CHECK(tolerance_error(with("reason: a token near a tie may be re-routed", "reason: ''")) ==
         "t.yaml:11: 'reason' of an override is no word; expected one");
-  CHECK(error_of(with("allowed: 0.2", "allowed: any")) ==
+  CHECK(tolerance_error(with("allowed: 0.2", "allowed: any")) ==
         "t.yaml:11: 'allowed' of an override is 'any'; expected a finite number from 0");
-  CHECK(error_of(with("pattern: mlp.router, ", "")) == "t.yaml:11: an override has no 'pattern'; expected one");
-  CHECK(error_of(with("kind: output", "kind: outputs")) ==
+  CHECK(tolerance_error(with("pattern: mlp.router, ", "")) == "t.yaml:11: an override has no 'pattern'; expected one");
+  CHECK(tolerance_error(with("kind: output", "kind: outputs")) ==
         "t.yaml:11: 'outputs' is no kind of tensor; expected output, main_grad, ...");
-  CHECK(error_of(with("kind: output", "iteration: 0")) ==
+  CHECK(tolerance_error(with("kind: output", "iteration: 0")) ==
         "t.yaml:11: an override has an unknown key 'iteration'; expected none");
-  CHECK(error_of(with("  - {pattern: mlp.router, kind: output, allowed: 0.2, reason: a token near a tie may be "
-                      "re-routed}",
-                      "  - mlp.router")) == "t.yaml:11: an override is no mapping; expected `key: value`");
+  CHECK(tolerance_error(with("  - {pattern: mlp.router, kind: output, allowed: 0.2, reason: a token near a tie may be "
+                             "re-routed}",
+                             "  - mlp.router")) == "t.yaml:11: an override is no mapping; expected `key: value`");
 }
 
 TEST_CASE("a tensor's entry is complete and there once") {
-  CHECK(error_of(with("  output:\n", "  outputs:\n")) ==
+  CHECK(tolerance_error(with("  output:\n", "  outputs:\n")) ==
         "t.yaml:13: 'outputs' is no kind of tensor; expected output, main_grad, ...");
-  CHECK(error_of(with(", allowed: 0.0234375", "")) == "t.yaml:14: 'embedding' has no 'allowed'; expected one");
-  CHECK(error_of(with("floor: 0.0078125", "floor: 0.0078125, scale: 2")) ==
+  CHECK(tolerance_error(with(", allowed: 0.0234375", "")) == "t.yaml:14: 'embedding' has no 'allowed'; expected one");
+  CHECK(tolerance_error(with("floor: 0.0078125", "floor: 0.0078125, scale: 2")) ==
         "t.yaml:14: 'embedding' has an unknown key 'scale'; expected none");
-  CHECK(error_of(kWhole + "    embedding: {}\n") == "t.yaml:15: 'output' has 'embedding' twice; expected it once");
-  CHECK(error_of(kWhole + "  output: {}\n") == "t.yaml:15: 'tensors' has 'output' twice; expected it once");
-  CHECK(error_of(kWhole + "    mlp: 0.5\n") == "t.yaml:15: 'mlp' is no mapping; expected `key: value`");
+  CHECK(tolerance_error(kWhole + "    embedding: {}\n") ==
+        "t.yaml:15: 'output' has 'embedding' twice; expected it once");
+  CHECK(tolerance_error(kWhole + "  output: {}\n") == "t.yaml:15: 'tensors' has 'output' twice; expected it once");
+  CHECK(tolerance_error(kWhole + "    mlp: 0.5\n") == "t.yaml:15: 'mlp' is no mapping; expected `key: value`");
 }
 
 TEST_CASE("what is no tolerance file is refused") {
   const std::string refusal = "t.yaml: not one YAML mapping; expected a file of `ttrace estimate-tolerance`";
-  CHECK(error_of("") == refusal);
-  CHECK(error_of("- 1\n") == refusal);
-  CHECK(error_of(kWhole + "---\n" + kWhole) == refusal);
-  CHECK(error_of("reference: [1\nmargin: 2\n") ==
+  CHECK(tolerance_error("") == refusal);
+  CHECK(tolerance_error("- 1\n") == refusal);
+  CHECK(tolerance_error(kWhole + "---\n" + kWhole) == refusal);
+  CHECK(tolerance_error("reference: [1\nmargin: 2\n") ==
         "t.yaml:2: end of sequence flow not found; expected YAML as `ttrace estimate-tolerance` writes it");
 }
 

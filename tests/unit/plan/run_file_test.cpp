@@ -88,6 +88,21 @@ TEST_CASE("a mistake in a matrix is refused with the line that has it") {
   }
 }
 
+TEST_CASE("a candidate's parameters of the annotations are filled in, and come after the file's") {
+  const RunFile file = parse_run_file(
+      "reference: {command: a}\n"
+      "annotations: megatron_gpt\n"
+      "parameters: {cp_layout: zigzag, tied_to: null, heads: [1, 2]}\n"
+      "candidates:\n"
+      "- {name: '{layout}', command: b, matrix: {layout: [zigzag, striped]}, parameters: {cp_layout: '{layout}'}}\n",
+      "t.yaml");
+  using Words = std::vector<std::string>;
+  CHECK(file.annotations.settings == Words{"cp_layout=zigzag", "tied_to=null", "heads=[1, 2]"});
+  const AnnotationSource annotations = annotations_for(file, expand(file)[1]);
+  CHECK(annotations.file == "megatron_gpt");
+  CHECK(annotations.settings == Words{"cp_layout=zigzag", "tied_to=null", "heads=[1, 2]", "cp_layout=striped"});
+}
+
 TEST_CASE("a shell is left out only where it would do nothing") {
   for (const char* line :
        {"A=1 train", "train $A", "exec train", "train 'a b'", "train; train", "train *", "~/train", " "}) {

@@ -139,7 +139,7 @@ Report damaged(const std::string& where, std::int64_t col, float value, Attentio
   return program.checked();
 }
 
-std::string first_of(const Report& report) {
+std::string first_tensor_of(const Report& report) {
   const Finding* first = report.root_cause();
   return first == nullptr
              ? ""
@@ -153,8 +153,6 @@ std::string refusal_in(const Report& report) {
   }
   return "";
 }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 }  // namespace
 
@@ -173,16 +171,16 @@ TEST_CASE("right attention is verified: plain, masked, with shared keys, samples
 
 TEST_CASE("a wrong element of attention is found in its matrix, head and rank") {
   const Report scores = damaged("scores", 1, 3.5f);
-  CHECK(first_of(scores) == "core.softmax input: product-differs");
+  CHECK(first_tensor_of(scores) == "core.softmax input: product-differs");
   CHECK(has(scores.root_cause()->message,
             "head 2 of sample 1 is not its queries times its keys, times 0.353553: row 3, column 1 is 3.5"));
   CHECK(scores.root_cause()->ranks == std::vector<std::int32_t>{1});
   const Report probabilities = damaged("probabilities", 1, 0.9f);
-  CHECK(first_of(probabilities) == "core.softmax output: sum-differs");
+  CHECK(first_tensor_of(probabilities) == "core.softmax output: sum-differs");
   CHECK(has(probabilities.root_cause()->message, "head 2 of sample 1 has row 3 with the sum "));
   CHECK(probabilities.root_cause()->ranks == std::vector<std::int32_t>{1});
   const Report context = damaged("context", 4, -2);
-  CHECK(first_of(context) == "core output: product-differs");
+  CHECK(first_tensor_of(context) == "core output: product-differs");
   CHECK(has(context.root_cause()->message, "row 3, column 4 is -2, not "));
 }
 
@@ -190,13 +188,13 @@ TEST_CASE("an extreme value says by its pattern where the fault struck") {
   for (const float extreme : {kInf, std::nanf(""), 3e20f}) {
     CHECK(has(damaged("scores", 1, extreme).root_cause()->message, "the fault struck these"));
     const Report query = damaged("query", 1, extreme);
-    CHECK(first_of(query) == "core:0 input: not-finite");
+    CHECK(first_tensor_of(query) == "core:0 input: not-finite");
     CHECK(has(query.root_cause()->message, "in one element (0D) of the queries"));
   }
 }
 
 TEST_CASE("minus infinity in one head is no mask") {
-  CHECK(first_of(damaged("scores", 1, -kInf, {.masked = -kInf})) == "core.softmax input: product-differs");
+  CHECK(first_tensor_of(damaged("scores", 1, -kInf, {.masked = -kInf})) == "core.softmax input: product-differs");
 }
 
 TEST_CASE("attention that cannot be checked is named, and not verified") {

@@ -42,8 +42,6 @@ std::string first_message(const Report& report) {
   return report.findings.empty() ? "" : report.findings.front().message;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
 // `proj.matmul` leaves the terms of a sum on two ranks; `proj` sums them and adds its bias.
 Report reduced(float second_sum, float added = 0) {
   Trace trace = mesh_trace("tp=2", 2);

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "ttrace/abft/matrix_view.h"
+#include "reproductions/mutable_matrix_view.h"
 
-namespace ttrace::abft {
+namespace ttrace::reproductions {
 
 enum class FaultKind {
   kBitFlip,
@@ -37,4 +37,4 @@ Injection inject(const MutableMatrixView& matrix, FaultKind kind, std::uint64_t 
 // Flips bit `bit` of `bytes` bytes, which hold a little-endian number.
 void flip_bit(std::byte* number, int bit);
 
-}  // namespace ttrace::abft
+}  // namespace ttrace::reproductions

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <numbers>
 
-namespace ttrace::abft {
+namespace ttrace::reproductions {
 
 // SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 class Random {
@@ -37,4 +37,4 @@ class Random {
   std::uint64_t state_;
 };
 
-}  // namespace ttrace::abft
+}  // namespace ttrace::reproductions

@@ -1,17 +1,17 @@
-#include "ttrace/abft/embedding_bag.h"
+#include "reproductions/embedding_bag.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "abft/random.h"
+#include "reproductions/random.h"
 
 namespace {
 
-using namespace ttrace::abft;
+using namespace ttrace::reproductions;
 
-struct Example {
+struct BagExample {
   std::vector<std::uint8_t> values;
   std::vector<float> scales, biases, weights;
   std::vector<std::int64_t> indices, offsets;
@@ -20,8 +20,8 @@ struct Example {
 };
 
 // Positive biases: no sum cancels, so the relative bound holds.
-Example random_example(Random& random) {
-  Example x;
+BagExample random_bags(Random& random) {
+  BagExample x;
   x.table = {1 + random.below(50), 1 + random.below(40), random.below(2) == 0 ? 4 : 8, {}, {}, {}};
   const std::int64_t bytes = x.table.rows * ((x.table.dimension * x.table.bits + 7) / 8);
   for (std::int64_t i = 0; i < bytes; ++i) x.values.push_back(static_cast<std::uint8_t>(random.bits()));
@@ -48,7 +48,7 @@ bool any_disagrees(const std::vector<BagCheck>& checks) {
   return std::any_of(checks.begin(), checks.end(), [](const BagCheck& check) { return check.disagrees(); });
 }
 
-TEST_SUITE("abft") {
+TEST_SUITE("reproductions") {
   TEST_CASE("bags by hand, of 4 bits with weights") {
     const std::vector<std::uint8_t> values = {0x21, 0x03, 0x54, 0x06};  // [1 2 3], [4 5 6]
     const std::vector<float> scales = {2, 10}, biases = {-1, 0.5f}, weights = {1, 3, 0.5f};
@@ -70,7 +70,7 @@ TEST_SUITE("abft") {
     Random random(5);
     int used = 0, found = 0;
     for (int trial = 0; trial < 2000; ++trial) {
-      Example x = random_example(random);
+      BagExample x = random_bags(random);
       REQUIRE(problem_of(x.table, x.bags).empty());
       const std::vector<std::int32_t> sums = row_sums(x.table);
       CHECK(!any_disagrees(check_bags(x.table, x.bags, sums, embedding_bag(x.table, x.bags))));
@@ -94,7 +94,7 @@ TEST_SUITE("abft") {
 
   TEST_CASE("what does not fit is named") {
     Random random(6);
-    const Example x = random_example(random);
+    const BagExample x = random_bags(random);
     QuantisedTable table = x.table;
     table.bits = 3;
     CHECK(problem_of(table, x.bags) == "a table of 3 bits; 4 or 8 were expected");

@@ -10,9 +10,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "ttrace/abft/extreme.h"
+#include "reproductions/extreme.h"
 
-namespace ttrace::abft {
+namespace ttrace::reproductions {
 
 template <class T>
 using Bias = std::vector<T>;
@@ -103,4 +103,4 @@ Checksums<T> checksums_of(const Bounded<T>& bounded, std::int64_t additions) {
   return checksums;
 }
 
-}  // namespace ttrace::abft
+}  // namespace ttrace::reproductions

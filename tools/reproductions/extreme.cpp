@@ -1,4 +1,4 @@
-#include "ttrace/abft/extreme.h"
+#include "reproductions/extreme.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "ttrace/abft/checksum.h"
 
-namespace ttrace::abft {
+namespace ttrace::reproductions {
 namespace {
 
 template <class T>
@@ -84,7 +84,7 @@ struct Differences {
 template <class T>
 std::int64_t place_of(const Differences<T>& difference, const VectorExtremes<T>& extremes, std::size_t length) {
   if (extremes.count > 0) return extremes.largest;
-  return locate(difference.plain, difference.weighted, static_cast<std::int64_t>(length)).value_or(-1);
+  return abft::locate(difference.plain, difference.weighted, static_cast<std::int64_t>(length)).value_or(-1);
 }
 
 }  // namespace
@@ -267,4 +267,4 @@ TTRACE_INSTANTIATE(float)
 TTRACE_INSTANTIATE(double)
 #undef TTRACE_INSTANTIATE
 
-}  // namespace ttrace::abft
+}  // namespace ttrace::reproductions

@@ -1,4 +1,4 @@
-#include "ttrace/abft/inject.h"
+#include "reproductions/inject.h"
 
 #include <bit>
 #include <cassert>
@@ -6,10 +6,10 @@
 #include <cstring>
 #include <limits>
 
-#include "abft/random.h"
+#include "reproductions/random.h"
 #include "ttrace/numeric/convert.h"
 
-namespace ttrace::abft {
+namespace ttrace::reproductions {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
@@ -82,4 +82,4 @@ Injection inject(const MutableMatrixView& matrix, FaultKind kind, std::uint64_t 
   return injection;
 }
 
-}  // namespace ttrace::abft
+}  // namespace ttrace::reproductions

@@ -1,17 +1,17 @@
-#include "ttrace/abft/attention.h"
+#include "reproductions/attention.h"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "abft/random.h"
+#include "reproductions/random.h"
 #include "ttrace/error.h"
 
 namespace {
 
 using namespace ttrace;
-using namespace ttrace::abft;
+using namespace ttrace::reproductions;
 
 template <class T>
 DenseMatrix<T> normal(std::int64_t rows, std::int64_t cols, double scale, Random& random) {
@@ -88,7 +88,7 @@ double plain(const Example<double>& e, std::int64_t row, std::int64_t col) {
 constexpr AttentionMatrix kSites[] = {AttentionMatrix::kQuery,  AttentionMatrix::kKey,     AttentionMatrix::kValue,
                                       AttentionMatrix::kScores, AttentionMatrix::kContext, AttentionMatrix::kOutput};
 
-TEST_SUITE("abft") {
+TEST_SUITE("reproductions") {
   TEST_CASE("protected attention is attention") {
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
       const Example<double> example(seed);

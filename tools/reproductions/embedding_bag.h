@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace ttrace::abft {
+namespace ttrace::reproductions {
 
 // Row i stands for scales[i] * q + biases[i]; q has 8 bits, or 4: two a byte, the first in the lower half.
 struct QuantisedTable {
@@ -41,4 +41,4 @@ struct BagCheck {
 std::vector<BagCheck> check_bags(const QuantisedTable& table, const Bags& bags, std::span<const std::int32_t> row_sums,
                                  std::span<const float> results);
 
-}  // namespace ttrace::abft
+}  // namespace ttrace::reproductions

@@ -1,4 +1,4 @@
-#include "ttrace/abft/attention.h"
+#include "reproductions/attention.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <cmath>
 #include <limits>
 
-#include "abft/passing.h"
+#include "reproductions/passing.h"
 #include "ttrace/error.h"
 
-namespace ttrace::abft {
+namespace ttrace::reproductions {
 namespace {
 
 template <class T>
@@ -211,4 +211,4 @@ TTRACE_INSTANTIATE(float)
 TTRACE_INSTANTIATE(double)
 #undef TTRACE_INSTANTIATE
 
-}  // namespace ttrace::abft
+}  // namespace ttrace::reproductions

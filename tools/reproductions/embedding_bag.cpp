@@ -1,4 +1,4 @@
-#include "ttrace/abft/embedding_bag.h"
+#include "reproductions/embedding_bag.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cassert>
 #include <cmath>
 
-namespace ttrace::abft {
+namespace ttrace::reproductions {
 namespace {
 
 std::int64_t row_bytes(const QuantisedTable& table) { return (table.dimension * table.bits + 7) / 8; }
@@ -106,4 +106,4 @@ std::vector<BagCheck> check_bags(const QuantisedTable& table, const Bags& bags, 
   return checks;
 }
 
-}  // namespace ttrace::abft
+}  // namespace ttrace::reproductions

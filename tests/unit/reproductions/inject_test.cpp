@@ -1,4 +1,4 @@
-#include "ttrace/abft/inject.h"
+#include "reproductions/inject.h"
 
 #include <doctest/doctest.h>
 
@@ -10,8 +10,9 @@ namespace {
 
 using namespace ttrace;
 using namespace ttrace::abft;
+using namespace ttrace::reproductions;
 
-TEST_SUITE("abft") {
+TEST_SUITE("reproductions") {
   TEST_CASE("each kind of fault changes the one element that it names, the same for the same seed") {
     for (const Dtype dtype : {Dtype::kFloat64, Dtype::kFloat32, Dtype::kFloat16, Dtype::kBFloat16, Dtype::kFloat8E4M3,
                               Dtype::kFloat8E5M2}) {

@@ -7,7 +7,9 @@
 #include <span>
 #include <vector>
 
-namespace ttrace::abft {
+#include "ttrace/abft/propagation.h"
+
+namespace ttrace::reproductions {
 
 template <class T>
 struct DenseMatrix {
@@ -22,8 +24,8 @@ struct DenseMatrix {
 };
 
 struct ExtremeThresholds {
-  double near_infinity = 1e10;  // T_near-INF: magnitudes beyond are extreme
-  double correct = 1e5;         // T_correct: a larger difference swallows digits, so the value is summed up anew
+  double near_infinity = abft::kNearInfinity;
+  double correct = 1e5;  // T_correct: a larger difference swallows digits, so the value is summed up anew
 };
 
 enum class VectorState {
@@ -56,7 +58,7 @@ Checksums<T> column_checksums(const DenseMatrix<T>& matrix);
 template <class T>
 VectorRepair repair(std::span<T> vector, T plain, T weighted, double allowed, const ExtremeThresholds& thresholds = {});
 
-enum class Pattern { kNone, k0D, k1R, k1C, k2D };  // one element, of one row, of one column, more
+using abft::Pattern;
 
 struct Correction {
   std::int64_t row = 0, col = 0;
@@ -79,4 +81,4 @@ template <class T>
 MatrixRepair repair(DenseMatrix<T>& matrix, Checksums<T>* columns, Checksums<T>* rows,
                     const ExtremeThresholds& thresholds = {});
 
-}  // namespace ttrace::abft
+}  // namespace ttrace::reproductions

@@ -1,15 +1,15 @@
-#include "ttrace/abft/extreme.h"
+#include "reproductions/extreme.h"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "abft/random.h"
+#include "reproductions/random.h"
 
 namespace {
 
-using namespace ttrace::abft;
+using namespace ttrace::reproductions;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -66,7 +66,7 @@ struct Encoded {
 // INF of both signs, NaN, near-INF, and a moderate error.
 const std::vector<float> kErrors = {kInfinity, -kInfinity, kNan, kNear, -kNear, 1e12f, 5000.0f};
 
-TEST_SUITE("abft") {
+TEST_SUITE("reproductions") {
   TEST_CASE("case 1: near-INF and moderate errors, placed by ratio or by size") {
     for (const float wrong : {kNear, -kNear, 1e11f, 1e20f, 2e5f, -300.0f, 4.5f}) Vector().check_corrected(wrong);
   }

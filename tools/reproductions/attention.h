@@ -11,9 +11,9 @@
 #include <array>
 #include <functional>
 
-#include "ttrace/abft/extreme.h"
+#include "reproductions/extreme.h"
 
-namespace ttrace::abft {
+namespace ttrace::reproductions {
 
 template <class T>
 struct AttentionWeights {
@@ -21,7 +21,7 @@ struct AttentionWeights {
   std::vector<T> query_bias, key_bias, value_bias, output_bias;  // [D], or empty
 };
 
-enum class AttentionMatrix { kQuery, kKey, kValue, kScores, kProbabilities, kContext, kOutput };
+using abft::AttentionMatrix;
 enum class Section { kScores, kContext, kOutput };
 
 template <class T>
@@ -53,4 +53,4 @@ struct Attention {
 template <class T>
 Attention<T> attention(const DenseMatrix<T>& x, const AttentionWeights<T>& weights, const AttentionOptions<T>& options);
 
-}  // namespace ttrace::abft
+}  // namespace ttrace::reproductions

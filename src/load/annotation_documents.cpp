@@ -1,0 +1,127 @@
+#include "load/annotation_documents.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "load/yaml_fields.h"
+#include "ttrace/error.h"
+
+namespace ttrace::annotation_yaml {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostFiles = 64;  // far more than anybody includes
+
+std::vector<Item> parse(const std::string& text, const std::string& path) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    const Place file{path, ""};
+    if (documents.size() > 1) fail(file, documents[1].Mark().line + 1, "a second YAML document; expected one");
+    if (documents.empty() || documents[0].IsNull()) return {};
+    return items_of(documents[0], file, 1, "patterns and their rules");
+  } catch (const YAML::Exception& error) {
+    const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
+    throw InputError(fmt::format("{}{}: {}; expected YAML as in annotations/README.md", path, line, error.msg));
+  }
+}
+
+// One name or a list of them.
+std::vector<std::string> names_of(const Item& include, const Place& place) {
+  constexpr std::string_view kExpected = "the name of an annotation file, or a list of them";
+  if (!include.value.IsSequence()) return {word_of(include.value, place, include.line, kExpected)};
+  std::vector<std::string> names;
+  for (const YAML::Node& name : include.value) names.push_back(word_of(name, place, include.line, kExpected));
+  return names;
+}
+
+fs::path canonical_path(const fs::path& file) {
+  std::error_code ignored;
+  return fs::weakly_canonical(file, ignored);
+}
+
+class DocumentReader {
+ public:
+  explicit DocumentReader(const fs::path& presets) : presets_(presets) {}
+
+  void read(const std::string& name) {
+    const fs::path file = find(name, "");
+    add(read_text_file(file, what_is_expected(name)), file);
+  }
+
+  void add(const std::string& text, const fs::path& file) {
+    if (seen_.size() == kMostFiles) {
+      throw InputError(fmt::format("{}: one file more than {}; expected fewer", file.string(), kMostFiles));
+    }
+    open_.push_back(canonical_path(file));
+    seen_.insert(open_.back());
+    Document document{file.string(), parse(text, file.string())};
+    for (const Item& item : document.items) {
+      if (item.key == kInclude) include_all(item, file);
+    }
+    documents_.push_back(std::move(document));
+    open_.pop_back();
+  }
+
+  std::vector<Document> documents() { return std::move(documents_); }
+
+ private:
+  void include_all(const Item& item, const fs::path& including) {
+    const Place place{including.string(), "include"};
+    for (const std::string& name : names_of(item, place)) {
+      const fs::path file = find(name, including.parent_path());
+      std::error_code ignored;
+      if (!fs::is_regular_file(file, ignored)) {
+        fail(place, item.line, fmt::format("'{}' cannot be read; expected {}", name, what_is_expected(name)));
+      }
+      if (std::find(open_.begin(), open_.end(), canonical_path(file)) != open_.end()) {
+        fail(place, item.line, fmt::format("'{}' includes this file; expected no circle", name));
+      }
+      if (!seen_.contains(canonical_path(file))) add(read_text_file(file, what_is_expected(name)), file);
+    }
+  }
+
+  fs::path find(const std::string& name, const fs::path& directory) const {
+    const fs::path file = directory / name;
+    std::error_code ignored;
+    if (fs::exists(file, ignored) || fs::path(name).has_parent_path() || presets_.empty()) return file;
+    for (const fs::path& preset : {presets_ / name, presets_ / (name + ".yaml")}) {
+      if (fs::exists(preset, ignored)) return preset;
+    }
+    return file;
+  }
+
+  std::string what_is_expected(const std::string& name) const {
+    std::set<std::string> presets;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(presets_, ignored)) {
+      if (entry.path().extension() == ".yaml") presets.insert(entry.path().stem());
+    }
+    if (presets.empty() || fs::path(name).has_parent_path()) return "an annotation file";
+    return fmt::format("an annotation file or a preset: {}", fmt::join(presets, ", "));
+  }
+
+  const fs::path presets_;
+  std::vector<Document> documents_;
+  std::set<fs::path> seen_;     // files that were read, or are being read
+  std::vector<fs::path> open_;  // those whose includes are being read, the outermost first
+};
+
+}  // namespace
+
+std::vector<Document> read_documents(const std::string& file, const fs::path& presets) {
+  DocumentReader reader(presets);
+  reader.read(file);
+  return reader.documents();
+}
+
+std::vector<Document> parse_documents(const std::string& text, const std::string& file, const fs::path& presets) {
+  DocumentReader reader(presets);
+  reader.add(text, file);
+  return reader.documents();
+}
+
+}  // namespace ttrace::annotation_yaml

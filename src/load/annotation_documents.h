@@ -1,0 +1,29 @@
+// The files that make up annotations: one, and what it includes.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "load/annotation_yaml.h"
+
+namespace ttrace::annotation_yaml {
+
+inline constexpr std::string_view kInclude = "include";
+
+struct Document {
+  std::string path;         // for messages
+  std::vector<Item> items;  // at its top level
+};
+
+// `file` and all that it includes, each once, an included one before the first that includes it. A file is looked for
+// beside the one that includes it (`file` in the working directory) and then, where only its name is given, among the
+// presets, with or without `.yaml`. Throws InputError for a file that cannot be read or is no mapping, a circle, and
+// more than 64 files.
+std::vector<Document> read_documents(const std::string& file, const std::filesystem::path& presets);
+
+// The same of `text`, which is said to be of `file`.
+std::vector<Document> parse_documents(const std::string& text, const std::string& file,
+                                      const std::filesystem::path& presets);
+
+}  // namespace ttrace::annotation_yaml
