@@ -58,14 +58,14 @@ double simplified_threshold(const Rounding& rounding, const LeftStatistics& left
   return unit_roundoff(rounding.output) * left.norm * ((k + 2 * n - 2) * columns + k * right.checksum_norm);
 }
 
-// The SDC study's equation 6, whose u is torch.finfo's eps.
+// The SDC study's equation 6, whose u is eps as torch.finfo has it, not half of it.
 double norm_threshold(const Rounding& rounding, const RightStatistics& right, double left_norm) {
   const double k = static_cast<double>(right.rows);
   return k * epsilon_of(rounding.output) * left_norm * right.largest_absolute;
 }
 
-// Below the normal numbers rounding is absolute: half a unit of the smallest number of fp16 and fp8; fp32 may be
-// flushed to zero, at every multiplication.
+// Returns what rounding below the normal numbers adds, which is absolute: half a unit of the smallest number for fp16
+// and fp8. Products in fp32 may be flushed to zero, at every multiplication.
 double underflow(const Rounding& rounding, const RightStatistics& right) {
   const double n = static_cast<double>(right.cols), k = static_cast<double>(right.rows);
   double rounded = 0;

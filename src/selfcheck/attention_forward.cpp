@@ -21,7 +21,7 @@ std::string_view name_of(AttentionMatrix matrix) {
   return kNames[static_cast<std::size_t>(matrix)];
 }
 
-std::string describe(const abft::Strike& strike, const abft::HeadExtremes& extremes) {
+std::string describe_strike(const abft::Strike& strike, const abft::HeadExtremes& extremes) {
   const std::string found =
       fmt::format("{} of the {}", to_string(extremes[static_cast<std::size_t>(strike.seen)]), name_of(strike.seen));
   switch (strike.where) {
@@ -59,10 +59,10 @@ class Forward {
           extremes_in(heads_.query.at(sample, head)),         extremes_in(heads_.key.at(sample, kv_head)),
           extremes_in(heads_.value.at(sample, kv_head)),      extremes_in(unmasked.view()),
           extremes_in(heads_.probabilities.at(sample, head)), extremes_in(heads_.context.at(sample, head))};
-      const abft::Strike strike = abft::struck(extremes);
+      const abft::Strike strike = abft::find_strike(extremes);
       const auto describe_strike_on = [&](AttentionMatrix matrix) {
         const bool here = strike.where != abft::Strike::Where::kNowhere && strike.seen == matrix;
-        return here ? "; " + describe(strike, extremes) : "";
+        return here ? "; " + describe_strike(strike, extremes) : "";
       };
       check_input(query, heads_.query, AttentionMatrix::kQuery, strike, extremes, sample, head, head);
       check_input(key, heads_.key, AttentionMatrix::kKey, strike, extremes, sample, head, kv_head);
@@ -107,10 +107,10 @@ class Forward {
       return verdicts.add_verified();
     }
     const abft::Extremes& found = extremes[static_cast<std::size_t>(matrix)];
-    verdicts.add_wrong(
-        sample, head, Reason::kNotFinite,
-        fmt::format("has at row {}, column {} the first of {}", found.row, found.col, describe(strike, extremes)),
-        heads.element_number(sample, own_head, found.row, found.col));
+    verdicts.add_wrong(sample, head, Reason::kNotFinite,
+                       fmt::format("has at row {}, column {} the first of {}", found.row, found.col,
+                                   describe_strike(strike, extremes)),
+                       heads.element_number(sample, own_head, found.row, found.col));
   }
 
   void check_scores(HeadVerdicts& verdicts, const ScaledCopy& unmasked, std::int64_t sample, std::int64_t head,
