@@ -49,7 +49,7 @@ enum class Reason : std::uint8_t {
   kAllZero,       // "all-zero": both sides are zero
   kNoise,         // "noise": the tolerance is 1 or more, so that any value would pass
   kEmpty,         // "empty": no elements, or none that is finite on both sides
-  kNotCheckable,  // "not-checkable": no identity could be tested (ttrace abft)
+  kNotCheckable,  // "not-checkable": no relation could be tested (ttrace abft)
   kRerouted,      // "re-routed": differs by no more than the tokens that a near tie sent elsewhere can explain
 };
 std::string_view name_of(Reason reason);

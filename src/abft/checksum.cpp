@@ -1,6 +1,6 @@
 // A matrix is cut into bands of rows, which different threads read, and a band into tiles that fit in cache. A tile is
-// fetched from memory once, and its rows and its columns are then summed from there. The sums of a band's columns go on
-// from tile to tile; bands are added up in their order.
+// fetched from memory once; its rows and its columns are then summed from cache. The sums of a band's columns are
+// carried on from tile to tile, and the bands' sums are added in the order of the bands.
 #include "ttrace/abft/checksum.h"
 
 #include <algorithm>
@@ -14,18 +14,18 @@ namespace ttrace::abft {
 namespace {
 
 constexpr std::int64_t kTileRows = 32, kTileCols = 1024;
-constexpr std::int64_t kPanelCols = 8 * kTileCols;  // sums of columns of one panel, of all bands, stay in cache
-constexpr std::int64_t kBandRows = 256;             // at least,
-constexpr std::int64_t kMostBands = 32;             // and more threads than that would idle
+constexpr std::int64_t kPanelCols = 8 * kTileCols;  // the column sums of a panel, of all bands, stay in cache
+constexpr std::int64_t kBandRows = 256;             // a band has at least as many, unless it is the last
+constexpr std::int64_t kMostBands = 32;             // more threads than this have nothing to do
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// A line of which parts are added in order.
+// Adds up a line from its parts, in their order.
 struct LineAccumulator {
   LineStatistics all;
   double lost = 0;
 
-  // `start` elements of the line came before. Knuth's two-sum.
+  // `start` is the number of elements of the line before `part`. `lost` collects rounding errors by Knuth's two-sum.
   void add(const RowSums& part, std::int64_t start) {
     const double next = all.sum + part.sum, added = next - all.sum;
     lost += part.lost + ((all.sum - (next - added)) + (part.sum - added));
@@ -38,7 +38,7 @@ struct LineAccumulator {
   }
 };
 
-std::vector<LineStatistics> finished(const std::vector<LineAccumulator>& lines, std::int64_t count) {
+std::vector<LineStatistics> finish(const std::vector<LineAccumulator>& lines, std::int64_t count) {
   std::vector<LineStatistics> all;
   all.reserve(lines.size());
   for (const LineAccumulator& line : lines) {
@@ -53,7 +53,7 @@ bool all_finite(const std::vector<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
 }
 
-// What is known of the columns of one band and one panel, and of its rows in that panel.
+// The sums of one band's rows and columns within one panel.
 struct Band {
   std::int64_t first = 0, rows = 0;
   ColumnSums columns;
@@ -84,12 +84,12 @@ struct Band {
     col_nonfinite.clear();
   }
 
-  // NaN and Inf spoil the sum of their line.
+  // Every NaN and Inf shows in the sum of its line.
   bool is_finite() const {
     return all_finite(columns.sum) && all_finite(left_times.plain) && all_finite(times_right.plain);
   }
 
-  RowSums sums_of(std::size_t col) const {
+  RowSums column_sums(std::size_t col) const {
     const auto of = [&](const std::vector<double>& sums, double none) { return sums.empty() ? none : sums[col]; };
     const RowSums none;
     return {.sum = columns.sum[col],
@@ -126,8 +126,7 @@ class Reader {
 #pragma omp for schedule(static)
       for (std::int64_t col = 0; col < cols; ++col) add_columns(panel, col);
     }
-    return {finished(rows_, matrix_.cols), finished(cols_, matrix_.rows), std::move(left_times_),
-            std::move(times_right_)};
+    return {finish(rows_, matrix_.cols), finish(cols_, matrix_.rows), std::move(left_times_), std::move(times_right_)};
   }
 
  private:
@@ -149,7 +148,8 @@ class Reader {
           sum_tile(tile, band, row, panel, col);
         }
       }
-      if (band.is_finite()) break;  // otherwise once more, without what is not finite; what still is has overflowed
+      // Otherwise the band is read again with NaN and Inf masked; a sum that still is not finite overflowed.
+      if (band.is_finite()) break;
     }
     add_rows(band);
   }
@@ -161,7 +161,7 @@ class Reader {
     return {reinterpret_cast<const std::byte*>(values.data()), Dtype::kFloat64, cols, rows, cols};
   }
 
-  // Of the tile at (`row`, `col`) of the band.
+  // Sets NaN and Inf to zero, and counts them. `values` are those of the tile at (`row`, `col`) of the band.
   static void mask_nonfinite(std::vector<double>& values, std::int64_t rows, std::int64_t cols, std::int64_t row,
                              std::int64_t col, std::int64_t panel_cols, Band& band) {
     band.row_nonfinite.resize(index(band.rows));
@@ -217,7 +217,7 @@ class Reader {
     const std::size_t c = index(column), col = index(panel + column);
     for (const Band& band : bands_) {
       if (wants_sums()) {
-        cols_[col].add(band.sums_of(c), band.first);
+        cols_[col].add(band.column_sums(c), band.first);
         if (!band.col_nonfinite.empty()) cols_[col].all.nonfinite += band.col_nonfinite[c];
       }
       if (reading_.left == nullptr) continue;
@@ -246,16 +246,16 @@ void add(LineStatistics& total, const LineStatistics& part) {
 }
 
 LineSums sums_of(std::span<const LineStatistics> lines) {
-  LineSums checksums;
+  LineSums sums;
   for (const LineStatistics& line : lines) {
-    checksums.plain.push_back(line.sum);
-    checksums.weighted.push_back(line.weighted);
+    sums.plain.push_back(line.sum);
+    sums.weighted.push_back(line.weighted);
   }
-  return checksums;
+  return sums;
 }
 
 MatrixLines read_lines(const MatrixView& matrix, const Reading& reading) {
-  if (matrix.row_stride == 1 && matrix.col_stride != 1) {  // columns are contiguous: they are the transposed one's rows
+  if (matrix.row_stride == 1 && matrix.col_stride != 1) {  // columns are contiguous: read the transposed matrix by rows
     const MatrixView turned = transposed(matrix);
     MatrixLines lines = Reader(turned, {reading.depth, reading.right, reading.left}).read();
     return {std::move(lines.cols), std::move(lines.rows), std::move(lines.times_right), std::move(lines.left_times)};

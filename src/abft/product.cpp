@@ -1,4 +1,5 @@
-// A product and the checks of its lines: the checksums of the operands beside the sums of C, and thresholds.
+// Checks the lines of a product: compares the sums of C with those that the checksums of the operands give, and
+// computes the threshold of each line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +37,8 @@ Depth depth_for(ThresholdMethod method) {
   return method == ThresholdMethod::kVariance ? Depth::kExtrema : Depth::kNorms;
 }
 
-// What the operands give for the lines of one direction. In this direction's words C's lines are rows.
+// The sums that the operands give for C's lines in one direction. The members are named for rows of C; for columns A
+// and B trade places, each transposed.
 struct OperandSums {
   std::vector<LineStatistics> left;   // A's rows
   std::vector<LineStatistics> right;  // B's rows
@@ -53,16 +55,16 @@ struct OperandSums {
   }
 };
 
-OperandSums side_of(std::int64_t lines) {
+OperandSums zero_sums(std::int64_t lines) {
   const auto count = static_cast<std::size_t>(lines);
   return {std::vector<LineStatistics>(count), {}, {std::vector<double>(count), std::vector<double>(count)}};
 }
 
-// One operand must be read twice: rows need A times B's checksums, and columns A's checksums times B. It is A here, the
-// smaller one, in pieces of K that are still in cache the second time.
-constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
+// One operand must be read twice, since rows need A times B's checksums, and columns need A's checksums times B. It is
+// A here, the smaller operand, in slices of K that are still in cache the second time.
+constexpr std::int64_t kSliceBytes = std::int64_t{4} << 20;
 
-void add_piece(const MatrixView& a, const MatrixView& b, Depth depth, OperandSums& rows, OperandSums& cols) {
+void add_slice(const MatrixView& a, const MatrixView& b, Depth depth, OperandSums& rows, OperandSums& cols) {
   const MatrixLines of_a = read_lines(a, {.depth = depth});
   const LineSums left = sums_of(of_a.cols);
   const MatrixLines of_b = read_lines(b, {.depth = depth, .left = &left});
@@ -73,22 +75,22 @@ void add_piece(const MatrixView& a, const MatrixView& b, Depth depth, OperandSum
 
 void add_operands(const Product& product, Depth depth, OperandSums& rows, OperandSums& cols) {
   for (const auto& [a, b] : product.terms) {
-    const std::int64_t piece =
-        std::max<std::int64_t>(256, kPieceBytes / std::max<std::int64_t>(1, a.rows * size_of(a.dtype)));
-    for (std::int64_t k = 0; k < a.cols; k += piece) {
-      const std::int64_t length = std::min(piece, a.cols - k);
-      add_piece(block(a, 0, a.rows, k, length), block(b, k, length, 0, b.cols), depth, rows, cols);
+    const std::int64_t slice =
+        std::max<std::int64_t>(256, kSliceBytes / std::max<std::int64_t>(1, a.rows * size_of(a.dtype)));
+    for (std::int64_t k = 0; k < a.cols; k += slice) {
+      const std::int64_t length = std::min(slice, a.cols - k);
+      add_slice(block(a, 0, a.rows, k, length), block(b, k, length, 0, b.cols), depth, rows, cols);
     }
   }
 }
 
-// The bias of row `row`, which is one row for all or one number for each.
+// The statistics of each row of the bias, which repeats one row for all, or has one number for each.
 class BiasLines {
  public:
   BiasLines(const std::optional<MatrixView>& bias, Depth depth) : bias_(bias) {
     if (bias && bias->row_stride == 0) whole_ = read_lines(block(*bias, 0, 1, 0, bias->cols), {.depth = depth}).rows[0];
   }
-  LineStatistics of(std::int64_t row) const {
+  LineStatistics at(std::int64_t row) const {
     return whole_ ? *whole_ : constant_line(element(*bias_, row, 0), bias_->cols);
   }
 
@@ -97,24 +99,25 @@ class BiasLines {
   std::optional<LineStatistics> whole_;
 };
 
-std::vector<LineCheck> check(const Product& product, const OperandSums& side, const std::vector<LineStatistics>& lines,
-                             const ThresholdOptions& options) {
+// Compares C's `lines`, its rows, with what `operands` give for them.
+std::vector<LineCheck> check_rows(const Product& product, const OperandSums& operands,
+                                  const std::vector<LineStatistics>& lines, const ThresholdOptions& options) {
   const Rounding rounding = rounding_of(product);
-  const RightStatistics right = right_statistics(side.right, product.c.cols);
-  const bool right_finite =
-      std::all_of(side.right.begin(), side.right.end(), [](const LineStatistics& line) { return line.nonfinite == 0; });
+  const RightStatistics right = right_statistics(operands.right, product.c.cols);
+  const bool right_finite = std::all_of(operands.right.begin(), operands.right.end(),
+                                        [](const LineStatistics& line) { return line.nonfinite == 0; });
   double left_norm = 0;
-  for (const LineStatistics& line : side.left) left_norm = std::max(left_norm, line.absolute);
+  for (const LineStatistics& line : operands.left) left_norm = std::max(left_norm, line.absolute);
   const BiasLines biases(product.bias, depth_for(options.method));
   std::vector<LineCheck> checks;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     LineCheck line;
-    line.checksum = side.products.plain[i];
-    line.weighted_checksum = side.products.weighted[i];
-    line.threshold = threshold(options, rounding, left_statistics(side.left[i]), right, left_norm);
-    bool finite = side.left[i].nonfinite == 0 && right_finite;
+    line.checksum = operands.products.plain[i];
+    line.weighted_checksum = operands.products.weighted[i];
+    line.threshold = threshold(options, rounding, left_statistics(operands.left[i]), right, left_norm);
+    bool finite = operands.left[i].nonfinite == 0 && right_finite;
     if (product.bias) {
-      const LineStatistics bias = biases.of(static_cast<std::int64_t>(i));
+      const LineStatistics bias = biases.at(static_cast<std::int64_t>(i));
       finite &= bias.nonfinite == 0;
       line.checksum += bias.sum;
       line.weighted_checksum += bias.weighted;
@@ -135,17 +138,18 @@ std::vector<LineCheck> check(const Product& product, const OperandSums& side, co
 }
 
 LineChecks check_whole_lines(const Product& product, const ThresholdOptions& options) {
-  if (product.c.rows > product.c.cols) {  // the larger operand stands left
+  if (product.c.rows > product.c.cols) {  // the left operand is the larger one: check the transposed product
     LineChecks checks = check_whole_lines(transposed(product), options);
     return {std::move(checks.cols), std::move(checks.rows)};
   }
-  OperandSums rows = side_of(product.c.rows), cols = side_of(product.c.cols);
+  OperandSums rows = zero_sums(product.c.rows), cols = zero_sums(product.c.cols);
   add_operands(product, depth_for(options.method), rows, cols);
   const MatrixLines lines = read_lines(product.c, {.depth = Depth::kSums});
-  return {check(product, rows, lines.rows, options), check(transposed(product), cols, lines.cols, options)};
+  return {check_rows(product, rows, lines.rows, options), check_rows(transposed(product), cols, lines.cols, options)};
 }
 
-// Row by row, and block by block within a row: the rows of products that each have one block of B's columns.
+// Checks rows block by block: every block of columns is a product of its own, of A and those columns of B. Results are
+// in order of rows, and of blocks within a row.
 std::vector<LineCheck> check_row_blocks(const Product& product, const VerifyOptions& options) {
   const std::int64_t blocks = block_count(product.c.cols, options.block);
   std::vector<LineCheck> all(static_cast<std::size_t>(product.c.rows * blocks));

@@ -8,7 +8,7 @@
 namespace ttrace::abft {
 namespace {
 
-// Grows as elements are seen, in order of rows.
+// The rows and columns of the extreme elements that were added so far.
 struct Area {
   bool one_row = true, one_col = true;
 
@@ -22,7 +22,7 @@ struct Area {
   }
 };
 
-std::string_view words_of(Pattern pattern) {
+std::string_view describe(Pattern pattern) {
   switch (pattern) {
     case Pattern::kNone:
       break;
@@ -38,7 +38,7 @@ std::string_view words_of(Pattern pattern) {
   return "no element";
 }
 
-// The matrix whose corruption makes this of `seen`, with operands that were recorded right.
+// Returns the strike that makes this pattern in `seen`, whose operands were recorded without extreme values.
 Strike from_pattern(AttentionMatrix seen, Pattern pattern) {
   using enum AttentionMatrix;
   const auto here = Strike{Strike::Where::kHere, seen, seen};
@@ -83,10 +83,10 @@ std::string to_string(const Extremes& extremes) {
   add(extremes.infinite, "INF");
   add(extremes.nan, "NaN");
   add(extremes.near_infinite, "near-INF");
-  return fmt::format("{} in {}", text.empty() ? "nothing" : text, words_of(extremes.pattern));
+  return fmt::format("{} in {}", text.empty() ? "nothing" : text, describe(extremes.pattern));
 }
 
-Strike struck(const HeadExtremes& extremes) {
+Strike find_strike(const HeadExtremes& extremes) {
   const auto at = [&](AttentionMatrix matrix) -> const Extremes& { return extremes[static_cast<std::size_t>(matrix)]; };
   using enum AttentionMatrix;
   Strike strike;

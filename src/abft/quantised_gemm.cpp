@@ -9,7 +9,7 @@
 namespace ttrace::abft {
 namespace {
 
-// A's elements end at 255, those of B and the checksums at -128.
+// The largest product of two elements is 255 times -128.
 constexpr std::int64_t kLargestK = std::numeric_limits<std::int32_t>::max() / (255 * 128);
 
 std::size_t at(std::int64_t row, std::int64_t col, std::int64_t cols) {

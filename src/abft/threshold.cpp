@@ -13,7 +13,7 @@ double variance_bound(const LineStatistics& row, double mean) {
 
 double mean_of(const LineStatistics& row) { return row.count == 0 ? 0 : row.sum / static_cast<double>(row.count); }
 
-bool is_low(Dtype dtype) { return dtype != Dtype::kFloat64 && dtype != Dtype::kFloat32; }
+bool is_narrow(Dtype dtype) { return dtype != Dtype::kFloat64 && dtype != Dtype::kFloat32; }
 
 // V-ABFT, Algorithm 1 (equation 23). The hypotenuse adds the variances of terms 2 and 3.
 double variance_threshold(const ThresholdOptions& options, const Rounding& rounding, const LeftStatistics& left,
@@ -58,14 +58,14 @@ double simplified_threshold(const Rounding& rounding, const LeftStatistics& left
   return unit_roundoff(rounding.output) * left.norm * ((k + 2 * n - 2) * columns + k * right.checksum_norm);
 }
 
-// The SDC study's equation 6, whose u is torch.finfo's eps.
+// The SDC study's equation 6, whose u is eps as torch.finfo has it, not half of it.
 double norm_threshold(const Rounding& rounding, const RightStatistics& right, double left_norm) {
   const double k = static_cast<double>(right.rows);
   return k * epsilon_of(rounding.output) * left_norm * right.largest_absolute;
 }
 
-// Below the normal numbers rounding is absolute: half a unit of the smallest number of fp16 and fp8; fp32 may be
-// flushed to zero, at every multiplication.
+// Returns what rounding below the normal numbers adds, which is absolute: half a unit of the smallest number for fp16
+// and fp8. Products in fp32 may be flushed to zero, at every multiplication.
 double underflow(const Rounding& rounding, const RightStatistics& right) {
   const double n = static_cast<double>(right.cols), k = static_cast<double>(right.rows);
   double rounded = 0;
@@ -83,8 +83,8 @@ double unit_roundoff(Dtype dtype) { return epsilon_of(dtype) / 2; }
 
 double largest_relative_error(Platform platform, const Rounding& rounding, std::int64_t length) {
   const double n = static_cast<double>(length);
-  if (is_low(rounding.output)) {
-    // Accumulated in fp32 and rounded once, at the output: about 2 u, whatever the operands are.
+  if (is_narrow(rounding.output)) {
+    // The product is accumulated in fp32 and rounded once, at the output: about 2 u, whatever the operands are.
     if (rounding.output == Dtype::kBFloat16) return 8e-3;
     if (rounding.output == Dtype::kFloat16) return 1e-3;
     return 2 * unit_roundoff(rounding.output);
@@ -98,12 +98,12 @@ double largest_relative_error(Platform platform, const Rounding& rounding, std::
     case Platform::kGpu:
       e_max = is_double ? 1.0e-17 * std::sqrt(n) + 2.5e-16 : 5.0e-9 * std::sqrt(n) + 1.2e-7;
       break;
-    case Platform::kNpu:  // fp64 is not in the table: fp32's value in units of the last place
+    case Platform::kNpu:  // the table has no fp64: as many units of the last place as in fp32
       e_max = (is_double ? 0x1p-29 : 1.0) * 2e-6 * std::sqrt(n / 1024);
       break;
   }
-  // Online verification of narrow operands in their fp32 accumulator: "about 1e-6".
-  return is_low(rounding.operand) ? std::max(e_max, 1e-6) : e_max;
+  // Narrow operands that are verified online, in their fp32 accumulator: the paper says "about 1e-6".
+  return is_narrow(rounding.operand) ? std::max(e_max, 1e-6) : e_max;
 }
 
 LeftStatistics left_statistics(const LineStatistics& row) {

@@ -4,7 +4,7 @@
 // Sums weighted by position cost one addition, not a multiplication: W, the sum of the running sums S of n elements,
 // has counted the first element n times and the last once, so (n + 1) S - W weights them by 1 to n.
 //
-// Nothing is masked. NaN and Inf spoil the plain sum of their line, which the caller looks at.
+// Nothing is masked: NaN and Inf make the plain sum of their line not finite, and the caller checks that.
 
 #include "abft/tile_kernel.h"
 
@@ -54,7 +54,7 @@ HWY_INLINE const typename Type::Stored* row_of(const Tile& tile, std::int64_t ro
   return reinterpret_cast<const typename Type::Stored*>(tile.data) + row * tile.row_stride;
 }
 
-// `kVectors` vectors from `data`, of which `count` elements are there; the rest is zero.
+// Loads `kVectors` vectors from `data`, which has only `count` elements; the others become zero.
 template <class Type, std::size_t kVectors>
 HWY_INLINE void load_part(const typename Type::Stored* data, std::size_t count, Vector* x) {
   typename Type::Stored buffer[kVectors * kWidth] = {};
@@ -62,7 +62,7 @@ HWY_INLINE void load_part(const typename Type::Stored* data, std::size_t count, 
   for (std::size_t v = 0; v < kVectors; ++v) x[v] = Type::load(buffer + v * kWidth);
 }
 
-// Knuth's two-sum, where it is needed: `lost` takes what rounding takes from `sum`.
+// Adds `x` to `sum`. If the type needs it, `lost` collects the rounding error (Knuth's two-sum).
 template <class Type>
 HWY_INLINE void add_to(Vector& sum, Vector& lost, Vector x) {
   const Vector next = hn::Add(sum, x);
@@ -98,7 +98,7 @@ struct LaneSums {
     }
   }
 
-  // Apart from `add`: where a vector is filled up with zeros, only its first `count` elements count.
+  // Separate from `add`, because zeros that fill up a vector must not count: only the first `count` elements do.
   HWY_INLINE void add_extrema(const Vector* x, std::size_t count) {
     if constexpr (!kExtrema) return;
     for (std::size_t v = 0; v < kVectors; ++v) {
@@ -108,7 +108,7 @@ struct LaneSums {
       largest[v] = hn::IfThenElse(mask, hn::Max(largest[v], x[v]), largest[v]);
     }
   }
-  // (No loop over pairs of vectors and numbers: who passes their addresses around gets them in memory, not registers.)
+  // Written out, because a loop over the members' addresses would keep them in memory instead of registers.
   template <class Strip>
   HWY_INLINE void load(Strip strip, const ColumnSums& columns, std::size_t at) {
     strip.template load<Float64>(columns.sum.data() + at, sum);
@@ -152,7 +152,7 @@ HWY_INLINE Stage<kVectors> stored(const Vector* x) {
 constexpr std::size_t kLanes = 16;
 constexpr std::size_t kRowVectors = kLanes / kWidth;
 
-// Halves added to halves, so that the order is the same everywhere.
+// Sums the lanes: adds the upper half to the lower until one is left, the same order on every machine.
 HWY_INLINE double total(const Vector* lanes) {
   Stage<kRowVectors> stage = stored<kRowVectors>(lanes);
   for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
@@ -161,7 +161,7 @@ HWY_INLINE double total(const Vector* lanes) {
   return stage[0];
 }
 
-// kLanes elements of it, which no hardware sees coming.
+// Prefetches kLanes elements of the next row, which hardware prefetchers do not foresee.
 template <class Stored>
 HWY_INLINE void prefetch_next_row(const Tile& tile, const Stored* data) {
   hwy::Prefetch(data + tile.row_stride);
@@ -211,7 +211,7 @@ HWY_NOINLINE void sum_rows_as(const Tile& tile, RowSums* rows) {
   }
 }
 
-// Columns that stand side by side: `kCount` vectors of them; or one that is not whole and goes through a copy.
+// A strip of adjacent columns: `kCount` full vectors; or, where it is not whole, one vector that is filled from a copy.
 template <std::size_t kCount, bool kWhole>
 struct Strip {
   static constexpr std::size_t kVectors = kCount;

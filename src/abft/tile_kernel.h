@@ -15,7 +15,7 @@
 
 namespace ttrace::abft {
 
-// Columns are contiguous, the dtype is fp64, fp32, fp16 or bf16. `row_stride` is in elements.
+// A block of a matrix. Columns are contiguous; the dtype is fp64, fp32, fp16 or bf16. `row_stride` is in elements.
 struct Tile {
   const std::byte* data;
   Dtype dtype;
@@ -23,7 +23,7 @@ struct Tile {
 };
 bool has_kernel(Dtype dtype);
 
-// Of one row of a tile; the weights are 1, 2, 3, ...
+// The sums of one row of a tile; the weights are 1, 2, 3, ...
 struct RowSums {
   double sum = 0, lost = 0;  // `lost`: what rounding took from `sum`
   double weighted = 0;
@@ -34,24 +34,25 @@ struct Pair {
   double plain = 0, weighted = 0;
 };
 
-// Of columns, which go on from tile to tile below each other. `running` is the sum of the running sums.
+// The sums of columns, carried on from a tile to the one below it. `running` is the sum of the running sums.
 struct ColumnSums {
   std::vector<double> sum, lost, running, smallest, largest, absolute, square;
 };
 
-// Products of columns with numbers, which go on in the same way.
+// Products of columns with vectors, carried on in the same way.
 struct ColumnProducts {
   std::vector<double> plain, lost, weighted;
 };
 
-// Overwrite what `depth` has of `rows`, one a row.
+// Overwrites those members of `rows` (one for each row of the tile) that `depth` asks for.
 void sum_rows(const Tile& tile, Depth depth, RowSums* rows);
-// Add to `columns` from number `first` on.
+// Adds the tile to `columns`, whose number `first` is the tile's first column.
 void sum_columns(const Tile& tile, Depth depth, ColumnSums& columns, std::int64_t first);
 
-// Two inner products of each row with vectors of `tile.cols` numbers: overwrites `rows`.
+// Overwrites `rows` with the two inner products of each row and the vectors `plain` and `weighted`, of `tile.cols`
+// numbers.
 void multiply_rows(const Tile& tile, const double* plain, const double* weighted, Pair* rows);
-// The same of each column with `tile.rows` numbers: adds to `columns` from number `first` on.
+// Adds to `columns`, from number `first` on, the two inner products of each column and vectors of `tile.rows` numbers.
 void multiply_columns(const Tile& tile, const double* plain, const double* weighted, ColumnProducts& columns,
                       std::int64_t first);
 

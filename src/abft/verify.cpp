@@ -1,6 +1,7 @@
-// Rows and columns are checked apart, a column being a row of the transposed product. Where their sums disagree, the
-// place comes from the ratio of the differences, or else from where wrong rows and wrong columns cross. Each place is
-// confirmed by its own inner product: with two errors in a row the ratio names a third, innocent element.
+// Rows and columns are checked separately; a column is a row of the transposed product. If the sums of a line disagree,
+// the ratio of the two differences locates the wrong element, or else the crossing of a wrong row and a wrong column
+// does. The element's own inner product then confirms it, since the ratio of two errors in a line can name a third,
+// right one.
 #include "ttrace/abft/verify.h"
 
 #include <fmt/format.h>
@@ -16,11 +17,11 @@
 namespace ttrace::abft {
 namespace {
 
-constexpr double kRoundingOfSums = 1e-12;  // a huge error swallows so much of the line's other elements
-constexpr double kPartOfThreshold = 0.1;   // an element off by more, in a wrong row and column, is wrong itself
-constexpr std::int64_t kCandidates = 4;    // elements that may be computed again, for each row and column of C
+constexpr double kRoundingOfSums = 1e-12;  // share of a huge error that the rounding of its line's sum may hide
+constexpr double kPartOfThreshold = 0.1;   // an element at a crossing that is off by more than this is wrong
+constexpr std::int64_t kCandidates = 4;    // elements that are computed again at most, times rows + columns
 
-using Place = std::pair<std::int64_t, std::int64_t>;  // row, column
+using Position = std::pair<std::int64_t, std::int64_t>;  // row, column
 
 double rounded(double value, Dtype dtype) {
   std::byte bytes[sizeof(double)];
@@ -29,14 +30,15 @@ double rounded(double value, Dtype dtype) {
   return value;
 }
 
-// Infinity (in e4m3fn NaN) is what C's dtype makes of such a value. A sum that ends just below the border may have
-// rounded across it.
+// Returns whether `exact` is so large that C's dtype makes `value` of it: infinity, in e4m3fn NaN. A sum that ends just
+// below the border may have rounded across it.
 bool overflows_to(double value, double exact, Dtype dtype) {
   const double beyond = rounded(exact * (1 + 0x1p-6), dtype);
   return beyond == value || (std::isnan(beyond) && std::isnan(value));
 }
 
-// The rows of the product, or of the transposed one.
+// The checked lines of one direction: rows of the product, or of the transposed product. Line `at` is block
+// `at % blocks_` of row `at / blocks_`.
 class Side {
  public:
   Side(Product product, std::vector<LineCheck> lines, const VerifyOptions& options)
@@ -51,8 +53,8 @@ class Side {
   std::int64_t col_of(std::size_t at) const { return static_cast<std::int64_t>(at) % blocks_ * block_; }
   std::int64_t cols_of(std::size_t at) const { return std::min(block_, product_.c.cols - col_of(at)); }
 
-  // The lines whose sums disagree.
-  std::vector<std::size_t> wrong() const {
+  // Returns the lines whose sums disagree.
+  std::vector<std::size_t> wrong_lines() const {
     std::vector<std::size_t> result;
     for (std::size_t i = 0; i < lines_.size(); ++i) {
       if (lines_[i].unusable.empty() && lines_[i].disagrees()) result.push_back(i);
@@ -60,11 +62,11 @@ class Side {
     return result;
   }
 
-  // Sums the element's line again, with `exact` in its place.
-  void replace(Place place, double exact) {
-    replaced_[place] = exact;
-    const auto at = static_cast<std::size_t>(place.first * blocks_ + place.second / block_);
-    const std::int64_t row = place.first, col = col_of(at), cols = cols_of(at);
+  // Sums the element's line again, with `exact` instead of the recorded value.
+  void replace(Position position, double exact) {
+    replaced_[position] = exact;
+    const auto at = static_cast<std::size_t>(position.first * blocks_ + position.second / block_);
+    const std::int64_t row = position.first, col = col_of(at), cols = cols_of(at);
     std::vector<double> values(static_cast<std::size_t>(cols));
     read(product_.c, row, 1, col, cols, values.data());
     for (auto it = replaced_.lower_bound({row, col}); it != replaced_.lower_bound({row, col + cols}); ++it) {
@@ -82,7 +84,7 @@ class Side {
   Product product_;
   std::int64_t block_, blocks_;
   std::vector<LineCheck> lines_;
-  std::map<Place, double> replaced_;
+  std::map<Position, double> replaced_;
 };
 
 class Verifier {
@@ -106,94 +108,99 @@ class Verifier {
       resolve_by_ratio(Line::kColumn);
       resolve_crossings();
     }
-    name_lines(Line::kRow);
-    name_lines(Line::kColumn);
-    conclude();
+    add_unlocated(Line::kRow);
+    add_unlocated(Line::kColumn);
+    finish_result();
     return std::move(result_);
   }
 
  private:
   Side& side(Line line) { return line == Line::kRow ? rows_ : cols_; }
-  static Place turned(Line line, Place place) { return line == Line::kRow ? place : Place{place.second, place.first}; }
+  // Translates between a position in the lines of one direction and one in the product; its own inverse.
+  static Position in_product(Line line, Position position) {
+    return line == Line::kRow ? position : Position{position.second, position.first};
+  }
   std::int64_t candidates() const { return kCandidates * (product_.c.rows + product_.c.cols); }
 
-  void add_fault(Line line, Place place, double exact, double difference, double allowed) {
-    result_.faults.push_back({line, place.first, place.second, element(product_.c, place.first, place.second),
-                              rounded(exact, product_.c.dtype), difference, allowed});
-    replace(place, exact);
+  void add_fault(Line line, Position position, double exact, double difference, double allowed) {
+    result_.faults.push_back({line, position.first, position.second,
+                              element(product_.c, position.first, position.second), rounded(exact, product_.c.dtype),
+                              difference, allowed});
+    replace(position, exact);
   }
-  void replace(Place place, double exact) {
-    rows_.replace(place, exact);
-    cols_.replace(turned(Line::kColumn, place), exact);
+  void replace(Position position, double exact) {
+    rows_.replace(position, exact);
+    cols_.replace(in_product(Line::kColumn, position), exact);
   }
 
-  // Infinity and NaN leave nothing of a sum. Each is computed again: where the operands do overflow C's dtype, it is
-  // right. False if there are too many.
+  // Infinity and NaN make a sum useless. Each such element is computed again; it is right if the operands do overflow
+  // C's dtype. Returns false if there are too many of them.
   bool resolve_nonfinite() {
-    std::set<Place> places;
+    std::set<Position> positions;
     for (const Line line : {Line::kRow, Line::kColumn}) {
-      for (const std::size_t at : side(line).wrong()) {
-        if (side(line).line(at).nonfinite > 0) add_nonfinite(line, at, places);
-        if (std::ssize(places) > candidates()) return false;
+      for (const std::size_t at : side(line).wrong_lines()) {
+        if (side(line).line(at).nonfinite > 0) add_nonfinite(line, at, positions);
+        if (std::ssize(positions) > candidates()) return false;
       }
     }
-    for (const Place& place : places) {
-      const double exact = exact_element(product_, place.first, place.second);
-      if (overflows_to(element(product_.c, place.first, place.second), exact, product_.c.dtype)) {
-        replace(place, exact);
+    for (const Position& position : positions) {
+      const double exact = exact_element(product_, position.first, position.second);
+      if (overflows_to(element(product_.c, position.first, position.second), exact, product_.c.dtype)) {
+        replace(position, exact);
         ++result_.overflowed;
       } else {
-        add_fault(Line::kRow, place, exact, std::numeric_limits<double>::quiet_NaN(), 0);
+        add_fault(Line::kRow, position, exact, std::numeric_limits<double>::quiet_NaN(), 0);
       }
     }
     return true;
   }
 
-  void add_nonfinite(Line line, std::size_t at, std::set<Place>& places) {
+  void add_nonfinite(Line line, std::size_t at, std::set<Position>& positions) {
     const Side& lines = side(line);
     for (std::int64_t i = 0; i < lines.cols_of(at); ++i) {
-      const Place place = turned(line, {lines.row_of(at), lines.col_of(at) + i});
-      if (!std::isfinite(element(product_.c, place.first, place.second))) places.insert(place);
+      const Position position = in_product(line, {lines.row_of(at), lines.col_of(at) + i});
+      if (!std::isfinite(element(product_.c, position.first, position.second))) positions.insert(position);
     }
   }
 
   void resolve_by_ratio(Line line) {
-    for (const std::size_t at : side(line).wrong()) {
+    for (const std::size_t at : side(line).wrong_lines()) {
       const LineCheck check = side(line).line(at);
       const auto found = locate(check.sum_difference, check.weighted_difference, side(line).cols_of(at));
       if (!found) continue;
-      const Place place = turned(line, {side(line).row_of(at), side(line).col_of(at) + *found});
-      const double exact = exact_element(product_, place.first, place.second);
-      const double error = element(product_.c, place.first, place.second) - exact;
+      const Position position = in_product(line, {side(line).row_of(at), side(line).col_of(at) + *found});
+      const double exact = exact_element(product_, position.first, position.second);
+      const double error = element(product_.c, position.first, position.second) - exact;
       const double rest = std::fabs(check.sum_difference - error);
-      // Just above the threshold a right element's rounding would do, too: the error must make up most of it.
+      // Just above the threshold, the rounding of a right element would leave as little: the error must explain most of
+      // it.
       const double unexplained = std::min(check.threshold, std::fabs(check.sum_difference) / 2);
       if (rest > unexplained + kRoundingOfSums * std::fabs(error)) continue;
-      add_fault(line, place, exact, check.sum_difference, check.threshold);
+      add_fault(line, position, exact, check.sum_difference, check.threshold);
     }
   }
 
-  // Several errors in a line: wherever a wrong row and a wrong column cross.
+  // Finds several errors in a line: examines each element where a wrong row and a wrong column cross.
   void resolve_crossings() {
-    const std::vector<std::size_t> rows = rows_.wrong(), cols = cols_.wrong();
+    const std::vector<std::size_t> rows = rows_.wrong_lines(), cols = cols_.wrong_lines();
     if (std::ssize(rows) * std::ssize(cols) > candidates()) return;
     for (const std::size_t row : rows) {
       for (const std::size_t col : cols) {
-        const Place place = {rows_.row_of(row), cols_.row_of(col)};
-        if (place.second < rows_.col_of(row) || place.second >= rows_.col_of(row) + rows_.cols_of(row)) continue;
-        if (place.first < cols_.col_of(col) || place.first >= cols_.col_of(col) + cols_.cols_of(col)) continue;
+        const Position position = {rows_.row_of(row), cols_.row_of(col)};
+        if (position.second < rows_.col_of(row) || position.second >= rows_.col_of(row) + rows_.cols_of(row)) continue;
+        if (position.first < cols_.col_of(col) || position.first >= cols_.col_of(col) + cols_.cols_of(col)) continue;
         const LineCheck check = rows_.line(row);
-        const double exact = exact_element(product_, place.first, place.second);
-        const double error = std::fabs(element(product_.c, place.first, place.second) - exact);
+        const double exact = exact_element(product_, position.first, position.second);
+        const double error = std::fabs(element(product_.c, position.first, position.second) - exact);
         if (error <= kPartOfThreshold * std::min(check.threshold, cols_.line(col).threshold)) continue;
-        add_fault(Line::kRow, place, exact, check.sum_difference, check.threshold);
+        add_fault(Line::kRow, position, exact, check.sum_difference, check.threshold);
       }
     }
   }
 
-  // What still disagrees has no place.
-  void name_lines(Line line) {
-    for (const std::size_t at : side(line).wrong()) {
+  // Adds the lines that still disagree as faults without an element.
+  void add_unlocated(Line line) {
+    for (const std::size_t at : side(line).wrong_lines()) {
       const LineCheck& check = side(line).line(at);
       Fault fault{.line = line, .difference = check.sum_difference, .threshold = check.threshold};
       (line == Line::kRow ? fault.row : fault.col) = side(line).row_of(at);
@@ -201,14 +208,14 @@ class Verifier {
     }
   }
 
-  void conclude() {
+  void finish_result() {
     std::stable_sort(result_.faults.begin(), result_.faults.end(), [](const Fault& a, const Fault& b) {
       return std::make_tuple(!a.located(), a.line != Line::kRow && !a.located(), a.row, a.col) <
              std::make_tuple(!b.located(), b.line != Line::kRow && !b.located(), b.row, b.col);
     });
     std::string_view reason;
-    result_.cols_checked = usable(cols_, reason);
-    result_.rows_checked = usable(rows_, reason);
+    result_.cols_checked = count_usable(cols_, reason);
+    result_.rows_checked = count_usable(rows_, reason);
     const MatrixView& c = product_.c;
     if (!result_.faults.empty()) {
       result_.outcome = Outcome::kFaulty;
@@ -221,8 +228,8 @@ class Verifier {
     }
   }
 
-  // How many rows have no block that is unusable.
-  static std::int64_t usable(const Side& side, std::string_view& reason) {
+  // Counts the rows without an unusable block. `reason` becomes that of the last unusable one.
+  static std::int64_t count_usable(const Side& side, std::string_view& reason) {
     std::set<std::int64_t> unusable;
     for (std::size_t i = 0; i < side.lines().size(); ++i) {
       if (side.line(i).unusable.empty()) continue;

@@ -25,7 +25,7 @@ struct InspectOptions {
 };
 
 int print_verification(const std::vector<RankSelection>& selection) {
-  const Verification result = verify(selection, [](const RankTrace& rank, const Entry& entry) {
+  const ChecksumCounts result = verify_checksums(selection, [](const RankTrace& rank, const Entry& entry) {
     fmt::print("{}: {}: the bytes are not those that were recorded\n", printable(rank.path.string()),
                to_string(entry.id));
   });

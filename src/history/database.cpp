@@ -9,7 +9,7 @@
 namespace ttrace {
 namespace {
 
-constexpr int kPatienceMilliseconds = 10'000;  // another check may be writing
+constexpr int kPatienceMilliseconds = 10'000;  // how long to wait while another check writes
 
 }  // namespace
 

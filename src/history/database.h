@@ -1,4 +1,4 @@
-// SQLite, with its errors as InputErrors that name the file.
+// An SQLite database whose errors become InputErrors that name the file.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class Statement;
 class Database {
  public:
   enum class Mode { kRead, kWrite };
-  // Throws InputError; in kRead mode when there is no such file.
+  // Throws InputError when the file cannot be opened; kWrite makes it if there is none.
   Database(const std::filesystem::path& file, Mode mode);
 
   void run(std::string_view sql);

@@ -13,7 +13,7 @@
 namespace ttrace {
 namespace {
 
-constexpr std::int64_t kApplication = 0x74747263;  // "ttrc"
+constexpr std::int64_t kApplicationId = 0x74747263;  // "ttrc"
 constexpr std::int64_t kVersion = 2;
 constexpr double kGrowth = 2;  // see Growth
 
@@ -48,35 +48,36 @@ create table ratios (
 ) without rowid;
 )";
 
-std::int64_t pragma(Database& database, std::string_view name) {
+std::int64_t read_pragma(Database& database, std::string_view name) {
   Statement statement = database.prepare(fmt::format("pragma {}", name));
   return statement.step() ? statement.integer(0) : 0;
 }
 
-// Refuses what another program made, and what a later version did.
+// Refuses files of other programs, and histories of another version.
 void require_history(Database& database) {
-  if (pragma(database, "application_id") != kApplication) database.fail("another program's file");
-  const std::int64_t version = pragma(database, "user_version");
+  if (read_pragma(database, "application_id") != kApplicationId) database.fail("another program's file");
+  const std::int64_t version = read_pragma(database, "user_version");
   if (version != kVersion) database.fail(fmt::format("version {}, this program knows {}", version, kVersion));
 }
 
 void create_where_empty(Database& database) {
-  if (pragma(database, "application_id") == 0 && pragma(database, "schema_version") == 0) {
+  if (read_pragma(database, "application_id") == 0 && read_pragma(database, "schema_version") == 0) {
     database.run(kSchema);
-    database.run(fmt::format("pragma application_id = {}; pragma user_version = {}", kApplication, kVersion));
+    database.run(fmt::format("pragma application_id = {}; pragma user_version = {}", kApplicationId, kVersion));
   }
   require_history(database);
 }
 
-std::string key_of(const Finding& finding) {
+std::string name_and_kind(const Finding& finding) {
   return fmt::format("{} {}", printable(finding.id.name), name_of(finding.id.kind));
 }
 
-struct Largest {
+// A tensor's largest ratio and worst verdict over micro-batches and iterations.
+struct Worst {
   std::optional<double> ratio;
   Verdict verdict = Verdict::kPass;
 };
-using Tensors = std::map<std::pair<std::string, Kind>, Largest>;
+using Tensors = std::map<std::pair<std::string, Kind>, Worst>;
 
 int badness(Verdict verdict) {
   switch (verdict) {
@@ -92,19 +93,19 @@ int badness(Verdict verdict) {
   return 3;
 }
 
-void add(const Finding& finding, Tensors& tensors) {
+void add_finding(const Finding& finding, Tensors& tensors) {
   if (finding.id.name.empty()) return;
-  Largest& largest = tensors[{finding.id.name, finding.id.kind}];
-  if (const auto ratio = ratio_of(finding)) largest.ratio = std::max(largest.ratio.value_or(0), *ratio);
-  if (badness(finding.verdict) > badness(largest.verdict)) largest.verdict = finding.verdict;
+  Worst& worst = tensors[{finding.id.name, finding.id.kind}];
+  if (const auto ratio = ratio_of(finding)) worst.ratio = std::max(worst.ratio.value_or(0), *ratio);
+  if (badness(finding.verdict) > badness(worst.verdict)) worst.verdict = finding.verdict;
 }
 
-// Waived ones too: they are as far off as they are.
+// Waived findings count too: a waiver does not change how far off a tensor is.
 Tensors tensors_of(const Report& report) {
   Tensors tensors;
-  for (const Finding& finding : report.findings) add(finding, tensors);
-  for (const Finding& finding : report.passed) add(finding, tensors);
-  for (const WaivedFinding& waived : report.waived_findings) add(waived.finding, tensors);
+  for (const Finding& finding : report.findings) add_finding(finding, tensors);
+  for (const Finding& finding : report.passed) add_finding(finding, tensors);
+  for (const WaivedFinding& waived : report.waived_findings) add_finding(waived.finding, tensors);
   return tensors;
 }
 
@@ -138,10 +139,10 @@ void insert_ratios(Database& database, std::int64_t number, const Tensors& tenso
   Statement ratio = database.prepare(
       "insert into ratios (number, tensor, ratio, verdict)"
       " select ?, id, ?, ? from tensors where name = ? and kind = ?");
-  for (const auto& [key, largest] : tensors) {
+  for (const auto& [key, worst] : tensors) {
     const std::string kind(name_of(key.second));
     tensor.bind(0, key.first).bind(1, kind).run();
-    ratio.bind(0, number).bind(1, largest.ratio).bind(2, std::string(name_of(largest.verdict)));
+    ratio.bind(0, number).bind(1, worst.ratio).bind(2, std::string(name_of(worst.verdict)));
     ratio.bind(3, key.first).bind(4, kind).run();
   }
 }
@@ -154,7 +155,7 @@ void add_to_history(const std::filesystem::path& file, CheckRecord check, const 
   check.failed = report.counts.fail;
   check.missing = report.counts.missing;
   if (const Finding* first = report.root_cause()) {
-    check.first_wrong = first->id.name.empty() ? first->message : key_of(*first);
+    check.first_wrong = first->id.name.empty() ? first->message : name_and_kind(*first);
   }
   Database database(file, Database::Mode::kWrite);
   database.run("pragma foreign_keys = on");

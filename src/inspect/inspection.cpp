@@ -80,7 +80,8 @@ TextTable::Row row_of(const TensorStatistics& statistics) {
           fmt::format("{}", statistics.inf)};
 }
 
-constexpr std::size_t kNumberWidth = 11, kCountWidth = 6;  // of statistics, which are made line by line
+constexpr std::size_t kNumberWidth = 11,
+                      kCountWidth = 6;  // of statistics, which are not known when the columns are fitted
 
 TextTable table_for(const std::vector<RankSelection>& selection, bool with_statistics) {
   std::vector<TableColumn> columns = {{"rank", Justify::kRight},
@@ -116,7 +117,7 @@ std::string_view name_of(Placement placement) {
   return placement == Placement::kShard ? "shard" : placement == Placement::kPartial ? "partial" : "replicate";
 }
 
-// As the recording program wrote it: the grammar is in ttrace/mapping.h.
+// Writes the mapping in the grammar of recording programs (ttrace/mapping.h).
 nlohmann::ordered_json json_of(const RecordedMapping& mapping) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   if (mapping.axes) {
@@ -154,7 +155,7 @@ nlohmann::ordered_json json_of(const Entry& entry) {
   return json;
 }
 
-nlohmann::ordered_json axes_json(const Axes& axes) {
+nlohmann::ordered_json json_of(const Axes& axes) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const Axis& axis : axes) json.push_back({axis.name, axis.size});
   return json;
@@ -162,7 +163,7 @@ nlohmann::ordered_json axes_json(const Axes& axes) {
 
 nlohmann::ordered_json header_json(const Trace& trace) {
   nlohmann::ordered_json views = nlohmann::ordered_json::array();
-  for (const Axes& factoring : trace.mesh.further_factorings) views.push_back(axes_json(factoring));
+  for (const Axes& factoring : trace.mesh.further_factorings) views.push_back(json_of(factoring));
   nlohmann::ordered_json aliases = nlohmann::ordered_json::object();
   for (const auto& [name, axis] : trace.mesh.aliases) aliases[name] = axis;
   return {{"schema", "ttrace-inspect/1"},
@@ -170,7 +171,7 @@ nlohmann::ordered_json header_json(const Trace& trace) {
           {"run_id", trace.run_id},
           {"world_size", trace.world_size},
           {"missing_ranks", missing_ranks(trace)},
-          {"axes", axes_json(trace.mesh.axes)},
+          {"axes", json_of(trace.mesh.axes)},
           {"views", views},
           {"aliases", aliases},
           {"compute_dtype", trace.compute_dtype},
@@ -183,12 +184,12 @@ std::vector<RankSelection> select_tensors(const Trace& trace, const std::string&
   std::vector<RankSelection> selection;
   std::size_t tensors = 0;
   for (const RankTrace& rank : trace.ranks) {
-    RankSelection chosen{&rank, {}};
+    RankSelection selected{&rank, {}};
     for (const Entry& entry : rank.entries) {
-      if (pattern.empty() || matches(pattern, entry.id.name)) chosen.entries.push_back(&entry);
+      if (pattern.empty() || matches(pattern, entry.id.name)) selected.entries.push_back(&entry);
     }
-    tensors += chosen.entries.size();
-    selection.push_back(std::move(chosen));
+    tensors += selected.entries.size();
+    selection.push_back(std::move(selected));
   }
   if (tensors == 0 && !pattern.empty()) {
     throw InputError(fmt::format("--tensor '{}': matches no tensor of {}; expected a name or a pattern of one", pattern,
@@ -211,7 +212,7 @@ void print_summary(const Trace& trace, std::FILE* out) {
                readable_count(rank.entries.size()), rank.entries.size() == 1 ? "" : "s", readable_bytes(bytes),
                coordinates_text(rank), rank.complete ? "" : ", INCOMPLETE: it crashed, or is still running");
   }
-  // One line even for a thousand missing ranks.
+  // The list is cut, so that a thousand missing ranks fit on one line.
   const std::vector<std::int32_t> missing = missing_ranks(trace);
   if (missing.empty()) return;
   const std::size_t shown = std::min<std::size_t>(missing.size(), 16);
@@ -236,19 +237,19 @@ void print_table(const std::vector<RankSelection>& selection, bool with_statisti
   }
 }
 
-Verification verify(const std::vector<RankSelection>& selection,
-                    const std::function<void(const RankTrace&, const Entry&)>& report) {
-  Verification result;
+ChecksumCounts verify_checksums(const std::vector<RankSelection>& selection,
+                                const std::function<void(const RankTrace&, const Entry&)>& report) {
+  ChecksumCounts counts;
   for (const auto& [rank, entries] : selection) {
     for (const Entry* entry : entries) {
-      ++result.tensors;
-      result.bytes += entry->bytes;
+      ++counts.tensors;
+      counts.bytes += entry->bytes;
       if (verify_and_release(*rank, *entry)) continue;
-      ++result.mismatches;
+      ++counts.mismatches;
       report(*rank, *entry);
     }
   }
-  return result;
+  return counts;
 }
 
 std::int64_t print_json(const Trace& trace, const std::vector<RankSelection>& selection, bool with_statistics,
@@ -276,7 +277,7 @@ std::int64_t print_json(const Trace& trace, const std::vector<RankSelection>& se
                      {"coordinates", std::move(coordinates)},
                      {"tensors", std::move(tensors)}});
   }
-  // The directory's name need not be text.
+  // The name of the directory may be no UTF-8.
   fmt::print(out, "{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return mismatches;
 }

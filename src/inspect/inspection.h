@@ -1,5 +1,5 @@
-// What `ttrace inspect` says of a trace, as text and as JSON. Writes to a stream, line by line: statistics
-// of a large trace take their time.
+// Prints a trace for `ttrace inspect`, as text and as JSON. Tables go to the stream line by line, since the statistics
+// of a large trace take time.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,24 @@ struct RankSelection {
   std::vector<const Entry*> entries;  // in execution order
 };
 
-// The tensors whose name matches `pattern` (as in annotations), of every rank; all for an empty pattern.
-// Throws InputError when there is none.
+// Selects, on every rank, the tensors whose name matches `pattern` (as in annotations), or all if it is empty. Throws
+// InputError when a pattern matches none.
 std::vector<RankSelection> select_tensors(const Trace& trace, const std::string& pattern);
 
 void print_summary(const Trace& trace, std::FILE* out);
 void print_table(const std::vector<RankSelection>& selection, bool with_statistics, bool with_mappings, std::FILE* out);
 
-struct Verification {
+struct ChecksumCounts {
   std::int64_t tensors = 0, mismatches = 0;
   std::uint64_t bytes = 0;
 };
 
-// Reads every selected tensor, and calls `report` for each whose bytes are not those that were recorded.
-Verification verify(const std::vector<RankSelection>& selection,
-                    const std::function<void(const RankTrace&, const Entry&)>& report);
+// Reads every selected tensor, and calls `report` for each whose bytes do not have the recorded checksum.
+ChecksumCounts verify_checksums(const std::vector<RankSelection>& selection,
+                                const std::function<void(const RankTrace&, const Entry&)>& report);
 
-// The schema is in the help of `ttrace inspect`. Returns the number of mismatches; 0 unless `with_checksums`.
+// Prints the selection as JSON, whose schema is in the help of `ttrace inspect`. Returns the number of mismatches; 0
+// unless `with_checksums`.
 std::int64_t print_json(const Trace& trace, const std::vector<RankSelection>& selection, bool with_statistics,
                         bool with_checksums, std::FILE* out);
 

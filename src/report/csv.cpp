@@ -10,20 +10,21 @@
 namespace ttrace {
 namespace {
 
-std::string cell(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
+std::string number_field(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
 
-std::string measured(const Difference& difference) {
+std::string difference_fields(const Difference& difference) {
   return fmt::format("{},{},{},{},{},{}", difference.elements, difference.rel_err(),
                      std::sqrt(difference.reference_square), std::sqrt(difference.candidate_square),
                      difference.one_minus_cosine(), difference.max_abs);
 }
 
-std::string row(const Finding& finding) {
+std::string csv_row(const Finding& finding) {
   const TensorId& id = finding.id;
   return fmt::format("{},{},{},{},{},{},{},{},{},{}\n", csv_field(id.name), name_of(id.kind), id.iteration,
                      id.microbatch == kNoMicrobatch ? "" : fmt::format("{}", id.microbatch), name_of(id.pass),
-                     name_of(finding.verdict), name_of(finding.reason), cell(finding.allowed), cell(ratio_of(finding)),
-                     finding.difference ? measured(*finding.difference) : ",,,,,");
+                     name_of(finding.verdict), name_of(finding.reason), number_field(finding.allowed),
+                     number_field(ratio_of(finding)),
+                     finding.difference ? difference_fields(*finding.difference) : ",,,,,");
 }
 
 }  // namespace
@@ -39,7 +40,7 @@ std::string to_csv(const Report& report) {
   std::string text =
       "name,kind,iteration,microbatch,pass,verdict,reason,allowed,ratio,elements,rel_err,reference_norm,"
       "candidate_norm,one_minus_cosine,max_abs\n";
-  for (const Finding* finding : all) text += row(*finding);
+  for (const Finding* finding : all) text += csv_row(*finding);
   return text;
 }
 

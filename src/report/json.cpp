@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// JSON has no infinity and no NaN; the message has the words.
+// JSON has no infinity and no NaN: they become null, and the finding's message tells them.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json number(const std::optional<double>& value) { return value ? number(*value) : Json(nullptr); }
@@ -40,8 +40,9 @@ Json worst(const Finding& finding) {
   return json;
 }
 
-// Where the first root is the first wrong tensor, which it is unless that is a finding about ranks.
-const RootCause* root_of(const Report& report) {
+// Returns the diagnosed root cause of the report's first wrong tensor. Null if the first finding is about ranks, since
+// only tensors are diagnosed.
+const RootCause* first_root(const Report& report) {
   const Finding* first = report.root_cause();
   const bool known = first != nullptr && !report.roots.empty() && &report.findings[report.roots[0].finding] == first;
   return known ? &report.roots[0] : nullptr;
@@ -60,7 +61,7 @@ void add_diagnosis(const RootCause& root, Json& json) {
 Json root_cause(const Report& report) {
   if (report.root_cause() == nullptr) return nullptr;
   Json json = to_object(*report.root_cause());
-  if (const RootCause* root = root_of(report)) add_diagnosis(*root, json);
+  if (const RootCause* root = first_root(report)) add_diagnosis(*root, json);
   return json;
 }
 

@@ -1,4 +1,4 @@
-// JSON of reports and their parts.
+// Reports and their parts as JSON values.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@ namespace ttrace {
 nlohmann::ordered_json to_object(const Finding& finding);
 nlohmann::ordered_json to_object(const Report& report);  // ttrace-report/2
 
-// Names are bytes from traces: what is no UTF-8 becomes U+FFFD.
+// Serializes with an indent of two. Names are bytes from traces: those that are no UTF-8 become U+FFFD.
 std::string to_text(const nlohmann::ordered_json& json);
 
 }  // namespace ttrace

@@ -12,11 +12,11 @@ namespace {
 
 using CaseKey = std::pair<std::string, Kind>;
 
-void set(pugi::xml_node node, const char* name, std::string_view value) {
+void set_attribute(pugi::xml_node node, const char* name, std::string_view value) {
   node.append_attribute(name).set_value(printable(value).c_str());
 }
 
-// What a case has to say: every finding about its tensors, in execution order, one a line.
+// The findings about the tensors of one test case, in execution order.
 struct Case {
   std::vector<const Finding*> failures, doubts;
   std::vector<const WaivedFinding*> waived;
@@ -24,8 +24,8 @@ struct Case {
 
 void write_outcome(pugi::xml_node node, const char* element, const std::vector<const Finding*>& findings) {
   pugi::xml_node outcome = node.append_child(element);
-  set(outcome, "message", findings[0]->message);
-  set(outcome, "type", name_of(findings[0]->reason));
+  set_attribute(outcome, "message", findings[0]->message);
+  set_attribute(outcome, "type", name_of(findings[0]->reason));
   std::string lines;
   for (const Finding* finding : findings) lines += printable(finding->message) + "\n";
   outcome.append_child(pugi::node_pcdata).set_value(lines.c_str());
@@ -33,74 +33,90 @@ void write_outcome(pugi::xml_node node, const char* element, const std::vector<c
 
 void write_case(pugi::xml_node suite, std::string_view name, std::string_view group, const Case& outcome) {
   pugi::xml_node node = suite.append_child("testcase");
-  set(node, "classname", group);
-  set(node, "name", name);
+  set_attribute(node, "classname", group);
+  set_attribute(node, "name", name);
   if (!outcome.failures.empty()) {
     write_outcome(node, "failure", outcome.failures);
   } else if (!outcome.doubts.empty()) {
     write_outcome(node, "skipped", outcome.doubts);
   } else if (!outcome.waived.empty()) {
     const Waiver& waiver = outcome.waived[0]->waiver;
-    set(node.append_child("skipped"), "message",
+    set_attribute(
+        node.append_child("skipped"), "message",
         fmt::format("waived until {}: {}; {}", waiver.expires, waiver.reason, outcome.waived[0]->finding.message));
   }
+}
+
+// All test cases of a report.
+struct Suite {
+  std::map<CaseKey, Case> cases;
+  std::vector<const Finding*> about_ranks;  // a case of their own
+  bool nothing_trusted = false;             // a failure, so that there is one whenever the verdict is not `same`
+
+  std::int64_t tests() const { return std::ssize(cases) + !about_ranks.empty() + nothing_trusted; }
+  std::int64_t failures() const {
+    return std::count_if(cases.begin(), cases.end(), [](const auto& item) { return !item.second.failures.empty(); }) +
+           !about_ranks.empty() + nothing_trusted;
+  }
+  std::int64_t skipped() const {
+    return std::count_if(cases.begin(), cases.end(), [](const auto& item) {
+      return item.second.failures.empty() && (!item.second.doubts.empty() || !item.second.waived.empty());
+    });
+  }
+};
+
+Suite sort_into_cases(const Report& report) {
+  Suite suite;
+  for (const auto& [key, counts] : report.by_name) suite.cases.emplace(key, Case());
+  for (const WaivedFinding& waived : report.waived_findings) {
+    suite.cases[{waived.finding.id.name, waived.finding.id.kind}].waived.push_back(&waived);
+  }
+  for (const Finding& finding : report.findings) {
+    if (finding.id.name.empty()) {
+      suite.about_ranks.push_back(&finding);
+      continue;
+    }
+    Case& outcome = suite.cases[{finding.id.name, finding.id.kind}];
+    // A finding that keeps the verdict from being `same` is a failure.
+    const bool doubt =
+        finding.verdict == Verdict::kUntrusted && finding.reason != Reason::kNoTolerance && !report.strict;
+    (doubt ? outcome.doubts : outcome.failures).push_back(&finding);
+  }
+  suite.nothing_trusted = !report.same() && report.root_cause() == nullptr && report.counts.pass == 0;
+  return suite;
 }
 
 }  // namespace
 
 void append_suite(pugi::xml_node suites, std::string_view name, std::string_view group, const Report& report) {
-  std::map<CaseKey, Case> cases;
-  for (const auto& [key, counts] : report.by_name) cases.emplace(key, Case());
-  for (const WaivedFinding& waived : report.waived_findings) {
-    cases[{waived.finding.id.name, waived.finding.id.kind}].waived.push_back(&waived);
+  const Suite suite = sort_into_cases(report);
+  pugi::xml_node node = suites.append_child("testsuite");
+  set_attribute(node, "name", name);
+  node.append_attribute("tests").set_value(static_cast<long long>(suite.tests()));
+  node.append_attribute("failures").set_value(static_cast<long long>(suite.failures()));
+  node.append_attribute("skipped").set_value(static_cast<long long>(suite.skipped()));
+  if (!suite.about_ranks.empty()) {
+    write_case(node, "ranks", fmt::format("{}ranks", group), {suite.about_ranks, {}, {}});
   }
-  std::vector<const Finding*> about_ranks;
-  for (const Finding& finding : report.findings) {
-    if (finding.id.name.empty()) {
-      about_ranks.push_back(&finding);
-      continue;
-    }
-    Case& outcome = cases[{finding.id.name, finding.id.kind}];
-    // What keeps the verdict from being `same` is a failure.
-    const bool doubt =
-        finding.verdict == Verdict::kUntrusted && finding.reason != Reason::kNoTolerance && !report.strict;
-    (doubt ? outcome.doubts : outcome.failures).push_back(&finding);
-  }
-  // A consumer that counts failures must see one whenever the verdict is not `same`.
-  const bool nothing_trusted = !report.same() && report.root_cause() == nullptr && report.counts.pass == 0;
-  const auto failures = static_cast<long long>(
-      std::count_if(cases.begin(), cases.end(), [](const auto& item) { return !item.second.failures.empty(); }) +
-      !about_ranks.empty() + nothing_trusted);
-  const auto skipped = static_cast<long long>(std::count_if(cases.begin(), cases.end(), [](const auto& item) {
-    return item.second.failures.empty() && (!item.second.doubts.empty() || !item.second.waived.empty());
-  }));
-
-  pugi::xml_node suite = suites.append_child("testsuite");
-  set(suite, "name", name);
-  suite.append_attribute("tests").set_value(static_cast<long long>(cases.size()) + !about_ranks.empty() +
-                                            nothing_trusted);
-  suite.append_attribute("failures").set_value(failures);
-  suite.append_attribute("skipped").set_value(skipped);
-  if (!about_ranks.empty()) write_case(suite, "ranks", fmt::format("{}ranks", group), {about_ranks, {}, {}});
-  if (nothing_trusted) {
+  if (suite.nothing_trusted) {
     Finding nothing;
     nothing.message = "nothing trusted was compared";
-    write_case(suite, "verdict", fmt::format("{}verdict", group), {{&nothing}, {}, {}});
+    write_case(node, "verdict", fmt::format("{}verdict", group), {{&nothing}, {}, {}});
   }
-  for (const auto& [key, outcome] : cases) {
-    write_case(suite, key.first, fmt::format("{}{}", group, name_of(key.second)), outcome);
+  for (const auto& [key, outcome] : suite.cases) {
+    write_case(node, key.first, fmt::format("{}{}", group, name_of(key.second)), outcome);
   }
 }
 
 void append_error_suite(pugi::xml_node suites, std::string_view name, const std::string& problem) {
   pugi::xml_node suite = suites.append_child("testsuite");
-  set(suite, "name", name);
-  set(suite, "tests", "1");
-  set(suite, "errors", "1");
+  set_attribute(suite, "name", name);
+  set_attribute(suite, "tests", "1");
+  set_attribute(suite, "errors", "1");
   pugi::xml_node node = suite.append_child("testcase");
-  set(node, "classname", name);
-  set(node, "name", "looked at");
-  set(node.append_child("error"), "message", problem);
+  set_attribute(node, "classname", name);
+  set_attribute(node, "name", "looked at");
+  set_attribute(node.append_child("error"), "message", problem);
 }
 
 std::string to_text(const pugi::xml_document& document) {

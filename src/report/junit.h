@@ -1,4 +1,4 @@
-// JUnit suites of reports.
+// Reports as JUnit suites.
 #pragma once
 
 #include <pugixml.hpp>
@@ -9,10 +9,11 @@
 
 namespace ttrace {
 
-// `group` stands before the kind in the class names of the cases: empty, or as in `tp2.`.
+// Appends a suite with the cases of `report`. `group` is a prefix of the cases' class names, as in `tp2.output`, or
+// empty.
 void append_suite(pugi::xml_node suites, std::string_view name, std::string_view group, const Report& report);
 
-// A suite of one case that could not be looked at.
+// Appends a suite of one case, which is an error because of `problem`.
 void append_error_suite(pugi::xml_node suites, std::string_view name, const std::string& problem);
 
 std::string to_text(const pugi::xml_document& document);

@@ -18,13 +18,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kWaivedShown = 10;
 
-std::int64_t count(const RunReport& report, RunVerdict verdict) {
+std::int64_t count_candidates(const RunReport& report, RunVerdict verdict) {
   return std::count_if(report.candidates.begin(), report.candidates.end(),
                        [&](const CandidateReport& candidate) { return candidate.verdict() == verdict; });
 }
 
-std::string also(const RunReport& report, RunVerdict verdict) {
-  const std::int64_t others = count(report, verdict) - 1;
+std::string count_others(const RunReport& report, RunVerdict verdict) {
+  const std::int64_t others = count_candidates(report, verdict) - 1;
   if (others <= 0) return "";
   return fmt::format(" ({} more candidate{}: {})", others, others == 1 ? "" : "s", name_of(verdict));
 }
@@ -70,24 +70,26 @@ void add_waived(const CandidateReport& candidate, std::vector<std::string>& line
   }
 }
 
-// Whom the last line is about: the first that differs, else the first that nobody could look at, else nobody.
-const CandidateReport* subject_of(const RunReport& report) {
+// Returns the candidate that the last line is about: the first that differs, else the first that could not be checked.
+// Null if all are the same.
+const CandidateReport* candidate_of_sentence(const RunReport& report) {
   const CandidateReport* different = first_with(report, RunVerdict::kDifferent);
   return different != nullptr ? different : first_with(report, RunVerdict::kCouldNotLook);
 }
 
-std::string outcome_of(const CandidateReport& candidate) {
+std::string outcome_sentence(const CandidateReport& candidate) {
   if (!candidate.problem.empty()) return "could-not-look: " + candidate.problem;
   return sentence_of(candidate.report);
 }
 
-// What is to be said beside the table and the last line.
-std::vector<std::string> details(const RunReport& report) {
+// Returns the lines between the table and the last line: waived findings, other candidates' outcomes, notes.
+std::vector<std::string> detail_lines(const RunReport& report) {
   std::vector<std::string> lines;
   for (const CandidateReport& candidate : report.candidates) {
     add_waived(candidate, lines);
     if (candidate.verdict() == RunVerdict::kSame) continue;
-    if (&candidate != subject_of(report)) lines.push_back(fmt::format("{}: {}", candidate.name, outcome_of(candidate)));
+    if (&candidate != candidate_of_sentence(report))
+      lines.push_back(fmt::format("{}: {}", candidate.name, outcome_sentence(candidate)));
     if (!candidate.problem.empty()) continue;
     lines.push_back(fmt::format("{}: all findings: {}", candidate.name, candidate.report.command_for_all));
   }
@@ -95,7 +97,7 @@ std::vector<std::string> details(const RunReport& report) {
   return lines;
 }
 
-Json waived_of(const Report& report) {
+Json waived_to_json(const Report& report) {
   Json list = Json::array();
   for (const WaivedFinding& waived : report.waived_findings) {
     Json json = to_object(waived.finding);
@@ -110,8 +112,8 @@ Json waived_of(const Report& report) {
 
 Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
-// Every character of names that Markdown or HTML could take for its own, escaped.
-std::string markdown(const std::string& text) {
+// Escapes control characters, and every character that Markdown or HTML gives a meaning.
+std::string escape_markdown(const std::string& text) {
   constexpr std::string_view kSpecial = "\\`*_{}[]<>()#|~&!";
   std::string result;
   for (const char c : printable(text))
@@ -122,9 +124,10 @@ std::string markdown(const std::string& text) {
 std::string markdown_row(const CandidateReport& candidate) {
   const TextTable::Row row = row_of(candidate);
   const Finding* first = candidate.problem.empty() ? candidate.report.root_cause() : nullptr;
-  std::string text = fmt::format("| {} | {} |", markdown(row[0]), row[1] == "same" ? row[1] : "**" + row[1] + "**");
+  std::string text =
+      fmt::format("| {} | {} |", escape_markdown(row[0]), row[1] == "same" ? row[1] : "**" + row[1] + "**");
   for (std::size_t i = 2; i < row.size(); ++i) text += fmt::format(" {} |", row[i]);
-  return text + fmt::format(" {} |\n", first == nullptr ? "" : markdown(to_string(first->id)));
+  return text + fmt::format(" {} |\n", first == nullptr ? "" : escape_markdown(to_string(first->id)));
 }
 
 }  // namespace
@@ -135,24 +138,26 @@ RunVerdict CandidateReport::verdict() const {
 }
 
 RunVerdict RunReport::verdict() const {
-  if (count(*this, RunVerdict::kDifferent) > 0) return RunVerdict::kDifferent;
-  const bool looked = problem.empty() && !candidates.empty() && count(*this, RunVerdict::kCouldNotLook) == 0;
+  if (count_candidates(*this, RunVerdict::kDifferent) > 0) return RunVerdict::kDifferent;
+  const bool looked = problem.empty() && !candidates.empty() && count_candidates(*this, RunVerdict::kCouldNotLook) == 0;
   return looked ? RunVerdict::kSame : RunVerdict::kCouldNotLook;
 }
 
 std::string sentence_of(const RunReport& report) {
   if (!report.problem.empty()) return fmt::format("could-not-look: {}", report.problem);
-  if (const CandidateReport* candidate = subject_of(report)) {
-    return fmt::format("{}: {}{}", candidate->name, outcome_of(*candidate), also(report, candidate->verdict()));
+  if (const CandidateReport* candidate = candidate_of_sentence(report)) {
+    return fmt::format("{}: {}{}", candidate->name, outcome_sentence(*candidate),
+                       count_others(report, candidate->verdict()));
   }
-  const std::size_t all = report.candidates.size();
-  if (all == 0) return "could-not-look: no candidate";
-  return fmt::format("{} candidate{} what the reference computes.", all, all == 1 ? " computes" : "s compute");
+  const std::size_t candidates = report.candidates.size();
+  if (candidates == 0) return "could-not-look: no candidate";
+  return fmt::format("{} candidate{} what the reference computes.", candidates,
+                     candidates == 1 ? " computes" : "s compute");
 }
 
 std::string to_text(const RunReport& report) {
   std::string text = report.candidates.empty() ? "" : table_of(report) + "\n";
-  const std::vector<std::string> lines = details(report);
+  const std::vector<std::string> lines = detail_lines(report);
   for (const std::string& line : lines) text += printable(line) + "\n";
   if (!lines.empty()) text += "\n";
   return text + printable(sentence_of(report)) + "\n";
@@ -171,7 +176,7 @@ std::string to_json(const RunReport& report) {
                                   {"command", candidate.command},
                                   {"verdict", name_of(candidate.verdict())},
                                   {"problem", or_null(candidate.problem)},
-                                  {"waived", waived_of(candidate.report)},
+                                  {"waived", waived_to_json(candidate.report)},
                                   {"report", looked ? to_object(candidate.report) : Json(nullptr)}});
   }
   json["notes"] = report.notes;
@@ -193,16 +198,17 @@ std::string to_junit(const RunReport& report) {
 }
 
 std::string to_markdown(const RunReport& report) {
-  std::string text = fmt::format("### ttrace: {}\n\n{}\n", name_of(report.verdict()), markdown(sentence_of(report)));
+  std::string text =
+      fmt::format("### ttrace: {}\n\n{}\n", name_of(report.verdict()), escape_markdown(sentence_of(report)));
   if (!report.candidates.empty()) {
     text += "\n|";
     for (const char* title : kTitles) text += fmt::format(" {} |", title);
     text += " first wrong |\n|---|---|--:|--:|--:|--:|--:|---|\n";
   }
   for (const CandidateReport& candidate : report.candidates) text += markdown_row(candidate);
-  const std::vector<std::string> lines = details(report);
+  const std::vector<std::string> lines = detail_lines(report);
   if (!lines.empty()) text += "\n";
-  for (const std::string& line : lines) text += fmt::format("- {}\n", markdown(line));
+  for (const std::string& line : lines) text += fmt::format("- {}\n", escape_markdown(line));
   return text;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 std::string short_number(const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : "-"; }
 
-// `0-3,8`.
+// Shortens a list of ranks: `0-3,8`.
 std::string short_ranks(const std::vector<std::int32_t>& ranks) {
   constexpr std::size_t kMostRanges = 4;
   std::vector<std::string> ranges;
@@ -41,7 +41,7 @@ TextTable::Row row_of(const Finding& finding) {
           measured ? to_string(finding.id) : finding.message};
 }
 
-std::string words_of(const MissingGroup& group) {
+std::string describe(const MissingGroup& group) {
   const std::string_view side = group.reason == Reason::kMissingInCandidate ? "candidate" : "reference";
   const std::string part = group.microbatch
                                ? fmt::format("micro-batch {} of iteration {}", *group.microbatch, group.iteration)
@@ -49,18 +49,19 @@ std::string words_of(const MissingGroup& group) {
   return fmt::format("all of {} ({} tensors): not in the {}", part, group.tensors, side);
 }
 
-bool belongs(const Finding& finding, const MissingGroup& group) {
+bool belongs_to(const Finding& finding, const MissingGroup& group) {
   return finding.reason == group.reason && finding.id.iteration == group.iteration &&
          (!group.microbatch || finding.id.microbatch == *group.microbatch);
 }
 
 const MissingGroup* group_of(const Report& report, const Finding& finding) {
   const auto found = std::find_if(report.missing_groups.begin(), report.missing_groups.end(),
-                                  [&](const MissingGroup& group) { return belongs(finding, group); });
+                                  [&](const MissingGroup& group) { return belongs_to(finding, group); });
   return found == report.missing_groups.end() ? nullptr : &*found;
 }
 
-// One row a finding, one a missing group where its first tensor would be.
+// Makes a row of each finding; a group of missing tensors is one row, where its first tensor would be. Counts in
+// `left_out` the rows beyond `most`.
 std::vector<TextTable::Row> rows_of(const Report& report, std::size_t most, std::size_t& left_out) {
   std::vector<TextTable::Row> rows;
   std::vector<const MissingGroup*> mentioned;
@@ -76,7 +77,7 @@ std::vector<TextTable::Row> rows_of(const Report& report, std::size_t most, std:
     rows.push_back(row_of(finding));
     if (group == nullptr) continue;
     mentioned.push_back(group);
-    rows.back().back() = words_of(*group);
+    rows.back().back() = describe(*group);
   }
   return rows;
 }
@@ -91,10 +92,10 @@ std::string describe_root(const Report& report) {
   const Finding* root = report.root_cause();
   if (root == nullptr) return "";
   if (const MissingGroup* group = group_of(report, *root)) {
-    return fmt::format("first missing: {}\n", words_of(*group));
+    return fmt::format("first missing: {}\n", describe(*group));
   }
   if (root->id.name.empty()) return fmt::format("first: {}\n", printable(root->message));
-  // The message begins with the identity, which is on the line before it.
+  // The message begins with the tensor's identity, which the line before it shows already.
   const std::string id = to_string(root->id);
   std::string_view what = root->message;
   if (what.starts_with(id + ": ")) what.remove_prefix(id.size() + 2);
@@ -127,8 +128,8 @@ std::string describe_roots(const Report& report) {
   return text;
 }
 
-// What stands behind `different` where no tensor is wrong.
-std::string reason_of(const Report& report) {
+// Returns why the verdict is `different` if no tensor is wrong; empty if one is.
+std::string reason_without_finding(const Report& report) {
   if (report.counts.compared == 0) return "nothing could be compared";
   if (report.root_cause() != nullptr) return "";
   if (report.counts.pass == 0) return "nothing trusted was compared";
@@ -137,7 +138,7 @@ std::string reason_of(const Report& report) {
 }
 
 std::string headline(const Report& report) {
-  const std::string reason = report.same() ? "" : reason_of(report);
+  const std::string reason = report.same() ? "" : reason_without_finding(report);
   return fmt::format("{}{}{}", name_of(report.verdict()), reason.empty() ? "" : ": ", reason);
 }
 
@@ -153,9 +154,8 @@ std::string totals(const Report& report) {
 std::string sentence_of(const Report& report) {
   const Finding* first = report.root_cause();
   if (first == nullptr) return headline(report);
-  if (const MissingGroup* group = group_of(report, *first)) return words_of(*group);
-  const bool known =
-      !report.roots.empty() && (report.wrong_in_second_run || &report.findings[report.roots[0].finding] == first);
+  if (const MissingGroup* group = group_of(report, *first)) return describe(*group);
+  const bool known = !report.roots.empty() && (report.wrong_in_second_run || &report.findings[report.roots[0].finding] == first);
   return known ? report.roots[0].sentence : first->message;
 }
 

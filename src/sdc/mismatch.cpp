@@ -9,7 +9,7 @@
 namespace ttrace {
 namespace {
 
-constexpr std::int64_t kBlock = 4096;  // elements: their bits and their values stay in the first-level cache
+constexpr std::int64_t kBlock = 4096;  // elements; the bits and values of so many stay in the first-level cache
 
 void add_square(double value, double& sum) {
   if (std::isfinite(value)) sum += value * value;
@@ -19,7 +19,7 @@ void add_element(double healthy, double suspect, Mismatch& result) {
   const double difference = suspect - healthy;
   if (std::isfinite(difference)) result.difference_square += difference * difference;
   const double relative = std::abs(difference / healthy);
-  if (healthy == suspect) return;  // other bits of the same value: the two zeros
+  if (healthy == suspect) return;  // the two zeros: equal values of different bits
   if (std::isnan(healthy) && std::isnan(suspect)) return;
   if (!std::isfinite(relative)) {
     ++result.unbounded;

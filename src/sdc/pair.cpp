@@ -11,27 +11,28 @@
 namespace ttrace {
 namespace {
 
-std::string where(const Trace& trace) { return printable(trace.directory.string()); }
+std::string directory_of(const Trace& trace) { return printable(trace.directory.string()); }
 
 const RankTrace& only_rank(const Trace& trace, std::int32_t rank) {
   const auto of_rank = [&](const RankTrace& other) { return other.rank == rank; };
   const auto found = std::find_if(trace.ranks.begin(), trace.ranks.end(), of_rank);
   const auto count = std::count_if(trace.ranks.begin(), trace.ranks.end(), of_rank);
   if (count == 1) return *found;
-  throw InputError(fmt::format("{}: {} files of rank {}; expected one", where(trace), count, rank));
+  throw InputError(fmt::format("{}: {} files of rank {}; expected one", directory_of(trace), count, rank));
 }
 
 void require_same_mesh(const Trace& healthy, const Trace& suspect) {
   if (healthy.run_id == suspect.run_id) {
-    throw InputError(fmt::format("{} and {} are one and the same run; expected two", where(healthy), where(suspect)));
+    throw InputError(
+        fmt::format("{} and {} are one and the same run; expected two", directory_of(healthy), directory_of(suspect)));
   }
   if (healthy.world_size != suspect.world_size) {
-    throw InputError(fmt::format("{}: {} ranks; expected {}, as in {}", where(suspect), suspect.world_size,
-                                 healthy.world_size, where(healthy)));
+    throw InputError(fmt::format("{}: {} ranks; expected {}, as in {}", directory_of(suspect), suspect.world_size,
+                                 healthy.world_size, directory_of(healthy)));
   }
   if (factorings_of(healthy.mesh) != factorings_of(suspect.mesh)) {
-    throw InputError(fmt::format("{}: its ranks lie on other axes than those of {}; expected the same", where(suspect),
-                                 where(healthy)));
+    throw InputError(fmt::format("{}: its ranks lie on other axes than those of {}; expected the same",
+                                 directory_of(suspect), directory_of(healthy)));
   }
 }
 
@@ -68,11 +69,11 @@ void compare_bits(RecordedPair& pair) {
 }
 
 void pair_rank(const RankTrace& healthy, const RankTrace& suspect, std::vector<RecordedPair>& pairs) {
-  const Entries theirs = entries_of(suspect);
-  const Entries ours = entries_of(healthy);
+  const Entries suspect_entries = entries_of(suspect);
+  const Entries healthy_entries = entries_of(healthy);
   for (const Entry& entry : healthy.entries) {
-    const auto found = theirs.find(entry.id);
-    if (found == theirs.end()) {
+    const auto found = suspect_entries.find(entry.id);
+    if (found == suspect_entries.end()) {
       if (suspect.complete) fail_missing(suspect, entry.id, healthy);
       continue;
     }
@@ -80,8 +81,8 @@ void pair_rank(const RankTrace& healthy, const RankTrace& suspect, std::vector<R
     pairs.push_back({&healthy, &suspect, &entry, found->second, {}});
   }
   if (!healthy.complete) return;
-  for (const auto& [id, entry] : theirs) {
-    if (!ours.contains(id)) fail_missing(healthy, id, suspect);
+  for (const auto& [id, entry] : suspect_entries) {
+    if (!healthy_entries.contains(id)) fail_missing(healthy, id, suspect);
   }
 }
 
@@ -94,8 +95,8 @@ std::vector<RecordedPair> pair_recorded(const Trace& healthy, const Trace& suspe
     pair_rank(only_rank(healthy, rank), only_rank(suspect, rank), pairs);
   }
   if (pairs.empty()) {
-    throw InputError(fmt::format("{} and {}: no tensor in common; expected two runs of one program", where(healthy),
-                                 where(suspect)));
+    throw InputError(fmt::format("{} and {}: no tensor in common; expected two runs of one program",
+                                 directory_of(healthy), directory_of(suspect)));
   }
   const auto count = static_cast<std::int64_t>(pairs.size());
 #pragma omp parallel for schedule(dynamic, 16) num_threads(threads > 0 ? threads : omp_get_max_threads())

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kOriginsShown = 10;
 
-// Where the first element that differs lies, and what it is on both sides.
+// The first element that differs: its index, and its value and bits on both sides.
 struct Element {
   Shape index;
   double healthy = 0, suspect = 0;
@@ -50,23 +50,23 @@ std::string describe(const Origin& origin) {
                      origin.ranks > 1 ? fmt::format(", and on {} more ranks", origin.ranks - 1) : std::string());
 }
 
-// One type over all micro-steps: a row of the study's tables 1 and 2.
+// One type of submodule over all micro-steps: a row of the study's tables 1 and 2.
 struct TypeRow {
   std::string type;
   Direction direction = Direction::kForward;
-  std::int64_t steps = 0, hit = 0, origins = 0, unbounded = 0;
+  std::int64_t steps = 0, steps_hit = 0, origins = 0, unbounded = 0;
   double frequency_sum = 0, frequency_max = 0, severity_max = 0;
 };
 
-std::vector<TypeRow> rows_of(const SdcReport& report) {
-  std::vector<TypeRow> rows;  // the steps of a type lie together
+std::vector<TypeRow> rows_by_type(const SdcReport& report) {
+  std::vector<TypeRow> rows;  // `submodules` is sorted by type and direction
   for (const SubmoduleStep& step : report.submodules) {
     if (rows.empty() || rows.back().type != step.type || rows.back().direction != step.direction) {
       rows.push_back({.type = step.type, .direction = step.direction});
     }
     TypeRow& row = rows.back();
     ++row.steps;
-    row.hit += step.differing > 0;
+    row.steps_hit += step.differing > 0;
     row.origins += step.origins;
     row.unbounded += step.unbounded;
     row.frequency_sum += step.frequency;
@@ -77,8 +77,8 @@ std::vector<TypeRow> rows_of(const SdcReport& report) {
 }
 
 std::string table_of_types(const SdcReport& report) {
-  std::vector<TypeRow> rows = rows_of(report);
-  std::erase_if(rows, [](const TypeRow& row) { return row.hit == 0; });
+  std::vector<TypeRow> rows = rows_by_type(report);
+  std::erase_if(rows, [](const TypeRow& row) { return row.steps_hit == 0; });
   if (rows.empty()) return {};
   TextTable table({{"submodule"},
                    {"direction"},
@@ -91,7 +91,7 @@ std::string table_of_types(const SdcReport& report) {
     table.add({row.type, std::string(name_of(row.direction)),
                fmt::format("{:.2e}", row.frequency_sum / static_cast<double>(row.steps)),
                fmt::format("{:.2e}", row.frequency_max), fmt::format("{:.3g}", row.severity_max),
-               fmt::format("{}/{}", row.hit, row.steps), fmt::format("{}", row.origins)});
+               fmt::format("{}/{}", row.steps_hit, row.steps), fmt::format("{}", row.origins)});
   }
   return "\n" + table.text();
 }
@@ -182,7 +182,7 @@ std::string to_json(const SdcReport& report) {
   json["origins"] = Json::array();
   for (const Origin& origin : report.origins) json["origins"].push_back(to_object(origin));
   json["submodules"] = Json::array();
-  for (const TypeRow& row : rows_of(report)) {
+  for (const TypeRow& row : rows_by_type(report)) {
     json["submodules"].push_back({{"type", row.type},
                                   {"direction", name_of(row.direction)},
                                   {"frequency_mean", row.frequency_sum / static_cast<double>(row.steps)},
@@ -190,7 +190,7 @@ std::string to_json(const SdcReport& report) {
                                   {"severity_max", row.severity_max},
                                   {"unbounded", row.unbounded},
                                   {"microsteps", row.steps},
-                                  {"microsteps_hit", row.hit},
+                                  {"microsteps_hit", row.steps_hit},
                                   {"origins", row.origins}});
   }
   json["steps"] = Json::array();

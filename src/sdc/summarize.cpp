@@ -15,16 +15,16 @@
 namespace ttrace {
 namespace {
 
-// Ranks that run the same modules under the same local names.
+// Returns the number of the rank's pipeline stage. The ranks of a stage record the same modules under the same names.
 std::int64_t stage_of(const RecordedPair& pair) {
   const auto found = pair.rank->coordinates.find("pp");
   return found == pair.rank->coordinates.end() ? 0 : found->second;
 }
 
-// What the ranks of one stage recorded of one tensor.
+// One tensor as all ranks of a stage recorded it.
 struct Recorded {
   std::vector<const RecordedPair*> pairs;  // in order of rank
-  std::uint64_t order = 0;                 // of the first
+  std::uint64_t order = 0;                 // on the first rank
 
   bool agrees() const {
     return std::all_of(pairs.begin(), pairs.end(),
@@ -52,12 +52,12 @@ Origin origin_of(const Recorded& recorded) {
     if (origin.ranks++ == 0) origin.pair = pair;
   }
   origin.id = origin.pair->healthy->id;
-  origin.type = type_of(origin.id);
+  origin.type = submodule_type(origin.id);
   origin.rank = origin.pair->rank->rank;
   return origin;
 }
 
-// What one stage computed wrongly out of equal inputs, in order of execution.
+// Returns the tensors that the stage computed wrongly from equal inputs, in order of execution.
 std::vector<Origin> origins_of(const Stage& stage) {
   std::vector<const Recorded*> ordered;
   for (const auto& [id, recorded] : stage) ordered.push_back(&recorded);
@@ -85,7 +85,7 @@ bool is_result(const TensorId& id) { return id.kind == Kind::kOutput || id.kind 
 
 using StepKey = std::tuple<std::string, Direction, std::int32_t, std::int32_t>;
 
-StepKey step_of(const TensorId& id) { return {type_of(id), direction_of(id), id.iteration, id.microbatch}; }
+StepKey step_key(const TensorId& id) { return {submodule_type(id), direction_of(id), id.iteration, id.microbatch}; }
 
 // One submodule at one micro-step, over all ranks of its stage; equations 1 and 3.
 struct Submodule {
@@ -95,7 +95,7 @@ struct Submodule {
   double frequency() const {
     return elements == 0 ? 0 : static_cast<double>(differing) / static_cast<double>(elements);
   }
-  // Largest over the ranks, each of which `ranks` takes.
+  // Returns the largest severity of all ranks, and raises that of each rank in `ranks` to at least its own.
   double severity(std::map<std::int32_t, RankMismatch>& ranks) const {
     double largest = 0;
     for (const auto& [rank, relative] : by_rank) {
@@ -108,7 +108,7 @@ struct Submodule {
   }
 };
 
-void add(const RecordedPair& pair, Submodule& submodule, SubmoduleStep& step) {
+void add_pair(const RecordedPair& pair, Submodule& submodule, SubmoduleStep& step) {
   const Mismatch& mismatch = pair.mismatch;
   submodule.elements += mismatch.elements;
   submodule.differing += mismatch.differing;
@@ -122,18 +122,19 @@ void add(const RecordedPair& pair, Submodule& submodule, SubmoduleStep& step) {
 }
 
 void add_stage(const Stage& stage, std::map<StepKey, SubmoduleStep>& steps) {
-  std::map<StepKey, std::map<std::pair<std::int32_t, std::string>, Submodule>> submodules;  // by chunk and call
+  // Within a step, submodules are keyed by chunk and call.
+  std::map<StepKey, std::map<std::pair<std::int32_t, std::string>, Submodule>> submodules;
   for (const auto& [id, recorded] : stage) {
     if (!is_result(id)) continue;
-    SubmoduleStep& step = steps[step_of(id)];
-    Submodule& submodule = submodules[step_of(id)][{id.chunk, TensorName(id.name).without_member()}];
-    for (const RecordedPair* pair : recorded.pairs) add(*pair, submodule, step);
+    SubmoduleStep& step = steps[step_key(id)];
+    Submodule& submodule = submodules[step_key(id)][{id.chunk, TensorName(id.name).without_member()}];
+    for (const RecordedPair* pair : recorded.pairs) add_pair(*pair, submodule, step);
   }
   for (const auto& [key, of_step] : submodules) {
     SubmoduleStep& step = steps[key];
     step.submodules += static_cast<std::int64_t>(of_step.size());
     for (const auto& [path, submodule] : of_step) {
-      step.frequency += submodule.frequency();  // equation 2, divided below
+      step.frequency += submodule.frequency();  // the sum of equation 2; `submodule_steps` divides it
       step.severity = std::max(step.severity, submodule.severity(step.ranks));
     }
   }
@@ -143,7 +144,7 @@ std::vector<SubmoduleStep> submodule_steps(std::span<const Stage> stages, std::s
   std::map<StepKey, SubmoduleStep> steps;
   for (const Stage& stage : stages) add_stage(stage, steps);
   for (const Origin& origin : origins) {
-    if (is_result(origin.id)) ++steps[step_of(origin.id)].origins;
+    if (is_result(origin.id)) ++steps[step_key(origin.id)].origins;
   }
   std::vector<SubmoduleStep> result;
   for (auto& [key, step] : steps) {
@@ -189,7 +190,8 @@ std::vector<TrainingStep> training_steps(std::span<const RecordedPair> pairs) {
   return steps;
 }
 
-// Ranks do not share a clock: of those that differ first in an iteration, the least position in its own rank.
+// Returns the first tensor that differs, by iteration and then by its position in the rank's own order: ranks do not
+// share a clock.
 std::optional<Origin> first_mismatch(std::span<const RecordedPair> pairs) {
   const RecordedPair* first = nullptr;
   for (const RecordedPair& pair : pairs) {
@@ -198,12 +200,12 @@ std::optional<Origin> first_mismatch(std::span<const RecordedPair> pairs) {
     if (first == nullptr || at(pair) < at(*first)) first = &pair;
   }
   if (first == nullptr) return std::nullopt;
-  return Origin{first->healthy->id, type_of(first->healthy->id), first->rank->rank, 1, first};
+  return Origin{first->healthy->id, submodule_type(first->healthy->id), first->rank->rank, 1, first};
 }
 
 }  // namespace
 
-std::string type_of(const TensorId& id) {
+std::string submodule_type(const TensorId& id) {
   std::vector<std::string> components = components_of(TensorName(id.name).path);
   for (std::string& component : components) {
     const bool is_number = !component.empty() && component.find_first_not_of("0123456789") == component.npos;
@@ -241,24 +243,25 @@ SdcReport summarize_corruption(std::span<const RecordedPair> pairs) {
 }
 
 std::string nondeterminism_suspected(const SdcReport& report, std::span<const RecordedPair> pairs) {
-  std::int32_t drifted = std::numeric_limits<std::int32_t>::max();  // the first iteration with other parameters
+  // The first iteration that begins with different parameters.
+  std::int32_t first_drifted = std::numeric_limits<std::int32_t>::max();
   std::set<std::pair<std::int32_t, std::int32_t>> steps;
   for (const RecordedPair& pair : pairs) {
     const TensorId& id = pair.healthy->id;
     if (id.microbatch != kNoMicrobatch) steps.emplace(id.iteration, id.microbatch);
     if (pair.mismatch.differing == 0) continue;
-    if (id.kind == Kind::kParam) drifted = std::min(drifted, id.iteration);
-    if (id.kind == Kind::kParamAfter) drifted = std::min(drifted, id.iteration + 1);
+    if (id.kind == Kind::kParam) first_drifted = std::min(first_drifted, id.iteration);
+    if (id.kind == Kind::kParamAfter) first_drifted = std::min(first_drifted, id.iteration + 1);
   }
-  std::erase_if(steps, [&](const auto& step) { return step.first >= drifted; });
+  std::erase_if(steps, [&](const auto& step) { return step.first >= first_drifted; });
   if (steps.size() < 2) return {};
-  std::map<std::string, std::set<std::pair<std::int32_t, std::int32_t>>> made;
+  std::map<std::string, std::set<std::pair<std::int32_t, std::int32_t>>> steps_with_error;
   for (const Origin& origin : report.origins) {
     const std::pair step(origin.id.iteration, origin.id.microbatch);
-    if (steps.contains(step)) made[origin.type].insert(step);
+    if (steps.contains(step)) steps_with_error[origin.type].insert(step);
   }
   for (const Origin& origin : report.origins) {
-    if (made[origin.type].size() == steps.size()) {
+    if (steps_with_error[origin.type].size() == steps.size()) {
       return fmt::format("{} differs with equal inputs in every one of {} micro-steps", printable(origin.type),
                          steps.size());
     }

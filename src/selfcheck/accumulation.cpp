@@ -6,26 +6,26 @@
 
 #include "merge/terms.h"
 #include "merge/values.h"
-#include "selfcheck/identities.h"
+#include "selfcheck/relations.h"
 
 namespace ttrace {
 namespace {
 
-// One parameter's main gradient and the sum of its micro-batches' gradients.
-struct Accumulated {
+// Compares one parameter's main gradient with the sum of its micro-batches' gradients.
+struct Accumulation {
   const LogicalTensor* main_grad = nullptr;
   bool usable = true;   // the sum is finite and not zero
   double factor = 0;    // main_grad = factor * sum, by least squares
   double residual = 0;  // ||main_grad - factor * sum|| / ||main_grad||
-  double bound = 0;     // what rounding may leave of it
+  double bound = 0;     // the largest residual that rounding explains
 };
 
-// Sums in fp32, of terms that are exact in it: n roundings, each of half a unit. Terms that are sums over ranks
-// themselves were rounded once more, to the main gradient's dtype.
-double bound_of(std::int64_t terms) { return 4 * static_cast<double>(terms) * epsilon_of(Dtype::kFloat32); }
+// The terms are exact in fp32, and adding n of them rounds n times, each time by half a unit. A term that is a sum over
+// ranks itself was rounded once more, to the main gradient's dtype. 4 n units leave room for both.
+double allowed_residual(std::int64_t terms) { return 4 * static_cast<double>(terms) * epsilon_of(Dtype::kFloat32); }
 
-std::vector<Accumulated> accumulated(const Alignment& alignment) {
-  std::vector<Accumulated> result;
+std::vector<Accumulation> measure_accumulations(const Alignment& alignment) {
+  std::vector<Accumulation> result;
   const auto terms = terms_of_main_gradients(alignment);
   for (const auto& [id, main_grad] : alignment.tensors) {
     const auto found = terms.find({id.iteration, id.name});
@@ -41,22 +41,23 @@ std::vector<Accumulated> accumulated(const Alignment& alignment) {
     }
     const Values total = values_of(main_grad);
     const double square = dot_of(sum, sum);
-    Accumulated& one = result.emplace_back();
+    Accumulation& one = result.emplace_back();
     one.main_grad = &main_grad;
     one.usable = square > 0 && std::isfinite(square);
     if (!one.usable) continue;
     one.factor = dot_of(total, sum) / square;
     for (double& value : sum) value *= one.factor;
     one.residual = relative_distance(sum, total);
-    one.bound = bound_of(static_cast<std::int64_t>(found->second.size()));
+    one.bound = allowed_residual(static_cast<std::int64_t>(found->second.size()));
   }
   return result;
 }
 
-// What most parameters of one iteration agree on: the number of tokens, or a loss scale, which changes.
-double median_factor(const std::vector<Accumulated>& all, std::int32_t iteration) {
+// Returns the median factor of one iteration, 0 where there is none. A program may divide by the number of tokens or
+// multiply by a loss scale; either can change between iterations, and is the same for all parameters within one.
+double median_factor(const std::vector<Accumulation>& accumulations, std::int32_t iteration) {
   std::vector<double> factors;
-  for (const Accumulated& one : all) {
+  for (const Accumulation& one : accumulations) {
     if (one.usable && one.main_grad->id.iteration == iteration && std::isfinite(one.factor))
       factors.push_back(one.factor);
   }
@@ -68,11 +69,11 @@ double median_factor(const std::vector<Accumulated>& all, std::int32_t iteration
 }  // namespace
 
 void check_accumulation(const Alignment& alignment, std::vector<Finding>& findings) {
-  const std::vector<Accumulated> all = accumulated(alignment);
+  const std::vector<Accumulation> accumulations = measure_accumulations(alignment);
   std::map<std::int32_t, double> common_factors;
-  for (const Accumulated& one : all) {
+  for (const Accumulation& one : accumulations) {
     const std::int32_t iteration = one.main_grad->id.iteration;
-    if (!common_factors.contains(iteration)) common_factors[iteration] = median_factor(all, iteration);
+    if (!common_factors.contains(iteration)) common_factors[iteration] = median_factor(accumulations, iteration);
     const double common = common_factors[iteration];
     if (!one.usable) {
       findings.push_back(finding_about(*one.main_grad, Verdict::kUntrusted, Reason::kNotCheckable,

@@ -2,8 +2,7 @@
 //
 //   dP = dC V^T    dV = P^T dC    dQ = scale dS K    dK = scale dS^T Q
 //
-// where P is what the values were multiplied with, and S the scores. Of heads that share keys and values the gradients
-// are summed.
+// where P is the left factor of the values, and S the scores. Heads that share keys and values add up their gradients.
 #include "selfcheck/attention_heads.h"
 
 namespace ttrace {
@@ -16,13 +15,13 @@ class Backward {
       : alignment_(alignment), call_(call), fit_(fit), heads_(heads), options_(options), findings_(findings) {}
 
   void check() {
-    if (const LogicalTensor* gradient = gradient_of(alignment_, *call_.context)) {
+    if (const LogicalTensor* gradient = find_gradient(alignment_, *call_.context)) {
       const Heads dc(*gradient, fit_.order, fit_.sizes.heads);
       check_probabilities(dc);
       check_values(dc);
     }
-    const LogicalTensor* gradient = gradient_of(alignment_, *call_.scores);
-    if (gradient != nullptr && fit_.usual) {
+    const LogicalTensor* gradient = find_gradient(alignment_, *call_.scores);
+    if (gradient != nullptr && fit_.usual_scale) {
       const Heads ds(*gradient);
       check_queries(ds);
       check_keys(ds);
@@ -31,7 +30,7 @@ class Backward {
 
  private:
   void check_probabilities(const Heads& dc) {
-    const LogicalTensor* gradient = gradient_of(alignment_, *call_.applied);
+    const LogicalTensor* gradient = find_gradient(alignment_, *call_.applied);
     if (gradient == nullptr) return;
     const Heads dp(*gradient);
     HeadVerdicts verdicts(*gradient, "is the gradient of the context times the values");
@@ -44,7 +43,7 @@ class Backward {
   }
 
   void check_values(const Heads& dc) {
-    const LogicalTensor* gradient = gradient_of(alignment_, *call_.value);
+    const LogicalTensor* gradient = find_gradient(alignment_, *call_.value);
     if (gradient == nullptr) return;
     const Heads dv(*gradient, fit_.order, fit_.sizes.kv_heads);
     HeadVerdicts verdicts(*gradient, "is the probabilities, transposed, times the gradient of the context");
@@ -59,7 +58,7 @@ class Backward {
   }
 
   void check_queries(const Heads& ds) {
-    const LogicalTensor* gradient = gradient_of(alignment_, *call_.query);
+    const LogicalTensor* gradient = find_gradient(alignment_, *call_.query);
     if (gradient == nullptr) return;
     const Heads dq(*gradient, fit_.order, fit_.sizes.heads);
     HeadVerdicts verdicts(*gradient, "is the gradient of the scores times the keys");
@@ -72,7 +71,7 @@ class Backward {
   }
 
   void check_keys(const Heads& ds) {
-    const LogicalTensor* gradient = gradient_of(alignment_, *call_.key);
+    const LogicalTensor* gradient = find_gradient(alignment_, *call_.key);
     if (gradient == nullptr) return;
     const Heads dk(*gradient, fit_.order, fit_.sizes.kv_heads);
     HeadVerdicts verdicts(*gradient, "is the gradient of the scores, transposed, times the queries");
@@ -89,9 +88,9 @@ class Backward {
   }
 
   std::int64_t group() const { return fit_.sizes.heads / fit_.sizes.kv_heads; }
-  // The terms of heads that share keys and values are rounded, and then their sums.
-  double roundings_of_sum(double of_term) const {
-    return group() == 1 ? of_term : of_term + static_cast<double>(group());
+  // Where heads share keys and values, each head's term is rounded, and then each addition of two of them.
+  double roundings_of_sum(double of_one_term) const {
+    return group() == 1 ? of_one_term : of_one_term + static_cast<double>(group());
   }
 
   const Alignment& alignment_;

@@ -15,18 +15,21 @@ constexpr HeadOrder kOrders[] = {
     {0, 1, 2}, {1, 0, 2}, {2, 0, 1}};  // [s, b, heads, d], [b, s, heads, d], [b, heads, s, d]
 constexpr std::int64_t kSamples = 256;
 
-std::optional<AttentionSizes> sizes_in(const AttentionCall& call, const HeadOrder& order) {
+std::optional<AttentionSizes> sizes_if_chained(const AttentionCall& call, const HeadOrder& order) {
   const Shape &query = call.query->shape, &key = call.key->shape, &value = call.value->shape;
   const Shape &scores = call.scores->shape, &context = call.context->shape;
   const AttentionSizes sizes{scores[0], scores[1], key[order.head], scores[2], scores[3]};
-  const auto is = [&](const Shape& shape, std::int64_t rows, std::int64_t heads) {
+  const auto has_sizes = [&](const Shape& shape, std::int64_t rows, std::int64_t heads) {
     return shape[order.batch] == sizes.batch && shape[order.row] == rows && shape[order.head] == heads;
   };
-  if (!is(query, sizes.rows, sizes.heads) || !is(key, sizes.cols, sizes.kv_heads) || query[3] != key[3]) return {};
-  if (!is(value, sizes.cols, sizes.kv_heads) || sizes.kv_heads == 0 || sizes.heads % sizes.kv_heads != 0) return {};
+  if (!has_sizes(query, sizes.rows, sizes.heads) || !has_sizes(key, sizes.cols, sizes.kv_heads) || query[3] != key[3])
+    return {};
+  if (!has_sizes(value, sizes.cols, sizes.kv_heads) || sizes.kv_heads == 0 || sizes.heads % sizes.kv_heads != 0)
+    return {};
   if (context.size() == 4)
-    return is(context, sizes.rows, sizes.heads) && context[3] == value[3] ? std::optional(sizes) : std::nullopt;
-  // Heads and features in one dimension: only where the rows stand first or second.
+    return has_sizes(context, sizes.rows, sizes.heads) && context[3] == value[3] ? std::optional(sizes) : std::nullopt;
+  // The context has heads and features in one dimension: [s, b, heads * d], or with the sample first in the other
+  // orders.
   const std::size_t row = order.row == 0 ? 0 : 1;
   const bool fits = context.size() == 3 && context[row] == sizes.rows && context[1 - row] == sizes.batch &&
                     context[2] == sizes.heads * value[3];
@@ -34,34 +37,35 @@ std::optional<AttentionSizes> sizes_in(const AttentionCall& call, const HeadOrde
 }
 
 struct Sample {
-  double score, product, magnitude;  // sum of |q k|
+  double score, product, magnitude;  // `product` is the sum of q k, `magnitude` that of |q k|
 };
 
-std::vector<Sample> samples_of(const AttentionCall& call, const AttentionSizes& sizes, const HeadOrder& order) {
+std::vector<Sample> sample_scores(const AttentionCall& call, const AttentionSizes& sizes, const HeadOrder& order) {
   const Heads query(*call.query, order, sizes.heads), key(*call.key, order, sizes.kv_heads), scores(*call.scores);
   const std::int64_t d = call.query->shape[3];
-  std::vector<double> left(static_cast<std::size_t>(d)), right(left);
+  std::vector<double> query_row(static_cast<std::size_t>(d)), key_row(query_row);
   std::vector<Sample> samples;
-  const std::int64_t all = sizes.batch * sizes.heads * sizes.rows * sizes.cols;
-  for (std::int64_t i = 0; i < std::min(kSamples, all); ++i) {
-    std::int64_t at = all <= kSamples ? i : i * 2654435761 % all;  // Knuth's multiplicative hash: no pattern
-    const std::int64_t col = at % sizes.cols, row = (at /= sizes.cols) % sizes.rows;
-    const std::int64_t head = (at /= sizes.rows) % sizes.heads, batch = at / sizes.heads;
+  const std::int64_t count = sizes.batch * sizes.heads * sizes.rows * sizes.cols;
+  for (std::int64_t i = 0; i < std::min(kSamples, count); ++i) {
+    std::int64_t rest = count <= kSamples ? i : i * 2654435761 % count;  // Knuth's multiplicative hash: no pattern
+    const std::int64_t col = rest % sizes.cols, row = (rest /= sizes.cols) % sizes.rows;
+    const std::int64_t head = (rest /= sizes.rows) % sizes.heads, batch = rest / sizes.heads;
     const double score = element(scores.at(batch, head), row, col);
     if (!std::isfinite(score) || score <= kMasked) continue;
-    read(query.at(batch, head), row, 1, 0, d, left.data());
-    read(key.at(batch, sizes.kv_head_of(head)), col, 1, 0, d, right.data());
+    read(query.at(batch, head), row, 1, 0, d, query_row.data());
+    read(key.at(batch, sizes.kv_head_of(head)), col, 1, 0, d, key_row.data());
     Sample sample{score, 0, 0};
-    for (std::size_t k = 0; k < left.size(); ++k) {
-      sample.product += left[k] * right[k];
-      sample.magnitude += std::fabs(left[k] * right[k]);
+    for (std::size_t k = 0; k < query_row.size(); ++k) {
+      sample.product += query_row[k] * key_row[k];
+      sample.magnitude += std::fabs(query_row[k] * key_row[k]);
     }
     if (std::isfinite(sample.magnitude)) samples.push_back(sample);
   }
   return samples;
 }
 
-// Of the samples with the largest products, whose rounding says least.
+// Returns the median of score / product over the half of the samples with the largest products, whose relative rounding
+// error is least.
 std::optional<double> median_ratio(std::vector<Sample> samples) {
   std::sort(samples.begin(), samples.end(),
             [](const Sample& a, const Sample& b) { return std::fabs(a.product) > std::fabs(b.product); });
@@ -75,23 +79,23 @@ std::optional<double> median_ratio(std::vector<Sample> samples) {
   return ratios[ratios.size() / 2];
 }
 
-// The first number in the path, from 1: `decoder.layers.3.attention` is of layer 4.
-std::int64_t layer_of(const std::string& path) {
+// Returns the first number in the path plus one, since layers count from 1 here: 4 for `decoder.layers.3.attention`.
+std::int64_t layer_number(const std::string& path) {
   const std::optional<NameNumber> number = number_in(path);
   return number ? number->value + 1 : 1;
 }
 
 void find_scale(const AttentionCall& call, AttentionFit& fit) {
-  const std::vector<Sample> samples = samples_of(call, fit.sizes, fit.order);
+  const std::vector<Sample> samples = sample_scores(call, fit.sizes, fit.order);
   const double epsilon = epsilon_of(call.scores->dtype);
   const double root = 1 / std::sqrt(static_cast<double>(call.query->shape[3]));
-  const double measured = median_ratio(samples).value_or(root);  // nothing to tell it by
+  const double measured = median_ratio(samples).value_or(root);  // without samples, assume the usual one
   fit.scale = measured;
-  for (const double usual : {root, root / static_cast<double>(layer_of(call.path)), 1.0}) {
-    // Two roundings of the score, and what the sum lost: of large products, little.
-    if (fit.usual || std::fabs(measured / usual - 1) > 4 * epsilon) continue;
+  for (const double usual : {root, root / static_cast<double>(layer_number(call.path)), 1.0}) {
+    // The score was rounded twice; what its sum lost is little beside a large product.
+    if (fit.usual_scale || std::fabs(measured / usual - 1) > 4 * epsilon) continue;
     fit.scale = usual;
-    fit.usual = true;
+    fit.usual_scale = true;
   }
   int exponent = 0;
   fit.rounded_twice = std::frexp(fit.scale, &exponent) != 0.5;
@@ -105,10 +109,10 @@ void find_scale(const AttentionCall& call, AttentionFit& fit) {
 
 }  // namespace
 
-std::optional<AttentionFit> fit_of(const AttentionCall& call) {
+std::optional<AttentionFit> find_fit(const AttentionCall& call) {
   std::optional<AttentionFit> best;
   for (const HeadOrder& order : kOrders) {
-    const std::optional<AttentionSizes> sizes = sizes_in(call, order);
+    const std::optional<AttentionSizes> sizes = sizes_if_chained(call, order);
     if (!sizes) continue;
     AttentionFit fit{.order = order, .sizes = *sizes};
     find_scale(call, fit);
@@ -139,12 +143,12 @@ void Heads::set_strides(const Shape& shape, const HeadOrder& order) {
 }
 
 abft::MatrixView Heads::at(std::int64_t batch, std::int64_t head) const {
-  const std::int64_t first = element(batch, head, 0, 0);
+  const std::int64_t first = element_number(batch, head, 0, 0);
   const abft::MatrixView& whole = matrix_.view;
   return {whole.data + first * size_of(whole.dtype), whole.dtype, rows_, cols_, row_stride_, 1};
 }
 
-std::int64_t Heads::element(std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t col) const {
+std::int64_t Heads::element_number(std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t col) const {
   return batch * batch_stride_ + head * head_stride_ + row * row_stride_ + col;
 }
 

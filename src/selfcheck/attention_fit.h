@@ -1,4 +1,5 @@
-// How the tensors of an attention call fit together: which dimension is which, and what scores are multiples of.
+// Finds how the tensors of an attention call fit together: what their dimensions mean, and by what number the products
+// of queries and keys were multiplied.
 #pragma once
 
 #include <cstdint>
@@ -9,42 +10,42 @@
 
 namespace ttrace {
 
-// Which dimension of the queries is which; features come last.
+// Dimensions of queries, keys and values, by number; features are always the last.
 struct HeadOrder {
   std::size_t row, batch, head;
 };
 
 struct AttentionSizes {
-  std::int64_t batch = 0, heads = 0, kv_heads = 0, rows = 0, cols = 0;  // rows: queries, cols: keys
+  std::int64_t batch = 0, heads = 0, kv_heads = 0, rows = 0, cols = 0;  // of the scores: queries, keys
   std::int64_t kv_head_of(std::int64_t head) const { return head * kv_heads / heads; }
 };
 
-// How the tensors of a call fit together, and by what the products of queries and keys were multiplied.
 struct AttentionFit {
   HeadOrder order;
   AttentionSizes sizes;
   double scale = 1;
   double agreeing = 0;         // share of the sampled scores that are a product times `scale`
-  bool usual = false;          // 1/sqrt(d), 1/(n sqrt(d)) in the n-th layer, or 1
-  bool rounded_twice = false;  // a product times such a scale has another rounding of its own
+  bool usual_scale = false;    // `scale` is 1/sqrt(d), 1/(n sqrt(d)) in the n-th layer, or 1
+  bool rounded_twice = false;  // `scale` is no power of two: multiplying by it rounds once more
 
   double roundings() const { return rounded_twice ? 2 : 1; }
 };
 
-// The order that the shapes allow; where they allow several, the one whose products the scores are. Nothing if none.
-std::optional<AttentionFit> fit_of(const AttentionCall& call);
+// Tries the orders that the shapes allow, and returns the one whose products agree with most of the scores. Nothing if
+// the shapes allow none.
+std::optional<AttentionFit> find_fit(const AttentionCall& call);
 
-// A tensor of [batch][head] matrices, in place where it can be.
+// A tensor as matrices, one for each sample and head. It is read in place where `matrix_of` allows it.
 class Heads {
  public:
-  // Queries, keys, values, context: `order`'s, or with heads and features in one dimension.
+  // Queries, keys, values, context: of 4 dimensions in `order`, or of 3, with heads and features in the last one.
   Heads(const LogicalTensor& tensor, const HeadOrder& order, std::int64_t heads);
   // Scores and probabilities: [batch, head, row, column].
   explicit Heads(const LogicalTensor& tensor);
 
   abft::MatrixView at(std::int64_t batch, std::int64_t head) const;
-  // The row-major number in the logical tensor of an element of that matrix.
-  std::int64_t element(std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t col) const;
+  // Returns the row-major number in the logical tensor of an element of that matrix.
+  std::int64_t element_number(std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t col) const;
   Dtype stored() const { return matrix_.stored; }
 
  private:

@@ -1,5 +1,5 @@
-// Attention, head by head: scores and context by checksums, as linears are; probabilities by the sums of their rows;
-// extreme values by where a fault must have struck to leave them (ttrace/abft/propagation.h).
+// Forward attention, head by head: scores and context are checked by checksums, as linears are, and probabilities by
+// the sums of their rows. The pattern of extreme values tells where a fault struck (ttrace/abft/propagation.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace {
 
 using abft::AttentionMatrix;
 
-constexpr double kLeastAgreeing = 0.25;  // of the sampled scores: with fewer, something else was added to all of them
+constexpr double kLeastAgreeing = 0.25;  // share of the sampled scores; if fewer agree, something was added to them
 
 std::string_view name_of(AttentionMatrix matrix) {
   constexpr std::string_view kNames[] = {"queries", "keys", "values", "scores", "probabilities", "context", "output"};
   return kNames[static_cast<std::size_t>(matrix)];
 }
 
-std::string words_of(const abft::Strike& strike, const abft::HeadExtremes& extremes) {
+std::string describe_strike(const abft::Strike& strike, const abft::HeadExtremes& extremes) {
   const std::string found =
       fmt::format("{} of the {}", to_string(extremes[static_cast<std::size_t>(strike.seen)]), name_of(strike.seen));
   switch (strike.where) {
@@ -59,19 +59,20 @@ class Forward {
           extremes_in(heads_.query.at(sample, head)),         extremes_in(heads_.key.at(sample, kv_head)),
           extremes_in(heads_.value.at(sample, kv_head)),      extremes_in(unmasked.view()),
           extremes_in(heads_.probabilities.at(sample, head)), extremes_in(heads_.context.at(sample, head))};
-      const abft::Strike strike = abft::struck(extremes);
-      const auto told_of = [&](AttentionMatrix matrix) {
+      const abft::Strike strike = abft::find_strike(extremes);
+      const auto describe_strike_on = [&](AttentionMatrix matrix) {
         const bool here = strike.where != abft::Strike::Where::kNowhere && strike.seen == matrix;
-        return here ? "; " + words_of(strike, extremes) : "";
+        return here ? "; " + describe_strike(strike, extremes) : "";
       };
       check_input(query, heads_.query, AttentionMatrix::kQuery, strike, extremes, sample, head, head);
       check_input(key, heads_.key, AttentionMatrix::kKey, strike, extremes, sample, head, kv_head);
       check_input(value, heads_.value, AttentionMatrix::kValue, strike, extremes, sample, head, kv_head);
-      check_scores(scores, unmasked, sample, head, told_of(AttentionMatrix::kScores));
-      check_rows(probabilities, unmasked, sample, head, told_of(AttentionMatrix::kProbabilities));
+      check_scores(scores, unmasked, sample, head, describe_strike_on(AttentionMatrix::kScores));
+      check_rows(probabilities, unmasked, sample, head, describe_strike_on(AttentionMatrix::kProbabilities));
       const abft::Product product{.terms = {{heads_.applied.at(sample, head), heads_.value.at(sample, kv_head)}},
                                   .c = heads_.context.at(sample, head)};
-      check_product(context, product, heads_.context, sample, head, 1, options_, told_of(AttentionMatrix::kContext));
+      check_product(context, product, heads_.context, sample, head, 1, options_,
+                    describe_strike_on(AttentionMatrix::kContext));
     });
     for (const HeadVerdicts* input : {&query, &key, &value}) {
       if (input->is_wrong()) findings_.push_back(input->finding());
@@ -80,7 +81,8 @@ class Forward {
   }
 
  private:
-  // With what a masked score would have been in place of it.
+  // Returns the scores with each masked one replaced by what the product gives, so that the sums of lines stay
+  // checkable.
   ScaledCopy unmasked_scores(std::int64_t sample, std::int64_t head) const {
     ScaledCopy scores(heads_.scores.at(sample, head));
     if (!masks_.any()) return scores;
@@ -97,41 +99,41 @@ class Forward {
     return scores;
   }
 
-  // Queries, keys and values are no product that is checked here: an extreme value in one of them alone is the fault.
+  // Queries, keys and values are not results of attention. They are wrong only where the strike is on them.
   void check_input(HeadVerdicts& verdicts, const Heads& heads, AttentionMatrix matrix, const abft::Strike& strike,
                    const abft::HeadExtremes& extremes, std::int64_t sample, std::int64_t head, std::int64_t own_head) {
     if (strike.where == abft::Strike::Where::kNowhere || strike.where == abft::Strike::Where::kBefore ||
         strike.seen != matrix) {
-      return verdicts.verified();
+      return verdicts.add_verified();
     }
     const abft::Extremes& found = extremes[static_cast<std::size_t>(matrix)];
-    verdicts.wrong(
-        sample, head, Reason::kNotFinite,
-        fmt::format("has at row {}, column {} the first of {}", found.row, found.col, words_of(strike, extremes)),
-        heads.element(sample, own_head, found.row, found.col));
+    verdicts.add_wrong(sample, head, Reason::kNotFinite,
+                       fmt::format("has at row {}, column {} the first of {}", found.row, found.col,
+                                   describe_strike(strike, extremes)),
+                       heads.element_number(sample, own_head, found.row, found.col));
   }
 
   void check_scores(HeadVerdicts& verdicts, const ScaledCopy& unmasked, std::int64_t sample, std::int64_t head,
-                    const std::string& told) {
+                    const std::string& ending) {
     if (fit_.agreeing < kLeastAgreeing) {
-      return verdicts.unchecked("no multiple of queries times keys, as if something were added to all of them");
+      return verdicts.add_unchecked("no multiple of queries times keys, as if something were added to all of them");
     }
-    if (!fit_.usual) {
-      return verdicts.unchecked(fmt::format(
+    if (!fit_.usual_scale) {
+      return verdicts.add_unchecked(fmt::format(
           "about {:.4g} times queries times keys, and neither 1/sqrt(d) nor 1: the scale may be wrong", fit_.scale));
     }
     const ScaledCopy query(heads_.query.at(sample, head), fit_.scale);
     const abft::Product product{
         .terms = {{query.view(), abft::transposed(heads_.key.at(sample, sizes_.kv_head_of(head)))}},
         .c = unmasked.view()};
-    check_product(verdicts, product, heads_.scores, sample, head, fit_.roundings(), options_, told);
+    check_product(verdicts, product, heads_.scores, sample, head, fit_.roundings(), options_, ending);
   }
 
-  // Each probability is rounded to its dtype, by half a unit of at most 1 in all; the softmax of `n` scores is one of
-  // fp32 at least: n additions, and a few roundings of the exponential and the quotient.
+  // Rounding the probabilities to their dtype moves a row's sum, which is 1, by half a unit of it at most. The softmax
+  // before that was computed in fp32 or better: `cols` additions, and a few roundings of exponential and quotient.
   void check_rows(HeadVerdicts& verdicts, const ScaledCopy& unmasked, std::int64_t sample, std::int64_t head,
-                  const std::string& told) {
-    if (!call_.plain_softmax) return verdicts.unchecked("its module has parameters, or adds to the denominator");
+                  const std::string& ending) {
+    if (!call_.plain_softmax) return verdicts.add_unchecked("its module has parameters, or adds to the denominator");
     const Dtype dtype = call_.probabilities->dtype;
     const double accumulator = std::min(epsilon_of(dtype), epsilon_of(Dtype::kFloat32)) / 2;
     const double allowed = epsilon_of(dtype) / 2 + static_cast<double>(sizes_.cols + 8) * accumulator;
@@ -147,24 +149,24 @@ class Forward {
         possible = possible && value >= 0 && value <= 1 + allowed;
       }
       if (possible && std::fabs(sum - 1) <= allowed) continue;
-      if (sum == 0 && possible && sees_nothing(sample, i)) continue;
-      if (!is_finite_row(unmasked, i) || masks_.whole_row(sample, i)) {
+      if (sum == 0 && possible && is_zero_in_all_heads(sample, i)) continue;
+      if (!is_finite_row(unmasked, i) || masks_.masks_whole_row(sample, i)) {
         ++unusable;
         continue;
       }
-      return verdicts.wrong(
+      return verdicts.add_wrong(
           sample, head, Reason::kSumDiffers,
           fmt::format("has row {} with the sum {:.6g}, allowed 1 +- {:.3g}, and {} value beyond 0 and 1{}", i, sum,
-                      allowed, possible ? "no" : "a", told),
-          heads_.probabilities.element(sample, head, i, 0));
+                      allowed, possible ? "no" : "a", ending),
+          heads_.probabilities.element_number(sample, head, i, 0));
     }
     if (unusable > 0)
-      return verdicts.unchecked(fmt::format("{} rows have scores that are not finite, or all masked", unusable));
-    verdicts.verified();
+      return verdicts.add_unchecked(fmt::format("{} rows have scores that are not finite, or all masked", unusable));
+    verdicts.add_verified();
   }
 
-  // A row of zeros in all heads: of a query whose keys are all masked.
-  bool sees_nothing(std::int64_t sample, std::int64_t row) const {
+  // Returns whether the row is zero in all heads, as it is for a query whose keys are all masked.
+  bool is_zero_in_all_heads(std::int64_t sample, std::int64_t row) const {
     for (std::int64_t head = 0; head < sizes_.heads; ++head) {
       for (std::int64_t col = 0; col < sizes_.cols; ++col) {
         if (element(heads_.probabilities.at(sample, head), row, col) != 0) return false;

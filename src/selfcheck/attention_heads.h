@@ -1,4 +1,4 @@
-// The matrices of an attention call, and products of them.
+// The matrices of an attention call, one for each sample and head, and the check of a product of them.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct AttentionHeads {
   AttentionHeads(const AttentionCall& call, const AttentionFit& fit);
 };
 
-// `check(sample, head)`.
+// Calls `check(sample, head)` for every head of every sample.
 template <class Check>
 void for_each_head(std::int64_t batch, std::int64_t heads, Check check) {
   for (std::int64_t sample = 0; sample < batch; ++sample) {
@@ -24,7 +24,7 @@ void for_each_head(std::int64_t batch, std::int64_t heads, Check check) {
   }
 }
 
-// A copy in fp64, times a number.
+// A copy of a matrix in fp64, multiplied by a number.
 struct ScaledCopy {
   explicit ScaledCopy(const abft::MatrixView& matrix, double scale = 1);
   abft::MatrixView view() const { return abft::row_major(values.data(), Dtype::kFloat64, rows, cols); }
@@ -33,10 +33,12 @@ struct ScaledCopy {
   std::int64_t rows = 0, cols = 0;
 };
 
-// The verdict on one head of `verdicts`' tensor, C of the product, whose matrices are `heads`. `roundings` as in
-// abft::ThresholdOptions; `told` ends the message where it is wrong.
+// Verifies the product of one head, and adds the outcome to `verdicts`. `heads` are the matrices of the tensor that
+// holds the product's C; `roundings` is as in abft::ThresholdOptions; `ending` is appended to the message of a wrong
+// product.
 void check_product(HeadVerdicts& verdicts, const abft::Product& product, const Heads& heads, std::int64_t sample,
-                   std::int64_t head, double roundings, const SelfCheckOptions& options, const std::string& told = "");
+                   std::int64_t head, double roundings, const SelfCheckOptions& options,
+                   const std::string& ending = "");
 
 void check_attention_forward(const AttentionCall& call, const AttentionFit& fit, const AttentionHeads& heads,
                              const SelfCheckOptions& options, std::vector<Finding>& findings);

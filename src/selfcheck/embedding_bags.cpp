@@ -1,6 +1,7 @@
-// EmbeddingBag: each row of the output is the sum, the mean or the largest of the weight's rows that a bag of indices
-// names, each times its own weight where there are such. Which of the three, and whether one index stands for padding
-// and is left out, is the module's own business and was not recorded: it is what most bags agree with.
+// EmbeddingBag: each row of the output is the sum, the mean or the largest of the rows of the weight that a bag of
+// indices names, each multiplied by its own weight if the call has such. The trace does not record which of the three
+// the module computes, nor whether one index stands for padding and is left out: the choice that most bags agree with
+// counts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 #include "align/holders.h"
 #include "merge/values.h"
-#include "selfcheck/identities.h"
+#include "selfcheck/relations.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -22,8 +23,8 @@ struct BagCall {
   const LogicalTensor *table = nullptr, *output = nullptr;
 };
 
-const LogicalTensor* input_of(const Alignment& alignment, const TensorId& id,
-                              std::initializer_list<std::string_view> members) {
+const LogicalTensor* find_input(const Alignment& alignment, const TensorId& id,
+                                std::initializer_list<std::string_view> members) {
   for (const std::string_view member : members) {
     const std::string name = TensorName(id.name).with_member(member);
     if (const LogicalTensor* found = find_tensor(alignment, id, Kind::kInput, name)) return found;
@@ -32,7 +33,7 @@ const LogicalTensor* input_of(const Alignment& alignment, const TensorId& id,
 }
 
 enum class Mode { kSum, kMean, kLargest };
-constexpr std::string_view kWords[] = {"sum", "mean", "largest"};
+constexpr std::string_view kModeNames[] = {"sum", "mean", "largest"};
 
 class Bags {
  public:
@@ -42,7 +43,7 @@ class Bags {
         bags_(call.output->shape[0]),
         indices_(values_of(*call.indices)),
         table_(values_of(*call.table)),
-        found_(values_of(*call.output)),
+        recorded_(values_of(*call.output)),
         epsilon_(epsilon_of(call.output->dtype)) {
     if (call.weights != nullptr) weights_ = values_of(*call.weights);
     if (call.offsets != nullptr) starts_ = values_of(*call.offsets);
@@ -50,12 +51,12 @@ class Bags {
     for (std::int64_t bag = 0; call.offsets == nullptr && bag < bags_; ++bag) {
       starts_.push_back(static_cast<double>(bag) * length);
     }
-    starts_.resize(static_cast<std::size_t>(bags_));  // include_last_offset has one more
+    starts_.resize(static_cast<std::size_t>(bags_));  // a call with include_last_offset has one more
     starts_.push_back(static_cast<double>(indices_.size()));
   }
 
-  // Why the indices cannot be looked up; empty if they can.
-  std::string problem() const {
+  // Returns why the indices cannot be looked up; empty if they can.
+  std::string objection() const {
     for (std::size_t bag = 0; bag + 1 < starts_.size(); ++bag) {
       if (!(starts_[bag] >= 0 && starts_[bag] <= starts_[bag + 1]))
         return fmt::format("the offset of bag {} falls", bag);
@@ -67,7 +68,7 @@ class Bags {
     return {};
   }
 
-  std::int64_t most_frequent() const {
+  std::int64_t most_frequent_index() const {
     std::map<std::int64_t, std::int64_t> counts;
     for (const double index : indices_) ++counts[static_cast<std::int64_t>(index)];
     const auto most = std::max_element(counts.begin(), counts.end(),
@@ -102,16 +103,16 @@ class Bags {
         largest = std::max(largest, value);
         ++count;
       }
-      // Each product and each addition rounds.
+      // Each product and each addition rounds by half a unit.
       double allowed = static_cast<double>(2 * count + 1) * epsilon_ / 2 * magnitude;
-      double expected = sum;
+      double computed = sum;
       if (mode == Mode::kMean && count > 0) {
-        expected /= static_cast<double>(count);
+        computed /= static_cast<double>(count);
         allowed /= static_cast<double>(count);
       }
-      if (mode == Mode::kLargest) expected = count == 0 ? 0 : largest;
-      const double found = found_[static_cast<std::size_t>(bag * width_ + col)];
-      if (!(std::fabs(found - expected) <= (mode == Mode::kLargest ? epsilon_ * std::fabs(expected) : allowed))) {
+      if (mode == Mode::kLargest) computed = count == 0 ? 0 : largest;
+      const double recorded = recorded_[static_cast<std::size_t>(bag * width_ + col)];
+      if (!(std::fabs(recorded - computed) <= (mode == Mode::kLargest ? epsilon_ * std::fabs(computed) : allowed))) {
         return false;
       }
     }
@@ -119,40 +120,40 @@ class Bags {
   }
 
   std::int64_t width_, rows_, bags_;
-  Values indices_, table_, found_, weights_, starts_;
+  Values indices_, table_, recorded_, weights_, starts_;
   double epsilon_;
 };
 
 void check_bags(const BagCall& call, std::vector<Finding>& findings) {
   const Bags bags(call);
   const LogicalTensor& output = *call.output;
-  if (const std::string problem = bags.problem(); !problem.empty()) {
-    findings.push_back(finding_about(output, Verdict::kFail, Reason::kLookupDiffers, problem));
+  if (const std::string objection = bags.objection(); !objection.empty()) {
+    findings.push_back(finding_about(output, Verdict::kFail, Reason::kLookupDiffers, objection));
     return;
   }
   std::optional<std::vector<std::int64_t>> wrong;
-  std::string words;
+  std::string claim;
   for (const Mode mode : {Mode::kSum, Mode::kMean, Mode::kLargest}) {
-    for (const std::int64_t padding : {std::int64_t{-1}, bags.most_frequent()}) {
+    for (const std::int64_t padding : {std::int64_t{-1}, bags.most_frequent_index()}) {
       std::vector<std::int64_t> of_mode = bags.wrong_bags(mode, padding);
       if (wrong && wrong->size() <= of_mode.size()) continue;
       wrong = std::move(of_mode);
-      words = fmt::format("the {} of its weight's rows{}", kWords[static_cast<std::size_t>(mode)],
+      claim = fmt::format("the {} of its weight's rows{}", kModeNames[static_cast<std::size_t>(mode)],
                           padding < 0 ? "" : fmt::format(" without row {}", padding));
     }
   }
   if (wrong->empty()) {
-    findings.push_back(finding_about(output, Verdict::kPass, Reason::kNone, "is " + words));
+    findings.push_back(finding_about(output, Verdict::kPass, Reason::kNone, "is " + claim));
     return;
   }
   Finding finding = finding_about(
       output, Verdict::kFail, Reason::kLookupDiffers,
-      fmt::format("{} of {} bags are not {}; the first is bag {}", wrong->size(), bags.count(), words, wrong->front()));
+      fmt::format("{} of {} bags are not {}; the first is bag {}", wrong->size(), bags.count(), claim, wrong->front()));
   finding.ranks = ranks_holding(output, wrong->front() * bags.width());
   findings.push_back(std::move(finding));
 }
 
-// Why the call cannot be checked; empty if it can.
+// Returns why the call cannot be checked; empty if it can.
 std::string objection_to(const BagCall& call) {
   if (call.indices == nullptr) return "its indices were not recorded";
   if (call.table == nullptr) return "its weight was not recorded";
@@ -178,8 +179,8 @@ void check_embedding_bags(const Alignment& alignment, std::vector<Finding>& find
     if (id.kind != Kind::kOutput || output.module_class.find("EmbeddingBag") == output.module_class.npos) continue;
     const TensorName name(id.name);
     if (!is_floating(output.dtype) || !name.member.empty()) continue;
-    const BagCall call{input_of(alignment, id, {"", ":0", ":input"}), input_of(alignment, id, {":1", ":offsets"}),
-                       input_of(alignment, id, {":2", ":per_sample_weights"}),
+    const BagCall call{find_input(alignment, id, {"", ":0", ":input"}), find_input(alignment, id, {":1", ":offsets"}),
+                       find_input(alignment, id, {":2", ":per_sample_weights"}),
                        parameter_at(alignment, id, parameter_of(name.path, "weight")), &output};
     if (const std::string why = objection_to(call); !why.empty()) {
       findings.push_back(finding_about(output, Verdict::kUntrusted, Reason::kNotCheckable, why));

@@ -4,20 +4,21 @@
 
 #include "align/holders.h"
 #include "merge/values.h"
-#include "selfcheck/identities.h"
+#include "selfcheck/relations.h"
 #include "ttrace/numeric/convert.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
 
-// A lookup rounds nothing, but the ranks that hold none of a row's id add zeros to it, and a dtype may be narrowed.
-bool row_is(const Values& output, std::int64_t row, const Values& weight, std::int64_t id, std::int64_t width,
-            double epsilon) {
+// Returns whether row `row` of the output is row `id` of the weight. A lookup rounds nothing, and neither do the zeros
+// that ranks without the id add; only a narrower dtype of the output does, by `epsilon`.
+bool is_row_of_weight(const Values& output, std::int64_t row, const Values& weight, std::int64_t id, std::int64_t width,
+                      double epsilon) {
   for (std::int64_t i = 0; i < width; ++i) {
-    const double expected = weight[static_cast<std::size_t>(id * width + i)];
-    const double found = output[static_cast<std::size_t>(row * width + i)];
-    if (!(std::abs(found - expected) <= epsilon * std::abs(expected))) return false;
+    const double looked_up = weight[static_cast<std::size_t>(id * width + i)];
+    const double recorded = output[static_cast<std::size_t>(row * width + i)];
+    if (!(std::abs(recorded - looked_up) <= epsilon * std::abs(looked_up))) return false;
   }
   return true;
 }
@@ -25,13 +26,13 @@ bool row_is(const Values& output, std::int64_t row, const Values& weight, std::i
 void check_embedding(const LogicalTensor& ids, const LogicalTensor& weight, const LogicalTensor& output,
                      std::vector<Finding>& findings) {
   const std::int64_t width = weight.shape[1], rows = element_count(ids.shape);
-  const Values of_ids = values_of(ids), table = values_of(weight), found = values_of(output);
+  const Values id_values = values_of(ids), table = values_of(weight), recorded = values_of(output);
   const double epsilon = output.dtype == weight.dtype ? 0 : epsilon_of(output.dtype);
   std::int64_t wrong = 0, first = -1;
   for (std::int64_t row = 0; row < rows; ++row) {
-    const auto id = static_cast<std::int64_t>(of_ids[static_cast<std::size_t>(row)]);
+    const auto id = static_cast<std::int64_t>(id_values[static_cast<std::size_t>(row)]);
     const bool in_table = id >= 0 && id < weight.shape[0];
-    if (in_table && row_is(found, row, table, id, width, epsilon)) continue;
+    if (in_table && is_row_of_weight(recorded, row, table, id, width, epsilon)) continue;
     if (wrong++ == 0) first = row;
   }
   if (wrong == 0) {
@@ -41,7 +42,7 @@ void check_embedding(const LogicalTensor& ids, const LogicalTensor& weight, cons
   Finding finding = finding_about(
       output, Verdict::kFail, Reason::kLookupDiffers,
       fmt::format("{} of {} rows are not those of the weight that the ids name; the first is row {}, id {:.0f}", wrong,
-                  rows, first, of_ids[static_cast<std::size_t>(first)]));
+                  rows, first, id_values[static_cast<std::size_t>(first)]));
   finding.ranks = ranks_holding(output, first * width);
   findings.push_back(std::move(finding));
 }
@@ -58,9 +59,9 @@ void check_embeddings(const Alignment& alignment, std::vector<Finding>& findings
     if (!name.member.empty() || ids == nullptr || weight == nullptr || is_floating(ids->dtype) ||
         weight->shape.size() != 2)
       continue;
-    Shape expected = ids->shape;
-    expected.push_back(weight->shape[1]);
-    if (output.shape == expected && fits_in_memory(output) && fits_in_memory(*weight))
+    Shape rows_of_weight = ids->shape;
+    rows_of_weight.push_back(weight->shape[1]);
+    if (output.shape == rows_of_weight && fits_in_memory(output) && fits_in_memory(*weight))
       check_embedding(*ids, *weight, output, findings);
   }
 }

@@ -1,5 +1,5 @@
-// Linears of integers, Y = X W^T in int32 of 8-bit operands, before they are quantised again: by the checksum modulo
-// 127 of ttrace/abft/quantised_gemm.h, without a threshold. Signed inputs are shifted to unsigned ones.
+// Linears of integers: Y = X W^T in int32, of 8-bit operands, before Y is quantised again. The checksum modulo 127 of
+// ttrace/abft/quantised_gemm.h checks them without a threshold. It wants unsigned inputs: signed ones are shifted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 #include "align/holders.h"
 #include "merge/values.h"
-#include "selfcheck/identities.h"
+#include "selfcheck/relations.h"
 #include "ttrace/abft/quantised_gemm.h"
 #include "ttrace/tensor_name.h"
 
@@ -25,7 +25,7 @@ abft::GemmShape shape_of(const IntegerLinear& linear) {
   return {weight[1] == 0 ? 0 : element_count(linear.input->shape) / weight[1], weight[0], weight[1]};
 }
 
-// Why it cannot be checked; empty if it can.
+// Returns why the linear cannot be checked; empty if it can.
 std::string objection_to(const IntegerLinear& linear) {
   const Shape &x = linear.input->shape, &w = linear.weight->shape, &y = linear.output->shape;
   const bool chain = w.size() == 2 && !x.empty() && !y.empty() && x.back() == w[1] && y.back() == w[0] &&
@@ -47,7 +47,7 @@ std::vector<T> integers_of(const Values& values, double shift = 0) {
   return integers;
 }
 
-// W [n, k] as B [k, n].
+// Turns W [n, k] into B [k, n].
 Values transposed(const Values& weight, const abft::GemmShape& shape) {
   Values b(weight.size());
   for (std::int64_t row = 0; row < shape.n; ++row) {
@@ -67,7 +67,7 @@ class IntegerCheck {
         a_(integers_of<std::uint8_t>(values_of(*linear.input), shift_)),
         packed_(abft::pack_with_checksum(integers_of<std::int8_t>(transposed(values_of(*linear.weight), shape_)),
                                          shape_.k, shape_.n)),
-        found_(values_of(*linear.output)) {}
+        recorded_(values_of(*linear.output)) {}
 
   Finding finding() const {
     const LogicalTensor& output = *linear_.output;
@@ -76,18 +76,18 @@ class IntegerCheck {
       return finding_about(output, Verdict::kPass, Reason::kNone, "is its input times its weight, in integers");
     }
     std::int64_t col = 0;
-    while (col + 1 < shape_.n && exact(rows[0], col) == found(rows[0], col)) ++col;
+    while (col + 1 < shape_.n && exact(rows[0], col) == recorded(rows[0], col)) ++col;
     Finding finding = finding_about(
         output, Verdict::kFail, Reason::kProductDiffers,
         fmt::format("is not its input times its weight: row {}, column {} is {}, not {}; {} of {} rows are wrong",
-                    rows[0], col, found(rows[0], col), exact(rows[0], col), rows.size(), shape_.m));
+                    rows[0], col, recorded(rows[0], col), exact(rows[0], col), rows.size(), shape_.m));
     finding.ranks = ranks_holding(output, rows[0] * shape_.n + col);
     return finding;
   }
 
  private:
-  std::int64_t found(std::int64_t row, std::int64_t col) const {
-    return static_cast<std::int64_t>(found_[static_cast<std::size_t>(row * shape_.n + col)]);
+  std::int64_t recorded(std::int64_t row, std::int64_t col) const {
+    return static_cast<std::int64_t>(recorded_[static_cast<std::size_t>(row * shape_.n + col)]);
   }
   std::int64_t weight(std::int64_t k, std::int64_t col) const {
     return packed_[static_cast<std::size_t>(k * (shape_.n + 1) + col)];
@@ -102,7 +102,8 @@ class IntegerCheck {
     return sum;
   }
 
-  // C_temp [m, n + 1] of the shifted input: what was recorded, and the shift's share of each column.
+  // Returns C_temp [m, n + 1] as the shifted input would give it: the recorded output plus the shift's share of each
+  // column, and each row's checksum.
   std::vector<std::int32_t> with_checksums() const {
     std::vector<std::int64_t> share(static_cast<std::size_t>(shape_.n));
     for (std::int64_t k = 0; k < shape_.k; ++k) {
@@ -110,9 +111,9 @@ class IntegerCheck {
     }
     std::vector<std::int32_t> c;
     for (std::int64_t row = 0; row < shape_.m; ++row) {
-      // A corrupted value may leave int32 with the share added; modulo 2^32 it is still not the right one.
+      // With the share added a corrupted value may leave int32; modulo 2^32 it still differs from the right one.
       for (std::int64_t col = 0; col < shape_.n; ++col) {
-        c.push_back(static_cast<std::int32_t>(found(row, col) + share[static_cast<std::size_t>(col)]));
+        c.push_back(static_cast<std::int32_t>(recorded(row, col) + share[static_cast<std::size_t>(col)]));
       }
       std::int64_t checksum = 0;
       for (std::int64_t k = 0; k < shape_.k; ++k) checksum += input(row, k) * weight(k, shape_.n);
@@ -126,7 +127,7 @@ class IntegerCheck {
   std::int64_t shift_;
   std::vector<std::uint8_t> a_;
   std::vector<std::int8_t> packed_;
-  Values found_;
+  Values recorded_;
 };
 
 }  // namespace

@@ -7,16 +7,16 @@
 #include <tuple>
 
 #include "align/holders.h"
-#include "selfcheck/identities.h"
 #include "selfcheck/local_products.h"
 #include "selfcheck/matrices.h"
 #include "selfcheck/products.h"
+#include "selfcheck/relations.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
 
-// What was recorded of one call of a module with a matrix for its weight.
+// The recorded tensors of one call of a module whose weight is a matrix.
 struct Linear {
   const LogicalTensor* input = nullptr;
   const LogicalTensor* output = nullptr;
@@ -24,27 +24,27 @@ struct Linear {
   const LogicalTensor* bias = nullptr;    // may be null
 };
 
-bool is_matrix_of(const LogicalTensor& tensor, std::int64_t last) {
-  return !tensor.shape.empty() && tensor.shape.back() == last && is_floating(tensor.dtype) && !tensor.rows;
+bool is_matrix_with_columns(const LogicalTensor& tensor, std::int64_t cols) {
+  return !tensor.shape.empty() && tensor.shape.back() == cols && is_floating(tensor.dtype) && !tensor.rows;
 }
 
 bool same_rows(const LogicalTensor& a, const LogicalTensor& b) {
   return Shape(a.shape.begin(), a.shape.end() - 1) == Shape(b.shape.begin(), b.shape.end() - 1);
 }
 
-// By module: the names of its own parameters, not of modules inside it.
-using Parameters = std::map<std::string_view, std::set<std::string_view>>;
+// Maps a module's path to the names of its own parameters, without those of modules inside it.
+using ParameterNames = std::map<std::string_view, std::set<std::string_view>>;
 
-Parameters parameters_of(const Alignment& alignment) {
-  Parameters parameters;
+ParameterNames parameter_names_of(const Alignment& alignment) {
+  ParameterNames names;
   for (const auto& [id, tensor] : alignment.tensors) {
     if (id.kind != Kind::kParam && id.kind != Kind::kParamAfter) continue;
-    parameters[owner_of(id.name)].insert(last_component(id.name));
+    names[owner_of(id.name)].insert(last_component(id.name));
   }
-  return parameters;
+  return names;
 }
 
-// A product and nothing else, as far as its name and parameters tell.
+// Returns why the module may compute more than a product, as far as its class and parameters tell; empty otherwise.
 std::string objection_to(const std::string& module_class, const std::set<std::string_view>& parameters) {
   for (const std::string_view name : parameters) {
     if (name != "weight" && name != "bias")
@@ -58,7 +58,7 @@ std::string objection_to(const std::string& module_class, const std::set<std::st
   return {};
 }
 
-bool is_called_linear(const std::string& module_class) {
+bool is_linear_class(const std::string& module_class) {
   return last_component(module_class).find("Linear") != std::string_view::npos;
 }
 
@@ -67,7 +67,7 @@ class Linears {
   Linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings)
       : alignment_(alignment),
         options_(options),
-        parameters_(parameters_of(alignment)),
+        parameter_names_(parameter_names_of(alignment)),
         local_(options),
         findings_(findings) {}
 
@@ -78,14 +78,14 @@ class Linears {
     linear.output = &output;
     const TensorName name(output.id.name);
     if (!name.member.empty()) {
-      if (is_called_linear(output.module_class)) refuse(output, "the module has other outputs: which is the product?");
+      if (is_linear_class(output.module_class)) refuse(output, "the module has other outputs: which is the product?");
       return;
     }
     linear.weight = parameter_at(alignment_, output.id, parameter_of(name.path, "weight"));
     linear.bias = parameter_at(alignment_, output.id, parameter_of(name.path, "bias"));
     linear.input = find_tensor(alignment_, output.id, Kind::kInput, output.id.name);
     if (linear.weight == nullptr || linear.input == nullptr) {
-      if (is_called_linear(output.module_class)) {
+      if (is_linear_class(output.module_class)) {
         refuse(output, linear.weight == nullptr ? "its weight was not recorded" : "its input was not recorded");
       }
       return;
@@ -97,7 +97,7 @@ class Linears {
                     fmt::format("input {}, weight {} and output {} do not chain", to_string(linear.input->shape),
                                 to_string(linear.weight->shape), to_string(output.shape)));
     }
-    if (const std::string why = objection_to(output.module_class, parameters_[name.path]); !why.empty()) {
+    if (const std::string why = objection_to(output.module_class, parameter_names_[name.path]); !why.empty()) {
       return refuse(output, why);
     }
     if (!fits_in_memory(output) || !fits_in_memory(*linear.input) || !fits_in_memory(*linear.weight)) {
@@ -113,7 +113,7 @@ class Linears {
   static bool chains(const Linear& linear) {
     const Shape& weight = linear.weight->shape;
     const bool bias_fits = linear.bias == nullptr || linear.bias->shape == Shape{weight[0]};
-    return is_matrix_of(*linear.input, weight[1]) && is_matrix_of(*linear.output, weight[0]) &&
+    return is_matrix_with_columns(*linear.input, weight[1]) && is_matrix_with_columns(*linear.output, weight[0]) &&
            same_rows(*linear.input, *linear.output) && bias_fits;
   }
 
@@ -121,7 +121,8 @@ class Linears {
     findings_.push_back(finding_about(tensor, Verdict::kUntrusted, Reason::kNotCheckable, why));
   }
 
-  // All calls of a module are checked one after the other: a weight that must be copied is copied once for them.
+  // Keeps the last weight, since all calls of a module come one after the other: a weight that must be copied is copied
+  // once.
   const Matrix& matrix_of_weight(const LogicalTensor& weight) {
     if (weight_ != &weight) {
       weight_ = &weight;
@@ -132,7 +133,7 @@ class Linears {
 
   void check_forward(const Linear& linear) {
     constexpr std::string_view kOperands = "its input times its weight";
-    if (is_wrong_on_a_rank(*linear.output, {linear.input}, {linear.weight, true}, linear.bias, kOperands)) return;
+    if (found_wrong_on_a_rank(*linear.output, {linear.input}, {linear.weight, true}, linear.bias, kOperands)) return;
     const Matrix x = matrix_of(*linear.input), y = matrix_of(*linear.output);
     const Matrix& w = matrix_of_weight(*linear.weight);
     abft::Product product{.terms = {{x.view, abft::transposed(w.view)}}, .c = y.view};
@@ -144,7 +145,7 @@ class Linears {
     verify(*linear.output, product, {x.stored, y.stored}, kOperands);
   }
 
-  // Of what a call of the module worked on; null where it was not recorded, or has another shape.
+  // Returns the gradient named `name` of the same call; null if it was not recorded, or has another shape.
   const LogicalTensor* find_gradient(const Linear& call, Kind kind, const std::string& name, const Shape& shape) const {
     const LogicalTensor* gradient = find_tensor(alignment_, call.output->id, kind, name);
     return gradient != nullptr && gradient->shape == shape ? gradient : nullptr;
@@ -160,14 +161,14 @@ class Linears {
     const LogicalTensor* grad_input =
         find_gradient(linear, Kind::kGradInput, linear.output->id.name, linear.input->shape);
     if (grad_output == nullptr || grad_input == nullptr) return;
-    if (is_wrong_on_a_rank(*grad_input, {grad_output}, {linear.weight}, nullptr, kOperands)) return;
+    if (found_wrong_on_a_rank(*grad_input, {grad_output}, {linear.weight}, nullptr, kOperands)) return;
     const Matrix dy = matrix_of(*grad_output), dx = matrix_of(*grad_input);
     const Matrix& w = matrix_of_weight(*linear.weight);
     verify(*grad_input, {.terms = {{dy.view, w.view}}, .c = dx.view}, {dy.stored, dx.stored}, kOperands);
   }
 
-  // All calls of the module that `first` is the first of, with operands that the gradient of its weight is made of; none
-  // where those of one were not recorded.
+  // Returns all calls of the module, with the operands that each adds to the gradient of the weight; none if those of
+  // any call were not recorded. `first` is the first call.
   std::vector<Linear> calls_of(const Linear& first, std::string_view module) const {
     std::vector<Linear> calls;
     for (const LogicalTensor* output : find_calls(alignment_, first.output->id, Kind::kOutput, module)) {
@@ -181,7 +182,7 @@ class Linears {
     return calls;
   }
 
-  // Every call of the module adds a product to the gradient, which is checked with the first one.
+  // The gradient is the sum of a product for each call of the module. It is checked once, with the first call.
   void check_weight_gradient(const Linear& first) {
     const std::string_view module = TensorName(first.output->id.name).path;
     const LogicalTensor* gradient =
@@ -191,8 +192,8 @@ class Linears {
     const std::string_view operands =
         calls.size() == 1 ? "the gradient of the output, transposed, times the input"
                           : "the sum over all calls of the output's gradient, transposed, times the input";
-    const bool on_ranks = calls.size() == 1;  // what a rank added to a sum over calls is not known
-    if (on_ranks && is_wrong_on_a_rank(*gradient, {grad_output_of(first), true}, {first.input}, nullptr, operands)) {
+    const bool on_ranks = calls.size() == 1;  // what each rank added to a sum over calls was not recorded
+    if (on_ranks && found_wrong_on_a_rank(*gradient, {grad_output_of(first), true}, {first.input}, nullptr, operands)) {
       return;
     }
     const Matrix dw = matrix_of(*gradient);
@@ -204,14 +205,15 @@ class Linears {
       const Matrix& x = matrices.emplace_back(matrix_of(*call.input));
       product.terms.push_back({dy_transposed, x.view});
     }
-    // The products are rounded, and then their sum.
+    // Each product is rounded, and then each addition.
     const double roundings = calls.size() == 1 ? 1 : 1 + static_cast<double>(calls.size());
     verify(*gradient, product, {matrices[0].stored, dw.stored}, operands, roundings);
   }
 
-  // Which says more than that the whole is wrong.
-  bool is_wrong_on_a_rank(const LogicalTensor& c, const Operand& a, const Operand& b, const LogicalTensor* bias,
-                          std::string_view operands) {
+  // Checks the product on each rank alone, which names the rank that is wrong. Adds a finding and returns true if one
+  // is.
+  bool found_wrong_on_a_rank(const LogicalTensor& c, const Operand& a, const Operand& b, const LogicalTensor* bias,
+                             std::string_view operands) {
     std::optional<Finding> finding = local_.check(c, a, b, bias, operands);
     if (finding) findings_.push_back(std::move(*finding));
     return finding.has_value();
@@ -237,9 +239,9 @@ class Linears {
 
   const Alignment& alignment_;
   const SelfCheckOptions& options_;
-  Parameters parameters_;
+  ParameterNames parameter_names_;
   LocalProducts local_;
-  const LogicalTensor* weight_ = nullptr;  // the last one, as `weight_matrix_`
+  const LogicalTensor* weight_ = nullptr;  // the last weight, whose matrix is `weight_matrix_`
   Matrix weight_matrix_;
   std::vector<Finding>& findings_;
 };

@@ -11,10 +11,10 @@
 namespace ttrace {
 namespace {
 
-// An operand on all ranks; whole, where it is asked for.
-class Held {
+// An operand as the ranks hold it. The whole matrix is made when it is first asked for.
+class DistributedOperand {
  public:
-  explicit Held(const Operand& operand) : operand_(operand), pieces_(operand.tensor->pieces()) {}
+  explicit DistributedOperand(const Operand& operand) : operand_(operand), pieces_(operand.tensor->pieces()) {}
 
   std::optional<RankMatrix> on(std::int32_t rank) const {
     const std::optional<RankMatrix> matrix = rank_matrix_of(*operand_.tensor, pieces_, rank);
@@ -22,17 +22,17 @@ class Held {
   }
   RankMatrix whole() const {
     if (!matrix_) matrix_ = ttrace::matrix_of(*operand_.tensor);
-    const RankMatrix matrix = whole_of(*operand_.tensor, *matrix_);
+    const RankMatrix matrix = whole_matrix_of(*operand_.tensor, *matrix_);
     return operand_.is_transposed ? transposed(matrix) : matrix;
   }
-  // The part of the whole at these places, as if the rank had gathered it; `values` keeps it.
-  std::optional<RankMatrix> gathered(const Places& rows, const Places& cols, std::vector<double>& values) const {
-    const RankMatrix all = whole();
-    std::optional<std::vector<double>> found = values_at(all, rows, cols);
+  // Returns the part of the whole at these indices, as if a rank had gathered it. `values` owns the elements.
+  std::optional<RankMatrix> gathered(const Stretches& rows, const Stretches& cols, std::vector<double>& values) const {
+    const RankMatrix matrix = whole();
+    std::optional<std::vector<double>> found = gather_values(matrix, rows, cols);
     if (!found) return {};
     values = std::move(*found);
-    const abft::MatrixView view = abft::row_major(values.data(), Dtype::kFloat64, count_of(rows), count_of(cols));
-    return RankMatrix{view, all.stored, rows, cols};
+    const abft::MatrixView view = abft::row_major(values.data(), Dtype::kFloat64, index_count(rows), index_count(cols));
+    return RankMatrix{view, matrix.stored, rows, cols};
   }
   const std::vector<Piece>& pieces() const { return pieces_; }
   bool is_sum() const {
@@ -51,26 +51,26 @@ bool chains(const RankMatrix& a, const RankMatrix& b, const RankMatrix& c) {
 
 }  // namespace
 
-struct LocalProducts::Parts {
-  Held a, b, c;
-  std::optional<Held> bias;
+struct LocalProducts::Product {
+  DistributedOperand a, b, c;
+  std::optional<DistributedOperand> bias;
 };
 
 std::optional<Finding> LocalProducts::check(const LogicalTensor& c, const Operand& a, const Operand& b,
                                             const LogicalTensor* bias, std::string_view operands) {
-  Parts parts{Held(a), Held(b), Held({&c, false}), std::nullopt};
-  if (bias != nullptr) parts.bias.emplace(Operand{bias, false});
+  const Product product{DistributedOperand(a), DistributedOperand(b), DistributedOperand({&c, false}),
+                        bias == nullptr ? std::nullopt : std::optional<DistributedOperand>(Operand{bias, false})};
   std::set<std::int32_t> ranks;
-  for (const Piece& piece : parts.c.pieces()) ranks.insert(piece.rank);
-  if (ranks.size() < 2) return {};  // the logical tensor is that rank's
+  for (const Piece& piece : product.c.pieces()) ranks.insert(piece.rank);
+  if (ranks.size() < 2) return {};  // the check of the logical tensor is the same
   std::vector<std::int32_t> wrong;
   std::string first;
   for (const std::int32_t rank : ranks) {
-    std::string what;
-    const Outcome outcome = check_on(rank, parts, what, operands);
+    std::string error;
+    const Outcome outcome = check_on(rank, product, operands, error);
     ++counts_[outcome];
     if (outcome != Outcome::kWrong) continue;
-    if (wrong.empty()) first = what;
+    if (wrong.empty()) first = error;
     wrong.push_back(rank);
   }
   if (wrong.empty()) return {};
@@ -83,38 +83,40 @@ std::optional<Finding> LocalProducts::check(const LogicalTensor& c, const Operan
   return finding;
 }
 
-LocalProducts::Outcome LocalProducts::check_on(std::int32_t rank, const Parts& parts, std::string& what,
-                                               std::string_view operands) {
-  const std::optional<RankMatrix> c = parts.c.on(rank);
-  std::optional<RankMatrix> a = parts.a.on(rank), b = parts.b.on(rank);
+LocalProducts::Outcome LocalProducts::check_on(std::int32_t rank, const Product& product, std::string_view operands,
+                                               std::string& error) {
+  const std::optional<RankMatrix> c = product.c.on(rank);
+  std::optional<RankMatrix> a = product.a.on(rank), b = product.b.on(rank);
   if (!c || !a || !b) return Outcome::kDoesNotFit;
-  const auto is_part = [&](const Places& inner) { return inner != parts.a.whole().cols; };
-  if (a->cols == b->rows && is_part(a->cols) && !parts.c.is_sum()) return Outcome::kSummed;
+  const auto is_part_of_k = [&](const Stretches& inner) { return inner != product.a.whole().cols; };
+  if (a->cols == b->rows && is_part_of_k(a->cols) && !product.c.is_sum()) return Outcome::kSummed;
   std::vector<double> gathered;
   if (!chains(*a, *b, *c)) {
-    // The operand that lacks rows (columns) of C, or some of what is summed over.
-    const std::int64_t of_a = count_of(a->cols), of_b = count_of(b->rows);
-    if (of_a < of_b || (of_a == of_b && a->rows != c->rows)) {
-      a = parts.a.gathered(c->rows, b->rows, gathered);
+    // The rank gathered the operand that has less of the summed dimension, or else the one without all rows (columns)
+    // of C.
+    const std::int64_t a_length = index_count(a->cols), b_length = index_count(b->rows);
+    if (a_length < b_length || (a_length == b_length && a->rows != c->rows)) {
+      a = product.a.gathered(c->rows, b->rows, gathered);
     } else {
-      b = parts.b.gathered(a->cols, c->cols, gathered);
+      b = product.b.gathered(a->cols, c->cols, gathered);
     }
     if (!a || !b || !chains(*a, *b, *c)) return Outcome::kDoesNotFit;
   }
-  const bool is_term = is_part(a->cols);
-  if (is_term && !parts.c.is_sum()) return Outcome::kSummed;
-  // Who adds the bias to a sum, and what else a term is, is not said.
-  if (parts.c.is_sum() && (!is_term || parts.bias)) return Outcome::kDoesNotFit;
-  abft::Product product{.terms = {{a->view, b->view}}, .c = c->view};
-  if (parts.bias) {
-    const std::optional<RankMatrix> bias = parts.bias->on(rank);
+  const bool is_term = is_part_of_k(a->cols);
+  if (is_term && !product.c.is_sum()) return Outcome::kSummed;
+  // C was recorded as terms of a sum over ranks. A rank's term is known to be its product alone only if the rank holds
+  // a part of the summed dimension, and if there is no bias: the trace does not say which rank adds it.
+  if (product.c.is_sum() && (!is_term || product.bias)) return Outcome::kDoesNotFit;
+  abft::Product local{.terms = {{a->view, b->view}}, .c = c->view};
+  if (product.bias) {
+    const std::optional<RankMatrix> bias = product.bias->on(rank);
     if (!bias || bias->cols != c->cols) return Outcome::kDoesNotFit;
-    product.bias = abft::repeated_row(bias->view.data, bias->view.dtype, c->view.rows, c->view.cols);
+    local.bias = abft::repeated_row(bias->view.data, bias->view.dtype, c->view.rows, c->view.cols);
   }
-  const abft::Verification result = verify_product(product, {a->stored, c->stored}, options_);
+  const abft::Verification result = verify_product(local, {a->stored, c->stored}, options_);
   if (result.outcome == abft::Outcome::kVerified) return Outcome::kVerified;
   if (result.outcome == abft::Outcome::kNotCheckable) return Outcome::kNotFinite;
-  what = describe(result, operands);
+  error = describe(result, operands);
   return Outcome::kWrong;
 }
 

@@ -1,5 +1,5 @@
-// The product on each rank alone, Y_r = X_r W_r^T, before that of the logical tensors: which rank's arithmetic is
-// wrong.
+// Checks the product on each rank alone, Y_r = X_r W_r^T, to tell which rank's arithmetic is wrong. The product of the
+// logical tensors only tells that something is.
 #pragma once
 
 #include <map>
@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "selfcheck/identities.h"
 #include "selfcheck/rank_matrix.h"
+#include "selfcheck/relations.h"
 
 namespace ttrace {
 
@@ -18,23 +18,25 @@ struct Operand {
   bool is_transposed = false;
 };
 
-// C = A B on the ranks that hold C. An operand of which a rank holds another part than its part of C needs must have
-// been gathered (sequence parallelism): the whole stands for it.
+// Checks C = A B on every rank that holds a part of C. A rank that holds another part of an operand than its part of C
+// needs must have gathered the operand (sequence parallelism): its part is then taken from the logical tensor.
 class LocalProducts {
  public:
   explicit LocalProducts(const SelfCheckOptions& options) : options_(options) {}
 
-  // The finding where it is wrong on some rank. `bias`: of the columns of C, or null.
+  // Returns a finding if the product is wrong on some rank. `bias` has one number for each column of C, or is null.
+  // `operands` names the product in the message.
   std::optional<Finding> check(const LogicalTensor& c, const Operand& a, const Operand& b, const LogicalTensor* bias,
                                std::string_view operands);
-  // What was checked, and what was not and why; empty where nothing is on several ranks.
+  // Counts the products that were checked, and those that were not, with the reasons; empty if no product lies on
+  // several ranks.
   std::string note() const;
 
  private:
   enum class Outcome { kVerified, kWrong, kNotFinite, kSummed, kDoesNotFit };
-  struct Parts;
+  struct Product;
 
-  Outcome check_on(std::int32_t rank, const Parts& parts, std::string& what, std::string_view operands);
+  Outcome check_on(std::int32_t rank, const Product& product, std::string_view operands, std::string& error);
 
   const SelfCheckOptions& options_;
   std::map<Outcome, std::int64_t> counts_;

@@ -24,7 +24,7 @@ Masks::Masks(const Heads& scores, const AttentionSizes& sizes)
   any_ = std::find(masked_.begin(), masked_.end(), true) != masked_.end();
 }
 
-bool Masks::whole_row(std::int64_t batch, std::int64_t row) const {
+bool Masks::masks_whole_row(std::int64_t batch, std::int64_t row) const {
   for (std::int64_t col = 0; col < cols_; ++col) {
     if (!at(batch, row, col)) return false;
   }

@@ -10,7 +10,8 @@ namespace ttrace {
 // -1e4, which Megatron-LM fills masked scores with and which is -9984 in bf16, with a score added to it.
 inline constexpr double kMasked = -9000;
 
-// The places that are masked in all heads of a sample, as masks are. A fault is in one head.
+// The scores that are masked in all heads of a sample. A mask holds for all heads; a score as low as that in one head
+// alone is a fault.
 class Masks {
  public:
   Masks(const Heads& scores, const AttentionSizes& sizes);
@@ -19,7 +20,7 @@ class Masks {
   bool at(std::int64_t batch, std::int64_t row, std::int64_t col) const {
     return masked_[static_cast<std::size_t>((batch * rows_ + row) * cols_ + col)];
   }
-  bool whole_row(std::int64_t batch, std::int64_t row) const;
+  bool masks_whole_row(std::int64_t batch, std::int64_t row) const;
 
  private:
   std::vector<bool> masked_;

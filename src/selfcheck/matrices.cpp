@@ -22,19 +22,20 @@ Matrix matrix_of(const LogicalTensor& tensor) {
   Matrix matrix;
   matrix.stored = tensor.dtype;
   const Piece* only = nullptr;
-  bool one = true;
+  bool is_single = true;
   const std::vector<Piece> pieces = tensor.pieces();
   for (const Piece& piece : pieces) {
     if (piece.replica != 0) continue;
-    one = one && only == nullptr;
+    is_single = is_single && only == nullptr;
     only = &piece;
   }
-  if (one && only != nullptr && is_row_major(*only) && only->entry->dtype == tensor.dtype) {
+  if (is_single && only != nullptr && is_row_major(*only) && only->entry->dtype == tensor.dtype) {
     const std::byte* data = only->data + only->offset * size_of(tensor.dtype);
     matrix.view = abft::row_major(data, tensor.dtype, rows, cols);
     return matrix;
   }
-  // A factor that the annotations declare is that of the whole micro-batch, on both sides of every identity here.
+  // The scale that the annotations declare is left out: it holds for the whole micro-batch, on both sides of a
+  // relation.
   LogicalTensor as_recorded = tensor;
   as_recorded.scale = 1;
   matrix.copy = std::make_shared<const std::vector<double>>(values_of(as_recorded));

@@ -9,10 +9,11 @@
 
 namespace ttrace {
 
-// All dimensions but the last are rows. In place where the tensor lies in one piece; else a copy in fp64.
+// A logical tensor as a matrix: all dimensions but the last count as rows. `view` is in the trace itself where the
+// tensor lies there in one piece; else it is of `copy`, in fp64.
 struct Matrix {
   abft::MatrixView view;
-  Dtype stored = Dtype::kFloat32;  // what the ranks hold it in
+  Dtype stored = Dtype::kFloat32;  // the tensor's own dtype
   std::shared_ptr<const std::vector<double>> copy = nullptr;
 };
 Matrix matrix_of(const LogicalTensor& tensor);

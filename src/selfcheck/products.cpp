@@ -8,12 +8,13 @@ abft::Verification verify_product(const abft::Product& product, abft::Rounding r
                                   const SelfCheckOptions& options, double roundings) {
   abft::Product rounded = product;
   rounded.rounding = rounding;
-  abft::VerifyOptions how;
-  how.threshold.method = options.method;
-  how.threshold.roundings = roundings;
+  abft::VerifyOptions verify_options;
+  verify_options.threshold.method = options.method;
+  verify_options.threshold.roundings = roundings;
   const auto e_max = options.e_max.find(rounding.output);
-  if (e_max != options.e_max.end() && rounding.operand == rounding.output) how.threshold.e_max = e_max->second;
-  return abft::verify(rounded, how);
+  if (e_max != options.e_max.end() && rounding.operand == rounding.output)
+    verify_options.threshold.e_max = e_max->second;
+  return abft::verify(rounded, verify_options);
 }
 
 std::string describe(const abft::Verification& faulty, std::string_view operands) {

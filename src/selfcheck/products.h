@@ -1,4 +1,4 @@
-// A recorded product, held against its recorded operands.
+// Verifies a recorded product by its recorded operands, and words the outcome.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace ttrace {
 
-// `rounding`: the dtypes that operands and product were recorded in, which views of copies in fp64 do not tell.
-// `roundings`: as in abft::ThresholdOptions.
+// `rounding` has the dtypes that operands and product were recorded in, which views of copies in fp64 do not tell;
+// `roundings` is as in abft::ThresholdOptions.
 abft::Verification verify_product(const abft::Product& product, abft::Rounding rounding,
                                   const SelfCheckOptions& options, double roundings = 1);
 
-// Of a faulty product: "is not its input times its weight: row 2, column 1 is 77, not 0.5; ...".
+// Describes a faulty product: "is not its input times its weight: row 2, column 1 is 77, not 0.5; ...".
 std::string describe(const abft::Verification& faulty, std::string_view operands);
 
 }  // namespace ttrace

@@ -6,7 +6,7 @@
 namespace ttrace {
 namespace {
 
-// In the rank's order, those that continue each other as one.
+// Joins stretches that continue each other, in the rank's order.
 std::vector<RankStretch> joined(const std::set<RankStretch>& stretches) {
   std::vector<RankStretch> result;
   for (const RankStretch& next : stretches) {
@@ -26,7 +26,7 @@ std::int64_t length_of(const std::vector<RankStretch>& stretches) {
   return length;
 }
 
-// A box of the entry, whose elements lie as in the entry.
+// Returns whether the piece's elements lie in the entry in the order that they have in the logical tensor.
 bool lies_in_order(const Piece& piece, const Shape& strides) {
   for (std::size_t d = 0; d < strides.size(); ++d) {
     if (piece.logical.size[d] > 1 && piece.strides[d] != strides[d]) return false;
@@ -34,21 +34,21 @@ bool lies_in_order(const Piece& piece, const Shape& strides) {
   return true;
 }
 
-RankMatrix matrix_of(const abft::MatrixView& view, Dtype stored, Places places) {
+RankMatrix matrix_of(const abft::MatrixView& view, Dtype stored, Stretches indices) {
   RankMatrix matrix{view, stored, {}, {}};
-  matrix.cols = {std::move(places.back())};
-  places.pop_back();
-  matrix.rows = std::move(places);
+  matrix.cols = {std::move(indices.back())};
+  indices.pop_back();
+  matrix.rows = std::move(indices);
   return matrix;
 }
 
-// The row-major numbers in the whole of all indices.
-std::vector<std::int64_t> numbers_of(const Places& places, const Places& whole) {
+// Returns the row-major number, in the whole, of every combination of indices.
+std::vector<std::int64_t> row_major_numbers(const Stretches& indices, const Stretches& whole) {
   std::vector<std::int64_t> numbers = {0};
-  for (std::size_t d = 0; d < places.size(); ++d) {
+  for (std::size_t d = 0; d < indices.size(); ++d) {
     std::vector<std::int64_t> next;
     for (const std::int64_t number : numbers) {
-      for (const RankStretch& stretch : places[d]) {
+      for (const RankStretch& stretch : indices[d]) {
         for (std::int64_t i = 0; i < stretch.size; ++i) {
           next.push_back(number * length_of(whole[d]) + stretch.logical + i);
         }
@@ -59,10 +59,10 @@ std::vector<std::int64_t> numbers_of(const Places& places, const Places& whole) 
   return numbers;
 }
 
-bool lies_within(const Places& places, const Places& whole) {
-  if (places.size() != whole.size()) return false;
-  for (std::size_t d = 0; d < places.size(); ++d) {
-    for (const RankStretch& stretch : places[d]) {
+bool lies_within(const Stretches& indices, const Stretches& whole) {
+  if (indices.size() != whole.size()) return false;
+  for (std::size_t d = 0; d < indices.size(); ++d) {
+    for (const RankStretch& stretch : indices[d]) {
       if (stretch.logical + stretch.size > length_of(whole[d])) return false;
     }
   }
@@ -71,16 +71,17 @@ bool lies_within(const Places& places, const Places& whole) {
 
 }  // namespace
 
-std::int64_t count_of(const Places& places) {
+std::int64_t index_count(const Stretches& indices) {
   std::int64_t count = 1;
-  for (const std::vector<RankStretch>& stretches : places) count *= length_of(stretches);
+  for (const std::vector<RankStretch>& stretches : indices) count *= length_of(stretches);
   return count;
 }
 
-std::optional<std::vector<double>> values_at(const RankMatrix& whole, const Places& rows, const Places& cols) {
+std::optional<std::vector<double>> gather_values(const RankMatrix& whole, const Stretches& rows,
+                                                 const Stretches& cols) {
   if (!lies_within(rows, whole.rows) || !lies_within(cols, whole.cols)) return {};
-  const std::vector<std::int64_t> row_numbers = numbers_of(rows, whole.rows),
-                                  col_numbers = numbers_of(cols, whole.cols);
+  const std::vector<std::int64_t> row_numbers = row_major_numbers(rows, whole.rows),
+                                  col_numbers = row_major_numbers(cols, whole.cols);
   std::vector<double> values;
   values.reserve(row_numbers.size() * col_numbers.size());
   std::vector<double> row(static_cast<std::size_t>(whole.view.cols));
@@ -116,20 +117,20 @@ std::optional<RankMatrix> rank_matrix_of(const LogicalTensor& tensor, const std:
     }
   }
   if (entry == nullptr || element_count(entry->shape) == 0) return {};
-  Places places;
+  Stretches indices;
   for (std::size_t d = 0; d < dims; ++d) {
-    places.push_back(joined(stretches[d]));
-    if (length_of(places.back()) != entry->shape[d]) return {};
+    indices.push_back(joined(stretches[d]));
+    if (length_of(indices.back()) != entry->shape[d]) return {};
   }
   const std::int64_t cols = entry->shape.back();
   return matrix_of(abft::row_major(data, entry->dtype, element_count(entry->shape) / cols, cols), entry->dtype,
-                   std::move(places));
+                   std::move(indices));
 }
 
-RankMatrix whole_of(const LogicalTensor& tensor, const Matrix& matrix) {
-  Places places;
-  for (const std::int64_t size : tensor.shape) places.push_back({{0, 0, size}});
-  return matrix_of(matrix.view, matrix.stored, std::move(places));
+RankMatrix whole_matrix_of(const LogicalTensor& tensor, const Matrix& matrix) {
+  Stretches indices;
+  for (const std::int64_t size : tensor.shape) indices.push_back({{0, 0, size}});
+  return matrix_of(matrix.view, matrix.stored, std::move(indices));
 }
 
 }  // namespace ttrace

@@ -1,6 +1,7 @@
-// Collective identities: terms that ranks hold before an all-reduce (or a reduce-scatter) add up to what is recorded
-// after it. Two places are known to be before and after: the input and the output of a module, where the input is
-// `partial` and the output is not; and the output of a module and that of the module around it, which may add its bias.
+// Reductions over ranks: the terms that ranks hold before an all-reduce (or a reduce-scatter) add up to what is
+// recorded after it. Two pairs of tensors are known to be before and after one: the input and the output of a module,
+// if the input is `partial` and the output is not; and the output of a module and that of the module around it, which
+// may add its bias.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,26 +9,26 @@
 
 #include "align/holders.h"
 #include "merge/values.h"
-#include "selfcheck/identities.h"
+#include "selfcheck/relations.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
 
-// Terms, and what they must add up to.
+// A tensor of terms, and the tensor that they must add up to.
 struct Reduction {
   const LogicalTensor* terms = nullptr;
   const LogicalTensor* sum = nullptr;
   const LogicalTensor* bias = nullptr;  // may be null
 };
 
-std::int32_t terms_in(const std::vector<Piece>& pieces) {
+std::int32_t term_count(const std::vector<Piece>& pieces) {
   std::int32_t last = 0;
   for (const Piece& piece : pieces) last = std::max(last, piece.term);
   return last + 1;
 }
 
-// What the module around another one makes of that one's output: the first that it returns after it.
+// Returns the first output that the module `around` returns after `inner`, which is the output of a module inside it.
 const LogicalTensor* next_output(const Alignment& alignment, const LogicalTensor& inner, std::string_view around) {
   for (const LogicalTensor* output : find_calls(alignment, inner.id, Kind::kOutput, around)) {
     if (output->order > inner.order) return output;
@@ -35,7 +36,7 @@ const LogicalTensor* next_output(const Alignment& alignment, const LogicalTensor
   return nullptr;
 }
 
-Reduction reduction_of(const Alignment& alignment, const LogicalTensor& terms) {
+Reduction find_reduction(const Alignment& alignment, const LogicalTensor& terms) {
   const TensorId& id = terms.id;
   const TensorName name(id.name);
   Reduction reduction{&terms};
@@ -54,10 +55,10 @@ bool can_be_summed(const Reduction& reduction) {
     return false;
   }
   if (reduction.bias != nullptr && reduction.bias->shape != Shape{reduction.sum->shape.back()}) return false;
-  return terms_in(reduction.sum->pieces()) == 1;
+  return term_count(reduction.sum->pieces()) == 1;
 }
 
-// One term's values; zero where it fills nothing.
+// Returns one term's values, zero where none of its pieces lies.
 Values values_of_term(const LogicalTensor& tensor, const std::vector<Piece>& pieces, std::int32_t term) {
   std::vector<Piece> own;
   std::copy_if(pieces.begin(), pieces.end(), std::back_inserter(own), [&](const Piece& p) { return p.term == term; });
@@ -66,40 +67,40 @@ Values values_of_term(const LogicalTensor& tensor, const std::vector<Piece>& pie
   return values_of(one);
 }
 
-struct Expected {
-  Values sum, magnitude;  // of the terms
+struct TermSum {
+  Values sum, magnitude;  // of the terms, and of their absolute values
   std::int64_t roundings = 0;
 };
 
-Expected expected_of(const Reduction& reduction) {
+TermSum sum_terms(const Reduction& reduction) {
   const std::vector<Piece> pieces = reduction.terms->pieces();
-  const std::int32_t terms = terms_in(pieces);
-  Expected expected;
-  expected.sum = expected.magnitude = Values(static_cast<std::size_t>(element_count(reduction.terms->shape)));
+  const std::int32_t terms = term_count(pieces);
+  TermSum computed;
+  computed.sum = computed.magnitude = Values(static_cast<std::size_t>(element_count(reduction.terms->shape)));
   const auto add = [&](const Values& values) {
-    for (std::size_t i = 0; i < expected.sum.size(); ++i) {
+    for (std::size_t i = 0; i < computed.sum.size(); ++i) {
       const double value = values[i % values.size()];
-      expected.sum[i] += value;
-      expected.magnitude[i] += std::fabs(value);
+      computed.sum[i] += value;
+      computed.magnitude[i] += std::fabs(value);
     }
   };
   for (std::int32_t term = 0; term < terms; ++term) add(values_of_term(*reduction.terms, pieces, term));
   if (reduction.bias != nullptr) add(values_of(*reduction.bias));
-  expected.roundings = terms + (reduction.bias != nullptr ? 1 : 0);
-  return expected;
+  computed.roundings = terms + (reduction.bias != nullptr ? 1 : 0);
+  return computed;
 }
 
 void check_reduction(const Reduction& reduction, std::vector<Finding>& findings) {
   const LogicalTensor& tensor = *reduction.sum;
-  const Expected expected = expected_of(reduction);
-  const Values found = values_of(tensor);
-  // Each addition rounds to the dtype, in whatever order.
-  const double rounding = static_cast<double>(expected.roundings) * epsilon_of(tensor.dtype) / 2;
+  const TermSum computed = sum_terms(reduction);
+  const Values recorded = values_of(tensor);
+  // Each addition rounds to the dtype by half a unit, in whatever order the terms were added.
+  const double rounding = static_cast<double>(computed.roundings) * epsilon_of(tensor.dtype) / 2;
   std::int64_t wrong = 0, first = -1, finite = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (!std::isfinite(expected.sum[i])) continue;
+  for (std::size_t i = 0; i < recorded.size(); ++i) {
+    if (!std::isfinite(computed.sum[i])) continue;
     ++finite;
-    if (std::fabs(found[i] - expected.sum[i]) <= rounding * expected.magnitude[i]) continue;
+    if (std::fabs(recorded[i] - computed.sum[i]) <= rounding * computed.magnitude[i]) continue;
     if (wrong++ == 0) first = static_cast<std::int64_t>(i);
   }
   const std::string terms = to_string(reduction.terms->id);
@@ -111,14 +112,14 @@ void check_reduction(const Reduction& reduction, std::vector<Finding>& findings)
   } else if (wrong == 0) {
     add(Verdict::kPass, Reason::kNone, fmt::format("is the sum over ranks of {}", terms));
   } else if (reduction.terms->id.kind == Kind::kOutput && wrong > finite / 2) {
-    // The module around another one may do anything with what that returns.
+    // The module around may compute anything from the output of the inner one, not just its sum.
     add(Verdict::kUntrusted, Reason::kNotCheckable, fmt::format("is more than the sum over ranks of {}", terms));
   } else {
     const auto at = static_cast<std::size_t>(first);
     add(Verdict::kFail, Reason::kSumDiffers,
         fmt::format("is not the sum over ranks of {}: {} of {} elements differ; the first is number {}, {:.6g}, not "
                     "{:.6g}",
-                    terms, wrong, finite, first, found[at], expected.sum[at]))
+                    terms, wrong, finite, first, recorded[at], computed.sum[at]))
         .ranks = ranks_holding(tensor, first);
   }
 }
@@ -128,8 +129,8 @@ void check_reduction(const Reduction& reduction, std::vector<Finding>& findings)
 void check_reductions(const Alignment& alignment, std::vector<Finding>& findings) {
   for (const auto& [id, tensor] : alignment.tensors) {
     if ((id.kind != Kind::kInput && id.kind != Kind::kOutput) || !is_floating(tensor.dtype)) continue;
-    if (tensor.shape.empty() || element_count(tensor.shape) == 0 || terms_in(tensor.pieces()) == 1) continue;
-    const Reduction reduction = reduction_of(alignment, tensor);
+    if (tensor.shape.empty() || element_count(tensor.shape) == 0 || term_count(tensor.pieces()) == 1) continue;
+    const Reduction reduction = find_reduction(alignment, tensor);
     if (can_be_summed(reduction)) check_reduction(reduction, findings);
   }
 }

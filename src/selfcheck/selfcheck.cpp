@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "selfcheck/identities.h"
+#include "selfcheck/relations.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/judge.h"
 #include "ttrace/judge/routing.h"
@@ -15,20 +15,20 @@
 namespace ttrace {
 namespace {
 
-// What no identity holds to account, by kind.
+// Counts, by kind, the tensors that no relation was tested on.
 void note_unchecked(const Alignment& alignment, const std::set<TensorId>& checked, Report& report) {
   std::map<Kind, std::int64_t> unchecked;
   for (const auto& [id, tensor] : alignment.tensors) {
     if (!checked.contains(id)) ++unchecked[id.kind];
   }
   std::string text;
-  std::int64_t all = 0;
+  std::int64_t total = 0;
   for (const auto& [kind, count] : unchecked) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, name_of(kind));
-    all += count;
+    total += count;
   }
-  if (all > 0)
-    report.notes.push_back(fmt::format("{} tensors are in no identity, and were not checked: {}", all, text));
+  if (total > 0)
+    report.notes.push_back(fmt::format("{} tensors are in no relation, and were not checked: {}", total, text));
 }
 
 }  // namespace
@@ -39,16 +39,16 @@ bool fits_in_memory(const LogicalTensor& tensor) {
 
 void check_replicas(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
   std::vector<TensorPair> pairs;
-  std::deque<LogicalTensor> held;  // of routed tokens only those rows that there are
+  std::deque<LogicalTensor> routed;  // tensors of routed tokens, without the rows that no rank holds
   for (const auto& [id, tensor] : alignment.tensors) {
     const std::vector<Piece> pieces = tensor.pieces();
     const bool replicated = std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.replica > 0; });
     if (!replicated) continue;
-    const LogicalTensor* one = tensor.rows ? &held.emplace_back(keep_rows(tensor, *tensor.rows)) : &tensor;
+    const LogicalTensor* one = tensor.rows ? &routed.emplace_back(keep_rows(tensor, *tensor.rows)) : &tensor;
     pairs.push_back({one, one});
   }
   const std::vector<Difference> differences = compare(pairs, {options.threads, {}});
-  std::set<TensorId> on_known_ranks;  // then it is clear which copies differ
+  std::set<TensorId> on_known_ranks;  // another relation named the wrong ranks already
   for (const Finding& finding : findings) {
     if (finding.verdict == Verdict::kFail && !finding.ranks.empty()) on_known_ranks.insert(finding.id);
   }
@@ -61,7 +61,7 @@ void check_replicas(const Alignment& alignment, const SelfCheckOptions& options,
 
 Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   std::vector<Finding> findings;
-  const std::string rank_by_rank = check_linears(alignment, options, findings);
+  const std::string linears_note = check_linears(alignment, options, findings);
   check_attention(alignment, options, findings);
   check_integer_linears(alignment, findings);
   check_embeddings(alignment, findings);
@@ -84,7 +84,7 @@ Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   if (!alignment.tensors.empty()) {
     report.coverage = static_cast<double>(checked.size()) / static_cast<double>(alignment.tensors.size());
   }
-  if (!rank_by_rank.empty()) report.notes.push_back(rank_by_rank);
+  if (!linears_note.empty()) report.notes.push_back(linears_note);
   note_unchecked(alignment, checked, report);
   return report;
 }

@@ -1,4 +1,4 @@
-// How all our CSV is quoted.
+// Quotes the fields of every CSV file that ttrace writes.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace ttrace {
 
-// A field of RFC 4180, quoted where it must be; control characters escaped, so that a row is a line.
+// Returns `text` as a field of RFC 4180, quoted if it must be. Control characters are escaped, so that a row is one
+// line.
 std::string csv_field(std::string_view text);
 
 }  // namespace ttrace

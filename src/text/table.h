@@ -1,4 +1,4 @@
-// Tables for a terminal.
+// Prints tables on a terminal.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ enum class Justify : std::uint8_t { kLeft, kRight };
 struct TableColumn {
   std::string title;
   Justify justify = Justify::kLeft;
-  std::size_t width = 0;  // at least this, and as much as the title and the widest cell take
+  std::size_t width = 0;  // the least width; the title and the widest cell may need more
 };
 
-// Rows of one cell per column, two spaces between columns, no space at the end of a line. Control characters in cells
-// are escaped.
+// A table has one cell for each column in every row, two spaces between columns, and no space at the end of a line.
+// Control characters in cells are escaped.
 class TextTable {
  public:
   using Row = std::vector<std::string>;
@@ -25,10 +25,11 @@ class TextTable {
   explicit TextTable(std::vector<TableColumn> columns, std::size_t indent = 0);
 
   void add(Row row);
-  // The titles and all rows.
+  // Returns the titles and all rows, one line each.
   std::string text() const;
 
-  // For a table that is printed while its rows are made: all rows are fitted first, then each is a line.
+  // These print a table while its rows are made: first `fit` every row, which widens the columns; then print the titles
+  // and each row with `line`.
   void fit(const Row& row);
   std::string titles() const;
   std::string line(const Row& row) const;

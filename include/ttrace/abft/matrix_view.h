@@ -1,4 +1,4 @@
-// A matrix in somebody's memory: any dtype, any layout.
+// A view of a matrix in memory that others own, of any dtype and any layout.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +24,15 @@ MatrixView row_major(const void* data, Dtype dtype, std::int64_t rows, std::int6
 
 MatrixView transposed(const MatrixView& matrix);
 
-// The block of `rows` x `cols` that begins at (`row`, `col`), which lies in the matrix.
+// Returns the block of `rows` x `cols` that begins at (`row`, `col`), which lies in the matrix.
 MatrixView block(const MatrixView& matrix, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols);
 
-// `values` (one a column) as a matrix of `rows` equal rows: a bias.
+// Returns `values`, one for each column, as a matrix of `rows` equal rows: a bias.
 MatrixView repeated_row(const void* values, Dtype dtype, std::int64_t rows, std::int64_t cols);
 
 double element(const MatrixView& matrix, std::int64_t row, std::int64_t col);
 
-// That block in fp64, row-major. Fast where rows or columns are contiguous in memory.
+// Reads the block of `rows` x `cols` at (`row`, `col`) in fp64, row-major. Fast if rows or columns are contiguous.
 void read(const MatrixView& matrix, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols,
           double* out);
 

@@ -1,4 +1,6 @@
-// Where a fault struck attention, from what its extreme values have become: ATTNChecker's Table 1, read backwards.
+// Tells where a fault struck attention from the pattern of its extreme values: ATTNChecker's Table 1, read backwards.
+// The table says what an extreme value in one matrix makes of the later ones: one element (0D), row (1R) or column
+// (1C), or more (2D).
 //
 //   a fault in   scores   probabilities   context
 //   queries      1R       1R              1R
@@ -30,28 +32,28 @@ enum class Pattern { kNone, k0D, k1R, k1C, k2D };
 struct Extremes {
   std::int64_t infinite = 0, nan = 0, near_infinite = 0;
   Pattern pattern = Pattern::kNone;
-  std::int64_t row = -1, col = -1;  // of the first
+  std::int64_t row = -1, col = -1;  // of the first extreme element, by rows
 
   std::int64_t count() const { return infinite + nan + near_infinite; }
 };
 Extremes extremes_in(const MatrixView& matrix);
 std::string to_string(const Extremes& extremes);  // "1 INF and 31 NaN in one row (1R)"
 
-// One head's queries to context, by AttentionMatrix.
+// The extremes of one head's queries, keys, values, scores, probabilities and context, indexed by AttentionMatrix.
 using HeadExtremes = std::array<Extremes, 6>;
 
 struct Strike {
   enum class Where {
     kNowhere,   // no extreme values
     kHere,      // `matrix` holds the fault itself
-    kInFlight,  // `matrix` was recorded right, and was corrupted as it was used: `seen` has what came of it
-    kBefore,    // several of queries, keys and values are extreme: what they were computed from was
+    kInFlight,  // `matrix` was recorded right and corrupted when it was used: `seen` shows the result
+    kBefore,    // several of queries, keys and values are extreme: the fault is in their operands
     kUnknown,   // no single fault of the table leaves this
   };
   Where where = Where::kNowhere;
   AttentionMatrix matrix = AttentionMatrix::kQuery;
   AttentionMatrix seen = AttentionMatrix::kQuery;  // the first with extreme values
 };
-Strike struck(const HeadExtremes& extremes);
+Strike find_strike(const HeadExtremes& extremes);
 
 }  // namespace ttrace::abft

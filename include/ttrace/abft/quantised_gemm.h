@@ -17,15 +17,15 @@ struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
 };
 
-// Spans of A [m, k], B [k, n] or C do not have the shape's elements, or int32 could overflow: one line. Empty if all is
-// well. `c` is C_temp's number of elements.
+// Returns in one line why the product cannot be checked: A, the packed B or C_temp, with `a`, `b` and `c` elements, do
+// not have the shape, or int32 could overflow. Empty if it can.
 std::string problem_of(const GemmShape& shape, std::int64_t a, std::int64_t b, std::int64_t c);
 
-// B [k, n] with the checksum column: [k, n + 1].
+// Appends the checksum column to B [k, n]: returns [k, n + 1].
 std::vector<std::int8_t> pack_with_checksum(std::span<const std::int8_t> b, std::int64_t k, std::int64_t n);
 
-// Rows of C_temp whose sum is not congruent to their checksum (Algorithm 1, lines 10 to 15). Before requantisation,
-// which is not linear (section IV-B).
+// Returns the rows of C_temp [m, n + 1] whose sum is not congruent to their checksum (Algorithm 1, lines 10 to 15).
+// C_temp must not be requantised yet, which is not linear (section IV-B).
 std::vector<std::int64_t> corrupted_rows(std::span<const std::int32_t> c, std::int64_t m, std::int64_t n);
 
 }  // namespace ttrace::abft

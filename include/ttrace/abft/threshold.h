@@ -20,14 +20,14 @@ enum class ThresholdMethod {
   kNorm,           // k u |A| |B| in the infinity norm (SDC study of LLM training, equations 6 and 7)
 };
 
-// What computed the product.
+// The kind of processor that computed the product.
 enum class Platform { kCpu, kGpu, kNpu };
 
 struct ThresholdOptions {
   ThresholdMethod method = ThresholdMethod::kVariance;
   Platform platform = Platform::kCpu;
   double c_sigma = 2.5;                        // V-ABFT: standard deviations
-  std::optional<double> e_max = std::nullopt;  // V-ABFT: as calibrated; otherwise of V-ABFT's table 7
+  std::optional<double> e_max = std::nullopt;  // V-ABFT: the calibrated one; without it that of V-ABFT's table 7
   std::optional<double> largest =
       std::nullopt;      // A-ABFT: y, the largest product of two elements; otherwise of the operands
   double roundings = 1;  // of each element to the output's dtype: a product that was scaled is rounded again
@@ -47,7 +47,7 @@ double largest_relative_error(Platform platform, const Rounding& rounding, std::
 // Half the distance from 1 to the next larger value: the u of error analysis.
 double unit_roundoff(Dtype dtype);
 
-// Of one row of A.
+// Statistics of one row of A.
 struct LeftStatistics {
   double mean = 0, variance = 0;  // the variance bounded by the extrema (V-ABFT, equation 24)
   double magnitude = 0;           // largest
@@ -55,7 +55,7 @@ struct LeftStatistics {
 };
 LeftStatistics left_statistics(const LineStatistics& row);
 
-// Of B, or of a block of its columns: what remains of the statistics of its K rows.
+// Statistics of B, or of a block of its columns, gathered from those of its K rows.
 struct RightStatistics {
   std::int64_t rows = 0, cols = 0;  // K, N
   double mean = 0;                  // sum over rows of |mean|
@@ -67,11 +67,11 @@ struct RightStatistics {
 };
 RightStatistics right_statistics(std::span<const LineStatistics> rows, std::int64_t cols);
 
-// `left_norm`: the infinity norm of A, for `kNorm`.
+// Returns the largest |E_m| that rounding explains. `left_norm` is the infinity norm of A, which only `kNorm` uses.
 double threshold(const ThresholdOptions& options, const Rounding& rounding, const LeftStatistics& left,
                  const RightStatistics& right, double left_norm);
 
-// Why the method says nothing about such products; empty if it does.
+// Returns why the method has no threshold for such products of length `k`; empty if it has.
 std::string_view not_applicable(const ThresholdOptions& options, const Rounding& rounding, std::int64_t k);
 
 }  // namespace ttrace::abft

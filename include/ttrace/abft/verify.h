@@ -1,6 +1,6 @@
-// Verification of a matrix product without a reference: C = A B + bias is held against its own operands, by the sums of
-// its rows and of its columns. The cost is reading A, B and C once, and the smaller of A and B once more, from cache;
-// nothing is multiplied but vectors.
+// Verifies a matrix product without a reference: compares the sums of the rows and columns of C = A B + bias with those
+// that its operands give. This costs reading A, B and C once, and the smaller of A and B once more, from cache; no
+// matrices are multiplied, only matrices and vectors.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace ttrace::abft {
 
 // C [M, N] = sum over terms of A_t [M, K_t] B_t [K_t, N] + bias [M, N]. Several terms are one product whose K dimension
-// is in pieces: tensor parallelism, or the tokens of a weight's gradient over ranks. A bias repeats one row or one
+// is in parts: tensor parallelism, or the tokens of a weight's gradient over ranks. A bias repeats one row or one
 // column (`repeated_row`, or its transpose).
 struct Term {
   MatrixView a, b;
@@ -23,41 +23,45 @@ struct Product {
   std::vector<Term> terms;
   MatrixView c;
   std::optional<MatrixView> bias = std::nullopt;
-  std::optional<Rounding> rounding = std::nullopt;  // where the views are wider than what was computed with
+  std::optional<Rounding> rounding =
+      std::nullopt;  // set it where the views are wider than the dtypes of the computation
 };
 Product transposed(const Product& product);
 Rounding rounding_of(const Product& product);
 
-// The value at (row, col) that the operands give, in fp64.
+// Computes the element at (row, col) from the operands, in fp64.
 double exact_element(const Product& product, std::int64_t row, std::int64_t col);
 
 struct VerifyOptions {
   ThresholdOptions threshold;
-  std::int64_t block = 0;  // sums go over blocks of so many elements, which makes thresholds smaller; 0: whole lines
+  std::int64_t block = 0;  // elements that one sum covers: shorter sums have smaller thresholds; 0: whole lines
 };
 
-// What the sums of one row of C say, or of one block of it.
+// The comparison of the sums of one row of C, or of one block of it.
 struct LineCheck {
   double sum_difference = 0;                   // D1 = C's sum - the operands' (V-ABFT, equation 7)
   double weighted_difference = 0;              // D2 (equation 8)
   double checksum = 0, weighted_checksum = 0;  // the operands' sums
   double threshold = 0;
   std::int64_t nonfinite = 0;  // elements of C, counted as zero in the differences
-  std::string_view unusable;   // why the line says nothing; empty if it does
+  std::string_view unusable;   // why the sums cannot be compared; empty if they can
 
   bool disagrees() const { return nonfinite > 0 || !(sum_difference <= threshold && -sum_difference <= threshold); }
 };
 
-// In how many blocks of `block` elements a line is summed, the last one shorter; a block of 0 is the whole line.
+// Returns the number of blocks of `block` elements in a line; the last may be shorter. A `block` of 0 is the whole
+// line.
 std::int64_t block_count(std::int64_t length, std::int64_t block);
 
-// Line by line, block by block within a line. `problem_of(product)` must be empty.
+// The checks in order of lines, and of blocks within a line.
 struct LineChecks {
   std::vector<LineCheck> rows, cols;
 };
+// Checks every line. `problem_of(product)` must be empty.
 LineChecks check_lines(const Product& product, const VerifyOptions& options = {});
 
-// Shapes that do not chain, data that are missing, dtypes that cannot be: one line. Empty if it can be checked.
+// Returns in one line why the product cannot be checked: shapes that do not chain, missing data, dtypes that are not
+// floating-point. Empty if it can be checked.
 std::string problem_of(const Product& product);
 
 enum class Outcome {
@@ -70,7 +74,7 @@ enum class Line { kRow, kColumn };
 
 // A wrong element; or, where none could be named, a line whose sums disagree.
 struct Fault {
-  Line line = Line::kRow;           // whose sums gave it away
+  Line line = Line::kRow;           // whose sums showed the fault
   std::int64_t row = -1, col = -1;  // -1: not known
   double value = 0;                 // in C
   double corrected = 0;             // what the operands give, rounded to C's dtype

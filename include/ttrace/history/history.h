@@ -1,5 +1,5 @@
-// Verdicts over time: an SQLite file that every check adds a row to, with the largest ratio (rel_err / allowed) of each
-// tensor. Other programs may read it; the tables are in src/history/history.cpp.
+// A history of verdicts: an SQLite file to which every check adds a row, with the largest ratio (rel_err / allowed) of
+// each tensor. Other programs may read it; src/history/history.cpp defines its tables.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace ttrace {
 
-// One check. What ran is the candidate's; all text may be empty where its trace does not say.
+// One check. Start, commit and command are those of the candidate's run; texts that its trace does not have are empty.
 struct CheckRecord {
   std::int64_t number = 0;  // from 1, in the order in which they were added
   std::string candidate;    // its name in `ttrace run`; empty for a check by itself
-  std::string started;      // of the candidate's run, ISO 8601
+  std::string started;      // when the candidate's run started, ISO 8601
   std::string git_commit, command;
   std::string reference_run, candidate_run;  // run ids
   bool same = false;
   std::int64_t compared = 0, failed = 0, missing = 0;
-  std::string first_wrong;      // `name kind`; empty: nothing is
+  std::string first_wrong;      // `name kind`, or empty
   std::optional<double> worst;  // the largest ratio of all tensors
   std::string worst_tensor;     // `name kind`
 };
@@ -33,27 +33,30 @@ struct RatioRecord {
   std::string kind;
   std::optional<double> ratio;  // the largest over micro-batches and iterations; none: not measured
   std::string verdict;          // the worst
-  std::string candidate;        // of the check
+  std::string candidate;        // the check's
 };
 
-// Adds a check to the file, which is made where there is none: all of it, or nothing. A candidate run that it holds
-// already, against the same reference, is replaced. Throws InputError when the file cannot be written or is no history.
+// Adds a check to the file, in one transaction. Makes the file if there is none. Replaces an earlier check of the same
+// candidate run against the same reference. Throws InputError when the file cannot be written or is no history.
 void add_to_history(const std::filesystem::path& file, CheckRecord check, const Report& report);
 
-// In order of their numbers. Throw InputError when the file is not there, cannot be read or is no history.
+// Reads all checks, in order of their numbers. Throws InputError when the file is not there, cannot be read or is no
+// history; so does `read_ratios`.
 std::vector<CheckRecord> read_checks(const std::filesystem::path& file);
-// Those whose name matches `pattern` (as in annotations), by name, kind, check. Empty: all.
+// Reads the ratios of tensors whose name matches `pattern` (as in annotations), or of all if it is empty, sorted by
+// name, kind and check.
 std::vector<RatioRecord> read_ratios(const std::filesystem::path& file, const std::string& pattern);
 
-// Where a tensor's ratio first grew: the first check with more than twice the largest ratio before it of the same
-// candidate. Candidates differ from the reference by different amounts, each its own.
+// The first check in which a tensor's ratio is more than twice the largest of all earlier checks of the same candidate.
+// Candidates are kept apart because each differs from the reference by an amount of its own.
 struct Growth {
   std::string name, kind;
   std::string candidate;
   std::int64_t check = 0;
   double before = 0, after = 0;  // the largest earlier ratio, and that check's
 };
-// One for each tensor and candidate that grew, the largest `after` first.
+// Returns a Growth for each tensor and candidate whose ratio grew, the largest `after` first. `ratios` are sorted as
+// `read_ratios` does.
 std::vector<Growth> growths_of(const std::vector<RatioRecord>& ratios);
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// The outcome of `ttrace run`, a report for each candidate, and its renderings. JSON is a stable interface:
+// The outcome of `ttrace run`: a report for each candidate, and the renderings of them all. JSON is a stable interface:
 // `ttrace-run/2`, described in README.md.
 #pragma once
 
@@ -11,30 +11,30 @@ namespace ttrace {
 
 struct CandidateReport {
   std::string name, command;
-  std::string problem;  // why nobody could look; empty: the report tells
+  std::string problem;  // why the candidate could not be checked; if empty, `report` is its outcome
   Report report;
 
   RunVerdict verdict() const;
 };
 
 struct RunReport {
-  std::string problem;  // why no candidate could be looked at, or empty
+  std::string problem;  // why no candidate could be checked, or empty
   std::vector<CandidateReport> candidates;
   std::vector<std::string> notes;
 
-  // Different where one candidate is; same only where all are, and there is one.
+  // Different if any candidate is; same only if there are candidates and all are the same; else could-not-look.
   RunVerdict verdict() const;
 };
 
-// The outcome in a sentence: what is wrong first in the first candidate that differs, and why.
+// Says the outcome in a sentence: the first error of the first candidate that differs, and its cause.
 std::string sentence_of(const RunReport& report);
 
 std::string to_text(const RunReport& report);
 std::string to_json(const RunReport& report);
-// One suite per candidate, with the cases of a check's; what could not be looked at is an error, what is waived is
-// skipped.
+// Renders one suite for each candidate, with the cases of its check. A candidate that could not be checked is an error;
+// a waived finding is a skipped case.
 std::string to_junit(const RunReport& report);
-// For a CI's summary page (GitHub's Markdown).
+// Renders for the summary page of a CI job (GitHub's Markdown).
 std::string to_markdown(const RunReport& report);
 
 }  // namespace ttrace

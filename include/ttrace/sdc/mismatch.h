@@ -1,4 +1,4 @@
-// How two tensors that should have the same bits differ.
+// Counts how two tensors that should have the same bits differ.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,18 @@ struct Mismatch {
   std::int64_t elements = 0;
   std::int64_t differing = 0;  // elements whose bits differ: Mis of equation 1
   std::int64_t first = -1;     // the first of them, row-major; -1: none
-  // |suspect - healthy| / |healthy|, over the elements where it is finite and not 0, as Avg!=0 of equation 3.
+  // The sum and number of |suspect - healthy| / |healthy| over the elements where it is finite and not 0: Avg!=0 of
+  // equation 3.
   double relative_sum = 0;
   std::int64_t relative_count = 0;
-  std::int64_t unbounded = 0;  // values differ and that quotient has no bound: healthy is 0, or one is NaN or Inf
+  std::int64_t unbounded =
+      0;  // elements that differ, where the quotient is not finite: healthy is 0, or one is NaN or Inf
   double difference_square = 0, healthy_square = 0;  // over the elements that are finite on both sides
 
   double severity() const { return relative_count == 0 ? 0 : relative_sum / static_cast<double>(relative_count); }
 };
 
-// Both have `elements` elements of `dtype`; neither need be aligned.
+// Compares two tensors of `elements` elements of `dtype`, which need not be aligned.
 Mismatch mismatch_of(const std::byte* healthy, const std::byte* suspect, Dtype dtype, std::int64_t elements);
 
 }  // namespace ttrace

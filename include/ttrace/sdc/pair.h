@@ -1,4 +1,4 @@
-// The tensors of two runs of one program, rank by rank.
+// Pairs the tensors of two runs of one program, rank by rank.
 #pragma once
 
 #include <vector>

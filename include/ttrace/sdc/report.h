@@ -3,8 +3,8 @@
 // The study compares a healthy and a suspect node in lock step, and overwrites the suspect's tensors so that errors
 // do not accumulate. Recorded runs need no lock step for the question where an error was made: a call of a module
 // whose recorded inputs and parameters have the healthy run's bits on every rank, and whose outputs do not, made it.
-// How often and how much submodules differ (equations 1 to 4) does contain what came in from elsewhere, unless the
-// suspect ran on the healthy run's tensors.
+// The frequency and severity of submodules (equations 1 to 4) include errors that came in from other modules, unless
+// the suspect ran on the healthy run's tensors.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,14 @@ struct Origin {
   TensorId id;
   std::string type;
   std::int32_t rank = 0;
-  std::int64_t ranks = 0;  // on which it differs
+  std::int64_t ranks = 0;  // the number of ranks on which it differs
   const RecordedPair* pair = nullptr;
 };
 
-// The module's path, or the parameter's, with `*` for each number; a later call of a module is of the same type.
-std::string type_of(const TensorId& id);
+// Returns the module's path, or the parameter's, with `*` for each number. All calls of a module are of one type.
+std::string submodule_type(const TensorId& id);
 
-// What one rank holds of all submodules of a type.
+// The mismatch of one rank's part of all submodules of a type.
 struct RankMismatch {
   std::int64_t elements = 0, differing = 0;
   double severity = 0;  // equation 3 on this rank, largest over the submodules
@@ -53,10 +53,10 @@ struct SubmoduleStep {
   double frequency = 0;  // equation 2
   double severity = 0;   // equation 4
   std::int64_t origins = 0;
-  std::map<std::int32_t, RankMismatch> ranks;  // that recorded it
+  std::map<std::int32_t, RankMismatch> ranks;  // of the ranks that recorded it
 };
 
-// Norms over all ranks' tensors; what several ranks hold counts for each.
+// Norms over all ranks' tensors; a replicated tensor counts once for each rank.
 struct TrainingStep {
   std::int32_t iteration = 0;
   std::optional<double> gradient_noise, gradient_norm;    // ||g' - g||, ||g||: main gradients
@@ -66,8 +66,8 @@ struct TrainingStep {
 struct SdcReport {
   std::string healthy, suspect;  // directories, as the user gave them
   std::int64_t tensors = 0, differing_tensors = 0;
-  std::optional<Origin> first;            // the first tensor that differs; whether it was made there, `origins` say
-  std::vector<Origin> origins;            // stage by stage, in order of execution
+  std::optional<Origin> first;  // the first tensor that differs; the error may come from before it, see `origins`
+  std::vector<Origin> origins;  // stage by stage, in order of execution
   std::vector<SubmoduleStep> submodules;  // by type, direction, micro-step
   std::vector<TrainingStep> steps;
   std::vector<std::string> notes;
@@ -80,15 +80,14 @@ struct SdcReport {
 // `pairs` must outlive the report.
 SdcReport summarize_corruption(std::span<const RecordedPair> pairs);
 
-// Why `report` may be that of a program that does not repeat itself, rather than of a node that computes wrongly: one
-// type of submodule made an error in every one of several micro-steps that began with equal parameters. Empty: no
-// reason to think so.
+// Returns why the program itself, rather than a node, may be to blame, because it does not repeat itself: one type of
+// submodule made an error in every one of several micro-steps that began with equal parameters. Empty if none did.
 std::string nondeterminism_suspected(const SdcReport& report, std::span<const RecordedPair> pairs);
 
 std::string to_text(const SdcReport& report);
 std::string to_json(const SdcReport& report);
-std::string submodules_csv(const SdcReport& report);  // a line per type, direction and micro-step
-std::string ranks_csv(const SdcReport& report);       // the same for each rank
-std::string steps_csv(const SdcReport& report);       // a line per iteration
+std::string submodules_csv(const SdcReport& report);  // one line for each type, direction and micro-step
+std::string ranks_csv(const SdcReport& report);       // the same, for each rank
+std::string steps_csv(const SdcReport& report);       // one line for each iteration
 
 }  // namespace ttrace

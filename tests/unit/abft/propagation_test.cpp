@@ -75,23 +75,23 @@ TEST_SUITE("abft") {
     for (const double fault : {kInf, -kInf, std::nan(""), 1e30}) {
       for (const AttentionMatrix matrix : {kQuery, kKey, kValue, kScores, kContext}) {
         const bool hidden_by_the_softmax = matrix == kScores && fault == -kInf;
-        const Strike recorded = struck(extremes_with(matrix, fault));
+        const Strike recorded = find_strike(extremes_with(matrix, fault));
         CHECK(recorded.where == Strike::Where::kHere);
         CHECK(recorded.matrix == matrix);
         if (matrix == kContext || hidden_by_the_softmax) continue;
         if (matrix == kScores && fault == 1e30) continue;  // its probabilities are 0 and 1
-        const Strike on_its_way = struck(extremes_with(matrix, fault, true));
+        const Strike on_its_way = find_strike(extremes_with(matrix, fault, true));
         CHECK(on_its_way.where == Strike::Where::kInFlight);
         CHECK(on_its_way.matrix == matrix);
       }
     }
-    CHECK(struck({}).where == Strike::Where::kNowhere);
+    CHECK(find_strike({}).where == Strike::Where::kNowhere);
   }
 
   TEST_CASE("what came in with queries and keys is not blamed on attention") {
     HeadExtremes extremes = extremes_with(kQuery, kInf);
     extremes[static_cast<std::size_t>(kKey)] = extremes[static_cast<std::size_t>(kQuery)];
-    CHECK(struck(extremes).where == Strike::Where::kBefore);
+    CHECK(find_strike(extremes).where == Strike::Where::kBefore);
   }
 }
 

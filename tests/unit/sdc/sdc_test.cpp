@@ -90,8 +90,8 @@ TEST_CASE("a mismatch is found wherever it lies, and counted as a plain loop cou
 }
 
 TEST_CASE("a type is a path without its numbers, a module a name without member") {
-  CHECK(type_of({.kind = Kind::kOutput, .name = "decoder.layers.12.mlp:0#1"}) == "decoder.layers.*.mlp");
-  CHECK(type_of({.kind = Kind::kParamGrad, .name = "0.1.block2.weight"}) == "*.*.block2.weight");
+  CHECK(submodule_type({.kind = Kind::kOutput, .name = "decoder.layers.12.mlp:0#1"}) == "decoder.layers.*.mlp");
+  CHECK(submodule_type({.kind = Kind::kParamGrad, .name = "0.1.block2.weight"}) == "*.*.block2.weight");
 }
 
 TEST_CASE("an error is attributed to the call that made it, not to those that passed it on") {

@@ -19,7 +19,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 using Values = std::vector<float>;
 
-// [samples][heads] of a matrix, each row-major.
+// A matrix for each [sample][head], row-major.
 struct Matrices {
   std::int64_t heads = 0, rows = 0, cols = 0;
   Values values;
@@ -36,7 +36,7 @@ struct Matrices {
   }
 };
 
-// What one run of causal attention on two ranks records, each with half of the heads.
+// A run of causal attention on two ranks, each of which records half of the heads.
 struct AttentionProgram {
   std::int64_t heads = 4, kv_heads = 4;
   float scale = 1 / std::sqrt(static_cast<float>(kHeadSize));
@@ -131,7 +131,7 @@ struct AttentionProgram {
   }
 };
 
-// One element of sample 1, head 2 of a matrix, row 3.
+// Changes one element in row 3 of a matrix, in sample 1 and head 2.
 Report damaged(const std::string& where, std::int64_t col, float value, AttentionProgram program = {}) {
   program.damage = [=](const std::string& what, Matrices& matrices) {
     if (what == where) matrices.at(1, 2, 3, col) = value;
@@ -146,7 +146,7 @@ std::string first_tensor_of(const Report& report) {
              : first->id.name + " " + std::string(name_of(first->id.kind)) + ": " + std::string(name_of(first->reason));
 }
 
-// Why something of the trace was not checked.
+// Returns why a tensor of the trace was not checked.
 std::string refusal_in(const Report& report) {
   for (const Finding& finding : report.findings) {
     if (finding.reason == Reason::kNotCheckable) return finding.message;

@@ -20,7 +20,7 @@ constexpr std::int64_t kTokens = 6, kIn = 8, kOut = 4;
 using Values = std::vector<float>;
 using Damage = std::function<void(const std::string& what, std::int32_t rank, Values& values)>;
 
-// Numbers that depend on `seed` alone.
+// Returns numbers that depend on `seed` alone.
 Values drawn(int seed, std::int64_t count) {
   Values values;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -32,7 +32,7 @@ Values drawn(int seed, std::int64_t count) {
 float& at(Values& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
 float at(const Values& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
 
-// [rows, inner] times [inner, cols].
+// Multiplies [rows, inner] by [inner, cols].
 Values times(const Values& a, const Values& b, std::int64_t rows, std::int64_t inner, std::int64_t cols) {
   Values c(static_cast<std::size_t>(rows * cols));
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -51,7 +51,7 @@ Values transposed(const Values& a, std::int64_t rows, std::int64_t cols) {
   return t;
 }
 
-// The half of the columns that a rank holds.
+// Returns the half of the columns that a rank holds.
 Values half_of(const Values& a, std::int64_t cols, std::int32_t rank) {
   Values part;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -115,7 +115,7 @@ std::string first_of(const Report& report) {
   return first == nullptr ? "" : to_string(first->id) + ": " + std::string(name_of(first->reason));
 }
 
-// One element of what a rank recorded, or of what every rank did.
+// Changes one element of what a rank recorded, or of what every rank did.
 Damage set(const std::string& what, std::size_t element, float value, std::int32_t only_rank = -1) {
   return [=](const std::string& name, std::int32_t rank, Values& values) {
     if (name == what && (only_rank < 0 || rank == only_rank)) values[element] = value;

@@ -1,4 +1,4 @@
-// Collective identities, bags of embeddings, products of integers.
+// Reductions over ranks, bags of embeddings, products of integers.
 #include <doctest/doctest.h>
 
 #include <cstring>

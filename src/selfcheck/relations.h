@@ -1,4 +1,5 @@
-// The identities, each with its findings.
+// The relations that `self_check` tests (ttrace/selfcheck/selfcheck.h). Each function tests one of them on all tensors
+// of the alignment, and appends its findings.
 #pragma once
 
 #include <vector>
@@ -9,7 +10,7 @@
 
 namespace ttrace {
 
-// Returns a note on what was checked on each rank alone; empty where nothing was.
+// Returns a note that counts the products that were checked on each rank alone; empty where none was.
 std::string check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
 void check_attention(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
 void check_integer_linears(const Alignment& alignment, std::vector<Finding>& findings);
@@ -19,7 +20,7 @@ void check_accumulation(const Alignment& alignment, std::vector<Finding>& findin
 void check_reductions(const Alignment& alignment, std::vector<Finding>& findings);
 void check_replicas(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
 
-// Whether a copy of it in fp64 can be made: a gigabyte at most.
+// Returns whether the tensor can be copied in fp64, which takes a gigabyte at most. Tensors of routed tokens cannot.
 bool fits_in_memory(const LogicalTensor& tensor);
 
 }  // namespace ttrace
