@@ -155,7 +155,8 @@ std::string sentence_of(const Report& report) {
   const Finding* first = report.root_cause();
   if (first == nullptr) return headline(report);
   if (const MissingGroup* group = group_of(report, *first)) return describe(*group);
-  const bool known = !report.roots.empty() && (report.wrong_in_second_run || &report.findings[report.roots[0].finding] == first);
+  const bool known =
+      !report.roots.empty() && (report.wrong_in_second_run || &report.findings[report.roots[0].finding] == first);
   return known ? report.roots[0].sentence : first->message;
 }
 

@@ -22,7 +22,7 @@ ALLOWED = {
     "judge": {"tolerance"},
     "diagnose": {"judge"},
     "annotate": {"judge", "text"},
-    "abft": {"base"},
+    "abft": {"numeric"},
     "selfcheck": {"abft", "judge"},
     "sdc": {"diagnose", "text"},
     "history": {"base"},

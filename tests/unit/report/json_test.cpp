@@ -30,7 +30,7 @@ TEST_CASE("the JSON report of two equal runs") {
   "coverage": 0.0,
   "root_cause": null,
   "roots": [],
-  "left_alone": null,
+  "wrong_in_second_run": null,
   "findings": [],
   "notes": []
 }
