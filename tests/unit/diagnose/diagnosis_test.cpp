@@ -92,7 +92,7 @@ TEST_CASE("terms that were never summed, and values never averaged") {
 TEST_CASE("terms are summed over an axis of the factoring that the tensor lies on") {
   const RootCause root = root_of([](std::int32_t rank, std::int64_t i) { return rank < 2 ? 0.25 : m(i) - 0.25; },
                                  Kind::kOutput, {}, "dp=4/ep=2,edp=2", "m: {output: {ep: replicate}}");
-  CHECK(root.diagnosis == "unreduced");
+  CHECK(root.diagnosis == Cause::kUnreduced);
   CHECK(root.sentence.find("the 2 ranks of edp hold unsummed partial values") != std::string::npos);
 }
 
