@@ -75,8 +75,8 @@ struct ExpertRule {
   SourceLine source;
 };
 
-// Two names of one parameter, as dotted suffixes: where a rank has `name`, it is a copy of what the reference
-// calls `of`. All copies hold the same value; the gradient of one backward is the sum over them.
+// Two names of one parameter, as dotted suffixes: what a rank calls `name` is an occurrence of what the reference calls
+// `of`. All occurrences hold the same value; the gradient of one backward is the sum over them.
 struct TiedRule {
   std::string name, of;
   SourceLine source;
@@ -101,8 +101,8 @@ struct Annotations {
   std::optional<PipelineRule> pipeline;
   std::optional<ExpertRule> experts;
   std::vector<TiedRule> tied;
-  // Of the loss that backward starts from: applies to the scalar `loss`, to grad_output, grad_input and
-  // param_grad. Not to main_grad, which the framework has averaged by then.
+  // The factor of the loss that backward starts from. It applies to the scalar `loss`, to grad_output, grad_input and
+  // param_grad, but not to main_grad, which the framework has averaged by then.
   std::optional<Factor> loss_scale;
 };
 

@@ -1,4 +1,5 @@
-// The one exception type for what keeps ttrace from looking: a user's mistake, an unreadable file, a command that failed.
+// The one exception type for everything that keeps ttrace from looking: a user's mistake, an unreadable file, a command
+// that failed.
 //
 // An exception means "could not look". A difference between two traces is a value (a `Finding`), never
 // an exception. The test for which it is: could the training code have caused it? Then it is a finding.
@@ -16,7 +17,7 @@ class InputError : public std::runtime_error {
   explicit InputError(const std::string& message) : std::runtime_error(message) {}
 };
 
-// For files that people write. Throws InputError, `file:line: what`.
+// Throws InputError, `file:line: what`, for files that people write.
 [[noreturn]] inline void fail_at(const std::string& file, int line, const std::string& what) {
   throw InputError(file + ":" + std::to_string(line) + ": " + what);
 }

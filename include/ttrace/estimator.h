@@ -1,4 +1,4 @@
-// What perturbed runs perturb.
+// Estimators: what perturbed runs perturb.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace ttrace {
 
-// The words are those of options, tolerance files and traces.
+// The words in quotes are those of options, tolerance files and traces.
 enum class Estimator : std::uint8_t {
   kInput,      // "input": the first floating-point activation of every micro-batch (TTrace, section 4.5)
   kModules,    // "modules": the output of every module (Monte Carlo arithmetic)
@@ -16,7 +16,7 @@ enum class Estimator : std::uint8_t {
 };
 inline constexpr Estimator kDefaultEstimator = Estimator::kInput;
 
-// In the order of the enumerators.
+// The names stand in the order of the enumerators.
 inline constexpr std::array<std::string_view, 3> kEstimatorNames = {"input", "modules", "rewritten"};
 static_assert(kEstimatorNames.size() == static_cast<std::size_t>(Estimator::kRewritten) + 1);
 

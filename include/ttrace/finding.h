@@ -1,4 +1,4 @@
-// What the stages report. A difference between two traces is a value, never an exception.
+// Findings, which the stages report. A difference between two traces is a value, never an exception.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,9 @@ enum class Reason : std::uint8_t {
 };
 std::string_view name_of(Reason reason);
 
-// Measured, not judged. Sums are over the logical tensor, in fp64, in a fixed order: the same bits for any
-// number of threads. Elements that are NaN or Inf on either side are left out of the sums and counted.
+// What was measured between two tensors; nothing here judges it. Sums are over the logical tensor, in fp64, in a fixed
+// order: the same bits for any number of threads. Elements that are NaN or Inf on either side are left out of the sums
+// and counted.
 struct Difference {
   std::int64_t elements = 0;
   std::int64_t differing = 0;  // elements whose values differ (NaN equals NaN)
@@ -66,20 +67,21 @@ struct Difference {
   double candidate_square = 0;
   double difference_square = 0;
   double dot = 0;  // <reference, candidate>
-  // Largest |reference - candidate|, exact at `worst_index`. Which element that is was decided in fp32 where
-  // both sides are at most fp32 wide; of equal ones it is the first in the logical tensor.
+  // The largest |reference - candidate|, exact at `worst_index`. Where both sides are at most fp32 wide, that element
+  // was found in fp32; of several it is the first in the logical tensor.
   double max_abs = 0;
-  std::vector<std::int64_t> worst_index;  // logical index of it; empty when no finite elements differ
+  std::vector<std::int64_t> worst_index;  // its logical index; empty when no finite elements differ
   std::int32_t worst_rank = -1;           // the candidate rank that holds it
   std::vector<std::int64_t> worst_local_index;
   double worst_reference = 0, worst_candidate = 0;
-  // Candidate rank (of several terms the first's) -> its share of difference_square; of nonfinite_mismatch.
+  // By candidate rank, its share of difference_square and of nonfinite_mismatch. Where an element has several terms,
+  // its share is that of the first one's rank.
   std::map<std::int32_t, double> square_by_rank;
   std::map<std::int32_t, std::int64_t> nonfinite_by_rank;
-  // Where the candidate's copies disagree, all of the above is of the copy that differs most from the
+  // Where the candidate's replicas disagree, everything above is measured on the replica that differs most from the
   // reference.
   double replica_square = 0;                // largest ||replica_k - replica_0||^2 over the other replicas
-  std::vector<std::int32_t> replica_ranks;  // ranks whose copy differs in value from the first copy
+  std::vector<std::int32_t> replica_ranks;  // ranks whose replica differs in value from replica 0
   double reference_replica_square = 0;      // the same within the reference
   std::vector<std::int32_t> reference_replica_ranks;
 
@@ -88,10 +90,10 @@ struct Difference {
   double rel_err() const;
   // The largest ||replica_k - replica_0|| / ||candidate||.
   double replica_rel_err() const;
-  // 1 - cos(reference, candidate) = (||A-B||^2 - (||A||-||B||)^2) / (2 ||A|| ||B||); the direct form
+  // 1 - cos(reference, candidate), computed as (||A-B||^2 - (||A||-||B||)^2) / (2 ||A|| ||B||), because the direct form
   // would lose all digits.
   double one_minus_cosine() const;
-  // The least-squares factor f of candidate = f * reference, and what it leaves unexplained, relative to
+  // The least-squares factor f of candidate = f * reference, and the norm of what it leaves over, relative to
   // ||candidate||.
   double uniform_factor() const;
   double uniform_factor_residual() const;
@@ -109,10 +111,10 @@ struct Finding {
   bool only_in_candidate = false;        // then `order` says nothing about the reference's tensors
 };
 
-// The tensor differs, or is not there.
+// True when the tensor differs, or is not there.
 bool is_wrong(const Finding& finding);
 
-// rel_err / allowed; absent where nothing was allowed or measured, where it is not finite, and where the tensor is not.
+// rel_err / allowed. Absent where nothing was allowed or measured, and where the ratio or the tensor is not finite.
 std::optional<double> ratio_of(const Finding& finding);
 
 // Execution order of findings: findings about ranks; then by iteration; then initial parameters, forward

@@ -1,7 +1,8 @@
-// Words for where a tensor lies: along an axis of the mesh, as a fragment of a larger tensor, and what a
-// recording program itself said of that.
+// Types that say where a tensor lies: along an axis of the mesh, as a fragment of a larger tensor, and in what a
+// recording program itself said of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -17,6 +18,13 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
+inline Box whole_box(const Shape& shape) { return {Shape(shape.size(), 0), shape}; }
+
+// True when the box has no elements. A box without dimensions is a scalar's, and has one.
+inline bool is_empty(const Box& box) {
+  return std::any_of(box.size.begin(), box.size.end(), [](std::int64_t size) { return size <= 0; });
+}
+
 // How a tensor lies along one axis of the mesh. An axis that is not named replicates.
 enum class Placement : std::uint8_t {
   kReplicate,
@@ -24,7 +32,7 @@ enum class Placement : std::uint8_t {
   kPartial,  // the logical value is the sum over the axis
 };
 
-// Numbers by name, as in `blocks: [1, 1]`.
+// The options of a layout, by name, as in `blocks: [1, 1]`.
 using LayoutOptions = std::map<std::string, std::vector<std::int64_t>>;
 
 struct AxisPlacement {
@@ -33,24 +41,26 @@ struct AxisPlacement {
   std::int32_t dim = 0;               // for kShard; negative counts from the end
   std::string layout = "contiguous";  // name of a registered shard layout (align/layout.h)
   LayoutOptions options;              // of the layout
-  // The whole ends here, what lies behind is padding: a number of elements, or kReferenceExtent.
+  // The number of elements of the whole, behind which padding follows, or kReferenceExtent.
   std::optional<std::int64_t> unpadded;
   // Packed sequences: names of the recorded tensors that hold their cumulative lengths, without padding and
   // with it. The layout then holds for each sequence by itself. Empty where the dimension is one sequence.
   std::string cu_seqlens, cu_seqlens_padded;
   int line = 0;  // in the file, for messages; 0 for one that a trace carries
 };
-inline constexpr std::int64_t kReferenceExtent = -1;
+inline constexpr std::int64_t kReferenceExtent = -1;  // as many as the reference's tensor has
 
-// What was recorded is only a part of the tensor: of the rank's own tensor, which the axes place, or, where
-// no axis splits it, of the logical one.
+// A box of a recorded tensor, and the box of the same sizes that it is in a larger one.
 struct Slice {
-  Box local, whole;  // of equal sizes: in what was recorded, and in the whole
+  Box local, whole;
   friend bool operator==(const Slice&, const Slice&) = default;
 };
+
+// A recorded tensor that is only a part of a larger one: of the rank's own tensor, which the axes place, or, where no
+// axis splits it, of the logical tensor.
 struct Fragment {
-  Shape whole;                // the shape of what it is a part of
-  std::vector<Slice> slices;  // empty where `range` says it
+  Shape whole;                // the shape of the larger tensor
+  std::vector<Slice> slices;  // empty where there is a `range`
   // [begin, end) of the elements of `whole` in row-major order, recorded as one dimension (ZeRO's flat
   // shards).
   struct Range {
@@ -61,8 +71,8 @@ struct Fragment {
   friend bool operator==(const Fragment&, const Fragment&) = default;
 };
 
-// What the recording program knew of a tensor's place: DTensor placements, ZeRO ownership, slices. It takes
-// the place of an annotation. In the trace it is a JSON object; each key is optional:
+// What the recording program knew of where a tensor lies: DTensor placements, ZeRO ownership, slices. It takes the
+// place of an annotation. In the trace it is a JSON object; each key is optional:
 //   {"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0},
 //             {"axis": "dp", "size": 2, "placement": "replicate"}],   or "partial"; outermost first
 //    "shape": [8, 16],                              of the logical tensor
@@ -74,7 +84,7 @@ struct RecordedMapping {
     AxisPlacement placement;
     std::int64_t size = 1;  // of the axis, as the program knew it
   };
-  std::optional<std::vector<Axis>> axes;  // without: annotations say how the axes split it
+  std::optional<std::vector<Axis>> axes;  // absent: annotations say how the axes split it
   std::optional<Shape> shape;
   std::optional<Fragment> fragment;
 };

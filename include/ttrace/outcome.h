@@ -14,7 +14,7 @@
 
 namespace ttrace {
 
-// The verdict on a run; that on a tensor is `Verdict`.
+// The verdict on a run. `Verdict` is the verdict on a tensor.
 enum class RunVerdict : std::uint8_t { kSame, kDifferent, kCouldNotLook };
 std::string_view name_of(RunVerdict verdict);  // "same", "different", "could-not-look"
 
@@ -29,7 +29,7 @@ struct Counts {
   void add(Verdict verdict);
 };
 
-// A whole iteration or micro-batch that one side lacks: one line for people instead of thousands.
+// A whole iteration or micro-batch that one side lacks. Text reports it in one line instead of thousands.
 struct MissingGroup {
   Reason reason = Reason::kMissingInCandidate;
   std::int32_t iteration = 0;
@@ -68,18 +68,18 @@ std::string_view name_of(Standing standing);
 
 // A wrong tensor that nothing wrong explains (ttrace/diagnose/).
 struct RootCause {
-  std::size_t finding = 0;         // in the report's `findings`
-  std::string module;              // that it was seen at
-  std::int64_t repeated = 0;       // of further micro-batches and iterations in which it is a root as well
-  std::int64_t explained = 0;      // wrong tensors that follow from it
-  bool examined = false;           // whether anybody asked what its error looks like; text shows these
+  std::size_t finding = 0;         // index into the report's `findings`
+  std::string module;              // the module that it was seen at
+  std::int64_t repeated = 0;       // in how many further micro-batches and iterations it is a root as well
+  std::int64_t explained = 0;      // how many wrong tensors follow from it
+  bool examined = false;           // true when a diagnosis was tried; text shows these roots
   std::optional<Cause> diagnosis;  // none: nothing known explains the error
-  double residual = 0;             // of the diagnosis: ||candidate - expected|| / ||expected||
+  double residual = 0;             // of the diagnosis: ||candidate - prediction|| / ||prediction||
   std::string sentence;
   std::optional<Standing> standing;  // none: there was no second run
 };
 
-// A finding that would have kept the verdict from `same`.
+// A finding that a waiver accepts; without it the verdict would not be `same`.
 struct WaivedFinding {
   Finding finding;
   Waiver waiver;
@@ -92,20 +92,20 @@ struct Report {
   double coverage = 0;            // share of the reference's tensors that were compared; waived ones do not count
   std::vector<Finding> findings;  // every verdict but `pass`, in execution order
   std::vector<Finding> passed;    // the others
-  std::vector<WaivedFinding> waived_findings;  // neither; in execution order
-  std::vector<RootCause> roots;                // in execution order; none where nobody looked for them
-  std::optional<std::int64_t> left_alone;      // wrong tensors of a second run whose modules got the reference's values
+  std::vector<WaivedFinding> waived_findings;       // neither; in execution order
+  std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
+  std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
   std::vector<MissingGroup> missing_groups;
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::vector<std::string> notes;
   std::string command_for_all;  // the command that prints all findings
   bool strict = false;          // untrusted counts as failed
 
-  // Same: something passed, nothing failed, nothing is missing, no difference is without a tolerance (and,
-  // if strict, nothing is untrusted).
+  // True when something passed, nothing failed, nothing is missing, every difference has a tolerance and, if strict,
+  // nothing is untrusted.
   bool same() const;
   RunVerdict verdict() const { return same_or_different(same()); }
-  // A tensor differs, and nobody says by how much it may.
+  // True when a tensor differs, and no tolerance says by how much it may.
   bool lacks_tolerance() const;
   // The first finding in execution order that is `fail` or `missing`; null when there is none.
   const Finding* root_cause() const;

@@ -1,4 +1,4 @@
-// What a trace says of its own making. `ttrace collect` writes it; another recorder may leave out what it likes.
+// Provenance: what a trace says of how it was made. `ttrace collect` writes all of it; another recorder may write less.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@
 
 namespace ttrace {
 
-// Values of another run that this one was given in place of its own.
+// Names the run whose values this run was given in place of its own.
 struct RewrittenFrom {
   std::string source;                   // that run's id
-  std::string activations, parameters;  // "recorded", "generated"; empty: its own
+  std::string activations, parameters;  // "recorded" or "generated"; empty: its own
   std::optional<std::uint64_t> seed;    // of generated values
   friend bool operator==(const RewrittenFrom&, const RewrittenFrom&) = default;
 };
 
-// A text that is empty is not known.
+// An empty text is not known.
 struct Provenance {
-  std::string text = "{}";           // the whole JSON object, with what nobody here reads
-  std::vector<std::string> command;  // its words
-  std::string directory;             // that the command ran in
-  std::optional<std::string> axes;   // as --axes had them; empty where the framework itself has told
+  std::string text = "{}";           // the whole JSON object, with all its keys
+  std::vector<std::string> command;  // the words of the command
+  std::string directory;             // where the command ran
+  std::optional<std::string> axes;   // as --axes had them; absent where the framework itself gave them
   std::string started, git_commit, python, torch, device;
   double recording_seconds = 0;
 
   std::optional<std::uint64_t> perturb_seed;  // of a perturbed run
-  Estimator perturb_at = kDefaultEstimator;   // then, what was perturbed
-  std::optional<RewrittenFrom> rewritten;     // none: it computed with its own values
+  Estimator perturb_at = kDefaultEstimator;   // what was perturbed, in a perturbed run
+  std::optional<RewrittenFrom> rewritten;     // absent: the run computed with its own values
 };
 
 }  // namespace ttrace

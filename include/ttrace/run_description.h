@@ -1,4 +1,4 @@
-// What a rank's file says of the run that it belongs to.
+// The description of a run that each rank's file holds.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct RunDescription {
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
   Mesh mesh{};                // sizes multiply to `world_size`
-  Coordinates coordinates{};  // one per axis of the mesh and its views, inside its size
+  Coordinates coordinates{};  // one for each axis of all factorings
   std::string compute_dtype{};
   std::string provenance = "{}";  // a JSON object
 };

@@ -17,16 +17,16 @@
 
 namespace ttrace {
 
-// What the collector calls the outermost module, whose path is empty. All other modules are inside it.
+// The collector's name of the outermost module, whose path is empty. All other modules are inside it.
 inline constexpr std::string_view kRootModule = "(model)";
 
-// The parts are views into the text, which must outlive them.
+// The parts point into the text, which must outlive them.
 struct TensorName {
   explicit TensorName(std::string_view text);
 
   std::string_view path;
-  std::string_view member;  // with its ':'; empty where there is no other tensor
-  std::string_view call;    // with its '#'; empty of the first call
+  std::string_view member;  // with its ':'; empty where the module has only this tensor
+  std::string_view call;    // with its '#'; empty for the first call
 
   std::string with_member(std::string_view other) const;  // of the same call: `:0` makes `attn:0#2` of `attn:1#2`
   std::string without_member() const { return with_member({}); }
@@ -35,13 +35,13 @@ struct TensorName {
 // The name of a call of a module, counted from 0.
 std::string call_of(std::string_view module, std::size_t call);
 
-// The module that has the parameter, or the module around a module; kRootModule where the path has one component.
+// The module that a parameter or a module belongs to directly; kRootModule where the path has one component.
 std::string_view owner_of(std::string_view path);
 
-// The path of a parameter that the module itself has.
+// The path of a parameter that belongs to the module directly.
 std::string parameter_of(std::string_view module, std::string_view parameter);
 
-// Whether a module or a parameter is inside the module, at any depth. None is inside itself.
+// True when a module or a parameter is inside the module, at any depth. No module is inside itself.
 bool is_inside(std::string_view path, std::string_view module);
 
 std::vector<std::string> components_of(std::string_view dotted);
@@ -57,11 +57,11 @@ struct NameNumber {
   std::int64_t value = 0;
 };
 
-// The first number at or after `from`. The first component is none, nor is one with leading zeros or more than nine
-// digits.
+// The first number at or after `from`. The first component never counts as a number, nor does one with leading zeros or
+// with more than nine digits.
 std::optional<NameNumber> number_in(std::string_view name, std::size_t from = 0);
 
-// The number right after `layers`, which starts the name or follows a dot of it.
+// The number right after `layers`, which must begin the name or follow one of its dots.
 std::optional<NameNumber> layer_number(std::string_view name, std::string_view layers);
 
 std::string with_number(std::string_view name, const NameNumber& number, std::int64_t value);

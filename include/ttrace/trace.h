@@ -10,7 +10,7 @@
 //     axes             string    JSON list, fastest first: [["tp",2],["dp",2]]
 //     views            string    JSON list, further factorings of the same ranks, each as axes; absent: none
 //     aliases          string    JSON object, axis names that share another's coordinate: {"sp":"tp"}
-//     coordinates      string    JSON object, on the axes of all views: {"tp":1,"dp":0}
+//     coordinates      string    JSON object, on the axes of all factorings: {"tp":1,"dp":0}
 //     compute_dtype    string    a dtype name ("bfloat16"), or "" when not known
 //     provenance       string    JSON object: command, versions, device, git commit, time, perturb seed, ...
 //     complete         uint8     1; absent or 0 in the file of a rank whose recording did not end well
@@ -33,7 +33,7 @@
 // The file is laid out in three parts: 4096 bytes of header (HDF5's superblock and, at byte 64, the seal:
 // `Seal` in src/format/format.h), the tensors, and all of HDF5's metadata with the tables of /ttrace. The
 // seal holds the completion mark, a checksum of header and metadata, and where the tables lie. The header
-// is written last: until then the file is none of HDF5's, and the journal speaks for it.
+// is written last: until then HDF5 cannot open the file, and the journal says what is in it.
 //
 // `offset` is a byte offset in the file: a reader maps the file and needs one look at the index, not an
 // open per tensor. Elements are little-endian, row-major. `checksum` is XXH3-64 of the tensor's bytes.
@@ -70,8 +70,8 @@ inline constexpr std::int32_t kNoMicrobatch = -1;
 
 // What was recorded. The values are stored in files and equal `ttrace_kind` in ttrace.h.
 enum class Kind : std::uint8_t {
-  kInput = 1,       // of a module
-  kOutput = 2,      // of a module
+  kInput = 1,       // a tensor that a module was given
+  kOutput = 2,      // a tensor that a module returned
   kGradOutput = 3,  // gradient of the loss with respect to a module's output
   kGradInput = 4,   // ... with respect to a module's input
   kParam = 5,       // before the iteration
@@ -130,8 +130,8 @@ struct Entry {
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;
   std::string module_class;  // "torch.nn.modules.linear.Linear"; empty for scalars
-  // What the program said of the tensor's place; null where it said nothing. Shared by the entries of a rank
-  // that have the same text.
+  // What the program said of where the tensor lies; null where it said nothing. Entries of a rank that have the same
+  // text share one object.
   std::shared_ptr<const RecordedMapping> mapping;
 };
 
@@ -149,7 +149,7 @@ class MappedFile {
 struct RankTrace {
   std::filesystem::path path;
   std::int32_t rank = 0;
-  Coordinates coordinates;  // on the axes of all views, without aliases
+  Coordinates coordinates;  // on the axes of all factorings, without aliases
   bool complete = false;
   std::vector<Entry> entries;  // in order of `order`
   std::shared_ptr<const MappedFile> file;

@@ -1,4 +1,4 @@
-// A wrong tensor that somebody knows of and accepts for a while.
+// A waiver: a wrong tensor that somebody knows of and accepts until a day.
 #pragma once
 
 #include <set>

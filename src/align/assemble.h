@@ -1,4 +1,4 @@
-// One logical tensor from its shards.
+// Assembles one logical tensor from its shards.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace ttrace {
 
-// What is the same for all tensors of a trace.
+// Everything that is the same for all tensors of a trace.
 struct AssemblyContext {
   const RankTable& ranks;
   const Annotations& annotations;
@@ -20,14 +20,14 @@ struct AssemblyContext {
   FrameAxes axes;
 };
 
-// The tensor, or what is wrong with its shards. Neither, where only inner stages hold a tensor of a
-// module that spans the stages.
+// The tensor, or the findings about its shards. Both are empty where only inner stages hold a tensor of a module that
+// spans the stages.
 struct Assembly {
   std::optional<LogicalTensor> tensor;
   std::vector<Finding> findings;
 };
 
-// Throws InputError when the rule's dim is out of range for the tensor.
+// `group` has at least one shard. Throws InputError when the rule's dim is out of range for the tensor.
 Assembly assemble(Group group, const AssemblyContext& context);
 
 }  // namespace ttrace

@@ -10,11 +10,7 @@
 namespace ttrace {
 namespace {
 
-using Members = std::vector<std::size_t>;
-
-bool empty(const Shape& size) {
-  return std::any_of(size.begin(), size.end(), [](std::int64_t n) { return n <= 0; });
-}
+using Members = std::vector<std::size_t>;  // indexes of boxes
 
 bool lies_in(const Box& box, const Shape& shape) {
   if (box.start.size() != shape.size() || box.size.size() != shape.size()) return false;
@@ -31,9 +27,9 @@ bool meets(const Box& box, const Box& region) {
   return true;
 }
 
-// Edges of the members strictly inside the region along `dim`, sorted, each once.
-std::vector<std::int64_t> edges(const Box& region, std::span<const Box> boxes, const Members& members,
-                                std::size_t dim) {
+// The edges of the members along `dim` that lie strictly inside the region, sorted, each once.
+std::vector<std::int64_t> inner_edges(const Box& region, std::span<const Box> boxes, const Members& members,
+                                      std::size_t dim) {
   const std::int64_t begin = region.start[dim];
   const std::int64_t end = begin + region.size[dim];
   std::vector<std::int64_t> found;
@@ -47,25 +43,25 @@ std::vector<std::int64_t> edges(const Box& region, std::span<const Box> boxes, c
   return found;
 }
 
-Members meeting(const Box& region, std::span<const Box> boxes, const Members& members) {
+Members members_meeting(const Box& region, std::span<const Box> boxes, const Members& members) {
   Members result;
   std::copy_if(members.begin(), members.end(), std::back_inserter(result),
                [&](std::size_t i) { return meets(boxes[i], region); });
   return result;
 }
 
-// `members` are the boxes that meet the region.
-void visit(const Box& region, std::span<const Box> boxes, const Members& members, Coverage& coverage) {
+// Halves the region until no edge lies inside, and adds its gaps and overlaps. `members` are the boxes that meet it.
+void cover_region(const Box& region, std::span<const Box> boxes, const Members& members, Coverage& coverage) {
   std::size_t dim = 0;
   std::vector<std::int64_t> cuts;
   for (std::size_t d = 0; d < region.start.size(); ++d) {
-    std::vector<std::int64_t> found = edges(region, boxes, members, d);
+    std::vector<std::int64_t> found = inner_edges(region, boxes, members, d);
     if (found.size() > cuts.size()) {
       dim = d;
       cuts = std::move(found);
     }
   }
-  // No edge inside: each member, as it meets the region, holds all of it.
+  // Without an edge inside, each member that meets the region holds all of it.
   if (cuts.empty()) {
     if (members.empty()) coverage.gaps.push_back({region, {}});
     if (members.size() > 1) coverage.overlaps.push_back({region, members});
@@ -76,7 +72,7 @@ void visit(const Box& region, std::span<const Box> boxes, const Members& members
   lower.size[dim] = cut - region.start[dim];
   upper.start[dim] = cut;
   upper.size[dim] = region.size[dim] - lower.size[dim];
-  for (const Box& half : {lower, upper}) visit(half, boxes, meeting(half, boxes, members), coverage);
+  for (const Box& half : {lower, upper}) cover_region(half, boxes, members_meeting(half, boxes, members), coverage);
 }
 
 // Joins neighbours along each dimension in turn.
@@ -117,11 +113,11 @@ Coverage cover(const Shape& shape, std::span<const Box> boxes) {
   for (std::size_t i = 0; i < boxes.size(); ++i) {
     if (!lies_in(boxes[i], shape)) {
       coverage.outside.push_back(i);
-    } else if (!empty(boxes[i].size)) {
+    } else if (!is_empty(boxes[i])) {
       members.push_back(i);
     }
   }
-  if (!empty(shape)) visit({Shape(shape.size(), 0), shape}, boxes, members, coverage);
+  if (!is_empty(whole_box(shape))) cover_region(whole_box(shape), boxes, members, coverage);
   join_neighbours(coverage.gaps);
   join_neighbours(coverage.overlaps);
   return coverage;

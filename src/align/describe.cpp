@@ -7,19 +7,19 @@
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kWords = 8;  // what still reads as one line
+constexpr std::size_t kMaxListed = 8;  // so that a list still reads as one line
 
 }  // namespace
 
-std::string join(std::span<const std::string> words) {
-  const std::string text = fmt::format("{}", fmt::join(words.first(std::min(words.size(), kWords)), ", "));
-  return words.size() <= kWords ? text : fmt::format("{}, ... ({} in all)", text, words.size());
+std::string comma_list(std::span<const std::string> items) {
+  const std::string text = fmt::format("{}", fmt::join(items.first(std::min(items.size(), kMaxListed)), ", "));
+  return items.size() <= kMaxListed ? text : fmt::format("{}, ... ({} in all)", text, items.size());
 }
 
 std::string describe_ranks(std::span<const std::int32_t> ranks) {
   std::vector<std::string> words;
   for (const std::int32_t rank : ranks) words.push_back(rank < 0 ? "unknown" : std::to_string(rank));
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", join(words));
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", comma_list(words));
 }
 
 std::string describe(const Box& box) {

@@ -9,11 +9,11 @@
 
 namespace ttrace {
 
-// `rank 3`, `ranks 0, 1, 2`; a long list is cut: `ranks 0, 1, ... (1024 in all)`. -1 is `unknown`.
+// `rank 3`, `ranks 0, 1, 2`; a long list is shortened: `ranks 0, 1, ... (1024 in all)`. -1 reads `unknown`.
 std::string describe_ranks(std::span<const std::int32_t> ranks);
 
 std::string describe(const Box& box);  // `[0:4, 8:16]`, as a slice; `[]` of a scalar
 
-std::string join(std::span<const std::string> words);  // `a, b, c`, cut in the same way
+std::string comma_list(std::span<const std::string> items);  // `a, b, c`, shortened in the same way
 
 }  // namespace ttrace

@@ -42,9 +42,9 @@ void lay_out(Dimension& dimension) {
   std::replace(dimension.sizes.begin(), dimension.sizes.end(), std::int64_t{-1}, std::int64_t{*known});
   dimension.layout = nest(dimension.splits, dimension.sizes);
   if (dimension.unpadded) cut_padding(dimension.layout, *dimension.unpadded);
-  const bool copies = std::any_of(dimension.splits.begin(), dimension.splits.end(),
-                                  [](const AxisSplit& split) { return split.layout->copies; });
-  if (copies) dimension.copies = number_copies(dimension.layout);
+  const bool occurrences = std::any_of(dimension.splits.begin(), dimension.splits.end(),
+                                       [](const AxisSplit& split) { return split.layout->parts_share_elements; });
+  if (occurrences) dimension.occurrences = number_occurrences(dimension.layout);
 }
 
 std::vector<std::int64_t> digits_of(const Frame& frame, std::int64_t shard) {
@@ -56,7 +56,7 @@ std::vector<std::int64_t> digits_of(const Frame& frame, std::int64_t shard) {
   return values;
 }
 
-std::size_t part_of(const Dimension& dimension, const std::vector<std::int64_t>& digits) {
+std::size_t part_index(const Dimension& dimension, const std::vector<std::int64_t>& digits) {
   std::int64_t part = 0;
   for (std::size_t i = 0; i < dimension.digits.size(); ++i) {
     part = part * dimension.splits[i].size + digits[dimension.digits[i]];
@@ -71,7 +71,7 @@ std::vector<PlacedBox> boxes_of(const std::vector<Dimension>& dimensions, const 
     const std::int64_t begin = within.start[d], end = begin + within.size[d];
     std::vector<PlacedBox> longer;
     for (const PlacedBox& box : boxes) {
-      for (const Stretch& stretch : dimensions[d].layout.parts[part_of(dimensions[d], digits)]) {
+      for (const Stretch& stretch : dimensions[d].layout.parts[part_index(dimensions[d], digits)]) {
         const std::int64_t from = std::max(stretch.local, begin);
         const std::int64_t size = std::min(stretch.local + stretch.size, end) - from;
         if (size <= 0) continue;
@@ -80,7 +80,7 @@ std::vector<PlacedBox> boxes_of(const std::vector<Dimension>& dimensions, const 
         next.local.size.push_back(size);
         next.logical.start.push_back(stretch.logical + from - stretch.local);
         next.logical.size.push_back(size);
-        next.copy = next.copy * dimensions[d].copies + stretch.copy;
+        next.occurrence = next.occurrence * dimensions[d].occurrences + stretch.occurrence;
       }
     }
     boxes = std::move(longer);

@@ -15,37 +15,42 @@
 namespace ttrace {
 
 struct Dimension {
-  std::vector<std::size_t> digits;  // of the frame's shard digits, outermost first
-  std::vector<AxisSplit> splits;    // the same axes
-  std::optional<std::int64_t> unpadded;
-  std::vector<std::int64_t> sizes;  // by part (`nest`); -1 where no rank holds it
-  AxisLayout layout;                // by `lay_out`
-  std::int32_t copies = 1;          // that several parts hold of one element, at most
+  std::vector<std::size_t> digits;       // indexes into the frame's shard digits, outermost first
+  std::vector<AxisSplit> splits;         // of the same axes, in the same order
+  std::optional<std::int64_t> unpadded;  // where padding begins in the whole
+  std::vector<std::int64_t> sizes;       // of each part, in the order of `nest`; -1 where no rank holds the part
+  AxisLayout layout;                     // empty before `lay_out`
+  std::int32_t occurrences = 1;          // how often an element occurs in the parts, at most
 };
 
-// The dimensions of a tensor whose shards have `ndim`; all sizes are -1. `reference` is the shape of the
-// reference's tensor, null where there is none. Throws InputError when the placement shards a dimension
+// The dimensions of a tensor whose shards have as many dimensions as `shape`; all sizes are -1. `reference` is the
+// shape of the reference's tensor, null where there is none. Throws InputError when the placement shards a dimension
 // that is not there, or two axes say where one dimension's padding begins.
 std::vector<Dimension> dimensions_of(const TensorPlacement& placement, const std::string& name, const Shape& shape,
                                      const Shape* reference);
 
-// A part that nobody holds is taken to be as large as the first that somebody does, so that a finding
-// can say where it would be. At least one size must be known. Throws LayoutError.
+// Works out the layout from the sizes, of which at least one must be known. A part that no rank holds is taken to be as
+// large as the first one that a rank does hold, so that a finding can say where it would be. Throws LayoutError.
 void lay_out(Dimension& dimension);
 
-// The digits of a shard's index, and the part of a dimension that they choose.
+// The digits of a shard's index.
 std::vector<std::int64_t> digits_of(const Frame& frame, std::int64_t shard);
-std::size_t part_of(const Dimension& dimension, const std::vector<std::int64_t>& digits);
 
-// Of one part of every dimension, a box of local elements and where it lies in the logical tensor.
+// The index of the part that the digits choose in a dimension.
+std::size_t part_index(const Dimension& dimension, const std::vector<std::int64_t>& digits);
+
+// A box of a shard's elements, and where it lies in the logical tensor.
 struct PlacedBox {
   Box local, logical;
-  std::int32_t copy = 0;
+  std::int32_t occurrence = 0;
 };
-// Every combination of a shard's stretches, as far as they lie in the box `within` of its elements.
+
+// The boxes of the shard that the digits choose: every combination of its stretches in the dimensions, as far as they
+// lie in the box `within` of its elements.
 std::vector<PlacedBox> boxes_of(const std::vector<Dimension>& dimensions, const std::vector<std::int64_t>& digits,
                                 const Box& within);
 
+// The shape of the logical tensor.
 Shape extents_of(const std::vector<Dimension>& dimensions);
 
 }  // namespace ttrace

@@ -26,7 +26,9 @@ std::string describe_stages(const Division& division) {
   return division.chunks == 1 ? stages : fmt::format("{} of {} chunks", stages, division.chunks);
 }
 
-std::int64_t layers_of_part(const Division& division) { return division.total / division.stages / division.chunks; }
+std::int64_t rounded_layers_per_part(const Division& division) {
+  return division.total / division.stages / division.chunks;
+}
 
 std::vector<std::int64_t> divide_listed(const PipelineRule& rule, const Division& division, const std::string& at) {
   const std::int64_t parts = division.stages * division.chunks;
@@ -42,7 +44,7 @@ std::vector<std::int64_t> divide_listed(const PipelineRule& rule, const Division
   return rule.per_stage;
 }
 
-// `first` and `last`, and the other stages equally.
+// Gives the first and the last stage what is declared, and the other stages equal shares of the rest.
 std::vector<std::int64_t> divide_by_ends(const PipelineRule& rule, const Division& division, const std::string& at) {
   const std::int64_t rest = division.total - rule.first.value_or(0) - rule.last.value_or(0);
   const std::int64_t sharing = division.stages - (rule.first ? 1 : 0) - (rule.last ? 1 : 0);
@@ -102,7 +104,7 @@ std::vector<std::int64_t> rounded_starts(const Division& division) {
   std::vector<std::int64_t> starts;
   for (std::int64_t chunk = 0; chunk < division.chunks; ++chunk) {
     for (std::int64_t stage = 0; stage < division.stages; ++stage) {
-      starts.push_back(chunk * (division.total / division.chunks) + stage * layers_of_part(division));
+      starts.push_back(chunk * (division.total / division.chunks) + stage * rounded_layers_per_part(division));
     }
   }
   return starts;
@@ -113,7 +115,7 @@ std::string describe_rounding(const Division& division, const std::string& at) {
   starts.push_back(division.total);
   std::vector<std::string> lost;
   for (std::size_t part = 0; part + 1 < starts.size(); ++part) {
-    const std::int64_t end = starts[part] + layers_of_part(division);
+    const std::int64_t end = starts[part] + rounded_layers_per_part(division);
     if (end == starts[part + 1]) continue;
     const bool one = end + 1 == starts[part + 1];
     lost.push_back(one ? fmt::format("{}", end) : fmt::format("{} to {}", end, starts[part + 1] - 1));
@@ -122,7 +124,7 @@ std::string describe_rounding(const Division& division, const std::string& at) {
       "{}: {} layers of {} do not divide into {}, which hold {}: taken to be rounded down to {} on each, "
       "which drops {}; stages that are uneven need first, last, embedding, head or per_stage",
       at, division.total, printable(division.prefix), describe_stages(division), division.held,
-      layers_of_part(division), join(lost));
+      rounded_layers_per_part(division), comma_list(lost));
 }
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// Which layers each stage of a pipeline holds, as declared.
+// Divides the layers of a model among the stages of a pipeline, as the annotations declare it.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,18 @@ namespace ttrace {
 struct Division {
   std::string prefix;  // of the layers, for messages
   std::int64_t total = 0, stages = 1, chunks = 1;
-  std::int64_t held = 0;  // by the ranks
+  std::int64_t held = 0;  // how many layers the ranks hold
 };
 
-// By virtual stage, how many layers, `total` in all. `at` begins a message: InputError where the declaration does not
-// fit.
+// The number of layers of each virtual stage, `total` in all. Throws InputError where the declaration does not fit;
+// `at` begins its message.
 std::vector<std::int64_t> divide(const PipelineRule& rule, const Division& division, const std::string& at);
 
-// Where nothing is declared but an even division, there is none, and layers are lost: the program has rounded.
+// True where the program must have rounded an even division: no other one is declared, the layers do not divide evenly,
+// and the ranks hold fewer than the model has.
 bool must_round(const PipelineRule& rule, const Division& division);
 
-// Then, by virtual stage, its first layer, and the words for a note.
+// The first layer of each virtual stage, and the text of a note, where the program has rounded.
 std::vector<std::int64_t> rounded_starts(const Division& division);
 std::string describe_rounding(const Division& division, const std::string& at);
 

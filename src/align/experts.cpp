@@ -10,7 +10,8 @@
 namespace ttrace {
 namespace {
 
-// By prefix with the layer's global number; what a trace names there it names often.
+// Counts the experts of each coordinate of the axis. The prefixes have global layer numbers, which are worked out last:
+// a trace has many entries for each prefix.
 PartCounts count_experts(const RankTable& table, const Experts& experts, const Pipeline& pipeline) {
   const std::size_t axis = static_cast<std::size_t>(experts.axis);
   const auto parts = static_cast<std::size_t>(table.axes[axis].size);
@@ -24,7 +25,7 @@ PartCounts count_experts(const RankTable& table, const Experts& experts, const P
       if (found == counts.end()) {
         found = counts.emplace(number->prefix, std::vector<std::int64_t>(parts, 0)).first;
       }
-      std::int64_t& count = found->second[static_cast<std::size_t>(rank.place[axis])];
+      std::int64_t& count = found->second[static_cast<std::size_t>(rank.coordinates[axis])];
       count = std::max(count, number->value + 1);
     }
   }

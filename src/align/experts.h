@@ -1,5 +1,4 @@
-// Local expert numbers to global ones: coordinate e of the expert axis holds the e-th equal part of a layer's
-// experts.
+// Makes local expert numbers global: coordinate e of the expert axis holds the e-th equal part of a layer's experts.
 #pragma once
 
 #include "align/numbering.h"
@@ -10,12 +9,12 @@
 namespace ttrace {
 
 struct Experts {
-  int axis = -1;      // in the table; -1 where no rule spreads experts over several ranks
-  Numbering experts;  // of the axis's coordinates, in names whose layers are numbered already
+  int axis = -1;      // index into the table's axes; -1 where no rule spreads experts over several ranks
+  Numbering experts;  // its parts are the axis's coordinates; it is for names whose layers have global numbers
 };
 
-// The number of experts comes from the reference's layout, and InputError is thrown when it does not divide. Where
-// that has none, each part is as large as the fullest.
+// The number of experts comes from the reference's layout. Where that has none, each part is taken to be as large as
+// the fullest one. Throws InputError when the number does not divide into equal parts.
 Experts experts_of(const RankTable& table, const Annotations& annotations, const Pipeline& pipeline,
                    const ModelLayout& layout);
 

@@ -14,11 +14,8 @@ std::int64_t dot(const Shape& index, const Shape& strides) {
   return sum;
 }
 
-bool is_empty(const Box& box) {
-  return std::any_of(box.size.begin(), box.size.end(), [](std::int64_t size) { return size == 0; });
-}
-
-// Boxes of `shape` from dimension `dim` on, behind the index `row` of the dimensions before.
+// Adds the boxes of the elements [begin, end) of the dimensions from `dim` on; `row` is the index in the dimensions
+// before.
 void add_boxes(const Shape& shape, std::size_t dim, Shape& row, std::int64_t begin, std::int64_t end,
                std::vector<Box>& boxes) {
   if (begin == end) return;
@@ -50,7 +47,8 @@ void add_boxes(const Shape& shape, std::size_t dim, Shape& row, std::int64_t beg
   if (end % inner != 0) add_part(last, 0, end % inner);
 }
 
-HeldBox part_of(const HeldBox& held, const Box& box) {
+// The part of a held box that lies in `box`.
+HeldBox clipped(const HeldBox& held, const Box& box) {
   HeldBox part{box, held.offset, held.strides};
   for (std::size_t d = 0; d < box.start.size(); ++d) {
     part.offset += (box.start[d] - held.box.start[d]) * held.strides[d];
@@ -67,7 +65,7 @@ const Shape& own_shape(const Entry& entry) {
 std::vector<HeldBox> held_boxes(const Entry& entry) {
   std::vector<HeldBox> held;
   if (!entry.mapping || !entry.mapping->fragment) {
-    held.push_back({{Shape(entry.shape.size(), 0), entry.shape}, 0, row_major_strides(entry.shape)});
+    held.push_back({whole_box(entry.shape), 0, row_major_strides(entry.shape)});
   } else if (const Fragment& fragment = *entry.mapping->fragment; fragment.range) {
     const Shape strides = row_major_strides(fragment.whole);
     for (Box& box : boxes_of_range(fragment.whole, fragment.range->begin, fragment.range->end)) {
@@ -100,13 +98,14 @@ std::vector<LayeredBox> layer_boxes(const Shape& shape, std::span<const std::vec
   }
   const Coverage coverage = cover(shape, boxes);
   if (coverage.overlaps.empty()) return layered;
-  // What several hold is cut out of each, and becomes a box of its own in a layer of its own.
+  // A region that several holders share is cut out of each of their boxes. For each holder it becomes a box of its own,
+  // in a layer of its own.
   std::vector<LayeredBox> result;
   std::vector<std::vector<Box>> shared(layered.size());
   for (const Region& overlap : coverage.overlaps) {
     for (std::size_t layer = 0; layer < overlap.holders.size(); ++layer) {
       const LayeredBox& source = layered[overlap.holders[layer]];
-      result.push_back({part_of(source.held, overlap.box), source.holder, static_cast<std::int32_t>(layer)});
+      result.push_back({clipped(source.held, overlap.box), source.holder, static_cast<std::int32_t>(layer)});
       shared[overlap.holders[layer]].push_back(overlap.box);
     }
   }
@@ -119,7 +118,7 @@ std::vector<LayeredBox> layer_boxes(const Shape& shape, std::span<const std::vec
     }
     for (Region& rest : cover(own.size, inside).gaps) {
       for (std::size_t d = 0; d < own.start.size(); ++d) rest.box.start[d] += own.start[d];
-      result.push_back({part_of(layered[i].held, rest.box), layered[i].holder, 0});
+      result.push_back({clipped(layered[i].held, rest.box), layered[i].holder, 0});
     }
   }
   return result;

@@ -1,5 +1,5 @@
-// The index space of one logical tensor's shards: which places on the mesh should hold one, and as which
-// replica, which term and which shard.
+// The frame of one logical tensor: the slots that its shards should fill. A slot is a replica, a term and a shard; the
+// coordinates of a rank tell which slot its shard fills.
 #pragma once
 
 #include <compare>
@@ -10,38 +10,39 @@
 
 namespace ttrace {
 
-// One axis of the mesh (-1: none, size 1), as a digit of an index.
+// One axis, as a digit of a mixed-radix index. Axis -1 is one that the mesh lacks; its size is 1.
 struct Digit {
   int axis = -1;
   std::int64_t size = 1;
 };
 
-// One term of a sum. Sums run over the axes that are partial and, where the rule says so, over the micro-batches and
-// over a tied parameter's copies.
+// One term of a sum. Sums run over the axes that are partial, over the occurrences of a tied parameter's gradient and,
+// where the rule says so, over the micro-batches.
 struct Term {
-  std::size_t copy = 0;
-  std::int64_t part = 0;  // index of the partial digits
-  std::int32_t microbatch = 0;
+  std::size_t occurrence = 0;   // index into the frame's occurrences
+  std::int64_t part = 0;        // index made of the partial digits
+  std::int32_t microbatch = 0;  // the rank's own number
   friend auto operator<=>(const Term&, const Term&) = default;
 };
 
-// Where one tensor need only be on some stages, those that hold it count; so it is with the micro-batches of a sum. A
-// term of which no rank holds anything adds nothing; but each part of an axis must have one.
+// Not every rank must hold every tensor. Of the pipeline stages only those that hold the tensor get slots, and of the
+// micro-batches of a sum only those that some rank has recorded: the others add nothing to it. The coordinates of a
+// partial axis, however, all have slots, so that a rank that recorded nothing is found to be missing.
 //
-// Slots are numbered by replica, then term, then shard; the replicas by copy, then by the axes that replicate.
+// Slots are numbered by replica, then term, then shard; replicas by occurrence, then by the axes that replicate.
 struct Frame {
-  std::size_t view = 0;                          // whose axes the digits are
-  Place base;                                    // the coordinates that all slots share: the micro-batch axis's
-  int stage_axis = -1;                           // where the copies lie along one
-  std::int64_t stages = 1;                       // on it
-  std::vector<Copy> copies;                      // sorted
-  bool sum_copies = false;                       // they are terms, not replicas
+  std::size_t factoring = 0;                     // whose axes the digits are: an index into the table's factorings
+  AxisCoordinates base;                          // of one shard; all slots share those on axes without a digit
+  int stage_axis = -1;                           // the pipeline's, where it tells occurrences apart; else -1
+  std::int64_t stages = 1;                       // the size of that axis
+  std::vector<Occurrence> occurrences;           // sorted
+  bool sum_occurrences = false;                  // the occurrences are terms, not replicas
   std::vector<Digit> replicate, partial, shard;  // outermost first
-  std::vector<Term> sum;                         // its terms, sorted
-  std::int64_t replicas_per_copy = 1, terms = 1, shards = 1;
+  std::vector<Term> sum;                         // the terms, sorted
+  std::int64_t replicas_per_occurrence = 1, terms = 1, shards = 1;
 
   std::int64_t replicas() const {
-    return replicas_per_copy * (sum_copies ? 1 : static_cast<std::int64_t>(copies.size()));
+    return replicas_per_occurrence * (sum_occurrences ? 1 : static_cast<std::int64_t>(occurrences.size()));
   }
   std::int64_t slots() const { return replicas() * terms * shards; }
   std::int64_t slot(std::int64_t of_replica, std::int64_t of_term, std::int64_t of_shard) const {
@@ -51,16 +52,18 @@ struct Frame {
   std::int64_t term_of(std::int64_t slot) const { return slot / shards % terms; }
 };
 
-// What is not the same in all tensors' frames: where pipelines, micro-batches and experts make a difference. Axes are
-// indexes into the table's, -1 where it has none.
+// The axes that some tensors treat in a way of their own: those of the pipeline stages, of the micro-batches and of the
+// experts. Each is an index into the table's axes, or -1 where it has no such axis.
 struct FrameAxes {
   int stage = -1, microbatch = -1, expert = -1;
 };
 
-// The group has at least one shard.
+// `group` has at least one shard.
 Frame frame_of(const Group& group, const RankTable& table, const FrameAxes& axes);
 
 std::int64_t slot_of(const Frame& frame, const Shard& shard);
-Place place_of(const Frame& frame, std::int64_t slot);
+
+// The coordinates of the rank that should fill the slot.
+AxisCoordinates coordinates_at(const Frame& frame, std::int64_t slot);
 
 }  // namespace ttrace

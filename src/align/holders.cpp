@@ -25,18 +25,18 @@ bool contains(const Box& box, const Shape& index) {
 
 }  // namespace
 
-std::vector<std::int32_t> ranks_of(const LogicalTensor& tensor) {
+std::vector<std::int32_t> ranks_holding(const LogicalTensor& tensor) {
   return ranks_where(tensor.pieces(), [](const Piece&) { return true; });
 }
 
-std::vector<std::int32_t> holders_of(const LogicalTensor& tensor, std::int64_t element) {
+std::vector<std::int32_t> ranks_holding(const LogicalTensor& tensor, std::int64_t element) {
   const Shape index = index_at(element, tensor.shape);
   return ranks_where(tensor.pieces(), [&](const Piece& piece) { return contains(piece.logical, index); });
 }
 
-std::vector<std::int32_t> with_copies(const LogicalTensor& tensor, std::span<const std::int32_t> ranks) {
+std::vector<std::int32_t> with_ranks_of_same_boxes(const LogicalTensor& tensor, std::span<const std::int32_t> ranks) {
   const std::vector<Piece> pieces = tensor.pieces();
-  std::set<Shape> starts;  // of the boxes in question
+  std::set<Shape> starts;  // of the boxes that `ranks` hold
   for (const Piece& piece : pieces) {
     if (std::binary_search(ranks.begin(), ranks.end(), piece.rank)) starts.insert(piece.logical.start);
   }

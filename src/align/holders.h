@@ -1,4 +1,4 @@
-// Which ranks hold what of a logical tensor. Each list is sorted.
+// Tells which ranks hold a logical tensor, or parts of it. Every list of ranks is sorted.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@
 
 namespace ttrace {
 
-// Those that hold any of it.
-std::vector<std::int32_t> ranks_of(const LogicalTensor& tensor);
+// The ranks that hold any element of the tensor.
+std::vector<std::int32_t> ranks_holding(const LogicalTensor& tensor);
 
-// Those that hold the element, by its row-major number.
-std::vector<std::int32_t> holders_of(const LogicalTensor& tensor, std::int64_t element);
+// The ranks that hold one element; `element` is its row-major position in the tensor.
+std::vector<std::int32_t> ranks_holding(const LogicalTensor& tensor, std::int64_t element);
 
-// `ranks`, sorted, and those that hold equal copies of what they hold, or the other terms of its sum.
-std::vector<std::int32_t> with_copies(const LogicalTensor& tensor, std::span<const std::int32_t> ranks);
+// `ranks`, which are sorted, and all other ranks that hold the same boxes of the tensor: as replicas, or as other terms
+// of the sum.
+std::vector<std::int32_t> with_ranks_of_same_boxes(const LogicalTensor& tensor, std::span<const std::int32_t> ranks);
 
 }  // namespace ttrace

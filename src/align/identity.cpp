@@ -14,8 +14,8 @@
 namespace ttrace {
 namespace {
 
-// What stays the same while the entries of all ranks are sorted into groups.
-struct Rules {
+// Everything that stays the same while the entries of all ranks are sorted into groups.
+struct GroupingContext {
   const RankTable& table;
   const Annotations& annotations;
   const Pipeline& pipeline;
@@ -25,64 +25,61 @@ struct Rules {
 
 struct CanonicalName {
   std::string text;
-  bool layer = false;   // renumbered
-  bool spans = false;   // of a module that spans the stages
-  bool expert = false;  // of one of the experts that are spread over ranks
-  bool tied = false;    // a parameter that several names stand for
+  bool layer = false;   // it has a layer's number, now global
+  bool spans = false;   // its module spans the stages
+  bool expert = false;  // it belongs to one of the experts that are spread over ranks
+  bool tied = false;    // it is a parameter that the program has under several names
   std::array<const TensorPlacement*, kKindLast + 1> placements{};
 };
 
 struct LocalName {
   CanonicalName* name = nullptr;
-  std::size_t tied = 0;  // as in Copy::name
+  std::size_t tied = 0;  // `Occurrence::name`
 };
 
-// Which part of the model a rank's names are local to.
+// The part of the model that a rank's names are local to.
 struct Part {
   std::int64_t stage = 0, chunk = 0, experts = 0;
   friend auto operator<=>(const Part&, const Part&) = default;
 };
 
-// A trace has few names and many entries: what depends on a name alone is found once.
+// Caches everything that depends on a name alone: a trace has few names and many entries.
 struct Names {
   std::unordered_map<std::string, CanonicalName> canonical;
-  std::map<Part, std::unordered_map<std::string_view, LocalName>> local;  // the views are into the entries
+  std::map<Part, std::unordered_map<std::string_view, LocalName>> local;  // the keys point into the entries
 };
 
-std::int64_t coordinate(const PresentRank& rank, int axis) {
-  return axis < 0 ? 0 : rank.place[static_cast<std::size_t>(axis)];
-}
-
-CanonicalName canonical_name(const Rules& rules, const Part& part, const std::string& local) {
+CanonicalName canonical_name(const GroupingContext& context, const Part& part, const std::string& local) {
   CanonicalName name;
   name.text = local;
-  name.spans = rules.pipeline.spanning.contains(TensorName(local).path);
-  if (auto text = renumbered(rules.pipeline.layers, name.text, part.stage)) {
+  name.spans = context.pipeline.spanning.contains(TensorName(local).path);
+  if (auto text = renumbered(context.pipeline.layers, name.text, part.stage)) {
     name.text = std::move(*text);
     name.layer = true;
   }
-  if (auto text = renumbered(rules.experts.experts, name.text, part.experts)) {
+  if (auto text = renumbered(context.experts.experts, name.text, part.experts)) {
     name.text = std::move(*text);
     name.expert = true;
   }
-  if (!rules.pipeline.ruled && part.chunk != 0) name.text = fmt::format("model{}.{}", part.chunk, name.text);
+  if (!context.pipeline.ruled && part.chunk != 0) name.text = fmt::format("model{}.{}", part.chunk, name.text);
   return name;
 }
 
-LocalName& find_name(Names& names, const Rules& rules, const PresentRank& rank, const Entry& entry) {
-  const Part part{virtual_stage(rules.pipeline, rank, entry), entry.id.chunk, coordinate(rank, rules.experts.axis)};
+LocalName& find_name(Names& names, const GroupingContext& context, const PresentRank& rank, const Entry& entry) {
+  const Part part{virtual_stage(context.pipeline, rank, entry), entry.id.chunk,
+                  coordinate_on(rank, context.experts.axis)};
   LocalName& known = names.local[part][entry.id.name];
   if (known.name == nullptr) {
-    CanonicalName name = canonical_name(rules, part, entry.id.name);
-    std::tie(name.text, known.tied) = tied_name(rules.annotations, name.text);
-    name.tied = std::any_of(rules.annotations.tied.begin(), rules.annotations.tied.end(),
+    CanonicalName name = canonical_name(context, part, entry.id.name);
+    std::tie(name.text, known.tied) = tied_name(context.annotations, name.text);
+    name.tied = std::any_of(context.annotations.tied.begin(), context.annotations.tied.end(),
                             [&](const TiedRule& rule) { return matches(rule.of, name.text); });
     known.name = &names.canonical.try_emplace(name.text, std::move(name)).first->second;
   }
   return known;
 }
 
-// Between stages flow floating-point numbers; tokens, labels and masks are given to each.
+// Only floating-point tensors flow from stage to stage; tokens, labels and masks are given to each stage.
 Stages stages_of(const CanonicalName& name, const Entry& entry) {
   if (name.layer) return Stages::kOne;
   if (!name.spans || !is_floating(entry.dtype)) return Stages::kAny;
@@ -112,49 +109,50 @@ struct GroupKeyHash {
   }
 };
 
-const TensorPlacement* find_placement(const Rules& rules, CanonicalName& name, const PresentRank& rank,
+const TensorPlacement* find_placement(const GroupingContext& context, CanonicalName& name, const PresentRank& rank,
                                       const Entry& entry, Grouping& grouping) {
   const Kind kind = entry.id.kind;
   if (entry.mapping && entry.mapping->axes) {
     const auto [found, is_new] = grouping.recorded.try_emplace(entry.mapping.get());
     if (is_new) {
-      found->second = place(*entry.mapping, rules.table.mesh,
-                            fmt::format("{}: {}", rank.trace->path.string(), to_string(entry.id)));
+      found->second = placement_as_recorded(*entry.mapping, context.table.mesh,
+                                            fmt::format("{}: {}", rank.trace->path.string(), to_string(entry.id)));
     }
     return &found->second;
   }
   const TensorPlacement*& known = name.placements[static_cast<std::size_t>(kind)];
   if (known == nullptr) {
-    TensorPlacement placement =
-        place(rules.annotations, rules.table.mesh, kind, name.text, name.expert ? rules.experts.axis : -1);
+    TensorPlacement placement = placement_by_rules(context.annotations, context.table.mesh, kind, name.text,
+                                                   name.expert ? context.experts.axis : -1);
     known = &grouping.placements.emplace(std::pair(name.text, kind), std::move(placement)).first->second;
   }
   return known;
 }
 
-// The canonical identity of an entry, and how the group it belongs to starts out.
-Group start_group(const Rules& rules, const PresentRank& rank, const Entry& entry, const CanonicalName& name,
-                  const TensorPlacement* placement) {
+// An empty group with the canonical identity of the entry, but for its name.
+Group start_group(const GroupingContext& context, const PresentRank& rank, const Entry& entry,
+                  const CanonicalName& name, const TensorPlacement* placement) {
   Group group;
   group.id = {entry.id.iteration, entry.id.microbatch, 0, entry.id.pass, entry.id.kind, {}};
   group.stages = stages_of(name, entry);
   group.placement = placement;
   group.expert = name.expert;
-  group.sum_copies = name.tied && entry.id.kind == Kind::kParamGrad;
-  const Microbatches& microbatches = rules.microbatches;
+  group.sum_occurrences = name.tied && entry.id.kind == Kind::kParamGrad;
+  const Microbatches& microbatches = context.microbatches;
   if (entry.id.microbatch < 0) return group;
   if (placement->sum_microbatches) {
     group.microbatches = MicrobatchUse::kSummed;
     group.id.microbatch = kNoMicrobatch;
     return group;
   }
-  // Where the rule itself says how the tensor lies along the axis, as for a batch cut in parts that the
-  // reference runs as one, the micro-batch is the same on all; and so it is on a view without that axis.
-  const bool on_view = has_axis(rules.table.views[placement->view].axes, microbatches.axis);
-  if (on_view && !names_axis(*placement, microbatches.axis)) {
+  // The ranks along the micro-batch axis run different micro-batches, unless the rule itself says how the tensor lies
+  // along that axis (as for a batch cut in parts that the reference runs as one), or the tensor lies on a factoring
+  // without it.
+  const bool splits_microbatches = has_axis(context.table.factorings[placement->factoring].axes, microbatches.axis);
+  if (splits_microbatches && !names_axis(*placement, microbatches.axis)) {
     group.microbatches = MicrobatchUse::kSelected;
-    group.id.microbatch =
-        global_microbatch(microbatches, entry.id.iteration, coordinate(rank, microbatches.axis), entry.id.microbatch);
+    group.id.microbatch = global_microbatch(microbatches, entry.id.iteration, coordinate_on(rank, microbatches.axis),
+                                            entry.id.microbatch);
   }
   return group;
 }
@@ -173,14 +171,15 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
   Grouping grouping;
   grouping.pipeline = pipeline_of(table, annotations, layout);
   grouping.experts = experts_of(table, annotations, grouping.pipeline, layout);
-  const Rules rules{table, annotations, grouping.pipeline, grouping.experts, microbatches_of(table, annotations)};
+  const GroupingContext context{table, annotations, grouping.pipeline, grouping.experts,
+                                microbatches_of(table, annotations)};
   Names names;
   std::unordered_map<GroupKey, std::size_t, GroupKeyHash> index;
   for (const PresentRank& rank : table.ranks) {
     for (const Entry& entry : rank.trace->entries) {
-      const auto& [name, tied] = find_name(names, rules, rank, entry);
-      const TensorPlacement* placement = find_placement(rules, *name, rank, entry, grouping);
-      Group group = start_group(rules, rank, entry, *name, placement);
+      const auto& [name, tied] = find_name(names, context, rank, entry);
+      const TensorPlacement* placement = find_placement(context, *name, rank, entry, grouping);
+      Group group = start_group(context, rank, entry, *name, placement);
       if (placement->rule != nullptr && placement->rule->local) {
         group.id.name = name->text;
         grouping.local.insert(std::move(group.id));
@@ -191,7 +190,7 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
         continue;
       }
       const GroupKey key{name, group.id.iteration, group.id.microbatch, group.id.pass, group.id.kind};
-      const Copy copy{virtual_stage(rules.pipeline, rank, entry), tied};
+      const Occurrence occurrence{virtual_stage(context.pipeline, rank, entry), tied};
       const std::int32_t term = group.microbatches == MicrobatchUse::kSummed ? entry.id.microbatch : 0;
       const auto [found, is_new] = index.try_emplace(key, grouping.groups.size());
       if (is_new) {
@@ -199,9 +198,9 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
         grouping.groups.push_back(std::move(group));
       }
       Group& known = grouping.groups[found->second];
-      // The first stage of a model may take tokens where the others take hidden states.
+      // The first stage of a model may take integer tokens where the others take hidden states.
       if (known.stages == Stages::kAny) known.stages = stages_of(*name, entry);
-      known.shards.push_back({&rank, &entry, copy, term});
+      known.shards.push_back({&rank, &entry, occurrence, term});
     }
   }
   std::sort(grouping.groups.begin(), grouping.groups.end(), [](const Group& a, const Group& b) { return a.id < b.id; });
@@ -209,7 +208,8 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
   const bool counted = std::any_of(grouping.groups.begin(), grouping.groups.end(),
                                    [](const Group& g) { return g.microbatches != MicrobatchUse::kNone; });
   if (counted) {
-    for (Finding& finding : find_holes(table, rules.microbatches)) grouping.findings.push_back(std::move(finding));
+    for (Finding& finding : find_skipped_microbatches(table, context.microbatches))
+      grouping.findings.push_back(std::move(finding));
   }
   return grouping;
 }

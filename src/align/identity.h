@@ -1,5 +1,5 @@
-// From what a rank calls a tensor to what the reference calls it (TTrace, section 4.1): global numbers of
-// layers and experts, global micro-batches.
+// Gives each recorded tensor its canonical identity, which is the reference's (TTrace, section 4.1), and groups the
+// entries by it. Numbers of layers, experts and micro-batches that are local to a rank become global ones.
 #pragma once
 
 #include <compare>
@@ -19,33 +19,33 @@
 
 namespace ttrace {
 
-// Which pipeline stages' copies of a tensor make up the logical one.
+// Says on which pipeline stages the shards of a tensor count.
 enum class Stages : std::uint8_t {
-  kAny,    // one or several; several are replicas
-  kOne,    // a layer's: on two stages it is there twice
-  kFirst,  // what flows into a module that spans the stages: the first one's
-  kLast,   // what flows out of it: the last one's
+  kAny,    // on each stage that holds some; they are replicas
+  kOne,    // on one: the tensor belongs to a layer, and a second stage holds a duplicate
+  kFirst,  // on the first: the tensor flows into a module that spans the stages
+  kLast,   // on the last: the tensor flows out of such a module
 };
 
-// Which of the copies that a pipeline makes of a tensor.
-struct Copy {
-  std::int64_t stage = 0;  // virtual
-  std::size_t name = 0;    // of a tied parameter: 0 for its own, else that of the n-th rule
-  friend auto operator<=>(const Copy&, const Copy&) = default;
+// One of several places where a program with a pipeline has the same tensor. Occurrences are replicas or terms.
+struct Occurrence {
+  std::int64_t stage = 0;  // the virtual stage
+  std::size_t name = 0;    // 0: under its own name; n: under the name that the n-th `tied` rule gives it
+  friend auto operator<=>(const Occurrence&, const Occurrence&) = default;
 };
 
 struct Shard {
   const PresentRank* holder = nullptr;
   const Entry* entry = nullptr;
-  Copy copy{};
-  std::int32_t microbatch = 0;  // the local one, in a sum over them; else 0
+  Occurrence occurrence{};
+  std::int32_t microbatch = 0;  // the rank's own number in a sum over micro-batches; else 0
 };
 
-// What the micro-batch axis does in a tensor.
+// How a tensor uses the axis whose ranks run different micro-batches.
 enum class MicrobatchUse : std::uint8_t {
-  kNone,      // what any axis does
-  kSelected,  // tells the micro-batches apart: all shards have the same coordinate on it
-  kSummed,    // its ranks hold terms of the sum over all micro-batches
+  kNone,      // as any other axis
+  kSelected,  // the coordinate is part of the identity: all shards have the same
+  kSummed,    // the ranks hold terms of the sum over all micro-batches
 };
 
 // The entries of all ranks that are one canonical tensor.
@@ -53,8 +53,8 @@ struct Group {
   TensorId id;
   Stages stages = Stages::kAny;
   MicrobatchUse microbatches = MicrobatchUse::kNone;
-  bool expert = false;      // on one coordinate of the expert axis
-  bool sum_copies = false;  // a tied parameter's gradient: the stages hold terms, not replicas
+  bool expert = false;           // the tensor lies on one coordinate of the expert axis
+  bool sum_occurrences = false;  // a tied parameter's gradient, whose occurrences are terms
   const TensorPlacement* placement = nullptr;
   std::vector<Shard> shards;  // by rank
 };
@@ -62,16 +62,18 @@ struct Group {
 struct Grouping {
   std::vector<Group> groups;                                           // by id
   std::map<std::pair<std::string, Kind>, TensorPlacement> placements;  // by canonical name and kind
-  std::map<const RecordedMapping*, TensorPlacement> recorded;          // by what the program said
+  std::map<const RecordedMapping*, TensorPlacement> recorded;          // by the mapping that the program recorded
   std::vector<RowShard> rows;                                          // tensors of routed tokens
-  std::set<TensorId> local;                                            // what a rule keeps out
+  std::set<TensorId> local;                                            // tensors that a rule declares local
   Pipeline pipeline;
   Experts experts;
-  std::vector<Finding> findings;  // model chunks and micro-batches that nobody ran
+  std::vector<Finding> findings;  // about model chunks and micro-batches that no rank ran
 };
+
+// Throws InputError as `align` does.
 Grouping group_shards(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
 
-// The reference's name of a parameter that is tied to it, and the rule's position + 1; or `name` and 0.
+// The reference's name of the tensor, and `Occurrence::name`: n where the n-th `tied` rule renames it, else 0.
 std::pair<std::string, std::size_t> tied_name(const Annotations& annotations, const std::string& name);
 
 }  // namespace ttrace

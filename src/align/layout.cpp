@@ -21,8 +21,8 @@ Registry& registry() {
   return layouts;
 }
 
-// `inner` places a part in its block, `outer` the block in the whole; the result places the part in the
-// whole. Where a stretch of the one crosses several of the other it falls into pieces.
+// `inner` says where a part lies in its block, and `outer` where the block lies in the whole; the result says where the
+// part lies in the whole. A stretch of one that crosses several stretches of the other is cut.
 std::vector<Stretch> compose(const std::vector<Stretch>& inner, const std::vector<Stretch>& outer) {
   std::vector<Stretch> result;
   for (const Stretch& a : inner) {
@@ -38,10 +38,10 @@ std::vector<Stretch> compose(const std::vector<Stretch>& inner, const std::vecto
   return result;
 }
 
-std::string words(std::span<const std::int64_t> sizes) { return fmt::format("{}", fmt::join(sizes, ", ")); }
+std::string listed(std::span<const std::int64_t> sizes) { return fmt::format("{}", fmt::join(sizes, ", ")); }
 
-// The layout of each segment by itself, one after the other. A part holds its share of the first, of the
-// second, and so on; what follows the last segment is padding.
+// Lays out each segment by itself. A part holds its share of the first segment, of the second, and so on; elements
+// behind the last segment are padding.
 AxisLayout lay_out_segments(const AxisSplit& axis, std::span<const std::int64_t> sizes) {
   const auto parts = static_cast<std::int64_t>(sizes.size());
   const std::vector<Segment>& segments = *axis.segments;
@@ -49,7 +49,7 @@ AxisLayout lay_out_segments(const AxisSplit& axis, std::span<const std::int64_t>
   const std::int64_t held = *std::min_element(sizes.begin(), sizes.end()) * parts;
   if (total > held) {
     throw LayoutError(
-        fmt::format("packed sequences of {} elements in parts of {}; expected room for all", total, words(sizes)));
+        fmt::format("packed sequences of {} elements in parts of {}; expected room for all", total, listed(sizes)));
   }
   AxisLayout whole{0, std::vector<std::vector<Stretch>>(sizes.size())};
   for (const Segment& segment : segments) {
@@ -75,7 +75,7 @@ AxisLayout lay_out_axis(const AxisSplit& axis, std::span<const std::int64_t> siz
   return axis.segments ? lay_out_segments(axis, sizes) : axis.layout->function({sizes, axis.options});
 }
 
-// The heads of all parts, and those that part `c` of `n` uses.
+// The numbers of heads in the whole, and the heads that part `c` of `n` uses.
 struct Heads {
   std::int64_t query = 1, kv = 1;
 
@@ -96,7 +96,8 @@ struct Heads {
   }
 };
 
-// Elements a head, from a part that holds `heads` of them.
+// The number of elements a head, from a part that holds `heads` of them. `known` is the number that another part has
+// given, or 0. Throws LayoutError where the two differ.
 std::int64_t head_size(std::int64_t elements, std::int64_t heads, std::int64_t& known) {
   if (heads == 0 ? elements != 0 : elements % heads != 0 || (known > 0 && elements / heads != known)) {
     throw LayoutError(fmt::format("a part of {} elements for {} heads; expected {}", elements, heads,
@@ -126,7 +127,7 @@ AxisLayout zigzag(const AxisParts& parts) {
     if (parts.sizes[static_cast<std::size_t>(c)] != 2 * chunk) {
       throw LayoutError(
           fmt::format("parts of {} elements do not zigzag; expected equal and even parts, {} chunks in all",
-                      words(parts.sizes), 2 * n));
+                      listed(parts.sizes), 2 * n));
     }
     layout.parts.emplace_back();
     if (chunk == 0) continue;
@@ -140,11 +141,11 @@ AxisLayout stacked(const AxisParts& parts) {
   const std::int64_t sum = std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0});
   AxisLayout layout;
   layout.extent = std::accumulate(parts.sizes.begin(), parts.sizes.end(), std::int64_t{0});
-  std::int64_t before = 0;  // of the blocks before the next part, per relative size
+  std::int64_t before = 0;  // elements of the parts before, per relative size
   for (const std::int64_t size : parts.sizes) {
     if (size % sum != 0) {
       throw LayoutError(fmt::format("a part of {} elements in blocks of relative sizes {}; expected a multiple of {}",
-                                    size, words(blocks), sum));
+                                    size, listed(blocks), sum));
     }
     layout.parts.emplace_back();
     const std::int64_t unit = size / sum;
@@ -236,15 +237,15 @@ void cut_padding(AxisLayout& layout, std::int64_t extent) {
   }
 }
 
-std::int32_t number_copies(AxisLayout& layout) {
-  // Between two neighbouring edges the number of copies so far is the same for all elements.
+std::int32_t number_occurrences(AxisLayout& layout) {
+  // All elements between two neighbouring edges have occurred equally often so far.
   std::vector<std::int64_t> edges;
   for (const std::vector<Stretch>& part : layout.parts) {
     for (const Stretch& stretch : part) edges.insert(edges.end(), {stretch.logical, stretch.logical + stretch.size});
   }
   std::sort(edges.begin(), edges.end());
   edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-  std::vector<std::int32_t> copies(edges.size(), 0);
+  std::vector<std::int32_t> occurrences(edges.size(), 0);
   std::int32_t most = 1;
   for (std::vector<Stretch>& part : layout.parts) {
     std::vector<Stretch> numbered;
@@ -253,12 +254,12 @@ std::int32_t number_copies(AxisLayout& layout) {
           static_cast<std::size_t>(std::lower_bound(edges.begin(), edges.end(), stretch.logical) - edges.begin());
       for (; edges[edge] < stretch.logical + stretch.size; ++edge) {
         const std::int64_t size = edges[edge + 1] - edges[edge];
-        const std::int32_t copy = copies[edge]++;
-        most = std::max(most, copies[edge]);
-        if (!numbered.empty() && edges[edge] != stretch.logical && numbered.back().copy == copy) {
+        const std::int32_t occurrence = occurrences[edge]++;
+        most = std::max(most, occurrences[edge]);
+        if (!numbered.empty() && edges[edge] != stretch.logical && numbered.back().occurrence == occurrence) {
           numbered.back().size += size;
         } else {
-          numbered.push_back({stretch.local + edges[edge] - stretch.logical, edges[edge], size, copy});
+          numbered.push_back({stretch.local + edges[edge] - stretch.logical, edges[edge], size, occurrence});
         }
       }
     }

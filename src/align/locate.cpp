@@ -13,7 +13,8 @@
 namespace ttrace {
 namespace {
 
-std::int64_t coordinate_on(const Mesh& mesh, const Coordinates& coordinates, int axis) {
+// Throws InputError where the rank has no valid coordinate on the axis.
+std::int64_t checked_coordinate(const Mesh& mesh, const Coordinates& coordinates, int axis) {
   if (axis < 0) return 0;
   const Axis named = all_axes(mesh)[static_cast<std::size_t>(axis)];
   const auto found = coordinates.find(named.name);
@@ -31,15 +32,15 @@ TensorId canonical_id(const Annotations& annotations, const Mesh& mesh, const Co
   if (placement.sum_microbatches) id.microbatch = kNoMicrobatch;
   const int axis = axis_index(mesh, annotations.microbatch_axis);
   const std::int64_t ranks = size_of_axis(mesh, annotations.microbatch_axis);
-  const bool on_view = has_axis(indexed_factorings_of(mesh)[placement.view], axis);
-  if (id.microbatch < 0 || ranks == 1 || !on_view || names_axis(placement, axis)) return id;
+  const bool splits_microbatches = has_axis(indexed_factorings_of(mesh)[placement.factoring], axis);
+  if (id.microbatch < 0 || ranks == 1 || !splits_microbatches || names_axis(placement, axis)) return id;
   if (annotations.microbatch_order == MicrobatchOrder::kBlocked) {
     throw InputError(
         fmt::format("{}: with blocked micro-batches one rank cannot tell which of {} this is; expected "
                     "interleaved ones, or one rank on '{}'",
                     to_string(id), ranks, annotations.microbatch_axis));
   }
-  const std::int64_t global = id.microbatch * ranks + coordinate_on(mesh, coordinates, axis);
+  const std::int64_t global = id.microbatch * ranks + checked_coordinate(mesh, coordinates, axis);
   if (global > std::numeric_limits<std::int32_t>::max()) {
     throw InputError(fmt::format("{}: expected fewer than 2^31 micro-batches in all", to_string(id)));
   }
@@ -56,7 +57,7 @@ Location locate(const Annotations& annotations, const Mesh& mesh, const Coordina
   if (id.chunk != 0 && !annotations.pipeline) id.name = fmt::format("model{}.{}", id.chunk, id.name);
   id.name = tied_name(annotations, id.name).first;
   const std::string& name = id.name;
-  const TensorPlacement placement = place(annotations, mesh, id.kind, name);
+  const TensorPlacement placement = placement_by_rules(annotations, mesh, id.kind, name);
   Location location{canonical_id(annotations, mesh, coordinates, placement, id), {}, {}};
   for (const std::int64_t size : local_shape) {
     if (size < 0 || size > kMaxExtent) {
@@ -65,7 +66,7 @@ Location locate(const Annotations& annotations, const Mesh& mesh, const Coordina
   }
   std::vector<std::int64_t> digits;
   for (const AxisUse& use : placement.uses) {
-    if (use.placement == Placement::kShard) digits.push_back(coordinate_on(mesh, coordinates, use.axis));
+    if (use.placement == Placement::kShard) digits.push_back(checked_coordinate(mesh, coordinates, use.axis));
   }
   std::vector<Dimension> dimensions = dimensions_of(placement, name, local_shape, nullptr);
   try {
@@ -77,7 +78,7 @@ Location locate(const Annotations& annotations, const Mesh& mesh, const Coordina
     throw InputError(fmt::format("{}: {}", to_string(location.id), error.what()));
   }
   location.shape = extents_of(dimensions);
-  for (PlacedBox& box : boxes_of(dimensions, digits, {Shape(local_shape.size(), 0), local_shape})) {
+  for (PlacedBox& box : boxes_of(dimensions, digits, whole_box(local_shape))) {
     location.slices.push_back({std::move(box.local), std::move(box.logical)});
   }
   return location;

@@ -1,4 +1,4 @@
-// Tensors that belong together.
+// Finds the logical tensors that belong to a given one.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace ttrace {
 
 const LogicalTensor* find_tensor(const Alignment& alignment, const TensorId& id);  // null when it was not recorded
 
-// Of the same call as `id`; null when it was not recorded.
+// The tensor of this kind and name in the iteration, micro-batch and pass of `id`; null when it was not recorded.
 const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind kind, const std::string& name);
 
-// The same of all calls of a module in the iteration, micro-batch and pass of `id`, from the first to the last.
+// The tensors of this kind of all calls of a module in the iteration, micro-batch and pass of `id`, in order.
 std::vector<const LogicalTensor*> find_calls(const Alignment& alignment, const TensorId& id, Kind kind,
                                              std::string_view module);
 

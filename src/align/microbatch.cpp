@@ -16,14 +16,14 @@ constexpr std::size_t kListed = 8;
 std::vector<std::int32_t> ranks_at(const RankTable& table, std::size_t axis, const std::vector<bool>& coordinates) {
   std::vector<std::int32_t> ranks;
   for (const PresentRank& rank : table.ranks) {
-    if (coordinates[static_cast<std::size_t>(rank.place[axis])]) ranks.push_back(rank.trace->rank);
+    if (coordinates[static_cast<std::size_t>(rank.coordinates[axis])]) ranks.push_back(rank.trace->rank);
   }
   return ranks;
 }
 
-// Where each coordinate's block starts. One whose ranks are all missing is taken to have run as many as
-// the busiest, so that the others keep their place.
-std::vector<std::int64_t> block_starts(const std::vector<std::int64_t>& counts) {
+// The first micro-batch of each coordinate's block. A coordinate whose ranks are all missing is taken to have run as
+// many as the busiest one, so that the blocks after it keep their numbers.
+std::vector<std::int64_t> starts_of_blocks(const std::vector<std::int64_t>& counts) {
   const std::int64_t most = *std::max_element(counts.begin(), counts.end());
   std::vector<std::int64_t> starts;
   std::int64_t start = 0;
@@ -44,7 +44,7 @@ Microbatches microbatches_of(const RankTable& table, const Annotations& annotati
   result.order = annotations.microbatch_order;
   result.ranks = table.axes[static_cast<std::size_t>(axis)].size;
   for (const PresentRank& rank : table.ranks) {
-    const auto coordinate = static_cast<std::size_t>(rank.place[static_cast<std::size_t>(axis)]);
+    const auto coordinate = static_cast<std::size_t>(coordinate_on(rank, axis));
     for (const Entry& entry : rank.trace->entries) {
       if (entry.id.microbatch < 0) continue;
       std::vector<std::int64_t>& counts = result.counts[entry.id.iteration];
@@ -52,15 +52,16 @@ Microbatches microbatches_of(const RankTable& table, const Annotations& annotati
       counts[coordinate] = std::max(counts[coordinate], std::int64_t{entry.id.microbatch} + 1);
     }
   }
-  for (const auto& [iteration, counts] : result.counts) result.first[iteration] = block_starts(counts);
+  for (const auto& [iteration, counts] : result.counts) result.block_starts[iteration] = starts_of_blocks(counts);
   return result;
 }
 
 std::int32_t global_microbatch(const Microbatches& microbatches, std::int32_t iteration, std::int64_t coordinate,
                                std::int32_t local) {
-  const std::int64_t global = microbatches.order == MicrobatchOrder::kInterleaved
-                                  ? local * microbatches.ranks + coordinate
-                                  : microbatches.first.at(iteration)[static_cast<std::size_t>(coordinate)] + local;
+  const std::int64_t global =
+      microbatches.order == MicrobatchOrder::kInterleaved
+          ? local * microbatches.ranks + coordinate
+          : microbatches.block_starts.at(iteration)[static_cast<std::size_t>(coordinate)] + local;
   if (global > std::numeric_limits<std::int32_t>::max()) {
     throw InputError(
         fmt::format("iteration {}: micro-batch {} on one of {} data-parallel ranks; expected fewer than "
@@ -70,7 +71,7 @@ std::int32_t global_microbatch(const Microbatches& microbatches, std::int32_t it
   return static_cast<std::int32_t>(global);
 }
 
-std::vector<Finding> find_holes(const RankTable& table, const Microbatches& microbatches) {
+std::vector<Finding> find_skipped_microbatches(const RankTable& table, const Microbatches& microbatches) {
   std::vector<Finding> findings;
   if (microbatches.axis < 0 || microbatches.order == MicrobatchOrder::kBlocked) return findings;
   const std::int64_t step = microbatches.ranks;
@@ -82,7 +83,7 @@ std::vector<Finding> find_holes(const RankTable& table, const Microbatches& micr
     std::vector<bool> behind(counts.size(), false);
     for (std::int64_t c = 0; c < step; ++c) {
       const std::int64_t begin = counts[static_cast<std::size_t>(c)];
-      const std::int64_t end = last < c ? 0 : (last - c) / step + 1;  // had it run all up to `last`
+      const std::int64_t end = last < c ? 0 : (last - c) / step + 1;  // how many it would have run up to `last`
       if (begin >= end) continue;
       behind[static_cast<std::size_t>(c)] = true;
       holes += end - begin;

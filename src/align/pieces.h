@@ -1,4 +1,4 @@
-// The pieces of a logical tensor, made from its shards and its dimensions when they are asked for.
+// The shards of a logical tensor in their slots, and the pieces that they are made into when somebody asks for them.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,26 @@ struct HeldShard {
   const Entry* entry = nullptr;  // null where the slot is empty
 };
 
-// Everything that a tensor's pieces follow from.
-struct Plan {
+// The shards of one logical tensor, each in its slot, and the dimensions that they make up. The pieces follow from it.
+struct ShardGrid {
   Frame frame;
-  std::vector<HeldShard> shards;  // by slot
+  std::vector<HeldShard> shards;  // one for each slot of the frame
   std::vector<Dimension> dimensions;
-  bool fragments = false;         // the replicas of a shard may each hold a part of it
-  bool copies_are_terms = false;  // of a gradient; else they are replicas
+  bool fragments = false;  // some entries are fragments: the replicas of a shard may each hold a part of it
+  // Several parts of a dimension may hold the same element. Its occurrences are terms of a gradient, and replicas of
+  // any other tensor.
+  bool occurrences_are_terms = false;
 };
 
-// The layered boxes of shard `shard` of term `term`, whose holders are replicas.
-std::vector<LayeredBox> layer_fragments(const Plan& plan, std::int64_t term, std::int64_t shard);
+// The boxes that the replicas hold of one shard of one term, in layers. A box's holder is the index of the replica.
+std::vector<LayeredBox> layer_fragments(const ShardGrid& grid, std::int64_t term, std::int64_t shard);
 
-// The shape of the rank's own tensor at a shard's place.
-Shape shard_shape(const Plan& plan, std::int64_t shard);
+// The shape of the rank's own tensor in the slots of this shard. The dimensions must be laid out.
+Shape shard_shape(const ShardGrid& grid, std::int64_t shard);
 
 void sort_pieces(std::vector<Piece>& pieces);  // by replica, term, logical start
 
 // Sorted.
-std::vector<Piece> make_pieces(const Plan& plan);
+std::vector<Piece> make_pieces(const ShardGrid& grid);
 
 }  // namespace ttrace

@@ -12,7 +12,7 @@
 namespace ttrace {
 namespace {
 
-constexpr std::int64_t kMaxVirtualStages = 1 << 20;  // a trace that claims more must not make us allocate for it
+constexpr std::int64_t kMaxVirtualStages = 1 << 20;  // keeps a trace that claims more from making us allocate memory
 
 std::int64_t chunks_of(const PresentRank& rank) {
   std::int64_t chunks = 1;
@@ -20,7 +20,7 @@ std::int64_t chunks_of(const PresentRank& rank) {
   return chunks;
 }
 
-// All ranks run equally many; one that crashed is reported anyway.
+// Counts the chunks, and finds ranks that ran fewer than others. Ranks that crashed have a finding already.
 void count_chunks(const RankTable& table, Pipeline& pipeline) {
   std::vector<std::int64_t> counts;
   for (const PresentRank& rank : table.ranks) {
@@ -64,11 +64,11 @@ PartCounts count_layers(const RankTable& table, const Pipeline& pipeline) {
   return counts;
 }
 
-// By virtual stage, whether a rank of it left a file.
+// Tells for each virtual stage whether one of its ranks left a file.
 std::vector<bool> present_stages(const RankTable& table, const Pipeline& pipeline) {
   std::vector<bool> present(static_cast<std::size_t>(pipeline.virtual_stages()), false);
   for (const PresentRank& rank : table.ranks) {
-    const std::int64_t stage = pipeline.axis < 0 ? 0 : rank.place[static_cast<std::size_t>(pipeline.axis)];
+    const std::int64_t stage = coordinate_on(rank, pipeline.axis);
     for (std::int64_t chunk = 0; chunk < pipeline.chunks; ++chunk) {
       present[static_cast<std::size_t>(chunk * pipeline.stages + stage)] = true;
     }
@@ -76,7 +76,8 @@ std::vector<bool> present_stages(const RankTable& table, const Pipeline& pipelin
   return present;
 }
 
-void note_spanning(std::string_view prefix, Pipeline& pipeline) {
+// Adds the modules around the layers, which span the stages.
+void add_spanning_modules(std::string_view prefix, Pipeline& pipeline) {
   for (std::string_view module = prefix; module != kRootModule; module = owner_of(module)) {
     pipeline.spanning.emplace(module);
   }
@@ -113,13 +114,13 @@ Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, con
     } else {
       pipeline.layers.starts.emplace(prefix, starts_of(divide(*annotations.pipeline, division, at)));
     }
-    note_spanning(prefix, pipeline);
+    add_spanning_modules(prefix, pipeline);
   }
   return pipeline;
 }
 
 std::int64_t virtual_stage(const Pipeline& pipeline, const PresentRank& rank, const Entry& entry) {
-  const std::int64_t stage = pipeline.axis < 0 ? 0 : rank.place[static_cast<std::size_t>(pipeline.axis)];
+  const std::int64_t stage = coordinate_on(rank, pipeline.axis);
   return pipeline.ruled ? entry.id.chunk * pipeline.stages + stage : stage;
 }
 

@@ -1,4 +1,4 @@
-// Stage-local layer numbers to global ones, by arithmetic on the coordinates.
+// Makes stage-local layer numbers global, by arithmetic on the coordinates.
 //
 // A rank may run several model chunks (Megatron's interleaving). Chunk k of stage s is virtual stage
 // k * stages + s: the model's layers lie on the virtual stages in that order.
@@ -17,10 +17,10 @@
 namespace ttrace {
 
 struct Pipeline {
-  int axis = -1;  // of the stages, in the table; -1 where it has none
+  int axis = -1;  // the stages' axis, an index into the table's axes; -1 where it has none
   std::int64_t stages = 1, chunks = 1;
-  bool ruled = false;  // some rule numbers the chunks' layers; without, a chunk's tensors keep to themselves
-  Numbering layers;    // of virtual stages; empty where there is only one
+  bool ruled = false;  // a rule numbers the layers; without one each chunk is a model of its own
+  Numbering layers;    // its parts are the virtual stages; empty where there is only one
   std::set<std::string, std::less<>> spanning;  // modules that hold layers on several of them: "decoder", "(model)"
   std::vector<Finding> findings;                // ranks that lack a chunk
   std::vector<std::string> notes;               // divisions that had to be rounded
@@ -28,17 +28,18 @@ struct Pipeline {
   std::int64_t virtual_stages() const { return stages * chunks; }
 };
 
-// The number of layers comes from the reference's layout; where that has no such layers, it is the sum of
-// what the stages hold. Throws InputError when the declared division does not fit it. An even one that does not fit
-// is rounded where the ranks hold fewer layers, as the program must have done: what that lost is missing then.
+// The number of layers comes from the reference's layout; where that has no such layers, it is the sum of what the
+// stages hold. Throws InputError when the declared division does not fit it. An even division that does not fit is
+// rounded where the ranks hold fewer layers, as the program must have done; the layers it lost are then missing.
 Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
 
-// The virtual stage; the stage alone where no rule speaks of chunks.
+// The virtual stage that recorded the entry; the stage alone where no rule numbers layers.
 std::int64_t virtual_stage(const Pipeline& pipeline, const PresentRank& rank, const Entry& entry);
 
 std::string describe_stage(const Pipeline& pipeline, std::int64_t virtual_stage);  // `stage 1`, `stage 1, chunk 0`
 
-// Index of the axis whose coordinates are pipeline stages, with a rule or without; -1 when there is none.
+// Index in `all_axes` of the axis whose coordinates are pipeline stages, whether a rule names it or not; -1 when there
+// is none.
 int stage_axis(const Mesh& mesh, const Annotations& annotations);
 
 }  // namespace ttrace

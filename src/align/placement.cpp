@@ -49,15 +49,16 @@ void check_layout(const AxisPlacement& axis, const std::string& at) {
 }
 
 // The first factoring that has all of these axes.
-std::optional<std::size_t> view_with(const Mesh& mesh, const std::vector<int>& axes) {
+std::optional<std::size_t> factoring_with(const Mesh& mesh, const std::vector<int>& axes) {
   const auto factorings = indexed_factorings_of(mesh);
-  for (std::size_t view = 0; view < factorings.size(); ++view) {
-    if (std::all_of(axes.begin(), axes.end(), [&](int axis) { return has_axis(factorings[view], axis); })) return view;
+  for (std::size_t factoring = 0; factoring < factorings.size(); ++factoring) {
+    if (std::all_of(axes.begin(), axes.end(), [&](int axis) { return has_axis(factorings[factoring], axis); }))
+      return factoring;
   }
   return std::nullopt;
 }
 
-// The view on which the rule's axes, and `fixed` (-1: none), lie.
+// The factoring on which the rule's axes, and `fixed` (-1: none), lie.
 std::size_t check_one_factoring(const AnnotationRule& rule, const Mesh& mesh, int fixed) {
   std::vector<int> axes;
   if (fixed >= 0) axes.push_back(fixed);
@@ -65,12 +66,12 @@ std::size_t check_one_factoring(const AnnotationRule& rule, const Mesh& mesh, in
     const int index = axis_index(mesh, axis.axis);
     if (index < 0) continue;
     axes.push_back(index);
-    if (view_with(mesh, axes)) continue;
+    if (factoring_with(mesh, axes)) continue;
     throw InputError(fmt::format("{}: '{}' and '{}' are axes of two factorings of the ranks, {}; expected those of one",
                                  where(rule, axis.line), all_axes(mesh)[static_cast<std::size_t>(axes[0])].name,
                                  axis.axis, to_string(mesh)));
   }
-  return *view_with(mesh, axes);
+  return *factoring_with(mesh, axes);
 }
 
 void check_rule(const AnnotationRule& rule, const Mesh& mesh) {
@@ -136,14 +137,15 @@ void check_annotations(const Annotations& annotations, const Mesh& mesh) {
   }
 }
 
-TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name, int fixed) {
+TensorPlacement placement_by_rules(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name,
+                                   int fixed) {
   TensorPlacement placement;
   placement.rule = rule_for(annotations, kind, name);
   if (placement.rule == nullptr) {
-    if (fixed >= 0) placement.view = *view_with(mesh, {fixed});
+    if (fixed >= 0) placement.factoring = *factoring_with(mesh, {fixed});
     return placement;
   }
-  placement.view = check_one_factoring(*placement.rule, mesh, fixed);
+  placement.factoring = check_one_factoring(*placement.rule, mesh, fixed);
   placement.sum_microbatches = placement.rule->sum_microbatches;
   const bool followed = placement.rule->kind && *placement.rule->kind != kind;
   for (const AxisPlacement& axis : placement.rule->axes) {
@@ -158,7 +160,7 @@ TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kin
   return placement;
 }
 
-TensorPlacement place(const RecordedMapping& mapping, const Mesh& mesh, const std::string& at) {
+TensorPlacement placement_as_recorded(const RecordedMapping& mapping, const Mesh& mesh, const std::string& at) {
   TensorPlacement placement;
   placement.recorded = &mapping;
   for (const RecordedMapping::Axis& axis : *mapping.axes) {
@@ -177,12 +179,12 @@ TensorPlacement place(const RecordedMapping& mapping, const Mesh& mesh, const st
   for (const AxisUse& use : placement.uses) {
     if (use.axis >= 0) axes.push_back(use.axis);
   }
-  const auto view = view_with(mesh, axes);
-  if (!view) {
+  const auto factoring = factoring_with(mesh, axes);
+  if (!factoring) {
     throw InputError(fmt::format("{}: recorded on axes of two factorings of the ranks, '{}'; expected those of one", at,
                                  to_string(mesh)));
   }
-  placement.view = *view;
+  placement.factoring = *factoring;
   return placement;
 }
 

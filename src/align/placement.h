@@ -1,4 +1,4 @@
-// What the annotations, or the recording program, say of one tensor, in terms of one trace's mesh.
+// The placement of one tensor on one trace's mesh, as the annotations or the recording program give it.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct TensorPlacement {
   const AnnotationRule* rule = nullptr;       // null: none, replicated over every axis
   const RecordedMapping* recorded = nullptr;  // then `rule` is null
   std::vector<AxisUse> uses;                  // in the order written, outermost first
-  std::size_t view = 0;                       // the factoring of the ranks whose axes it names
+  std::size_t factoring = 0;                  // whose axes it names: an index into `factorings_of` the mesh
   bool sum_microbatches = false;
   bool is_placed() const { return rule != nullptr || recorded != nullptr; }
 };
@@ -41,13 +41,13 @@ void check_annotations(const Annotations& annotations, const Mesh& mesh);
 // For checked annotations. The gradient of a value that is partial over an axis is the same on all its
 // ranks (each term enters the sum with factor 1), so a `partial` that a gradient would take over from
 // `input` or `output` becomes `replicate`. `fixed` is an axis on one coordinate of which all of the tensor is (an
-// expert's); -1: none. Throws InputError when the rule names that axis, or one that lies on no view with it.
-TensorPlacement place(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name,
-                      int fixed = -1);
+// expert's); -1: none. Throws InputError when the rule names that axis, or one that lies on no factoring with it.
+TensorPlacement placement_by_rules(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name,
+                                   int fixed = -1);
 
 // `mapping` has axes. Throws InputError where the trace's mesh lacks one of them or has it in another size;
 // `at` says whose mapping it is.
-TensorPlacement place(const RecordedMapping& mapping, const Mesh& mesh, const std::string& at);
+TensorPlacement placement_as_recorded(const RecordedMapping& mapping, const Mesh& mesh, const std::string& at);
 
 // Who says so, to begin a message: the annotation's line, or the trace.
 std::string where(const TensorPlacement& placement, const AxisUse& use);

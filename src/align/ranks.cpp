@@ -11,16 +11,16 @@
 namespace ttrace {
 namespace {
 
-// Far above any cluster; a trace that claims more must not make us allocate for it.
+// Far above the size of any cluster. It keeps a trace that claims more from making us allocate memory for it.
 constexpr std::int64_t kMaxRanks = std::int64_t{1} << 20;
 
-// -1 where there is none of that name.
+// Returns -1 where no axis has the name.
 int index_in(const Axes& axes, std::string_view name) {
   const auto found = std::find_if(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.name == name; });
   return found == axes.end() ? -1 : static_cast<int>(found - axes.begin());
 }
 
-Finding about_ranks(Verdict verdict, Reason reason, std::string message, std::vector<std::int32_t> ranks) {
+Finding make_finding(Verdict verdict, Reason reason, std::string message, std::vector<std::int32_t> ranks) {
   Finding finding;
   finding.verdict = verdict;
   finding.reason = reason;
@@ -58,8 +58,8 @@ void check_mesh(const Trace& trace) {
   }
 }
 
-Place place_of(const RankTrace& rank, const Axes& axes) {
-  Place place;
+AxisCoordinates read_coordinates(const RankTrace& rank, const Axes& axes) {
+  AxisCoordinates coordinates;
   for (const Axis& axis : axes) {
     const auto found = rank.coordinates.find(axis.name);
     if (found == rank.coordinates.end() || found->second < 0 || found->second >= axis.size) {
@@ -67,9 +67,9 @@ Place place_of(const RankTrace& rank, const Axes& axes) {
                                    rank.rank, found == rank.coordinates.end() ? "no" : std::to_string(found->second),
                                    axis.name, axis.size - 1));
     }
-    place.push_back(found->second);
+    coordinates.push_back(found->second);
   }
-  return place;
+  return coordinates;
 }
 
 void list_present(const Trace& trace, RankTable& table) {
@@ -78,14 +78,14 @@ void list_present(const Trace& trace, RankTable& table) {
       throw InputError(fmt::format("{}: rank {} of {}; expected 0 to {}", rank.path.string(), rank.rank,
                                    trace.world_size, trace.world_size - 1));
     }
-    table.ranks.push_back({&rank, place_of(rank, table.axes)});
+    table.ranks.push_back({&rank, read_coordinates(rank, table.axes)});
   }
   std::stable_sort(table.ranks.begin(), table.ranks.end(),
                    [](const PresentRank& a, const PresentRank& b) { return a.trace->rank < b.trace->rank; });
   std::vector<PresentRank> once;
   for (PresentRank& rank : table.ranks) {
     if (!once.empty() && once.back().trace->rank == rank.trace->rank) {
-      table.findings.push_back(about_ranks(
+      table.findings.push_back(make_finding(
           Verdict::kFail, Reason::kDuplicateRank,
           fmt::format("rank {} appears twice, in {} and in {}: two processes took themselves for the same rank",
                       rank.trace->rank, once.back().trace->path.string(), rank.trace->path.string()),
@@ -97,14 +97,15 @@ void list_present(const Trace& trace, RankTable& table) {
   table.ranks = std::move(once);
 }
 
-std::size_t linear(const RankTable& table, const View& view, const Place& place) {
+std::size_t linear_index(const RankTable& table, const Factoring& factoring, const AxisCoordinates& coordinates) {
   std::int64_t index = 0;
-  for (std::size_t i = view.axes.size(); i-- > 0;) index = index * table.axes[view.axes[i]].size + place[view.axes[i]];
+  for (std::size_t i = factoring.axes.size(); i-- > 0;)
+    index = index * table.axes[factoring.axes[i]].size + coordinates[factoring.axes[i]];
   return static_cast<std::size_t>(index);
 }
 
-// Who is missing follows from the numbers.
-void note_absent(const Trace& trace, RankTable& table) {
+// Lists the ranks without a file, and those whose file is incomplete.
+void list_missing_and_crashed(const Trace& trace, RankTable& table) {
   std::vector<bool> present(static_cast<std::size_t>(trace.world_size), false);
   for (const PresentRank& rank : table.ranks) {
     present[static_cast<std::size_t>(rank.trace->rank)] = true;
@@ -115,57 +116,62 @@ void note_absent(const Trace& trace, RankTable& table) {
   }
 }
 
-// Where the missing ranks stood follows from the places left over, if those are where the rank order puts them.
-void place_ranks(const Trace& trace, const RankTable& table, View& view) {
-  view.rank_at.assign(static_cast<std::size_t>(trace.world_size), -1);
+// Fills `rank_at`. A missing rank has recorded no coordinates; it is taken to have those that the rank order gives it,
+// unless another rank has them.
+void assign_ranks(const Trace& trace, const RankTable& table, Factoring& factoring) {
+  factoring.rank_at.assign(static_cast<std::size_t>(trace.world_size), -1);
   for (const PresentRank& rank : table.ranks) {
-    std::int32_t& at = view.rank_at[linear(table, view, rank.place)];
+    std::int32_t& at = factoring.rank_at[linear_index(table, factoring, rank.coordinates)];
     if (at >= 0) {
-      Place place;
-      for (const std::size_t axis : view.axes) place.push_back(rank.place[axis]);
+      AxisCoordinates coordinates;
+      for (const std::size_t axis : factoring.axes) coordinates.push_back(rank.coordinates[axis]);
       throw InputError(fmt::format("{}: ranks {} and {} have the same coordinates {}; expected each place once",
-                                   trace.directory.string(), at, rank.trace->rank, to_string(place)));
+                                   trace.directory.string(), at, rank.trace->rank, to_string(coordinates)));
     }
     at = rank.trace->rank;
   }
   for (const std::int32_t rank : table.missing) {
-    // The linear place of the rank order is the rank itself.
-    std::int32_t& at = view.rank_at[static_cast<std::size_t>(rank)];
+    // In rank order the linear index of the coordinates is the rank itself.
+    std::int32_t& at = factoring.rank_at[static_cast<std::size_t>(rank)];
     if (at < 0) at = rank;
   }
 }
 
 }  // namespace
 
-RankTable ranks_of(const Trace& trace) {
+RankTable rank_table_of(const Trace& trace) {
   check_mesh(trace);
   RankTable table;
   table.mesh = trace.mesh;
   table.axes = all_axes(table.mesh);
   list_present(trace, table);
-  note_absent(trace, table);
+  list_missing_and_crashed(trace, table);
   for (std::vector<std::size_t>& axes : indexed_factorings_of(table.mesh)) {
-    table.views.push_back({std::move(axes), {}});
-    place_ranks(trace, table, table.views.back());
+    table.factorings.push_back({std::move(axes), {}});
+    assign_ranks(trace, table, table.factorings.back());
   }
   if (!table.missing.empty()) {
-    table.findings.push_back(about_ranks(Verdict::kMissing, Reason::kMissingRank,
-                                         fmt::format("{} of {} left no file in {}", describe_ranks(table.missing),
-                                                     trace.world_size, trace.directory.string()),
-                                         table.missing));
+    table.findings.push_back(make_finding(Verdict::kMissing, Reason::kMissingRank,
+                                          fmt::format("{} of {} left no file in {}", describe_ranks(table.missing),
+                                                      trace.world_size, trace.directory.string()),
+                                          table.missing));
   }
   if (!table.crashed.empty()) {
     table.findings.push_back(
-        about_ranks(Verdict::kMissing, Reason::kIncompleteRank,
-                    fmt::format("{} did not finish: no completion mark; only what it recorded until then is there",
-                                describe_ranks(table.crashed)),
-                    table.crashed));
+        make_finding(Verdict::kMissing, Reason::kIncompleteRank,
+                     fmt::format("{} did not finish: no completion mark; only what it recorded until then is there",
+                                 describe_ranks(table.crashed)),
+                     table.crashed));
   }
   return table;
 }
 
-std::int32_t rank_at(const RankTable& table, const View& view, const Place& place) {
-  return view.rank_at[linear(table, view, place)];
+std::int32_t rank_at(const RankTable& table, const Factoring& factoring, const AxisCoordinates& coordinates) {
+  return factoring.rank_at[linear_index(table, factoring, coordinates)];
+}
+
+std::int64_t coordinate_on(const PresentRank& rank, int axis) {
+  return axis < 0 ? 0 : rank.coordinates[static_cast<std::size_t>(axis)];
 }
 
 int axis_index(const Mesh& mesh, const std::string& name) {
@@ -188,10 +194,10 @@ bool has_axis(const std::vector<std::size_t>& factoring, int axis) {
   return axis >= 0 && std::find(factoring.begin(), factoring.end(), static_cast<std::size_t>(axis)) != factoring.end();
 }
 
-std::string describe_rank(const RankTable& table, const View& view, const Place& place) {
-  const std::int32_t rank = rank_at(table, view, place);
+std::string describe_rank(const RankTable& table, const Factoring& factoring, const AxisCoordinates& coordinates) {
+  const std::int32_t rank = rank_at(table, factoring, coordinates);
   std::vector<std::string> words;
-  for (const std::size_t i : view.axes) words.push_back(fmt::format("{}={}", table.axes[i].name, place[i]));
+  for (const std::size_t i : factoring.axes) words.push_back(fmt::format("{}={}", table.axes[i].name, coordinates[i]));
   const auto among = [rank](const std::vector<std::int32_t>& ranks) {
     return std::binary_search(ranks.begin(), ranks.end(), rank);
   };

@@ -1,4 +1,4 @@
-// The ranks of a trace and where they stand on its mesh.
+// The ranks of a trace and their coordinates on its mesh.
 #pragma once
 
 #include <cstdint>
@@ -11,46 +11,51 @@
 
 namespace ttrace {
 
-using Place = std::vector<std::int64_t>;  // a coordinate for each of the table's axes, in their order
+// One coordinate for each of the rank table's axes, in their order.
+using AxisCoordinates = std::vector<std::int64_t>;
 
 struct PresentRank {
   const RankTrace* trace = nullptr;
-  Place place;
+  AxisCoordinates coordinates;
 };
 
-// One factoring of the ranks: its places and the ranks are in one-to-one correspondence.
-struct View {
+// One factoring of the ranks. Each combination of coordinates on its axes belongs to exactly one rank.
+struct Factoring {
   std::vector<std::size_t> axes;      // indexes into the table's axes, fastest first
-  std::vector<std::int32_t> rank_at;  // by linear place; -1 where nobody can tell
+  std::vector<std::int32_t> rank_at;  // by the linear index of the coordinates; -1 where the rank cannot be told
 };
 
 struct RankTable {
   Mesh mesh;
-  Axes axes;                          // of all views
-  std::vector<View> views;            // the mesh's own axes first
-  std::vector<PresentRank> ranks;     // by rank, each once: of a duplicate, the first
+  Axes axes;                          // of all factorings, each once
+  std::vector<Factoring> factorings;  // in the order of `factorings_of` the mesh
+  std::vector<PresentRank> ranks;     // by rank; of duplicates only the first
   std::vector<std::int32_t> missing;  // sorted
-  std::vector<std::int32_t> crashed;  // sorted: present, without completion mark
+  std::vector<std::int32_t> crashed;  // sorted: ranks whose file lacks the completion mark
   std::vector<Finding> findings;      // about the ranks
 };
 
-// Throws InputError when the mesh contradicts itself: sizes that do not multiply to the world size, a
-// coordinate that is none, two ranks at one place.
-RankTable ranks_of(const Trace& trace);
+// Missing, crashed and duplicate ranks are findings. Throws InputError when the mesh contradicts itself: the sizes do
+// not multiply to the world size, a coordinate lies outside its axis, or two ranks have the same coordinates.
+RankTable rank_table_of(const Trace& trace);
 
-// Who stands at a place, as far as the view's axes go; -1 where nobody can tell.
-std::int32_t rank_at(const RankTable& table, const View& view, const Place& place);
+// The rank that has these coordinates on the factoring's axes; -1 where it cannot be told.
+// `coordinates` has one for each axis of the table.
+std::int32_t rank_at(const RankTable& table, const Factoring& factoring, const AxisCoordinates& coordinates);
 
-// Index of the axis in `all_axes`, aliases resolved; -1 when it has none of that name.
+// The rank's coordinate on an axis of the table; 0 for the axis -1, which the mesh lacks.
+std::int64_t coordinate_on(const PresentRank& rank, int axis);
+
+// Index in `all_axes` of the axis that has this name or alias; -1 when there is none.
 int axis_index(const Mesh& mesh, const std::string& name);
 
-// `factorings_of` the mesh as indexes into `all_axes`.
+// As `factorings_of`, with the axes as indexes into `all_axes`.
 std::vector<std::vector<std::size_t>> indexed_factorings_of(const Mesh& mesh);
 
 // True when the axis is one of the factoring's.
 bool has_axis(const std::vector<std::size_t>& factoring, int axis);
 
-// `rank 3 (tp=1, dp=1)`, and what is wrong with its file, if anything.
-std::string describe_rank(const RankTable& table, const View& view, const Place& place);
+// `rank 3 (tp=1, dp=1)`; it also says when the rank's file is missing or incomplete.
+std::string describe_rank(const RankTable& table, const Factoring& factoring, const AxisCoordinates& coordinates);
 
 }  // namespace ttrace

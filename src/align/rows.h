@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "align/placement.h"
@@ -12,7 +11,7 @@
 
 namespace ttrace {
 
-// One recorded tensor of this kind.
+// One recorded tensor whose rows are routed tokens.
 struct RowShard {
   const PresentRank* holder = nullptr;
   const Entry* entry = nullptr;
@@ -20,13 +19,9 @@ struct RowShard {
   const TensorPlacement* placement = nullptr;
 };
 
-// Of names that match a pattern, the one meant: true when `a` shares a longer path with `name` than `b`, or as long a
-// one and is of the same call where `b` is not.
-bool is_nearer(std::string_view name, std::string_view a, std::string_view b);
-
 // Adds to `alignment` the tensors that `shards` make up: for each name, kind and micro-batch of the tokens one of
 // shape [tokens, ...], of which `rows` are held. The tensors that the tokens came from must be there already.
-// What is wrong with the recorded identities is a finding; so is a row that only some of its ranks hold.
+// Adds a finding instead where the recorded identities make no sense, or only some of a row's ranks hold it.
 void align_rows(const RankTable& table, const Annotations& annotations, const std::vector<RowShard>& shards,
                 Alignment& alignment);
 

@@ -21,7 +21,7 @@ const Entry* find_lengths(const LengthTensors& tensors, const Shard& shard, cons
   return found == tensors.end() ? nullptr : found->second;
 }
 
-// Cumulative lengths: 0 first, never less than before. Nothing where they are not that.
+// Reads cumulative lengths, which begin with 0 and never fall. Returns nothing where the tensor holds no such lengths.
 std::optional<std::vector<std::int64_t>> read_lengths(const Shard& shard, const Entry& entry) {
   const std::int64_t count = element_count(entry.shape);
   if (count < 1 || count > kMaxSequences) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<std::vector<std::int64_t>> read_lengths(const Shard& shard, const 
   return lengths;
 }
 
-std::string objection(const Shard& shard, const Entry& entry) {
+std::string describe_bad_lengths(const Shard& shard, const Entry& entry) {
   return fmt::format(
       "'{}' of rank {} holds no cumulative sequence lengths; expected int32 or int64 that begin with 0 "
       "and never fall",
@@ -53,9 +53,9 @@ std::string objection(const Shard& shard, const Entry& entry) {
 
 Sequences segments_of(const Shard& shard, const Entry& real, const Entry* padded) {
   const auto lengths = read_lengths(shard, real);
-  if (!lengths) return objection(shard, real);
+  if (!lengths) return describe_bad_lengths(shard, real);
   const auto room = padded == nullptr ? lengths : read_lengths(shard, *padded);
-  if (!room) return objection(shard, *padded);
+  if (!room) return describe_bad_lengths(shard, *padded);
   if (room->size() != lengths->size()) {
     return fmt::format("rank {} has {} sequences without padding and {} with it", shard.holder->trace->rank,
                        lengths->size() - 1, room->size() - 1);

@@ -1,4 +1,4 @@
-// Packed sequences: where one begins and how much of it is padding, from what each rank recorded of it.
+// Packed sequences: where each begins and how much of it is padding, as the ranks recorded it.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace ttrace {
 using LengthTensors = std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>, const Entry*>;
 LengthTensors find_length_tensors(const RankTable& table, const Annotations& annotations);
 
-// Segments of the dimension that `use` shards, or what is wrong with the recorded lengths, which the training
-// code may have caused. The shards must agree: lengths are global. Throws InputError when no shard's rank has
-// recorded a tensor of the name that the annotation gives.
+// The segments of the dimension that `use` shards, or a text that says what is wrong with the recorded lengths, which
+// the training code may have caused. The shards must agree, because the lengths are global. Throws InputError when no
+// shard's rank has recorded a tensor of the name that the annotation gives.
 using Sequences = std::variant<std::vector<Segment>, std::string>;
 Sequences sequences_of(const LengthTensors& tensors, const AxisUse& use, const Group& group);
 

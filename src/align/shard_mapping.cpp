@@ -7,10 +7,10 @@
 //    of one logical tensor.
 //
 // 2. Where should there be a shard? The ranks may be factored in several ways, for the experts and for all else; a
-//    tensor lies on one of these views of the mesh. The annotation gives each axis of it a role in this tensor:
+//    tensor lies on one of these factorings. The annotation gives each axis of it a role in this tensor:
 //      split      the coordinate chooses a part of a dimension
 //      partial    the coordinate chooses a term of a sum
-//      replicate  the coordinate chooses one of several equal copies; so does an axis that is not named
+//      replicate  the coordinate chooses one of several replicas; so does an axis that is not named
 //      select     the micro-batch axis, where it told the micro-batches apart in step 1; an expert's axis
 //      stage      the pipeline axis: a tensor need only be on some stages, and they all are replicas (of a tied
 //                 parameter's gradient, terms). A rank with several model chunks is several stages.
@@ -63,14 +63,14 @@ void note_unused_patterns(const Annotations& annotations, const Grouping& groupi
 void note_unmatched_tensors(const Grouping& grouping, std::vector<std::string>& notes) {
   std::vector<std::string> words;
   for (const auto& [key, placement] : grouping.placements) {
-    if (key.second == Kind::kScalar) continue;  // needs none: every rank that has a scalar has the same
+    if (key.second == Kind::kScalar) continue;  // a scalar needs no rule: every rank that has it has the same
     if (placement.rule == nullptr) words.push_back(fmt::format("{} {}", printable(key.first), name_of(key.second)));
   }
   if (words.empty()) return;
-  notes.push_back(fmt::format("no rule places these, taken as replicated on every axis: {}", join(words)));
+  notes.push_back(fmt::format("no rule places these, taken as replicated on every axis: {}", comma_list(words)));
 }
 
-// Where the pipeline leaves something aside, or where it looks as if nobody had thought of it.
+// Notes the modules of which some stages are left out, or that no rule speaks of the pipeline.
 void note_pipeline(const Grouping& grouping, const AssemblyContext& context, std::vector<std::string>& notes) {
   if (context.pipeline.virtual_stages() == 1) return;
   if (!context.annotations.pipeline) {
@@ -91,7 +91,7 @@ void note_pipeline(const Grouping& grouping, const AssemblyContext& context, std
   notes.push_back(
       fmt::format("modules that span the pipeline's stages, inputs taken from the first stage and outputs "
                   "from the last: {}",
-                  join(std::vector<std::string>(names.begin(), names.end()))));
+                  comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ ModelLayout layout_of(const Alignment& reference) {
 }
 
 Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout) {
-  const RankTable ranks = ranks_of(trace);
+  const RankTable ranks = rank_table_of(trace);
   check_annotations(annotations, ranks.mesh);
   Grouping grouping = group_shards(ranks, annotations, layout);
 

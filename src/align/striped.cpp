@@ -1,6 +1,6 @@
 // Striped attention (Brandon et al., "Striped attention: faster ring attention for causal transformers"): the
-// tokens are dealt to the ranks one by one, so that each has the same share of the causal triangle. An example
-// of a layout: from the sizes of all parts, where each element of each part lies in the whole.
+// tokens are dealt to the ranks one by one, so that each has the same share of the causal triangle. This file is an
+// example of a layout function: from the sizes of all parts it says where each element of each part lies in the whole.
 #include <fmt/format.h>
 
 #include <numeric>

@@ -52,8 +52,9 @@ std::string describe_identities(const std::vector<const LogicalTensor*>& tensors
   std::vector<std::string> words;
   for (const auto& [iteration, of_iteration] : microbatches) {
     const char* noun = of_iteration.size() == 1 ? "micro-batch" : "micro-batches";
-    words.push_back(of_iteration.empty() ? fmt::format("iteration {}", iteration)
-                                         : fmt::format("iteration {}, {} {}", iteration, noun, join(of_iteration)));
+    words.push_back(of_iteration.empty()
+                        ? fmt::format("iteration {}", iteration)
+                        : fmt::format("iteration {}, {} {}", iteration, noun, comma_list(of_iteration)));
   }
   return fmt::format("{} tensor{}: {}", tensors.size(), tensors.size() == 1 ? "" : "s", fmt::join(words, "; "));
 }

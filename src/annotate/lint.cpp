@@ -82,10 +82,10 @@ class Linter {
       kinds[subject.first].emplace_back(name_of(subject.second));
     }
     for (const auto& [name, of_name] : kinds) {
-      messages_.push_back(
-          {LintCheck::kUnplaced,
-           {},
-           fmt::format("no rule places {} {}: taken as replicated on every axis", printable(name), join(of_name))});
+      messages_.push_back({LintCheck::kUnplaced,
+                           {},
+                           fmt::format("no rule places {} {}: taken as replicated on every axis", printable(name),
+                                       comma_list(of_name))});
     }
   }
 
@@ -111,7 +111,7 @@ class Linter {
       add(LintCheck::kAmbiguous, *rule, rule->source.line,
           fmt::format(
               "no more specific than '{}' in {}, and places {} only because it comes later", printable(other->pattern),
-              in_one_file ? fmt::format("line {}", other->source.line) : to_string(other->source), join(words)));
+              in_one_file ? fmt::format("line {}", other->source.line) : to_string(other->source), comma_list(words)));
     }
   }
 

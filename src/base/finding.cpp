@@ -42,8 +42,8 @@ constexpr std::array<std::string_view, 26> kReasonNames = {
 static_assert(kReasonNames.size() == static_cast<std::size_t>(Reason::kRerouted) + 1);
 static_assert(kVerdictNames.size() == static_cast<std::size_t>(Verdict::kMissing) + 1);
 
-// The phases of one iteration, in the order in which they end up in each other: what is wrong in one
-// explains what is wrong in later ones.
+// The phases of one iteration, in the order in which the results of one enter the next: an error in one phase explains
+// errors in later ones.
 enum class Phase : std::uint8_t {
   kParameters,
   kForward,

@@ -16,7 +16,7 @@ bool is_axis_name(std::string_view text) {
 
 namespace {
 
-constexpr std::size_t kMaxViews = 3;  // each costs a table of all ranks; two are known to be of use
+constexpr std::size_t kMaxFurtherFactorings = 3;  // each costs a table of all ranks; two are known to be of use
 
 const Axis* find_axis(const Axes& axes, std::string_view name) {
   const auto found = std::find_if(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.name == name; });
@@ -80,15 +80,15 @@ Axes parse_factoring(std::string_view text, std::int32_t world_size, std::string
   return axes;
 }
 
-void check_common_axes(const Axes& earlier, const Axes& view, std::string_view where) {
-  for (const Axis& axis : view) {
+void check_common_axes(const Axes& earlier, const Axes& factoring, std::string_view where) {
+  for (const Axis& axis : factoring) {
     const Axis* same = find_axis(earlier, axis.name);
     if (same == nullptr) continue;
-    if (*same != axis || stride_of(earlier, axis.name) != stride_of(view, axis.name)) {
+    if (*same != axis || stride_of(earlier, axis.name) != stride_of(factoring, axis.name)) {
       throw InputError(
           fmt::format("{}: axis '{}' has another size or place in '{}' than in '{}'; expected the same "
                       "coordinate on every rank",
-                      where, axis.name, to_string(view), to_string(earlier)));
+                      where, axis.name, to_string(factoring), to_string(earlier)));
     }
   }
 }
@@ -97,18 +97,18 @@ void check_common_axes(const Axes& earlier, const Axes& view, std::string_view w
 
 Mesh parse_mesh(std::string_view text, std::int32_t world_size, std::string_view where) {
   Mesh mesh;
-  std::string_view factoring = text.substr(0, text.find('/'));
-  mesh.axes = parse_factoring(factoring, world_size, where, mesh);
-  for (std::string_view rest = text.substr(factoring.size()); !rest.empty(); rest.remove_prefix(factoring.size())) {
+  std::string_view item = text.substr(0, text.find('/'));
+  mesh.axes = parse_factoring(item, world_size, where, mesh);
+  for (std::string_view rest = text.substr(item.size()); !rest.empty(); rest.remove_prefix(item.size())) {
     rest.remove_prefix(1);
-    factoring = rest.substr(0, rest.find('/'));
-    if (mesh.views.size() == kMaxViews) {
-      throw InputError(
-          fmt::format("{}: too many factorings of the ranks; expected at most {} after the first", where, kMaxViews));
+    item = rest.substr(0, rest.find('/'));
+    if (mesh.further_factorings.size() == kMaxFurtherFactorings) {
+      throw InputError(fmt::format("{}: too many factorings of the ranks; expected at most {} after the first", where,
+                                   kMaxFurtherFactorings));
     }
-    const Axes view = parse_factoring(factoring, world_size, where, mesh);
-    for (const Axes& earlier : factorings_of(mesh)) check_common_axes(earlier, view, where);
-    mesh.views.push_back(view);
+    const Axes factoring = parse_factoring(item, world_size, where, mesh);
+    for (const Axes& earlier : factorings_of(mesh)) check_common_axes(earlier, factoring, where);
+    mesh.further_factorings.push_back(factoring);
   }
   for (const Axis& axis : all_axes(mesh)) {
     if (mesh.aliases.contains(axis.name)) {
@@ -167,14 +167,14 @@ Coordinates coordinates_of(const Mesh& mesh, std::int32_t rank) {
 
 std::vector<Axes> factorings_of(const Mesh& mesh) {
   std::vector<Axes> factorings = {mesh.axes};
-  factorings.insert(factorings.end(), mesh.views.begin(), mesh.views.end());
+  factorings.insert(factorings.end(), mesh.further_factorings.begin(), mesh.further_factorings.end());
   return factorings;
 }
 
 Axes all_axes(const Mesh& mesh) {
   Axes axes = mesh.axes;
-  for (const Axes& view : mesh.views) {
-    std::copy_if(view.begin(), view.end(), std::back_inserter(axes),
+  for (const Axes& factoring : mesh.further_factorings) {
+    std::copy_if(factoring.begin(), factoring.end(), std::back_inserter(axes),
                  [&](const Axis& axis) { return find_axis(axes, axis.name) == nullptr; });
   }
   return axes;

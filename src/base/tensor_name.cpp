@@ -11,14 +11,14 @@ namespace {
 constexpr std::string_view kDigits = "0123456789";
 constexpr std::size_t kMaxDigits = 9;
 
-// The call that the name ends with. A '#' that other characters follow is one of a dict's key.
+// The call that the name ends with. A '#' that is not followed by digits alone belongs to the key of a dict.
 std::string_view call_in(std::string_view name) {
   const std::size_t mark = name.rfind('#');
   if (mark == name.npos || mark + 1 == name.size()) return {};
   return name.find_first_not_of(kDigits, mark + 1) == name.npos ? name.substr(mark) : std::string_view();
 }
 
-// The component of the path that starts at `begin`, after a dot, if it is a number.
+// The number in the component of the path that starts at `begin`, after a dot; nothing where it is no number.
 std::optional<NameNumber> number_at(std::string_view path, std::size_t begin) {
   const std::size_t end = std::min(path.find('.', begin), path.size());
   const std::string_view digits = path.substr(begin, end - begin);

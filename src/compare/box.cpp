@@ -11,7 +11,7 @@
 namespace ttrace {
 namespace {
 
-// Shorter runs are gathered into full blocks: the copy costs less than a loop that ends all the time.
+// Runs of fewer elements are gathered into full blocks: the copy costs less than starting the loop again for each run.
 constexpr std::int64_t kShortRun = 512;
 
 using WideBlock = std::array<double, kBlockElements>;
@@ -21,65 +21,65 @@ struct Scales {
   double reference = 1, candidate = 1;
 };
 
-// A power of two whose inverse leaves fp32 values exact, unless they are tiny.
+// True for a power of two by which an fp32 value can be divided exactly, unless the value is tiny.
 bool is_exact_scale(double scale) {
   int exponent = 0;
   return std::frexp(scale, &exponent) == 0.5 && std::abs(exponent) < 32;
 }
 
-Arithmetic arithmetic_for(const Rows& rows, Scales scales) {
-  if (rows.reference_terms() != 1 || rows.terms() != 2) return Arithmetic::kWide;
+Arithmetic arithmetic_for(const BoxReader& reader, Scales scales) {
+  if (reader.reference_terms() != 1 || reader.terms() != 2) return Arithmetic::kWide;
   const bool exact = is_exact_scale(scales.reference) && is_exact_scale(scales.candidate);
-  if (exact && is_narrow(rows.dtype(0)) && is_narrow(rows.dtype(1))) return Arithmetic::kNarrow;
+  if (exact && is_narrow(reader.dtype(0)) && is_narrow(reader.dtype(1))) return Arithmetic::kNarrow;
   const bool recorded = scales.reference == 1 && scales.candidate == 1;
-  const bool integers = !is_floating(rows.dtype(0)) && !is_floating(rows.dtype(1));
+  const bool integers = !is_floating(reader.dtype(0)) && !is_floating(reader.dtype(1));
   return recorded && integers ? Arithmetic::kInteger : Arithmetic::kWide;
 }
 
-// |a - b|, exact as an integer, then rounded to fp64.
-double distance(std::int64_t a, std::int64_t b) {
+// Computes |a - b| exactly as an integer, and rounds it to fp64.
+double integer_distance(std::int64_t a, std::int64_t b) {
   const auto larger = static_cast<std::uint64_t>(std::max(a, b)), smaller = static_cast<std::uint64_t>(std::min(a, b));
   return static_cast<double>(larger - smaller);
 }
 
-bool add_narrow_block(const Rows& rows, Scales scales, std::int64_t position, std::int64_t count, LaneSums& sums,
+bool add_narrow_block(const BoxReader& reader, Scales scales, std::int64_t position, std::int64_t count, LaneSums& sums,
                       BlockCounts& counts) {
   std::array<std::byte, kBlockElements * sizeof(float)> gathered[2];
-  NarrowBlock sides[2] = {{nullptr, rows.dtype(0), static_cast<float>(1 / scales.reference)},
-                          {nullptr, rows.dtype(1), static_cast<float>(1 / scales.candidate)}};
+  NarrowBlock sides[2] = {{nullptr, reader.dtype(0), static_cast<float>(1 / scales.reference)},
+                          {nullptr, reader.dtype(1), static_cast<float>(1 / scales.candidate)}};
   for (std::size_t side : {0, 1}) {
-    if (count <= rows.left_in_run(position)) {
-      sides[side].data = rows.at(side, position);
+    if (count <= reader.left_in_run(position)) {
+      sides[side].data = reader.address_of(side, position);
     } else {
-      rows.gather(side, position, count, gathered[side].data());
+      reader.gather(side, position, count, gathered[side].data());
       sides[side].data = gathered[side].data();
     }
   }
   return add_narrow(sides[0], sides[1], count, sums, counts);
 }
 
-void gather_wide(const Rows& rows, Scales scales, std::int64_t position, std::int64_t count, WideBlock& reference,
-                 WideBlock& candidate) {
-  rows.gather_sum(0, rows.reference_terms(), scales.reference, position, count, reference.data());
-  rows.gather_sum(rows.reference_terms(), rows.terms(), scales.candidate, position, count, candidate.data());
+void gather_wide(const BoxReader& reader, Scales scales, std::int64_t position, std::int64_t count,
+                 WideBlock& reference, WideBlock& candidate) {
+  reader.gather_sum(0, reader.reference_terms(), scales.reference, position, count, reference.data());
+  reader.gather_sum(reader.reference_terms(), reader.terms(), scales.candidate, position, count, candidate.data());
 }
 
-void add_wide_block(const Rows& rows, Scales scales, std::int64_t position, std::int64_t count, LaneSums& sums,
+void add_wide_block(const BoxReader& reader, Scales scales, std::int64_t position, std::int64_t count, LaneSums& sums,
                     BlockCounts& counts) {
   WideBlock reference, candidate;
-  gather_wide(rows, scales, position, count, reference, candidate);
+  gather_wide(reader, scales, position, count, reference, candidate);
   add_wide(reference.data(), candidate.data(), count, sums, counts);
 }
 
-void add_integer_block(const Rows& rows, std::int64_t position, std::int64_t count, LaneSums& sums,
+void add_integer_block(const BoxReader& reader, std::int64_t position, std::int64_t count, LaneSums& sums,
                        BlockCounts& counts) {
   IntegerBlock reference, candidate;
-  rows.gather_integers(0, position, count, reference.data());
-  rows.gather_integers(1, position, count, candidate.data());
+  reader.gather_integers(0, position, count, reference.data());
+  reader.gather_integers(1, position, count, candidate.data());
   counts.max_difference = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     const double a = static_cast<double>(reference[i]), b = static_cast<double>(candidate[i]);
-    const double delta = distance(reference[i], candidate[i]);
+    const double delta = integer_distance(reference[i], candidate[i]);
     sums.reference_square[i % kLanes] += a * a;
     sums.candidate_square[i % kLanes] += b * b;
     sums.difference_square[i % kLanes] += delta * delta;
@@ -89,38 +89,38 @@ void add_integer_block(const Rows& rows, std::int64_t position, std::int64_t cou
   }
 }
 
-// Returns the arithmetic that was used.
-Arithmetic add_block(const Rows& rows, Arithmetic arithmetic, Scales scales, std::int64_t position, std::int64_t count,
-                     LaneSums& sums, BlockCounts& counts) {
+// Adds a block in `arithmetic`, or in fp64 where fp32 does not do. Returns the arithmetic that was used.
+Arithmetic add_block(const BoxReader& reader, Arithmetic arithmetic, Scales scales, std::int64_t position,
+                     std::int64_t count, LaneSums& sums, BlockCounts& counts) {
   if (arithmetic == Arithmetic::kInteger) {
-    add_integer_block(rows, position, count, sums, counts);
+    add_integer_block(reader, position, count, sums, counts);
     return arithmetic;
   }
-  if (arithmetic == Arithmetic::kNarrow && add_narrow_block(rows, scales, position, count, sums, counts)) {
+  if (arithmetic == Arithmetic::kNarrow && add_narrow_block(reader, scales, position, count, sums, counts)) {
     return arithmetic;
   }
-  add_wide_block(rows, scales, position, count, sums, counts);
+  add_wide_block(reader, scales, position, count, sums, counts);
   return Arithmetic::kWide;
 }
 
 }  // namespace
 
 BoxDifference measure_box(const OverlayBox& box, double reference_scale, double candidate_scale) {
-  const Rows rows(box);
+  const BoxReader reader(box);
   const Scales scales{reference_scale, candidate_scale};
-  const Arithmetic arithmetic = arithmetic_for(rows, scales);
+  const Arithmetic arithmetic = arithmetic_for(reader, scales);
   BoxDifference result;
   LaneSums sums;
-  for (std::int64_t position = 0; position < rows.elements();) {
-    std::int64_t count = std::min(kBlockElements, rows.elements() - position);
-    if (rows.run() >= kShortRun) count = std::min(count, rows.left_in_run(position));
-    const Arithmetic used = add_block(rows, arithmetic, scales, position, count, sums, result.counts);
+  for (std::int64_t position = 0; position < reader.elements();) {
+    std::int64_t count = std::min(kBlockElements, reader.elements() - position);
+    if (reader.run_length() >= kShortRun) count = std::min(count, reader.left_in_run(position));
+    const Arithmetic used = add_block(reader, arithmetic, scales, position, count, sums, result.counts);
     if (result.counts.max_difference > result.largest.difference) {
       result.largest = {result.counts.max_difference, position, count, used};
     }
     position += count;
   }
-  result.elements = rows.elements();
+  result.elements = reader.elements();
   result.reference_square = total_of(sums.reference_square);
   result.candidate_square = total_of(sums.candidate_square);
   result.difference_square = total_of(sums.difference_square);
@@ -130,20 +130,20 @@ BoxDifference measure_box(const OverlayBox& box, double reference_scale, double 
 
 WorstElement find_worst(const OverlayBox& box, const LargestBlock& block, double reference_scale,
                         double candidate_scale) {
-  const Rows rows(box);
+  const BoxReader reader(box);
   WideBlock reference, candidate;
-  gather_wide(rows, {reference_scale, candidate_scale}, block.position, block.elements, reference, candidate);
+  gather_wide(reader, {reference_scale, candidate_scale}, block.position, block.elements, reference, candidate);
   IntegerBlock reference_integers, candidate_integers;
   if (block.arithmetic == Arithmetic::kInteger) {
-    rows.gather_integers(0, block.position, block.elements, reference_integers.data());
-    rows.gather_integers(1, block.position, block.elements, candidate_integers.data());
+    reader.gather_integers(0, block.position, block.elements, reference_integers.data());
+    reader.gather_integers(1, block.position, block.elements, candidate_integers.data());
   }
   const auto difference_at = [&](std::size_t i) -> double {
     switch (block.arithmetic) {
       case Arithmetic::kNarrow:
         return std::fabs(static_cast<float>(reference[i]) - static_cast<float>(candidate[i]));
       case Arithmetic::kInteger:
-        return distance(reference_integers[i], candidate_integers[i]);
+        return integer_distance(reference_integers[i], candidate_integers[i]);
       default:
         return std::fabs(reference[i] - candidate[i]);
     }
@@ -159,11 +159,11 @@ WorstElement find_worst(const OverlayBox& box, const LargestBlock& block, double
 }
 
 bool same_bytes(const OverlayBox& box) {
-  const Rows rows(box);
-  if (rows.reference_terms() != 1 || rows.terms() != 2 || rows.dtype(0) != rows.dtype(1)) return false;
-  for (std::int64_t position = 0; position < rows.elements(); position += rows.run()) {
-    const auto bytes = static_cast<std::size_t>(rows.run() * size_of(rows.dtype(0)));
-    if (std::memcmp(rows.at(0, position), rows.at(1, position), bytes) != 0) return false;
+  const BoxReader reader(box);
+  if (reader.reference_terms() != 1 || reader.terms() != 2 || reader.dtype(0) != reader.dtype(1)) return false;
+  for (std::int64_t position = 0; position < reader.elements(); position += reader.run_length()) {
+    const auto bytes = static_cast<std::size_t>(reader.run_length() * size_of(reader.dtype(0)));
+    if (std::memcmp(reader.address_of(0, position), reader.address_of(1, position), bytes) != 0) return false;
   }
   return true;
 }

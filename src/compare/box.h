@@ -1,15 +1,15 @@
-// The difference of one overlay box: picks the loop that fits the two sides' types and feeds it blocks.
+// Measures the difference in one overlay box: picks the loop that fits the two sides' types, and feeds it blocks.
 #pragma once
 
 #include <cstdint>
 
+#include "compare/box_reader.h"
 #include "compare/kernel.h"
-#include "compare/rows.h"
 #include "ttrace/merge/overlay.h"
 
 namespace ttrace {
 
-// What a side's values are computed in.
+// The number format that differences are computed in.
 enum class Arithmetic : std::uint8_t {
   kNarrow,   // fp32: both sides one term of a narrow type, scales powers of two
   kWide,     // fp64
@@ -39,7 +39,7 @@ struct WorstElement {
 WorstElement find_worst(const OverlayBox& box, const LargestBlock& block, double reference_scale,
                         double candidate_scale);
 
-// True when both sides are one term of the same type with the same bytes.
+// True where both sides have a single term, of one dtype and with the same bytes.
 bool same_bytes(const OverlayBox& box);
 
 }  // namespace ttrace

@@ -27,15 +27,15 @@ constexpr std::uint64_t kProgressBytes = 64 << 20;
 
 std::uint64_t bytes_of(const TensorPair& pair) { return pair.reference->bytes + pair.candidate->bytes; }
 
-std::vector<Box> cut(const TensorPair& pair) {
+std::vector<Box> cut_into_tiles(const TensorPair& pair) {
   const Shape& shape = pair.reference->shape;
   const std::int64_t elements = std::max<std::int64_t>(element_count(shape), 1);
   const std::int64_t bytes_an_element = std::max<std::int64_t>(static_cast<std::int64_t>(bytes_of(pair)) / elements, 1);
   return tiles_of(shape, std::max(kTileBytes / bytes_an_element, kLeastTileElements));
 }
 
-// Calls `body(i)` for every i below `count` on `threads` threads. The first exception in order of i is
-// thrown here, after all threads have finished: none may cross the end of the region, none may be lost.
+// Calls `body(i)` for every i below `count` on `threads` threads. An exception must not leave an OpenMP region, nor be
+// lost in it: the first in order of i is thrown after all threads have finished.
 template <class Body>
 void parallel_for(std::size_t count, int threads, Body body) {
   std::vector<std::exception_ptr> failures(count);
@@ -52,39 +52,40 @@ void parallel_for(std::size_t count, int threads, Body body) {
   }
 }
 
-// Counts bytes on all threads; tells the calling thread's.
+// Counts bytes on all threads, and reports progress from the calling thread.
 class ProgressMeter {
  public:
   ProgressMeter(const Progress& progress, std::span<const TensorPair> pairs) : progress_(progress) {
-    for (const TensorPair& pair : pairs) all_ += bytes_of(pair);
+    for (const TensorPair& pair : pairs) total_ += bytes_of(pair);
   }
   void add(std::uint64_t bytes) {
     done_ += bytes;
-    if (omp_get_thread_num() == 0 && done_ >= told_ + kProgressBytes) tell();
+    if (omp_get_thread_num() == 0 && done_ >= reported_ + kProgressBytes) report_progress();
   }
-  void tell() {
-    told_ = done_;
-    if (progress_) progress_(told_, all_);
+  void report_progress() {
+    reported_ = done_;
+    if (progress_) progress_(reported_, total_);
   }
 
  private:
   const Progress& progress_;
   std::atomic<std::uint64_t> done_ = 0;
-  std::uint64_t told_ = 0, all_ = 0;  // of the calling thread only
+  std::uint64_t reported_ = 0, total_ = 0;  // the calling thread alone uses these
 };
 
-struct Work {
+struct TileTask {
   std::size_t pair;
   Box tile;
   std::uint64_t bytes;
   TileDifference result;
 };
 
-// Tiles of `pairs` from the first on, until the batch is full. Whole pairs, one at least.
-std::vector<Work> next_batch(std::span<const TensorPair> pairs, std::size_t& count) {
-  std::vector<Work> batch;
+// Cuts `pairs` from the first on into tiles, until the batch is full. Sets `count` to the number of pairs, which are
+// whole and at least one.
+std::vector<TileTask> next_batch(std::span<const TensorPair> pairs, std::size_t& count) {
+  std::vector<TileTask> batch;
   for (count = 0; count < pairs.size() && batch.size() + count < kBatchTiles; ++count) {
-    const std::vector<Box> tiles = cut(pairs[count]);
+    const std::vector<Box> tiles = cut_into_tiles(pairs[count]);
     for (const Box& tile : tiles) batch.push_back({count, tile, bytes_of(pairs[count]) / tiles.size(), {}});
   }
   return batch;
@@ -100,8 +101,8 @@ void add_result(TileDifference& sum, const TileDifference& tile) {
   }
 }
 
-// Measures a batch; the sums of each of its pairs are appended to `results`.
-void measure_batch(std::span<const TensorPair> pairs, std::vector<Work>& batch, int threads, ProgressMeter& meter,
+// Measures a batch, and appends the sums of each of its pairs to `results`.
+void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& batch, int threads, ProgressMeter& meter,
                    std::vector<TileDifference>& results) {
   std::vector<Overlay> overlays(pairs.size());
   parallel_for(pairs.size(), threads,
@@ -120,10 +121,10 @@ void measure_batch(std::span<const TensorPair> pairs, std::vector<Work>& batch, 
     results.back().candidate_replicas.resize(overlay.candidate_replicas.size());
     results.back().reference_replicas.resize(overlay.reference_replicas.size());
   }
-  for (const Work& work : batch) add_result(results[first + work.pair], work.result);
+  for (const TileTask& task : batch) add_result(results[first + task.pair], task.result);
 }
 
-// The sums of every pair, over all of its tiles.
+// Returns the sums of every pair over all of its tiles.
 std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, int threads, const Progress& progress) {
   ProgressMeter meter(progress, pairs);
   std::vector<TileDifference> results;
@@ -131,15 +132,15 @@ std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, int
   while (results.size() < pairs.size()) {
     const std::span<const TensorPair> left = pairs.subspan(results.size());
     std::size_t count = 0;
-    std::vector<Work> batch = next_batch(left, count);
+    std::vector<TileTask> batch = next_batch(left, count);
     measure_batch(left.first(count), batch, threads, meter, results);
   }
-  meter.tell();
+  meter.report_progress();
   return results;
 }
 
-// Every element must have been looked at, once. `align` has shown it; a silent pass would be the worst
-// that could happen here, so it is counted.
+// Requires that every element was compared, once. `align` has shown that replica 0 covers the tensor; but a silent pass
+// would be the worst that could happen here, so the elements are counted.
 void require_coverage(const TensorPair& pair, const Difference& difference) {
   const std::int64_t elements = element_count(pair.reference->shape);
   if (difference.elements == elements) return;
@@ -152,8 +153,9 @@ bool is_worse(const Difference& a, const Difference& b) {
   return a.rel_err() > b.rel_err();
 }
 
-// Copies that disagree are each held against the reference: a wrong second copy fails on its own merits.
-Difference worst_copy(const TensorPair& pair, TileDifference& sum, int threads) {
+// Compares each replica that disagrees with replica 0 with the reference as well, and returns the worst difference: a
+// wrong second copy must fail, however right the first one is.
+Difference measure_worst_replica(const TensorPair& pair, TileDifference& sum, int threads) {
   Difference worst = std::move(sum.difference);
   for (std::size_t i = 0; i < sum.candidate_replicas.size(); ++i) {
     if (sum.candidate_replicas[i].ranks.empty()) continue;
@@ -167,12 +169,12 @@ Difference worst_copy(const TensorPair& pair, TileDifference& sum, int threads) 
 }
 
 void set_replicas(const std::vector<ReplicaDifference>& replicas, double& square, std::vector<std::int32_t>& ranks) {
-  ReplicaDifference all;
+  ReplicaDifference total;
   for (const ReplicaDifference& replica : replicas) {
     square = std::max(square, replica.square);
-    add_part(all, replica);
+    add_part(total, replica);
   }
-  ranks = std::move(all.ranks);
+  ranks = std::move(total.ranks);
 }
 
 }  // namespace
@@ -184,7 +186,7 @@ std::vector<Difference> compare(std::span<const TensorPair> pairs, const Compare
   differences.reserve(pairs.size());
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     require_coverage(pairs[i], sums[i].difference);
-    Difference difference = worst_copy(pairs[i], sums[i], threads);
+    Difference difference = measure_worst_replica(pairs[i], sums[i], threads);
     set_replicas(sums[i].candidate_replicas, difference.replica_square, difference.replica_ranks);
     set_replicas(sums[i].reference_replicas, difference.reference_replica_square, difference.reference_replica_ranks);
     differences.push_back(std::move(difference));

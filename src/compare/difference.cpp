@@ -1,5 +1,5 @@
-// What follows from the sums. None of these may come out small because something overflowed, vanished or
-// was never a number: that would be a silent pass. Where the sums cannot tell, the answer is infinity.
+// Derives errors from the measured sums. No error may come out small because a sum overflowed, vanished or is not a
+// number: that would be a silent pass. Where the sums cannot tell, the error is infinity.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// sqrt(part / whole), for sums of squares. `differs` tells a part of exactly 0 from squares that vanished.
-double relative(double part, double whole, bool differs) {
+// Returns sqrt(part / whole) for sums of squares. `differs` tells a part of exactly 0 from squares that vanished.
+double relative_norm(double part, double whole, bool differs) {
   if (!differs) return 0;
   const double ratio = std::sqrt(part) / std::sqrt(whole);
   const bool vanished = part < std::numeric_limits<double>::min() && whole < std::numeric_limits<double>::min();
@@ -22,10 +22,12 @@ double relative(double part, double whole, bool differs) {
 }  // namespace
 
 double Difference::rel_err() const {
-  return relative(difference_square, reference_square, difference_square > 0 || max_abs > 0);
+  return relative_norm(difference_square, reference_square, difference_square > 0 || max_abs > 0);
 }
 
-double Difference::replica_rel_err() const { return relative(replica_square, candidate_square, replica_square > 0); }
+double Difference::replica_rel_err() const {
+  return relative_norm(replica_square, candidate_square, replica_square > 0);
+}
 
 double Difference::one_minus_cosine() const {
   const double a = std::sqrt(reference_square), b = std::sqrt(candidate_square);
@@ -45,8 +47,8 @@ double Difference::uniform_factor_residual() const {
   if (candidate_square == 0) return reference_square == 0 ? 0 : 1;
   if (reference_square == 0) return 1;
   const double along = reference_square - dot;
-  const double left = difference_square - along * along / reference_square;
-  const double value = std::sqrt(std::max(left, 0.0) / candidate_square);
+  const double unexplained = difference_square - along * along / reference_square;
+  const double value = std::sqrt(std::max(unexplained, 0.0) / candidate_square);
   return std::isnan(value) ? kInfinity : value;
 }
 

@@ -24,7 +24,7 @@ struct LaneSums {
 };
 double total_of(const LaneSums::Lanes& lanes);  // in a fixed order
 
-// What a block adds beside the sums. `max_difference` is rounded to fp32 by `add_narrow`.
+// The counts that a block adds beside the sums. `max_difference` is rounded to fp32 by `add_narrow`.
 struct BlockCounts {
   double max_difference = 0;
   std::int64_t differing = 0;
@@ -32,18 +32,18 @@ struct BlockCounts {
   std::int64_t nonfinite_mismatch = 0;
 };
 
-// fp32, fp16 and bf16.
+// True for fp32, fp16 and bf16.
 bool is_narrow(Dtype dtype);
 
-// One side of a block: the elements as recorded and what they are multiplied by, a power of two.
+// One side of a block: the recorded elements, and the power of two that they are multiplied by.
 struct NarrowBlock {
   const std::byte* data;
   Dtype dtype;
   float factor;
 };
 
-// Adds at most kBlockElements elements of narrow types, in fp32. Returns false and adds nothing where
-// fp32 does not do: NaN or Inf among the elements, squares that overflow or vanish. `add_wide` then does.
+// Adds at most kBlockElements elements of narrow types, in fp32. Returns false and adds nothing where fp32 does not do:
+// where elements are NaN or Inf, or squares overflow or vanish. The caller then uses `add_wide`.
 bool add_narrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::int64_t elements, LaneSums& sums,
                 BlockCounts& counts);
 

@@ -90,7 +90,7 @@ struct NarrowSums {
     return hn::GetLane(hn::MaxOfLanes(Floats(), most));
   }
 
-  // False for NaN as well.
+  // True where all sums are below the limit; false for NaN as well.
   HWY_INLINE bool all_moderate() const {
     const FloatVector limit = hn::Set(Floats(), kTooLarge);
     bool moderate = true;

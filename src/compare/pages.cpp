@@ -7,8 +7,9 @@
 namespace ttrace {
 namespace {
 
-constexpr std::int64_t kReleasedAtOnce = 8 << 20;
-// Pages in between are released along: a fault maps its neighbours too.
+constexpr std::int64_t kReleasedAtOnce = 8 << 20;  // bytes
+// Ranges that are no farther apart are released in one call with the pages between them: a page fault maps neighbouring
+// pages too.
 constexpr std::ptrdiff_t kGapBytes = 64 << 10;
 
 }  // namespace

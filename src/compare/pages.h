@@ -15,8 +15,8 @@ struct PageRange {
   const std::byte *begin, *end;
 };
 
-// What one thread has read and not yet released. It is released a few MiB at a time: one call for many
-// small tensors that share pages, and for tiles next to each other.
+// The pages that one thread has read and not yet released. They are released a few MiB at a time, so that one call
+// serves many small tensors that share pages, and tiles next to each other.
 class ReadPages {
  public:
   void add(const std::vector<PageRange>& ranges);

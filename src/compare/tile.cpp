@@ -14,7 +14,7 @@ Shape index_in(const Box& box, std::int64_t position) {
   return index;
 }
 
-void note_reads(const std::vector<StridedTerm>& terms, const Box& logical, std::vector<PageRange>& read) {
+void record_reads(const std::vector<StridedTerm>& terms, const Box& logical, std::vector<PageRange>& read) {
   for (const StridedTerm& term : terms) {
     if (term.file == nullptr) continue;
     std::int64_t span = 1;
@@ -23,9 +23,9 @@ void note_reads(const std::vector<StridedTerm>& terms, const Box& logical, std::
   }
 }
 
-void note_reads(const OverlayBox& box, std::vector<PageRange>& read) {
-  note_reads(box.reference, box.logical, read);
-  note_reads(box.candidate, box.logical, read);
+void record_reads(const OverlayBox& box, std::vector<PageRange>& read) {
+  record_reads(box.reference, box.logical, read);
+  record_reads(box.candidate, box.logical, read);
 }
 
 Difference difference_of(const BoxDifference& box, std::int32_t rank) {
@@ -56,8 +56,8 @@ void set_worst(Difference& difference, const OverlayBox& box, const WorstElement
   difference.worst_candidate = worst.candidate;
 }
 
-// Replica 0 against the reference.
-Difference measure_first_copy(const Overlay& overlay, const Box& tile, std::vector<PageRange>& read) {
+// Compares replica 0 with the reference.
+Difference measure_first_replica(const Overlay& overlay, const Box& tile, std::vector<PageRange>& read) {
   struct Measured {
     OverlayBox box;
     LargestBlock largest;
@@ -70,22 +70,22 @@ Difference measure_first_copy(const Overlay& overlay, const Box& tile, std::vect
     if (!box) continue;
     const BoxDifference part = measure_box(*box, overlay.reference_scale, overlay.candidate_scale);
     add_part(total, difference_of(part, box->candidate.front().rank));
-    note_reads(*box, read);
+    record_reads(*box, read);
     largest = std::max(largest, part.largest.difference);
     measured.push_back({std::move(*box), part.largest});
   }
-  // Only now is it known which boxes are worth a second look at one of their blocks.
-  for (const Measured& one : measured) {
-    if (largest == 0 || one.largest.difference != largest) continue;
+  // The largest difference of the tile is known only now, and with it the boxes whose worst element must be found.
+  for (const Measured& part : measured) {
+    if (largest == 0 || part.largest.difference != largest) continue;
     Difference worst;
-    set_worst(worst, one.box, find_worst(one.box, one.largest, overlay.reference_scale, overlay.candidate_scale));
+    set_worst(worst, part.box, find_worst(part.box, part.largest, overlay.reference_scale, overlay.candidate_scale));
     add_part(total, worst);
   }
   return total;
 }
 
-// Most copies have equal bytes, which memcmp tells fastest. Bytes that differ need not be values that do:
-// there are two zeros and many NaN.
+// Compares the further replicas of one side with its replica 0. Most have equal bytes, which memcmp tells fastest.
+// Bytes may differ where values do not: there are two zeros and many NaN.
 std::vector<ReplicaDifference> measure_replicas(const std::vector<std::vector<OverlayBox>>& replicas, double scale,
                                                 const Box& tile, std::vector<PageRange>& read) {
   std::vector<ReplicaDifference> result(replicas.size());
@@ -93,7 +93,7 @@ std::vector<ReplicaDifference> measure_replicas(const std::vector<std::vector<Ov
     for (const OverlayBox& whole : replicas[i]) {
       const auto box = clip(whole, tile);
       if (!box) continue;
-      note_reads(*box, read);
+      record_reads(*box, read);
       if (same_bytes(*box)) continue;
       const BoxDifference part = measure_box(*box, scale, scale);
       if (part.counts.differing == 0) continue;
@@ -109,7 +109,7 @@ std::vector<ReplicaDifference> measure_replicas(const std::vector<std::vector<Ov
 }  // namespace
 
 std::vector<Box> tiles_of(const Shape& shape, std::int64_t elements) {
-  // The outermost dimension whose inside fits in a tile is cut; those outside of it are stepped through.
+  // Cuts the outermost dimension whose inside fits in a tile, and steps through the dimensions outside of it.
   std::size_t cut = 0;
   std::int64_t inside = element_count(shape);
   if (inside == 0) return {};
@@ -136,7 +136,7 @@ std::vector<Box> tiles_of(const Shape& shape, std::int64_t elements) {
 
 TileDifference measure_tile(const Overlay& overlay, const Box& tile) {
   TileDifference result;
-  result.difference = measure_first_copy(overlay, tile, result.read);
+  result.difference = measure_first_replica(overlay, tile, result.read);
   result.candidate_replicas = measure_replicas(overlay.candidate_replicas, overlay.candidate_scale, tile, result.read);
   result.reference_replicas = measure_replicas(overlay.reference_replicas, overlay.reference_scale, tile, result.read);
   return result;

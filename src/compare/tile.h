@@ -1,5 +1,5 @@
 // A tile is a box of the logical tensor, cut without regard to shards: about 1 MiB a side, so that it
-// stays in cache while replicas are held against it. Tiles are the unit of parallel work and of
+// stays in cache while replicas are compared with it. Tiles are the unit of parallel work and of
 // summation: their borders, and with them every sum, depend on the tensors alone, not on threads.
 #pragma once
 
@@ -12,7 +12,8 @@
 
 namespace ttrace {
 
-// Row-major, about `elements` in each. A scalar has one tile, a tensor without elements none.
+// Cuts a tensor into tiles of about `elements` elements, in row-major order. A scalar has one tile, a tensor without
+// elements none.
 std::vector<Box> tiles_of(const Shape& shape, std::int64_t elements);
 
 struct ReplicaDifference {

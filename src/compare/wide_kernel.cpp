@@ -1,6 +1,6 @@
-// The fp64 loop: fp64 data, data that was widened for a scale or for several terms, and the blocks that
-// the narrow loop refuses. NaN and Inf are masked out of the sums and counted. Lanes as in
-// narrow_kernel.cpp: the same bits on every machine.
+// The fp64 loop, for fp64 data, data that was widened for a scale or for several terms, and the blocks that the narrow
+// loop refuses. It masks NaN and Inf out of the sums and counts them. Its lanes are those of narrow_kernel.cpp, so that
+// it gives the same bits on every machine.
 
 #include <cstring>
 

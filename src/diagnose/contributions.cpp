@@ -1,5 +1,5 @@
-// A main gradient is a sum: over micro-batches, and over the ranks that each had some of them or a term of them. Which
-// addends are in it, and how often, follows by least squares; in a wrong sum they are there 0, 1 or 2 times.
+// A main gradient is a sum over micro-batches, and over the ranks that computed them or terms of them. Least squares
+// tell how often each addend is in the candidate's sum. A hypothesis must find each of them 0, 1 or 2 times.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,30 +13,31 @@ namespace ttrace {
 namespace {
 
 constexpr double kMostTimes = 2;
-constexpr double kMostStored = double{1 << 25};  // values of all addends
+constexpr double kMostStored = double{1 << 25};  // values of all addends together: 256 MiB
 
 using Addends = std::map<std::int32_t, Values>;  // by micro-batch or by rank
-using Times = std::map<std::int32_t, double>;    // how often each is in the sum
-using Elements = std::vector<std::size_t>;       // some of a tensor's
+using Times = std::map<std::int32_t, double>;    // how often each addend is in the sum
+using Elements = std::vector<std::size_t>;       // row-major numbers of some of a tensor's elements
 
-void add(Values& to, const Values& from) {
+void add_values(Values& to, const Values& from) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
 }
 
-std::vector<const LogicalTensor*> gradients_of(const Suspect& suspect, const Alignment& side) {
-  const auto all = terms_of_main_gradients(side);
-  const auto found = all.find({suspect.finding.id.iteration, suspect.finding.id.name});
-  if (found == all.end()) return {};
+// Returns the parameter's gradients, one of each micro-batch; none where they are too large or of other shapes.
+std::vector<const LogicalTensor*> find_addends(const Suspect& suspect, const Alignment& side) {
+  const auto addends = terms_of_main_gradients(side);
+  const auto found = addends.find({suspect.finding.id.iteration, suspect.finding.id.name});
+  if (found == addends.end()) return {};
   const bool fit = std::all_of(found->second.begin(), found->second.end(), [&](const LogicalTensor* tensor) {
     return tensor->shape == suspect.reference.shape && is_small(*tensor);
   });
-  const double stored = static_cast<double>(found->second.size() * suspect.expected.size());
+  const double stored = static_cast<double>(found->second.size() * suspect.reference_values.size());
   return fit && stored <= kMostStored ? found->second : std::vector<const LogicalTensor*>();
 }
 
-Addends by_microbatch(const Suspect& suspect) {
+Addends addends_by_microbatch(const Suspect& suspect) {
   Addends addends;
-  for (const LogicalTensor* tensor : gradients_of(suspect, suspect.evidence.reference)) {
+  for (const LogicalTensor* tensor : find_addends(suspect, suspect.evidence.reference)) {
     addends[tensor->id.microbatch] = values_of(*tensor);
   }
   return addends;
@@ -44,30 +45,31 @@ Addends by_microbatch(const Suspect& suspect) {
 
 Addends addends_by_rank(const Suspect& suspect) {
   Addends addends;
-  for (const LogicalTensor* tensor : gradients_of(suspect, suspect.evidence.candidate)) {
-    const std::size_t ranks = ranks_of(*tensor).size() + addends.size();
-    if (static_cast<double>(ranks * suspect.expected.size()) > kMostStored) return {};
+  for (const LogicalTensor* tensor : find_addends(suspect, suspect.evidence.candidate)) {
+    const std::size_t ranks = ranks_holding(*tensor).size() + addends.size();
+    if (static_cast<double>(ranks * suspect.reference_values.size()) > kMostStored) return {};
     for (auto& [rank, values] : values_by_rank(*tensor)) {
       const auto [at, is_new] = addends.try_emplace(rank, std::move(values));
-      if (!is_new) add(at->second, values);
+      if (!is_new) add_values(at->second, values);
     }
   }
   return addends;
 }
 
-// What the reference's main gradient is of their sum, a number; 0 where it is no multiple.
-double scale_of(const Addends& addends, const Suspect& suspect) {
-  Values sum(suspect.expected.size());
-  for (const auto& [key, values] : addends) add(sum, values);
+// Fits the number that the sum of the addends must be multiplied by to give the reference's main gradient; 0 where none
+// does.
+double fit_scale(const Addends& addends, const Suspect& suspect) {
+  Values sum(suspect.reference_values.size());
+  for (const auto& [key, values] : addends) add_values(sum, values);
   const double square = dot_of(sum, sum);
   if (square == 0) return 0;
-  const double scale = dot_of(suspect.expected, sum) / square;
+  const double scale = dot_of(suspect.reference_values, sum) / square;
   for (double& value : sum) value *= scale;
-  return relative_distance(sum, suspect.expected) <= suspect.bound ? scale : 0;
+  return relative_distance(sum, suspect.reference_values) <= suspect.bound ? scale : 0;
 }
 
-// Solves the symmetric system in place by Gaussian elimination; false where addends are too alike to be told apart.
-// The last column of the matrix is what was on its diagonal.
+// Solves the symmetric system in place by Gaussian elimination. `matrix` is [n, n + 1]: its last column repeats the
+// diagonal. Returns false where the addends are too alike to be told apart.
 bool solve(std::vector<Values>& matrix, Values& right) {
   constexpr double kAlike = 1e-6;  // of what was on the diagonal; the gradients are bf16, and their squares fp64
   const std::size_t n = right.size();
@@ -84,9 +86,9 @@ bool solve(std::vector<Values>& matrix, Values& right) {
   return true;
 }
 
-// How often each addend is in these elements of the sum, to the nearest integer; addends that are zero there are left
-// out. Empty where that is not known, or is more than twice.
-Times times_in(const Elements& elements, const Addends& addends, double scale, const Suspect& suspect) {
+// Fits how often each addend is in these elements of the candidate's sum, to the nearest integer. Addends that are zero
+// there are left out. The result is empty where the fit has no solution, or finds an addend more than twice.
+Times fit_times(const Elements& elements, const Addends& addends, double scale, const Suspect& suspect) {
   std::vector<std::int32_t> keys;
   std::vector<Values> matrix;
   Values right;
@@ -104,7 +106,7 @@ Times times_in(const Elements& elements, const Addends& addends, double scale, c
     Values& line = matrix.emplace_back();
     for (const std::int32_t column : keys) line.push_back(dot(addends.at(row), addends.at(column)));
     line.push_back(line[matrix.size() - 1]);
-    right.push_back(dot(addends.at(row), suspect.found));
+    right.push_back(dot(addends.at(row), suspect.candidate_values));
   }
   if (!solve(matrix, right)) return {};
   Times times;
@@ -116,7 +118,8 @@ Times times_in(const Elements& elements, const Addends& addends, double scale, c
   return times;
 }
 
-void put_sum(Values& to, const Elements& elements, const Addends& addends, const Times& times, double scale) {
+// Sets `to` at `elements` to the sum with each addend as often as `times` says.
+void write_sum(Values& to, const Elements& elements, const Addends& addends, const Times& times, double scale) {
   for (const std::size_t i : elements) {
     to[i] = 0;
     for (const auto& [key, count] : times) to[i] += scale * count * addends.at(key)[i];
@@ -125,15 +128,16 @@ void put_sum(Values& to, const Elements& elements, const Addends& addends, const
 
 std::map<std::int32_t, Elements> elements_by_rank(const Suspect& suspect) {
   std::map<std::int32_t, Elements> elements;
-  for (const Local& part : suspect.parts) {
-    for (const std::int64_t place : part.places) {
+  for (const LocalTensor& part : suspect.parts) {
+    for (const std::int64_t place : part.positions) {
       if (place >= 0) elements[part.rank].push_back(static_cast<std::size_t>(place));
     }
   }
   return elements;
 }
 
-std::vector<std::int32_t> those_there(const Times& times, double count) {
+// Returns the addends that are in the sum `count` times.
+std::vector<std::int32_t> addends_with_count(const Times& times, double count) {
   std::vector<std::int32_t> keys;
   for (const auto& [key, value] : times) {
     if (value == count) keys.push_back(key);
@@ -141,8 +145,9 @@ std::vector<std::int32_t> those_there(const Times& times, double count) {
   return keys;
 }
 
-// Micro-batches that are all those of one rank of an axis.
-std::string rank_that_owns(const std::vector<std::int32_t>& microbatches, std::size_t all, const Mesh& mesh) {
+// Names the rank of an axis whose micro-batches these are, all of them; empty for none. Micro-batches are dealt out to
+// ranks in turn.
+std::string describe_owner(const std::vector<std::int32_t>& microbatches, std::size_t all, const Mesh& mesh) {
   for (const Axis& axis : mesh.axes) {
     const auto size = static_cast<std::size_t>(axis.size);
     if (size < 2 || microbatches.size() * size != all) continue;
@@ -154,8 +159,9 @@ std::string rank_that_owns(const std::vector<std::int32_t>& microbatches, std::s
   return {};
 }
 
-std::string words_for_microbatches(const Times& times, const Mesh& mesh) {
-  const auto missing = those_there(times, 0), twice = those_there(times, 2), once = those_there(times, 1);
+std::string describe_microbatches(const Times& times, const Mesh& mesh) {
+  const auto missing = addends_with_count(times, 0), twice = addends_with_count(times, 2),
+             once = addends_with_count(times, 1);
   if (missing.size() > 1 && missing.size() + 1 == times.size() && once.size() == 1) {
     return fmt::format("the sum has the gradient of micro-batch {} only", once.front());
   }
@@ -163,7 +169,7 @@ std::string words_for_microbatches(const Times& times, const Mesh& mesh) {
   if (missing.size() == 1) words = fmt::format("the sum lacks the gradient of micro-batch {}", missing.front());
   if (missing.size() > 1) {
     words = fmt::format("the sum lacks the micro-batches {}{}", fmt::join(missing, ", "),
-                        rank_that_owns(missing, times.size(), mesh));
+                        describe_owner(missing, times.size(), mesh));
   }
   if (!twice.empty()) {
     words += fmt::format("{}the sum has the gradient of micro-batch {} twice", words.empty() ? "" : "; ",
@@ -172,12 +178,12 @@ std::string words_for_microbatches(const Times& times, const Mesh& mesh) {
   return words;
 }
 
-// `parts`: by the rank that holds the part.
-std::string words_for_ranks(const std::map<std::int32_t, Times>& parts) {
+// Describes the addends that some parts lack or have twice. `parts` are by the rank that holds the part.
+std::string describe_parts(const std::map<std::int32_t, Times>& parts) {
   std::string words;
   for (const auto& [holder, times] : parts) {
     for (const double count : {0.0, 2.0}) {
-      const auto ranks = those_there(times, count);
+      const auto ranks = addends_with_count(times, count);
       if (ranks.empty()) continue;
       words += fmt::format("{}the part of rank {} {} of rank {}", words.empty() ? "" : "; ", holder,
                            count == 0 ? "lacks the gradient" : "has twice the gradient", fmt::join(ranks, ", "));
@@ -186,34 +192,35 @@ std::string words_for_ranks(const std::map<std::int32_t, Times>& parts) {
   return words;
 }
 
-std::optional<Diagnosis> microbatches_missing(const Suspect& suspect) {
-  const Addends addends = by_microbatch(suspect);
-  const double scale = addends.size() < 2 ? 0 : scale_of(addends, suspect);
+std::optional<Diagnosis> explain_by_microbatches(const Suspect& suspect) {
+  const Addends addends = addends_by_microbatch(suspect);
+  const double scale = addends.size() < 2 ? 0 : fit_scale(addends, suspect);
   if (scale == 0) return std::nullopt;
-  Elements all(suspect.found.size());
+  Elements all(suspect.candidate_values.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-  const Times times = times_in(all, addends, scale, suspect);
-  const std::string words = words_for_microbatches(times, suspect.evidence.mesh);
+  const Times times = fit_times(all, addends, scale, suspect);
+  const std::string words = describe_microbatches(times, suspect.evidence.mesh);
   if (words.empty()) return std::nullopt;
-  Values sum(suspect.found.size());
-  put_sum(sum, all, addends, times, scale);
+  Values sum(suspect.candidate_values.size());
+  write_sum(sum, all, addends, times, scale);
   return suspect.explained_by(Cause::kMissingContribution, sum, words);
 }
 
-// Each rank's part may be another sum: it is where ranks own parts that a reduction went wrong for some.
-std::optional<Diagnosis> ranks_missing(const Suspect& suspect) {
+// Fits each rank's part by itself: where ranks own parts of a gradient, the reduction of only some of them may be
+// wrong.
+std::optional<Diagnosis> explain_by_ranks(const Suspect& suspect) {
   const Addends addends = addends_by_rank(suspect);
-  const double scale = addends.size() < 2 ? 0 : scale_of(addends, suspect);
+  const double scale = addends.size() < 2 ? 0 : fit_scale(addends, suspect);
   if (scale == 0) return std::nullopt;
   std::map<std::int32_t, Times> parts;
-  Values sum = suspect.expected;
+  Values sum = suspect.reference_values;
   for (const auto& [rank, elements] : elements_by_rank(suspect)) {
-    const Times times = times_in(elements, addends, scale, suspect);
+    const Times times = fit_times(elements, addends, scale, suspect);
     if (times.empty()) continue;
     parts[rank] = times;
-    put_sum(sum, elements, addends, times, scale);
+    write_sum(sum, elements, addends, times, scale);
   }
-  const std::string words = words_for_ranks(parts);
+  const std::string words = describe_parts(parts);
   if (words.empty()) return std::nullopt;
   return suspect.explained_by(Cause::kMissingContribution, sum, words);
 }
@@ -222,8 +229,8 @@ std::optional<Diagnosis> ranks_missing(const Suspect& suspect) {
 
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect) {
   if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
-  if (auto found = microbatches_missing(suspect)) return found;
-  return ranks_missing(suspect);
+  if (auto found = explain_by_microbatches(suspect)) return found;
+  return explain_by_ranks(suspect);
 }
 
 }  // namespace ttrace

@@ -14,16 +14,16 @@ constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
 enum class Step { kForward, kRecompute, kBackward };
 
-// A module in a step: iteration, micro-batch, chunk, step, path.
+// Names a module in a step: iteration, micro-batch, chunk, step, path.
 using ModuleKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, Step, std::string>;
-// A tensor of a parameter: iteration, chunk, name.
+// Names a parameter in an iteration: iteration, chunk, name.
 using ParameterKey = std::tuple<std::int32_t, std::int32_t, std::string>;
 
-// What a tensor was computed from, as far as it was seen.
+// Sums up the observed tensors that a tensor was computed from.
 struct Sources {
-  bool any = false;
-  std::size_t first_root = kNone;  // the earliest root of those that are wrong
-  double worst_ratio = 0;          // of all
+  bool any = false;                // some were observed
+  std::size_t first_root = kNone;  // the earliest root that explains a wrong one; kNone where all agree
+  double worst_ratio = 0;          // the largest `Observation::ratio` of them
 
   void add(std::size_t root, double ratio = 0) {
     any = true;
@@ -37,40 +37,41 @@ struct Sources {
   }
 };
 
-// What the calls of a module were given. A call goes by what its name ends with, as `TensorName::call`.
+// The inputs of a module's calls. The key of a call is its `TensorName::call`.
 struct Calls {
   std::map<std::string, Sources> inputs;
-  std::string latest;  // the last to begin
+  std::string latest;  // the call that began last
 };
 
-// The module that a tensor was seen at, or that has the parameter.
-std::string_view module_of(const TensorId& id) {
+// Returns the path of the module that the tensor was recorded at, or that owns the parameter.
+std::string_view observed_module(const TensorId& id) {
   return is_parameter_kind(id.kind) ? owner_of(id.name) : TensorName(id.name).path;
 }
 
-class Flow {
+class RootFinder {
  public:
-  Flow(std::span<const Observation> observations, std::span<const TiedRule> tied, bool rewritten)
+  RootFinder(std::span<const Observation> observations, std::span<const TiedRule> tied, bool rewritten)
       : observations_(observations), tied_(tied), rewritten_(rewritten) {}
 
   std::vector<Root> run() {
     for (std::size_t i = 0; i < observations_.size(); ++i) {
-      const std::size_t root = observations_[i].agrees ? kNone : root_of(i);
-      remember(observations_[i], root);
+      const std::size_t root = observations_[i].agrees ? kNone : find_or_add_root(i);
+      record(observations_[i], root);
     }
     return std::move(roots_);
   }
 
  private:
-  // The root of a wrong tensor; a new one where nothing explains it.
-  std::size_t root_of(std::size_t i) {
+  // Returns the root that explains a wrong tensor, or makes the tensor a root where none does.
+  std::size_t find_or_add_root(std::size_t i) {
     const TensorId& id = observations_[i].id;
     const Sources sources = sources_of(id);
     std::size_t root = sources.first_root;
     if (root == kNone) root = nested_root(id);
-    // Half of the error, or more, was there before.
-    const bool came_in = !sources.any || (sources.worst_ratio > 0 && sources.worst_ratio >= observations_[i].ratio / 2);
-    if (root == kNone && came_in) root = id.kind == Kind::kParam ? root_before(id.iteration) : root_before(id);
+    // The error was there before if nothing was seen of the sources, or if one of them shows at least half of it.
+    const bool came_from_before =
+        !sources.any || (sources.worst_ratio > 0 && sources.worst_ratio >= observations_[i].ratio / 2);
+    if (root == kNone && came_from_before) root = id.kind == Kind::kParam ? root_before(id.iteration) : root_before(id);
     if (root != kNone) {
       roots_[root].explained.push_back(i);
       return root;
@@ -84,15 +85,15 @@ class Flow {
   Sources sources_of(const TensorId& id) const {
     switch (id.kind) {
       case Kind::kOutput:
-        return of_output(id);
+        return output_sources(id);
       case Kind::kGradInput:
       case Kind::kParamGrad:
-        return of_backward(id);
+        return backward_sources(id);
       case Kind::kMainGrad:
-        return find(param_grads_, id);
+        return find_sources(param_grads_, id);
       case Kind::kParamDelta:
       case Kind::kParamAfter:
-        return of_step(id);
+        return step_sources(id);
       default:
         return {};
     }
@@ -107,10 +108,11 @@ class Flow {
     return {id.iteration, id.microbatch, id.chunk, step, std::string(module)};
   }
 
-  // What the module computed the tensor from in a step. All its calls add to the gradient of a parameter.
-  Sources of_module(const TensorId& id, Step step) const {
+  // Returns the module's sources of the tensor in a step: the inputs of the tensor's call and wrong parameters. All
+  // calls count for a parameter, since all of them add to its gradient.
+  Sources module_sources(const TensorId& id, Step step) const {
     const bool of_parameter = is_parameter_kind(id.kind);
-    const std::string_view module = module_of(id), own_call = TensorName(id.name).call;
+    const std::string_view module = observed_module(id), own_call = TensorName(id.name).call;
     Sources sources;
     if (const auto calls = calls_.find(module_key(id, step, module)); calls != calls_.end()) {
       for (const auto& [call, inputs] : calls->second.inputs) {
@@ -122,9 +124,9 @@ class Flow {
     return sources;
   }
 
-  // A recomputed output is compared with the first one, too.
-  Sources of_output(const TensorId& id) const {
-    Sources sources = of_module(id, step_of(id));
+  // A wrong first output explains a wrong recomputed one, which is compared with it.
+  Sources output_sources(const TensorId& id) const {
+    Sources sources = module_sources(id, step_of(id));
     TensorId first = id;
     first.pass = Pass::kForward;
     const auto wrong = wrong_outputs_.find(first);
@@ -132,29 +134,30 @@ class Flow {
     return sources;
   }
 
-  // Backward works with what the last forward left. Without the gradient that comes in, nothing can be said.
-  Sources of_backward(const TensorId& id) const {
-    Sources sources = of_module(id, Step::kBackward);
+  // Backward computes from the output's gradient and from the inputs that the last forward saved. Where the gradient
+  // was not observed, the sources are unknown.
+  Sources backward_sources(const TensorId& id) const {
+    Sources sources = module_sources(id, Step::kBackward);
     if (!sources.any) return sources;
-    sources.add(of_module(id, Step::kForward));
-    sources.add(of_module(id, Step::kRecompute));
+    sources.add(module_sources(id, Step::kForward));
+    sources.add(module_sources(id, Step::kRecompute));
     return sources;
   }
 
-  Sources find(const std::map<ParameterKey, Sources>& sources, const TensorId& id) const {
+  Sources find_sources(const std::map<ParameterKey, Sources>& sources, const TensorId& id) const {
     const auto found = sources.find({id.iteration, id.chunk, id.name});
     return found == sources.end() ? Sources() : found->second;
   }
 
-  // Clipping scales every gradient by the norm of all.
-  Sources of_step(const TensorId& id) const {
-    Sources sources = find(main_grads_, id);
+  // A step computes from the main gradient, and from the gradients' norm: clipping scales every gradient by it.
+  Sources step_sources(const TensorId& id) const {
+    Sources sources = find_sources(main_grads_, id);
     const auto scalars = step_scalars_.find(id.iteration);
     if (scalars != step_scalars_.end()) sources.add(scalars->second);
     return sources;
   }
 
-  // The modules around the one of a tensor, each with the call that was in progress, as far as its inputs were seen.
+  // Returns the modules around the tensor's module whose inputs were observed, each with the call in progress.
   std::map<std::string, std::string> calls_around(const TensorId& id) const {
     std::map<std::string, std::string> around;
     std::string_view module = TensorName(id.name).path;
@@ -166,18 +169,18 @@ class Flow {
     return around;
   }
 
-  // Whether the root is of the call of the module that the tensor is of, or inside that call.
+  // True where the root was recorded at the same call of the module as the tensor, or at a module inside that call.
   bool is_root_of_call(std::size_t root, const TensorId& id) const {
     const TensorName wrong(observations_[roots_[root].observation].id.name), name(id.name);
-    const std::string_view module = module_of(id);
+    const std::string_view module = observed_module(id);
     if (wrong.path != module && !is_inside(wrong.path, module)) return false;
-    if (is_parameter_kind(id.kind)) return true;  // of all calls
+    if (is_parameter_kind(id.kind)) return true;  // all calls add to a parameter's gradient
     if (wrong.path == module) return wrong.call == name.call;
     const auto around = calls_around_[root].find(std::string(module));
     return around == calls_around_[root].end() || around->second == name.call;
   }
 
-  // Of what comes out of a module, that inside it which is a root.
+  // Returns the first root inside the module that the tensor comes out of; kNone for tensors that come out of none.
   std::size_t nested_root(const TensorId& id) const {
     const bool of_parameter = rewritten_ && id.kind == Kind::kParamGrad;
     if (id.kind != Kind::kOutput && id.kind != Kind::kGradInput && !of_parameter) return kNone;
@@ -191,22 +194,24 @@ class Flow {
     return kNone;
   }
 
-  // What was wrong last: in the micro-batch, in the iteration, in the one before.
+  // Returns the root of the last wrong tensor of the micro-batch; if there is none, that of the last one of an earlier
+  // iteration. For a tensor of no micro-batch, the whole iteration counts.
   std::size_t root_before(const TensorId& id) const {
     const auto in_batch = last_of_batch_.find({id.iteration, id.microbatch});
     if (in_batch != last_of_batch_.end()) return in_batch->second;
-    // Another micro-batch of the same iteration explains nothing of this one.
+    // A wrong tensor of another micro-batch of the same iteration does not explain this one.
     return root_before(id.microbatch == kNoMicrobatch ? id.iteration + 1 : id.iteration);
   }
 
-  // What was wrong last before the iteration began.
+  // Returns the root of the last wrong tensor before `iteration` began.
   std::size_t root_before(std::int32_t iteration) const {
     const auto at = last_of_iteration_.lower_bound(iteration);
     return at == last_of_iteration_.begin() ? kNone : std::prev(at)->second;
   }
 
-  // What the module goes on with.
-  void remember_input(const Observation& observation, std::size_t root) {
+  // Records an input or an output's gradient as a source of what the module makes. A rewritten module went on with the
+  // right values, whatever arrived.
+  void record_input(const Observation& observation, std::size_t root) {
     const TensorName name(observation.id.name);
     Calls& calls = calls_[module_key(observation.id, step_of(observation.id), name.path)];
     calls.latest = name.call;
@@ -214,12 +219,12 @@ class Flow {
     rewritten_ ? sources.add(kNone) : sources.add(root, observation.ratio);
   }
 
-  void remember(const Observation& observation, std::size_t root) {
+  void record(const Observation& observation, std::size_t root) {
     const auto& [id, agrees, ratio] = observation;
     switch (id.kind) {
       case Kind::kInput:
       case Kind::kGradOutput:
-        remember_input(observation, root);
+        record_input(observation, root);
         break;
       case Kind::kParamGrad:
         param_grads_[{id.iteration, id.chunk, id.name}].add(root, ratio);
@@ -232,25 +237,25 @@ class Flow {
     }
     if (id.kind == Kind::kScalar && id.microbatch == kNoMicrobatch) step_scalars_[id.iteration].add(root, ratio);
     if (root == kNone) return;
-    if (is_parameter_kind(id.kind) && id.kind != Kind::kParamGrad) remember_parameter(id, root);
+    if (is_parameter_kind(id.kind) && id.kind != Kind::kParamGrad) record_parameter(id, root);
     if (id.kind == Kind::kOutput) wrong_outputs_.try_emplace(id, root);
     last_of_batch_[{id.iteration, id.microbatch}] = root;
     last_of_iteration_[id.iteration] = root;
   }
 
-  // All modules that it lies in, under any name, compute with it from now on: a main gradient or an update that is
-  // wrong makes the parameter wrong, be it by less than is allowed.
-  void remember_parameter(const TensorId& id, std::size_t root) {
-    remember_modules(id, id.name, root);
+  // Records a wrong parameter with all modules that compute with it from now on, under any of its names. A wrong main
+  // gradient or update counts too: it makes the parameter wrong, be it by less than is allowed.
+  void record_parameter(const TensorId& id, std::size_t root) {
+    record_modules(id, id.name, root);
     for (const TiedRule& rule : tied_) {
       if (!matches(rule.of, id.name)) continue;
       const std::string prefix = id.name.substr(0, id.name.size() - rule.of.size());
-      remember_modules(id, prefix + rule.name, root);
+      record_modules(id, prefix + rule.name, root);
     }
   }
 
-  // What the parameter is part of: its module, and those around it.
-  void remember_modules(const TensorId& id, std::string_view parameter, std::size_t root) {
+  // Records the wrong parameter with its module, and with those around it.
+  void record_modules(const TensorId& id, std::string_view parameter, std::size_t root) {
     while (parameter != kRootModule) {
       parameter = owner_of(parameter);
       wrong_parameters_.try_emplace({id.chunk, std::string(parameter)}, root);
@@ -276,7 +281,7 @@ class Flow {
 
 std::vector<Root> find_roots(std::span<const Observation> observations, std::span<const TiedRule> tied,
                              bool rewritten) {
-  return Flow(observations, tied, rewritten).run();
+  return RootFinder(observations, tied, rewritten).run();
 }
 
 }  // namespace ttrace

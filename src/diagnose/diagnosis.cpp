@@ -13,8 +13,8 @@
 namespace ttrace {
 namespace {
 
-// The most telling first: what explains little is named only when nothing better does. Before them come those that
-// the measured sums answer.
+// Hypotheses in the order in which they are tested, the most telling first. Those that the measured sums answer are
+// tested before them.
 constexpr std::array kHypotheses = {stale,
                                     other_tensor,
                                     permuted_blocks,
@@ -35,98 +35,101 @@ bool all_finite(const Values& values) {
   return true;
 }
 
-double bound_of(const Finding& finding, const LogicalTensor& candidate) {
+// Returns the largest residual that a prediction may leave: what the tensor may differ by, a rounding step at least.
+double explaining_bound(const Finding& finding, const LogicalTensor& candidate) {
   return std::max(finding.allowed.value_or(0), epsilon_of(candidate.dtype));
 }
 
+// Tests the hypotheses that need the measured sums only. Those are of one replica, and say nothing where replicas
+// differ.
 std::optional<Diagnosis> diagnose_sums(const Finding& finding, double bound, const Evidence& evidence) {
   if (!finding.difference || finding.reason == Reason::kReplicasDisagree) return std::nullopt;
   if (auto diagnosis = zero(finding)) return diagnosis;
   return uniform_factor(finding, bound, evidence);
 }
 
-constexpr std::int32_t kMostCopies = 64;  // looked at, of thousands
+constexpr std::int32_t kMostReplicas = 64;  // that are compared; a tensor may have thousands
 
-// The copies that ranks hold, each held against the reference.
-struct Copies {
+// The replicas of a candidate's tensor, each compared with the reference.
+struct ReplicaErrors {
   std::size_t count = 0;
-  Values worst;
-  std::int32_t replica = 0, rank = 0;  // of the worst
-  std::vector<std::int32_t> wrong;     // the first rank of each that is
-  double right = 0;                    // what the others differ by at most
+  Values worst;                        // the values of the replica that differs most
+  std::int32_t replica = 0, rank = 0;  // number and first rank of the worst
+  std::vector<std::int32_t> wrong;     // the first rank of each wrong replica
+  double largest_right = 0;            // the largest relative distance among the right ones
 };
 
-Copies copies_of(const LogicalTensor& candidate, const Values& expected, double bound) {
-  std::map<std::int32_t, std::int32_t> ranks;  // of each replica, the first
+ReplicaErrors compare_replicas(const LogicalTensor& candidate, const Values& reference, double bound) {
+  std::map<std::int32_t, std::int32_t> ranks;  // the first rank of each replica
   for (const Piece& piece : candidate.pieces()) {
-    if (piece.replica < kMostCopies) ranks.try_emplace(piece.replica, piece.rank);
+    if (piece.replica < kMostReplicas) ranks.try_emplace(piece.replica, piece.rank);
   }
-  Copies copies;
+  ReplicaErrors replicas;
   double largest = -1;
   for (const auto& [replica, rank] : ranks) {
     Values values = values_of(candidate, replica);
-    const double distance = relative_distance(values, expected);
+    const double distance = relative_distance(values, reference);
     if (distance > bound) {
-      copies.wrong.push_back(rank);
+      replicas.wrong.push_back(rank);
     } else {
-      copies.right = std::max(copies.right, distance);
+      replicas.largest_right = std::max(replicas.largest_right, distance);
     }
-    ++copies.count;
+    ++replicas.count;
     if (!(distance > largest)) continue;
     largest = distance;
-    copies.worst = std::move(values);
-    copies.replica = replica;
-    copies.rank = rank;
+    replicas.worst = std::move(values);
+    replicas.replica = replica;
+    replicas.rank = rank;
   }
-  return copies;
+  return replicas;
 }
 
-std::optional<Diagnosis> first_that_explains(const Suspect& suspect) {
+std::optional<Diagnosis> find_explanation(const Suspect& suspect) {
   if (auto diagnosis = never_updated(suspect)) return diagnosis;
-  if (suspect.found.size() < kFewestValues) return std::nullopt;
+  if (suspect.candidate_values.size() < kFewestValues) return std::nullopt;
   for (const auto hypothesis : kHypotheses) {
     if (auto diagnosis = hypothesis(suspect)) return diagnosis;
   }
   return std::nullopt;
 }
 
-std::optional<Diagnosis> diagnose_copies(const Copies& copies, const Suspect& suspect) {
-  if (copies.wrong.size() == copies.count) return std::nullopt;
-  return suspect.explained_by(Cause::kRegion, copies.right,
+std::optional<Diagnosis> diagnose_replicas(const ReplicaErrors& replicas, const Suspect& suspect) {
+  if (replicas.wrong.size() == replicas.count) return std::nullopt;
+  return suspect.explained_by(Cause::kRegion, replicas.largest_right,
                               fmt::format("wrong in the copy of rank {} only ({} of {} copies), right elsewhere",
-                                          fmt::join(copies.wrong, ", "), copies.wrong.size(), copies.count));
+                                          fmt::join(replicas.wrong, ", "), replicas.wrong.size(), replicas.count));
 }
 
 std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTensor& reference,
                                          const LogicalTensor& candidate, const Evidence& evidence) {
-  const double bound = bound_of(finding, candidate);
+  const double bound = explaining_bound(finding, candidate);
   if (auto diagnosis = diagnose_sums(finding, bound, evidence)) return diagnosis;
   if (reference.shape != candidate.shape || !is_small(reference) || !is_small(candidate)) return std::nullopt;
-  const Values expected = values_of(reference);
-  const Copies copies = copies_of(candidate, expected, bound);
-  const std::vector<Local> parts = locals_of(candidate, copies.replica);
-  Suspect suspect{finding, reference, candidate, evidence, expected, copies.worst, parts, bound, 0};
-  if (!all_finite(suspect.expected) || !all_finite(suspect.found)) return std::nullopt;
-  suspect.error = relative_distance(suspect.found, suspect.expected);
+  const Values reference_values = values_of(reference);
+  const ReplicaErrors replicas = compare_replicas(candidate, reference_values, bound);
+  const std::vector<LocalTensor> parts = local_tensors_of(candidate, replicas.replica);
+  Suspect suspect{finding, reference, candidate, evidence, reference_values, replicas.worst, parts, bound, 0};
+  if (!all_finite(suspect.reference_values) || !all_finite(suspect.candidate_values)) return std::nullopt;
+  suspect.error = relative_distance(suspect.candidate_values, suspect.reference_values);
   if (auto diagnosis = unreduced(suspect)) return diagnosis;
   if (suspect.error <= bound) return std::nullopt;
-  auto diagnosis = first_that_explains(suspect);
-  if (!diagnosis) return diagnose_copies(copies, suspect);
+  auto diagnosis = find_explanation(suspect);
+  if (!diagnosis) return diagnose_replicas(replicas, suspect);
   if (finding.reason == Reason::kReplicasDisagree) {
-    diagnosis->what = fmt::format("the copy of rank {}: {}", copies.rank, diagnosis->what);
+    diagnosis->what = fmt::format("the copy of rank {}: {}", replicas.rank, diagnosis->what);
   }
   return diagnosis;
 }
 
-// Which is the first, in words.
-std::string first_nonfinite(const LogicalTensor& candidate) {
+// Describes the first element that is not finite, and the ranks that hold it; empty for a tensor that is too large.
+std::string describe_first_nonfinite(const LogicalTensor& candidate) {
   if (!is_small(candidate)) return {};
   const Values values = values_of(candidate);
   const auto first = std::find_if(values.begin(), values.end(), [](double value) { return !std::isfinite(value); });
   if (first == values.end()) return {};
   const std::int64_t element = first - values.begin();
   return fmt::format(" (first at element {}: {}, on rank {})", element, std::isnan(*first) ? "NaN" : "Inf",
-                     fmt::join(holders_of(candidate, element), ", "));
+                     fmt::join(ranks_holding(candidate, element), ", "));
 }
 
 }  // namespace
@@ -142,7 +145,7 @@ std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const 
   if (reference == nullptr || candidate == nullptr) return std::nullopt;
   if (finding.reason == Reason::kNotFinite) {
     return Diagnosis{Cause::kNotFinite, 0,
-                     fmt::format("it is not finite{}{}", first_nonfinite(*candidate),
+                     fmt::format("it is not finite{}{}", describe_first_nonfinite(*candidate),
                                  made_here ? ", though all that it was computed from is" : " where it first shows")};
   }
   return diagnose_values(finding, *reference, *candidate, evidence);

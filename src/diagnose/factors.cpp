@@ -12,84 +12,87 @@
 namespace ttrace {
 namespace {
 
-struct Count {
-  std::string what;
+struct NamedNumber {
+  std::string name;
   double value = 1;
 };
 
-// The numbers that a factor is often by mistake.
-std::vector<Count> counts_of(const TensorId& id, const Evidence& evidence) {
-  std::vector<Count> counts;
+// Returns the numbers that programs multiply or divide by once too often: sizes of axes, products of two of them, and
+// the number of micro-batches.
+std::vector<NamedNumber> likely_factors(const TensorId& id, const Evidence& evidence) {
+  std::vector<NamedNumber> numbers;
   const Axes axes = all_axes(evidence.mesh);
-  for (const Axis& axis : axes) counts.push_back({"the size of " + axis.name, static_cast<double>(axis.size)});
+  for (const Axis& axis : axes) numbers.push_back({"the size of " + axis.name, static_cast<double>(axis.size)});
   for (std::size_t i = 0; i < axes.size(); ++i) {
     for (std::size_t j = i + 1; j < axes.size(); ++j) {
       if (axes[i].size == 1 || axes[j].size == 1) continue;
-      counts.push_back({fmt::format("the size of {} times that of {}", axes[i].name, axes[j].name),
-                        static_cast<double>(axes[i].size * axes[j].size)});
+      numbers.push_back({fmt::format("the size of {} times that of {}", axes[i].name, axes[j].name),
+                         static_cast<double>(axes[i].size * axes[j].size)});
     }
   }
   std::set<std::int32_t> microbatches;
   for (const auto& [other, tensor] : evidence.candidate.tensors) {
     if (other.iteration == id.iteration && other.microbatch != kNoMicrobatch) microbatches.insert(other.microbatch);
   }
-  counts.push_back({"the number of micro-batches", static_cast<double>(microbatches.size())});
-  std::erase_if(counts, [](const Count& count) { return count.value <= 1; });
-  return counts;
+  numbers.push_back({"the number of micro-batches", static_cast<double>(microbatches.size())});
+  std::erase_if(numbers, [](const NamedNumber& number) { return number.value <= 1; });
+  return numbers;
 }
 
-// What a number stands for, or its inverse; empty for nothing.
-std::string meaning_of(double factor, double bound, const std::vector<Count>& counts) {
+// Names the numbers that the factor, or else its inverse, equals to within `bound`; empty where it equals none.
+std::string describe_meaning(double factor, double bound, const std::vector<NamedNumber>& numbers) {
   for (const bool inverse : {false, true}) {
     std::string words;
-    for (const Count& count : counts) {
-      const double value = inverse ? 1 / count.value : count.value;
+    for (const NamedNumber& number : numbers) {
+      const double value = inverse ? 1 / number.value : number.value;
       if (std::abs(factor - value) > bound * value) continue;
-      words += fmt::format("{}{}{}", words.empty() ? ", " : " or ", inverse ? "one over " : "", count.what);
+      words += fmt::format("{}{}{}", words.empty() ? ", " : " or ", inverse ? "one over " : "", number.name);
     }
     if (!words.empty()) return words;
   }
   return {};
 }
 
-// Of each element a number: which rank holds it, or held what it was computed from; -1 where that is not one rank.
-using Labels = std::vector<std::int32_t>;
+// A rank for each element: the one that holds it, or that held the input it was computed from; -1 where that is not one
+// rank.
+using ElementRanks = std::vector<std::int32_t>;
 
-Labels holders_of(const Suspect& suspect) {
-  Labels labels(suspect.found.size(), -1);
-  for (const Local& part : suspect.parts) {
-    for (const std::int64_t place : part.places) {
-      if (place >= 0) labels[static_cast<std::size_t>(place)] = part.rank;
+ElementRanks ranks_holding_elements(const Suspect& suspect) {
+  ElementRanks ranks(suspect.candidate_values.size(), -1);
+  for (const LocalTensor& part : suspect.parts) {
+    for (const std::int64_t place : part.positions) {
+      if (place >= 0) ranks[static_cast<std::size_t>(place)] = part.rank;
     }
   }
-  return labels;
+  return ranks;
 }
 
-// Of a module that works on rows: by the rank that held the row of its input. Empty where rows have no such rank.
-Labels sources_of(const Suspect& suspect) {
+// Returns, for the output of a module that works on rows, the rank that held the row of its input. Empty where the
+// input has other rows, or some row lies on several ranks.
+ElementRanks ranks_of_input_rows(const Suspect& suspect) {
   const Shape& shape = suspect.reference.shape;
   if (suspect.finding.id.kind != Kind::kOutput || shape.empty()) return {};
   const LogicalTensor* input =
       find_tensor(suspect.evidence.candidate, suspect.finding.id, Kind::kInput, suspect.finding.id.name);
   if (input == nullptr || !is_small(*input) || input->shape.size() != shape.size()) return {};
   if (!std::equal(shape.begin(), shape.end() - 1, input->shape.begin())) return {};
-  Labels of_rows(suspect.found.size() / static_cast<std::size_t>(shape.back()), -1);
-  for (const Local& part : locals_of(*input)) {
-    for (const std::int64_t place : part.places) {
+  ElementRanks row_ranks(suspect.candidate_values.size() / static_cast<std::size_t>(shape.back()), -1);
+  for (const LocalTensor& part : local_tensors_of(*input)) {
+    for (const std::int64_t place : part.positions) {
       if (place < 0) continue;
-      std::int32_t& label = of_rows[static_cast<std::size_t>(place / input->shape.back())];
-      if (label >= 0 && label != part.rank) return {};
-      label = part.rank;
+      std::int32_t& rank = row_ranks[static_cast<std::size_t>(place / input->shape.back())];
+      if (rank >= 0 && rank != part.rank) return {};
+      rank = part.rank;
     }
   }
-  Labels labels(suspect.found.size());
-  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = of_rows[i / static_cast<std::size_t>(shape.back())];
-  return labels;
+  ElementRanks ranks(suspect.candidate_values.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = row_ranks[i / static_cast<std::size_t>(shape.back())];
+  return ranks;
 }
 
-// The bias that the module has added to each element; zeros where it has none.
-Values biases_of(const Suspect& suspect) {
-  Values biases(suspect.found.size());
+// Returns the bias that the module has added to each element; zeros where it has none.
+Values added_biases(const Suspect& suspect) {
+  Values biases(suspect.candidate_values.size());
   const TensorId& id = suspect.finding.id;
   const TensorName name(id.name);
   const LogicalTensor* bias = parameter_at(suspect.evidence.candidate, id, parameter_of(name.path, "bias"));
@@ -101,38 +104,39 @@ Values biases_of(const Suspect& suspect) {
   return biases;
 }
 
-using Part = std::pair<std::int32_t, std::int32_t>;  // held by, computed from what this rank held
+// Names a part of a tensor: the rank that holds it, and the rank that held the input it was computed from.
+using HolderAndSource = std::pair<std::int32_t, std::int32_t>;
 
-// candidate - bias = factor * (reference - bias), by least squares, for each part; none where one is too small to tell,
-// or is no multiple.
-std::map<Part, double> fitted_factors(const Suspect& suspect, const Labels& holders, const Labels& sources,
-                                      const Values& biases) {
+// Fits candidate - bias = factor * (reference - bias) to each part by least squares. The result is empty where a part
+// is too small to tell, or is no multiple of the reference's.
+std::map<HolderAndSource, double> fit_factors(const Suspect& suspect, const ElementRanks& holders,
+                                              const ElementRanks& sources, const Values& biases) {
   struct Sums {
-    double dot = 0, square = 0, found = 0;
+    double dot = 0, reference_square = 0, candidate_square = 0;
     std::size_t count = 0;
   };
-  std::map<Part, Sums> parts;
+  std::map<HolderAndSource, Sums> parts;
   for (std::size_t i = 0; i < holders.size(); ++i) {
     Sums& sums = parts[{holders[i], sources[i]}];
-    const double expected = suspect.expected[i] - biases[i];
-    const double found = suspect.found[i] - biases[i];
-    sums.dot += found * expected;
-    sums.found += found * found;
-    sums.square += expected * expected;
+    const double reference = suspect.reference_values[i] - biases[i];
+    const double candidate = suspect.candidate_values[i] - biases[i];
+    sums.dot += candidate * reference;
+    sums.candidate_square += candidate * candidate;
+    sums.reference_square += reference * reference;
     ++sums.count;
   }
-  std::map<Part, double> factors;
+  std::map<HolderAndSource, double> factors;
   for (const auto& [part, sums] : parts) {
-    if (sums.count < kFewestValues || sums.square == 0) return {};
-    const double factor = sums.dot / sums.square;
-    const double left = std::max(0.0, sums.found - factor * sums.dot);  // squared
-    if (left > suspect.bound * suspect.bound * sums.found) return {};
+    if (sums.count < kFewestValues || sums.reference_square == 0) return {};
+    const double factor = sums.dot / sums.reference_square;
+    const double residual_square = std::max(0.0, sums.candidate_square - factor * sums.dot);
+    if (residual_square > suspect.bound * suspect.bound * sums.candidate_square) return {};
     factors.emplace(part, factor);
   }
   return factors;
 }
 
-std::string words_of(const std::map<Part, double>& factors, double bound) {
+std::string describe_factors(const std::map<HolderAndSource, double>& factors, double bound) {
   std::string words;
   bool inverse = false;
   for (const auto& [part, factor] : factors) {
@@ -148,21 +152,21 @@ std::string words_of(const std::map<Part, double>& factors, double bound) {
   return words;
 }
 
-std::optional<Diagnosis> factors_of_parts(const Suspect& suspect, const Labels& holders, const Labels& sources,
-                                          const Values& biases) {
-  const std::map<Part, double> factors = fitted_factors(suspect, holders, sources, biases);
+std::optional<Diagnosis> explain_by_factors(const Suspect& suspect, const ElementRanks& holders,
+                                            const ElementRanks& sources, const Values& biases) {
+  const std::map<HolderAndSource, double> factors = fit_factors(suspect, holders, sources, biases);
   if (factors.size() < 2) return std::nullopt;
-  const std::string words = words_of(factors, suspect.bound);
+  const std::string words = describe_factors(factors, suspect.bound);
   if (words.empty()) return std::nullopt;
   Values explained = biases;
   for (std::size_t i = 0; i < explained.size(); ++i) {
-    explained[i] += factors.at({holders[i], sources[i]}) * (suspect.expected[i] - biases[i]);
+    explained[i] += factors.at({holders[i], sources[i]}) * (suspect.reference_values[i] - biases[i]);
   }
   return suspect.explained_by(Cause::kRankFactor, explained,
                               "the parts of some ranks are the reference's times a number: " + words);
 }
 
-// The bits of a mantissa that a value needs, the leading one not counted.
+// Counts the bits of a mantissa that a value needs, without the leading one.
 int mantissa_bits(double value) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
@@ -182,35 +186,37 @@ std::optional<Diagnosis> uniform_factor(const Finding& finding, double bound, co
   const Difference& difference = *finding.difference;
   const double factor = difference.uniform_factor();
   const double residual = difference.uniform_factor_residual();
-  const bool explains = residual <= bound && residual <= difference.rel_err() * kMostLeft;
+  const bool explains = residual <= bound && residual <= difference.rel_err() * kLargestShareLeft;
   if (!explains || !(std::abs(factor - 1) > bound) || factor == 0) return std::nullopt;
-  const std::string meaning = meaning_of(factor, bound, counts_of(finding.id, evidence));
-  // One number is always a multiple of another.
+  const std::string meaning = describe_meaning(factor, bound, likely_factors(finding.id, evidence));
+  // A few numbers are nearly a multiple of others by chance, and a single one always is.
   if (difference.elements < static_cast<std::int64_t>(kFewestValues) && meaning.empty()) return std::nullopt;
   return Diagnosis{Cause::kUniformFactor, residual,
                    fmt::format("every element is {:.4g} times the reference's{}", factor, meaning)};
 }
 
 std::optional<Diagnosis> rank_factor(const Suspect& suspect) {
-  const Labels holders = holders_of(suspect), nowhere(holders.size(), -1), sources = sources_of(suspect);
-  if (auto found = factors_of_parts(suspect, holders, nowhere, Values(holders.size()))) return found;
+  const ElementRanks holders = ranks_holding_elements(suspect), no_sources(holders.size(), -1),
+                     sources = ranks_of_input_rows(suspect);
+  if (auto found = explain_by_factors(suspect, holders, no_sources, Values(holders.size()))) return found;
   if (sources.empty()) return std::nullopt;
-  return factors_of_parts(suspect, holders, sources, biases_of(suspect));
+  return explain_by_factors(suspect, holders, sources, added_biases(suspect));
 }
 
 std::optional<Diagnosis> coarser_precision(const Suspect& suspect) {
   struct Format {
     std::string_view name;
-    int bits;  // of the mantissa, the leading one not counted
+    int bits;  // of the mantissa, without the leading one
   };
-  const int found = most_mantissa_bits(suspect.found), expected = most_mantissa_bits(suspect.expected);
+  const int candidate_bits = most_mantissa_bits(suspect.candidate_values);
+  const int reference_bits = most_mantissa_bits(suspect.reference_values);
   for (const Format& format : {Format{"float8 e5m2", 2}, {"float8 e4m3", 3}, {"bfloat16", 7}, {"float16", 10}}) {
-    if (found > format.bits) continue;
+    if (candidate_bits > format.bits) continue;
     // Rounding moves each element by half a unit at most.
-    if (expected <= format.bits || suspect.error > std::ldexp(1, -found)) return std::nullopt;
+    if (reference_bits <= format.bits || suspect.error > std::ldexp(1, -candidate_bits)) return std::nullopt;
     return Diagnosis{Cause::kCoarserPrecision, suspect.error,
                      fmt::format("every element has {} mantissa bits or fewer ({}); the reference's have up to {}",
-                                 found, format.name, expected)};
+                                 candidate_bits, format.name, reference_bits)};
   }
   return std::nullopt;
 }

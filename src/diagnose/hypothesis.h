@@ -1,4 +1,4 @@
-// One hypothesis: whether the candidate is what a certain mistake makes of the reference.
+// The hypotheses: each tests whether the candidate's values are what a certain mistake makes of the reference's.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,71 +12,74 @@
 
 namespace ttrace {
 
-// A hypothesis may look at every tensor of a shape: 2^20 values are a hundredth of a second each.
+// True for tensors of at most 2^20 elements, and without `rows`. A hypothesis may read every tensor of a shape, and
+// 2^20 values take a hundredth of a second.
 bool is_small(const LogicalTensor& tensor);
-// Of one shape, floating, and small.
-bool comparable(const LogicalTensor& a, const LogicalTensor& b);
-std::string when(const TensorId& id);  // `iteration 1, micro-batch 2`
+// True where both are small, of one shape and floating-point.
+bool is_comparable(const LogicalTensor& a, const LogicalTensor& b);
+std::string describe_time(const TensorId& id);  // `iteration 1, micro-batch 2`
 
-// A product of so many multiplications is made for one hypothesis; beyond it, none.
+// One hypothesis makes at most so many multiplications, and gives up beyond.
 inline constexpr double kMostMultiplications = 4e9;
 
-// What is fitted to fewer values, or sought among many for fewer, is found by chance. Of an error that is not the
-// hypothesis's, a number fitted to n values explains the share 1 / n, and three quarters with a probability of less
-// than 1e-5 for n = 16.
+// Fewer values than this fit a hypothesis by chance. A number that is fitted to n values of an unrelated error explains
+// the share 1 / n of it on average, and three quarters of it with a probability of less than 1e-5 for n = 16.
 inline constexpr std::size_t kFewestValues = 16;
 
-inline constexpr double kMostLeft = 0.25;  // of the error, by what is said to explain it
+// An explanation leaves at most this share of the error's norm. Where much is allowed, many predictions come near
+// enough.
+inline constexpr double kLargestShareLeft = 0.25;
 
+// A wrong tensor, as hypotheses see it.
 struct Suspect {
   const Finding& finding;
   const LogicalTensor& reference;
   const LogicalTensor& candidate;
   const Evidence& evidence;
-  Values expected, found;    // values of the reference, and of one copy of the candidate, all finite
-  std::vector<Local> parts;  // where `found` lies
-  double bound = 0;          // the largest residual that explains
-  double error = 0;          // the residual of doing nothing
+  Values reference_values, candidate_values;  // all finite; those of the candidate's replica that differs most
+  std::vector<LocalTensor> parts;             // the ranks' tensors that `candidate_values` lie in
+  double bound = 0;                           // the largest residual of an explanation
+  double error = 0;                           // the residual of predicting the reference's values
 
-  std::optional<Diagnosis> explained_by(Cause cause, const Values& hypothesis, const std::string& what) const {
-    const double residual = relative_distance(found, hypothesis);
+  // Returns a diagnosis if `prediction`, or a prediction that leaves `residual`, explains the error.
+  std::optional<Diagnosis> explained_by(Cause cause, const Values& prediction, const std::string& what) const {
+    const double residual = relative_distance(candidate_values, prediction);
     return explained_by(cause, residual, what);
   }
-  // It must explain the error, all but a sixteenth of its square: where much is allowed, many things come near.
   std::optional<Diagnosis> explained_by(Cause cause, double residual, const std::string& what) const {
-    if (!(residual <= bound && residual <= error * kMostLeft)) return std::nullopt;
+    if (!(residual <= bound && residual <= error * kLargestShareLeft)) return std::nullopt;
     return Diagnosis{cause, residual, what};
   }
 };
 
-// From the measured sums alone, for tensors of any size.
+// These use the measured sums alone, and work for tensors of any size: factors.cpp, others.cpp.
 std::optional<Diagnosis> uniform_factor(const Finding& finding, double bound, const Evidence& evidence);
 std::optional<Diagnosis> zero(const Finding& finding);
 
-// Sums over ranks and micro-batches: sums.cpp, contributions.cpp.
+// A sum over ranks or micro-batches went wrong: sums.cpp, contributions.cpp.
 std::optional<Diagnosis> unreduced(const Suspect& suspect);
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect);
-// Numbers: factors.cpp.
+// The values have a factor, or lack precision: factors.cpp.
 std::optional<Diagnosis> rank_factor(const Suspect& suspect);
 std::optional<Diagnosis> coarser_precision(const Suspect& suspect);
-// Places: places.cpp, layouts.cpp.
+// The values lie at other indices, or some of them are wrong: places.cpp, layouts.cpp, regions.cpp.
 std::optional<Diagnosis> permuted_blocks(const Suspect& suspect);
 std::optional<Diagnosis> reinterpreted(const Suspect& suspect);
 std::optional<Diagnosis> other_rows(const Suspect& suspect);
 std::optional<Diagnosis> region(const Suspect& suspect);
-// Values of something else: others.cpp.
+// The values are those of another tensor or time: others.cpp.
 std::optional<Diagnosis> never_updated(const Suspect& suspect);
 std::optional<Diagnosis> stale(const Suspect& suspect);
 std::optional<Diagnosis> other_tensor(const Suspect& suspect);
-// What a module computes from the wrong operand: operands.cpp, attention.cpp.
+// The module computed with a wrong operand: operands.cpp, attention.cpp.
 std::optional<Diagnosis> stale_operand(const Suspect& suspect);
 std::optional<Diagnosis> reinterpreted_operand(const Suspect& suspect);
 std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect);
 
-// Calls `test` with `values` as a kernel reads them that takes the memory of two dimensions for that of the same two
-// swapped, in the whole tensor or in each rank's part, and with words for that, until it returns a diagnosis.
+// Calls `test` with `values` as a kernel misreads them that swaps two dimensions in memory, in the whole tensor or in
+// each rank's part, for all pairs of dimensions, until it returns a diagnosis. `how` describes the reading.
 using Reading = std::function<std::optional<Diagnosis>(const Values& values, const std::string& how)>;
-std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<Local>& parts,
+std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<LocalTensor>& parts,
                                       const Reading& test);
 
 }  // namespace ttrace

@@ -5,36 +5,37 @@
 namespace ttrace {
 namespace {
 
-// Of each element of a row-major tensor of this shape, where it lies when dimensions `a` and `b` are swapped.
-std::vector<std::size_t> places_when_swapped(const Shape& shape, std::size_t a, std::size_t b) {
+// Returns the position in memory of each element of a row-major tensor of this shape once dimensions `a` and `b` are
+// swapped.
+std::vector<std::size_t> positions_when_swapped(const Shape& shape, std::size_t a, std::size_t b) {
   Shape swapped = shape;
   std::swap(swapped[a], swapped[b]);
-  std::vector<std::size_t> places(static_cast<std::size_t>(element_count(shape)));
+  std::vector<std::size_t> positions(static_cast<std::size_t>(element_count(shape)));
   Shape index(shape.size(), 0);
-  for (std::size_t& place : places) {
+  for (std::size_t& position : positions) {
     Shape other = index;
     std::swap(other[a], other[b]);
     std::int64_t at = 0;
     for (std::size_t d = 0; d < shape.size(); ++d) at = at * swapped[d] + other[d];
-    place = static_cast<std::size_t>(at);
+    position = static_cast<std::size_t>(at);
     for (std::size_t d = shape.size(); d-- > 0 && ++index[d] == shape[d];) index[d] = 0;
   }
-  return places;
+  return positions;
 }
 
-// The elements of each part as written in one order and read in the other; nothing where a part has holes, or none
-// changes.
-std::optional<Values> reread(const Values& values, const std::vector<Local>& parts, std::size_t a, std::size_t b,
+// Reads each part's elements in another order of dimensions `a` and `b` than they were written in. Returns nothing
+// where a part has elements outside of the logical tensor (padding), or where the order makes no difference.
+std::optional<Values> reread(const Values& values, const std::vector<LocalTensor>& parts, std::size_t a, std::size_t b,
                              bool written_swapped) {
   Values result = values;
   bool changes = false;
-  for (const Local& part : parts) {
+  for (const LocalTensor& part : parts) {
     if (part.shape.size() <= b) return std::nullopt;
     changes = changes || (part.shape[a] > 1 && part.shape[b] > 1);
-    const std::vector<std::size_t> swapped = places_when_swapped(part.shape, a, b);
+    const std::vector<std::size_t> swapped = positions_when_swapped(part.shape, a, b);
     for (std::size_t i = 0; i < swapped.size(); ++i) {
-      const std::int64_t to = part.places[written_swapped ? i : swapped[i]];
-      const std::int64_t from = part.places[written_swapped ? swapped[i] : i];
+      const std::int64_t to = part.positions[written_swapped ? i : swapped[i]];
+      const std::int64_t from = part.positions[written_swapped ? swapped[i] : i];
       if (to < 0 || from < 0) return std::nullopt;
       result[static_cast<std::size_t>(to)] = values[static_cast<std::size_t>(from)];
     }
@@ -45,12 +46,12 @@ std::optional<Values> reread(const Values& values, const std::vector<Local>& par
 
 }  // namespace
 
-std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<Local>& parts,
+std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, const std::vector<LocalTensor>& parts,
                                       const Reading& test) {
-  Local whole{-1, shape, std::vector<std::int64_t>(values.size())};
-  std::iota(whole.places.begin(), whole.places.end(), 0);
-  const std::vector<Local> scopes[] = {{std::move(whole)}, parts.size() > 1 ? parts : std::vector<Local>()};
-  for (const std::vector<Local>& scope : scopes) {
+  LocalTensor whole{-1, shape, std::vector<std::int64_t>(values.size())};
+  std::iota(whole.positions.begin(), whole.positions.end(), 0);
+  const std::vector<LocalTensor> scopes[] = {{std::move(whole)}, parts.size() > 1 ? parts : std::vector<LocalTensor>()};
+  for (const std::vector<LocalTensor>& scope : scopes) {
     for (std::size_t a = 0; a < shape.size(); ++a) {
       for (std::size_t b = a + 1; b < shape.size(); ++b) {
         for (const bool written_swapped : {false, true}) {
@@ -67,7 +68,7 @@ std::optional<Diagnosis> try_readings(const Values& values, const Shape& shape, 
 }
 
 std::optional<Diagnosis> reinterpreted(const Suspect& suspect) {
-  return try_readings(suspect.expected, suspect.reference.shape, suspect.parts,
+  return try_readings(suspect.reference_values, suspect.reference.shape, suspect.parts,
                       [&](const Values& values, const std::string& how) {
                         return suspect.explained_by(Cause::kReinterpreted, values, "the elements lie " + how);
                       });

@@ -5,7 +5,8 @@
 namespace ttrace {
 namespace {
 
-// Both, as [rows, width] of their last dimension: the product that a linear's backward makes, [out, in].
+// Computes the weight's gradient that a linear's backward makes, grad_output^T input: [out, in]. All dimensions but the
+// last count as rows.
 Values weight_gradient(const Values& grad_output, std::int64_t out, const Values& input, std::int64_t in) {
   const auto rows = static_cast<std::int64_t>(input.size()) / in;
   Values result(static_cast<std::size_t>(out * in));
@@ -20,7 +21,7 @@ Values weight_gradient(const Values& grad_output, std::int64_t out, const Values
   return result;
 }
 
-// What a linear's weight gradient was computed from.
+// The operands that a linear's weight gradient was computed from.
 struct Product {
   const LogicalTensor* input = nullptr;        // [.., in]
   const LogicalTensor* grad_output = nullptr;  // [.., out]
@@ -29,8 +30,8 @@ struct Product {
   double multiplications() const { return static_cast<double>(element_count(input->shape)) * static_cast<double>(out); }
 };
 
-// Of the module whose weight's gradient is wrong.
-std::optional<Product> product_of(const Suspect& suspect, const Alignment& side) {
+// Returns one side's operands of the suspect, if it is the gradient of the weight of a linear that is called once.
+std::optional<Product> find_product(const Suspect& suspect, const Alignment& side) {
   const TensorId& id = suspect.finding.id;
   const Shape& shape = suspect.reference.shape;
   if (id.kind != Kind::kParamGrad || shape.size() != 2 || last_component(id.name) != "weight") return std::nullopt;
@@ -52,26 +53,26 @@ std::optional<Product> product_of(const Suspect& suspect, const Alignment& side)
 
 std::optional<Diagnosis> stale_operand(const Suspect& suspect) {
   const Alignment& reference = suspect.evidence.reference;
-  const std::optional<Product> product = product_of(suspect, reference);
+  const std::optional<Product> product = find_product(suspect, reference);
   if (!product) return std::nullopt;
   const Values grad_output = values_of(*product->grad_output);
   double multiplications = 0;
   for (const auto& [other, tensor] : reference.tensors) {
-    if (other.kind != Kind::kInput || &tensor == product->input || !comparable(tensor, *product->input)) continue;
+    if (other.kind != Kind::kInput || &tensor == product->input || !is_comparable(tensor, *product->input)) continue;
     multiplications += product->multiplications();
     if (multiplications > kMostMultiplications) return std::nullopt;
     const Values gradient = weight_gradient(grad_output, product->out, values_of(tensor), product->in);
     const std::string what = fmt::format("it was computed with the input of {}, {}",
-                                         printable(TensorName(other.name).without_member()), when(other));
+                                         printable(TensorName(other.name).without_member()), describe_time(other));
     if (auto found = suspect.explained_by(Cause::kStaleOperand, gradient, what)) return found;
   }
   return std::nullopt;
 }
 
 std::optional<Diagnosis> reinterpreted_operand(const Suspect& suspect) {
-  const std::optional<Product> product = product_of(suspect, suspect.evidence.reference);
-  const std::optional<Product> held = product_of(suspect, suspect.evidence.candidate);
-  if (!product || !held) return std::nullopt;
+  const std::optional<Product> product = find_product(suspect, suspect.evidence.reference);
+  const std::optional<Product> candidate_product = find_product(suspect, suspect.evidence.candidate);
+  if (!product || !candidate_product) return std::nullopt;
   const Values input = values_of(*product->input), grad_output = values_of(*product->grad_output);
   double multiplications = 0;
   const auto test = [&](const char* operand, const Values& x, const Values& dy,
@@ -82,10 +83,10 @@ std::optional<Diagnosis> reinterpreted_operand(const Suspect& suspect) {
                                 fmt::format("it is what comes out when {} is read {}", operand, how));
   };
   auto found = try_readings(
-      grad_output, product->grad_output->shape, locals_of(*held->grad_output),
+      grad_output, product->grad_output->shape, local_tensors_of(*candidate_product->grad_output),
       [&](const Values& dy, const std::string& how) { return test("the gradient of the output", input, dy, how); });
   if (found) return found;
-  return try_readings(input, product->input->shape, locals_of(*held->input),
+  return try_readings(input, product->input->shape, local_tensors_of(*candidate_product->input),
                       [&](const Values& x, const std::string& how) { return test("the input", x, grad_output, how); });
 }
 

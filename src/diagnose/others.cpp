@@ -7,20 +7,21 @@
 namespace ttrace {
 namespace {
 
-// Whether the reference's value is another at that time: what never changes is never stale.
-bool changes_until(const TensorId& other, const Suspect& suspect) {
+// True where the reference's value of `other`, the same tensor at another time, differs from the suspect's. A tensor
+// that never changes cannot be stale.
+bool differs_at(const TensorId& other, const Suspect& suspect) {
   const LogicalTensor* then = counterpart(suspect.evidence.reference, other);
-  return then != nullptr && comparable(*then, suspect.reference) &&
-         relative_distance(values_of(*then), suspect.expected) > suspect.bound;
+  return value != nullptr && is_comparable(*value, suspect.reference) &&
+         relative_distance(values_of(*value), suspect.reference_values) > suspect.bound;
 }
 
 }  // namespace
 
-bool comparable(const LogicalTensor& a, const LogicalTensor& b) {
+bool is_comparable(const LogicalTensor& a, const LogicalTensor& b) {
   return a.shape == b.shape && is_floating(a.dtype) && is_small(a) && is_small(b);
 }
 
-std::string when(const TensorId& id) {
+std::string describe_time(const TensorId& id) {
   return id.microbatch == kNoMicrobatch ? fmt::format("iteration {}", id.iteration)
                                         : fmt::format("iteration {}, micro-batch {}", id.iteration, id.microbatch);
 }
@@ -38,7 +39,7 @@ std::optional<Diagnosis> never_updated(const Suspect& suspect) {
   if (before.kind != Kind::kParamAfter) return std::nullopt;
   before.kind = Kind::kParam;
   const LogicalTensor* unchanged = find_tensor(suspect.evidence.candidate, before);
-  if (unchanged == nullptr || !comparable(*unchanged, suspect.candidate)) return std::nullopt;
+  if (unchanged == nullptr || !is_comparable(*unchanged, suspect.candidate)) return std::nullopt;
   return suspect.explained_by(Cause::kNeverUpdated, values_of(*unchanged),
                               "the parameter is what it was before the step");
 }
@@ -48,12 +49,12 @@ std::optional<Diagnosis> stale(const Suspect& suspect) {
   for (const Alignment* side : {&suspect.evidence.reference, &suspect.evidence.candidate}) {
     for (const auto& [other, tensor] : side->tensors) {
       const bool is_other_time = other.iteration != id.iteration || other.microbatch != id.microbatch;
-      if (other.kind != id.kind || other.name != id.name || !is_other_time || !comparable(tensor, suspect.reference))
+      if (other.kind != id.kind || other.name != id.name || !is_other_time || !is_comparable(tensor, suspect.reference))
         continue;
       if (other.iteration > id.iteration) continue;
-      const std::string what = fmt::format("it is the value of {}", when(other));
+      const std::string what = fmt::format("it is the value of {}", describe_time(other));
       auto found = suspect.explained_by(Cause::kStale, values_of(tensor), what);
-      if (found && changes_until(other, suspect)) return found;
+      if (found && differs_at(other, suspect)) return found;
     }
   }
   return std::nullopt;
@@ -62,12 +63,12 @@ std::optional<Diagnosis> stale(const Suspect& suspect) {
 std::optional<Diagnosis> other_tensor(const Suspect& suspect) {
   const TensorId& id = suspect.finding.id;
   const bool is_forward = id.kind == Kind::kInput || id.kind == Kind::kOutput;
-  std::vector<const LogicalTensor*> tensors;  // in order of execution: the one that was first holds the value
+  std::vector<const LogicalTensor*> tensors;  // sorted by execution: of several with one value, the first is named
   for (const auto& [other, tensor] : suspect.evidence.reference.tensors) {
     const bool same_time = other.iteration == id.iteration && other.microbatch == id.microbatch;
     const bool same_direction = is_forward ? other.kind == Kind::kInput || other.kind == Kind::kOutput
                                            : other.kind == Kind::kGradInput || other.kind == Kind::kGradOutput;
-    if (same_time && same_direction && comparable(tensor, suspect.reference)) tensors.push_back(&tensor);
+    if (same_time && same_direction && is_comparable(tensor, suspect.reference)) tensors.push_back(&tensor);
   }
   std::sort(tensors.begin(), tensors.end(),
             [](const LogicalTensor* a, const LogicalTensor* b) { return a->order < b->order; });

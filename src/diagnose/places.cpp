@@ -2,25 +2,25 @@
 #include <numeric>
 #include <set>
 
-#include "diagnose/around.h"
 #include "diagnose/hypothesis.h"
+#include "diagnose/slices.h"
 
 namespace ttrace {
 namespace {
 
 constexpr std::int64_t kMostBlocks = 64;
-constexpr std::int64_t kFewestInBlock = 8;  // elements; smaller ones are like another of so many by chance
-constexpr std::int64_t kMostComparisons = std::int64_t{1} << 30;  // of elements, where each row is held against all
+constexpr std::int64_t kFewestInBlock = 8;                        // elements; smaller blocks resemble another by chance
+constexpr std::int64_t kMostComparisons = std::int64_t{1} << 30;  // of elements, when each row is compared with all
 
-// For each block of the candidate the block of the reference that it is nearest to.
-std::vector<std::int64_t> nearest_blocks(const Suspect& suspect, const Around& around, std::int64_t blocks) {
-  const std::int64_t size = around.extent / blocks;
+// Returns, for each block of the candidate, the number of the reference's block that it is nearest to.
+std::vector<std::int64_t> nearest_blocks(const Suspect& suspect, const Slices& slices, std::int64_t blocks) {
+  const std::int64_t size = slices.extent / blocks;
   std::vector<std::int64_t> nearest(static_cast<std::size_t>(blocks));
   for (std::int64_t a = 0; a < blocks; ++a) {
-    double least = around.square_between(suspect.found, a, suspect.expected, a, size);
-    nearest[static_cast<std::size_t>(a)] = a;  // of equal blocks, its own
+    double least = slices.square_between(suspect.candidate_values, a, suspect.reference_values, a, size);
+    nearest[static_cast<std::size_t>(a)] = a;  // its own, if others are as near
     for (std::int64_t b = 0; b < blocks; ++b) {
-      const double square = around.square_between(suspect.found, a, suspect.expected, b, size);
+      const double square = slices.square_between(suspect.candidate_values, a, suspect.reference_values, b, size);
       if (square >= least) continue;
       least = square;
       nearest[static_cast<std::size_t>(a)] = b;
@@ -29,14 +29,15 @@ std::vector<std::int64_t> nearest_blocks(const Suspect& suspect, const Around& a
   return nearest;
 }
 
-Values rearranged(const Values& values, const Around& around, const std::vector<std::int64_t>& source) {
-  const std::int64_t size = around.extent / static_cast<std::int64_t>(source.size());
+// Returns `values` with block i replaced by block `source[i]`.
+Values rearrange(const Values& values, const Slices& slices, const std::vector<std::int64_t>& source) {
+  const std::int64_t size = slices.extent / static_cast<std::int64_t>(source.size());
   Values result(values.size());
-  for (std::int64_t o = 0; o < around.outer; ++o) {
+  for (std::int64_t o = 0; o < slices.outer; ++o) {
     for (std::size_t block = 0; block < source.size(); ++block) {
-      const std::int64_t to = (o * around.extent + static_cast<std::int64_t>(block) * size) * around.inner;
-      const std::int64_t from = (o * around.extent + source[block] * size) * around.inner;
-      std::copy_n(values.begin() + from, size * around.inner, result.begin() + to);
+      const std::int64_t to = (o * slices.extent + static_cast<std::int64_t>(block) * size) * slices.inner;
+      const std::int64_t from = (o * slices.extent + source[block] * size) * slices.inner;
+      std::copy_n(values.begin() + from, size * slices.inner, result.begin() + to);
     }
   }
   return result;
@@ -50,10 +51,11 @@ bool is_permutation_of_blocks(std::vector<std::int64_t> source) {
   return true;
 }
 
-// Block i of the zigzag split of n blocks over n / 2 ranks: rank 0 has the first and the last, rank 1 the next ones.
+// Returns the block at place i when n blocks are split zigzag over n / 2 ranks: rank 0 has the first and the last
+// block, rank 1 the second and the last but one.
 std::int64_t zigzag(std::int64_t i, std::int64_t n) { return i % 2 == 0 ? i / 2 : n - 1 - i / 2; }
 
-std::vector<std::int64_t> inverse_of(const std::vector<std::int64_t>& source) {
+std::vector<std::int64_t> invert(const std::vector<std::int64_t>& source) {
   std::vector<std::int64_t> inverse(source.size());
   for (std::size_t i = 0; i < source.size(); ++i) {
     inverse[static_cast<std::size_t>(source[i])] = static_cast<std::int64_t>(i);
@@ -61,10 +63,10 @@ std::vector<std::int64_t> inverse_of(const std::vector<std::int64_t>& source) {
   return inverse;
 }
 
-// Which permutation it is, of those that parallel programs make; empty for another.
-std::string name_of_permutation(const std::vector<std::int64_t>& source) {
+// Describes the permutation if it is one of those that parallel programs make; empty for others.
+std::string describe_permutation(const std::vector<std::int64_t>& source) {
   const auto n = static_cast<std::int64_t>(source.size());
-  const auto is = [&](const std::vector<std::int64_t>& order, auto&& rule) {
+  const auto follows_rule = [&](const std::vector<std::int64_t>& order, auto&& rule) {
     for (std::int64_t i = 0; i < n; ++i) {
       if (order[static_cast<std::size_t>(i)] != rule(i)) return false;
     }
@@ -75,17 +77,18 @@ std::string name_of_permutation(const std::vector<std::int64_t>& source) {
     if (source[static_cast<std::size_t>(i)] != i) moved.push_back(i);
   }
   if (moved.size() == 2) return fmt::format(": blocks {} and {} are swapped", moved[0], moved[1]);
-  const std::vector<std::int64_t> inverse = inverse_of(source);
-  if (n % 2 == 0 && is(source, [&](std::int64_t i) { return zigzag(i, n); }))
+  const std::vector<std::int64_t> inverse = invert(source);
+  if (n % 2 == 0 && follows_rule(source, [&](std::int64_t i) { return zigzag(i, n); }))
     return fmt::format(": a zigzag split over {} ranks, not undone", n / 2);
-  if (n % 2 == 0 && is(inverse, [&](std::int64_t i) { return zigzag(i, n); }))
+  if (n % 2 == 0 && follows_rule(inverse, [&](std::int64_t i) { return zigzag(i, n); }))
     return fmt::format(": a zigzag split over {} ranks, undone where there was none", n / 2);
-  if (is(source, [&](std::int64_t i) { return n - 1 - i; })) return ": in reverse";
-  if (is(source, [&](std::int64_t i) { return (i + source[0]) % n; })) return fmt::format(": rotated by {}", source[0]);
+  if (follows_rule(source, [&](std::int64_t i) { return n - 1 - i; })) return ": in reverse";
+  if (follows_rule(source, [&](std::int64_t i) { return (i + source[0]) % n; }))
+    return fmt::format(": rotated by {}", source[0]);
   for (std::int64_t groups = 2; groups < n; ++groups) {
     if (n % groups != 0) continue;
     const std::int64_t each = n / groups;
-    if (is(source, [&](std::int64_t i) { return i % groups * each + i / groups; }))
+    if (follows_rule(source, [&](std::int64_t i) { return i % groups * each + i / groups; }))
       return fmt::format(": {} groups of {} are interleaved", groups, each);
   }
   return {};
@@ -95,19 +98,19 @@ std::string name_of_permutation(const std::vector<std::int64_t>& source) {
 
 std::optional<Diagnosis> permuted_blocks(const Suspect& suspect) {
   const Shape& shape = suspect.reference.shape;
-  const auto elements = static_cast<std::int64_t>(suspect.expected.size());
+  const auto elements = static_cast<std::int64_t>(suspect.reference_values.size());
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    const Around around(shape, dim);
-    for (std::int64_t blocks = 2; blocks <= std::min(kMostBlocks, around.extent); ++blocks) {
-      if (around.extent % blocks != 0 || elements < blocks * kFewestInBlock) continue;
-      const std::vector<std::int64_t> source = nearest_blocks(suspect, around, blocks);
+    const Slices slices(shape, dim);
+    for (std::int64_t blocks = 2; blocks <= std::min(kMostBlocks, slices.extent); ++blocks) {
+      if (slices.extent % blocks != 0 || elements < blocks * kFewestInBlock) continue;
+      const std::vector<std::int64_t> source = nearest_blocks(suspect, slices, blocks);
       std::vector<std::int64_t> identity(source.size());
       std::iota(identity.begin(), identity.end(), 0);
       if (source == identity || !is_permutation_of_blocks(source)) continue;
       const std::string what = fmt::format("of {} blocks of dimension {}, those at 0, 1, ... are the reference's {}{}",
-                                           blocks, dim, fmt::join(source, ", "), name_of_permutation(source));
+                                           blocks, dim, fmt::join(source, ", "), describe_permutation(source));
       if (auto found =
-              suspect.explained_by(Cause::kPermutedBlocks, rearranged(suspect.expected, around, source), what)) {
+              suspect.explained_by(Cause::kPermutedBlocks, rearrange(suspect.reference_values, slices, source), what)) {
         return found;
       }
     }
@@ -115,36 +118,37 @@ std::optional<Diagnosis> permuted_blocks(const Suspect& suspect) {
   return std::nullopt;
 }
 
-// Rows are along the last dimension.
+// Tests whether each wrong row of the candidate is another row of the reference. A row is a vector along the last
+// dimension.
 std::optional<Diagnosis> other_rows(const Suspect& suspect) {
   const Shape& shape = suspect.reference.shape;
   if (shape.size() < 2 || shape.back() < 2) return std::nullopt;
   const auto width = shape.back();
-  const auto rows = static_cast<std::int64_t>(suspect.expected.size()) / width;
+  const auto rows = static_cast<std::int64_t>(suspect.reference_values.size()) / width;
   if (rows * rows * width > kMostComparisons || width < kFewestInBlock / 2) return std::nullopt;
-  const Around around({rows, width}, 0);
-  const Values nothing(suspect.expected.size());
-  Values explained = suspect.expected;
+  const Slices slices({rows, width}, 0);
+  const Values zeros(suspect.reference_values.size());
+  Values explained = suspect.reference_values;
   std::int64_t wrong = 0;
   std::set<std::int64_t> sources;
   for (std::int64_t row = 0; row < rows; ++row) {
-    const double norm = around.square_between(suspect.expected, row, nothing, 0, 1);
-    const double own = around.square_between(suspect.found, row, suspect.expected, row, 1);
+    const double norm = slices.square_between(suspect.reference_values, row, zeros, 0, 1);
+    const double own = slices.square_between(suspect.candidate_values, row, suspect.reference_values, row, 1);
     if (own <= suspect.bound * suspect.bound * norm) continue;
     ++wrong;
     double least = own;
     std::int64_t source = row;
     for (std::int64_t other = 0; other < rows; ++other) {
-      const double square = around.square_between(suspect.found, row, suspect.expected, other, 1);
+      const double square = slices.square_between(suspect.candidate_values, row, suspect.reference_values, other, 1);
       if (square < least) {
         least = square;
         source = other;
       }
     }
-    const double of_source = around.square_between(suspect.expected, source, nothing, 0, 1);
+    const double of_source = slices.square_between(suspect.reference_values, source, zeros, 0, 1);
     if (!(least <= suspect.bound * suspect.bound * of_source)) return std::nullopt;
     sources.insert(source);
-    std::copy_n(suspect.expected.begin() + source * width, width, explained.begin() + row * width);
+    std::copy_n(suspect.reference_values.begin() + source * width, width, explained.begin() + row * width);
   }
   if (wrong == 0 || wrong == rows) return std::nullopt;
   const std::string from = sources.size() == 1 ? fmt::format("the value of row {}", *sources.begin())

@@ -1,39 +1,40 @@
 #include <algorithm>
 #include <cmath>
 
-#include "diagnose/around.h"
 #include "diagnose/hypothesis.h"
+#include "diagnose/slices.h"
 
 namespace ttrace {
 namespace {
 
-// Parts of a tensor, such as the indices of a dimension or what ranks hold, each with its squared error and norm.
-struct Parts {
+// The parts of a tensor (the indices of a dimension, or the ranks' shards), each with its squared error, its squared
+// norm and its number of elements.
+struct PartErrors {
   std::vector<double> squares, norms;
   std::vector<std::int64_t> sizes;
 };
 
-struct Wrong {
+struct WrongParts {
   std::vector<std::int64_t> parts;
-  double share = 0;     // of the elements
-  double residual = 0;  // of the others
+  double share = 0;     // of the tensor's elements
+  double residual = 0;  // relative error of the other parts
 };
 
-std::int64_t runs_in(const std::vector<std::int64_t>& indices) {
+std::int64_t count_runs(const std::vector<std::int64_t>& indices) {
   std::int64_t runs = 0;
   for (std::size_t i = 0; i < indices.size(); ++i) runs += i == 0 || indices[i] != indices[i - 1] + 1;
   return runs;
 }
 
-// The parts that differ by more than is allowed, where these stand out: with one error all over the tensor, which is
-// of about that size, some parts exceed it and some do not.
-std::optional<Wrong> wrong_among(const Parts& parts, double bound) {
-  constexpr std::int64_t kMostRuns = 4;  // of indices: an error all over makes many short ones
-  Wrong wrong;
-  double rest = 0, rest_norm = 0, least_wrong = INFINITY, most_right = 0, all = 0;
+// Returns the parts that differ by more than is allowed, if they stand out. They do not where one error of about that
+// size is all over the tensor: some parts exceed it then, and some do not.
+std::optional<WrongParts> find_wrong_parts(const PartErrors& parts, double bound) {
+  constexpr std::int64_t kMostRuns = 4;  // of consecutive indices: an error all over makes many short runs
+  WrongParts wrong;
+  double rest = 0, rest_norm = 0, least_wrong = INFINITY, most_right = 0, elements = 0;
   for (std::size_t i = 0; i < parts.squares.size(); ++i) {
     const double ratio = std::sqrt(parts.squares[i] / parts.norms[i]);
-    all += static_cast<double>(parts.sizes[i]);
+    elements += static_cast<double>(parts.sizes[i]);
     if (parts.squares[i] > bound * bound * parts.norms[i]) {
       wrong.parts.push_back(static_cast<std::int64_t>(i));
       wrong.share += static_cast<double>(parts.sizes[i]);
@@ -45,35 +46,35 @@ std::optional<Wrong> wrong_among(const Parts& parts, double bound) {
     }
   }
   if (wrong.parts.empty() || rest_norm == 0) return std::nullopt;
-  if (runs_in(wrong.parts) > kMostRuns && least_wrong < 2 * most_right) return std::nullopt;
-  wrong.share /= all;
+  if (count_runs(wrong.parts) > kMostRuns && least_wrong < 2 * most_right) return std::nullopt;
+  wrong.share /= elements;
   wrong.residual = std::sqrt(rest / rest_norm);
   return wrong;
 }
 
-Parts along(const Suspect& suspect, std::size_t dim) {
-  const Around around(suspect.reference.shape, dim);
-  const Values nothing(suspect.expected.size());
-  Parts parts;
-  for (std::int64_t i = 0; i < around.extent; ++i) {
-    parts.squares.push_back(around.square_between(suspect.found, i, suspect.expected, i, 1));
-    parts.norms.push_back(around.square_between(suspect.expected, i, nothing, 0, 1));
-    parts.sizes.push_back(around.outer * around.inner);
+PartErrors errors_along(const Suspect& suspect, std::size_t dim) {
+  const Slices slices(suspect.reference.shape, dim);
+  const Values zeros(suspect.reference_values.size());
+  PartErrors parts;
+  for (std::int64_t i = 0; i < slices.extent; ++i) {
+    parts.squares.push_back(slices.square_between(suspect.candidate_values, i, suspect.reference_values, i, 1));
+    parts.norms.push_back(slices.square_between(suspect.reference_values, i, zeros, 0, 1));
+    parts.sizes.push_back(slices.outer * slices.inner);
   }
   return parts;
 }
 
-Parts parts_by_rank(const Suspect& suspect) {
-  Parts parts;
-  for (const Local& local : suspect.parts) {
+PartErrors errors_by_rank(const Suspect& suspect) {
+  PartErrors parts;
+  for (const LocalTensor& local : suspect.parts) {
     double square = 0, norm = 0;
     std::int64_t size = 0;
-    for (const std::int64_t place : local.places) {
+    for (const std::int64_t place : local.positions) {
       if (place < 0) continue;
-      const double expected = suspect.expected[static_cast<std::size_t>(place)];
-      const double difference = suspect.found[static_cast<std::size_t>(place)] - expected;
+      const double reference = suspect.reference_values[static_cast<std::size_t>(place)];
+      const double difference = suspect.candidate_values[static_cast<std::size_t>(place)] - reference;
       square += difference * difference;
-      norm += expected * expected;
+      norm += reference * reference;
       ++size;
     }
     parts.squares.push_back(square);
@@ -83,7 +84,7 @@ Parts parts_by_rank(const Suspect& suspect) {
   return parts;
 }
 
-std::string ranges_of(const std::vector<std::int64_t>& indices) {
+std::string describe_ranges(const std::vector<std::int64_t>& indices) {
   std::string text;
   for (std::size_t i = 0; i < indices.size();) {
     std::size_t end = i;
@@ -100,24 +101,24 @@ std::string ranges_of(const std::vector<std::int64_t>& indices) {
 
 std::optional<Diagnosis> region(const Suspect& suspect) {
   std::optional<Diagnosis> best;
-  double least_share = 0.75;  // a region that is almost all of it tells nothing
-  const auto consider = [&](const std::optional<Wrong>& wrong, auto&& words) {
+  double least_share = 0.75;  // a region that is almost the whole tensor says little
+  const auto consider = [&](const std::optional<WrongParts>& wrong, auto&& words) {
     if (!wrong || wrong->share >= least_share) return;
     const auto found = suspect.explained_by(Cause::kRegion, wrong->residual, words(*wrong));
     if (!found) return;
     best = found;
     least_share = wrong->share;
   };
-  consider(wrong_among(parts_by_rank(suspect), suspect.bound), [&](const Wrong& wrong) {
+  consider(find_wrong_parts(errors_by_rank(suspect), suspect.bound), [&](const WrongParts& wrong) {
     std::vector<std::int32_t> ranks;
     for (const std::int64_t i : wrong.parts) ranks.push_back(suspect.parts[static_cast<std::size_t>(i)].rank);
     return fmt::format("wrong in the part of rank {} only ({} of {} parts), right elsewhere", fmt::join(ranks, ", "),
                        ranks.size(), suspect.parts.size());
   });
   for (std::size_t dim = 0; dim < suspect.reference.shape.size(); ++dim) {
-    consider(wrong_among(along(suspect, dim), suspect.bound), [&](const Wrong& wrong) {
-      return fmt::format("wrong at {} of dimension {} only ({} of {}), right elsewhere", ranges_of(wrong.parts), dim,
-                         wrong.parts.size(), suspect.reference.shape[dim]);
+    consider(find_wrong_parts(errors_along(suspect, dim), suspect.bound), [&](const WrongParts& wrong) {
+      return fmt::format("wrong at {} of dimension {} only ({} of {}), right elsewhere", describe_ranges(wrong.parts),
+                         dim, wrong.parts.size(), suspect.reference.shape[dim]);
     });
   }
   return best;

@@ -14,32 +14,33 @@
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kMostExamined = 5;
+constexpr std::size_t kMostExamined = 5;  // roots that are diagnosed
 
-// The error, or what copies differ by, in units of what is allowed.
+// Returns the larger of the tensor's error and the difference of its copies, in units of what is allowed.
 double largest_ratio(const Finding& finding) {
   const std::optional<double> ratio = ratio_of(finding);
   if (!ratio) return is_wrong(finding) ? INFINITY : 0;
   return std::max(*ratio, finding.difference->replica_rel_err() / *finding.allowed);
 }
 
-// Every tensor once, in order of execution, and the first finding that says what is wrong with it.
+// Every tensor once, in order of execution, with the first finding that calls it wrong.
 struct Observed {
   std::vector<Observation> observations;
-  std::vector<std::size_t> findings;  // index in the report's; of one that agrees, anything
+  std::vector<std::size_t> findings;  // index in `Report::findings`; without meaning for a tensor that agrees
 };
 
-Observed observe(const Report& report) {
-  std::vector<const Finding*> all;
+Observed collect_observations(const Report& report) {
+  std::vector<const Finding*> ordered;
   for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
     for (const Finding& finding : *findings) {
-      if (!finding.id.name.empty()) all.push_back(&finding);
+      if (!finding.id.name.empty()) ordered.push_back(&finding);
     }
   }
-  std::stable_sort(all.begin(), all.end(), [](const Finding* a, const Finding* b) { return executes_before(*a, *b); });
+  std::stable_sort(ordered.begin(), ordered.end(),
+                   [](const Finding* a, const Finding* b) { return executes_before(*a, *b); });
   Observed observed;
   std::map<TensorId, std::size_t> seen;
-  for (const Finding* finding : all) {
+  for (const Finding* finding : ordered) {
     const auto [at, is_new] = seen.emplace(finding->id, observed.observations.size());
     if (is_new) {
       observed.observations.push_back({finding->id});
@@ -54,10 +55,11 @@ Observed observe(const Report& report) {
   return observed;
 }
 
-// Whole modules that the candidate lacks: the shortest paths of which the reference has tensors and the candidate none.
+// Returns the modules that the candidate lacks: the shortest paths of which the reference has tensors and the candidate
+// none.
 std::vector<std::string> missing_modules(const Report& report) {
   struct Tally {
-    std::int64_t missing = 0, all = 0;
+    std::int64_t missing = 0, findings = 0;
   };
   std::map<std::string, Tally> tallies;
   const auto count = [&](const std::vector<Finding>& findings) {
@@ -65,16 +67,16 @@ std::vector<std::string> missing_modules(const Report& report) {
       std::string_view path = TensorName(finding.id.name).path;
       for (path = owner_of(path); path != kRootModule; path = owner_of(path)) {
         Tally& tally = tallies[std::string(path)];
-        ++tally.all;
+        ++tally.findings;
         tally.missing += finding.reason == Reason::kMissingInCandidate;
       }
     }
   };
   count(report.findings);
   count(report.passed);
-  std::vector<std::string> modules;  // in the order of their names, so that an outer one comes before its inner ones
+  std::vector<std::string> modules;  // sorted, so that an outer module comes before those inside it
   for (const auto& [path, tally] : tallies) {
-    if (tally.missing < tally.all) continue;
+    if (tally.missing < tally.findings) continue;
     const bool inside =
         std::any_of(modules.begin(), modules.end(), [&](const std::string& outer) { return is_inside(path, outer); });
     if (!inside) modules.push_back(path);
@@ -82,7 +84,7 @@ std::vector<std::string> missing_modules(const Report& report) {
   return modules;
 }
 
-std::string what_is_missing(const Report& report, Reason reason) {
+std::string describe_missing(const Report& report, Reason reason) {
   if (reason == Reason::kMissingInReference) return "the reference has no such tensor";
   const std::vector<std::string> modules = missing_modules(report);
   if (modules.empty()) return "it is not there";
@@ -94,7 +96,7 @@ std::string what_is_missing(const Report& report, Reason reason) {
   return fmt::format("{} {} not there at all", names, modules.size() == 1 ? "is" : "are");
 }
 
-std::string subject_of(const TensorId& id) {
+std::string describe_tensor(const TensorId& id) {
   std::string text = fmt::format("{}, {}", printable(id.name), name_of(id.kind));
   if (id.pass == Pass::kRecompute) text += " of the recomputation";
   if (id.microbatch != kNoMicrobatch) text += fmt::format(", micro-batch {}", id.microbatch);
@@ -102,8 +104,8 @@ std::string subject_of(const TensorId& id) {
   return text;
 }
 
-std::string sentence_of(const TensorId& id, const RootCause& root, const std::string& what) {
-  std::string text = fmt::format("{}: {}", subject_of(id), what);
+std::string describe_root(const TensorId& id, const RootCause& root, const std::string& what) {
+  std::string text = fmt::format("{}: {}", describe_tensor(id), what);
   if (root.repeated > 0) {
     text += fmt::format("; the same in {} more micro-batch{} or iteration{}", root.repeated,
                         root.repeated == 1 ? "" : "es", root.repeated == 1 ? "" : "s");
@@ -115,8 +117,8 @@ std::string sentence_of(const TensorId& id, const RootCause& root, const std::st
   return text + ".";
 }
 
-// The name without its numbers: layers, experts and members of tuples are alike.
-std::string kind_of_name(const std::string& name) {
+// Removes the digits from a name, so that layers, experts and members of tuples get one name.
+std::string name_without_digits(const std::string& name) {
   std::string text;
   for (const char c : name) {
     if (c < '0' || c > '9') text += c;
@@ -124,14 +126,13 @@ std::string kind_of_name(const std::string& name) {
   return text;
 }
 
-// Chooses the roots of which to ask what their errors look like: one bug often shows in every layer, so first those
-// that are not alike.
+// Marks the roots that are diagnosed. One bug often shows in every layer, so roots that are not alike come first.
 void choose_examined(Report& report) {
   std::set<std::tuple<Kind, Pass, std::string>> seen;
   std::vector<RootCause*> first, rest;
   for (RootCause& root : report.roots) {
     const TensorId& id = report.findings[root.finding].id;
-    const bool is_new = seen.emplace(id.kind, id.pass, kind_of_name(id.name)).second;
+    const bool is_new = seen.emplace(id.kind, id.pass, name_without_digits(id.name)).second;
     (is_new ? first : rest).push_back(&root);
   }
   first.insert(first.end(), rest.begin(), rest.end());
@@ -141,8 +142,8 @@ void choose_examined(Report& report) {
 }  // namespace
 
 void add_root_causes(Report& report, const Evidence& evidence) {
-  const Observed observed = observe(report);
-  std::map<std::tuple<Kind, Pass, std::string>, std::size_t> first;  // what it is -> its place in `report.roots`
+  const Observed observed = collect_observations(report);
+  std::map<std::tuple<Kind, Pass, std::string>, std::size_t> first;  // kind, pass and name -> index in `report.roots`
   std::vector<bool> made_here;
   for (const Root& root : find_roots(observed.observations, evidence.tied, evidence.rewritten)) {
     const TensorId& id = observed.observations[root.observation].id;
@@ -166,10 +167,10 @@ void add_root_causes(Report& report, const Evidence& evidence) {
       if (const auto diagnosis = diagnose(finding, made_here[i], evidence)) {
         cause.diagnosis = diagnosis->cause;
         cause.residual = diagnosis->residual;
-        what = diagnosis->cause == Cause::kMissing ? what_is_missing(report, finding.reason) : diagnosis->what;
+        what = diagnosis->cause == Cause::kMissing ? describe_missing(report, finding.reason) : diagnosis->what;
       }
     }
-    cause.sentence = sentence_of(finding.id, cause, what);
+    cause.sentence = describe_root(finding.id, cause, what);
   }
 }
 

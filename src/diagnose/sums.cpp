@@ -7,15 +7,16 @@
 namespace ttrace {
 namespace {
 
-// A rank of each replica: the first that holds its first element.
+// Returns a rank of each replica: the one that holds its first piece.
 std::map<std::int32_t, std::int32_t> ranks_of_replicas(const LogicalTensor& tensor) {
   std::map<std::int32_t, std::int32_t> ranks;
   for (const Piece& piece : tensor.pieces()) ranks.try_emplace(piece.replica, piece.rank);
   return ranks;
 }
 
-// The replicas whose ranks differ from replica 0's in their coordinate on `axis` only.
-std::vector<std::int32_t> along(const Axis& axis, const Axes& axes, const std::map<std::int32_t, std::int32_t>& ranks) {
+// Returns the replicas whose ranks have the coordinates of replica 0's, but for the one on `axis`.
+std::vector<std::int32_t> replicas_along(const Axis& axis, const Axes& axes,
+                                         const std::map<std::int32_t, std::int32_t>& ranks) {
   Coordinates base = coordinates_of(axes, ranks.at(0));
   base.erase(axis.name);
   std::vector<std::int32_t> replicas;
@@ -40,25 +41,26 @@ std::optional<Diagnosis> unreduced(const Suspect& suspect) {
   const auto ranks = ranks_of_replicas(suspect.candidate);
   if (!ranks.contains(0)) return std::nullopt;
   for (const Axis& axis : axes) {
-    const std::vector<std::int32_t> replicas = along(axis, axes, ranks);
+    const std::vector<std::int32_t> replicas = replicas_along(axis, axes, ranks);
     if (replicas.size() < 2) continue;
-    Values sum(suspect.expected.size());
-    double nearest = INFINITY;  // of the copies to the reference: one that is right is no term
+    Values sum(suspect.reference_values.size());
+    double nearest = INFINITY;  // of the copies to the reference: where one is right, the copies are no terms
     for (const std::int32_t replica : replicas) {
       const Values values = values_of(suspect.candidate, replica);
-      nearest = std::min(nearest, relative_distance(values, suspect.expected));
+      nearest = std::min(nearest, relative_distance(values, suspect.reference_values));
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
     }
-    const double of_sum = relative_distance(sum, suspect.expected);
-    const double of_mean = relative_distance(scaled(sum, 1.0 / static_cast<double>(replicas.size())), suspect.expected);
+    const double of_sum = relative_distance(sum, suspect.reference_values);
+    const double of_mean =
+        relative_distance(scaled(sum, 1.0 / static_cast<double>(replicas.size())), suspect.reference_values);
     if (nearest <= suspect.bound) continue;
     const std::string ranks_hold = fmt::format("the {} ranks of {}", replicas.size(), axis.name);
-    if (of_sum <= std::min(suspect.bound, nearest * kMostLeft)) {
+    if (of_sum <= std::min(suspect.bound, nearest * kLargestShareLeft)) {
       return Diagnosis{Cause::kUnreduced, of_sum,
                        fmt::format("{} hold unsummed partial values: their sum is the reference's", ranks_hold)};
     }
-    // Of n copies whose errors have nothing to do with each other, the mean is nearer by the square root of n.
-    const double most_left = nearest * kMostLeft / std::sqrt(static_cast<double>(replicas.size()));
+    // The mean of n copies with independent errors is nearer by the square root of n, without being the explanation.
+    const double most_left = nearest * kLargestShareLeft / std::sqrt(static_cast<double>(replicas.size()));
     if (of_mean <= std::min(suspect.bound, most_left)) {
       return Diagnosis{
           Cause::kUnreduced, of_mean,

@@ -85,7 +85,7 @@ RunAttributes attributes_of(const RunDescription& run) {
   nlohmann::json views = nlohmann::json::array();
   nlohmann::json aliases = nlohmann::json::object();
   nlohmann::json coordinates = nlohmann::json::object();
-  for (const Axes& view : run.mesh.views) views.push_back(axes_json(view));
+  for (const Axes& factoring : run.mesh.further_factorings) views.push_back(axes_json(factoring));
   for (const auto& [name, axis] : run.mesh.aliases) aliases[name] = axis;
   for (const auto& [axis, coordinate] : run.coordinates) coordinates[axis] = coordinate;
   return {kTraceVersion,  run.run_id,         run.world_size,    run.rank,       axes_json(run.mesh.axes).dump(),
@@ -123,8 +123,8 @@ std::optional<RunDescription> parse_attributes(const RunAttributes& attributes) 
   run.rank = attributes.rank;
   run.world_size = attributes.world_size;
   run.mesh.axes = axes_from(nlohmann::json::parse(attributes.axes));
-  for (const nlohmann::json& view : nlohmann::json::parse(attributes.views).get<std::vector<nlohmann::json>>()) {
-    run.mesh.views.push_back(axes_from(view));
+  for (const nlohmann::json& factoring : nlohmann::json::parse(attributes.views).get<std::vector<nlohmann::json>>()) {
+    run.mesh.further_factorings.push_back(axes_from(factoring));
   }
   nlohmann::json::parse(attributes.aliases).get_to(run.mesh.aliases);
   nlohmann::json::parse(attributes.coordinates).get_to(run.coordinates);

@@ -162,7 +162,7 @@ nlohmann::ordered_json axes_json(const Axes& axes) {
 
 nlohmann::ordered_json header_json(const Trace& trace) {
   nlohmann::ordered_json views = nlohmann::ordered_json::array();
-  for (const Axes& view : trace.mesh.views) views.push_back(axes_json(view));
+  for (const Axes& factoring : trace.mesh.further_factorings) views.push_back(axes_json(factoring));
   nlohmann::ordered_json aliases = nlohmann::ordered_json::object();
   for (const auto& [name, axis] : trace.mesh.aliases) aliases[name] = axis;
   return {{"schema", "ttrace-inspect/1"},

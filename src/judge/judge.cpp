@@ -6,15 +6,15 @@
 #include <cmath>
 
 #include "align/holders.h"
-#include "judge/words.h"
+#include "judge/messages.h"
 
 namespace ttrace {
 namespace {
 
-// See ranks_holding. 99 % of the square is 99.5 % of the norm.
+// `ranks_holding` names ranks until they hold this share of the squared difference: 99.5 % of its norm.
 constexpr double kShareOfSquare = 0.99;
 
-void set(Finding& finding, Verdict verdict, Reason reason, const std::string& what) {
+void set_verdict(Finding& finding, Verdict verdict, Reason reason, const std::string& what) {
   finding.verdict = verdict;
   finding.reason = reason;
   finding.message = fmt::format("{}: {}", to_string(finding.id), what);
@@ -25,23 +25,25 @@ double reference_replica_rel_err(const Difference& difference) {
   return std::sqrt(difference.reference_replica_square) / std::sqrt(difference.reference_square);
 }
 
-// Copies of unequal values may differ by what one of them is allowed to differ from the reference. Unequal
-// values without a measurable difference are NaN or Inf in some copy only.
-bool disagree(const std::vector<std::int32_t>& ranks, double square, double rel_err, double allowed) {
+// Copies may differ from each other by what one of them is allowed to differ from the reference. `ranks` whose values
+// differ while `square` is 0 hold NaN or Inf that the other copies do not.
+bool copies_disagree(const std::vector<std::int32_t>& ranks, double square, double rel_err, double allowed) {
   return !ranks.empty() && (square == 0 || !(rel_err <= allowed));
 }
 
-// Sets the finding and returns true when copies disagree.
+// Returns true, and sets the verdict, when the copies of either side disagree.
 bool judge_replicas(Finding& finding, const Difference& difference, double allowed) {
-  if (disagree(difference.replica_ranks, difference.replica_square, difference.replica_rel_err(), allowed)) {
-    set(finding, Verdict::kFail, Reason::kReplicasDisagree,
-        describe_replicas("", difference.replica_ranks, difference.replica_rel_err(), allowed));
+  if (copies_disagree(difference.replica_ranks, difference.replica_square, difference.replica_rel_err(), allowed)) {
+    set_verdict(finding, Verdict::kFail, Reason::kReplicasDisagree,
+                describe_replicas("", difference.replica_ranks, difference.replica_rel_err(), allowed));
     finding.ranks = difference.replica_ranks;
     return true;
   }
   const double reference_rel_err = reference_replica_rel_err(difference);
-  if (disagree(difference.reference_replica_ranks, difference.reference_replica_square, reference_rel_err, allowed)) {
-    set(finding, Verdict::kFail, Reason::kReplicasDisagree,
+  if (copies_disagree(difference.reference_replica_ranks, difference.reference_replica_square, reference_rel_err,
+                      allowed)) {
+    set_verdict(
+        finding, Verdict::kFail, Reason::kReplicasDisagree,
         describe_replicas("in the reference, ", difference.reference_replica_ranks, reference_rel_err, allowed));
     return true;
   }
@@ -51,33 +53,34 @@ bool judge_replicas(Finding& finding, const Difference& difference, double allow
 void judge_exact(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, 0)) return;
   if (difference.differing == 0) return;
-  finding.ranks = with_copies(*pair.candidate, ranks_holding(difference));
-  set(finding, Verdict::kFail, Reason::kIntegerDiffers, describe_exact(difference, finding.ranks));
+  finding.ranks = with_ranks_of_same_boxes(*pair.candidate, ranks_holding(difference));
+  set_verdict(finding, Verdict::kFail, Reason::kIntegerDiffers, describe_exact(difference, finding.ranks));
 }
 
-// Nothing is non-finite on one side only.
+// Judges a pair whose NaN and Inf are at the same places on both sides.
 void judge_floating(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, finding.allowed.value_or(0))) return;
   if (difference.reference_nan + difference.reference_inf == difference.elements) {
-    return set(finding, Verdict::kUntrusted, Reason::kEmpty, "no element is finite");
+    return set_verdict(finding, Verdict::kUntrusted, Reason::kEmpty, "no element is finite");
   }
   if (difference.differing == 0) {
     if (difference.reference_square > 0) return;
-    return set(finding, Verdict::kUntrusted, Reason::kAllZero, "zero on both sides");
+    return set_verdict(finding, Verdict::kUntrusted, Reason::kAllZero, "zero on both sides");
   }
   if (!finding.allowed) {
-    return set(finding, Verdict::kUntrusted, Reason::kNoTolerance,
-               fmt::format("rel_err {:.3g}, and the tolerance file does not list it", difference.rel_err()));
+    return set_verdict(finding, Verdict::kUntrusted, Reason::kNoTolerance,
+                       fmt::format("rel_err {:.3g}, and the tolerance file does not list it", difference.rel_err()));
   }
   const double allowed = *finding.allowed;
   if (allowed >= 1) {
-    return set(
+    return set_verdict(
         finding, Verdict::kUntrusted, Reason::kNoise,
         fmt::format("rel_err {:.3g}, allowed {:.3g}: noise as large as the value", difference.rel_err(), allowed));
   }
   if (allowed > 0 && difference.rel_err() <= allowed) return;
-  finding.ranks = with_copies(*pair.candidate, ranks_holding(difference));
-  set(finding, Verdict::kFail, Reason::kExceedsTolerance, describe_excess(pair, difference, allowed, finding.ranks));
+  finding.ranks = with_ranks_of_same_boxes(*pair.candidate, ranks_holding(difference));
+  set_verdict(finding, Verdict::kFail, Reason::kExceedsTolerance,
+              describe_excess(pair, difference, allowed, finding.ranks));
 }
 
 }  // namespace
@@ -86,7 +89,7 @@ Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reaso
   Finding finding;
   finding.id = tensor.id;
   finding.order = tensor.order;
-  set(finding, verdict, reason, what);
+  set_verdict(finding, verdict, reason, what);
   return finding;
 }
 
@@ -115,17 +118,17 @@ Finding judge(const TensorPair& pair, const Difference& difference, const Tolera
   finding.id = pair.candidate->id;
   finding.order = pair.reference->order;
   finding.difference = difference;
-  set(finding, Verdict::kPass, Reason::kNone, "same");
+  set_verdict(finding, Verdict::kPass, Reason::kNone, "same");
   const bool exact = !is_floating(pair.reference->dtype);
   if (!exact) finding.allowed = tolerance == nullptr ? 0 : allowed_for(*tolerance, finding.id);
 
   if (difference.elements == 0) {
-    set(finding, Verdict::kUntrusted, Reason::kEmpty, "no elements");
+    set_verdict(finding, Verdict::kUntrusted, Reason::kEmpty, "no elements");
   } else if (difference.nonfinite_mismatch > 0) {
     for (const auto& [rank, count] : difference.nonfinite_by_rank) {
       if (count > 0) finding.ranks.push_back(rank);
     }
-    set(finding, Verdict::kFail, Reason::kNotFinite, describe_nonfinite(difference));
+    set_verdict(finding, Verdict::kFail, Reason::kNotFinite, describe_nonfinite(difference));
   } else if (exact) {
     judge_exact(finding, pair, difference);
   } else {

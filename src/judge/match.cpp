@@ -26,8 +26,8 @@ std::string describe_type(const LogicalTensor& tensor) {
   return fmt::format("{} {}", name_of(tensor.dtype), to_string(tensor.shape));
 }
 
-// Why two tensors cannot be compared at all. `sides` are the words for the two.
-std::optional<Finding> find_misfit(const TensorPair& pair, std::pair<std::string_view, std::string_view> sides) {
+// Returns a finding when the shapes or dtypes rule a comparison out. `sides` are the words for the two in its message.
+std::optional<Finding> find_mismatch(const TensorPair& pair, std::pair<std::string_view, std::string_view> sides) {
   const LogicalTensor& a = *pair.reference;
   const LogicalTensor& b = *pair.candidate;
   const bool other_shape = a.shape != b.shape;
@@ -35,11 +35,11 @@ std::optional<Finding> find_misfit(const TensorPair& pair, std::pair<std::string
   Finding finding =
       finding_about(b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
                     fmt::format("{} {}, {} {}", sides.first, describe_type(a), sides.second, describe_type(b)));
-  finding.ranks = ranks_of(b);
+  finding.ranks = ranks_holding(b);
   return finding;
 }
 
-// Each pair of dtypes once, with how often and where first.
+// Collects the pairs of dtypes that differ, and writes one note for each: how many tensors, and the first of them.
 class DtypeNotes {
  public:
   void add(const TensorPair& pair) {
@@ -87,15 +87,15 @@ std::string describe_holdings(const Alignment& alignment) {
       microbatches.empty() ? "-" : fmt::format("{}", fmt::join(microbatches, " ")), to_string(first->id));
 }
 
-[[noreturn]] void refuse_strangers(const Alignment& reference, const Alignment& candidate) {
+[[noreturn]] void throw_nothing_in_common(const Alignment& reference, const Alignment& candidate) {
   throw InputError(
       fmt::format("reference and candidate: no tensor in common: the reference holds {}; the candidate holds {}; "
                   "expected two runs of one model, with the same names and iterations",
                   describe_holdings(reference), describe_holdings(candidate)));
 }
 
-// Of tensors of routed tokens, those that both hold, as tensors of these rows alone. A token that was re-routed
-// anywhere in the model is another one from there on, and compared at no expert; that it was is reported.
+// Reduces a pair of tensors of routed tokens to the rows that both hold, less the tokens that a router anywhere in the
+// model sent elsewhere: such a token has another value from there on. `reroutes` report it.
 TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
   if (!pair.reference->rows || !pair.candidate->rows) return pair;
   std::vector<std::int64_t> rows;
@@ -113,7 +113,7 @@ TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
   return {matching.common_rows.end()[-2].get(), matching.common_rows.back().get()};
 }
 
-// The candidate's tensors, each with what it is held against.
+// Pairs each of the candidate's tensors with the reference's, and a recomputed one with its first forward as well.
 void pair_candidates(const Alignment& reference, const Alignment& candidate, Matching& matching) {
   DtypeNotes dtypes;
   for (const auto& [id, tensor] : candidate.tensors) {
@@ -121,34 +121,35 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, Mat
     if (pair.reference == nullptr) {
       Finding finding = finding_about(tensor, Verdict::kMissing, Reason::kMissingInReference,
                                       fmt::format("not in the reference; the candidate has {}", describe_type(tensor)));
-      finding.ranks = ranks_of(tensor);
+      finding.ranks = ranks_holding(tensor);
       matching.findings.push_back(std::move(finding));
-    } else if (auto misfit = find_misfit(pair, {"the reference has", "the candidate"})) {
-      matching.findings.push_back(std::move(*misfit));
+    } else if (auto mismatch = find_mismatch(pair, {"the reference has", "the candidate"})) {
+      matching.findings.push_back(std::move(*mismatch));
     } else {
       dtypes.add(pair);
       matching.pairs.push_back(with_common_rows(pair, matching));
     }
     if (id.pass != Pass::kRecompute) continue;
-    const TensorPair twice{find_tensor(candidate, forward_of(id)), &tensor};
-    if (twice.reference == nullptr) continue;
-    if (auto misfit = find_misfit(twice, {"the candidate's first forward has", "its recomputation"})) {
-      matching.findings.push_back(std::move(*misfit));
+    const TensorPair recomputation{find_tensor(candidate, forward_of(id)), &tensor};
+    if (recomputation.reference == nullptr) continue;
+    if (auto mismatch = find_mismatch(recomputation, {"the candidate's first forward has", "its recomputation"})) {
+      matching.findings.push_back(std::move(*mismatch));
     } else {
-      matching.recomputed.push_back(with_common_rows(twice, matching));
+      matching.recomputed.push_back(with_common_rows(recomputation, matching));
     }
   }
   dtypes.write(matching.notes);
 }
 
-// `broken`: what the candidate holds in part, and has a finding about already.
-void find_missing(const Alignment& reference, const Alignment& candidate, const std::set<TensorId>& broken,
+// Finds what only the reference holds. `incomplete` names tensors that the candidate holds in part: there is a finding
+// about them already.
+void find_missing(const Alignment& reference, const Alignment& candidate, const std::set<TensorId>& incomplete,
                   Matching& matching) {
-  const auto holds = [&](const TensorId& id) { return candidate.tensors.contains(id) || broken.contains(id); };
+  const auto holds = [&](const TensorId& id) { return candidate.tensors.contains(id) || incomplete.contains(id); };
   for (const auto& [id, tensor] : reference.tensors) {
     if (holds(id)) continue;
-    // Which activations are recomputed is a choice of memory, not of values. The forward is compared, and
-    // what a wrong recomputation would feed, the gradients, too.
+    // A program chooses for the sake of memory which activations it recomputes; their values are the forward's. The
+    // forward is compared, and so are the gradients, which a wrong recomputation would spoil.
     if (id.pass == Pass::kRecompute && holds(forward_of(id))) {
       ++matching.waived;
       continue;
@@ -165,8 +166,8 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
   }
 }
 
-// What describes a rank's own layout is waived, on both sides.
-void count_local(const Alignment& reference, const Alignment& candidate, Matching& matching) {
+// Waives, on both sides, the tensors that the annotations declare local to a rank.
+void waive_local(const Alignment& reference, const Alignment& candidate, Matching& matching) {
   std::set<TensorId> local = reference.local;
   local.insert(candidate.local.begin(), candidate.local.end());
   if (local.empty()) return;
@@ -174,7 +175,7 @@ void count_local(const Alignment& reference, const Alignment& candidate, Matchin
   std::set<std::string> names;
   for (const TensorId& id : local) names.insert(printable(id.name));
   matching.notes.push_back(fmt::format("waived: {} tensors that the annotations declare local: {}", local.size(),
-                                       join(std::vector<std::string>(names.begin(), names.end()))));
+                                       comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
 }  // namespace
@@ -186,24 +187,24 @@ const LogicalTensor* counterpart(const Alignment& reference, const TensorId& id)
 
 Matching match(const Alignment& reference, const Alignment& candidate) {
   Matching matching;
-  std::set<TensorId> broken;
+  std::set<TensorId> incomplete;
   bool in_common = false;
   for (const Finding& finding : candidate.findings) {
     matching.findings.push_back(finding);
     if (finding.id.name.empty()) continue;
-    broken.insert(finding.id);
+    incomplete.insert(finding.id);
     in_common = in_common || counterpart(reference, finding.id) != nullptr;
   }
   for (const auto& [id, tensor] : candidate.tensors) {
     in_common = in_common || counterpart(reference, id) != nullptr;
   }
-  // A side that holds nothing (of what --only asks for) misses everything: that is for the report to say.
-  const bool both_hold = !reference.tensors.empty() && !(candidate.tensors.empty() && broken.empty());
-  if (!in_common && both_hold) refuse_strangers(reference, candidate);
+  // Where one side holds nothing (of what --only asks for), the report lists everything as missing.
+  const bool both_hold = !reference.tensors.empty() && !(candidate.tensors.empty() && incomplete.empty());
+  if (!in_common && both_hold) throw_nothing_in_common(reference, candidate);
   matching.reroutes = find_reroutes(reference, candidate);
   pair_candidates(reference, candidate, matching);
-  find_missing(reference, candidate, broken, matching);
-  count_local(reference, candidate, matching);
+  find_missing(reference, candidate, incomplete, matching);
+  waive_local(reference, candidate, matching);
   note_model_size(matching, matching.notes);
   return matching;
 }

@@ -10,7 +10,7 @@
 
 #include "align/describe.h"
 #include "align/lookup.h"
-#include "align/rows.h"
+#include "align/tokens.h"
 #include "ttrace/annotation.h"
 #include "ttrace/numeric/convert.h"
 #include "ttrace/tensor_name.h"
@@ -22,21 +22,21 @@ struct Choice {
   std::set<std::int64_t> reference, candidate;  // experts that only this side chose
 };
 
-// The number that ends the path to an expert: `..local_experts.3.linear_fc1` is of expert 3.
-std::int64_t expert_of(const std::string& name) {
+// Returns the expert's number, the last one in a tensor's name: 3 in `..local_experts.3.linear_fc1`; -1 for none.
+std::int64_t last_number_in(const std::string& name) {
   std::int64_t expert = -1;
   for (auto number = number_in(name); number; number = number_in(name, number->end)) expert = number->value;
   return expert;
 }
 
-// The routers' logits; each pattern goes through all tensors once.
-class Logits {
+// Finds routers' logits. All tensors are searched once for each pattern, and the matches are kept.
+class RouterOutputs {
  public:
-  explicit Logits(const Alignment& reference) : reference_(reference) {}
+  explicit RouterOutputs(const Alignment& reference) : reference_(reference) {}
 
-  const LogicalTensor* nearest(const LogicalTensor& routed) {
+  const LogicalTensor* find_nearest(const LogicalTensor& routed) {
     const auto [of_router, is_new] = outputs_.try_emplace(routed.router);
-    if (is_new) find_all(routed.router, of_router->second);
+    if (is_new) collect(routed.router, of_router->second);
     const LogicalTensor* best = nullptr;
     for (const LogicalTensor* logits : of_router->second[{routed.id.iteration, routed.id.microbatch}]) {
       if (best == nullptr || is_nearer(routed.id.name, logits->id.name, best->id.name)) best = logits;
@@ -47,7 +47,7 @@ class Logits {
  private:
   using Batches = std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const LogicalTensor*>>;
 
-  void find_all(const std::string& router, Batches& outputs) const {
+  void collect(const std::string& router, Batches& outputs) const {
     for (const auto& [id, tensor] : reference_.tensors) {
       if (id.kind != Kind::kOutput || id.pass != Pass::kForward || !matches(router, id.name)) continue;
       outputs[{id.iteration, id.microbatch}].push_back(&tensor);
@@ -58,7 +58,7 @@ class Logits {
   std::map<std::string, Batches> outputs_;  // by the router's pattern
 };
 
-// One row of a floating tensor of two dimensions; sums of terms are added up.
+// Reads one row of a floating-point tensor of two dimensions, and adds up its terms.
 std::vector<double> read_row(const LogicalTensor& tensor, std::int64_t row) {
   std::vector<double> values(static_cast<std::size_t>(tensor.shape[1]), 0);
   for (const Piece& piece : tensor.pieces()) {
@@ -75,7 +75,8 @@ std::vector<double> read_row(const LogicalTensor& tensor, std::int64_t row) {
   return values;
 }
 
-double shift_of(const LogicalTensor* logits, std::int64_t token, const Choice& choice) {
+// Computes `Reroute::shift`.
+double required_shift(const LogicalTensor* logits, std::int64_t token, const Choice& choice) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   if (logits == nullptr || logits->shape.size() != 2 || token >= logits->shape[0] || !is_floating(logits->dtype) ||
       choice.reference.size() != choice.candidate.size()) {
@@ -94,8 +95,8 @@ double shift_of(const LogicalTensor* logits, std::int64_t token, const Choice& c
   return std::isfinite(shift) ? std::max(shift, 0.0) : kNever;
 }
 
-// Rows of `tensor` that `other` does not hold; all where there is no other.
-std::vector<std::int64_t> only_in(const LogicalTensor& tensor, const LogicalTensor* other) {
+// Returns the rows of `tensor` that `other` does not hold; none where `other` is not a tensor of routed tokens.
+std::vector<std::int64_t> rows_only_in(const LogicalTensor& tensor, const LogicalTensor* other) {
   if (other == nullptr || !other->rows) return {};
   std::vector<std::int64_t> rows;
   std::set_difference(tensor.rows->begin(), tensor.rows->end(), other->rows->begin(), other->rows->end(),
@@ -103,7 +104,7 @@ std::vector<std::int64_t> only_in(const LogicalTensor& tensor, const LogicalTens
   return rows;
 }
 
-// Whether what `finding` is about is computed after the choice, from the re-routed token among others.
+// True where the finding's tensor is computed after the router's choice, from the re-routed token among others.
 bool may_change(const Reroute& reroute, const Finding& finding) {
   Finding choice;
   choice.id = reroute.logits;
@@ -112,23 +113,25 @@ bool may_change(const Reroute& reroute, const Finding& finding) {
   return choice.id.iteration == finding.id.iteration && same_batch && executes_before(choice, finding);
 }
 
-std::string words_of(const std::vector<std::int64_t>& experts) { return fmt::format("{}", fmt::join(experts, ", ")); }
+std::string list_experts(const std::vector<std::int64_t>& experts) {
+  return fmt::format("{}", fmt::join(experts, ", "));
+}
 
 }  // namespace
 
 std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& candidate) {
-  std::map<const LogicalTensor*, std::map<std::int64_t, Choice>> choices;  // by logits, token
-  std::map<const LogicalTensor*, const LogicalTensor*> routed;             // a tensor that they routed
-  Logits all_logits(reference);
+  std::map<const LogicalTensor*, std::map<std::int64_t, Choice>> choices;  // by logits, then by token
+  std::map<const LogicalTensor*, const LogicalTensor*> routed;             // by logits, a tensor that they routed
+  RouterOutputs router_outputs(reference);
   for (const auto& [id, tensor] : reference.tensors) {
     if (!tensor.rows || id.kind != Kind::kInput || id.pass != Pass::kForward) continue;
     const LogicalTensor* other = find_tensor(candidate, id);
     if (other == nullptr || !other->rows || *other->rows == *tensor.rows) continue;
-    const LogicalTensor* logits = all_logits.nearest(tensor);
+    const LogicalTensor* logits = router_outputs.find_nearest(tensor);
     routed.emplace(logits, &tensor);
-    const std::int64_t expert = expert_of(id.name);
-    for (const std::int64_t row : only_in(tensor, other)) choices[logits][row].reference.insert(expert);
-    for (const std::int64_t row : only_in(*other, &tensor)) choices[logits][row].candidate.insert(expert);
+    const std::int64_t expert = last_number_in(id.name);
+    for (const std::int64_t row : rows_only_in(tensor, other)) choices[logits][row].reference.insert(expert);
+    for (const std::int64_t row : rows_only_in(*other, &tensor)) choices[logits][row].candidate.insert(expert);
   }
   std::vector<Reroute> reroutes;
   for (const auto& [logits, tokens] : choices) {
@@ -144,7 +147,7 @@ std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& 
       }
       reroute.reference_experts = {choice.reference.begin(), choice.reference.end()};
       reroute.candidate_experts = {choice.candidate.begin(), choice.candidate.end()};
-      reroute.shift = shift_of(logits, token, choice);
+      reroute.shift = required_shift(logits, token, choice);
     }
   }
   std::sort(reroutes.begin(), reroutes.end(), [](const Reroute& a, const Reroute& b) {
@@ -166,7 +169,7 @@ std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const Tol
   }
   if (!ties.empty()) {
     notes.push_back(fmt::format("re-routed by a near tie, compared no further at the experts: {} tokens: {}",
-                                ties.size(), join(ties)));
+                                ties.size(), comma_list(ties)));
   }
   std::vector<Finding> findings;
   for (const auto& [logits, tokens] : wrong) {
@@ -181,8 +184,8 @@ std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const Tol
         "{}, "
         "for which the logits would have to move by {:.3g} of their norm",
         to_string(logits), tokens.size(), first.token,
-        first.candidate_experts.empty() ? "none" : words_of(first.candidate_experts),
-        first.reference_experts.empty() ? "none" : words_of(first.reference_experts), first.shift);
+        first.candidate_experts.empty() ? "none" : list_experts(first.candidate_experts),
+        first.reference_experts.empty() ? "none" : list_experts(first.reference_experts), first.shift);
   }
   return findings;
 }
@@ -192,8 +195,8 @@ bool is_near_tie(const Reroute& reroute, const ToleranceFile* tolerance) {
   return reroute.shift <= allowed && allowed < 1;
 }
 
-std::vector<bool> find_changed(std::span<const TensorPair> pairs, std::span<const Reroute> reroutes) {
-  std::map<TensorId, const Reroute*> choices;  // one of those that share their logits is enough
+std::vector<bool> find_changed_pairs(std::span<const TensorPair> pairs, std::span<const Reroute> reroutes) {
+  std::map<TensorId, const Reroute*> choices;  // one reroute of each logits: the answer depends on nothing else
   for (const Reroute& reroute : reroutes) choices.emplace(reroute.logits, &reroute);
   std::vector<bool> changed;
   for (const TensorPair& pair : pairs) {
@@ -206,7 +209,7 @@ std::vector<bool> find_changed(std::span<const TensorPair> pairs, std::span<cons
   return changed;
 }
 
-void excuse(Finding& finding, std::span<const Reroute> ties) {
+void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties) {
   if (finding.reason != Reason::kExceedsTolerance || !finding.difference) return;
   double share = 0;
   std::set<std::pair<std::int32_t, std::int64_t>> tokens;

@@ -8,6 +8,7 @@
 namespace ttrace {
 namespace {
 
+// True for a finding that keeps the verdict on the run from being `same`.
 bool counts_against(const Finding& finding) { return is_wrong(finding) || finding.reason == Reason::kNoTolerance; }
 
 bool accepts(const Waiver& waiver, const TensorId& id) {
@@ -16,8 +17,8 @@ bool accepts(const Waiver& waiver, const TensorId& id) {
 
 }  // namespace
 
-void set_waived_aside(std::span<const Waiver> waivers, std::vector<Finding>& findings, Report& report) {
-  // A tensor is waived whole, since it counts once.
+void apply_waivers(std::span<const Waiver> waivers, std::vector<Finding>& findings, Report& report) {
+  // All findings about a tensor are waived together, since the tensor counts once.
   std::map<TensorId, const Waiver*> waived;
   for (const Finding& finding : findings) {
     if (finding.id.name.empty() || !counts_against(finding)) continue;
@@ -25,12 +26,12 @@ void set_waived_aside(std::span<const Waiver> waivers, std::vector<Finding>& fin
         std::find_if(waivers.begin(), waivers.end(), [&](const Waiver& item) { return accepts(item, finding.id); });
     if (waiver != waivers.end()) waived.emplace(finding.id, &*waiver);
   }
-  const auto aside = std::stable_partition(findings.begin(), findings.end(),
-                                           [&](const Finding& finding) { return !waived.contains(finding.id); });
-  std::vector<Finding> taken(std::make_move_iterator(aside), std::make_move_iterator(findings.end()));
-  findings.erase(aside, findings.end());
-  std::stable_sort(taken.begin(), taken.end(), executes_before);
-  for (Finding& finding : taken) {
+  const auto first_waived = std::stable_partition(findings.begin(), findings.end(),
+                                                  [&](const Finding& finding) { return !waived.contains(finding.id); });
+  std::vector<Finding> moved(std::make_move_iterator(first_waived), std::make_move_iterator(findings.end()));
+  findings.erase(first_waived, findings.end());
+  std::stable_sort(moved.begin(), moved.end(), executes_before);
+  for (Finding& finding : moved) {
     if (finding.verdict == Verdict::kPass) continue;
     const Waiver& waiver = *waived.at(finding.id);
     report.waived_findings.push_back({std::move(finding), waiver});

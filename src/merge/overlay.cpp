@@ -15,10 +15,6 @@ struct Cell {
   std::vector<StridedTerm> terms;
 };
 
-bool is_empty(const Box& box) {
-  return std::any_of(box.size.begin(), box.size.end(), [](std::int64_t size) { return size <= 0; });
-}
-
 std::optional<Box> common_part(const Box& a, const Box& b) {
   Box common = a;
   for (std::size_t i = 0; i < a.start.size(); ++i) {
@@ -56,7 +52,7 @@ Cell cell_of(const Piece& piece) {
   return {piece.logical, {std::move(term)}};
 }
 
-// The dimension that tells the cells apart best.
+// The dimension in which the cells have the most different starts.
 std::size_t sweep_dimension(const std::vector<Cell>& cells) {
   std::size_t best = 0, most = 0;
   for (std::size_t i = 0; i < cells.front().logical.start.size(); ++i) {
@@ -87,8 +83,8 @@ void for_each_common(const std::vector<Cell>& some, std::vector<Cell> others, Vi
   }
 }
 
-// What is left of `box` without the elements of `taken`: it is cut along one dimension after the other, and
-// what lies outside is kept.
+// Appends boxes that make up `box` without the elements of `taken`: the box is cut along one dimension after the other,
+// and the parts that lie outside `taken` are kept.
 void append_remainder(std::vector<Box>& out, Box box, const Box& taken) {
   const auto common = common_part(box, taken);
   if (!common) return out.push_back(std::move(box));
@@ -105,7 +101,8 @@ void append_remainder(std::vector<Box>& out, Box box, const Box& taken) {
   }
 }
 
-Piece part_of(Piece piece, const Box& box) {
+// The part of a piece that lies in `box`.
+Piece clipped(Piece piece, const Box& box) {
   for (std::size_t i = 0; i < box.start.size(); ++i) {
     piece.offset += (box.start[i] - piece.logical.start[i]) * piece.strides[i];
   }
@@ -113,7 +110,7 @@ Piece part_of(Piece piece, const Box& box) {
   return piece;
 }
 
-// What is left of `whole` without the boxes `taken`, which lie in it and share no element.
+// Boxes that make up `whole` without the boxes `taken`, which lie in it and share no element.
 std::vector<Box> remainder(const Box& whole, const std::vector<Box>& taken) {
   std::vector<Box> left = {whole};
   for (const Box& hole : taken) {
@@ -124,7 +121,8 @@ std::vector<Box> remainder(const Box& whole, const std::vector<Box>& taken) {
   return left;
 }
 
-// The sum of the cells of one more term: cut where they meet, and as it was where the term holds nothing.
+// Adds one more term to the sums. Cells are cut where they meet the term's, and stay as they are where it holds
+// nothing.
 std::vector<Cell> add_term(const std::vector<Cell>& sums, std::vector<Cell> term) {
   std::vector<Cell> joined;
   std::map<const Cell*, std::vector<Box>> met;
@@ -145,7 +143,7 @@ std::vector<Cell> add_term(const std::vector<Cell>& sums, std::vector<Cell> term
   return joined;
 }
 
-// The cells of one replica. Terms may be cut differently, and those after the first may hold a part only.
+// The cells of one replica. Terms may be cut differently, and terms after the first may hold only a part of the tensor.
 std::vector<Cell> cells_of(const std::vector<Piece>& pieces, std::int32_t replica) {
   std::map<std::int32_t, std::vector<Cell>> by_term;
   for (const Piece& piece : pieces) {
@@ -226,7 +224,7 @@ LogicalTensor seen_by_replica(const LogicalTensor& tensor, std::int32_t replica)
       const auto common = other.term == piece.term ? common_part(piece.logical, other.logical) : std::nullopt;
       if (common) taken.push_back(*common);
     }
-    for (const Box& box : remainder(piece.logical, taken)) seen.push_back(part_of(piece, box));
+    for (const Box& box : remainder(piece.logical, taken)) seen.push_back(clipped(piece, box));
   }
   for (Piece& piece : seen) piece.replica = 0;
   LogicalTensor result = tensor;

@@ -1,4 +1,4 @@
-// The elements of a piece in runs along its last dimension.
+// Visits the elements of a piece in runs along its last dimension.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace ttrace {
 
-// Calls `visit(local, stride, place, length)` for each: `local` is the run's first element in the rank's tensor, its
-// others follow `stride` apart; in the row-major whole of shape `whole` they lie next to each other from `place` on.
+// Calls `visit(local, stride, position, length)` for each run. Its first element is `local` in the rank's tensor, and
+// the others follow `stride` apart. In the row-major tensor of shape `whole` they lie next to each other from
+// `position` on.
 template <class Visit>
 void for_each_run(const Piece& piece, const Shape& whole, Visit visit) {
   const std::size_t dims = whole.size();
@@ -17,12 +18,12 @@ void for_each_run(const Piece& piece, const Shape& whole, Visit visit) {
   if (element_count(size) == 0) return;
   Shape index(size.size(), 0);  // of the run's first element
   for (std::int64_t i = 0; i < element_count(size) / length; ++i) {
-    std::int64_t local = piece.offset, place = 0;
+    std::int64_t local = piece.offset, position = 0;
     for (std::size_t d = 0; d < dims; ++d) {
       local += index[d] * piece.strides[d];
-      place = place * whole[d] + piece.logical.start[d] + index[d];
+      position = position * whole[d] + piece.logical.start[d] + index[d];
     }
-    visit(local, stride, place, length);
+    visit(local, stride, position, length);
     for (std::size_t d = size.size() - 1; d-- > 0 && ++index[d] == size[d];) index[d] = 0;
   }
 }

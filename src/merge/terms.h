@@ -1,4 +1,4 @@
-// What a parameter's main gradient is the sum of.
+// The terms of main gradients.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace ttrace {
 
 using ParameterOfIteration = std::pair<std::int32_t, std::string>;  // iteration, name
 
-// Each parameter's gradients in an iteration, by micro-batch. A look at all identities, and at no value.
+// The gradients that each parameter has in an iteration, in order of the micro-batch; their sum should be its main
+// gradient. Looks at all identities, and at no values.
 std::map<ParameterOfIteration, std::vector<const LogicalTensor*>> terms_of_main_gradients(const Alignment& alignment);
 
 }  // namespace ttrace

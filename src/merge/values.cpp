@@ -10,10 +10,10 @@
 namespace ttrace {
 namespace {
 
-// Adds the piece's elements to where they lie.
+// Adds the piece's elements to the values at their positions.
 void add_piece(const Piece& piece, Dtype dtype, const Shape& shape, Values& values) {
   Values buffer;
-  for_each_run(piece, shape, [&](std::int64_t local, std::int64_t stride, std::int64_t place, std::int64_t length) {
+  for_each_run(piece, shape, [&](std::int64_t local, std::int64_t stride, std::int64_t position, std::int64_t length) {
     buffer.resize(static_cast<std::size_t>(length));
     const std::byte* data = piece.data + local * size_of(dtype);
     if (stride == 1) {
@@ -24,12 +24,12 @@ void add_piece(const Piece& piece, Dtype dtype, const Shape& shape, Values& valu
       }
     }
     for (std::int64_t j = 0; j < length; ++j) {
-      values[static_cast<std::size_t>(place + j)] += buffer[static_cast<std::size_t>(j)];
+      values[static_cast<std::size_t>(position + j)] += buffer[static_cast<std::size_t>(j)];
     }
   });
 }
 
-LogicalTensor seen(const LogicalTensor& tensor, std::int32_t replica) {
+LogicalTensor with_only_replica(const LogicalTensor& tensor, std::int32_t replica) {
   return replica == 0 ? tensor : seen_by_replica(tensor, replica);
 }
 
@@ -37,31 +37,31 @@ LogicalTensor seen(const LogicalTensor& tensor, std::int32_t replica) {
 
 Values values_of(const LogicalTensor& tensor, std::int32_t replica) {
   Values values(static_cast<std::size_t>(element_count(tensor.shape)));
-  for (const Piece& piece : seen(tensor, replica).pieces()) {
+  for (const Piece& piece : with_only_replica(tensor, replica).pieces()) {
     if (piece.replica == 0) add_piece(piece, piece.entry->dtype, tensor.shape, values);
   }
   for (double& value : values) value /= tensor.scale;
   return values;
 }
 
-std::vector<Local> locals_of(const LogicalTensor& tensor, std::int32_t replica) {
-  std::map<std::pair<std::int32_t, const Entry*>, Local> locals;
-  for (const Piece& piece : seen(tensor, replica).pieces()) {
+std::vector<LocalTensor> local_tensors_of(const LogicalTensor& tensor, std::int32_t replica) {
+  std::map<std::pair<std::int32_t, const Entry*>, LocalTensor> locals;
+  for (const Piece& piece : with_only_replica(tensor, replica).pieces()) {
     if (piece.replica != 0 || piece.term != 0) continue;
-    Local& local = locals[{piece.rank, piece.entry}];
-    if (local.places.empty()) {
+    LocalTensor& local = locals[{piece.rank, piece.entry}];
+    if (local.positions.empty()) {
       local.rank = piece.rank;
       local.shape = piece.entry->shape;
-      local.places.assign(static_cast<std::size_t>(element_count(local.shape)), -1);
+      local.positions.assign(static_cast<std::size_t>(element_count(local.shape)), -1);
     }
     for_each_run(piece, tensor.shape,
-                 [&](std::int64_t at, std::int64_t stride, std::int64_t place, std::int64_t length) {
+                 [&](std::int64_t at, std::int64_t stride, std::int64_t position, std::int64_t length) {
                    for (std::int64_t j = 0; j < length; ++j) {
-                     local.places[static_cast<std::size_t>(at + j * stride)] = place + j;
+                     local.positions[static_cast<std::size_t>(at + j * stride)] = position + j;
                    }
                  });
   }
-  std::vector<Local> result;
+  std::vector<LocalTensor> result;
   for (auto& [key, local] : locals) result.push_back(std::move(local));
   return result;
 }

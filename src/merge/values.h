@@ -1,4 +1,4 @@
-// Logical tensors as plain arrays, for what a view cannot do: rearrange them, multiply them, add them up.
+// Logical tensors as plain arrays, for diagnoses that rearrange, multiply or add them up.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@ namespace ttrace {
 
 using Values = std::vector<double>;  // row-major
 
-// The logical values that the ranks of `replica` see; 0 where nothing fills them. Not of a tensor with `rows`.
+// The logical values that the ranks of `replica` see; 0 where no piece fills them. The tensor must not have `rows`.
 Values values_of(const LogicalTensor& tensor, std::int32_t replica = 0);
 
-// What one rank holds of a logical tensor, as it lies in that rank's memory.
-struct Local {
+// A rank's own tensor, and where its elements lie in the logical tensor.
+struct LocalTensor {
   std::int32_t rank = 0;
-  Shape shape;                       // of the rank's own tensor, row-major
-  std::vector<std::int64_t> places;  // of its elements in the logical tensor, row-major; -1: nowhere
+  Shape shape;
+  std::vector<std::int64_t> positions;  // of each element, in row-major order; -1: it is padding
 };
-// The parts that `values_of` puts together; of several terms the first.
-std::vector<Local> locals_of(const LogicalTensor& tensor, std::int32_t replica = 0);
 
-// The terms that each rank holds, of replica 0: they add up to `values_of`.
+// The ranks' tensors that `values_of` puts together; of several terms only the first.
+std::vector<LocalTensor> local_tensors_of(const LogicalTensor& tensor, std::int32_t replica = 0);
+
+// By rank, the terms that it holds of replica 0. They add up to `values_of`.
 std::map<std::int32_t, Values> values_by_rank(const LogicalTensor& tensor);
 
 // ||a - b|| / ||b||; infinity where it has no value.

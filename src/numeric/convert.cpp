@@ -43,15 +43,16 @@ constexpr double decode(unsigned bits, Format format) {
   return negative ? -value : value;
 }
 
-constexpr std::array<double, 256> table_of(Format format) {
+// The values of all 256 patterns.
+constexpr std::array<double, 256> decode_all(Format format) {
   std::array<double, 256> table{};
   for (unsigned bits = 0; bits < table.size(); ++bits) table[bits] = decode(bits, format);
   return table;
 }
 
 constexpr Format kFloat16Format = {5, 10}, kBFloat16Format = {8, 7}, kE4M3Format = {4, 3, true}, kE5M2Format = {5, 2};
-constexpr auto kFloat8E4M3 = table_of(kE4M3Format);
-constexpr auto kFloat8E5M2 = table_of(kE5M2Format);
+constexpr auto kFloat8E4M3 = decode_all(kE4M3Format);
+constexpr auto kFloat8E5M2 = decode_all(kE5M2Format);
 
 // bf16 is the upper half of fp32.
 struct FromBFloat16 {
@@ -102,7 +103,7 @@ void widen_integer(const std::byte* data, Dtype dtype, std::int64_t count, Out* 
   }
 }
 
-// The pattern of the number of `format` nearest to `value`, whatever `value` is.
+// The pattern of the number of `format` that is nearest to `value`, for any value.
 unsigned encode_any(double value, Format format) {
   const unsigned fraction_mask = (1u << format.fraction_bits) - 1;
   const unsigned exponent_mask = (1u << format.exponent_bits) - 1;
@@ -110,7 +111,7 @@ unsigned encode_any(double value, Format format) {
   const unsigned sign = (std::signbit(value) ? 1u : 0u) << (format.exponent_bits + format.fraction_bits);
   const unsigned infinity = exponent_mask << format.fraction_bits;
   const unsigned nan = format.finite_only ? infinity | fraction_mask : infinity | (fraction_mask + 1) >> 1;
-  const unsigned beyond = format.finite_only ? nan : infinity;  // of what is too large
+  const unsigned beyond = format.finite_only ? nan : infinity;  // for magnitudes that are too large
   if (std::isnan(value)) return sign | nan;
   const double magnitude = std::fabs(value);
   const int exponent = magnitude == 0 ? 1 - bias : std::max(std::ilogb(magnitude), 1 - bias);
@@ -121,7 +122,8 @@ unsigned encode_any(double value, Format format) {
   return sign | std::min(pattern, beyond);
 }
 
-// The same, quick for normal numbers: rounds the bits of the fp64 number in place and moves its exponent.
+// Does the same, but quickly where the result is a normal number: it rounds the bits of the fp64 number in place and
+// moves the exponent.
 unsigned encode(double value, Format format) {
   const int bias = (1 << (format.exponent_bits - 1)) - 1, dropped = 52 - format.fraction_bits;
   const auto bits = std::bit_cast<std::uint64_t>(value);

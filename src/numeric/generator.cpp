@@ -13,7 +13,7 @@ namespace {
 
 using Key = std::array<std::uint32_t, 2>;
 
-Key key_of(std::uint64_t seed, std::string_view key) {
+Key philox_key_of(std::uint64_t seed, std::string_view key) {
   const std::uint64_t hash = XXH3_64bits_withSeed(key.data(), key.size(), seed);
   return {static_cast<std::uint32_t>(hash), static_cast<std::uint32_t>(hash >> 32)};
 }
@@ -22,10 +22,10 @@ std::array<std::uint32_t, 4> block_at(Key key, std::uint64_t block) {
   return philox4x32_10({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0}, key);
 }
 
-// The upper 24 bits: every value is exact in fp32, and so is the subtraction.
+// Uses the upper 24 bits, so that every value and the subtraction are exact in fp32.
 float uniform_of(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-23f - 1.0f; }
 
-// `count` values of consecutive logical indices.
+// Writes the values of `count` consecutive logical indices, from `index` on.
 void fill_run(Key key, std::uint64_t index, std::int64_t count, float* out) {
   const std::uint64_t end = index + static_cast<std::uint64_t>(count);
   while (index < end) {
@@ -54,10 +54,10 @@ void fill_uniform(std::uint64_t seed, std::string_view key, std::span<const std:
                   std::span<const std::int64_t> start, std::span<const std::int64_t> size, float* out) {
   assert(shape.size() == start.size() && shape.size() == size.size());
   if (std::find(size.begin(), size.end(), 0) != size.end()) return;
-  const Key philox_key = key_of(seed, key);
+  const Key philox_key = philox_key_of(seed, key);
   const std::size_t dims = shape.size();
   const std::int64_t run = dims == 0 ? 1 : size[dims - 1];
-  // One run of consecutive indices per row of the box; `row` counts over all dimensions but the last.
+  // Each row of the box is one run of consecutive indices. `row` counts over all dimensions but the last.
   std::vector<std::int64_t> row(dims == 0 ? 0 : dims - 1, 0);
   while (true) {
     std::uint64_t index = 0;

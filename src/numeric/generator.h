@@ -1,4 +1,4 @@
-// Philox4x32-10, the counter-based generator below ttrace/numeric/generator.h.
+// Philox4x32-10, the counter-based generator that ttrace/numeric/generator.h is built on.
 #pragma once
 
 #include <array>

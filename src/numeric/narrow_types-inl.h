@@ -1,5 +1,5 @@
-// How each narrow floating type is stored, and widened to vectors of fp32, exactly. For kernels that Highway compiles
-// once for each instruction set; hence no ordinary include guard.
+// Says how each narrow floating type is stored, and widens it to vectors of fp32, exactly. Kernels include this file
+// that Highway compiles once for each instruction set; hence it has no ordinary include guard.
 #if defined(TTRACE_NUMERIC_NARROW_TYPES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTRACE_NUMERIC_NARROW_TYPES_INL_H_
 #undef TTRACE_NUMERIC_NARROW_TYPES_INL_H_

@@ -109,7 +109,7 @@ Json to_object(const Report& report) {
   json["coverage"] = number(report.coverage);
   json["root_cause"] = root_cause(report);
   json["roots"] = roots(report);
-  json["left_alone"] = report.left_alone ? Json(*report.left_alone) : Json(nullptr);
+  json["left_alone"] = report.wrong_in_second_run ? Json(*report.wrong_in_second_run) : Json(nullptr);
   json["findings"] = Json::array();
   for (const Finding& finding : report.findings) json["findings"].push_back(to_object(finding));
   json["notes"] = report.notes;

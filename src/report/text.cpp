@@ -103,14 +103,14 @@ std::string describe_root(const Report& report) {
 }
 
 std::string describe_second_run(const Report& report) {
-  if (!report.left_alone) return "";
+  if (!report.wrong_in_second_run) return "";
   const std::int64_t wrong = report.counts.fail + report.counts.missing;
   const char* const nothing =
-      *report.left_alone > 0
+      *report.wrong_in_second_run > 0
           ? ""
           : ": no module is wrong by itself; the error needs values that only the run makes, or grows out of rounding";
   return fmt::format("second run, modules given the reference's values: {} of {} wrong tensors are left{}\n",
-                     *report.left_alone, wrong, nothing);
+                     *report.wrong_in_second_run, wrong, nothing);
 }
 
 std::string describe_roots(const Report& report) {
@@ -154,7 +154,8 @@ std::string sentence_of(const Report& report) {
   const Finding* first = report.root_cause();
   if (first == nullptr) return headline(report);
   if (const MissingGroup* group = group_of(report, *first)) return words_of(*group);
-  const bool known = !report.roots.empty() && (report.left_alone || &report.findings[report.roots[0].finding] == first);
+  const bool known =
+      !report.roots.empty() && (report.wrong_in_second_run || &report.findings[report.roots[0].finding] == first);
   return known ? report.roots[0].sentence : first->message;
 }
 

@@ -9,12 +9,13 @@
 namespace ttrace {
 namespace {
 
-bool is_recorded_of(const std::optional<RewrittenFrom>& given, const Trace& reference) {
-  const auto has_values = [](const std::string& words) { return words.empty() || words == "recorded"; };
-  return given && given->source == reference.run_id && has_values(given->activations) && has_values(given->parameters);
+bool was_given_recorded_values(const std::optional<RewrittenFrom>& given, const Trace& reference) {
+  const auto is_recorded = [](const std::string& words) { return words.empty() || words == "recorded"; };
+  return given && given->source == reference.run_id && is_recorded(given->activations) &&
+         is_recorded(given->parameters);
 }
 
-std::string described(const std::optional<RewrittenFrom>& given) {
+std::string describe_values(const std::optional<RewrittenFrom>& given) {
   if (!given) return "its own values";
   std::string text;
   if (!given->activations.empty()) text = given->activations + " activations";
@@ -34,10 +35,10 @@ bool has_rewritten_modules(const Trace& trace) {
 void require_same_values(const Trace& reference, const Trace& trace) {
   const std::optional<RewrittenFrom>&of_reference = reference.provenance.rewritten,
         &of_trace = trace.provenance.rewritten;
-  if (of_reference == of_trace || is_recorded_of(of_trace, reference)) return;
+  if (of_reference == of_trace || was_given_recorded_values(of_trace, reference)) return;
   throw InputError(fmt::format("{}: computed with {}, and {} with {}; expected the same values in both",
-                               trace.directory.string(), described(of_trace), reference.directory.string(),
-                               described(of_reference)));
+                               trace.directory.string(), describe_values(of_trace), reference.directory.string(),
+                               describe_values(of_reference)));
 }
 
 }  // namespace ttrace

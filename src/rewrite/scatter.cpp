@@ -19,7 +19,7 @@ void store_integer(double value, std::byte* out) {
   std::memcpy(out, &integer, sizeof integer);
 }
 
-// `value` fits the dtype: it was read from a tensor of it.
+// Stores `value`, which was read from a tensor of this dtype and fits it.
 void store(double value, Dtype dtype, std::byte* out) {
   switch (dtype) {
     case Dtype::kInt8:

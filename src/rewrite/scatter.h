@@ -1,4 +1,4 @@
-// The inverse of the merge: a logical tensor's values, as the ranks of a run hold them.
+// Splits a logical tensor's values into the shards that the ranks of a run hold: the inverse of the merge.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace ttrace {
 
-// `values` of the logical tensor `layout` (row-major, its shape), rounded to each shard's dtype and times its scale.
-// What no piece covers (padding) keeps the bytes that are recorded there. Throws InputError for an integer that is
-// beyond 2^53, where doubles are no longer exact.
+// Multiplies `values` (row-major, of `layout`'s shape) by `layout`'s scale, rounds them to each shard's dtype, and
+// returns the shards. Elements that no piece covers (padding) keep their recorded bytes. Throws InputError for an
+// integer beyond 2^53, where doubles are no longer exact.
 std::vector<RewrittenShard> scatter(const Values& values, const LogicalTensor& layout);
 
 }  // namespace ttrace

@@ -148,7 +148,7 @@ void check_bags(const BagCall& call, std::vector<Finding>& findings) {
   Finding finding = finding_about(
       output, Verdict::kFail, Reason::kLookupDiffers,
       fmt::format("{} of {} bags are not {}; the first is bag {}", wrong->size(), bags.count(), words, wrong->front()));
-  finding.ranks = holders_of(output, wrong->front() * bags.width());
+  finding.ranks = ranks_holding(output, wrong->front() * bags.width());
   findings.push_back(std::move(finding));
 }
 

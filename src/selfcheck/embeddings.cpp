@@ -42,7 +42,7 @@ void check_embedding(const LogicalTensor& ids, const LogicalTensor& weight, cons
       output, Verdict::kFail, Reason::kLookupDiffers,
       fmt::format("{} of {} rows are not those of the weight that the ids name; the first is row {}, id {:.0f}", wrong,
                   rows, first, of_ids[static_cast<std::size_t>(first)]));
-  finding.ranks = holders_of(output, first * width);
+  finding.ranks = ranks_holding(output, first * width);
   findings.push_back(std::move(finding));
 }
 

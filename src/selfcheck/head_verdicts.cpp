@@ -17,7 +17,7 @@ void HeadVerdicts::wrong(std::int64_t batch, std::int64_t head, Reason reason, c
   if (wrong_++ > 0) return;
   reason_ = reason;
   first_ = fmt::format("head {} of sample {} {}", head, batch, what);
-  ranks_ = holders_of(tensor_, element);
+  ranks_ = ranks_holding(tensor_, element);
 }
 
 Finding HeadVerdicts::finding() const {

@@ -81,7 +81,7 @@ class IntegerCheck {
         output, Verdict::kFail, Reason::kProductDiffers,
         fmt::format("is not its input times its weight: row {}, column {} is {}, not {}; {} of {} rows are wrong",
                     rows[0], col, found(rows[0], col), exact(rows[0], col), rows.size(), shape_.m));
-    finding.ranks = holders_of(output, rows[0] * shape_.n + col);
+    finding.ranks = ranks_holding(output, rows[0] * shape_.n + col);
     return finding;
   }
 

@@ -231,7 +231,7 @@ class Linears {
     }
     Finding finding = finding_about(tensor, Verdict::kFail, Reason::kProductDiffers, describe(result, operands));
     const abft::Fault& first = result.faults.front();
-    if (first.located()) finding.ranks = holders_of(tensor, first.row * product.c.cols + first.col);
+    if (first.located()) finding.ranks = ranks_holding(tensor, first.row * product.c.cols + first.col);
     findings_.push_back(std::move(finding));
   }
 

@@ -119,7 +119,7 @@ void check_reduction(const Reduction& reduction, std::vector<Finding>& findings)
         fmt::format("is not the sum over ranks of {}: {} of {} elements differ; the first is number {}, {:.6g}, not "
                     "{:.6g}",
                     terms, wrong, finite, first, found[at], expected.sum[at]))
-        .ranks = holders_of(tensor, first);
+        .ranks = ranks_holding(tensor, first);
   }
 }
 

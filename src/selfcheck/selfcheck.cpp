@@ -80,7 +80,7 @@ Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   }
   findings.insert(findings.end(), alignment.findings.begin(), alignment.findings.end());
   Report report;
-  settle(std::move(findings), report);
+  summarize_findings(std::move(findings), report);
   if (!alignment.tensors.empty()) {
     report.coverage = static_cast<double>(checked.size()) / static_cast<double>(alignment.tensors.size());
   }

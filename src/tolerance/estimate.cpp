@@ -48,8 +48,8 @@
 namespace ttrace {
 namespace {
 
-// As a number that a file can hold: a tensor that is zero, or finite, in the reference and not so in the
-// perturbed run responds without bound. 1 already says that any value would pass.
+// Returns the run's rel_err, as a number that a file can hold. A tensor that is zero, or finite, in the reference and
+// not so in the perturbed run responds without bound; 1 stands for that, since with a tolerance of 1 any value passes.
 double response_of(const Difference& difference) {
   const double rel_err = difference.rel_err();
   const bool bounded = std::isfinite(rel_err) && difference.nonfinite_mismatch == 0;
@@ -57,7 +57,7 @@ double response_of(const Difference& difference) {
 }
 
 struct Responses {
-  std::vector<std::vector<double>> by_run;  // those of a run's micro-batches and iterations
+  std::vector<std::vector<double>> by_run;  // of each run: those of its micro-batches and iterations
   bool rerouted = false;                    // a re-routed token may have changed some of them
 };
 
@@ -90,7 +90,7 @@ bool differs(const RunDifferences& run) {
   return false;
 }
 
-void require_effect(std::span<const RunDifferences> perturbed) {
+void require_effective_runs(std::span<const RunDifferences> perturbed) {
   if (perturbed.size() < kLeastPerturbedRuns) {
     throw InputError(
         fmt::format("{} perturbed runs; expected {} or more, since the largest of fewer responses is a matter of luck",
@@ -124,7 +124,7 @@ void note_rerun(const std::map<ToleranceKey, Responses>& rerun, ToleranceFile& f
                   moved, rerun.size(), worst->second, name_of(worst->first), most));
 }
 
-// A tensor that some runs lack would get its tolerance from the others, or from the floor alone.
+// Refuses a tensor that some runs lack: its tolerance would come from the others, or from the floor alone.
 void require_every_run(const ToleranceKey& key, std::size_t measured, std::size_t runs) {
   if (measured == runs) return;
   throw InputError(fmt::format("{} {}: measured in {} of {} perturbed runs; expected runs of one program", key.second,
@@ -145,13 +145,13 @@ void note_rerouting(const std::map<ToleranceKey, Responses>& perturbed, Toleranc
 
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options) {
-  require_effect(perturbed);
+  require_effective_runs(perturbed);
   ToleranceFile file;
   file.margin = options.margin;
   file.estimator = options.estimator;
   file.compute_dtype = name_of(options.compute_dtype);
   file.epsilon = epsilon_of(options.compute_dtype);
-  file.notes = notes_on_reach(perturbed, options);
+  file.notes = note_unreached(perturbed, options);
 
   const std::map<ToleranceKey, Responses> responses = responses_of(perturbed);
   std::map<ToleranceKey, std::vector<double>> pooled;
@@ -172,7 +172,7 @@ ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDiffe
     }
     note_rerun(noise, file);
   }
-  const std::map<ToleranceKey, double> floors = floors_of(perturbed, pooled, options);
+  const std::map<ToleranceKey, double> floors = estimate_floors(perturbed, pooled, options);
   for (auto& [key, tolerance] : file.tensors) {
     tolerance.estimate = std::max(largest_of(tolerance.samples), tolerance.rerun.value_or(0));
     tolerance.floor = floors.at(key);

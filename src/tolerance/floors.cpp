@@ -1,4 +1,4 @@
-// Three floors.
+// A tensor's floor is the largest of three.
 //
 // A perturbation need not reach a tensor at all (a gradient that does not depend on the input), which does not make the
 // candidate's rounding of it any smaller: a tensor may always differ by a rounding step of the dtype that computes it.
@@ -38,23 +38,24 @@
 namespace ttrace {
 namespace {
 
-// Student's t that |t| exceeds with a probability of 1e-4, from 3 degrees of freedom on. More count as 12.
+// The bound that |t| exceeds with a probability of 1e-4, for 3 to 12 degrees of freedom of Student's t. Larger numbers
+// count as 12.
 constexpr std::array<double, 10> kStudent = {28.00, 15.54, 11.18, 9.08, 7.88, 7.12, 6.59, 6.21, 5.92, 5.69};
 
-bool is_stepped(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
+bool is_changed_by_step(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
 
 double rms_of(const Difference& difference) {
   return std::sqrt(difference.reference_square / static_cast<double>(difference.elements));
 }
 
-// By kind.
-std::map<Kind, double> jumps_of(std::span<const RunDifferences> runs) {
+// Returns, for each kind that a step changes, the largest jump of any of its tensors in any run.
+std::map<Kind, double> largest_jumps(std::span<const RunDifferences> runs) {
   std::map<Kind, double> jumps;
   for (const RunDifferences& run : runs) {
     for (std::size_t i = 0; i < run.pairs.size(); ++i) {
       const Kind kind = run.pairs[i].reference->id.kind;
       const Difference& difference = run.differences[i];
-      if (!is_stepped(kind) || difference.reference_square == 0) continue;
+      if (!is_changed_by_step(kind) || difference.reference_square == 0) continue;
       double& largest = jumps[kind];
       largest = std::max(largest, difference.max_abs / rms_of(difference));
     }
@@ -62,6 +63,7 @@ std::map<Kind, double> jumps_of(std::span<const RunDifferences> runs) {
   return jumps;
 }
 
+// Returns the floor of a single number, within the rounding steps of its own dtype and of the compute dtype.
 double scalar_floor(const std::vector<double>& responses, Dtype stored, const EstimateOptions& options) {
   double square = 0;
   for (const double response : responses) square += response * response;
@@ -73,8 +75,8 @@ double scalar_floor(const std::vector<double>& responses, Dtype stored, const Es
 
 using Norms = std::map<std::pair<std::string, std::int32_t>, double>;
 
-// Root mean squares of the parameters after the step, by name and iteration.
-Norms parameters_of(const RunDifferences& run) {
+// Returns the root mean square of each parameter after the step, by name and iteration.
+Norms parameter_norms(const RunDifferences& run) {
   Norms norms;
   for (std::size_t i = 0; i < run.pairs.size(); ++i) {
     const TensorId& id = run.pairs[i].reference->id;
@@ -85,7 +87,7 @@ Norms parameters_of(const RunDifferences& run) {
   return norms;
 }
 
-// The jump of a step by another rounding of one element.
+// Returns how far one element of a step jumps if the parameter is rounded the other way.
 double rounding_jump(const LogicalTensor& step, const Difference& difference, const Norms& parameters) {
   const auto parameter = parameters.find({step.id.name, step.id.iteration});
   if (step.id.kind != Kind::kParamDelta || parameter == parameters.end() || difference.reference_square == 0) return 0;
@@ -95,13 +97,15 @@ double rounding_jump(const LogicalTensor& step, const Difference& difference, co
 
 }  // namespace
 
-double floor_of(Kind kind, Dtype stored, Dtype compute) { return epsilon_of(kind == Kind::kParam ? stored : compute); }
+double rounding_floor(Kind kind, Dtype stored, Dtype compute) {
+  return epsilon_of(kind == Kind::kParam ? stored : compute);
+}
 
-std::map<ToleranceKey, double> floors_of(std::span<const RunDifferences> perturbed,
-                                         const std::map<ToleranceKey, std::vector<double>>& responses,
-                                         const EstimateOptions& options) {
-  const std::map<Kind, double> jumps = jumps_of(perturbed);
-  const Norms parameters = parameters_of(perturbed[0]);
+std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> perturbed,
+                                               const std::map<ToleranceKey, std::vector<double>>& responses,
+                                               const EstimateOptions& options) {
+  const std::map<Kind, double> jumps = largest_jumps(perturbed);
+  const Norms parameters = parameter_norms(perturbed[0]);
   std::map<ToleranceKey, double> floors;
   for (std::size_t i = 0; i < perturbed[0].pairs.size(); ++i) {
     const LogicalTensor& tensor = *perturbed[0].pairs[i].reference;
@@ -112,9 +116,9 @@ std::map<ToleranceKey, double> floors_of(std::span<const RunDifferences> perturb
     if (kind == Kind::kScalar && elements == 1) {
       floor = std::max(floor, scalar_floor(responses.at({kind, tensor.id.name}), tensor.dtype, options));
     } else {
-      floor = std::max(floor, floor_of(kind, tensor.dtype, options.compute_dtype));
+      floor = std::max(floor, rounding_floor(kind, tensor.dtype, options.compute_dtype));
     }
-    if (!is_stepped(kind) || elements == 0) continue;
+    if (!is_changed_by_step(kind) || elements == 0) continue;
     const auto measured = jumps.find(kind);
     const double jump = std::max(measured == jumps.end() ? 0 : measured->second,
                                  rounding_jump(tensor, perturbed[0].differences[i], parameters));

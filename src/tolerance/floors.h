@@ -1,4 +1,5 @@
-// The least that a tensor may differ by, however little the perturbed runs moved it. The reasons are in floors.cpp.
+// Estimates floors: the least that a tensor may differ by, however little the perturbed runs moved it. The reasons are
+// in floors.cpp.
 #pragma once
 
 #include <map>
@@ -9,10 +10,10 @@
 
 namespace ttrace {
 
-// For each floating-point tensor, the largest of its micro-batches and iterations. `responses` are those
-// of all runs and micro-batches.
-std::map<ToleranceKey, double> floors_of(std::span<const RunDifferences> perturbed,
-                                         const std::map<ToleranceKey, std::vector<double>>& responses,
-                                         const EstimateOptions& options);
+// Returns the floor of each floating-point tensor, the largest over its micro-batches and iterations. `responses` holds
+// those of all runs, micro-batches and iterations.
+std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> perturbed,
+                                               const std::map<ToleranceKey, std::vector<double>>& responses,
+                                               const EstimateOptions& options);
 
 }  // namespace ttrace

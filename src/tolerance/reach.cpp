@@ -1,9 +1,10 @@
-// A perturbation of the first activation moves what that activation feeds, and nothing else: not a second embedding, a
-// vision tower, what comes after a detach. There the runs measure zero, and the tensor is held to the floor, a single
-// rounding step, however many its branch makes: too little, and nobody would see why.
+// A perturbation of the first activation moves what that activation feeds. It does not move a second embedding, a
+// vision tower, or what comes after a detach. There the runs measure zero, and a tensor is held to its floor of one
+// rounding step, however many steps its branch rounds in. That is too little, and only a note shows the reason.
 //
-// A branch begins at the topmost module that only has such outputs: its path is a prefix of theirs. A gradient with
-// respect to an activation may rightly be a constant (that of a mean is 1 / n), so only those of parameters count.
+// A branch begins at the topmost module none of whose outputs moved, with those of the modules inside it. An
+// activation's gradient may rightly be a constant (that of a mean is 1 / n), so only the gradients of parameters get a
+// note.
 #include "tolerance/reach.h"
 
 #include <fmt/format.h>
@@ -15,9 +16,10 @@
 namespace ttrace {
 namespace {
 
-// Of the tensors of one name.
+// Sums up the tensors of one kind and name, over all runs.
 struct Movement {
-  bool moved = false, zero = true;  // by any run; in the reference
+  bool moved = false;  // some run moved one of them
+  bool zero = true;    // all are zero in the reference
 
   void add(const Movement& other) {
     moved |= other.moved;
@@ -25,9 +27,9 @@ struct Movement {
   }
 };
 
-bool is_still(const Movement& movement) { return !movement.moved && !movement.zero; }
+bool never_moved(const Movement& movement) { return !movement.moved && !movement.zero; }
 
-std::map<ToleranceKey, Movement> movements_of(std::span<const RunDifferences> perturbed) {
+std::map<ToleranceKey, Movement> collect_movements(std::span<const RunDifferences> perturbed) {
   std::map<ToleranceKey, Movement> movements;
   for (const RunDifferences& run : perturbed) {
     for (std::size_t i = 0; i < run.pairs.size(); ++i) {
@@ -40,13 +42,13 @@ std::map<ToleranceKey, Movement> movements_of(std::span<const RunDifferences> pe
   return movements;
 }
 
-// Sorted, so that a module comes before those inside it.
-std::vector<std::string> still_branches(const std::map<ToleranceKey, Movement>& movements) {
-  std::map<std::string, Movement> outputs;  // of each module
+// Returns the topmost modules that no run moved. `modules` is sorted, so that a module comes before those inside it.
+std::vector<std::string> unmoved_branches(const std::map<ToleranceKey, Movement>& movements) {
+  std::map<std::string, Movement> outputs;  // of each module by itself
   for (const auto& [key, movement] : movements) {
     if (key.first == Kind::kOutput) outputs[std::string(TensorName(key.second).path)].add(movement);
   }
-  std::map<std::string, Movement> modules = outputs;  // each with those inside it
+  std::map<std::string, Movement> modules = outputs;  // of each module and those inside it
   for (const auto& [path, movement] : outputs) {
     for (std::string_view around = path; around != kRootModule;) {
       around = owner_of(around);
@@ -57,21 +59,22 @@ std::vector<std::string> still_branches(const std::map<ToleranceKey, Movement>& 
   for (const auto& [path, movement] : modules) {
     const bool inside = std::any_of(branches.begin(), branches.end(),
                                     [&, &inner = path](const auto& branch) { return is_inside(inner, branch); });
-    if (!inside && is_still(movement)) branches.push_back(path);
+    if (!inside && never_moved(movement)) branches.push_back(path);
   }
   return branches;
 }
 
 }  // namespace
 
-std::vector<std::string> notes_on_reach(std::span<const RunDifferences> perturbed, const EstimateOptions& options) {
-  const std::map<ToleranceKey, Movement> movements = movements_of(perturbed);
+std::vector<std::string> note_unreached(std::span<const RunDifferences> perturbed, const EstimateOptions& options) {
+  const std::map<ToleranceKey, Movement> movements = collect_movements(perturbed);
   const std::string remedy = options.estimator == Estimator::kInput ? "; --estimator modules perturbs it too" : "";
   std::vector<std::string> notes;
-  for (const std::string& branch : still_branches(movements)) {
+  for (const std::string& branch : unmoved_branches(movements)) {
     const auto count = std::count_if(movements.begin(), movements.end(), [&](const auto& item) {
       const std::string_view path = TensorName(item.first.second).path;
-      return item.first.first == Kind::kOutput && (path == branch || is_inside(path, branch)) && is_still(item.second);
+      return item.first.first == Kind::kOutput && (path == branch || is_inside(path, branch)) &&
+             never_moved(item.second);
     });
     notes.push_back(
         fmt::format("no perturbed run moved {}: it is not fed by what was perturbed, and {} of its outputs may differ "
@@ -81,7 +84,7 @@ std::vector<std::string> notes_on_reach(std::span<const RunDifferences> perturbe
   std::vector<std::string> parameters;
   for (const auto& [key, movement] : movements) {
     const bool is_gradient = key.first == Kind::kParamGrad || key.first == Kind::kMainGrad;
-    if (is_gradient && is_still(movement)) parameters.push_back(printable(key.second));
+    if (is_gradient && never_moved(movement)) parameters.push_back(printable(key.second));
   }
   std::sort(parameters.begin(), parameters.end());
   parameters.erase(std::unique(parameters.begin(), parameters.end()), parameters.end());

@@ -1,4 +1,4 @@
-// Which parts of the model the perturbation does not reach.
+// Finds the parts of the model that the perturbation does not reach.
 #pragma once
 
 #include <map>
@@ -10,8 +10,8 @@
 
 namespace ttrace {
 
-// One note for each topmost module none of whose floating-point outputs any run moved, nor those of the modules inside
-// it; one for the parameters whose gradients none moved. Tensors of zeros do not count: nothing moves them.
-std::vector<std::string> notes_on_reach(std::span<const RunDifferences> perturbed, const EstimateOptions& options);
+// Returns a note for each topmost module of which no run moved a floating-point output, nor one of the modules inside
+// it, and a note for the parameters whose gradients no run moved. Tensors of zeros do not count: nothing moves them.
+std::vector<std::string> note_unreached(std::span<const RunDifferences> perturbed, const EstimateOptions& options);
 
 }  // namespace ttrace

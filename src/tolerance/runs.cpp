@@ -21,7 +21,7 @@ void require_perturbed(const Trace& trace) {
       fmt::format("{}: not perturbed; expected a run collected with --perturb SEED", trace.directory.string()));
 }
 
-// Two names of one run would make an estimate of 0 look measured.
+// Refuses a run that is given twice: its difference from itself is 0, and that would look measured.
 class DistinctRuns {
  public:
   void add(const Trace& trace) {
@@ -54,16 +54,16 @@ void identify_runs(const Trace& reference, std::span<const Trace> perturbed, con
     require_same_dtype(reference, trace);
     require_perturbed(trace);
     const std::uint64_t seed = *trace.provenance.perturb_seed;
-    const Estimator place = trace.provenance.perturb_at;
+    const Estimator estimator = trace.provenance.perturb_at;
     const auto [found, is_new] = seeds.emplace(seed, trace.directory.string());
     if (!is_new) {
       throw InputError(fmt::format("{}: perturbed with seed {}, as {} was; expected another seed for each run",
                                    trace.directory.string(), seed, found->second));
     }
-    if (file.seeds.empty()) file.estimator = place;
-    if (file.estimator != place) {
+    if (file.seeds.empty()) file.estimator = estimator;
+    if (file.estimator != estimator) {
       throw InputError(fmt::format("{}: perturbed at the {}, and {} at the {}; expected runs perturbed alike",
-                                   trace.directory.string(), name_of(place), perturbed[0].directory.string(),
+                                   trace.directory.string(), name_of(estimator), perturbed[0].directory.string(),
                                    name_of(file.estimator)));
     }
     require_same_values(reference, trace);

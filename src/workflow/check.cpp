@@ -118,7 +118,7 @@ Checked check(const CheckOptions& options) {
 
   // judge
   const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;
-  Report report = conclude(reference, matching, differences, tolerance, options.waivers);
+  Report report = judge_all(reference, matching, differences, tolerance, options.waivers);
   report.reference = options.reference;
   report.candidate = options.candidate;
   report.strict = options.strict;

@@ -60,7 +60,7 @@ RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role) {
   result.what = directory;
   const Matching& matching = runs.matchings.emplace_back(match_run(runs.reference, run));
   result.pairs = matching.pairs;
-  result.rerouted = find_changed(result.pairs, matching.reroutes);
+  result.rerouted = find_changed_pairs(result.pairs, matching.reroutes);
   const ProgressLine progress(fmt::format("comparing the {} {}", role, directory));
   result.differences = compare(result.pairs, {0, progress.callback()});
   return result;

@@ -15,7 +15,7 @@
 namespace ttrace {
 
 std::optional<CollectOptions> second_run_of(const CheckOptions& check, const Report& first, std::string& reason) {
-  const SecondPass plan = plan_second_pass(first);
+  const SecondRunPlan plan = plan_second_run(first);
   reason = plan.reason;
   if (!plan.modules) return std::nullopt;
   const Trace candidate = read_trace(check.candidate);

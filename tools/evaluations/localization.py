@@ -1,4 +1,4 @@
-"""The second pass: every module given the reference's values, with each bug and without it."""
+"""The second run: every module given the reference's values, with each bug and without it."""
 
 import shutil
 

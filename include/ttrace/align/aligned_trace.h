@@ -12,10 +12,10 @@ struct AlignedTrace {
   Alignment alignment;
 };
 
-// As `align`.
+// Aligns the trace, and throws, as `align` does.
 AlignedTrace align_trace(Trace trace, const Annotations& annotations, const ModelLayout& layout = {});
 
-// As `align`, for what others are measured against: throws InputError also where the alignment has findings.
+// The same for a trace that others are measured against: throws InputError also where the alignment has findings.
 AlignedTrace align_whole(Trace trace, const Annotations& annotations, const ModelLayout& layout = {});
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// Where one rank's shard lies, as far as that rank can tell alone.
+// Tells where one rank's shard lies, as far as that rank can tell alone.
 #pragma once
 
 #include <vector>
@@ -12,11 +12,11 @@ namespace ttrace {
 struct Location {
   TensorId id;                // canonical
   Shape shape;                // of the logical tensor
-  std::vector<Slice> slices;  // of this shard (`local`) in it (`whole`); what none names is padding
+  std::vector<Slice> slices;  // boxes of this shard (`local`) in it (`whole`); elements in no slice are padding
 };
 
-// For a rank that is about to perturb or generate its part of a logical tensor. Every other part is taken
-// to have this one's shape. What one rank cannot know:
+// For a rank that is about to perturb or generate its part of a logical tensor. Every other part is taken to have this
+// one's shape. There are three things that one rank cannot know:
 // - how many layers a stage has, or how many experts a part: numbers stay as they are, which is right for the first
 //   chunk of the first stage and the first part only;
 // - where packed sequences begin: a dimension of them is taken as one sequence;

@@ -1,5 +1,5 @@
-// The canonical shard mapping (TTrace, section 4.1): which slice of which rank's tensor is which slice of
-// the logical tensor.
+// The canonical shard mapping (TTrace, section 4.1). It says which box of which rank's tensor is which box of the
+// logical tensor.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 
 namespace ttrace {
 
-// One slice: the box `logical` of the logical tensor, held by one rank. Its first element is `offset` elements
-// after the entry's first; `strides`, in elements, say how to go on, one per dimension of the logical tensor.
+// The box `logical` of the logical tensor, held by one rank. Its first element lies `offset` elements after the entry's
+// first. There is one stride for each dimension of the logical tensor, in elements of the entry.
 // The logical value of an element is the sum over `term` of the pieces that hold it in one `replica`; replicas
 // hold the same value. Term 0 of replica 0 fills the whole tensor; others may fill part of it.
 struct Piece {
   std::int32_t rank = 0;
   const Entry* entry = nullptr;      // owned by the Trace
   const std::byte* data = nullptr;   // the entry's first byte
-  const MappedFile* file = nullptr;  // that holds it, to release its pages; may be null
+  const MappedFile* file = nullptr;  // the file that holds the entry, to release its pages; may be null
   Box logical;
   std::int64_t offset = 0;
   Shape strides;
@@ -37,17 +37,17 @@ struct LogicalTensor {
   TensorId id;  // canonical: global layer numbers, global micro-batch, chunk 0
   Dtype dtype = Dtype::kFloat32;
   Shape shape;
-  std::uint64_t order = 0;  // smallest of the entries'
+  std::uint64_t order = 0;  // the smallest order of the entries
   double scale = 1;         // recorded = scale * logical (declared in the annotations)
   std::string module_class;
   // Makes the pieces, by replica, term, logical start. They are not kept: thousands of ranks, or stripes of
   // one token, have too many.
   std::function<std::vector<Piece>()> pieces = [] { return std::vector<Piece>(); };
-  // Sorted; where there are, only these rows of dimension 0 are held, and each of them whole.
+  // Where present, only these rows of dimension 0 are held, each of them whole. They are sorted.
   std::optional<std::vector<std::int64_t>> rows;
-  std::string router;         // then, the pattern of the logits that chose them
-  std::uint64_t bytes = 0;    // of the recorded tensors that hold them
-  std::size_t factoring = 0;  // of the ranks, on whose axes they lie: an index into `factorings_of` the mesh
+  std::string router;         // where there are `rows`: the pattern of the logits that chose them
+  std::uint64_t bytes = 0;    // the size of the recorded tensors that hold the elements
+  std::size_t factoring = 0;  // the factoring on whose axes the shards lie: an index into `factorings_of` the mesh
   bool annotated = false;     // some rule, or the recording program, said where it lies
 };
 
@@ -61,15 +61,17 @@ struct Alignment {
   std::vector<std::string> notes;  // patterns that matched nothing, tensors that no rule matched
 };
 
-// What the reference knows and the candidate is measured against. Empty when aligning the reference.
+// The sizes of the model, which the reference knows and the candidate is measured against. Empty when aligning the
+// reference.
 struct ModelLayout {
   std::map<std::string, std::int64_t> layer_counts = {};      // "decoder.layers" -> number of layers
   std::map<std::pair<std::string, Kind>, Shape> shapes = {};  // by name and kind
 };
+
 ModelLayout layout_of(const Alignment& reference);
 
 // The pieces point into the trace: `AlignedTrace` holds both. Throws InputError when the annotations
-// contradict the trace (an axis that is none, a dim out of range for a matching tensor, layers that do not
+// contradict the trace (an axis that it lacks, a dim out of range for a matching tensor, layers that do not
 // divide into the stages) or the trace's mesh contradicts itself.
 Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout);
 

@@ -1,4 +1,4 @@
-// Compares laid-over tensors in one pass over memory. See `Difference` for what is measured.
+// Compares pairs of logical tensors in one pass over memory. `Difference` says what is measured.
 #pragma once
 
 #include <functional>
@@ -17,15 +17,15 @@ struct TensorPair {
 
 struct CompareOptions {
   int threads = 0;  // 0: OpenMP's default
-  // Called now and then from the calling thread with bytes done and bytes in all; may be empty.
+  // Is called now and then from the calling thread with the bytes done and the total; may be empty.
   std::function<void(std::uint64_t, std::uint64_t)> progress;
 };
 
-// One Difference per pair, in order. Bitwise the same for any number of threads. Memory in use stays
+// Returns one Difference per pair, in order, with the same bits for any number of threads. The memory in use stays
 // bounded, whatever the tensors' sizes: mapped pages are dropped once read.
 std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options);
 
-// Statistics of a single recorded tensor, for `ttrace inspect --stats`.
+// Statistics of one recorded tensor, for `ttrace inspect --stats`.
 struct TensorStatistics {
   double norm = 0, min = 0, max = 0, mean = 0;  // over finite elements; 0 when there are none
   std::int64_t nan = 0, inf = 0, zero = 0;

@@ -1,16 +1,17 @@
-// Which of many wrong tensors came first, and which follow from it: data flow, as far as names and execution order
-// tell it.
+// Finds which of many wrong tensors came first, and which follow from it, by the data flow that names and execution
+// order tell.
 //
-// What a tensor was computed from:
+// A tensor was computed from:
 //   a module's output          its inputs, in the same pass of the same micro-batch, and the parameters inside it
 //   a module's grad_input      the gradients of its outputs, its inputs and parameters
 //   a parameter's param_grad   the same, of all calls of the module
 //   main_grad                  the parameter's param_grads of all micro-batches
 //   param_delta, param_after   its main_grad, and the scalars of the step (the gradient's norm)
-// and what a module makes in later iterations, from the updates of its parameters and of those tied to them.
-// A module's input, and an output's gradient, is what some other module just made: it follows from the last tensor of
-// its micro-batch that was wrong before it. So does what is wrong though all that it was computed from agrees, where
-// that is nearly wrong itself: the error came in.
+// In later iterations a module also computes from the updates of its parameters, and of those tied to them.
+//
+// Another module made a module's input, or its output's gradient, just before. A wrong one therefore follows from the
+// last wrong tensor of its micro-batch. The same holds of a wrong tensor whose sources all agree, if one of them shows
+// at least half of its error (by ratio to what is allowed): the error was there before, only too small to fail.
 #pragma once
 
 #include <cstddef>
@@ -26,22 +27,22 @@ namespace ttrace {
 struct Observation {
   TensorId id;
   bool agrees = true;
-  double ratio = 0;  // of the error and what is allowed; infinity where that is no matter of size
+  double ratio = 0;  // error / allowed; infinity where the error has no size (a wrong shape, a missing tensor)
 };
 
 struct Root {
   std::size_t observation = 0;  // the wrong tensor that nothing wrong explains
-  // All that it was computed from was observed, and agrees: it was made wrong where it was recorded.
+  // True where the tensor's sources were observed and agree, so that the module it was recorded at made it wrong.
   bool made_here = false;
   std::vector<std::size_t> explained;  // the wrong tensors that follow from it, in order
 };
 
-// `observations` in order of execution, each identity once. Every wrong one is a root or explained by one: where
-// several lead to it, by the first. Of modules nested in each other the innermost is the root. The first wrong one
-// always is a root. `tied`: names of parameters that are others of the observed ones (dotted suffixes).
+// `observations` are in order of execution, each identity once. Every wrong one becomes a root or is explained by one:
+// by the first, if several lead to it. Of modules nested in each other the innermost is the root. The first wrong
+// observation is always a root. `tied` lists further names (dotted suffixes) of observed parameters.
 //
-// `rewritten`: whatever arrived at a module, it went on with the right input and output gradients (ttrace/rewrite/).
-// Then nothing that arrived explains what a module makes; what a wrong module makes later is its own fault as well.
+// `rewritten` says that every module was given the reference's inputs and output gradients, whatever arrived at it
+// (ttrace/rewrite/). Then no wrong input explains what a module makes, and a wrong module is to blame for all it makes.
 std::vector<Root> find_roots(std::span<const Observation> observations, std::span<const TiedRule> tied = {},
                              bool rewritten = false);
 

@@ -1,6 +1,6 @@
-// What an error looks like: hypotheses, each tested against the data. A hypothesis is an expectation of the wrong
-// tensor, made from the reference; it explains the error where the candidate equals it to within what the tensor may
-// differ by. The first of a fixed order that does is reported, and none where none does.
+// Says what an error looks like, by testing hypotheses against the data. A hypothesis predicts the wrong tensor's
+// values from the reference's. It explains the error if the candidate equals the prediction to within what the tensor
+// may differ by. The hypotheses have a fixed order, and the first that explains the error is reported.
 #pragma once
 
 #include <optional>
@@ -15,21 +15,22 @@ namespace ttrace {
 
 struct Diagnosis {
   Cause cause = Cause::kMissing;
-  double residual = 0;  // ||candidate - expected|| / ||expected||: at most what the tensor may differ by
+  double residual = 0;  // ||candidate - prediction|| / ||prediction||: at most what the tensor may differ by
   std::string what;     // a clause: "every element is 2 times the reference's, the size of tp"
 };
 
-// What hypotheses may draw on.
+// The data that hypotheses are tested against.
 struct Evidence {
   const Alignment& reference;
   const Alignment& candidate;
-  Mesh mesh;                          // of the candidate
+  Mesh mesh;                          // the candidate's
   const std::vector<TiedRule>& tied;  // declared in the annotations
   bool rewritten = false;             // the candidate's modules were given the reference's values (see dataflow.h)
 };
 
-// Diagnoses one finding that is `fail` or `missing`. `made_here` as in Root. Tensors of more than 2^20 elements get
-// only what the measured sums tell.
+// Diagnoses one finding that is `fail` or `missing`; nothing where no hypothesis explains it. `made_here` is that of
+// `Root`. For tensors of more than 2^20 elements only the hypotheses that need no more than the measured sums are
+// tested.
 std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence);
 
 }  // namespace ttrace

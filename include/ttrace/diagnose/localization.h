@@ -1,6 +1,6 @@
-// What a second pass, in which every module was given the reference's values (ttrace/rewrite/), says of the roots that
-// a check has found: data flow over recorded tensors cannot tell a module that is wrong from one that makes a small
-// error large, nor see a second bug in the wake of the first.
+// Revises the roots that a check has found by a second run, in which every module was given the reference's values
+// (ttrace/rewrite/). Data flow over recorded tensors cannot tell a wrong module from one that makes a small error
+// large, and does not see a second bug in the wake of the first. The second run tells both.
 #pragma once
 
 #include <string>
@@ -9,16 +9,18 @@
 
 namespace ttrace {
 
-// What the second pass is to rewrite, as follows from the first one's findings.
-struct SecondPass {
-  bool modules = false;     // some input, output or gradient is wrong
-  bool parameters = false;  // initial parameters are wrong: else every module that has one stays wrong
-  std::string reason;       // why not, where neither is
+// What the second run has to rewrite. Neither is set where a second run would tell nothing.
+struct SecondRunPlan {
+  bool modules = false;     // activations: some module's input, output or gradient is wrong
+  bool parameters = false;  // initial parameters, where some are wrong: their modules would stay wrong otherwise
+  std::string reason;       // for people, why neither is set
 };
-SecondPass plan_second_pass(const Report& first);
 
-// Revises `report.roots` by the report on the second run: confirmed and found ones in order of execution, then the
-// moved ones. What nothing known explained may be told by itself: then the diagnosis is the second report's.
+// Plans the second run by the first run's findings.
+SecondRunPlan plan_second_run(const Report& first);
+
+// Revises `report.roots` by the report on the second run: confirmed and found roots come in order of execution, then
+// the moved ones. A root without a diagnosis gets the second report's, which sees the module's error by itself.
 void add_second_run(Report& report, const Report& second);
 
 }  // namespace ttrace

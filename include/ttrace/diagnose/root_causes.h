@@ -1,4 +1,4 @@
-// The root causes of a report: wrong tensors that nothing wrong explains, what their errors look like, what follows.
+// Finds the root causes of a report: wrong tensors whose sources are right.
 #pragma once
 
 #include "ttrace/diagnose/diagnosis.h"
@@ -6,8 +6,9 @@
 
 namespace ttrace {
 
-// Fills `report.roots`. The same tensor wrong in several micro-batches or iterations is one root. A few of them
-// are diagnosed, the first and those that are not like it before others; of the rest only the place is known.
+// Fills `report.roots`. A tensor that is a root in several micro-batches or iterations is listed once. Five roots at
+// most are diagnosed: those that differ in kind, pass or name (apart from its numbers) come first. The others get no
+// diagnosis.
 void add_root_causes(Report& report, const Evidence& evidence);
 
 }  // namespace ttrace

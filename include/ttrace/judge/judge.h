@@ -31,27 +31,29 @@ namespace ttrace {
 // NaN and Inf at the same places on both sides are left out; the other elements decide.
 Finding judge(const TensorPair& pair, const Difference& difference, const ToleranceFile* tolerance);
 
-// The same for a pair of `Matching::recomputed`; a value that fails is `recompute-differs`.
+// Judges a pair of `Matching::recomputed` by the same table; where the values differ, the reason is
+// `recompute-differs`.
 Finding judge_recompute(const TensorPair& pair, const Difference& difference, const ToleranceFile* tolerance);
 
-// A finding that says `what` of the tensor, after its identity.
+// Makes a finding about `tensor`; its message is the tensor's identity, a colon and `what`.
 Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what);
 
-// The candidate ranks that hold the error: the smallest set that holds 99 % of the squared difference,
-// so that what the others hold is under a tenth of it in norm. Sorted.
+// Returns the candidate ranks that hold the error, sorted: the smallest set that holds 99 % of the squared difference.
+// What the other ranks hold is then under a tenth of it in norm.
 std::vector<std::int32_t> ranks_holding(const Difference& difference);
 
-// Adds findings up: the report's counts, its findings in execution order, those that passed, notes.
-void settle(std::vector<Finding> findings, Report& report);
+// Fills the report's counts, its findings in execution order, its passed findings, and its notes.
+void summarize_findings(std::vector<Finding> findings, Report& report);
 
-// Moves to `report.waived_findings` what a waiver (of several, the first) accepts: all findings about a tensor of which
-// one is `fail`, `missing` or `no-tolerance`. Findings about ranks are never waived, and neither is what passed: a
-// waiver makes no verdict out of nothing.
-void set_waived_aside(std::span<const Waiver> waivers, std::vector<Finding>& findings, Report& report);
+// Moves to `report.waived_findings` what a waiver accepts: all findings about a tensor that a waiver names, if one of
+// them is `fail`, `missing` or `no-tolerance`. Of several waivers that name the tensor, the first is reported. Findings
+// about ranks are never waived. A tensor that passed is not waived either, so that a waiver cannot be the only reason
+// for the verdict `same`.
+void apply_waivers(std::span<const Waiver> waivers, std::vector<Finding>& findings, Report& report);
 
-// Judges all pairs and adds it up: counts, findings in execution order, notes. `differences` are those of
-// `matching.pairs`, then of `matching.recomputed`.
-Report conclude(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
-                const ToleranceFile* tolerance, std::span<const Waiver> waivers = {});
+// Judges all pairs, applies the waivers and summarizes the findings. `differences` has one element for each of
+// `matching.pairs`, followed by one for each of `matching.recomputed`.
+Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
+                 const ToleranceFile* tolerance, std::span<const Waiver> waivers = {});
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// Which tensors of two aligned traces belong together.
+// Finds the tensors of two aligned traces that belong together.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace ttrace {
 
-// Coverage is accounted for. Every canonical tensor that either side holds, even in part, is in exactly
-// one of: `pairs`, by its candidate's identity; `findings`; the `waived`.
+// Every canonical tensor that either side holds, even in part, is counted exactly once: in `pairs` (by its candidate's
+// identity), in `findings`, or in `waived`.
 struct Matching {
-  // Of tokens that a router has sent to experts, `pairs` hold those that both sides sent there.
+  // Tokens that the two sides sent to different experts. `pairs` leave them out of the experts' tensors.
   std::vector<Reroute> reroutes;
-  std::vector<std::shared_ptr<const LogicalTensor>> common_rows;  // that some of the pairs point to
+  std::vector<std::shared_ptr<const LogicalTensor>> common_rows;  // owns the tensors without those tokens
   std::vector<TensorPair> pairs;  // reference and candidate, in order of the candidate's identity
-  // A recomputed forward against the reference's says little about the recomputation, since both may be
-  // wrong alike; so it is also held against the candidate's own first forward (here `reference`).
+  // The candidate's recomputed tensors, each paired with its own first forward (as `reference`): a difference from the
+  // reference does not tell whether the recomputation is wrong or the forward that it repeats.
   std::vector<TensorPair> recomputed;
   std::vector<Finding> findings;   // the candidate's own; missing on one side; shape or dtype mismatch
   std::vector<std::string> notes;  // floating dtypes that differ, what is waived, another model size
-  // Recomputed in the reference only, when the forward tells as much; declared local.
+  // Tensors that only the reference recomputed, and tensors that the annotations declare local.
   std::int64_t waived = 0;
 };
 
@@ -34,11 +34,11 @@ struct Matching {
 Matching match(const Alignment& reference, const Alignment& candidate);
 
 // Drops the tensors, and the findings about tensors, whose name does not match `pattern` (as in
-// annotations). Throws InputError when neither side has one that does.
+// annotations). Throws InputError when no name on either side matches.
 void keep_only(Alignment& reference, Alignment& candidate, const std::string& pattern);
 
-// The tensor of the reference that `id` stands for: its own identity, or the forward of a recomputed
-// one; null when there is none.
+// Returns the reference's tensor that a candidate's tensor `id` is compared with: the one of the same identity, or else
+// the forward of a recomputed one. Null when there is none.
 const LogicalTensor* counterpart(const Alignment& reference, const TensorId& id);
 
 }  // namespace ttrace

@@ -1,5 +1,5 @@
-// Tokens that the two sides sent to different experts. Where the router's choice was a near tie, rounding decides,
-// in a correct program too; such a token is reported and compared no further.
+// Finds tokens that the two sides sent to different experts. Where two experts nearly tie, rounding decides between
+// them in a correct program too; such a token is reported in a note, and the experts' tensors are compared without it.
 #pragma once
 
 #include <cstdint>
@@ -15,37 +15,38 @@
 namespace ttrace {
 
 struct Reroute {
-  TensorId logits;         // canonical, of the router's output; its name is the pattern where there is no such tensor
+  TensorId logits;         // of the router's output; where none was recorded, of a tensor that the router filled
   std::int64_t token = 0;  // row of the logits
-  std::vector<std::int64_t> reference_experts, candidate_experts;  // those that the other side did not choose
-  // How much each of the reference's logits of this token must move, relative to their norm, for the candidate's
-  // choice to be the best: half of what separates the two. Infinity where no move explains it.
+  std::vector<std::int64_t> reference_experts, candidate_experts;  // experts that the other side did not choose
+  // How far each of the reference's logits of this token must move, relative to their norm, before the candidate's
+  // choice is the best: half of what separates the two. Infinity where no move explains the choice.
   double shift = 0;
-  std::uint64_t order = 0;               // of the logits
-  std::int64_t tokens = 0, experts = 0;  // in the micro-batch; of the router
+  std::uint64_t order = 0;               // the logits' position in the reference's execution
+  std::int64_t tokens = 0, experts = 0;  // numbers of tokens in the micro-batch, and of the router's experts
 };
 
-// Compares which rows the two hold of every tensor of routed tokens.
+// Compares, for every tensor of routed tokens, which rows (tokens) the two sides hold.
 std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& candidate);
 
-// A token whose shift is at most what the logits are allowed to differ by was re-routed by a near tie: a note. The
-// others make one finding for each router and micro-batch.
+// Adds a note about the tokens that a near tie re-routed, and returns one finding for each router and micro-batch that
+// re-routed others.
 std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const ToleranceFile* tolerance,
                                     std::vector<std::string>& notes);
 
-// For each pair, whether some re-routed token may have changed it: it is computed after the router's choice in the same
-// micro-batch, or from all micro-batches of the iteration.
-std::vector<bool> find_changed(std::span<const TensorPair> pairs, std::span<const Reroute> reroutes);
+// Says of each pair whether a re-routed token may have changed it: whether it is computed after the router's choice in
+// the same micro-batch, or from all micro-batches of the iteration.
+std::vector<bool> find_changed_pairs(std::span<const TensorPair> pairs, std::span<const Reroute> reroutes);
 
-// Of a tensor that is computed after a near tie and from the re-routed tokens among others, the error that these may
-// explain: k of n tokens that are other ones altogether make a relative error of up to sqrt(2 k / n), n being the
-// tokens of one expert on average. A failure of no more than that becomes untrusted. `ties` are near ties.
-void excuse(Finding& finding, std::span<const Reroute> ties);
+// Makes a failure untrusted whose error the re-routed tokens may explain. If k of the n tokens that a tensor is
+// computed from are replaced by others, its relative error is up to sqrt(2 k / n); n is an expert's mean number of
+// tokens. `ties` are near ties.
+void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties);
 
-// Whether a near tie explains it.
+// True where the shift is at most what the logits are allowed to differ by. Without a tolerance only an exact tie
+// counts.
 bool is_near_tie(const Reroute& reroute, const ToleranceFile* tolerance);
 
-// The tensor of these of its rows alone, in their order; all must be held.
+// Returns `tensor` with these of its rows alone, in their order. The tensor must hold all of them.
 LogicalTensor keep_rows(const LogicalTensor& tensor, const std::vector<std::int64_t>& rows);
 
 }  // namespace ttrace

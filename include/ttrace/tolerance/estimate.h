@@ -1,4 +1,4 @@
-// Tolerance estimation (TTrace, section 4.5). The theory is in src/tolerance/estimate.cpp.
+// Estimates tolerances (TTrace, section 4.5). The theory is in src/tolerance/estimate.cpp.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ struct RunDifferences {
   std::string what;  // for messages: `perturbed run 'runs/perturbed-1'`
   std::vector<TensorPair> pairs;
   std::vector<Difference> differences;  // one per pair
-  // One per pair, or empty: whether a token that this run sent to other experts than the reference may have changed it.
+  // One per pair, or empty: true where a token that this run sent to other experts may have changed the tensor.
   std::vector<bool> rerouted;
 };
 
@@ -35,20 +35,20 @@ struct EstimateOptions {
   Estimator estimator = kDefaultEstimator;  // what the runs perturbed
 };
 
-// The least that a tensor may differ by, whatever the perturbed runs say: a rounding step of the dtype
-// that computed it. Initial parameters are computed by nobody: they may differ by a rounding step of the
-// dtype they are stored in.
-double floor_of(Kind kind, Dtype stored, Dtype compute);
+// Returns the least that a tensor may differ by, whatever the perturbed runs say: a rounding step of the dtype that
+// computed it. Nothing computes initial parameters: they may differ by a rounding step of the dtype they are stored in.
+double rounding_floor(Kind kind, Dtype stored, Dtype compute);
 
-// Fills `tensors`, `notes`, `margin`, `epsilon` and `compute_dtype` of the result. Integers and bool need
-// no tolerance and get none. Throws InputError for fewer than kLeastPerturbedRuns perturbed runs, and for
-// one that equals the reference in every floating-point element: its perturbation had no effect.
+// Estimates the tolerance of every floating-point tensor; integers and bool are compared exactly. `rerun` may be null.
+// Fills `tensors`, `notes`, `margin`, `epsilon`, `estimator` and `compute_dtype` of the result. Throws InputError for
+// fewer than kLeastPerturbedRuns perturbed runs, for runs that lack some of the tensors, and for a run that equals the
+// reference in every floating-point element: its perturbation had no effect.
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options);
 
 // Fills the run ids, seeds and the estimator of `file`. Throws InputError when a run is given twice, when the reference
-// or the rerun is perturbed, when a perturbed run is not, has another's seed or was perturbed at other places, and when
-// their compute dtypes differ. `rerun` may be null.
+// or the rerun is perturbed, when a perturbed run is not, when two have one seed, and when the runs differ in what was
+// perturbed, in the compute dtype, or in the values that they were given (ttrace/rewrite/). `rerun` may be null.
 void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file);
 
 }  // namespace ttrace

@@ -1,5 +1,5 @@
-// Tolerances: what a tensor may differ by, as estimated from perturbed runs of the reference.
-// A Difference is measured; a Tolerance is allowed. No threshold is hidden anywhere else.
+// Tolerances say what a tensor may differ by, as estimated from perturbed runs of the reference. A Difference is
+// measured; a Tolerance is allowed. All thresholds of a comparison are here.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +30,13 @@ struct ToleranceOverride {
   std::string pattern;  // as in annotations
   std::optional<Kind> kind;
   double allowed = 0;
-  std::string reason;  // required: somebody will ask
+  std::string reason;  // for the file's readers; required
   int line = 0;        // in the file, for messages
 };
 
 struct ToleranceFile {
   std::string path;
-  std::string reference_run;  // run id of the reference: another reference is refused
+  std::string reference_run;  // run id of the reference; `require_fits` refuses any other
   std::vector<std::string> perturbed_runs;
   std::vector<std::uint64_t> seeds;  // one per perturbed run
   std::optional<std::string> rerun;
@@ -44,20 +44,20 @@ struct ToleranceFile {
   std::string compute_dtype;
   double epsilon = 0;  // of the compute dtype: the size of the perturbation
   double margin = 0;
-  std::vector<std::string> notes;  // what the estimation met, for the reader of the file
+  std::vector<std::string> notes;  // for people: how the runs behaved
   std::vector<ToleranceOverride> overrides;
   std::map<ToleranceKey, Tolerance> tensors;
 };
 
-// Overrides first (the last that matches wins), then the tensor's own entry.
+// Returns the tolerance of a tensor: the last override that matches, or else the tensor's own entry; nothing for
+// neither.
 std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id);
 
-// Throws InputError when the file was estimated from another reference than this trace: what one run may
-// differ by says nothing about another. Likewise when it was estimated from rewritten runs, and the candidate was not
-// rewritten.
+// Throws InputError when the file was estimated from another reference than this trace, or from rewritten runs while
+// the candidate was not rewritten. Such tolerances say nothing about the comparison.
 void require_fits(const ToleranceFile& file, const Trace& reference, const Trace& candidate);
 
-// One note for each override that matches none of the tensors `(kind, name)`.
+// Returns a note for each override that matches none of the tensors `(kind, name)`.
 std::vector<std::string> unused_overrides(const ToleranceFile& file, const std::set<ToleranceKey>& tensors);
 
 }  // namespace ttrace

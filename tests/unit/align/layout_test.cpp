@@ -64,7 +64,7 @@ TEST_CASE("key and value heads are shared where there are fewer of them than par
   // 4 query heads, 2 kv heads of size 3, 4 parts: parts 0 and 1 use kv head 0.
   AxisLayout layout = heads("kv_heads", 4, 2, {3, 3, 3, 3});
   CHECK(layout == AxisLayout{6, {{{0, 0, 3}}, {{0, 0, 3}}, {{0, 3, 3}}, {{0, 3, 3}}}});
-  CHECK(number_copies(layout) == 2);
+  CHECK(number_occurrences(layout) == 2);
   CHECK(layout.parts ==
         std::vector<std::vector<Stretch>>{{{0, 0, 3, 0}}, {{0, 0, 3, 1}}, {{0, 3, 3, 0}}, {{0, 3, 3, 1}}});
 }
@@ -73,7 +73,7 @@ TEST_CASE("key and value heads that do not divide are shared in part") {
   // 6 query heads, 3 kv heads of size 1, 2 parts: query heads 0:3 use kv 0:2, 3:6 use 1:3.
   AxisLayout layout = heads("kv_heads", 6, 3, {2, 2});
   CHECK(layout == AxisLayout{3, {{{0, 0, 2}}, {{0, 1, 2}}}});
-  CHECK(number_copies(layout) == 2);
+  CHECK(number_occurrences(layout) == 2);
   CHECK(layout.parts == std::vector<std::vector<Stretch>>{{{0, 0, 2, 0}}, {{0, 1, 1, 1}, {1, 2, 1, 0}}});
 }
 

@@ -1,8 +1,7 @@
 // Tokens at experts: compared by their recorded identity, in whatever order they were dispatched.
-#include "align/rows.h"
-
 #include <doctest/doctest.h>
 
+#include "align/tokens.h"
 #include "support/aligned.h"
 
 using namespace ttrace;
@@ -90,7 +89,7 @@ Report judged(const Trace& candidate_trace, double of_logits) {
   REQUIRE(a.findings.empty());
   const Matching matching = match(a, b);
   const ToleranceFile file = tolerances(of_logits);
-  return conclude(a, matching, compare(matching.pairs, {1, {}}), &file);
+  return judge_all(a, matching, compare(matching.pairs, {1, {}}), &file);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST_CASE("after a slash follows another factoring of the same ranks") {
   const std::string text = "tp=2,dp=2,pp=2,sp=tp/etp=1,ep=2,edp=2,pp=2,tokens=ep";
   const Mesh mesh = parse_mesh(text, 8, "--axes");
   CHECK(mesh.axes == Axes{{"tp", 2}, {"dp", 2}, {"pp", 2}});
-  CHECK(mesh.views == std::vector<Axes>{{{"etp", 1}, {"ep", 2}, {"edp", 2}, {"pp", 2}}});
+  CHECK(mesh.further_factorings == std::vector<Axes>{{{"etp", 1}, {"ep", 2}, {"edp", 2}, {"pp", 2}}});
   CHECK(mesh.aliases == Aliases{{"sp", "tp"}, {"tokens", "ep"}});
   CHECK(to_string(mesh) == text);
   CHECK(coordinates_of(mesh, 5) == Coordinates{{"tp", 1}, {"dp", 0}, {"pp", 1}, {"etp", 0}, {"ep", 1}, {"edp", 0}});

@@ -18,7 +18,7 @@ using test::Bytes;
 using test::difference;
 using test::Shards;
 
-// All of it, floating-point numbers by their bits.
+// Compares all fields, floating-point numbers by their bits.
 std::string bits_of(const Difference& d) {
   std::string text = fmt::format("{} {} {} {} {} {} {} ", d.elements, d.differing, d.reference_nan, d.reference_inf,
                                  d.candidate_nan, d.candidate_inf, d.nonfinite_mismatch);
@@ -32,7 +32,7 @@ std::string bits_of(const Difference& d) {
   return text;
 }
 
-// A side's values, element by element in fp64, without tiles, blocks or lanes.
+// Reads a side's values element by element in fp64, without tiles, blocks or lanes.
 std::vector<double> plain_values(const LogicalTensor& tensor) {
   std::vector<double> values(static_cast<std::size_t>(element_count(tensor.shape)), 0);
   for (const Piece& piece : tensor.pieces()) {
@@ -112,7 +112,7 @@ void check_against_plain(const LogicalTensor& reference, const LogicalTensor& ca
   check_worst(measured, candidate, a, b, max_abs);
 }
 
-// Noise of relative size `noise` on top of the reference's values.
+// Adds noise of relative size `noise` to the reference's values.
 Bytes noisy(std::mt19937_64& random, const Bytes& bytes, double noise) {
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), bytes.size());

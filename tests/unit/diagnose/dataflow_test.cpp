@@ -10,7 +10,7 @@ TEST_SUITE_BEGIN("diagnose");
 
 namespace {
 
-// Execution, written down as it happens; names in `wrong` differ.
+// Observations of an execution, in order.
 struct Story {
   std::vector<Observation> observations;
 
@@ -28,7 +28,7 @@ struct Story {
 
 constexpr bool kWrong = false;
 
-// Two linears in a block; `wrong_from`: the first wrong tensor, after which all are wrong.
+// The forward of two linears in a block; the tensors from number `wrong_from` on are wrong.
 Story forward(std::size_t wrong_from) {
   Story story;
   const std::pair<Kind, const char*> events[] = {{Kind::kInput, "block"},      {Kind::kInput, "block.fc1"},
@@ -58,7 +58,7 @@ TEST_CASE("an input that nothing wrong was before is a root, but was not made th
 }
 
 TEST_CASE("a block is no root beside what is wrong inside it") {
-  // fc1 puts its error right out; the block's inputs agree, too.
+  // Observed are the block's and fc1's inputs, which agree, and their outputs, which are wrong.
   Story story;
   story.saw(Kind::kInput, "block").saw(Kind::kInput, "block.fc1").saw(Kind::kOutput, "block.fc1", kWrong);
   story.saw(Kind::kOutput, "block", kWrong);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kRows = 8, kColumns = 6;
 
-// A number that depends on the tensor's name, micro-batch and element alone.
+// Returns a random number that depends on the tensor's name, micro-batch and element alone.
 double value_of(const std::string& name, std::int64_t microbatch, std::int64_t i) {
   std::mt19937_64 random(std::hash<std::string>{}(name) + static_cast<std::uint64_t>(1000 * microbatch + i));
   random.discard(3);
@@ -55,17 +55,18 @@ Recorded whole(Kind kind, const std::string& name, std::int32_t microbatch = 0) 
           }};
 }
 
-// The first root of a candidate on `axes`, every rank of which holds `values` of the tensor `m`.
+// Checks a candidate on `axes`, every rank of which holds `values` of the tensor `m`, and returns the first root.
 RootCause root_of(Values values, Kind kind = Kind::kOutput, std::vector<Recorded> others = {},
                   const std::string& axes = "tp=2", const std::string& text = "") {
   std::vector<Recorded> reference = others, candidate = others;
   reference.push_back(whole(kind, "m"));
   candidate.push_back({kind, "m", 0, {kRows, kColumns}, std::move(values)});
   const Trace a = trace_of("", reference), b = trace_of(axes, candidate);
-  const Alignment left = align(a, annotations(text), {}), right = align(b, annotations(text), layout_of(left));
-  const Matching matching = match(left, right);
-  Report report = conclude(left, matching, compare(matching.pairs, {1, {}}), nullptr);
-  add_root_causes(report, {left, right, b.mesh, {}});
+  const Alignment reference_tensors = align(a, annotations(text), {});
+  const Alignment candidate_tensors = align(b, annotations(text), layout_of(reference_tensors));
+  const Matching matching = match(reference_tensors, candidate_tensors);
+  Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}}), nullptr);
+  add_root_causes(report, {reference_tensors, candidate_tensors, b.mesh, {}});
   REQUIRE(report.roots.size() >= 1);
   return report.roots[0];
 }

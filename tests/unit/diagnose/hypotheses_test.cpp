@@ -1,4 +1,4 @@
-// Mistakes of parallel programs over several ranks, and errors that are none of them.
+// Tests the diagnoses of mistakes over several ranks, and that other errors get none of them.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ constexpr double kAllowed = 0.02;
 
 using Elements = std::vector<double>;
 
-// Random values in [-1, 1], or within +-size.
+// Returns random values in [-size, size].
 Elements random_elements(std::int64_t count, std::uint32_t seed, double size = 1) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> value(-size, size);
@@ -34,8 +34,8 @@ struct RankTensor {
   Kind kind;
   std::string name;
   std::int32_t microbatch;
-  Shape shape;                 // of what a rank holds
-  std::vector<Elements> held;  // by rank; one: by all
+  Shape shape;                 // of a rank's shard
+  std::vector<Elements> held;  // one for each rank, or one that all ranks hold
 };
 
 Trace trace_of(const std::string& axes, const std::vector<RankTensor>& tensors) {
@@ -56,13 +56,14 @@ Trace trace_of(const std::string& axes, const std::vector<RankTensor>& tensors) 
 RootCause first_root(const std::vector<RankTensor>& reference, const std::string& axes,
                      const std::vector<RankTensor>& candidate, const std::string& text = "") {
   const Trace a = trace_of("", reference), b = trace_of(axes, candidate);
-  const Alignment left = align(a, annotations(text), {}), right = align(b, annotations(text), layout_of(left));
-  REQUIRE(right.findings.empty());
+  const Alignment reference_tensors = align(a, annotations(text), {});
+  const Alignment candidate_tensors = align(b, annotations(text), layout_of(reference_tensors));
+  REQUIRE(candidate_tensors.findings.empty());
   ToleranceFile tolerance;
   tolerance.overrides.push_back({"**", {}, kAllowed, "test", 0});
-  const Matching matching = match(left, right);
-  Report report = conclude(left, matching, compare(matching.pairs, {1, {}}), &tolerance);
-  add_root_causes(report, {left, right, b.mesh, {}});
+  const Matching matching = match(reference_tensors, candidate_tensors);
+  Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}}), &tolerance);
+  add_root_causes(report, {reference_tensors, candidate_tensors, b.mesh, {}});
   REQUIRE(report.roots.size() >= 1);
   return report.roots[0];
 }
@@ -175,7 +176,7 @@ TEST_CASE("each rank's part read in another order of its memory") {
 
 namespace {
 
-// Causal attention of [s, b, heads, d], straight from its definition.
+// Computes causal attention of [s, b, heads, d] as it is defined, one element at a time.
 constexpr std::int64_t kS = 4, kB = 3, kHeads = 2, kD = 4, kWidth = kHeads * kD;
 
 Elements attention(const Elements& q, const Elements& k, const Elements& v) {
@@ -201,7 +202,7 @@ Elements attention(const Elements& q, const Elements& k, const Elements& v) {
   return out;
 }
 
-// The gradient of <grad, attention> with respect to the queries, the keys or the values, by differences.
+// Computes the gradient of <grad, attention> with respect to the queries, the keys or the values by finite differences.
 Elements gradient(std::array<Elements, 3> operands, std::size_t which, const Elements& grad) {
   constexpr double kStep = 1e-5;
   Elements result;
@@ -326,7 +327,7 @@ struct Damage {
   bool may_be_region;  // it is one: a part is wrong and the rest is right
 };
 
-// Noise of thirty times what is allowed in a random box.
+// Adds noise of thirty times what is allowed to a random box.
 Elements noise_in_box(Elements values, std::mt19937& random) {
   const std::size_t row = random() % 12, column = random() % 12, rows = 1 + random() % 8, columns = 1 + random() % 8;
   std::uniform_real_distribution<double> noise(-30 * kAllowed, 30 * kAllowed);
@@ -336,7 +337,7 @@ Elements noise_in_box(Elements values, std::mt19937& random) {
   }
   return values;
 }
-// Of a large element, so that it is an error at all.
+// Gives an element the other sign and a large size, so that the error exceeds what is allowed.
 Elements turned_sign(Elements values, std::mt19937& random) {
   double& value = values[random() % values.size()];
   value = value < 0 ? 2 : -2;

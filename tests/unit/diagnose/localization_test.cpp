@@ -13,7 +13,7 @@ TEST_SUITE_BEGIN("diagnose");
 
 namespace {
 
-// Wrong outputs, in order of execution; the modules in `roots` are roots.
+// Reports wrong outputs of the modules `names`, in order of execution; those in `roots` are root causes.
 Report report_with(const std::vector<std::string>& names, const std::vector<std::string>& roots) {
   std::vector<Finding> findings;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -30,9 +30,9 @@ Report report_with(const std::vector<std::string>& names, const std::vector<std:
   return report;
 }
 
-std::vector<std::string> said(Report first, const Report& second) {
+std::vector<std::string> standings_after(Report first, const Report& second) {
   add_second_run(first, second);
-  CHECK(first.left_alone == second.counts.fail);
+  CHECK(first.wrong_in_second_run == second.counts.fail);
   std::vector<std::string> texts;
   for (const RootCause& root : first.roots) {
     CHECK(first.findings[root.finding].id.name == root.module);
@@ -47,17 +47,18 @@ using Texts = std::vector<std::string>;
 
 TEST_CASE("a root that is still wrong by itself is confirmed, one that is not has got its error from elsewhere") {
   const Report first = report_with({"a", "b", "c"}, {"a", "b"});
-  CHECK(said(first, report_with({"a"}, {"a"})) == Texts{"confirmed a", "moved b"});
-  CHECK(said(first, report_with({"a", "b"}, {"a", "b"})) == Texts{"confirmed a", "confirmed b"});
+  CHECK(standings_after(first, report_with({"a"}, {"a"})) == Texts{"confirmed a", "moved b"});
+  CHECK(standings_after(first, report_with({"a", "b"}, {"a", "b"})) == Texts{"confirmed a", "confirmed b"});
 }
 
 TEST_CASE("what was wrong in the wake of a root is found, in its place in the order of execution") {
   const Report first = report_with({"a", "b", "c"}, {"b"});
-  CHECK(said(first, report_with({"a", "b", "c"}, {"a", "b", "c"})) == Texts{"found a", "confirmed b", "found c"});
+  CHECK(standings_after(first, report_with({"a", "b", "c"}, {"a", "b", "c"})) ==
+        Texts{"found a", "confirmed b", "found c"});
 }
 
 TEST_CASE("where nothing is wrong by itself all roots have moved") {
-  CHECK(said(report_with({"a", "b"}, {"a"}), report_with({}, {})) == Texts{"moved a"});
+  CHECK(standings_after(report_with({"a", "b"}, {"a"}), report_with({}, {})) == Texts{"moved a"});
 }
 
 TEST_CASE("a diagnosis that only the error by itself allows is taken over") {
@@ -70,18 +71,18 @@ TEST_CASE("a diagnosis that only the error by itself allows is taken over") {
 }
 
 TEST_CASE("a second run is planned where modules or parameters are wrong, and not for what is missing") {
-  CHECK(plan_second_pass(report_with({"a"}, {"a"})).modules);
-  CHECK_FALSE(plan_second_pass(report_with({"a"}, {"a"})).parameters);
+  CHECK(plan_second_run(report_with({"a"}, {"a"})).modules);
+  CHECK_FALSE(plan_second_run(report_with({"a"}, {"a"})).parameters);
   Finding parameter = wrong("a.weight");
   parameter.id.kind = Kind::kParam;
-  CHECK(plan_second_pass(report_of({parameter}, 1)).parameters);
-  CHECK(plan_second_pass(report_of({parameter}, 1)).modules);
-  const SecondPass none = plan_second_pass(report_of({missing("a"), missing_rank()}, 1));
+  CHECK(plan_second_run(report_of({parameter}, 1)).parameters);
+  CHECK(plan_second_run(report_of({parameter}, 1)).modules);
+  const SecondRunPlan none = plan_second_run(report_of({missing("a"), missing_rank()}, 1));
   CHECK_FALSE(none.modules);
   CHECK(none.reason == "what differs is no module's input, output or gradient");
   parameter.id.kind = Kind::kParamAfter;
-  CHECK_FALSE(plan_second_pass(report_of({parameter}, 1)).modules);
-  CHECK(plan_second_pass(report_of({}, 1)).reason == "nothing differs");
+  CHECK_FALSE(plan_second_run(report_of({parameter}, 1)).modules);
+  CHECK(plan_second_run(report_of({}, 1)).reason == "nothing differs");
 }
 
 TEST_SUITE_END();

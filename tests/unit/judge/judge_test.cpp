@@ -17,7 +17,7 @@ using Ranks = std::vector<std::int32_t>;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// One tensor on both sides; the test says how it is cut.
+// A tensor that both sides hold; each test adds the shards.
 struct Sides {
   explicit Sides(const Shape& shape, Dtype dtype = Dtype::kFloat32) {
     reference = shards.tensor(dtype, shape);
@@ -34,7 +34,7 @@ struct Sides {
   LogicalTensor reference, candidate;
 };
 
-// One rank on each side.
+// Measures and judges a tensor that one rank holds on each side.
 template <class T>
 Finding judged(const std::vector<T>& reference, const std::vector<T>& candidate, const ToleranceFile* tolerance,
                Dtype dtype = Dtype::kFloat32) {

@@ -218,7 +218,7 @@ TEST_CASE("traces without a tensor in common are refused") {
         "such as mlp output, iteration 0, micro-batch 0; the candidate holds 1 tensors of iteration 3, micro-batch 0, "
         "such as norm output, iteration 3, micro-batch 0; expected two runs of one model, with the same names and "
         "iterations");
-  // One that holds nothing at all lacks everything.
+  // A candidate that holds nothing lacks every tensor; that is no refusal.
   CHECK(match(reference, none).findings.size() == 2);
   CHECK(match(none, candidate).findings.at(0).reason == Reason::kMissingInReference);
 }

@@ -23,8 +23,8 @@ TEST_CASE("a re-routed token may change what its micro-batch computes later, and
                                tensor(Kind::kMainGrad, -1, 1), tensor(Kind::kParam, -1, 20)};
   std::vector<TensorPair> pairs;
   for (const LogicalTensor& one : tensors) pairs.push_back({&one, &one});
-  CHECK(find_changed(pairs, {&reroute, 1}) == std::vector<bool>{false, true, false, true, true, false});
-  CHECK(find_changed(pairs, {}) == std::vector<bool>(6, false));
+  CHECK(find_changed_pairs(pairs, {&reroute, 1}) == std::vector<bool>{false, true, false, true, true, false});
+  CHECK(find_changed_pairs(pairs, {}) == std::vector<bool>(6, false));
   reroute.logits.iteration = 1;
-  CHECK(find_changed(pairs, {&reroute, 1}) == std::vector<bool>(6, false));
+  CHECK(find_changed_pairs(pairs, {&reroute, 1}) == std::vector<bool>(6, false));
 }

@@ -16,10 +16,10 @@ Waiver waiver(const std::string& pattern, std::set<Kind> kinds = {}) {
   return waiver;
 }
 
-Report settled(const std::vector<Waiver>& waivers, std::vector<Finding> findings) {
+Report summarize(const std::vector<Waiver>& waivers, std::vector<Finding> findings) {
   Report report;
-  set_waived_aside(waivers, findings, report);
-  settle(std::move(findings), report);
+  apply_waivers(waivers, findings, report);
+  summarize_findings(std::move(findings), report);
   return report;
 }
 
@@ -32,7 +32,7 @@ Finding passed(const std::string& name) {
 TEST_SUITE_BEGIN("judge");
 
 TEST_CASE("a waived tensor does not fail, is listed, and coverage still adds up") {
-  const Report report = settled({waiver("mlp")}, {passed("attn"), test::wrong("0.mlp"), test::missing("1.mlp")});
+  const Report report = summarize({waiver("mlp")}, {passed("attn"), test::wrong("0.mlp"), test::missing("1.mlp")});
   CHECK(report.same());
   CHECK(report.counts.compared == 1);
   CHECK(report.counts.missing == 0);
@@ -43,27 +43,27 @@ TEST_CASE("a waived tensor does not fail, is listed, and coverage still adds up"
 }
 
 TEST_CASE("a waiver accepts what it names, and nothing else") {
-  CHECK(!settled({waiver("attn")}, {passed("attn"), test::wrong("mlp")}).same());
-  CHECK(!settled({waiver("mlp", {Kind::kMainGrad})}, {passed("attn"), test::wrong("mlp")}).same());
-  CHECK(settled({waiver("mlp", {Kind::kMainGrad, Kind::kOutput})}, {passed("attn"), test::wrong("mlp")}).same());
-  // A rank that is not there is nobody's tensor.
-  const Report rank = settled({waiver("**"), waiver("*")}, {passed("attn"), test::missing_rank()});
+  CHECK(!summarize({waiver("attn")}, {passed("attn"), test::wrong("mlp")}).same());
+  CHECK(!summarize({waiver("mlp", {Kind::kMainGrad})}, {passed("attn"), test::wrong("mlp")}).same());
+  CHECK(summarize({waiver("mlp", {Kind::kMainGrad, Kind::kOutput})}, {passed("attn"), test::wrong("mlp")}).same());
+  // The finding about a missing rank names no tensor, so no waiver accepts it.
+  const Report rank = summarize({waiver("**"), waiver("*")}, {passed("attn"), test::missing_rank()});
   CHECK(!rank.same());
   CHECK(rank.waived == 0);
 }
 
 TEST_CASE("what passed, or proves little, needs no waiver and stays as it is") {
-  const Report report = settled({waiver("**")}, {passed("attn"), test::untrusted("bias")});
+  const Report report = summarize({waiver("**")}, {passed("attn"), test::untrusted("bias")});
   CHECK(report.counts.pass == 1);
   CHECK(report.counts.untrusted == 1);
   CHECK(report.waived == 0);
-  CHECK(!settled({waiver("**")}, {test::wrong("mlp"), test::wrong("attn")}).same());
+  CHECK(!summarize({waiver("**")}, {test::wrong("mlp"), test::wrong("attn")}).same());
 }
 
 TEST_CASE("a tensor counts once: all that is said of it is waived together") {
   Finding recomputed = test::wrong("mlp");
   recomputed.reason = Reason::kRecomputeDiffers;
-  const Report report = settled({waiver("mlp")}, {passed("attn"), passed("mlp"), recomputed});
+  const Report report = summarize({waiver("mlp")}, {passed("attn"), passed("mlp"), recomputed});
   CHECK(report.counts.compared == 1);
   CHECK(report.waived == 1);
   REQUIRE(report.waived_findings.size() == 1);

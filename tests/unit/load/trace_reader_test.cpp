@@ -128,7 +128,7 @@ TEST_SUITE("load") {
     TraceBuilder builder;
     const Trace trace = builder.axes("tp=2,pp=2,sp=tp/ep=2,pp=2").tensor("a", Kind::kOutput, {3}, index_value).read();
     CHECK(trace.mesh.axes == Axes{{"tp", 2}, {"pp", 2}});
-    CHECK(trace.mesh.views == std::vector<Axes>{{{"ep", 2}, {"pp", 2}}});
+    CHECK(trace.mesh.further_factorings == std::vector<Axes>{{{"ep", 2}, {"pp", 2}}});
     CHECK(trace.mesh.aliases == Aliases{{"sp", "tp"}});
     REQUIRE(trace.ranks.size() == 4);
     CHECK(trace.ranks[3].coordinates == Coordinates{{"tp", 1}, {"pp", 1}, {"ep", 1}});

@@ -30,7 +30,7 @@ Rewriting generated(std::uint64_t seed) {
   return rewriting;
 }
 
-// What the ranks hold after rewriting: `layout` over the new bytes. Those must outlive it.
+// Returns `layout` over the rewritten bytes of the ranks, which must outlive it.
 LogicalTensor over(const LogicalTensor& layout, const std::vector<RewrittenShard>& shards) {
   std::vector<Piece> pieces = layout.pieces();
   for (Piece& piece : pieces) {

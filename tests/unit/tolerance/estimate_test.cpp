@@ -17,7 +17,7 @@ using namespace ttrace;
 
 constexpr double kFloat32Epsilon = 1.0 / (1 << 23);
 
-// Owns the reference's tensors, which all runs are measured against.
+// Owns the reference's tensors, with which all runs are compared.
 class Model {
  public:
   const LogicalTensor* tensor(Kind kind, const std::string& name, std::int32_t microbatch = kNoMicrobatch,
@@ -43,7 +43,7 @@ Difference moved_by(double rel_err) {
   return difference;
 }
 
-// The response of each tensor, in order.
+// Builds a run in which the tensors respond by `responses`, in order.
 RunDifferences run_of(const std::string& what, const std::vector<const LogicalTensor*>& tensors,
                       const std::vector<double>& responses) {
   RunDifferences run;
@@ -155,7 +155,7 @@ TEST_CASE("a response without bound is 1, which no tensor is trusted by") {
 
 namespace {
 
-// Steps of an optimizer that moves every element by 1, as one rank's tensor on each side.
+// Builds steps of an optimizer that moves every element by 1, as one rank's tensor on each side.
 struct Steps {
   Steps(Kind kind, const std::string& name, std::size_t elements) {
     reference = shards.tensor(Dtype::kFloat32, {static_cast<std::int64_t>(elements)});
@@ -199,10 +199,10 @@ TEST_CASE("one flipped step is allowed in any tensor of a kind in which the pert
     const ToleranceFile file = estimate_flip(large, small);
     CHECK(file.tensors.at({kind, "small"}).estimate == 0);
     CHECK(file.tensors.at({kind, "small"}).floor == 0.25);      // 2 / sqrt(64)
-    CHECK(file.tensors.at({kind, "large"}).floor == 2.0 / 32);  // what it was measured to be
+    CHECK(file.tensors.at({kind, "large"}).floor == 2.0 / 32);  // as measured
     CHECK(small.judge_flipped(file).verdict == Verdict::kPass);
     CHECK(large.judge_flipped(file).verdict == Verdict::kPass);
-    // One of four elements is as large as the tensor itself: nothing to be trusted, and nothing failed.
+    // One of four elements may jump by as much as the tensor itself: then nothing is trusted, and nothing fails.
     CHECK(tiny.judge_flipped(estimate_flip(large, tiny)).reason == Reason::kNoise);
   }
 }
@@ -263,7 +263,7 @@ TEST_CASE("a tensor that only the rerun holds is refused") {
 
 namespace {
 
-// What a bf16 model's loss may differ by, in units of its fp32's epsilon, after responses of so many runs.
+// Returns what a bf16 model's loss may differ by, after `runs` runs that all responded alike.
 double allowed_loss(std::size_t runs, double response, Dtype stored = Dtype::kFloat32, Shape shape = {}) {
   Model model;
   const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0),
@@ -286,7 +286,7 @@ TEST_CASE("a loss may always differ by a rounding step of its dtype, and its flo
   CHECK(allowed_loss(3, 1e-3) == 3.0 / 128);
   CHECK(allowed_loss(3, 0, Dtype::kBFloat16) == 3.0 / 128);
   CHECK(allowed_loss(3, 0.25) == 0.75);
-  CHECK(allowed_loss(3, 1e-4, Dtype::kFloat32, {4}) == 3.0 / 128);  // no single number
+  CHECK(allowed_loss(3, 1e-4, Dtype::kFloat32, {4}) == 3.0 / 128);  // not a single number
 }
 
 TEST_CASE("what a re-routed token changed in a perturbed run is allowed, and counted") {

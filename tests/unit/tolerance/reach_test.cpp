@@ -9,7 +9,7 @@ namespace {
 
 using namespace ttrace;
 
-// A perturbed run of a model: its tensors, each with whether it moved.
+// Builds a perturbed run of a model from its tensors, some of which moved.
 class Run {
  public:
   Run& add(Kind kind, const std::string& name, bool moved, double norm = 2) {

@@ -1,4 +1,4 @@
-#include "judge/words.h"
+#include "judge/messages.h"
 
 #include <fmt/format.h>
 
@@ -21,8 +21,8 @@ std::string describe_holders(std::span<const std::int32_t> ranks) {
   return ranks.empty() ? "" : fmt::format("; on {}", describe_ranks(ranks));
 }
 
-// One factor explains the difference when what it leaves is what a correct tensor may differ by. Every
-// single number is a multiple of another, so that a scalar says nothing.
+// Names a factor when the candidate equals the reference times this factor, to within what a correct tensor may differ
+// by. A single element is a multiple of any other, so a factor says nothing about it.
 std::string describe_factor(const TensorPair& pair, const Difference& difference, double allowed) {
   const double rounding = std::max(epsilon_of(pair.reference->dtype), epsilon_of(pair.candidate->dtype));
   const double factor = difference.uniform_factor();

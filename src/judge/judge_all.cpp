@@ -19,14 +19,15 @@ Verdict worse(Verdict a, Verdict b) {
   return Verdict::kPass;
 }
 
-// Findings come with the order of whichever side they were seen on; one order holds for all.
-void place(Finding& finding, const Alignment& reference) {
+// Gives the finding the order of the reference's tensor: it has that of the side it was made on, and the two sides do
+// not execute alike.
+void set_order(Finding& finding, const Alignment& reference) {
   const LogicalTensor* tensor = counterpart(reference, finding.id);
   finding.only_in_candidate = tensor == nullptr;
   if (tensor != nullptr) finding.order = tensor->order;
 }
 
-void count(std::span<const Finding> findings, Report& report) {
+void count_verdicts(std::span<const Finding> findings, Report& report) {
   std::map<TensorId, Verdict> verdicts;
   for (const Finding& finding : findings) {
     if (finding.id.name.empty()) {
@@ -42,7 +43,7 @@ void count(std::span<const Finding> findings, Report& report) {
   }
 }
 
-void note_special(std::span<const Finding> findings, std::vector<std::string>& notes) {
+void note_nonfinite_and_replicas(std::span<const Finding> findings, std::vector<std::string>& notes) {
   std::int64_t nonfinite = 0, replicas = 0;
   const Finding* first_nonfinite = nullptr;
   const Finding* first_replicas = nullptr;
@@ -67,11 +68,11 @@ void note_special(std::span<const Finding> findings, std::vector<std::string>& n
 }
 
 struct Tally {
-  std::int64_t all = 0, not_in_candidate = 0, not_in_reference = 0;
+  std::int64_t findings = 0, not_in_candidate = 0, not_in_reference = 0;
 };
 
-// Iterations and micro-batches of which one side has nothing. A micro-batch of a missing iteration is not
-// mentioned again.
+// Finds iterations and micro-batches of which one side has nothing. The micro-batches of a missing iteration are not
+// listed.
 std::vector<MissingGroup> find_missing_groups(std::span<const Finding> findings) {
   std::map<std::int32_t, Tally> iterations;
   std::map<std::pair<std::int32_t, std::int32_t>, Tally> microbatches;
@@ -80,24 +81,24 @@ std::vector<MissingGroup> find_missing_groups(std::span<const Finding> findings)
     Tally& iteration = iterations[finding.id.iteration];
     Tally& microbatch = microbatches[{finding.id.iteration, finding.id.microbatch}];
     for (Tally* tally : {&iteration, &microbatch}) {
-      ++tally->all;
+      ++tally->findings;
       tally->not_in_candidate += finding.reason == Reason::kMissingInCandidate;
       tally->not_in_reference += finding.reason == Reason::kMissingInReference;
     }
   }
-  const auto whole = [](const Tally& tally) {
-    return tally.all > 1 && (tally.not_in_candidate == tally.all || tally.not_in_reference == tally.all);
+  const auto is_missing_whole = [](const Tally& tally) {
+    return tally.findings > 1 && (tally.not_in_candidate == tally.findings || tally.not_in_reference == tally.findings);
   };
   const auto reason = [](const Tally& tally) {
     return tally.not_in_candidate > 0 ? Reason::kMissingInCandidate : Reason::kMissingInReference;
   };
   std::vector<MissingGroup> groups;
   for (const auto& [iteration, tally] : iterations) {
-    if (whole(tally)) groups.push_back({reason(tally), iteration, std::nullopt, tally.all});
+    if (is_missing_whole(tally)) groups.push_back({reason(tally), iteration, std::nullopt, tally.findings});
   }
   for (const auto& [id, tally] : microbatches) {
-    if (id.second == kNoMicrobatch || whole(iterations[id.first]) || !whole(tally)) continue;
-    groups.push_back({reason(tally), id.first, id.second, tally.all});
+    if (id.second == kNoMicrobatch || is_missing_whole(iterations[id.first]) || !is_missing_whole(tally)) continue;
+    groups.push_back({reason(tally), id.first, id.second, tally.findings});
   }
   return groups;
 }
@@ -105,19 +106,19 @@ std::vector<MissingGroup> find_missing_groups(std::span<const Finding> findings)
 double coverage_of(const Alignment& reference, const Matching& matching) {
   std::set<TensorId> compared;
   for (const TensorPair& pair : matching.pairs) compared.insert(pair.reference->id);
-  std::size_t all = 0;
+  std::size_t total = 0;
   for (const auto& [id, tensor] : reference.tensors) {
-    // A recomputation that only the reference has is waived.
-    all += id.pass == Pass::kForward || compared.contains(id) ? 1 : 0;
+    // A recomputation that only the reference has is waived, and does not count.
+    total += id.pass == Pass::kForward || compared.contains(id) ? 1 : 0;
   }
-  return all == 0 ? 0 : static_cast<double>(compared.size()) / static_cast<double>(all);
+  return total == 0 ? 0 : static_cast<double>(compared.size()) / static_cast<double>(total);
 }
 
 }  // namespace
 
-void settle(std::vector<Finding> findings, Report& report) {
-  count(findings, report);
-  note_special(findings, report.notes);
+void summarize_findings(std::vector<Finding> findings, Report& report) {
+  count_verdicts(findings, report);
+  note_nonfinite_and_replicas(findings, report.notes);
   report.missing_groups = find_missing_groups(findings);
   const auto passed = std::stable_partition(findings.begin(), findings.end(),
                                             [](const Finding& finding) { return finding.verdict != Verdict::kPass; });
@@ -127,8 +128,8 @@ void settle(std::vector<Finding> findings, Report& report) {
   report.findings = std::move(findings);
 }
 
-Report conclude(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
-                const ToleranceFile* tolerance, std::span<const Waiver> waivers) {
+Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
+                 const ToleranceFile* tolerance, std::span<const Waiver> waivers) {
   assert(differences.size() == matching.pairs.size() + matching.recomputed.size());
   std::vector<Finding> findings = matching.findings;
   for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
@@ -141,18 +142,18 @@ Report conclude(const Alignment& reference, const Matching& matching, std::span<
   for (Finding& finding : judge_reroutes(matching.reroutes, tolerance, routing_notes)) {
     findings.push_back(std::move(finding));
   }
-  for (Finding& finding : findings) place(finding, reference);
+  for (Finding& finding : findings) set_order(finding, reference);
   std::vector<Reroute> ties = matching.reroutes;
   std::erase_if(ties, [&](const Reroute& reroute) { return !is_near_tie(reroute, tolerance); });
-  for (Finding& finding : findings) excuse(finding, ties);
+  for (Finding& finding : findings) downgrade_if_rerouted(finding, ties);
 
   Report report;
   report.notes = matching.notes;
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.waived = matching.waived;
   report.coverage = coverage_of(reference, matching);
-  set_waived_aside(waivers, findings, report);
-  settle(std::move(findings), report);
+  apply_waivers(waivers, findings, report);
+  summarize_findings(std::move(findings), report);
   return report;
 }
 

@@ -1,4 +1,4 @@
-// Words for findings about values. One line each; the caller puts the tensor's identity before it.
+// Writes the messages of findings about values, one line each. The caller puts the tensor's identity before it.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 
 namespace ttrace {
 
-// `rel_err 0.674, allowed 0.0234 (28.8 times); worst at [3, 17]: reference 0.12, candidate 1.5, on rank 2
+// For example `rel_err 0.674, allowed 0.0234 (28.8 times); worst at [3, 17]: reference 0.12, candidate 1.5, on rank 2
 // at [3, 1]; on ranks 2, 3; looks like a factor of 2.000`.
 std::string describe_excess(const TensorPair& pair, const Difference& difference, double allowed,
                             std::span<const std::int32_t> ranks);
 
 std::string describe_exact(const Difference& difference, std::span<const std::int32_t> ranks);
 std::string describe_nonfinite(const Difference& difference);
+// `side` is empty for the candidate's copies, and `in the reference, ` for the reference's.
 std::string describe_replicas(std::string_view side, std::span<const std::int32_t> ranks, double rel_err,
                               double allowed);
 

@@ -1,4 +1,4 @@
-#include "compare/rows.h"
+#include "compare/box_reader.h"
 
 #include <algorithm>
 #include <array>
@@ -9,27 +9,27 @@
 
 namespace ttrace {
 
-Rows::Rows(const OverlayBox& box) : reference_terms_(box.reference.size()) {
+BoxReader::BoxReader(const OverlayBox& box) : reference_terms_(box.reference.size()) {
   std::vector<const StridedTerm*> sources;
   for (const StridedTerm& term : box.reference) sources.push_back(&term);
   for (const StridedTerm& term : box.candidate) sources.push_back(&term);
   for (const StridedTerm* source : sources) terms_.push_back({source->data, source->dtype, {}});
 
-  // From the innermost dimension outwards: a dimension joins the run, or the outer dimension next to it,
-  // where in every term it steps over exactly what is inside.
+  // Goes from the innermost dimension outwards. A dimension joins the run, or the next dimension inside it, if its
+  // stride in every term is the size of what is inside.
   Shape inner_first;
   for (std::size_t i = box.logical.size.size(); i-- > 0;) {
     const std::int64_t size = box.logical.size[i];
     elements_ *= size;
     if (size == 1) continue;
     const auto steps_over = [&](std::size_t term) {
-      const std::int64_t inside = inner_first.empty() ? run_ : terms_[term].strides.back() * inner_first.back();
+      const std::int64_t inside = inner_first.empty() ? run_length_ : terms_[term].strides.back() * inner_first.back();
       return sources[term]->strides[i] == inside;
     };
     bool joins = true;
     for (std::size_t term = 0; term < sources.size(); ++term) joins = joins && steps_over(term);
     if (joins) {
-      (inner_first.empty() ? run_ : inner_first.back()) *= size;
+      (inner_first.empty() ? run_length_ : inner_first.back()) *= size;
       continue;
     }
     inner_first.push_back(size);
@@ -41,9 +41,9 @@ Rows::Rows(const OverlayBox& box) : reference_terms_(box.reference.size()) {
   for (Term& term : terms_) std::reverse(term.strides.begin(), term.strides.end());
 }
 
-const std::byte* Rows::at(std::size_t term, std::int64_t position) const {
-  std::int64_t offset = position % run_;
-  std::int64_t row = position / run_;
+const std::byte* BoxReader::address_of(std::size_t term, std::int64_t position) const {
+  std::int64_t offset = position % run_length_;
+  std::int64_t row = position / run_length_;
   for (std::size_t i = outer_.size(); i-- > 0; row /= outer_[i]) {
     offset += (row % outer_[i]) * terms_[term].strides[i];
   }
@@ -51,7 +51,7 @@ const std::byte* Rows::at(std::size_t term, std::int64_t position) const {
 }
 
 template <class Visit>
-void Rows::for_each_run(std::int64_t position, std::int64_t count, Visit visit) const {
+void BoxReader::for_each_run(std::int64_t position, std::int64_t count, Visit visit) const {
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t size = std::min(left_in_run(position + done), count - done);
     visit(position + done, size, done);
@@ -59,26 +59,26 @@ void Rows::for_each_run(std::int64_t position, std::int64_t count, Visit visit) 
   }
 }
 
-void Rows::gather(std::size_t term, std::int64_t position, std::int64_t count, std::byte* out) const {
+void BoxReader::gather(std::size_t term, std::int64_t position, std::int64_t count, std::byte* out) const {
   const std::int64_t width = size_of(dtype(term));
   for_each_run(position, count, [&](std::int64_t from, std::int64_t size, std::int64_t done) {
-    std::memcpy(out + done * width, at(term, from), static_cast<std::size_t>(size * width));
+    std::memcpy(out + done * width, address_of(term, from), static_cast<std::size_t>(size * width));
   });
 }
 
-void Rows::gather_integers(std::size_t term, std::int64_t position, std::int64_t count, std::int64_t* out) const {
+void BoxReader::gather_integers(std::size_t term, std::int64_t position, std::int64_t count, std::int64_t* out) const {
   for_each_run(position, count, [&](std::int64_t from, std::int64_t size, std::int64_t done) {
-    widen(at(term, from), dtype(term), size, out + done);
+    widen(address_of(term, from), dtype(term), size, out + done);
   });
 }
 
-void Rows::gather_sum(std::size_t first, std::size_t last, double scale, std::int64_t position, std::int64_t count,
-                      double* out) const {
+void BoxReader::gather_sum(std::size_t first, std::size_t last, double scale, std::int64_t position, std::int64_t count,
+                           double* out) const {
   std::array<double, kBlockElements> next;
   for (std::size_t term = first; term < last; ++term) {
     double* into = term == first ? out : next.data();
     for_each_run(position, count, [&](std::int64_t from, std::int64_t size, std::int64_t done) {
-      widen(at(term, from), dtype(term), size, into + done);
+      widen(address_of(term, from), dtype(term), size, into + done);
     });
     if (term == first) continue;
     for (std::int64_t i = 0; i < count; ++i) out[i] += next[static_cast<std::size_t>(i)];

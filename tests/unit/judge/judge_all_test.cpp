@@ -8,7 +8,7 @@ namespace {
 using namespace ttrace;
 using test::recomputed;
 
-void hold(Alignment& alignment, const TensorId& id) {
+void add_tensor(Alignment& alignment, const TensorId& id) {
   LogicalTensor tensor;
   tensor.id = id;
   tensor.shape = {4};
@@ -31,12 +31,12 @@ TensorId output(const std::string& name, std::int32_t microbatch = 0, std::int32
   return id;
 }
 
-Report conclude_all(const Alignment& reference, const Alignment& candidate, const std::vector<double>& responses,
-                    const ToleranceFile* tolerance = nullptr) {
+Report judge_responses(const Alignment& reference, const Alignment& candidate, const std::vector<double>& responses,
+                       const ToleranceFile* tolerance = nullptr) {
   const Matching matching = match(reference, candidate);
   std::vector<Difference> differences;
   for (const double response : responses) differences.push_back(moved_by(response));
-  return conclude(reference, matching, differences, tolerance);
+  return judge_all(reference, matching, differences, tolerance);
 }
 
 std::vector<std::string> names_of(const Report& report) {
@@ -51,10 +51,10 @@ TEST_SUITE_BEGIN("judge");
 
 TEST_CASE("a report counts every tensor once and lists all but what passed, in order of execution") {
   Alignment reference, candidate;
-  for (const char* name : {"d", "c", "b", "a"}) hold(reference, output(name));
-  hold(reference, test::tensor_id(Kind::kGradInput, "a", 0));
-  for (const char* name : {"a", "b", "d", "extra"}) hold(candidate, output(name));
-  hold(candidate, test::tensor_id(Kind::kGradInput, "a", 0));
+  for (const char* name : {"d", "c", "b", "a"}) add_tensor(reference, output(name));
+  add_tensor(reference, test::tensor_id(Kind::kGradInput, "a", 0));
+  for (const char* name : {"a", "b", "d", "extra"}) add_tensor(candidate, output(name));
+  add_tensor(candidate, test::tensor_id(Kind::kGradInput, "a", 0));
   Finding rank;
   rank.verdict = Verdict::kMissing;
   rank.reason = Reason::kMissingRank;
@@ -66,7 +66,7 @@ TEST_CASE("a report counts every tensor once and lists all but what passed, in o
   tolerance.tensors[{Kind::kGradInput, "a"}].allowed = 0.1;
 
   // Pairs come by identity: the outputs a, b and d, then the gradient.
-  const Report report = conclude_all(reference, candidate, {0.5, 0.5, 0, 0.9}, &tolerance);
+  const Report report = judge_responses(reference, candidate, {0.5, 0.5, 0, 0.9}, &tolerance);
   CHECK(report.counts.pass == 1);
   CHECK(report.counts.fail == 2);
   CHECK(report.counts.untrusted == 1);
@@ -82,13 +82,13 @@ TEST_CASE("a report counts every tensor once and lists all but what passed, in o
 
 TEST_CASE("two findings about one tensor count once, by the worse") {
   Alignment reference, candidate;
-  hold(reference, output("mlp"));
-  hold(candidate, output("mlp"));
-  hold(candidate, recomputed(output("mlp")));
+  add_tensor(reference, output("mlp"));
+  add_tensor(candidate, output("mlp"));
+  add_tensor(candidate, recomputed(output("mlp")));
   ToleranceFile tolerance;
   tolerance.tensors[{Kind::kOutput, "mlp"}].allowed = 0.1;
-  // The forward and the recomputation are like the reference's forward, but not like each other.
-  const Report report = conclude_all(reference, candidate, {0.09, 0.09, 0.15}, &tolerance);
+  // The forward and the recomputation both pass against the reference's forward, but differ from each other.
+  const Report report = judge_responses(reference, candidate, {0.09, 0.09, 0.15}, &tolerance);
   CHECK(report.counts.compared == 2);
   CHECK(report.counts.pass == 1);
   CHECK(report.counts.fail == 1);
@@ -102,10 +102,10 @@ TEST_CASE("two findings about one tensor count once, by the worse") {
 TEST_CASE("a name's counts add up over micro-batches and iterations") {
   Alignment reference, candidate;
   for (const auto& id : {output("mlp", 0), output("mlp", 1), output("mlp", 0, 1), output("norm")}) {
-    hold(reference, id);
-    hold(candidate, id);
+    add_tensor(reference, id);
+    add_tensor(candidate, id);
   }
-  const Report report = conclude_all(reference, candidate, {0, 0, 0.5, 0});
+  const Report report = judge_responses(reference, candidate, {0, 0, 0.5, 0});
   CHECK(report.by_name.size() == 2);
   CHECK(report.by_name.at({"mlp", Kind::kOutput}).compared == 3);
   CHECK(report.by_name.at({"mlp", Kind::kOutput}).pass + report.by_name.at({"norm", Kind::kOutput}).pass == 3);
@@ -115,14 +115,14 @@ TEST_CASE("a name's counts add up over micro-batches and iterations") {
 TEST_CASE("a micro-batch or an iteration of which a side has nothing is one group") {
   Alignment reference, candidate;
   for (const char* name : {"mlp", "norm"}) {
-    hold(reference, output(name, 0));
-    hold(candidate, output(name, 0));
-    hold(reference, output(name, 1));
-    hold(reference, output(name, 0, 1));
-    hold(reference, output(name, 1, 1));
-    hold(candidate, output(name, 0, 2));
+    add_tensor(reference, output(name, 0));
+    add_tensor(candidate, output(name, 0));
+    add_tensor(reference, output(name, 1));
+    add_tensor(reference, output(name, 0, 1));
+    add_tensor(reference, output(name, 1, 1));
+    add_tensor(candidate, output(name, 0, 2));
   }
-  const Report report = conclude_all(reference, candidate, {0, 0});
+  const Report report = judge_responses(reference, candidate, {0, 0});
   REQUIRE(report.missing_groups.size() == 3);
   CHECK(report.missing_groups[0].iteration == 1);
   CHECK_FALSE(report.missing_groups[0].microbatch.has_value());
@@ -138,10 +138,10 @@ TEST_CASE("a micro-batch or an iteration of which a side has nothing is one grou
 
 TEST_CASE("what is waived is counted, so that the tensors add up") {
   Alignment reference, candidate;
-  hold(reference, output("mlp"));
-  hold(reference, recomputed(output("mlp")));
-  hold(candidate, output("mlp"));
-  const Report report = conclude_all(reference, candidate, {0});
+  add_tensor(reference, output("mlp"));
+  add_tensor(reference, recomputed(output("mlp")));
+  add_tensor(candidate, output("mlp"));
+  const Report report = judge_responses(reference, candidate, {0});
   CHECK(report.waived == 1);
   CHECK(report.counts.compared + report.counts.missing + report.waived == 2);
   CHECK(report.same());
@@ -150,8 +150,8 @@ TEST_CASE("what is waived is counted, so that the tensors add up") {
 TEST_CASE("passing tensors with NaN at the same places, or with copies that differ, are mentioned") {
   Alignment reference, candidate;
   for (const char* name : {"mlp", "norm"}) {
-    hold(reference, output(name));
-    hold(candidate, output(name));
+    add_tensor(reference, output(name));
+    add_tensor(candidate, output(name));
   }
   const Matching matching = match(reference, candidate);
   std::vector<Difference> differences = {moved_by(0), moved_by(0.01)};
@@ -160,7 +160,7 @@ TEST_CASE("passing tensors with NaN at the same places, or with copies that diff
   differences[1].replica_square = 1e-6;
   ToleranceFile tolerance;
   tolerance.tensors[{Kind::kOutput, "norm"}].allowed = 0.1;
-  const Report report = conclude(reference, matching, differences, &tolerance);
+  const Report report = judge_all(reference, matching, differences, &tolerance);
   CHECK(report.same());
   CHECK(report.notes ==
         std::vector<std::string>{

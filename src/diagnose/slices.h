@@ -1,18 +1,20 @@
-// A tensor as [outer, extent, inner] around one dimension.
+// Compares slices of tensors along one dimension.
 #pragma once
 
 #include "merge/values.h"
 
 namespace ttrace {
 
-struct Around {
+// The index of a row-major tensor, split into [outer, extent, inner] around the dimension `dim`.
+struct Slices {
   std::int64_t outer = 1, extent = 1, inner = 1;
 
-  Around(const Shape& shape, std::size_t dim) : extent(shape[dim]) {
+  Slices(const Shape& shape, std::size_t dim) : extent(shape[dim]) {
     for (std::size_t d = 0; d < dim; ++d) outer *= shape[d];
     for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
   }
-  // Squared distance between block `a` of `x` and block `b` of `y`, each of `size` indices.
+  // Returns ||block `a` of `x` - block `b` of `y`||^2. Block k is the indices [k * size, (k + 1) * size) of the
+  // dimension.
   double square_between(const Values& x, std::int64_t a, const Values& y, std::int64_t b, std::int64_t size) const {
     double sum = 0;
     for (std::int64_t o = 0; o < outer; ++o) {
