@@ -30,7 +30,7 @@ std::string text_of(const DraftRule& rule) {
   if (rule.lines.empty()) {
     return fmt::format("  # {}: {}\n", rule.kind ? name_of(*rule.kind) : "the parameter", printable(rule.remark));
   }
-  if (rule.kind && rule.lines.size() == 1 && rule.lines[0].text.starts_with("{")) {
+  if (rule.kind && rule.lines.size() == 1 && rule.lines[0].text.starts_with('{')) {
     return fmt::format("{} {}{}\n", head, rule.lines[0].text, comment_of(rule.lines[0]));
   }
   std::string text = rule.kind ? head + "\n" : "";

@@ -43,7 +43,8 @@ Json worst(const Finding& finding) {
 // Where the first root is the first wrong tensor, which it is unless that is a finding about ranks.
 const RootCause* root_of(const Report& report) {
   const Finding* first = report.root_cause();
-  const bool known = first != nullptr && !report.roots.empty() && &report.findings[report.roots[0].finding] == first;
+  const bool known =
+      first != nullptr && !report.roots.empty() && report.findings.data() + report.roots[0].finding == first;
   return known ? &report.roots[0] : nullptr;
 }
 

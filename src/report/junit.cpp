@@ -68,12 +68,12 @@ void append_suite(pugi::xml_node suites, std::string_view name, std::string_view
   }
   // A consumer that counts failures must see one whenever the verdict is not `same`.
   const bool nothing_trusted = !report.same() && report.root_cause() == nullptr && report.counts.pass == 0;
-  const auto failures = static_cast<long long>(
+  const long long failures =
       std::count_if(cases.begin(), cases.end(), [](const auto& item) { return !item.second.failures.empty(); }) +
-      !about_ranks.empty() + nothing_trusted);
-  const auto skipped = static_cast<long long>(std::count_if(cases.begin(), cases.end(), [](const auto& item) {
+      !about_ranks.empty() + nothing_trusted;
+  const long long skipped = std::count_if(cases.begin(), cases.end(), [](const auto& item) {
     return item.second.failures.empty() && (!item.second.doubts.empty() || !item.second.waived.empty());
-  }));
+  });
 
   pugi::xml_node suite = suites.append_child("testsuite");
   set(suite, "name", name);
