@@ -111,7 +111,7 @@ struct TensorId {
   friend auto operator<=>(const TensorId&, const TensorId&) = default;
 };
 
-// Text from files, fit for a terminal or an XML file. Control characters, bytes that are no UTF-8 and code
+// Makes text from files fit for a terminal or an XML file. Control characters, bytes that are no UTF-8 and code
 // points that XML forbids or that turn the direction of writing become `\xNN`, byte by byte.
 std::string printable(std::string_view text);
 
@@ -130,8 +130,8 @@ struct Entry {
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;
   std::string module_class;  // "torch.nn.modules.linear.Linear"; empty for scalars
-  // What the program said of where the tensor lies; null where it said nothing. Entries of a rank that have the same
-  // text share one object.
+  // The placement that the program recorded with the tensor; null where it recorded none. Entries of a rank with the
+  // same text share one object.
   std::shared_ptr<const RecordedMapping> mapping;
 };
 
@@ -146,6 +146,7 @@ class MappedFile {
   virtual void release(const std::byte* /*begin*/, std::uint64_t /*bytes*/) const {}
 };
 
+// What one rank's file holds.
 struct RankTrace {
   std::filesystem::path path;
   std::int32_t rank = 0;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMost = 5;
 
-// Levenshtein's.
+// Levenshtein's distance.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

@@ -1,4 +1,4 @@
-// Names that somebody may have meant.
+// Suggests names for one that was misspelt.
 #pragma once
 
 #include <set>
@@ -7,8 +7,9 @@
 
 namespace ttrace {
 
-// At most five of `names` that look most like `pattern`, best first: by the edit distance to the name or to
-// what follows one of its dots, up to a third of the pattern's length. Printable.
+// Returns at most five of `names` that look most like `pattern`, best first and printable. The measure is the edit
+// distance to the name or to what follows one of its dots; names further than a third of the pattern's length are left
+// out.
 std::vector<std::string> close_names(const std::string& pattern, const std::set<std::string>& names);
 
 }  // namespace ttrace

@@ -9,32 +9,33 @@
 namespace ttrace {
 namespace {
 
-// The factor by which tolerances allow correct runs of one program to differ more than was seen
-// (estimate-tolerance's default margin): what is apart by more is not the same.
+// The default margin of `ttrace estimate-tolerance`: the factor by which tolerances allow correct runs to differ more
+// than the perturbed runs did. Errors that are further apart do not come from rounding.
 constexpr double kMargin = 3;
 
 // Half of a tensor's norm. One rank's term of a sum over two is off by half or more, a swapped half by more
 // than that; correct programs are off by a few machine epsilons.
 constexpr double kNear = 0.5;
 
-std::string measured(const Fit& fit) {
+std::string describe_error(const Fit& fit) {
   return fmt::format("{} tensor{}, rel_err {:.2g}", fit.tensors, fit.tensors == 1 ? "" : "s", fit.error());
 }
 
-std::string far(const Fit& fit) {
-  return fmt::format("from the shapes alone, nothing comes near the reference ({})", measured(fit));
+std::string describe_misfit(const Fit& fit) {
+  return fmt::format("from the shapes alone, nothing comes near the reference ({})", describe_error(fit));
 }
 
-bool names(const Placements& placements, const std::string& axis) { return !role_of(placements, axis).empty(); }
+bool names_axis(const Placements& placements, const std::string& axis) { return !role_of(placements, axis).empty(); }
 
-// What `placements` say, in place of a role of the axis `of_best`, on another factoring of the ranks; empty where they
-// lie on the factoring of `best`.
-std::string elsewhere(const Placements& placements, const AxisPlacement& of_best, const Placements& best) {
-  if (names(placements, of_best.axis)) return "";
+// Says in words what `placements` do with the ranks of the axis `of_best` where they use another factoring of the
+// ranks; empty where they use the factoring of `best`.
+std::string role_on_other_factoring(const Placements& placements, const AxisPlacement& of_best,
+                                    const Placements& best) {
+  if (names_axis(placements, of_best.axis)) return "";
   std::vector<std::string> lines;
   bool other_axes = false;
   for (const AxisPlacement& axis : placements) {
-    if (names(best, axis.axis)) continue;
+    if (names_axis(best, axis.axis)) continue;
     other_axes = true;
     if (axis.placement != Placement::kReplicate) lines.push_back(to_string(axis));
   }
@@ -42,13 +43,13 @@ std::string elsewhere(const Placements& placements, const AxisPlacement& of_best
   return lines.empty() ? "replicate" : fmt::format("{}", fmt::join(lines, " with "));
 }
 
-// The roles of the axis in the standing hypotheses other than the best's.
-std::set<std::string> other_roles(const Decision& decision, const AxisPlacement& axis) {
+// Returns the roles that plausible hypotheses give the axis and that differ from its role in the best one.
+std::set<std::string> competing_roles(const Decision& decision, const AxisPlacement& axis) {
   const Placements& best = decision.best().axes;
   std::set<std::string> others;
-  for (const Hypothesis* other : decision.standing) {
-    const std::string role = role_of(other->axes, axis.axis), line = elsewhere(other->axes, axis, best);
-    // Whether another factoring splits or sums is a doubt about the axes that do so here.
+  for (const Hypothesis* other : decision.plausible) {
+    const std::string role = role_of(other->axes, axis.axis), line = role_on_other_factoring(other->axes, axis, best);
+    // A hypothesis on another factoring puts in doubt the axes that split or sum here, not those that replicate.
     if (!line.empty() && axis.placement == Placement::kReplicate) continue;
     others.insert(!line.empty() ? line : role.empty() ? "unnamed" : role);
   }
@@ -56,17 +57,17 @@ std::set<std::string> other_roles(const Decision& decision, const AxisPlacement&
   return others;
 }
 
-// What is known of one axis: certain when all that stands agrees about it.
-DraftLine line_of(const Decision& decision, const AxisPlacement& axis) {
+// Writes the line of one axis: certain when all plausible hypotheses agree about it.
+DraftLine draft_line(const Decision& decision, const AxisPlacement& axis) {
   const std::string role = role_of(decision.best().axes, axis.axis);
   const Fit& fit = decision.best().fit;
   DraftLine line{to_string(axis), false, {}};
-  if (!decision.fits) {
-    line.why = far(fit);
+  if (!decision.near_reference) {
+    line.why = describe_misfit(fit);
     return line;
   }
-  if (const std::set<std::string> also = other_roles(decision, axis); !also.empty()) {
-    line.why = fmt::format("{}; fits as well: {}", measured(fit), fmt::join(also, ", "));
+  if (const std::set<std::string> also = competing_roles(decision, axis); !also.empty()) {
+    line.why = fmt::format("{}; fits as well: {}", describe_error(fit), fmt::join(also, ", "));
     return line;
   }
   line.certain = true;
@@ -77,7 +78,7 @@ DraftLine line_of(const Decision& decision, const AxisPlacement& axis) {
     alternatives = true;
     otherwise = std::min(otherwise, other->fit.error());
   }
-  line.why = fmt::format("{}; {}", measured(fit),
+  line.why = fmt::format("{}; {}", describe_error(fit),
                          alternatives ? fmt::format("otherwise {:.2g}", otherwise) : "the shapes allow no other");
   return line;
 }
@@ -103,59 +104,62 @@ Decision decide(const Search& search) {
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const Hypothesis* a, const Hypothesis* b) { return a->fit.error() < b->fit.error(); });
   const double best = ranked[0]->fit.error();
-  decision.fits = is_near(best);
-  if (!decision.fits) {
-    decision.standing = decision.viable;
+  decision.near_reference = is_near(best);
+  if (!decision.near_reference) {
+    decision.plausible = decision.viable;
     return decision;
   }
   for (const Hypothesis* hypothesis : ranked) {
     if (!clearly_better(best, hypothesis->fit.error(), epsilon_of(search.dtype))) {
-      decision.standing.push_back(hypothesis);
+      decision.plausible.push_back(hypothesis);
     }
   }
   return decision;
 }
 
-void narrow(Decision& value, Kind value_kind, const Decision& gradient, Kind gradient_kind, const Choices& choices) {
-  if (value.standing.size() < 2 || !gradient.fits) return;
-  std::vector<const Hypothesis*> left;
-  for (const Hypothesis* hypothesis : value.standing) {
-    if (stands(gradient, followed(hypothesis->axes, value_kind, gradient_kind), choices)) left.push_back(hypothesis);
+void narrow(Decision& lead, Kind lead_kind, const Decision& follower, Kind follower_kind,
+            const PlacementChoices& choices) {
+  if (lead.plausible.size() < 2 || !follower.near_reference) return;
+  std::vector<const Hypothesis*> kept;
+  for (const Hypothesis* hypothesis : lead.plausible) {
+    if (is_plausible(follower, follower_placements(hypothesis->axes, lead_kind, follower_kind), choices))
+      kept.push_back(hypothesis);
   }
-  if (!left.empty()) value.standing = std::move(left);
+  if (!kept.empty()) lead.plausible = std::move(kept);
 }
 
-bool stands(const Decision& decision, const Placements& placements, const Choices& choices) {
-  return std::any_of(decision.standing.begin(), decision.standing.end(), [&](const Hypothesis* hypothesis) {
-    return key_of(hypothesis->axes, choices, decision.search->in_microbatches) ==
-           key_of(placements, choices, decision.search->in_microbatches);
+bool is_plausible(const Decision& decision, const Placements& placements, const PlacementChoices& choices) {
+  return std::any_of(decision.plausible.begin(), decision.plausible.end(), [&](const Hypothesis* hypothesis) {
+    return equivalence_key(hypothesis->axes, choices, decision.search->in_microbatches) ==
+           equivalence_key(placements, choices, decision.search->in_microbatches);
   });
 }
 
-Placements placements_of(const Decision& decision, const Choices& choices) {
+Placements named_placements(const Decision& decision, const PlacementChoices& choices) {
   Placements named;
   for (const AxisPlacement& axis : decision.best().axes) {
-    const bool against_habit = decision.search->in_microbatches && axis.axis == choices.microbatch_axis;
-    const bool says_nothing = !decision.fits || line_of(decision, axis).certain;
-    if (axis.placement != Placement::kReplicate || against_habit || !says_nothing) named.push_back(axis);
+    const bool overrides_default = decision.search->in_microbatches && axis.axis == choices.microbatch_axis;
+    const bool has_no_doubt = !decision.near_reference || draft_line(decision, axis).certain;
+    if (axis.placement != Placement::kReplicate || overrides_default || !has_no_doubt) named.push_back(axis);
   }
-  // The axes that are named also say on which factoring of the ranks the tensor lies.
-  const bool same = key_of(named, choices, decision.search->in_microbatches) ==
-                    key_of(decision.best().axes, choices, decision.search->in_microbatches);
+  // The named axes also tell which factoring of the ranks the tensor uses: fewer of them may mean another.
+  const bool same = equivalence_key(named, choices, decision.search->in_microbatches) ==
+                    equivalence_key(decision.best().axes, choices, decision.search->in_microbatches);
   return same ? named : decision.best().axes;
 }
 
-std::vector<DraftLine> lines_of(const Decision& decision, const Choices& choices) {
+std::vector<DraftLine> draft_lines(const Decision& decision, const PlacementChoices& choices) {
   std::vector<DraftLine> lines;
-  for (const AxisPlacement& axis : placements_of(decision, choices)) lines.push_back(line_of(decision, axis));
+  for (const AxisPlacement& axis : named_placements(decision, choices)) lines.push_back(draft_line(decision, axis));
   if (!lines.empty()) return lines;
   const bool may_be_empty = !is_parameter_kind(decision.search->kind);
-  // One that is there says what its values were like.
+  // Where the best hypothesis has the spare axis, its line can say how near the values came.
   for (const AxisPlacement& axis : decision.best().axes) {
-    if (axis.axis == choices.spare_axis) return {line_of(decision, axis)};
+    if (axis.axis == choices.spare_axis) return {draft_line(decision, axis)};
   }
   const std::string text = may_be_empty ? "{}" : choices.spare_axis + ": replicate";
-  return {{text, decision.fits, decision.fits ? measured(decision.best().fit) : far(decision.best().fit)}};
+  return {{text, decision.near_reference,
+           decision.near_reference ? describe_error(decision.best().fit) : describe_misfit(decision.best().fit)}};
 }
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// What a search found out.
+// Decides which of a search's hypotheses may be right, and writes down the one that fits best.
 #pragma once
 
 #include <cstdint>
@@ -9,36 +9,40 @@
 
 namespace ttrace {
 
-// Measured errors (`Fit::error`): near the reference; better by more than rounding in a dtype of this epsilon,
-// and by more than the margin that a tolerance has.
+// True for an error (`Fit::error`) small enough for the same tensor, recorded by a correct program.
 bool is_near(double error);
+
+// True where `error` is smaller than `other` by more than the margin of a tolerance. Errors below `epsilon`, that of
+// the dtype, are mere rounding and count as equal.
 bool clearly_better(double error, double other, double epsilon);
 
 struct Decision {
   const Search* search = nullptr;
-  std::vector<const Hypothesis*> viable;    // the shards fit together and into the reference
-  std::vector<const Hypothesis*> standing;  // of those, the ones that nothing rules out; best first
-  bool fits = false;                        // the best comes near the reference
+  std::vector<const Hypothesis*> viable;     // under which the fewest tensors do not fit together
+  std::vector<const Hypothesis*> plausible;  // the viable ones that nothing rules out; best first
+  bool near_reference = false;               // true where the best one is
   bool empty() const { return viable.empty(); }
-  const Hypothesis& best() const { return *standing[0]; }
+  const Hypothesis& best() const { return *plausible[0]; }
 };
 
-// A hypothesis is ruled out by one that is clearly better. Where none
-// comes near the reference, all that are viable stand, the likeliest first.
+// A viable hypothesis is ruled out by one that is clearly better. Where none comes near the reference, all viable ones
+// are plausible, the likeliest first.
 Decision decide(const Search& search);
 
-// Leaves in `value` only what the tensors of `gradient` (or another that follows) do not rule out, if that
-// leaves anything.
-void narrow(Decision& value, Kind value_kind, const Decision& gradient, Kind gradient_kind, const Choices& choices);
+// Removes from the plausible hypotheses of `lead` those that `follower` rules out: the decision of a kind that is
+// placed as `lead` is, such as its gradient. Does nothing where that would leave none.
+void narrow(Decision& lead, Kind lead_kind, const Decision& follower, Kind follower_kind,
+            const PlacementChoices& choices);
 
-bool stands(const Decision& decision, const Placements& placements, const Choices& choices);
+// True where one of the plausible hypotheses places the tensor as `placements` do.
+bool is_plausible(const Decision& decision, const Placements& placements, const PlacementChoices& choices);
 
-// The axes that a rule must name to place tensors as `decision.best()` does: not those that replicate without
-// being named, where there is nothing to say about them.
-Placements placements_of(const Decision& decision, const Choices& choices);
+// Returns the placements that a rule must name to place tensors as `decision.best()` does. It leaves out axes that
+// would replicate without being named, unless there is a doubt about them to write down.
+Placements named_placements(const Decision& decision, const PlacementChoices& choices);
 
-// The lines of that rule. Where it names no axis, one that says that another replicates, or `{}`, which a
-// parameter cannot have.
-std::vector<DraftLine> lines_of(const Decision& decision, const Choices& choices);
+// Returns the lines of that rule. A rule that names no axis gets `{}`; a parameter's, which may not be empty, gets a
+// line that says that an axis replicates.
+std::vector<DraftLine> draft_lines(const Decision& decision, const PlacementChoices& choices);
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// The text of a draft.
+// Writes a draft as an annotation file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace ttrace {
 namespace {
 
-std::string quoted(const std::string& pattern) {
+std::string yaml_key(const std::string& pattern) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            std::string_view("_.*():-").find(c) != std::string_view::npos;
@@ -21,32 +21,33 @@ std::string quoted(const std::string& pattern) {
   return text + "'";
 }
 
-std::string comment_of(const DraftLine& line) {
+std::string confidence_comment(const DraftLine& line) {
   return fmt::format("  # {}: {}", line.certain ? "certain" : "guess", printable(line.why));
 }
 
-std::string text_of(const DraftRule& rule) {
+std::string rule_yaml(const DraftRule& rule) {
   const std::string head = rule.kind ? fmt::format("  {}:", name_of(*rule.kind)) : "";
   if (rule.lines.empty()) {
     return fmt::format("  # {}: {}\n", rule.kind ? name_of(*rule.kind) : "the parameter", printable(rule.remark));
   }
   if (rule.kind && rule.lines.size() == 1 && rule.lines[0].text.starts_with('{')) {
-    return fmt::format("{} {}{}\n", head, rule.lines[0].text, comment_of(rule.lines[0]));
+    return fmt::format("{} {}{}\n", head, rule.lines[0].text, confidence_comment(rule.lines[0]));
   }
   std::string text = rule.kind ? head + "\n" : "";
   for (const DraftLine& line : rule.lines) {
-    text += fmt::format("  {}{}{}\n", rule.kind ? "  " : "", line.text, comment_of(line));
+    text += fmt::format("  {}{}{}\n", rule.kind ? "  " : "", line.text, confidence_comment(line));
   }
   return text;
 }
 
-// The block can be there only once: where `given` has it, what it lacks is for a person to add.
-std::string parallelism_of(const Draft& draft, const std::string& given) {
+// Writes the block `parallelism:`, or comments where `given` has one: YAML takes it only once, so that a person must
+// add to it.
+std::string parallelism_yaml(const Draft& draft, const std::string& given) {
   if (draft.parallelism.empty()) return "";
   const bool has_one = given.starts_with("parallelism:") || given.find("\nparallelism:") != given.npos;
   std::string text = has_one ? "# Lacking in parallelism, above:\n" : "parallelism:\n";
   for (const DraftLine& line : draft.parallelism) {
-    text += fmt::format("{}  {}{}\n", has_one ? "#" : "", line.text, comment_of(line));
+    text += fmt::format("{}  {}{}\n", has_one ? "#" : "", line.text, confidence_comment(line));
   }
   return text;
 }
@@ -58,16 +59,16 @@ std::string to_yaml(const Draft& draft, const std::string& given) {
   if (!given.empty()) text += given.back() == '\n' ? "\n" : "\n\n";
   text += "# Drafted by `ttrace annotate` (" + summary_of(draft) + ").\n";
   text += "# Read what is called a guess: what was measured is what a program does, not what it should do.\n";
-  text += parallelism_of(draft, given);
+  text += parallelism_yaml(draft, given);
   for (std::size_t i = 0; i < draft.rules.size();) {
     std::string body;
     bool says_something = false;
     const std::string& pattern = draft.rules[i].pattern;
     for (; i < draft.rules.size() && draft.rules[i].pattern == pattern; ++i) {
-      body += text_of(draft.rules[i]);
+      body += rule_yaml(draft.rules[i]);
       says_something = says_something || !draft.rules[i].lines.empty();
     }
-    text += fmt::format("{}{}:\n{}", says_something ? "" : "# ", quoted(pattern), body);
+    text += fmt::format("{}{}:\n{}", says_something ? "" : "# ", yaml_key(pattern), body);
   }
   return text;
 }

@@ -19,24 +19,24 @@ namespace {
 
 constexpr std::size_t kPiecesShown = 16;  // what a terminal shows at once, with both sides
 
-using Explained = std::tuple<std::string, Kind, Pass>;  // what all iterations and micro-batches share
+using ExplainedKey = std::tuple<std::string, Kind, Pass>;  // what all iterations and micro-batches share
 
-Explained subject_of(const TensorId& id) { return {id.name, id.kind, id.pass}; }
+ExplainedKey explained_key(const TensorId& id) { return {id.name, id.kind, id.pass}; }
 
-// The tensors of one side about one subject.
-struct Mapped {
+// The tensors and findings of one side under one key.
+struct MappedTensors {
   std::vector<const LogicalTensor*> tensors;
   std::vector<const Finding*> findings;
 };
 
-std::map<Explained, Mapped> select(const Alignment& alignment, const std::string& pattern) {
-  std::map<Explained, Mapped> selected;
+std::map<ExplainedKey, MappedTensors> select(const Alignment& alignment, const std::string& pattern) {
+  std::map<ExplainedKey, MappedTensors> selected;
   for (const auto& [id, tensor] : alignment.tensors) {
-    if (matches(pattern, id.name)) selected[subject_of(id)].tensors.push_back(&tensor);
+    if (matches(pattern, id.name)) selected[explained_key(id)].tensors.push_back(&tensor);
   }
   for (const Finding& finding : alignment.findings) {
     if (!finding.id.name.empty() && matches(pattern, finding.id.name)) {
-      selected[subject_of(finding.id)].findings.push_back(&finding);
+      selected[explained_key(finding.id)].findings.push_back(&finding);
     }
   }
   return selected;
@@ -65,7 +65,7 @@ std::string describe_role(const AxisPlacement& axis) {
   return fmt::format("splits dimension {}, {}", axis.dim, axis.layout);
 }
 
-// What the rule says of `axis`, under its own name or an alias; null when nothing.
+// Returns the rule's placement on `axis`, by its name or an alias; null where the rule does not name it.
 const AxisPlacement* find_axis(const AnnotationRule* rule, const Aliases& aliases, const std::string& axis) {
   if (rule == nullptr) return nullptr;
   for (const AxisPlacement& placement : rule->axes) {
@@ -138,7 +138,7 @@ std::string table_of(const Trace& trace, const LogicalTensor& tensor) {
 }
 
 std::string explain_side(const Annotations& annotations, const AnnotationRule* rule, const ExplainedSide& side,
-                         const Mapped& mapped) {
+                         const MappedTensors& mapped) {
   if (mapped.tensors.empty() && mapped.findings.empty()) return fmt::format("  {}: does not hold it\n", side.name);
   std::string text;
   if (!mapped.tensors.empty()) {
@@ -174,15 +174,15 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
 }  // namespace
 
 std::string explain(const Annotations& annotations, std::span<const ExplainedSide> sides, const std::string& pattern) {
-  std::vector<std::map<Explained, Mapped>> selected;
-  std::set<Explained> subjects;
+  std::vector<std::map<ExplainedKey, MappedTensors>> selected;
+  std::set<ExplainedKey> subjects;
   for (const ExplainedSide& side : sides) {
     selected.push_back(select(side.aligned.alignment, pattern));
     for (const auto& [subject, mapped] : selected.back()) subjects.insert(subject);
   }
   if (subjects.empty()) refuse(sides, pattern);
   std::string text;
-  for (const Explained& subject : subjects) {
+  for (const ExplainedKey& subject : subjects) {
     const auto& [name, kind, pass] = subject;
     const AnnotationRule* rule = rule_for(annotations, kind, name);
     text += fmt::format("{}{} {}{}\n  {}\n", text.empty() ? "" : "\n", printable(name), name_of(kind),

@@ -17,9 +17,9 @@ bool may_be_partial(Kind kind, Dtype dtype) {
   return !is_parameter_kind(kind) || kind == Kind::kParamGrad;
 }
 
-// Where a layout puts equal parts of one dimension, whatever stretches it says that in; nothing where it
-// refuses them.
-std::optional<AxisLayout> laid_out(const std::string& layout, std::int64_t parts, std::int64_t size) {
+// Lays out `parts` equal parts of one dimension. Adjacent stretches are joined, so that layouts which put the elements
+// in the same places compare equal. Returns nothing where the layout refuses the sizes.
+std::optional<AxisLayout> joined_layout(const std::string& layout, std::int64_t parts, std::int64_t size) {
   const std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts), size);
   AxisSplit split;
   split.size = parts;
@@ -29,10 +29,10 @@ std::optional<AxisLayout> laid_out(const std::string& layout, std::int64_t parts
     for (std::vector<Stretch>& stretches : result.parts) {
       std::vector<Stretch> joined;
       for (const Stretch& next : stretches) {
-        const bool goes_on = !joined.empty() && joined.back().local + joined.back().size == next.local &&
-                             joined.back().logical + joined.back().size == next.logical;
-        if (goes_on) joined.back().size += next.size;
-        if (!goes_on) joined.push_back(next);
+        const bool is_adjacent = !joined.empty() && joined.back().local + joined.back().size == next.local &&
+                                 joined.back().logical + joined.back().size == next.logical;
+        if (is_adjacent) joined.back().size += next.size;
+        if (!is_adjacent) joined.push_back(next);
       }
       stretches = std::move(joined);
     }
@@ -42,14 +42,15 @@ std::optional<AxisLayout> laid_out(const std::string& layout, std::int64_t parts
   }
 }
 
-// The layouts that differ along this axis and dimension: a stripe of one part is a block. Both where the axis
-// is the innermost on the dimension and where it is the only one or the outermost.
+// Returns the layouts that put the elements of this dimension in different places: stripes of one part, for instance,
+// are blocks. Each is tried with the axis as the innermost on the dimension, and as the outermost or the only one.
 std::vector<std::string> distinct_layouts(const Axis& axis, std::int64_t local, std::int64_t whole,
                                           const std::vector<std::string>& layouts) {
   std::vector<std::string> distinct;
   std::vector<std::pair<std::optional<AxisLayout>, std::optional<AxisLayout>>> seen;
   for (const std::string& layout : layouts) {
-    const auto inner = laid_out(layout, axis.size, local), outer = laid_out(layout, axis.size, whole / axis.size);
+    const auto inner = joined_layout(layout, axis.size, local),
+               outer = joined_layout(layout, axis.size, whole / axis.size);
     const bool refused = !inner && !outer;
     if (refused || std::find(seen.begin(), seen.end(), std::pair(inner, outer)) != seen.end()) continue;
     seen.emplace_back(inner, outer);
@@ -68,10 +69,10 @@ AxisPlacement axis_placement(const std::string& axis, Placement placement, std::
   return result;
 }
 
-// One axis left unnamed has no placement.
+// The placement of one axis; nothing where the rule leaves it unnamed.
 using Option = std::optional<AxisPlacement>;
 
-std::vector<Option> options_for(const Axis& axis, const Subject& subject, Kind kind, const Choices& choices,
+std::vector<Option> options_for(const Axis& axis, const Subject& subject, Kind kind, const PlacementChoices& choices,
                                 const std::vector<std::int32_t>& split) {
   std::vector<Option> options;
   if (subject.in_microbatches && axis.name == choices.microbatch_axis) options.emplace_back();
@@ -87,7 +88,7 @@ std::vector<Option> options_for(const Axis& axis, const Subject& subject, Kind k
   return options;
 }
 
-// The shards that `placements` expect along each dimension can make up the reference's.
+// True where as many shards as `placements` expect along each dimension can make up the reference's size.
 bool sizes_fit(const Placements& placements, const Subject& subject, const Axes& axes) {
   std::vector<std::int64_t> parts(subject.local.largest.size(), 1);
   for (const AxisPlacement& placement : placements) {
@@ -103,8 +104,8 @@ bool sizes_fit(const Placements& placements, const Subject& subject, const Axes&
   return true;
 }
 
-// How much there is to explain. An axis is named against its habit, or its layout is an unusual one.
-int strangeness(const Placements& placements, const Choices& choices) {
+// Counts what is unusual about the placements: a micro-batch axis that is named, a sum, a layout but the first.
+int strangeness(const Placements& placements, const PlacementChoices& choices) {
   int strange = 0;
   for (const AxisPlacement& axis : placements) {
     if (axis.axis == choices.microbatch_axis) strange += 1;
@@ -114,8 +115,8 @@ int strangeness(const Placements& placements, const Choices& choices) {
   return strange;
 }
 
-// Where several axes split one dimension, every order of nesting.
-void add_orders(Placements placements, std::vector<Placements>& out) {
+// Adds the placements in every order in which axes that split one dimension can nest.
+void add_nesting_orders(Placements placements, std::vector<Placements>& out) {
   std::vector<std::size_t> order;
   std::set<std::int32_t> dims;
   bool nested = false;
@@ -124,40 +125,40 @@ void add_orders(Placements placements, std::vector<Placements>& out) {
     order.push_back(i);
     nested = !dims.insert(placements[i].dim).second || nested;
   }
-  const std::vector<std::size_t> places = order;
+  const std::vector<std::size_t> positions = order;
   do {
     Placements ordered = placements;
-    for (std::size_t i = 0; i < places.size(); ++i) ordered[places[i]] = placements[order[i]];
+    for (std::size_t i = 0; i < positions.size(); ++i) ordered[positions[i]] = placements[order[i]];
     out.push_back(std::move(ordered));
   } while (nested && std::next_permutation(order.begin(), order.end()));
 }
 
-// On the axes of one factoring of the ranks.
-void add_hypotheses(const Axes& axes, const Subject& subject, Kind kind, const Choices& choices,
+// Adds the hypotheses on the axes of one factoring of the ranks.
+void add_hypotheses(const Axes& axes, const Subject& subject, Kind kind, const PlacementChoices& choices,
                     const std::vector<std::int32_t>& split, std::vector<Placements>& all) {
-  // Slower axes first: those are the outer ones in most programs.
-  std::vector<Placements> partial(1);
+  // The slower axes come first: most programs let them split outside the faster ones.
+  std::vector<Placements> prefixes(1);
   for (std::size_t i = axes.size(); i-- > 0;) {
     std::vector<Placements> longer;
     const std::vector<Option> options = options_for(axes[i], subject, kind, choices, split);
-    for (const Placements& placements : partial) {
+    for (const Placements& placements : prefixes) {
       for (const Option& option : options) {
         longer.push_back(placements);
         if (option) longer.back().push_back(*option);
       }
     }
-    partial = std::move(longer);
+    prefixes = std::move(longer);
   }
-  std::erase_if(partial, [&](const Placements& placements) { return !sizes_fit(placements, subject, axes); });
-  for (Placements& placements : partial) add_orders(std::move(placements), all);
+  std::erase_if(prefixes, [&](const Placements& placements) { return !sizes_fit(placements, subject, axes); });
+  for (Placements& placements : prefixes) add_nesting_orders(std::move(placements), all);
 }
 
 bool has_axis(const Axes& axes, const std::string& name) {
   return std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.name == name; });
 }
 
-// The first factoring that has all axes which `placements` name: `align` takes the same.
-const Axes& factoring_of(const Placements& placements, const Choices& choices) {
+// Returns the first factoring that has all axes which `placements` name, the one that `align` takes.
+const Axes& factoring_with(const Placements& placements, const PlacementChoices& choices) {
   return *std::find_if(choices.factorings.begin(), choices.factorings.end(), [&](const Axes& axes) {
     return std::all_of(placements.begin(), placements.end(),
                        [&](const AxisPlacement& placement) { return has_axis(axes, placement.axis); });
@@ -166,7 +167,7 @@ const Axes& factoring_of(const Placements& placements, const Choices& choices) {
 
 }  // namespace
 
-std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const Choices& choices) {
+std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const PlacementChoices& choices) {
   const ShapeRange &local = subject.local, &whole = subject.reference;
   if (local.ragged || whole.ragged || whole.empty() || local.largest.size() != whole.largest.size()) return {};
   std::vector<std::int32_t> split;
@@ -182,7 +183,7 @@ std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const 
   });
   std::set<std::string> seen;
   std::erase_if(all, [&](const Placements& placements) {
-    return !seen.insert(key_of(placements, choices, subject.in_microbatches)).second;
+    return !seen.insert(equivalence_key(placements, choices, subject.in_microbatches)).second;
   });
   return all;
 }
@@ -204,12 +205,12 @@ std::string role_of(const Placements& placements, const std::string& axis) {
   return "";
 }
 
-std::string key_of(const Placements& placements, const Choices& choices, bool in_microbatches) {
+std::string equivalence_key(const Placements& placements, const PlacementChoices& choices, bool in_microbatches) {
   std::map<std::string, std::string> roles;
   for (const Axes& axes : choices.factorings) {
     for (const Axis& axis : axes) roles[axis.name] = "replicate";
   }
-  if (in_microbatches && has_axis(factoring_of(placements, choices), choices.microbatch_axis)) {
+  if (in_microbatches && has_axis(factoring_with(placements, choices), choices.microbatch_axis)) {
     roles[choices.microbatch_axis] = "micro-batches";
   }
   for (const AxisPlacement& placement : placements) roles[placement.axis] = role_of(placements, placement.axis);
@@ -225,8 +226,8 @@ std::string to_string(const AxisPlacement& axis) {
   return fmt::format("{}: {{dim: {}, layout: {}}}", axis.axis, axis.dim, axis.layout);
 }
 
-Placements followed(Placements placements, Kind value, Kind gradient) {
-  if (value == gradient || is_parameter_kind(value)) return placements;
+Placements follower_placements(Placements placements, Kind lead, Kind follower) {
+  if (lead == follower || is_parameter_kind(lead)) return placements;
   for (AxisPlacement& axis : placements) {
     if (axis.placement == Placement::kPartial) axis.placement = Placement::kReplicate;
   }

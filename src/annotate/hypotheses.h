@@ -1,4 +1,4 @@
-// The placements that the shapes allow.
+// Lists the placements that the shapes of shards and reference allow.
 #pragma once
 
 #include <string>
@@ -11,35 +11,38 @@ namespace ttrace {
 
 using Placements = std::vector<AxisPlacement>;  // as a rule has them: outermost first
 
-// What a rule may say of a tensor.
-struct Choices {
-  // The axes of more than one rank, the pipeline's stages aside, of each factoring of the ranks: a rule names those of
-  // one. The mesh's own come first.
+// The axes and layouts that a rule may name.
+struct PlacementChoices {
+  // For each factoring of the ranks, its axes that have more than one rank and are not the pipeline's stages. A rule
+  // names axes of one factoring. The mesh's own axes come first.
   std::vector<Axes> factorings;
-  std::string microbatch_axis;  // left unnamed, it tells micro-batches apart
-  // One that a rule may say replicates where it must say something and there is nothing to say: it does, or
-  // the trace lacks it.
+  std::string microbatch_axis;  // where a rule does not name it, its ranks work on different micro-batches
+  // The axis that a rule says replicates when it must not be empty and has nothing else to say. Its ranks do hold
+  // replicas then, or the trace has no such axis.
   std::string spare_axis = "tp";
   std::vector<std::string> layouts;  // the likelier first
 };
 
-// The likelier first. A dimension in which shard and reference differ is split, and no other is. A parameter,
-// and what an optimizer works with, is no sum: where the ranks' main gradients have yet to be added, somebody
-// forgot to.
-std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const Choices& choices);
+// Returns the possible placements, the likelier first. A dimension in which shard and reference differ is split, and no
+// other is. Parameters and main gradients are never partial: where the ranks' main gradients have yet to be added,
+// somebody forgot to add them.
+std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const PlacementChoices& choices);
 
-// What `placements` do with `axis`: "replicate", "partial", "dim 0", "dim 0 zigzag"; "" for what they do not
-// name; with the place among several that split one dimension.
+// Says what `placements` do with `axis`: "replicate", "partial", "dim 0", "dim 0 zigzag", "dim 0 inside 1 other" where
+// an outer axis splits the same dimension; "" where they do not name it.
 std::string role_of(const Placements& placements, const std::string& axis);
 
-// The same for all axes: equal where two placements of one tensor are. An axis that they do not name
-// replicates, or tells micro-batches apart where it is on the factoring of those that they name.
-std::string key_of(const Placements& placements, const Choices& choices, bool in_microbatches);
+// The roles of all axes as one text, which is equal for two placements that do the same with a tensor. An axis that
+// `placements` do not name replicates; or its ranks work on different micro-batches, where it is the micro-batch axis
+// and on the factoring of the named axes.
+std::string equivalence_key(const Placements& placements, const PlacementChoices& choices, bool in_microbatches);
 
-// As a rule writes it: `tp_dim: 0`, `cp: {dim: 0, layout: zigzag}`, `tp: partial`.
+// Returns the placement as a rule writes it: `tp_dim: 0`, `cp: {dim: 0, layout: zigzag}`, `tp: partial`.
 std::string to_string(const AxisPlacement& axis);
 
-// What a gradient takes over from its value: the gradient of a sum is the same for each of its terms.
-Placements followed(Placements placements, Kind value, Kind gradient);
+// Returns how a tensor of kind `follower` is placed by a rule about `lead`, such as a gradient by the rule of its
+// value. Axes over which an activation is partial replicate its gradient: the gradient of a sum is that of each of its
+// terms.
+Placements follower_placements(Placements placements, Kind lead, Kind follower);
 
 }  // namespace ttrace

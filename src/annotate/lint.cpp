@@ -17,7 +17,7 @@ namespace {
 
 using NameAndKind = std::pair<std::string, Kind>;
 
-std::string words_of(const NameAndKind& subject) {
+std::string describe_subject(const NameAndKind& subject) {
   return fmt::format("{} {}", printable(subject.first), name_of(subject.second));
 }
 
@@ -38,8 +38,9 @@ class Linter {
     find_ambiguous();
     find_absent_axes();
     find_uneven_splits();
-    std::stable_sort(messages_.begin(), messages_.end(),
-                     [this](const LintMessage& a, const LintMessage& b) { return place_of(a) < place_of(b); });
+    std::stable_sort(messages_.begin(), messages_.end(), [this](const LintMessage& a, const LintMessage& b) {
+      return reading_order(a) < reading_order(b);
+    });
     return std::move(messages_);
   }
 
@@ -52,8 +53,8 @@ class Linter {
     messages_.push_back({check, {rule.source.file, line}, fmt::format("{}: {}", where(rule, line), what)});
   }
 
-  // Among the files in the order in which they were read, and in its file.
-  std::pair<std::ptrdiff_t, int> place_of(const LintMessage& message) const {
+  // Sorts messages by file, in the order in which the files were read, and then by line.
+  std::pair<std::ptrdiff_t, int> reading_order(const LintMessage& message) const {
     if (message.source.line == 0) return {-1, 0};
     const std::vector<std::string>& files = annotations_.files;
     return {std::find(files.begin(), files.end(), message.source.file) - files.begin(), message.source.line};
@@ -102,7 +103,7 @@ class Linter {
     std::map<std::pair<const AnnotationRule*, const AnnotationRule*>, std::vector<std::string>> tensors;
     for (const NameAndKind& subject : subjects_) {
       for (const AnnotationRule* other : contenders(annotations_, subject.second, subject.first)) {
-        tensors[{rule_of(subject), other}].push_back(words_of(subject));
+        tensors[{rule_of(subject), other}].push_back(describe_subject(subject));
       }
     }
     for (const auto& [rules, words] : tensors) {
@@ -130,9 +131,9 @@ class Linter {
     }
   }
 
-  // Once for a rule and a dimension, with the first tensor as an example.
+  // Reports each rule and dimension once, with the first tensor as an example.
   void find_uneven_splits() {
-    std::set<std::tuple<const AnnotationRule*, std::string, std::int64_t>> said;
+    std::set<std::tuple<const AnnotationRule*, std::string, std::int64_t>> reported;
     for (const auto& [id, tensor] : alignment_.tensors) {
       const AnnotationRule* rule = rule_of({id.name, id.kind});
       if (rule == nullptr) continue;
@@ -145,7 +146,7 @@ class Linter {
           const Shape& shape = piece.entry->shape;  // of fewer dimensions where it is a flat fragment
           if (shape.size() == tensor.shape.size()) sizes.insert(shape[static_cast<std::size_t>(dim)]);
         }
-        if (sizes.size() < 2 || !said.emplace(rule, axis.axis, dim).second) continue;
+        if (sizes.size() < 2 || !reported.emplace(rule, axis.axis, dim).second) continue;
         add(LintCheck::kUnevenSplit, *rule, axis.line,
             fmt::format("axis '{}' splits dimension {} of {} {}, {}, unevenly: parts of {} to {}", axis.axis, dim,
                         printable(id.name), name_of(id.kind), to_string(tensor.shape), *sizes.begin(),

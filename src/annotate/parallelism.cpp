@@ -14,9 +14,9 @@
 namespace ttrace {
 namespace {
 
-using StageNumbers = std::vector<std::set<std::int64_t>>;  // by stage
+using StageNumbers = std::vector<std::set<std::int64_t>>;  // by stage, the layer numbers that it uses
 
-// By prefix, the numbers that follow it on each stage.
+// Finds, for each path before a number (`decoder.layers`), the numbers that follow it on each stage.
 std::map<std::string, StageNumbers> numbers_by_stage(const Trace& trace, const Axis& axis) {
   std::map<std::string, StageNumbers> numbers;
   for (const RankTrace& rank : trace.ranks) {
@@ -32,23 +32,23 @@ std::map<std::string, StageNumbers> numbers_by_stage(const Trace& trace, const A
   return numbers;
 }
 
-bool numbered_locally(const StageNumbers& stages) {
-  std::size_t all = 0;
+bool uses_local_numbers(const StageNumbers& stages) {
+  std::size_t count = 0;
   std::set<std::int64_t> different;
   for (const auto& numbers : stages) {
-    all += numbers.size();
+    count += numbers.size();
     different.insert(numbers.begin(), numbers.end());
   }
-  return different.size() < all;
+  return different.size() < count;
 }
 
-std::int64_t total(const StageNumbers& stages) {
+std::int64_t layer_count(const StageNumbers& stages) {
   std::int64_t sum = 0;
   for (const auto& numbers : stages) sum += static_cast<std::int64_t>(numbers.size());
   return sum;
 }
 
-// How far the inputs of modules are from the reference's, by the reference's tensor.
+// Measures the relative error of each module's input, by the identity of the reference's tensor.
 std::map<TensorId, double> input_errors(const Trace& trace, const Alignment& reference, const Annotations& settings) {
   const Alignment alignment = align(trace, settings, layout_of(reference));
   std::vector<TensorPair> pairs;
@@ -73,17 +73,17 @@ struct ScaleCandidate {
   double value = 1;
 };
 
-// All products of some of the mesh's own axes, over which the whole model lies, and one over them; of equal values,
-// all: who they are is said.
-std::vector<ScaleCandidate> scale_candidates(const Choices& choices) {
+// Returns 1, the product of each set of the mesh's own axes (over which the whole model lies), and its inverse. Several
+// candidates may have one value: the draft names them all.
+std::vector<ScaleCandidate> scale_candidates(const PlacementChoices& choices) {
   Axes axes = choices.factorings[0];
   std::stable_partition(axes.begin(), axes.end(),
                         [&](const Axis& axis) { return axis.name == choices.microbatch_axis; });
   std::vector<ScaleCandidate> candidates(1);
-  for (std::size_t chosen = 1; chosen < std::size_t{1} << axes.size(); ++chosen) {
+  for (std::size_t subset = 1; subset < std::size_t{1} << axes.size(); ++subset) {
     ScaleCandidate product;
     for (std::size_t i = 0; i < axes.size(); ++i) {
-      if ((chosen >> i & 1) == 0) continue;
+      if ((subset >> i & 1) == 0) continue;
       product.factor.numerator.push_back(axes[i].name);
       product.text += (product.text.empty() ? "" : "*") + axes[i].name;
       product.value *= static_cast<double>(axes[i].size);
@@ -98,7 +98,7 @@ std::vector<ScaleCandidate> scale_candidates(const Choices& choices) {
   return candidates;
 }
 
-// One search for each gradient of an activation, with one hypothesis: that it lies as its value does.
+// Makes a search for each gradient of an activation, with one hypothesis: the placement of its value.
 std::vector<Search> gradient_searches(const std::map<SubjectKey, Decision>& decisions) {
   std::vector<Search> searches;
   for (const auto& [key, decision] : decisions) {
@@ -106,7 +106,7 @@ std::vector<Search> gradient_searches(const std::map<SubjectKey, Decision>& deci
     const bool input = key.second == Kind::kInput;
     if (!input && key.second != Kind::kOutput) continue;
     Search search{key.first, input ? Kind::kGradInput : Kind::kGradOutput, decision.search->dtype, false, {}};
-    search.hypotheses.push_back({followed(decision.best().axes, key.second, search.kind), {}});
+    search.hypotheses.push_back({follower_placements(decision.best().axes, key.second, search.kind), {}});
     searches.push_back(std::move(search));
   }
   return searches;
@@ -124,11 +124,11 @@ void propose_pipeline(const Trace& trace, const Alignment* reference, Annotation
   std::vector<std::string> found;
   const auto numbers = numbers_by_stage(trace, axis);
   for (const auto& [prefix, stages] : numbers) {
-    if (numbered_locally(stages)) found.push_back(prefix);
+    if (uses_local_numbers(stages)) found.push_back(prefix);
   }
   if (found.empty()) return;
   std::stable_sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
-    return total(numbers.at(a)) > total(numbers.at(b));
+    return layer_count(numbers.at(a)) > layer_count(numbers.at(b));
   });
   const StageNumbers& stages = numbers.at(found[0]);
   std::vector<std::size_t> counts;
@@ -142,16 +142,16 @@ void propose_pipeline(const Trace& trace, const Alignment* reference, Annotation
     const ModelLayout layout = layout_of(*reference);
     const auto known = layout.layer_counts.find(found[0]);
     const std::int64_t layers = known == layout.layer_counts.end() ? 0 : known->second;
-    line.certain = found.size() == 1 && layers == total(stages);
+    line.certain = found.size() == 1 && layers == layer_count(stages);
     line.why += fmt::format("; the reference has {}", layers);
   }
   if (found.size() > 1) line.why += fmt::format("; so it is with {}", fmt::join(found.begin() + 1, found.end(), ", "));
   lines.push_back(std::move(line));
 }
 
-void propose_microbatches(const Trace& trace, const Alignment& reference, bool said, Annotations& settings,
+void propose_microbatches(const Trace& trace, const Alignment& reference, bool order_is_given, Annotations& settings,
                           std::vector<DraftLine>& lines) {
-  if (said || size_of_axis(trace.mesh, settings.microbatch_axis) == 1) return;
+  if (order_is_given || size_of_axis(trace.mesh, settings.microbatch_axis) == 1) return;
   Annotations blocked = settings;
   blocked.microbatch_order = MicrobatchOrder::kBlocked;
   const auto errors = input_errors(trace, reference, settings);
@@ -176,7 +176,7 @@ void propose_microbatches(const Trace& trace, const Alignment& reference, bool s
 }
 
 void propose_loss_scale(const Trace& trace, const Alignment& reference, const std::map<SubjectKey, Decision>& decisions,
-                        const Choices& choices, bool main_grads_fit, Annotations& settings,
+                        const PlacementChoices& choices, bool main_grads_fit, Annotations& settings,
                         std::vector<DraftLine>& lines) {
   if (settings.loss_scale) return;
   std::vector<ScaleCandidate> candidates = scale_candidates(choices);
@@ -192,7 +192,7 @@ void propose_loss_scale(const Trace& trace, const Alignment& reference, const st
       of_candidate.push_back(fit.tensors == 0 ? std::numeric_limits<double>::infinity() : fit.error());
     }
   }
-  // Each gradient has a vote, if it can tell.
+  // Each gradient that clearly prefers one value votes for it.
   std::map<double, std::int64_t> votes;
   for (std::size_t i = 0; i < errors[0].size(); ++i) {
     std::size_t best = 0;

@@ -1,5 +1,5 @@
-// Drafts the block `parallelism:`. Each takes `settings`, what is known so far, adds to it and to `lines`
-// what it found, and leaves alone what `settings` already says.
+// Drafts the block `parallelism:`. Each function takes what is known so far as `settings`, adds what it finds to it and
+// to `lines`, and does not change what `settings` already says.
 #pragma once
 
 #include <map>
@@ -9,18 +9,20 @@
 
 namespace ttrace {
 
-// Layer numbers that more than one pipeline stage uses are local ones. `reference` may be null.
+// Drafts `pipeline:` where more than one stage uses the same layer numbers, so that they are local to the stage.
+// `reference` may be null.
 void propose_pipeline(const Trace& trace, const Alignment* reference, Annotations& settings,
                       std::vector<DraftLine>& lines);
 
-// Both orders are tried on what flows into modules. `said` is true where somebody has given an order.
-void propose_microbatches(const Trace& trace, const Alignment& reference, bool said, Annotations& settings,
+// Drafts `microbatches:` by trying both orders on the inputs of modules. Does nothing where `order_is_given`.
+void propose_microbatches(const Trace& trace, const Alignment& reference, bool order_is_given, Annotations& settings,
                           std::vector<DraftLine>& lines);
 
-// Products and quotients of axis sizes are tried on the gradients of activations, placed as their values
-// are. `main_grads_fit` is true where the optimizer's gradients agree with the reference's without a factor.
+// Drafts `loss_scale:` by trying products of axis sizes, and their inverses, on the gradients of activations, which are
+// placed as their values are. `main_grads_fit` is true where the optimizer's gradients agree with the reference's
+// without a factor.
 void propose_loss_scale(const Trace& trace, const Alignment& reference, const std::map<SubjectKey, Decision>& decisions,
-                        const Choices& choices, bool main_grads_fit, Annotations& settings,
+                        const PlacementChoices& choices, bool main_grads_fit, Annotations& settings,
                         std::vector<DraftLine>& lines);
 
 }  // namespace ttrace

@@ -19,8 +19,8 @@ bool says_the_same(const DraftRule& a, const DraftRule& b) {
              [](const DraftLine& x, const DraftLine& y) { return x.text == y.text && (x.certain || !y.certain); });
 }
 
-// A name of each pattern, to try shorter ones on.
-std::map<std::string, std::string> examples(const Trace& trace) {
+// Picks one recorded name for each pattern: a shorter pattern is tried on it.
+std::map<std::string, std::string> example_names(const Trace& trace) {
   std::map<std::string, std::string> names;
   for (const RankTrace& rank : trace.ranks) {
     for (const Entry& entry : rank.entries) names.try_emplace(pattern_of(entry.id.name), entry.id.name);
@@ -32,24 +32,25 @@ struct Shortener {
   std::map<std::string, std::string> names;  // by pattern
   std::set<std::string> taken;
 
-  bool is_alone(const std::string& suffix, const std::string& pattern) const {
+  bool is_unambiguous(const std::string& suffix, const std::string& pattern) const {
     if (taken.contains(suffix)) return false;
     return std::all_of(names.begin(), names.end(), [&](const auto& item) {
       const auto& [other, name] = item;
-      // A module's pattern may speak of its members: those that lie otherwise have a longer one.
+      // A module's pattern may fit its members too: those that are placed otherwise have a longer pattern of their own.
       return !matches(suffix, name) || TensorName(other).path == TensorName(pattern).path;
     });
   }
 };
 
-std::string shortest(const Shortener& shortener, const std::string& pattern, bool is_parameter) {
+std::string shortest_pattern(const Shortener& shortener, const std::string& pattern, bool is_parameter) {
   std::vector<std::string_view> suffixes = suffixes_of(pattern);
   std::reverse(suffixes.begin(), suffixes.end());
   for (std::size_t i = is_parameter && suffixes.size() > 1 ? 1 : 0; i < suffixes.size(); ++i) {
     const std::string suffix(suffixes[i]);
-    if (suffix[0] != '*' && shortener.is_alone(suffix, pattern)) return suffix;
+    if (suffix[0] != '*' && shortener.is_unambiguous(suffix, pattern)) return suffix;
   }
-  // Nothing is shorter and alone: with a wildcard, it gives way to the longer ones that it fits too.
+  // No suffix is unambiguous. As a pattern with a wildcard, the name gives way to longer patterns for what else it
+  // fits.
   return pattern.find('*') != pattern.npos ? pattern : fmt::format("[{}]{}", pattern.substr(0, 1), pattern.substr(1));
 }
 
@@ -69,19 +70,19 @@ void merge_members(std::vector<DraftRule>& rules) {
     }
   }
   for (DraftRule* rule : renamed) rule->pattern = std::string(TensorName(rule->pattern).path);
-  std::vector<DraftRule> left;
+  std::vector<DraftRule> kept;
   for (DraftRule& rule : rules) {
-    if (!merged.contains(&rule)) left.push_back(std::move(rule));
+    if (!merged.contains(&rule)) kept.push_back(std::move(rule));
   }
-  rules = std::move(left);
+  rules = std::move(kept);
 }
 
 void shorten_patterns(const Trace& trace, const Annotations& given, std::vector<DraftRule>& rules) {
-  Shortener shortener{examples(trace), {"parallelism"}};
+  Shortener shortener{example_names(trace), {"parallelism"}};
   for (const AnnotationRule& rule : given.rules) shortener.taken.insert(rule.pattern);
   for (DraftRule& rule : rules) {
     const bool is_parameter = !rule.kind || is_parameter_kind(*rule.kind);
-    rule.pattern = shortest(shortener, rule.pattern, is_parameter);
+    rule.pattern = shortest_pattern(shortener, rule.pattern, is_parameter);
   }
 }
 

@@ -1,4 +1,4 @@
-// How a draft names tensors.
+// Chooses the patterns of a draft's rules.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace ttrace {
 
-// Rules about members of one module (`attn`, `attn:1`) that say the same become one about the module; the
-// others keep their names.
+// Replaces rules about members of one module (`attn`, `attn:1`) that say the same by one rule about the module; the
+// others keep their patterns.
 void merge_members(std::vector<DraftRule>& rules);
 
 // Gives each rule the shortest dotted suffix of its pattern that fits nothing else in the trace and is no

@@ -5,9 +5,9 @@
 //
 // What can be tried follows from the shapes: a dimension in which a shard is not as large as the reference is
 // split, by axes whose sizes multiply to the ratio, and no other is. That leaves a handful. One is certain
-// when it comes near the reference and every other is worse by more than the margin of a tolerance. Tensors
-// that say nothing by their values (zeros) are helped by those that follow them: a bias by its gradient, an
-// output by its own.
+// when it comes near the reference and every other is worse by more than the margin of a tolerance. Where the
+// values of a tensor tell nothing (zeros), a tensor that is placed as it is decides: for a bias or an output,
+// its gradient.
 //
 // A program that is wrong is measured as it is. Downstream of a bug nothing comes near the reference, and the
 // draft falls back on shapes; a sum that somebody forgot looks like a tensor that is meant to be partial. So
@@ -23,24 +23,24 @@
 
 #include "align/pipeline.h"
 #include "align/ranks.h"
-#include "annotate/alone.h"
 #include "annotate/decision.h"
 #include "annotate/parallelism.h"
 #include "annotate/patterns.h"
+#include "annotate/without_reference.h"
 #include "ttrace/align/layout.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
 namespace {
 
-// Kinds that one placement serves, the one that a rule names first.
+// The kinds that are placed alike. The first is the lead, which a rule names; the others follow it.
 const std::vector<std::vector<Kind>> kFamilies = {
     {Kind::kInput, Kind::kGradInput},
     {Kind::kOutput, Kind::kGradOutput},
     {Kind::kParam, Kind::kMainGrad, Kind::kParamDelta, Kind::kParamAfter, Kind::kParamGrad},
     {Kind::kScalar}};
 
-// Those that a loss scale multiplies come later, once it is known.
+// Kinds that a loss scale multiplies are tried later, once it is known.
 const std::vector<Kind> kUnscaled = {Kind::kInput,    Kind::kOutput,     Kind::kParam,
                                      Kind::kMainGrad, Kind::kParamDelta, Kind::kParamAfter};
 const std::vector<Kind> kScaled = {Kind::kGradInput, Kind::kGradOutput, Kind::kParamGrad, Kind::kScalar};
@@ -55,8 +55,8 @@ void require_whole_ranks(const Trace& trace, const Annotations& given, const Ali
   }
 }
 
-Choices choices_for(const Trace& trace, const Annotations& given) {
-  Choices choices;
+PlacementChoices choices_for(const Trace& trace, const Annotations& given) {
+  PlacementChoices choices;
   const int stages = stage_axis(trace.mesh, given);
   choices.factorings = factorings_of(trace.mesh);
   for (Axes& axes : choices.factorings) {
@@ -85,7 +85,7 @@ void add_reference(Subjects& subjects, const Alignment& reference) {
   }
 }
 
-std::vector<Search> searches_for(const Subjects& subjects, const Choices& choices) {
+std::vector<Search> searches_for(const Subjects& subjects, const PlacementChoices& choices) {
   std::vector<Search> searches;
   for (const auto& [key, subject] : subjects) {
     Search& search = searches.emplace_back(Search{key.first, key.second, subject.dtype, subject.in_microbatches, {}});
@@ -105,18 +105,18 @@ void decide_all(const std::vector<Search>& searches, const std::vector<Kind>& ki
   }
 }
 
-const Decision* find(const Decisions& decisions, const std::string& pattern, Kind kind) {
+const Decision* find_decision(const Decisions& decisions, const std::string& pattern, Kind kind) {
   const auto found = decisions.find({pattern, kind});
   return found == decisions.end() || found->second.empty() ? nullptr : &found->second;
 }
 
-// What follows a value helps it where it says nothing itself.
-void narrow_all(Decisions& decisions, const Choices& choices) {
+// Lets the followers of each lead rule out hypotheses that its own values could not.
+void narrow_all(Decisions& decisions, const PlacementChoices& choices) {
   for (auto& [key, decision] : decisions) {
     for (const std::vector<Kind>& family : kFamilies) {
       if (family[0] != key.second) continue;
       for (const Kind kind : family) {
-        const Decision* follower = find(decisions, key.first, kind);
+        const Decision* follower = find_decision(decisions, key.first, kind);
         if (kind != key.second && kind != Kind::kParamGrad && follower != nullptr) {
           narrow(decision, key.second, *follower, kind, choices);
         }
@@ -129,13 +129,14 @@ bool main_grads_fit(const Decisions& decisions) {
   bool any = false;
   for (const auto& [key, decision] : decisions) {
     if (key.second != Kind::kMainGrad || decision.empty()) continue;
-    if (!decision.fits) return false;
+    if (!decision.near_reference) return false;
     any = true;
   }
   return any;
 }
 
-// Says of sums what a measurement cannot.
+// Makes a guess of each `partial` line, unless `made_later`: a later tensor shows that the program makes the sum. By
+// its values alone, a tensor that is meant to be partial looks like one whose sum the program forgot.
 void doubt_sums(std::vector<DraftLine>& lines, bool made_later) {
   for (DraftLine& line : lines) {
     if (!line.text.ends_with(": partial")) continue;
@@ -144,12 +145,13 @@ void doubt_sums(std::vector<DraftLine>& lines, bool made_later) {
   }
 }
 
+// Writes a rule, or a remark, for each pattern and family of kinds.
 class Composer {
  public:
-  Composer(const Subjects& subjects, const Decisions& decisions, const Choices& choices)
+  Composer(const Subjects& subjects, const Decisions& decisions, const PlacementChoices& choices)
       : subjects_(subjects), decisions_(decisions), choices_(choices) {}
 
-  // In order of execution; all of one pattern together.
+  // Returns the rules in order of execution, those of one pattern together.
   std::vector<DraftRule> run() {
     std::map<std::string, std::uint64_t> order;
     for (const auto& [key, subject] : subjects_) {
@@ -168,11 +170,11 @@ class Composer {
  private:
   void add_family(const std::string& pattern, const std::vector<Kind>& family) {
     const auto lead =
-        std::find_if(family.begin(), family.end(), [&](Kind kind) { return find(decisions_, pattern, kind); });
+        std::find_if(family.begin(), family.end(), [&](Kind kind) { return find_decision(decisions_, pattern, kind); });
     if (lead == family.end()) return add_undetermined(pattern, family);
-    const Decision& decision = *find(decisions_, pattern, *lead);
+    const Decision& decision = *find_decision(decisions_, pattern, *lead);
     if (*lead == Kind::kScalar && only_replicates(decision.best().axes)) return;  // needs no rule
-    DraftRule rule{pattern, *lead, lines_of(decision, choices_), {}};
+    DraftRule rule{pattern, *lead, draft_lines(decision, choices_), {}};
     if (family[0] == Kind::kParam && *lead != Kind::kParamGrad) rule.kind.reset();
     doubt_sums(rule.lines, false);
     rules_.push_back(std::move(rule));
@@ -184,27 +186,28 @@ class Composer {
                        [](const AxisPlacement& axis) { return axis.placement == Placement::kReplicate; });
   }
 
-  // Only where it does not lie as what it follows.
+  // Adds a rule for a follower that is not placed as its lead is, and a remark for one that is, but is far from the
+  // reference.
   void add_follower(const std::string& pattern, const Decision& lead, Kind lead_kind, Kind kind) {
-    const Decision* decision = find(decisions_, pattern, kind);
+    const Decision* decision = find_decision(decisions_, pattern, kind);
     if (decision == nullptr) return;
-    if (stands(*decision, followed(placements_of(lead, choices_), lead_kind, kind), choices_)) {
-      if (decision->fits || !lead.fits) return;
+    if (is_plausible(*decision, follower_placements(named_placements(lead, choices_), lead_kind, kind), choices_)) {
+      if (decision->near_reference || !lead.near_reference) return;
       rules_.push_back(
           {pattern,
            kind,
            {},
            fmt::format("lies so by its shapes, yet is far from the reference (rel_err {:.2g} at best): noise, or a bug",
-                       smallest(*decision))});
+                       smallest_error(*decision))});
       return;
     }
-    DraftRule rule{pattern, kind, lines_of(*decision, choices_), {}};
-    const Decision* main_grad = find(decisions_, pattern, Kind::kMainGrad);
-    doubt_sums(rule.lines, kind == Kind::kParamGrad && main_grad != nullptr && main_grad->fits);
+    DraftRule rule{pattern, kind, draft_lines(*decision, choices_), {}};
+    const Decision* main_grad = find_decision(decisions_, pattern, Kind::kMainGrad);
+    doubt_sums(rule.lines, kind == Kind::kParamGrad && main_grad != nullptr && main_grad->near_reference);
     rules_.push_back(std::move(rule));
   }
 
-  static double smallest(const Decision& decision) {
+  static double smallest_error(const Decision& decision) {
     double error = decision.viable[0]->fit.error();
     for (const Hypothesis* hypothesis : decision.viable) error = std::min(error, hypothesis->fit.error());
     return error;
@@ -232,12 +235,12 @@ class Composer {
 
   const Subjects& subjects_;
   const Decisions& decisions_;
-  const Choices& choices_;
+  const PlacementChoices& choices_;
   std::vector<DraftRule> rules_;
 };
 
 std::vector<DraftRule> propose_by_reference(const Trace& trace, const Annotations& given, const Alignment& reference,
-                                            Subjects subjects, const Choices& choices, Annotations& settings,
+                                            Subjects subjects, const PlacementChoices& choices, Annotations& settings,
                                             std::vector<DraftLine>& parallelism) {
   propose_microbatches(trace, reference, given.microbatch_source.line > 0, settings, parallelism);
   add_reference(subjects, reference);
@@ -253,13 +256,13 @@ std::vector<DraftRule> propose_by_reference(const Trace& trace, const Annotation
   return Composer(subjects, decisions, choices).run();
 }
 
-std::vector<DraftRule> propose_without(const Subjects& subjects, const Choices& choices) {
+std::vector<DraftRule> propose_without_reference(const Subjects& subjects, const PlacementChoices& choices) {
   std::vector<std::pair<std::uint64_t, DraftRule>> rules;
   for (const auto& [key, subject] : subjects) {
     const Kind kind = key.second;
-    // Gradients follow.
+    // The other kinds follow these.
     if (kind != Kind::kInput && kind != Kind::kOutput && kind != Kind::kParam) continue;
-    DraftRule rule = propose_alone(key, subject, choices);
+    DraftRule rule = propose_rule_without_reference(key, subject, choices);
     rule.pattern = key.first;
     if (kind != Kind::kParam) rule.kind = kind;
     rules.emplace_back(subject.order, std::move(rule));
@@ -270,8 +273,8 @@ std::vector<DraftRule> propose_without(const Subjects& subjects, const Choices& 
   return ordered;
 }
 
-// Those of one pattern next to each other, where the first of them stands.
-void gather_patterns(std::vector<DraftRule>& rules) {
+// Moves the rules of one pattern next to the first of them.
+void group_by_pattern(std::vector<DraftRule>& rules) {
   std::map<std::string, std::size_t> first;
   for (const DraftRule& rule : rules) first.try_emplace(rule.pattern, first.size());
   std::stable_sort(rules.begin(), rules.end(),
@@ -285,14 +288,14 @@ Draft propose(const Trace& trace, const Annotations& given, const Alignment* ref
   Draft draft;
   Annotations settings = given;
   propose_pipeline(trace, reference, settings, draft.parallelism);
-  const Choices choices = choices_for(trace, settings);
+  const PlacementChoices choices = choices_for(trace, settings);
   const Subjects subjects = unplaced_subjects(trace, settings);
   draft.rules = reference == nullptr
-                    ? propose_without(subjects, choices)
+                    ? propose_without_reference(subjects, choices)
                     : propose_by_reference(trace, given, *reference, subjects, choices, settings, draft.parallelism);
   merge_members(draft.rules);
   shorten_patterns(trace, given, draft.rules);
-  gather_patterns(draft.rules);
+  group_by_pattern(draft.rules);
   return draft;
 }
 

@@ -13,27 +13,29 @@
 namespace ttrace {
 namespace {
 
-// Of one search's tensors, enough to see more than one layer and micro-batch; all have their shapes looked at.
+// How many of a search's tensors are compared: enough to see more than one layer and micro-batch. The shapes of all are
+// checked.
 constexpr std::size_t kCompared = 4;
 
-struct Active {
+// The hypothesis of a search that the present round tries.
+struct ActiveHypothesis {
   Search* search;
   std::size_t hypothesis;
 };
 
-// Of two patterns that fit a name the longer must win, whatever the other's wildcards.
+// Makes a glob that matches the same names. A pattern without wildcards would win over longer ones that have some.
 std::string with_wildcard(const std::string& pattern) {
   if (pattern.find('*') != pattern.npos) return pattern;
   return fmt::format("[{}]{}", pattern.substr(0, 1), pattern.substr(1));
 }
 
-Annotations with_hypotheses(const Annotations& settings, std::span<const Search> all,
-                            const std::vector<Active>& active) {
+Annotations with_hypotheses(const Annotations& settings, std::span<const Search> searches,
+                            const std::vector<ActiveHypothesis>& active) {
   Annotations annotations = settings;
-  for (const Search& search : all) {
+  for (const Search& search : searches) {
     AnnotationRule rule{with_wildcard(search.pattern), search.kind, {}, {}};
     if (!search.hypotheses.empty()) rule.axes = search.hypotheses[0].axes;
-    for (const Active& one : active) {
+    for (const ActiveHypothesis& one : active) {
       if (one.search == &search) rule.axes = search.hypotheses[one.hypothesis].axes;
     }
     annotations.rules.push_back(std::move(rule));
@@ -41,26 +43,26 @@ Annotations with_hypotheses(const Annotations& settings, std::span<const Search>
   return annotations;
 }
 
-// `kCompared` of them, evenly spread.
-std::vector<TensorPair> thin_out(const std::vector<TensorPair>& pairs) {
+// Returns `kCompared` of the pairs, evenly spread.
+std::vector<TensorPair> sample_evenly(const std::vector<TensorPair>& pairs) {
   if (pairs.size() <= kCompared) return pairs;
   std::vector<TensorPair> some;
   for (std::size_t i = 0; i < kCompared; ++i) some.push_back(pairs[i * (pairs.size() - 1) / (kCompared - 1)]);
   return some;
 }
 
-void measure(const Trial& trial, const Alignment& alignment, const std::vector<Active>& active) {
-  std::map<SubjectKey, std::pair<Fit*, std::vector<TensorPair>>> open;
+void measure(const Trial& trial, const Alignment& alignment, const std::vector<ActiveHypothesis>& active) {
+  std::map<SubjectKey, std::pair<Fit*, std::vector<TensorPair>>> measured;
   for (const auto& [search, hypothesis] : active) {
-    open[{search->pattern, search->kind}].first = &search->hypotheses[hypothesis].fit;
+    measured[{search->pattern, search->kind}].first = &search->hypotheses[hypothesis].fit;
   }
   for (const Finding& finding : alignment.findings) {
-    const auto found = open.find({pattern_of(finding.id.name), finding.id.kind});
-    if (found != open.end()) ++found->second.first->misfits;
+    const auto found = measured.find({pattern_of(finding.id.name), finding.id.kind});
+    if (found != measured.end()) ++found->second.first->misfits;
   }
   for (const auto& [id, tensor] : alignment.tensors) {
-    const auto found = open.find({pattern_of(id.name), id.kind});
-    if (found == open.end()) continue;
+    const auto found = measured.find({pattern_of(id.name), id.kind});
+    if (found == measured.end()) continue;
     const LogicalTensor* reference = counterpart(trial.reference, id);
     if (reference == nullptr || reference->shape != tensor.shape ||
         is_floating(reference->dtype) != is_floating(tensor.dtype)) {
@@ -71,8 +73,8 @@ void measure(const Trial& trial, const Alignment& alignment, const std::vector<A
   }
   std::vector<TensorPair> pairs;
   std::vector<Fit*> fits;
-  for (auto& [key, item] : open) {
-    for (const TensorPair& pair : thin_out(item.second)) {
+  for (auto& [key, item] : measured) {
+    for (const TensorPair& pair : sample_evenly(item.second)) {
       pairs.push_back(pair);
       fits.push_back(item.first);
     }
@@ -81,21 +83,21 @@ void measure(const Trial& trial, const Alignment& alignment, const std::vector<A
   for (std::size_t i = 0; i < pairs.size(); ++i) fits[i]->add(differences[i]);
 }
 
-// A placement may be refused outright, by a layout that the sizes do not suit: then which one is found by
-// halves, and the others are tried without it.
-void try_round(const Trial& trial, std::span<const Search> all, const std::vector<Active>& active) {
+// Aligns the trace by the active hypotheses and measures them. A layout may refuse the sizes that it is given: then the
+// round is tried in halves, down to the one hypothesis that is refused.
+void try_round(const Trial& trial, std::span<const Search> searches, const std::vector<ActiveHypothesis>& active) {
   if (active.empty()) return;
   Alignment alignment;
   try {
-    alignment = align(trial.trace, with_hypotheses(trial.settings, all, active), layout_of(trial.reference));
+    alignment = align(trial.trace, with_hypotheses(trial.settings, searches, active), layout_of(trial.reference));
   } catch (const InputError&) {
     if (active.size() == 1) {
       active[0].search->hypotheses[active[0].hypothesis].fit.misfits = std::numeric_limits<std::int64_t>::max();
       return;
     }
     const auto middle = active.begin() + static_cast<std::ptrdiff_t>(active.size() / 2);
-    try_round(trial, all, {active.begin(), middle});
-    try_round(trial, all, {middle, active.end()});
+    try_round(trial, searches, {active.begin(), middle});
+    try_round(trial, searches, {middle, active.end()});
     return;
   }
   measure(trial, alignment, active);
@@ -115,18 +117,18 @@ double Fit::error() const {
   return reference == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(difference / reference);
 }
 
-void try_hypotheses(const Trial& trial, std::span<Search> all, const std::vector<Kind>& wanted) {
+void try_hypotheses(const Trial& trial, std::span<Search> searches, const std::vector<Kind>& kinds) {
   std::size_t rounds = 0;
-  const auto is_wanted = [&](Kind kind) { return std::find(wanted.begin(), wanted.end(), kind) != wanted.end(); };
-  for (const Search& search : all) {
+  const auto is_wanted = [&](Kind kind) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); };
+  for (const Search& search : searches) {
     if (is_wanted(search.kind)) rounds = std::max(rounds, search.hypotheses.size());
   }
   for (std::size_t round = 0; round < rounds; ++round) {
-    std::vector<Active> active;
-    for (Search& search : all) {
+    std::vector<ActiveHypothesis> active;
+    for (Search& search : searches) {
       if (is_wanted(search.kind) && round < search.hypotheses.size()) active.push_back({&search, round});
     }
-    try_round(trial, all, active);
+    try_round(trial, searches, active);
   }
 }
 

@@ -1,5 +1,5 @@
-// Tries placements: shards are put together in each way that the shapes allow, and held against the
-// reference. `align` and `compare` are the judges, the same that a check has.
+// Tries placements: puts shards together in each way that the shapes allow and measures how far the result is from the
+// reference, with the `align` and `compare` of a check.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace ttrace {
 
-// What came of one hypothesis.
+// How well the tensors of a search agree with the reference under one hypothesis.
 struct Fit {
-  std::int64_t misfits = 0;              // tensors that do not fit together, or not into the reference
-  std::int64_t tensors = 0;              // compared
-  double difference = 0, reference = 0;  // sums of squares; of copies that disagree, the larger difference
+  std::int64_t misfits = 0;              // tensors whose shards do not make up one of the reference's shape
+  std::int64_t tensors = 0;              // number of tensors that were compared
+  double difference = 0, reference = 0;  // sums of squares; of replicas that disagree, the larger difference
   void add(const Difference& measured);
-  double error() const;  // of all compared tensors as if they were one
+  double error() const;  // the relative error of all compared tensors, as if they were one
 };
 
 struct Hypothesis {
@@ -27,6 +27,7 @@ struct Hypothesis {
   Fit fit;
 };
 
+// One pattern and kind, with the placements to try.
 struct Search {
   std::string pattern;
   Kind kind = Kind::kOutput;
@@ -35,15 +36,15 @@ struct Search {
   std::vector<Hypothesis> hypotheses;
 };
 
-// What stays the same while hypotheses are tried.
+// The inputs that stay the same while hypotheses are tried.
 struct Trial {
   const Trace& trace;
-  const Annotations& settings;  // parallelism, and rules for what nobody searches
+  const Annotations& settings;  // parallelism, and rules for tensors that no search is about
   const Alignment& reference;
 };
 
-// Measures every hypothesis of `wanted`. `all` are the searches that there are: a tensor of another one lies
-// as that one's first hypothesis says. One alignment of the whole trace for the n-th hypotheses of all.
-void try_hypotheses(const Trial& trial, std::span<Search> all, const std::vector<Kind>& wanted);
+// Measures every hypothesis of the searches whose kind is among `kinds`; tensors of the other searches are placed by
+// the first hypothesis of theirs. The n-th hypotheses of all searches share one alignment of the whole trace.
+void try_hypotheses(const Trial& trial, std::span<Search> searches, const std::vector<Kind>& kinds);
 
 }  // namespace ttrace

@@ -10,8 +10,8 @@
 namespace ttrace {
 namespace {
 
-// Of a module that holds the pipeline's layers, only the first stage's inputs and the last one's outputs flow
-// into and out of it.
+// True for what one stage hands to another. Of a module that holds the pipeline's layers, only the first stage's inputs
+// and the last one's outputs flow into and out of the whole module.
 bool flows_between_stages(const Trace& trace, const RankTrace& rank, const Entry& entry, const Annotations& settings) {
   if (!settings.pipeline || !is_floating(entry.dtype)) return false;
   const std::string_view module = TensorName(entry.id.name).path;

@@ -1,4 +1,4 @@
-// What a draft has to say something about: the tensors of a trace, the layers of a model taken together.
+// The subjects of a draft: the tensors of a trace that want a rule, with the layers of a model taken together.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace ttrace {
 
-// The name with `*` for each number of the path and without its call: `layers.*.attn:1`. What a stage calls a
-// tensor and what the reference calls it have the same pattern.
+// Returns the name with `*` for each number of the path and without its call: `layers.*.attn:1`. A tensor has the same
+// pattern under a stage's local layer numbers and under the reference's.
 std::string pattern_of(const std::string& name);
 
-// The shapes of several tensors: all have as many dimensions, or `ragged` is true.
+// The smallest and largest sizes of several tensors; `ragged` where they differ in their number of dimensions.
 struct ShapeRange {
   Shape smallest, largest;
   bool ragged = false;
@@ -27,24 +27,26 @@ struct ShapeRange {
   bool known_ = false;
 };
 
-struct HeldEntry {
+// One rank's entry of a tensor.
+struct RecordedShard {
   const RankTrace* rank = nullptr;
   const Entry* entry = nullptr;
 };
 
+// The tensors of one pattern and kind.
 struct Subject {
-  std::vector<HeldEntry> shards;
+  std::vector<RecordedShard> shards;
   ShapeRange local;      // of the shards
   ShapeRange reference;  // of the reference's tensors
   Dtype dtype = Dtype::kFloat32;
-  std::uint64_t order = 0;  // the smallest; the reference's, where it has such tensors
+  std::uint64_t order = 0;  // of the first entry in order of execution; the reference's, where it has such tensors
   bool in_microbatches = false;
 };
 using SubjectKey = std::pair<std::string, Kind>;  // pattern, kind
 using Subjects = std::map<SubjectKey, Subject>;
 
-// Those that neither a rule of `settings` nor the trace itself places. What flows between the layers of a module
-// that spans the pipeline's stages is none of its tensors.
+// Returns the subjects that neither a rule of `settings` nor the trace itself places. Leaves out what a pipeline stage
+// records as input or output of a module that spans the stages, unless it flows into or out of the whole module.
 Subjects unplaced_subjects(const Trace& trace, const Annotations& settings);
 
 }  // namespace ttrace

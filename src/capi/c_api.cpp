@@ -48,7 +48,7 @@ thread_local std::string last_error;
 
 [[noreturn]] void refuse(const std::string& message) { throw RecordError(RecordStatus::kInvalid, message); }
 
-ttrace_status failed(ttrace_status status, const char* message) noexcept {
+ttrace_status set_last_error(ttrace_status status, const char* message) noexcept {
   try {
     last_error = message;
     std::replace(last_error.begin(), last_error.end(), '\n', ' ');
@@ -58,7 +58,7 @@ ttrace_status failed(ttrace_status status, const char* message) noexcept {
   return status;
 }
 
-// No exception leaves the library.
+// Runs `call` and returns its status: no exception leaves the library.
 template <typename Call>
 ttrace_status guarded(Call call) noexcept {
   try {
@@ -66,15 +66,15 @@ ttrace_status guarded(Call call) noexcept {
     last_error.clear();
     return TTRACE_OK;
   } catch (const RecordError& error) {
-    return failed(static_cast<ttrace_status>(error.status()), error.what());
+    return set_last_error(static_cast<ttrace_status>(error.status()), error.what());
   } catch (const ttrace::InputError& error) {
-    return failed(TTRACE_INVALID, error.what());
+    return set_last_error(TTRACE_INVALID, error.what());
   } catch (const std::bad_alloc&) {
-    return failed(TTRACE_IO, "out of memory");
+    return set_last_error(TTRACE_IO, "out of memory");
   } catch (const std::exception& error) {
-    return failed(TTRACE_IO, error.what());
+    return set_last_error(TTRACE_IO, error.what());
   } catch (...) {
-    return failed(TTRACE_IO, "unknown failure");
+    return set_last_error(TTRACE_IO, "unknown failure");
   }
 }
 
@@ -85,9 +85,9 @@ std::filesystem::path preset_directory() {
   return std::filesystem::path(library.dli_fname).parent_path().parent_path() / "share/ttrace/annotations";
 }
 
-// A copy of the caller's struct. An earlier version of it ended after `least` bytes: what it lacks is 0.
-// Later versions may be longer: fields that this version does not know must not be set, because what they
-// ask for would not happen.
+// Copies the caller's struct. A caller that was compiled against an earlier version passes a shorter one, of at least
+// `least` bytes: the fields that it lacks are 0. A caller of a later version passes a longer one: the fields that this
+// version does not know must be 0, because what they ask for would not happen.
 template <typename Struct>
 Struct checked_struct(const Struct* given, std::string_view what, std::size_t least = sizeof(Struct)) {
   if (given == nullptr) refuse(fmt::format("{} is NULL", what));
@@ -111,7 +111,7 @@ const char* checked_text(const char* text, std::string_view what) {
 
 std::string text_or(const char* text, const char* otherwise) { return text == nullptr ? otherwise : text; }
 
-// "tp=1,dp=0"
+// Parses "tp=1,dp=0".
 ttrace::Coordinates parse_coordinates(std::string_view text) {
   ttrace::Coordinates coordinates;
   for (std::string_view rest = text; !rest.empty();) {
@@ -129,7 +129,7 @@ ttrace::Coordinates parse_coordinates(std::string_view text) {
   return coordinates;
 }
 
-ttrace::RunDescription run_of(const ttrace_run& given) {
+ttrace::RunDescription parse_run(const ttrace_run& given) {
   ttrace::RunDescription run;
   run.run_id = checked_text(given.run_id, "run_id");
   run.rank = given.rank;
@@ -143,7 +143,7 @@ ttrace::RunDescription run_of(const ttrace_run& given) {
   return run;
 }
 
-ttrace::TensorId id_of(const ttrace_identity& given) {
+ttrace::TensorId parse_identity(const ttrace_identity& given) {
   if (given.pass != TTRACE_FORWARD && given.pass != TTRACE_RECOMPUTE) {
     refuse(fmt::format("pass is {}; expected TTRACE_FORWARD or TTRACE_RECOMPUTE", static_cast<int>(given.pass)));
   }
@@ -159,7 +159,7 @@ ttrace::TensorId id_of(const ttrace_identity& given) {
           checked_text(given.name, "name")};
 }
 
-std::span<const std::int64_t> dims_of(const std::int64_t* dims, std::int32_t ndim, std::string_view what) {
+std::span<const std::int64_t> checked_dims(const std::int64_t* dims, std::int32_t ndim, std::string_view what) {
   if (ndim < 0 || ndim > static_cast<std::int32_t>(ttrace::kMaxDims)) {
     refuse(fmt::format("ndim is {}; expected 0 to {}", ndim, ttrace::kMaxDims));
   }
@@ -167,7 +167,7 @@ std::span<const std::int64_t> dims_of(const std::int64_t* dims, std::int32_t ndi
   return {dims, static_cast<std::size_t>(ndim)};
 }
 
-ttrace::TensorView view_of(const ttrace_tensor& given) {
+ttrace::TensorView parse_tensor(const ttrace_tensor& given) {
   if (given.dtype < TTRACE_FLOAT64 || given.dtype > TTRACE_BOOL) {
     refuse(fmt::format("dtype is {}; expected {} to {}", static_cast<int>(given.dtype),
                        static_cast<int>(TTRACE_FLOAT64), static_cast<int>(TTRACE_BOOL)));
@@ -175,12 +175,12 @@ ttrace::TensorView view_of(const ttrace_tensor& given) {
   ttrace::TensorView view;
   view.data = given.data;
   view.dtype = static_cast<ttrace::Dtype>(given.dtype);
-  view.shape = dims_of(given.shape, given.ndim, "shape");
-  if (given.strides != nullptr) view.strides = dims_of(given.strides, given.ndim, "strides");
+  view.shape = checked_dims(given.shape, given.ndim, "shape");
+  if (given.strides != nullptr) view.strides = checked_dims(given.strides, given.ndim, "strides");
   return view;
 }
 
-ttrace_recorder& checked(ttrace_recorder* recorder) {
+ttrace_recorder& checked_recorder(ttrace_recorder* recorder) {
   if (recorder == nullptr) refuse("recorder is NULL");
   return *recorder;
 }
@@ -211,20 +211,21 @@ ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** out) {
     if (given.annotations != nullptr && *given.annotations != '\0') {
       annotations = ttrace::read_annotations({given.annotations}, preset_directory());
     }
-    *out = new ttrace_recorder(directory, run_of(given), std::move(annotations));
+    *out = new ttrace_recorder(directory, parse_run(given), std::move(annotations));
   });
 }
 
 ttrace_status ttrace_describe(ttrace_recorder* recorder, const char* compute_dtype, const char* provenance) {
-  return guarded([&] { checked(recorder).writer.describe(text_or(compute_dtype, ""), text_or(provenance, "")); });
+  return guarded(
+      [&] { checked_recorder(recorder).writer.describe(text_or(compute_dtype, ""), text_or(provenance, "")); });
 }
 
 ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* identity, const ttrace_tensor* tensor) {
   return guarded([&] {
     const ttrace_identity id = checked_struct(identity, "identity");
     const ttrace_tensor given = checked_struct(tensor, "tensor", offsetof(ttrace_tensor, mapping));
-    checked(recorder).writer.record(id_of(id), text_or(id.module_class, ""), view_of(given),
-                                    text_or(given.mapping, ""));
+    checked_recorder(recorder).writer.record(parse_identity(id), text_or(id.module_class, ""), parse_tensor(given),
+                                             text_or(given.mapping, ""));
   });
 }
 
@@ -232,19 +233,19 @@ ttrace_status ttrace_close(ttrace_recorder* recorder, int complete) {
   if (recorder == nullptr) return TTRACE_OK;
   const ttrace_status status = guarded([&] { recorder->writer.close(complete != 0); });
   delete recorder;
-  // A child that lets go of its parent's recorder has done what it should.
+  // A forked child may close its copy of the parent's recorder: that only frees memory, and is no error.
   return status == TTRACE_FORKED ? TTRACE_OK : status;
 }
 
 ttrace_status ttrace_perturbation(ttrace_recorder* recorder, uint64_t seed, const ttrace_identity* identity,
                                   int32_t ndim, const int64_t* local_shape, float* out) {
   return guarded([&] {
-    const ttrace_recorder& self = checked(recorder);
-    const auto shape = dims_of(local_shape, ndim, "local_shape");
+    const ttrace_recorder& self = checked_recorder(recorder);
+    const auto shape = checked_dims(local_shape, ndim, "local_shape");
     check_shape(shape);
     if (out == nullptr && std::find(shape.begin(), shape.end(), 0) == shape.end()) refuse("out is NULL");
-    ttrace::fill_perturbation(self.annotations, self.writer.run(), seed, id_of(checked_struct(identity, "identity")),
-                              {shape.begin(), shape.end()}, out);
+    ttrace::fill_perturbation(self.annotations, self.writer.run(), seed,
+                              parse_identity(checked_struct(identity, "identity")), {shape.begin(), shape.end()}, out);
   });
 }
 
@@ -268,7 +269,7 @@ ttrace_status ttrace_find(const ttrace_source* source, const ttrace_identity* id
     if (tensor == nullptr || tensor->struct_size < sizeof *tensor) {
       refuse(fmt::format("tensor is NULL or of another struct_size; expected {}", sizeof *tensor));
     }
-    const auto found = source->entries.find(id_of(checked_struct(identity, "identity")));
+    const auto found = source->entries.find(parse_identity(checked_struct(identity, "identity")));
     *tensor = {sizeof *tensor, nullptr, ttrace_dtype{}, 0, nullptr, nullptr, nullptr};
     if (found == source->entries.end()) return;
     const ttrace::Entry& entry = *found->second;

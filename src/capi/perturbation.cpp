@@ -11,7 +11,7 @@
 namespace ttrace {
 namespace {
 
-std::string key_of(const TensorId& id) {
+std::string generator_key(const TensorId& id) {
   const std::string batch = id.microbatch == kNoMicrobatch ? "-" : fmt::format("{}", id.microbatch);
   return fmt::format("{}/{}/{}/{}", id.iteration, batch, name_of(id.kind), id.name);
 }
@@ -37,12 +37,12 @@ void fill_slice(std::uint64_t seed, const std::string& key, const Shape& whole, 
 void fill_perturbation(const Annotations& annotations, const RunDescription& run, std::uint64_t seed,
                        const TensorId& local_id, const Shape& local_shape, float* out) {
   if (run.world_size == 1 || annotations.path.empty()) {
-    return fill_uniform(seed, key_of(local_id), local_shape, Shape(local_shape.size(), 0), local_shape, out);
+    return fill_uniform(seed, generator_key(local_id), local_shape, Shape(local_shape.size(), 0), local_shape, out);
   }
   const Location location = locate(annotations, run.mesh, run.coordinates, local_id, local_shape);
   std::fill_n(out, element_count(local_shape), 0.0f);  // padding
   for (const Slice& slice : location.slices) {
-    fill_slice(seed, key_of(location.id), location.shape, slice, local_shape, out);
+    fill_slice(seed, generator_key(location.id), location.shape, slice, local_shape, out);
   }
 }
 

@@ -9,11 +9,10 @@
 
 namespace ttrace {
 
-// Uniform values in [-1, 1) for the tensor that this rank knows as `local_id`, row-major: those that the
-// generator gives the same elements of the logical tensor on any other rank, or in a run on one. The key
-// is `<iteration>/<microbatch or "-">/<kind>/<canonical name>`. Where `annotations` come from no file
-// (empty path) or the run has one rank, the local tensor is taken for the logical one. Throws InputError
-// as `locate` does.
+// Fills `out` with uniform values in [-1, 1), row-major, for the tensor that this rank knows as `local_id`. An element
+// of the logical tensor gets the same value on every rank that holds it, and in a run on one rank: the generator's key
+// is `<iteration>/<microbatch or "-">/<kind>/<canonical name>`. Where `annotations` come from no file (empty path) or
+// the run has one rank, the local tensor is taken for the logical one. Throws InputError as `locate` does.
 void fill_perturbation(const Annotations& annotations, const RunDescription& run, std::uint64_t seed,
                        const TensorId& local_id, const Shape& local_shape, float* out);
 

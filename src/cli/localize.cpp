@@ -38,7 +38,7 @@ int run(const LocalizeArguments& arguments) {
   ReportFiles files = report_files(arguments.report, report);
   report = check(arguments.check).report;
   std::string reason;
-  if (std::optional<CollectOptions> second = second_run_of(arguments.check, report, reason)) {
+  if (std::optional<CollectOptions> second = second_run_options(arguments.check, report, reason)) {
     second->output = arguments.output.empty() ? arguments.check.candidate + ".localized" : arguments.output.string();
     run_again(*second, arguments);
     add_second_run(report, arguments.check, second->output);

@@ -48,7 +48,7 @@ RunFile load(const RunOptions& options) {
 }
 
 std::vector<Job> select_candidates(const RunFile& file, const std::string& only) {
-  std::vector<Job> jobs = expand(file);
+  std::vector<Job> jobs = candidate_jobs(file);
   std::string names;
   for (const Job& job : jobs) {
     check_axes(job.axes, fmt::format("{}:{}: axes of {}", file.path, job.line, job.name));
@@ -105,7 +105,7 @@ void localize(const RunContext& context, const Job& job, const CheckOptions& opt
   if (report.same() || !context.file.localize) return;
   try {
     std::string reason;
-    const std::optional<CollectOptions> second = second_run_of(options, report, reason);
+    const std::optional<CollectOptions> second = second_run_options(options, report, reason);
     if (!second) return;
     context.artifacts.make_second_run(job, *second);
     add_second_run(report, options, context.workspace.trace_of(second_run_artifact(job)));

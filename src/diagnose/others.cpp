@@ -10,7 +10,7 @@ namespace {
 // True where the reference's value of `other`, the same tensor at another time, differs from the suspect's. A tensor
 // that never changes cannot be stale.
 bool differs_at(const TensorId& other, const Suspect& suspect) {
-  const LogicalTensor* then = counterpart(suspect.evidence.reference, other);
+  const LogicalTensor* value = counterpart(suspect.evidence.reference, other);
   return value != nullptr && is_comparable(*value, suspect.reference) &&
          relative_distance(values_of(*value), suspect.reference_values) > suspect.bound;
 }

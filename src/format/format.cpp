@@ -9,7 +9,7 @@
 
 namespace ttrace {
 
-Seal seal_of(std::string_view header) {
+Seal read_seal(std::string_view header) {
   Seal seal;
   std::memcpy(&seal, header.data() + kSealOffset, sizeof seal);
   return seal;

@@ -39,13 +39,14 @@ struct IndexRow {
   std::int32_t iteration, microbatch, chunk;
   std::uint8_t pass, kind, dtype, ndim;
   std::uint64_t order, offset, bytes, checksum;
-  std::uint64_t name, module, mapping, shape;  // positions: three in the text table, one in the shape table
+  std::uint64_t name, module, mapping,
+      shape;  // positions: the first three in the text table, `shape` in that of shapes
   std::uint32_t name_length, module_length, mapping_length;
   std::uint32_t unused;  // 0
 };
 static_assert(sizeof(IndexRow) == 96, "stored as it is");
 
-// /ttrace/index, /ttrace/text, /ttrace/shapes.
+// The tables /ttrace/index, /ttrace/text and /ttrace/shapes.
 struct Index {
   std::vector<IndexRow> rows;
   std::string text;
@@ -61,27 +62,27 @@ struct Extent {
   std::uint64_t offset, bytes;
 };
 
-// The header's part of ttrace's own. It shows that nobody cut or changed the file's metadata since it was
-// closed, and leads a reader to the index without HDF5, which is not made for hostile files.
+// The part of the header that is ttrace's own, not HDF5's. It shows that nobody cut or changed the file's metadata
+// since the file was closed, and leads a reader to the index without HDF5, which is not made for hostile files.
 struct Seal {
   char magic[8];
   std::uint32_t version;            // of the trace; stays at this place in later versions
   std::uint32_t complete;           // 1 or 0, as the attribute
-  Extent metadata;                  // ends the file; the others lie in it
+  Extent metadata;                  // reaches to the end of the file; the other extents lie in it
   Extent run, index, text, shapes;  // the data of the datasets in /ttrace
   std::uint64_t checksum;           // XXH3-64 of the header with this field 0, then (that as seed) of the metadata
 };
 static_assert(sizeof(Seal) == 104, "stored as it is");
 inline constexpr std::string_view kSealMagic = "TTRACE\r\n";
 
-Seal seal_of(std::string_view header);  // of kHeaderBytes
+Seal read_seal(std::string_view header);  // `header` has kHeaderBytes
 std::uint64_t seal_checksum(std::string_view header, std::string_view metadata);
-void put_seal(std::string& header, Seal seal, std::string_view metadata);  // with the right checksum
+void put_seal(std::string& header, Seal seal, std::string_view metadata);  // sets the checksum
 
 std::string rank_file_name(std::int32_t rank);     // "rank-00003.h5"
 std::string journal_file_name(std::int32_t rank);  // "rank-00003.journal"
 
-// Why `name` can't be a tensor's name, or empty.
+// Says why `name` can't be a tensor's name; empty where it can.
 std::string_view objection_to_name(std::string_view name);
 bool is_utf8(std::string_view text);
 

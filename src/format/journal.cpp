@@ -23,14 +23,15 @@ bool take(std::string_view& in, T& value) {
   return true;
 }
 
-std::string framed(const std::string& payload) {
+// Puts length and checksum before the payload.
+std::string frame_record(const std::string& payload) {
   std::string record;
   put(record, static_cast<std::uint32_t>(payload.size()));
   put(record, static_cast<std::uint64_t>(XXH3_64bits(payload.data(), payload.size())));
   return record + payload;
 }
 
-// The next whole record's payload; nothing at the end and at a torn record.
+// Takes the next record and returns its payload; nothing at the end, and at a record that is cut off or damaged.
 std::optional<std::string_view> take_record(std::string_view& in) {
   std::uint32_t length = 0;
   std::uint64_t checksum = 0;
@@ -75,7 +76,7 @@ std::optional<Entry> take_entry(std::string_view& payload) {
 
 }  // namespace
 
-std::string journal_record(const RunAttributes& run) { return framed("R" + to_json(run)); }
+std::string journal_record(const RunAttributes& run) { return frame_record("R" + to_json(run)); }
 
 std::string journal_record(const Entry& entry, std::string_view mapping) {
   std::string payload = "T";
@@ -94,7 +95,7 @@ std::string journal_record(const Entry& entry, std::string_view mapping) {
   put_text(payload, entry.id.name);
   put_text(payload, entry.module_class);
   payload += mapping;
-  return framed(payload);
+  return frame_record(payload);
 }
 
 std::optional<Journal> parse_journal(std::string_view bytes) {

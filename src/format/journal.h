@@ -28,11 +28,11 @@ std::string journal_record(const Entry& entry, std::string_view mapping);
 struct Journal {
   RunAttributes run;  // the last 'R'
   std::vector<Entry> entries;
-  std::vector<std::string_view> mappings;  // the text of each entry's, empty for none; inside what was parsed
+  std::vector<std::string_view> mappings;  // by entry, the text of its mapping, empty for none; inside `bytes`
 };
 
-// Values are decoded, not checked: enumerators may be out of range, and mappings are mere text. Nothing when the first
-// record is not a readable 'R'.
+// Decodes the records without checking their values: enumerators may be out of range, and mappings are mere text.
+// Returns nothing when the first record is not a readable 'R'.
 std::optional<Journal> parse_journal(std::string_view bytes);
 
 }  // namespace ttrace

@@ -18,8 +18,9 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // of a dimension
 
-// A value of the text, and the way to it.
-struct Part {
+// A JSON value with its path in the text, for error messages (`mapping: fragment: slices 2`). Its members throw
+// InputError for a value of another form than they expect.
+struct JsonNode {
   const Json& json;
   std::string name;
 
@@ -31,7 +32,7 @@ struct Part {
     if (!holds) fail(what, expected);
   }
 
-  // Of an object that has no other keys than these.
+  // Requires an object that has no other keys than these.
   void check_keys(const std::vector<std::string_view>& known) const {
     const std::string expected = fmt::format("{}", fmt::join(known, ", "));
     require(json.is_object(), fmt::format("is of type {}", json.type_name()), "an object with " + expected);
@@ -43,15 +44,15 @@ struct Part {
 
   bool has(const char* key) const { return json.contains(key); }
 
-  Part at(const char* key) const {
+  JsonNode at(const char* key) const {
     require(has(key), fmt::format("no {}", key), "one");
     return {json[key], fmt::format("{}: {}", name, key)};
   }
 
-  std::vector<Part> items(std::size_t max, std::string_view what) const {
+  std::vector<JsonNode> items(std::size_t max, std::string_view what) const {
     require(json.is_array(), fmt::format("is of type {}", json.type_name()), fmt::format("a list of {}", what));
     require(json.size() <= max, fmt::format("has {} {}", json.size(), what), fmt::format("at most {}", max));
-    std::vector<Part> items;
+    std::vector<JsonNode> items;
     for (const Json& item : json) items.push_back({item, fmt::format("{} {}", name, items.size())});
     return items;
   }
@@ -71,7 +72,7 @@ struct Part {
 
   Shape sizes() const {
     Shape sizes;
-    for (const Part& item : items(kMaxDims, "dimensions")) sizes.push_back(item.integer(0, kMaxSize));
+    for (const JsonNode& item : items(kMaxDims, "dimensions")) sizes.push_back(item.integer(0, kMaxSize));
     return sizes;
   }
 
@@ -81,7 +82,8 @@ struct Part {
     return result;
   }
 
-  // As `sizes`, of a tensor whose bytes can be counted in any dtype, whatever its empty dimensions hide.
+  // Returns `sizes`, and requires that 64 bits can count the tensor's bytes in any dtype. A dimension of 0 does not
+  // hide an absurd size of another one.
   Shape shape() const {
     Shape result = sizes();
     std::int64_t bytes = sizeof(double);
@@ -93,7 +95,7 @@ struct Part {
   }
 };
 
-// nlohmann's parser keeps the last of two equal keys.
+// Refuses a key that appears twice in one object: nlohmann's parser would keep the last.
 Json parse_json(std::string_view text) {
   std::vector<std::set<std::string>> keys;  // of the objects and lists that are open
   std::string twice;
@@ -110,34 +112,34 @@ Json parse_json(std::string_view text) {
   return json;
 }
 
-RecordedMapping::Axis parse_axis(const Part& part) {
-  part.check_keys({"axis", "size", "placement", "dim"});
+RecordedMapping::Axis parse_axis(const JsonNode& node) {
+  node.check_keys({"axis", "size", "placement", "dim"});
   RecordedMapping::Axis axis;
-  const Part name = part.at("axis");
+  const JsonNode name = node.at("axis");
   axis.placement.axis = name.word("a name");
   name.require(is_axis_name(axis.placement.axis), fmt::format("'{}'", printable(axis.placement.axis.substr(0, 64))),
                "a name as tp or dp_cp");
-  axis.size = part.at("size").integer(1, kMaxWorldSize);
+  axis.size = node.at("size").integer(1, kMaxWorldSize);
   constexpr std::string_view kPlacements = "shard, replicate or partial";
-  const Part placement = part.at("placement");
+  const JsonNode placement = node.at("placement");
   const std::string word = placement.word(kPlacements);
   if (word == "shard") {
     axis.placement.placement = Placement::kShard;
     constexpr auto kDims = static_cast<std::int64_t>(kMaxDims);
-    axis.placement.dim = static_cast<std::int32_t>(part.at("dim").integer(-kDims, kDims - 1));
+    axis.placement.dim = static_cast<std::int32_t>(node.at("dim").integer(-kDims, kDims - 1));
     return axis;
   }
   placement.require(word == "replicate" || word == "partial", fmt::format("'{}'", printable(word.substr(0, 64))),
                     kPlacements);
-  part.require(!part.has("dim"), fmt::format("a dim of a {} axis", word), "one of a shard only");
+  node.require(!node.has("dim"), fmt::format("a dim of a {} axis", word), "one of a shard only");
   axis.placement.placement = word == "partial" ? Placement::kPartial : Placement::kReplicate;
   return axis;
 }
 
-std::vector<RecordedMapping::Axis> parse_axes(const Part& part) {
+std::vector<RecordedMapping::Axis> parse_axes(const JsonNode& node) {
   std::vector<RecordedMapping::Axis> axes;
   std::set<std::string> seen;
-  for (const Part& item : part.items(kMaxMappingParts, "axes")) {
+  for (const JsonNode& item : node.items(kMaxMappingParts, "axes")) {
     axes.push_back(parse_axis(item));
     const std::string& name = axes.back().placement.axis;
     item.require(seen.insert(name).second, fmt::format("axis '{}' appears twice", name), "it once");
@@ -153,21 +155,21 @@ bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// The first dimension in which `box` leaves `shape`, which has as many.
-std::optional<std::size_t> leaves(const Box& box, const Shape& shape) {
+// Returns the first dimension in which `box` reaches beyond `shape`, which has as many dimensions.
+std::optional<std::size_t> first_dim_outside(const Box& box, const Shape& shape) {
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
     if (box.start[dim] + box.size[dim] > shape[dim]) return dim;
   }
   return std::nullopt;
 }
 
-std::vector<Slice> parse_slices(const Part& part, const Shape& whole) {
+std::vector<Slice> parse_slices(const JsonNode& node, const Shape& whole) {
   std::vector<Slice> slices;
-  for (const Part& item : part.items(kMaxMappingParts, "slices")) {
+  for (const JsonNode& item : node.items(kMaxMappingParts, "slices")) {
     item.check_keys({"local", "start", "size"});
     const Shape size = item.at("size").sizes(whole.size());
     slices.push_back({{item.at("local").sizes(whole.size()), size}, {item.at("start").sizes(whole.size()), size}});
-    if (const auto dim = leaves(slices.back().whole, whole)) {
+    if (const auto dim = first_dim_outside(slices.back().whole, whole)) {
       item.fail(fmt::format("ends at {} of dimension {}", slices.back().whole.start[*dim] + size[*dim], *dim),
                 fmt::format("at most {}, the size of the whole", whole[*dim]));
     }
@@ -176,22 +178,22 @@ std::vector<Slice> parse_slices(const Part& part, const Shape& whole) {
       item.fail(fmt::format("overlaps slice {} in what was recorded", other), "elements of its own");
     }
   }
-  part.require(!slices.empty(), "is empty", "a slice");
+  node.require(!slices.empty(), "is empty", "a slice");
   return slices;
 }
 
-Fragment parse_fragment(const Part& part) {
-  part.check_keys({"whole", "slices", "range"});
+Fragment parse_fragment(const JsonNode& node) {
+  node.check_keys({"whole", "slices", "range"});
   Fragment fragment;
-  fragment.whole = part.at("whole").shape();
-  part.require(part.has("slices") != part.has("range"),
-               part.has("slices") ? "both slices and range" : "neither slices nor range", "one of them");
-  if (part.has("slices")) {
-    fragment.slices = parse_slices(part.at("slices"), fragment.whole);
+  fragment.whole = node.at("whole").shape();
+  node.require(node.has("slices") != node.has("range"),
+               node.has("slices") ? "both slices and range" : "neither slices nor range", "one of them");
+  if (node.has("slices")) {
+    fragment.slices = parse_slices(node.at("slices"), fragment.whole);
     return fragment;
   }
-  const Part range = part.at("range");
-  const std::vector<Part> ends = range.items(2, "numbers");
+  const JsonNode range = node.at("range");
+  const std::vector<JsonNode> ends = range.items(2, "numbers");
   range.require(ends.size() == 2, fmt::format("has {} numbers", ends.size()), "begin and end");
   const std::int64_t end = ends[1].integer(0, element_count(fragment.whole));
   fragment.range = {ends[0].integer(0, end), end};
@@ -209,17 +211,17 @@ RecordedMapping parse_mapping(std::string_view text) {
     throw InputError("mapping: does not parse; expected a JSON object");
   }
   const Json json = parse_json(text);
-  const Part part{json, "mapping"};
-  part.check_keys({"axes", "shape", "fragment"});
+  const JsonNode node{json, "mapping"};
+  node.check_keys({"axes", "shape", "fragment"});
   RecordedMapping mapping;
-  if (part.has("axes")) mapping.axes = parse_axes(part.at("axes"));
-  if (part.has("shape")) mapping.shape = part.at("shape").shape();
-  if (part.has("fragment")) mapping.fragment = parse_fragment(part.at("fragment"));
+  if (node.has("axes")) mapping.axes = parse_axes(node.at("axes"));
+  if (node.has("shape")) mapping.shape = node.at("shape").shape();
+  if (node.has("fragment")) mapping.fragment = parse_fragment(node.at("fragment"));
   return mapping;
 }
 
 std::string objection_to_mapping(const RecordedMapping& mapping, const Shape& shape) {
-  // The rank's own tensor, of which the recorded one may be a part.
+  // These are the dimensions of the rank's own tensor, of which the recorded one may be a fragment.
   const std::size_t dims = mapping.fragment ? mapping.fragment->whole.size() : shape.size();
   if (mapping.shape && mapping.shape->size() != dims) {
     return fmt::format("mapping: shape: has {} dimensions; expected {}", mapping.shape->size(), dims);
@@ -242,7 +244,7 @@ std::string objection_to_mapping(const RecordedMapping& mapping, const Shape& sh
     return fmt::format("mapping: fragment: whole: has {} dimensions; expected {}, as recorded", dims, shape.size());
   }
   for (std::size_t i = 0; i < fragment.slices.size(); ++i) {
-    if (const auto dim = leaves(fragment.slices[i].local, shape)) {
+    if (const auto dim = first_dim_outside(fragment.slices[i].local, shape)) {
       return fmt::format("mapping: fragment: slices {}: its local part leaves dimension {}; expected it inside {}", i,
                          *dim, to_string(shape));
     }

@@ -1,4 +1,5 @@
-// The text of a recorded mapping, whose grammar is in ttrace/mapping.h. Writer and reader agree on it.
+// Parses and checks the text of a recorded mapping, whose grammar is in ttrace/mapping.h. The writer and the reader of
+// traces both use it, so that they accept the same texts.
 #pragma once
 
 #include <string>
@@ -16,7 +17,7 @@ inline constexpr std::size_t kMaxMappingParts = 1024;  // axes, or slices: overl
 // may surround the JSON object, so that two texts never lie inside one another.
 RecordedMapping parse_mapping(std::string_view text);
 
-// Why a tensor that was recorded with `shape` can't have `mapping`, with what was expected; or empty.
+// Says why a tensor that was recorded with `shape` can't have `mapping`, and what was expected; empty where it can.
 std::string objection_to_mapping(const RecordedMapping& mapping, const Shape& shape);
 
 }  // namespace ttrace

@@ -14,18 +14,18 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json value_of(const Json& object, const char* key) {
+Json value_or_null(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found == object.end() ? Json() : *found;
 }
 
-std::string text_of(const Json& object, const char* key) {
-  const Json value = value_of(object, key);
+std::string string_or_empty(const Json& object, const char* key) {
+  const Json value = value_or_null(object, key);
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
-// Empty where one of them is no text: such a command cannot be run again.
-std::vector<std::string> words_of(const Json& value) {
+// Returns an empty list where one of the values is no text: such a command cannot be run again.
+std::vector<std::string> string_list(const Json& value) {
   std::vector<std::string> words;
   if (!value.is_array()) return words;
   for (const Json& word : value) {
@@ -37,17 +37,17 @@ std::vector<std::string> words_of(const Json& value) {
 
 bool is_seed_or_null(const Json& value) { return value.is_null() || value.is_number_unsigned(); }
 
-std::optional<std::uint64_t> seed_of(const Json& object, const char* key) {
-  const Json value = value_of(object, key);
+std::optional<std::uint64_t> optional_seed(const Json& object, const char* key) {
+  const Json value = value_or_null(object, key);
   return value.is_null() ? std::nullopt : std::optional(value.get<std::uint64_t>());
 }
 
 void parse_perturbation(const Json& json, std::string_view where, Provenance& provenance) {
-  if (!is_seed_or_null(value_of(json, "perturb_seed"))) {
+  if (!is_seed_or_null(value_or_null(json, "perturb_seed"))) {
     throw InputError(
         fmt::format("{}: its provenance has a perturb_seed that is no seed; expected an integer from 0", where));
   }
-  provenance.perturb_seed = seed_of(json, "perturb_seed");
+  provenance.perturb_seed = optional_seed(json, "perturb_seed");
   if (!provenance.perturb_seed) return;
   const Json place = json.value("perturb_at", Json("input"));
   const auto estimator = estimator_from_name(place.is_string() ? place.get<std::string>() : "");
@@ -59,7 +59,7 @@ void parse_perturbation(const Json& json, std::string_view where, Provenance& pr
   provenance.perturb_at = *estimator;
 }
 
-bool says_which_values(const Json& rewritten, const char* key) {
+bool names_source_of_values(const Json& rewritten, const char* key) {
   if (!rewritten.contains(key)) return false;
   const Json& value = rewritten[key];
   return value.is_null() || value == "recorded" || value == "generated";
@@ -67,15 +67,15 @@ bool says_which_values(const Json& rewritten, const char* key) {
 
 std::optional<RewrittenFrom> parse_rewritten(const Json& value, std::string_view where) {
   if (value.is_null()) return std::nullopt;
-  const bool is_known = value.is_object() && value_of(value, "source").is_string() &&
-                        says_which_values(value, "activations") && says_which_values(value, "parameters") &&
-                        is_seed_or_null(value_of(value, "seed"));
+  const bool is_known = value.is_object() && value_or_null(value, "source").is_string() &&
+                        names_source_of_values(value, "activations") && names_source_of_values(value, "parameters") &&
+                        is_seed_or_null(value_or_null(value, "seed"));
   if (!is_known) {
     throw InputError(
         fmt::format("{}: its provenance has a 'rewritten' that is none; expected what `ttrace collect` writes", where));
   }
-  return RewrittenFrom{text_of(value, "source"), text_of(value, "activations"), text_of(value, "parameters"),
-                       seed_of(value, "seed")};
+  return RewrittenFrom{string_or_empty(value, "source"), string_or_empty(value, "activations"),
+                       string_or_empty(value, "parameters"), optional_seed(value, "seed")};
 }
 
 }  // namespace
@@ -84,18 +84,18 @@ Provenance parse_provenance(std::string text, std::string_view where) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw InputError(fmt::format("{}: its provenance is no JSON object; expected one", where));
   Provenance provenance;
-  provenance.command = words_of(value_of(json, "command"));
-  provenance.directory = text_of(json, "directory");
-  if (value_of(json, "axes").is_string()) provenance.axes = text_of(json, "axes");
-  provenance.started = text_of(json, "started");
-  provenance.git_commit = text_of(json, "git_commit");
-  provenance.python = text_of(json, "python");
-  provenance.torch = text_of(json, "torch");
-  provenance.device = text_of(json, "device");
-  const Json seconds = value_of(json, "recording_seconds");
+  provenance.command = string_list(value_or_null(json, "command"));
+  provenance.directory = string_or_empty(json, "directory");
+  if (value_or_null(json, "axes").is_string()) provenance.axes = string_or_empty(json, "axes");
+  provenance.started = string_or_empty(json, "started");
+  provenance.git_commit = string_or_empty(json, "git_commit");
+  provenance.python = string_or_empty(json, "python");
+  provenance.torch = string_or_empty(json, "torch");
+  provenance.device = string_or_empty(json, "device");
+  const Json seconds = value_or_null(json, "recording_seconds");
   if (seconds.is_number()) provenance.recording_seconds = seconds.get<double>();
   parse_perturbation(json, where, provenance);
-  provenance.rewritten = parse_rewritten(value_of(json, "rewritten"), where);
+  provenance.rewritten = parse_rewritten(value_or_null(json, "rewritten"), where);
   provenance.text = std::move(text);
   return provenance;
 }

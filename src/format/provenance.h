@@ -1,4 +1,4 @@
-// The JSON text that a rank file holds as `provenance`.
+// Parses the JSON text that a rank file holds as `provenance`.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace ttrace {
 
-// A fact of another type than it should have is not known. Throws InputError (`where` says what held the text) where
-// the text is no JSON object, and where what decides which runs may be compared is not as `ttrace collect` writes it:
-// `perturb_seed`, `perturb_at` (of a perturbed run; "input" where it is not said), `rewritten`.
+// A field of another type than `ttrace collect` writes counts as unknown. Three fields decide which runs may be
+// compared, and must be as it writes them: `perturb_seed`, `perturb_at` (of a perturbed run; "input" where it is
+// absent) and `rewritten`. Throws InputError for these, and where the text is no JSON object; `where` says what held
+// the text.
 Provenance parse_provenance(std::string text, std::string_view where);
 
 }  // namespace ttrace

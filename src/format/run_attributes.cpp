@@ -21,7 +21,7 @@ std::string objection_to_text(const std::string& text, std::string_view what) {
   return {};
 }
 
-// The names may hold anything, so the mesh is written, parsed as a user's would be, and compared.
+// The names in a file may hold anything: the mesh is sound when its text parses, as a user's would, to the same mesh.
 std::string objection_to_mesh(const RunDescription& run) {
   try {
     if (parse_mesh(to_string(run.mesh), run.world_size, "axes") == run.mesh) return {};
@@ -53,11 +53,11 @@ std::string objection_to_description(const RunDescription& run) {
   }
   if (std::string objection = objection_to_text(run.provenance, "provenance"); !objection.empty()) return objection;
   int deepest = 0;
-  const auto note_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+  const auto track_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
     deepest = std::max(deepest, depth);
     return depth <= kMaxJsonDepth;  // what is deeper is not even kept
   };
-  if (!nlohmann::json::parse(run.provenance, note_depth, /*allow_exceptions=*/false).is_object()) {
+  if (!nlohmann::json::parse(run.provenance, track_depth, /*allow_exceptions=*/false).is_object()) {
     return "provenance does not parse; expected a JSON object";
   }
   if (deepest > kMaxJsonDepth) return fmt::format("provenance nests too deeply; expected at most {}", kMaxJsonDepth);

@@ -19,22 +19,22 @@ constexpr std::size_t kMostFiles = 64;  // far more than anybody includes
 std::vector<Item> parse(const std::string& text, const std::string& path) {
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    const Place file{path, ""};
+    const Context file{path, ""};
     if (documents.size() > 1) fail(file, documents[1].Mark().line + 1, "a second YAML document; expected one");
     if (documents.empty() || documents[0].IsNull()) return {};
-    return items_of(documents[0], file, 1, "patterns and their rules");
+    return read_items(documents[0], file, 1, "patterns and their rules");
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
     throw InputError(fmt::format("{}{}: {}; expected YAML as in annotations/README.md", path, line, error.msg));
   }
 }
 
-// One name or a list of them.
-std::vector<std::string> names_of(const Item& include, const Place& place) {
+// Reads one name or a list of names.
+std::vector<std::string> included_names(const Item& include, const Context& context) {
   constexpr std::string_view kExpected = "the name of an annotation file, or a list of them";
-  if (!include.value.IsSequence()) return {word_of(include.value, place, include.line, kExpected)};
+  if (!include.value.IsSequence()) return {read_word(include.value, context, include.line, kExpected)};
   std::vector<std::string> names;
-  for (const YAML::Node& name : include.value) names.push_back(word_of(name, place, include.line, kExpected));
+  for (const YAML::Node& name : include.value) names.push_back(read_word(name, context, include.line, kExpected));
   return names;
 }
 
@@ -48,7 +48,7 @@ class DocumentReader {
   explicit DocumentReader(const fs::path& presets) : presets_(presets) {}
 
   void read(const std::string& name) {
-    const fs::path file = find(name, "");
+    const fs::path file = find_file(name, "");
     add(read_text_file(file, what_is_expected(name)), file);
   }
 
@@ -56,35 +56,35 @@ class DocumentReader {
     if (seen_.size() == kMostFiles) {
       throw InputError(fmt::format("{}: one file more than {}; expected fewer", file.string(), kMostFiles));
     }
-    open_.push_back(canonical_path(file));
-    seen_.insert(open_.back());
+    being_read_.push_back(canonical_path(file));
+    seen_.insert(being_read_.back());
     Document document{file.string(), parse(text, file.string())};
     for (const Item& item : document.items) {
       if (item.key == kInclude) include_all(item, file);
     }
     documents_.push_back(std::move(document));
-    open_.pop_back();
+    being_read_.pop_back();
   }
 
   std::vector<Document> documents() { return std::move(documents_); }
 
  private:
   void include_all(const Item& item, const fs::path& including) {
-    const Place place{including.string(), "include"};
-    for (const std::string& name : names_of(item, place)) {
-      const fs::path file = find(name, including.parent_path());
+    const Context context{including.string(), "include"};
+    for (const std::string& name : included_names(item, context)) {
+      const fs::path file = find_file(name, including.parent_path());
       std::error_code ignored;
       if (!fs::is_regular_file(file, ignored)) {
-        fail(place, item.line, fmt::format("'{}' cannot be read; expected {}", name, what_is_expected(name)));
+        fail(context, item.line, fmt::format("'{}' cannot be read; expected {}", name, what_is_expected(name)));
       }
-      if (std::find(open_.begin(), open_.end(), canonical_path(file)) != open_.end()) {
-        fail(place, item.line, fmt::format("'{}' includes this file; expected no circle", name));
+      if (std::find(being_read_.begin(), being_read_.end(), canonical_path(file)) != being_read_.end()) {
+        fail(context, item.line, fmt::format("'{}' includes this file; expected no circle", name));
       }
       if (!seen_.contains(canonical_path(file))) add(read_text_file(file, what_is_expected(name)), file);
     }
   }
 
-  fs::path find(const std::string& name, const fs::path& directory) const {
+  fs::path find_file(const std::string& name, const fs::path& directory) const {
     fs::path file = directory / name;
     std::error_code ignored;
     if (fs::exists(file, ignored) || fs::path(name).has_parent_path() || presets_.empty()) return file;
@@ -106,8 +106,8 @@ class DocumentReader {
 
   const fs::path presets_;
   std::vector<Document> documents_;
-  std::set<fs::path> seen_;     // files that were read, or are being read
-  std::vector<fs::path> open_;  // those whose includes are being read, the outermost first
+  std::set<fs::path> seen_;           // files that were read, or are being read
+  std::vector<fs::path> being_read_;  // files whose includes are being read, the outermost first
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The files that make up annotations: one, and what it includes.
+// Reads the files that make up annotations: one, and those that it includes.
 #pragma once
 
 #include <filesystem>
@@ -16,13 +16,13 @@ struct Document {
   std::vector<Item> items;  // at its top level
 };
 
-// `file` and all that it includes, each once, an included one before the first that includes it. A file is looked for
-// beside the one that includes it (`file` in the working directory) and then, where only its name is given, among the
-// presets, with or without `.yaml`. Throws InputError for a file that cannot be read or is no mapping, a circle, and
-// more than 64 files.
+// Reads `file` and all that it includes, each once; an included file comes before the first that includes it. A file is
+// looked for beside the one that includes it (`file` in the working directory) and then, where only its name is given,
+// among the presets, with or without `.yaml`. Throws InputError for a file that cannot be read or is no mapping, for
+// files that include each other in a circle, and for more than 64 files.
 std::vector<Document> read_documents(const std::string& file, const std::filesystem::path& presets);
 
-// The same of `text`, which is said to be of `file`.
+// Does the same for `text`, which is taken for the content of `file`.
 std::vector<Document> parse_documents(const std::string& text, const std::string& file,
                                       const std::filesystem::path& presets);
 

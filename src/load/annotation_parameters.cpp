@@ -28,7 +28,8 @@ bool is_number(const YAML::Node& node) {
          node.Scalar().find_first_not_of("0123456789", node.Scalar()[0] == '-' ? 1 : 0) == std::string::npos;
 }
 
-// A word may be given where the default is one, and a number, too: the factor 1 in place of `dp`.
+// Names the type that a default asks for. Where it is a word, a number may be given, too: the factor 1 in place of
+// `dp`.
 std::string_view type_of(const YAML::Node& value) {
   return value.IsSequence() ? "a list" : is_number(value) ? "a number" : "a word";
 }
@@ -38,7 +39,7 @@ bool has_type_of(const YAML::Node& value, const YAML::Node& declared) {
   return declared.IsSequence() ? value.IsSequence() : value.IsScalar() && (is_number(value) || !is_number(declared));
 }
 
-std::string text_of(const YAML::Node& value) {
+std::string display_text(const YAML::Node& value) {
   if (value.IsNull()) return "null";
   if (value.IsScalar()) return value.Scalar();
   std::vector<std::string> words;
@@ -46,54 +47,54 @@ std::string text_of(const YAML::Node& value) {
   return fmt::format("[{}]", fmt::join(words, ", "));
 }
 
-std::string origin_of(const std::string& setting) { return "parameter " + setting; }
+std::string describe_setting(const std::string& setting) { return "parameter " + setting; }
 
 }  // namespace
 
 std::pair<std::string, YAML::Node> split_setting(const std::string& setting) {
   const std::size_t equals = setting.find('=');
   if (equals == 0 || equals == setting.npos || equals + 1 == setting.size()) {
-    throw InputError(fmt::format("{}: expected its name and its value, as in kv_heads=8", origin_of(setting)));
+    throw InputError(fmt::format("{}: expected its name and its value, as in kv_heads=8", describe_setting(setting)));
   }
   try {
     return {setting.substr(0, equals), YAML::Load(setting.substr(equals + 1))};
   } catch (const YAML::Exception& error) {
-    throw InputError(fmt::format("{}: {}; expected {}", origin_of(setting), error.msg, kExpectedValue));
+    throw InputError(fmt::format("{}: {}; expected {}", describe_setting(setting), error.msg, kExpectedValue));
   }
 }
 
-void Parameters::read(const YAML::Node& node, const Place& place, int line) {
-  for (const auto& [name, at, value] : items_of(node, place, line, "names and their values")) {
-    const std::string file_line = fmt::format("{}:{}", place.file, at);
-    give(name, value, fmt::format("{}: {}: {}", file_line, place.subject, name), file_line);
+void Parameters::read(const YAML::Node& node, const Context& context, int line) {
+  for (const auto& [name, at, value] : read_items(node, context, line, "names and their values")) {
+    const std::string file_line = fmt::format("{}:{}", context.file, at);
+    assign(name, value, fmt::format("{}: {}: {}", file_line, context.subject, name), file_line);
   }
 }
 
 void Parameters::set(const std::string& setting) {
   const auto [name, value] = split_setting(setting);
-  give(name, value, origin_of(setting), origin_of(setting));
+  assign(name, value, describe_setting(setting), describe_setting(setting));
 }
 
-void Parameters::give(const std::string& name, const YAML::Node& value, const std::string& origin,
-                      const std::string& at) {
+void Parameters::assign(const std::string& name, const YAML::Node& value, const std::string& origin,
+                        const std::string& at) {
   if (!is_value(value)) throw InputError(fmt::format("{}: no value; expected {}", origin, kExpectedValue));
   const auto [found, is_new] = parameters_.try_emplace(name, Parameter{value, origin, value, at});
   if (is_new) return;
   Parameter& parameter = found->second;
   if (!has_type_of(value, parameter.declared)) {
-    throw InputError(fmt::format("{}: '{}'; expected {}, as the default {} in {}", origin, text_of(value),
-                                 type_of(parameter.declared), text_of(parameter.declared), parameter.declared_at));
+    throw InputError(fmt::format("{}: '{}'; expected {}, as the default {} in {}", origin, display_text(value),
+                                 type_of(parameter.declared), display_text(parameter.declared), parameter.declared_at));
   }
   parameter.value.reset(value);  // an assignment would change the default, which may be the same node
   parameter.origin = origin;
 }
 
-std::optional<YAML::Node> Parameters::value_of(const YAML::Node& node, const Place& place, int line) {
+std::optional<YAML::Node> Parameters::resolve(const YAML::Node& node, const Context& context, int line) {
   if (!node.IsScalar() || !node.Scalar().starts_with('$')) return node;
   const std::string name = node.Scalar().substr(1);
   const auto found = parameters_.find(name);
   if (found == parameters_.end()) {
-    fail(place, line, fmt::format("there is no parameter '{}'; expected {}", name, others(name)));
+    fail(context, line, fmt::format("there is no parameter '{}'; expected {}", name, other_names(name)));
   }
   found->second.used = true;
   if (found->second.value.IsNull()) return std::nullopt;
@@ -103,11 +104,11 @@ std::optional<YAML::Node> Parameters::value_of(const YAML::Node& node, const Pla
 void Parameters::require_used() const {
   for (const auto& [name, parameter] : parameters_) {
     if (parameter.used) continue;
-    throw InputError(fmt::format("{}: no value is ${}; expected {}", parameter.origin, name, others(name)));
+    throw InputError(fmt::format("{}: no value is ${}; expected {}", parameter.origin, name, other_names(name)));
   }
 }
 
-std::string Parameters::others(std::string_view name) const {
+std::string Parameters::other_names(std::string_view name) const {
   std::vector<std::string_view> names;
   for (const auto& [other, parameter] : parameters_) {
     if (other != name) names.push_back(other);

@@ -11,27 +11,26 @@
 
 namespace ttrace::annotation_yaml {
 
-struct Place;
+struct Context;
 
-// The name and the value of `NAME=VALUE`, VALUE in YAML. Throws InputError.
+// Splits `NAME=VALUE`, whose VALUE is YAML, into name and value. Throws InputError.
 std::pair<std::string, YAML::Node> split_setting(const std::string& setting);
 
-// One table for a file, all that it includes, and the command line. The first to name a parameter declares it and
-// gives it a default; its value is the one given last. All of this throws InputError with a file and a line, or with
-// the setting that is wrong.
+// The parameters of a file, of all that it includes, and of the command line. Whoever names a parameter first declares
+// it and gives it a default; the value that is given last counts. The members throw InputError with a file and a line,
+// or with the setting that is wrong.
 class Parameters {
  public:
-  // Takes what stands under `parameters` in a file, `NAME: VALUE`.
-  void read(const YAML::Node& node, const Place& place, int line);
+  // Reads what a file has under `parameters`: `NAME: VALUE`.
+  void read(const YAML::Node& node, const Context& context, int line);
 
-  // Takes `NAME=VALUE`, as from the command line.
+  // Sets a parameter from the command line, `NAME=VALUE`.
   void set(const std::string& setting);
 
-  // The value that a key has: `node`, unless that is `$NAME`, a parameter. Nothing where the parameter's value is
-  // null.
-  std::optional<YAML::Node> value_of(const YAML::Node& node, const Place& place, int line);
+  // Returns the value of a key: `node` itself, or for `$NAME` the parameter's value. Nothing where that is null.
+  std::optional<YAML::Node> resolve(const YAML::Node& node, const Context& context, int line);
 
-  // Refuses a parameter that no value asked for: its name is a mistake.
+  // Refuses a parameter that no value has used: its name must be misspelt.
   void require_used() const;
 
  private:
@@ -43,8 +42,8 @@ class Parameters {
     bool used = false;
   };
 
-  void give(const std::string& name, const YAML::Node& value, const std::string& origin, const std::string& at);
-  std::string others(std::string_view name) const;
+  void assign(const std::string& name, const YAML::Node& value, const std::string& origin, const std::string& at);
+  std::string other_names(std::string_view name) const;
 
   std::map<std::string, Parameter, std::less<>> parameters_;
 };

@@ -1,5 +1,5 @@
-// Reads the YAML of annotations strictly: each key once, nothing that is not asked for, and a message that says
-// which rule it is about.
+// Reads the YAML of annotations strictly: a key may appear once, unknown keys are refused, and messages say which rule
+// they are about.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -13,32 +13,33 @@ namespace ttrace::annotation_yaml {
 
 class Parameters;
 
-// What a message is about: `gpt.yaml:14: 'linear_qkv': output`.
-struct Place {
+// Where a value is read: error messages name it (`gpt.yaml:14: 'linear_qkv': output`), and `parameters` resolves it.
+struct Context {
   std::string file;
   std::string subject;               // quoted, with what is inside it after colons
-  Parameters* parameters = nullptr;  // that values may name; null where they may not
+  Parameters* parameters = nullptr;  // those that values may name; null where they may name none
 
-  Place inside(std::string_view key) const;
+  Context inside(std::string_view key) const;
 };
 
-// All that follows throws InputError with file and line.
-[[noreturn]] void fail(const Place& place, int line, const std::string& what);
+// The functions below throw InputError with file and line.
+[[noreturn]] void fail(const Context& context, int line, const std::string& what);
 
-// One entry of a mapping. The line is the key's: a block's own is that of what it holds.
+// One entry of a mapping. The line is that of the key, because a block's line in YAML is that of its first content.
 struct Item {
   std::string key;
   int line = 0;
   YAML::Node value;
 };
 
-// In the order written. A value `$NAME` is the parameter's; an entry whose parameter is null is left out.
-std::vector<Item> items_of(const YAML::Node& node, const Place& place, int line, std::string_view expected);
+// Returns the entries in the order written, with the parameter's value for `$NAME`. An entry whose parameter is null is
+// left out.
+std::vector<Item> read_items(const YAML::Node& node, const Context& context, int line, std::string_view expected);
 
-std::string word_of(const YAML::Node& node, const Place& place, int line, std::string_view expected);
+std::string read_word(const YAML::Node& node, const Context& context, int line, std::string_view expected);
 
-// From `low` to `high`.
-std::int64_t integer_of(const YAML::Node& node, const Place& place, int line, std::int64_t low, std::int64_t high,
-                        std::string_view expected);
+// Returns an integer from `low` to `high`.
+std::int64_t read_integer(const YAML::Node& node, const Context& context, int line, std::int64_t low, std::int64_t high,
+                          std::string_view expected);
 
 }  // namespace ttrace::annotation_yaml

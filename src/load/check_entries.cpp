@@ -12,10 +12,10 @@
 namespace ttrace {
 namespace {
 
-// Says in which entry of which file something is wrong.
-class EntryPlace {
+// Throws InputError for one entry, naming the entry and its file.
+class EntryChecker {
  public:
-  EntryPlace(std::string_view where, std::size_t number) : where_(where), number_(number) {}
+  EntryChecker(std::string_view where, std::size_t number) : where_(where), number_(number) {}
 
   void require(bool holds, std::string_view what, std::string_view expected) const {
     if (!holds) throw InputError(fmt::format("{}: tensor {} of the index: {}; {}", where_, number_, what, expected));
@@ -32,42 +32,43 @@ bool is_between(Enum value, std::uint8_t first, std::uint8_t last) {
   return number >= first && number <= last;
 }
 
-void check_identity(const TensorId& id, const EntryPlace& place) {
-  place.require(is_between(id.pass, 1, 2), "pass is out of range", "expected 1 or 2");
-  place.require(is_between(id.kind, kKindFirst, kKindLast), "kind is out of range", "expected 1 to 10");
-  place.require(id.iteration >= 0, "iteration is negative", "expected 0 or more");
-  place.require(id.microbatch >= kNoMicrobatch, "micro-batch is negative", "expected -1 or more");
-  place.require(id.chunk >= 0, "chunk is negative", "expected 0 or more");
+void check_identity(const TensorId& id, const EntryChecker& checker) {
+  checker.require(is_between(id.pass, 1, 2), "pass is out of range", "expected 1 or 2");
+  checker.require(is_between(id.kind, kKindFirst, kKindLast), "kind is out of range", "expected 1 to 10");
+  checker.require(id.iteration >= 0, "iteration is negative", "expected 0 or more");
+  checker.require(id.microbatch >= kNoMicrobatch, "micro-batch is negative", "expected -1 or more");
+  checker.require(id.chunk >= 0, "chunk is negative", "expected 0 or more");
   if (const std::string_view objection = objection_to_name(id.name); !objection.empty()) {
-    place.require(false, fmt::format("the name {}", objection), "expected a module path");
+    checker.require(false, fmt::format("the name {}", objection), "expected a module path");
   }
 }
 
-void check_shape(const Entry& entry, const EntryPlace& place) {
-  place.require(is_between(entry.dtype, kDtypeFirst, kDtypeLast), "dtype is out of range", "expected 1 to 12");
-  place.require(entry.shape.size() <= kMaxDims, fmt::format("{} dimensions", entry.shape.size()), "expected 0 to 8");
-  // As in the writer, a dimension of 0 does not hide an absurd size of another one.
+void check_shape(const Entry& entry, const EntryChecker& checker) {
+  checker.require(is_between(entry.dtype, kDtypeFirst, kDtypeLast), "dtype is out of range", "expected 1 to 12");
+  checker.require(entry.shape.size() <= kMaxDims, fmt::format("{} dimensions", entry.shape.size()), "expected 0 to 8");
+  // As in the writer, a dimension of 0 counts as 1 here, so that it does not hide an absurd size of another one.
   std::int64_t bytes = size_of(entry.dtype);
   bool is_empty = false;
   for (const std::int64_t size : entry.shape) {
-    place.require(size >= 0, fmt::format("a dimension is {}", size), "expected 0 or more");
+    checker.require(size >= 0, fmt::format("a dimension is {}", size), "expected 0 or more");
     is_empty |= size == 0;
     const bool overflows = __builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes);
-    place.require(!overflows, fmt::format("shape {} is too large", to_string(entry.shape)), "expected less than 2^63");
+    checker.require(!overflows, fmt::format("shape {} is too large", to_string(entry.shape)),
+                    "expected less than 2^63");
   }
   if (is_empty) bytes = 0;
-  place.require(entry.bytes == static_cast<std::uint64_t>(bytes),
-                fmt::format("{} bytes for shape {} of {}", entry.bytes, to_string(entry.shape), name_of(entry.dtype)),
-                fmt::format("expected {}", bytes));
+  checker.require(entry.bytes == static_cast<std::uint64_t>(bytes),
+                  fmt::format("{} bytes for shape {} of {}", entry.bytes, to_string(entry.shape), name_of(entry.dtype)),
+                  fmt::format("expected {}", bytes));
 }
 
-void check_place_in_file(const Entry& entry, std::uint64_t data_end, const EntryPlace& place) {
+void check_data_range(const Entry& entry, std::uint64_t data_end, const EntryChecker& checker) {
   const bool inside =
       entry.offset >= kHeaderBytes && entry.offset <= data_end && entry.bytes <= data_end - entry.offset;
-  place.require(inside, fmt::format("{} bytes at {} lie outside the tensor data", entry.bytes, entry.offset),
-                fmt::format("expected them between {} and {}", kHeaderBytes, data_end));
-  place.require(entry.offset % kDataAlignment == 0, fmt::format("its data is at {}", entry.offset),
-                fmt::format("expected a multiple of {}", kDataAlignment));
+  checker.require(inside, fmt::format("{} bytes at {} lie outside the tensor data", entry.bytes, entry.offset),
+                  fmt::format("expected them between {} and {}", kHeaderBytes, data_end));
+  checker.require(entry.offset % kDataAlignment == 0, fmt::format("its data is at {}", entry.offset),
+                  fmt::format("expected a multiple of {}", kDataAlignment));
 }
 
 void check_disjoint(const std::vector<Entry>& entries, std::string_view where) {
@@ -79,9 +80,9 @@ void check_disjoint(const std::vector<Entry>& entries, std::string_view where) {
             [&](std::size_t a, std::size_t b) { return entries[a].offset < entries[b].offset; });
   for (std::size_t i = 1; i < by_offset.size(); ++i) {
     const Entry& before = entries[by_offset[i - 1]];
-    const EntryPlace place(where, by_offset[i]);
-    place.require(before.offset + before.bytes <= entries[by_offset[i]].offset,
-                  fmt::format("its data overlaps that of tensor {}", by_offset[i - 1]), "expected bytes of its own");
+    const EntryChecker checker(where, by_offset[i]);
+    checker.require(before.offset + before.bytes <= entries[by_offset[i]].offset,
+                    fmt::format("its data overlaps that of tensor {}", by_offset[i - 1]), "expected bytes of its own");
   }
 }
 
@@ -102,9 +103,9 @@ void check_unique(const std::vector<Entry>& entries, std::string_view where) {
   std::unordered_set<const TensorId*, IdentityHash, IdentityEqual> seen;
   seen.reserve(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    EntryPlace(where, i).require(seen.insert(&entries[i].id).second,
-                                 fmt::format("{} is there twice", to_string(entries[i].id)),
-                                 "expected each identity once");
+    EntryChecker(where, i).require(seen.insert(&entries[i].id).second,
+                                   fmt::format("{} is there twice", to_string(entries[i].id)),
+                                   "expected each identity once");
   }
 }
 
@@ -112,14 +113,14 @@ void check_unique(const std::vector<Entry>& entries, std::string_view where) {
 
 void check_entries(const std::vector<Entry>& entries, std::uint64_t data_end, std::string_view where) {
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const EntryPlace place(where, i);
-    check_identity(entries[i].id, place);
-    check_shape(entries[i], place);
-    check_place_in_file(entries[i], data_end, place);
-    place.require(entries[i].module_class.size() <= kMaxNameBytes && is_utf8(entries[i].module_class),
-                  "the module class is malformed", "expected UTF-8 of at most 4096 bytes");
-    place.require(i == 0 || entries[i - 1].order < entries[i].order, "its order is not after its predecessor's",
-                  "expected an increasing order");
+    const EntryChecker checker(where, i);
+    check_identity(entries[i].id, checker);
+    check_shape(entries[i], checker);
+    check_data_range(entries[i], data_end, checker);
+    checker.require(entries[i].module_class.size() <= kMaxNameBytes && is_utf8(entries[i].module_class),
+                    "the module class is malformed", "expected UTF-8 of at most 4096 bytes");
+    checker.require(i == 0 || entries[i - 1].order < entries[i].order, "its order is not after its predecessor's",
+                    "expected an increasing order");
   }
   check_disjoint(entries, where);
   check_unique(entries, where);

@@ -1,4 +1,4 @@
-// The checks that make an index fit to be believed.
+// Checks an index against its file: a reader relies on nothing that was not checked.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace ttrace {
 
-// After this, every entry keeps what `Entry` promises: enumerators in range, shape and bytes that agree,
+// Requires of every entry what `Entry` promises: enumerators in range, shape and bytes that agree,
 // data inside [kHeaderBytes, data_end), aligned, disjoint; names are sound, identities differ, order
-// increases. Throws InputError (`where` is the file) for the first that does not.
+// increases. Throws InputError (`where` is the file) for the first that lacks it.
 void check_entries(const std::vector<Entry>& entries, std::uint64_t data_end, std::string_view where);
 
 }  // namespace ttrace

@@ -12,31 +12,32 @@
 namespace ttrace {
 namespace {
 
-class Mappings {
+// Parses each different text once.
+class MappingCache {
  public:
   std::shared_ptr<const RecordedMapping> parsed(std::string_view text) {
-    auto& at_place = by_place_[{text.data(), text.size()}];
-    if (at_place) return at_place;
-    auto& of_text = by_text_[text];
-    if (!of_text) of_text = std::make_shared<const RecordedMapping>(parse_mapping(text));
-    return at_place = of_text;
+    auto& by_address = by_address_[{text.data(), text.size()}];
+    if (by_address) return by_address;
+    auto& by_text = by_text_[text];
+    if (!by_text) by_text = std::make_shared<const RecordedMapping>(parse_mapping(text));
+    return by_address = by_text;
   }
 
  private:
   using Shared = std::shared_ptr<const RecordedMapping>;
-  // A long text that a million entries name is not even looked at again.
-  std::map<std::pair<const char*, std::size_t>, Shared> by_place_;
+  // The lookup by address comes first: a long text that a million entries share is hashed once.
+  std::map<std::pair<const char*, std::size_t>, Shared> by_address_;
   std::unordered_map<std::string_view, Shared> by_text_;
 };
 
 }  // namespace
 
 void set_mappings(std::vector<Entry>& entries, const std::vector<std::string_view>& texts, std::string_view where) {
-  Mappings mappings;
+  MappingCache cache;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (texts[i].empty()) continue;
     try {
-      entries[i].mapping = mappings.parsed(texts[i]);
+      entries[i].mapping = cache.parsed(texts[i]);
       const std::string objection = objection_to_mapping(*entries[i].mapping, entries[i].shape);
       if (!objection.empty()) throw InputError(objection);
     } catch (const InputError& error) {

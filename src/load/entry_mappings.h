@@ -1,4 +1,4 @@
-// What the program said of its tensors' places.
+// Parses the mappings that the program recorded with its tensors.
 #pragma once
 
 #include <string_view>
@@ -8,9 +8,9 @@
 
 namespace ttrace {
 
-// Sets the mapping of each entry: `texts` has one for each, empty for none. Each different text is parsed
-// once. The entries must have been checked. Throws InputError (`where` is the file) for the first text that
-// is no mapping, or not one of its entry.
+// Sets the mapping of each entry from `texts`, which has one text for each entry, empty for none. Each different text
+// is parsed once. The entries must have been checked. Throws InputError (`where` is the file) for the first text that
+// is no mapping or does not fit its entry.
 void set_mappings(std::vector<Entry>& entries, const std::vector<std::string_view>& texts, std::string_view where);
 
 }  // namespace ttrace

@@ -19,17 +19,17 @@ namespace {
   throw InputError(fmt::format("{}: {}; expected a readable file", path.string(), what));
 }
 
-class Mapping : public MappedFile {
+class MemoryMapping : public MappedFile {
  public:
-  Mapping(void* data, std::uint64_t size) : data_(data), size_(size) {}
-  ~Mapping() override {
+  MemoryMapping(void* data, std::uint64_t size) : data_(data), size_(size) {}
+  ~MemoryMapping() override {
     if (size_ > 0) ::munmap(data_, size_);
   }
   const std::byte* data() const override { return static_cast<const std::byte*>(data_); }
   std::uint64_t size() const override { return size_; }
 
-  // Whole pages, those at the ends too: a neighbour that shares one faults it back in. Should the kernel
-  // refuse, the pages merely stay.
+  // Releases whole pages, those at the ends too: where a neighbouring tensor shares one, its next access loads the page
+  // again. A refusal of the kernel does no harm: the pages stay.
   void release(const std::byte* begin, std::uint64_t bytes) const override {
     static const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     const auto offset = static_cast<std::uint64_t>(begin - data());
@@ -52,16 +52,16 @@ struct Descriptor {
 }  // namespace
 
 std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path) {
-  // Not blocking: a pipe of that name would wait for a writer.
+  // O_NONBLOCK keeps the call from waiting for a writer where the path is a pipe.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat status{};
   if (file.value < 0 || ::fstat(file.value, &status) != 0) fail(path, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail(path, "not a regular file");
   const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (size == 0) return std::make_shared<Mapping>(nullptr, 0);
+  if (size == 0) return std::make_shared<MemoryMapping>(nullptr, 0);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.value, 0);
   if (data == MAP_FAILED) fail(path, std::strerror(errno));
-  return std::make_shared<Mapping>(data, size);
+  return std::make_shared<MemoryMapping>(data, size);
 }
 
 }  // namespace ttrace

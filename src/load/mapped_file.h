@@ -1,3 +1,4 @@
+// Maps files into memory.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +12,7 @@ namespace ttrace {
 // Maps a regular file read-only. Throws InputError.
 std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path);
 
-inline std::string_view text_of(const MappedFile& file) {
+inline std::string_view mapped_text(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size())};
 }
 

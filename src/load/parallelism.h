@@ -1,4 +1,4 @@
-// The `parallelism` section of an annotation file: what is not about one tensor.
+// Reads the section `parallelism` of an annotation file, which is about the whole model and not about one tensor.
 #pragma once
 
 #include <string_view>
@@ -10,9 +10,9 @@ namespace ttrace {
 
 inline constexpr std::string_view kParallelism = "parallelism";
 
-// Takes what `section` says; each of its keys takes the place of what an included file says under that key. Throws
+// Adds the section to `annotations`; each of its keys replaces what an included file says under that key. Throws
 // InputError, `file:line: what`.
-void read_parallelism(const annotation_yaml::Item& section, const annotation_yaml::Place& file,
+void read_parallelism(const annotation_yaml::Item& section, const annotation_yaml::Context& file,
                       Annotations& annotations);
 
 }  // namespace ttrace

@@ -22,46 +22,46 @@ std::optional<std::int64_t> integer_of(const std::string& text) {
   return value;
 }
 
-// A field of `fields` with its line.
-struct FilePlace {
+// The file and line of a field, for error messages.
+struct FileLine {
   const std::string& file;
   int line;
 
   [[noreturn]] void fail(const std::string& what) const { fail_at(file, line, what); }
 };
 
-std::string word_of(const YAML::Node& node, const FilePlace& place, const std::string& key) {
-  if (!node.IsScalar()) place.fail(fmt::format("'{}' holds what is no word; expected words", key));
+std::string read_word(const YAML::Node& node, const FileLine& source, const std::string& key) {
+  if (!node.IsScalar()) source.fail(fmt::format("'{}' holds what is no word; expected words", key));
   return node.Scalar();
 }
 
-std::vector<std::string> words_of(const YAML::Node& node, const FilePlace& place, const std::string& key) {
-  if (!node.IsSequence() || node.size() == 0) place.fail(fmt::format("'{}' is no list of words; expected one", key));
+std::vector<std::string> read_words(const YAML::Node& node, const FileLine& source, const std::string& key) {
+  if (!node.IsSequence() || node.size() == 0) source.fail(fmt::format("'{}' is no list of words; expected one", key));
   std::vector<std::string> words;
-  for (const auto& item : node) words.push_back(word_of(item, place, key));
+  for (const auto& item : node) words.push_back(read_word(item, source, key));
   return words;
 }
 
 std::string optional_word(const std::string& file, Fields& fields, const std::string& key, std::string otherwise) {
   const auto node = fields.take_if(key);
-  return node ? word_of(*node, {file, fields.last_line()}, key) : std::move(otherwise);
+  return node ? read_word(*node, {file, fields.last_line()}, key) : std::move(otherwise);
 }
 
 std::vector<std::string> optional_words(const std::string& file, Fields& fields, const std::string& key) {
   const auto node = fields.take_if(key);
-  return node ? words_of(*node, {file, fields.last_line()}, key) : std::vector<std::string>();
+  return node ? read_words(*node, {file, fields.last_line()}, key) : std::vector<std::string>();
 }
 
 std::vector<std::string> read_command(const std::string& file, Fields& fields) {
   const YAML::Node node = fields.take("command");
-  const FilePlace place{file, fields.last_line()};
-  if (node.IsSequence()) return words_of(node, place, "command");
-  const std::string text = word_of(node, place, "command");
-  if (text.empty()) place.fail("'command' is empty; expected a command");
+  const FileLine source{file, fields.last_line()};
+  if (node.IsSequence()) return read_words(node, source, "command");
+  const std::string text = read_word(node, source, "command");
+  if (text.empty()) source.fail("'command' is empty; expected a command");
   return shell_command(text);
 }
 
-// What the reference and candidates have in common.
+// Reads the fields that the reference and candidates have in common.
 Job read_job(const std::string& file, Fields& fields) {
   Job job;
   job.line = fields.line();
@@ -71,28 +71,28 @@ Job read_job(const std::string& file, Fields& fields) {
   return job;
 }
 
-void check_variable_name(const std::string& name, const FilePlace& place) {
-  if (name == kRanksName) place.fail("'ranks' is the number of ranks in axes; expected another name");
+void check_variable_name(const std::string& name, const FileLine& source) {
+  if (name == kRanksName) source.fail("'ranks' is the number of ranks in axes; expected another name");
   if (!is_variable_name(name)) {
-    place.fail(fmt::format("'{}' is no name of a variable; expected letters, digits, _ and -", name));
+    source.fail(fmt::format("'{}' is no name of a variable; expected letters, digits, _ and -", name));
   }
 }
 
-// The mappings under `exclude` or `include`.
-std::vector<JobMatrix::Entry> read_entries(const YAML::Node& node, const FilePlace& place, const std::string& key) {
-  if (!node.IsSequence()) place.fail(fmt::format("'{}' is no list; expected one of mappings", key));
+// Reads the mappings under `exclude` or `include`.
+std::vector<JobMatrix::Entry> read_entries(const YAML::Node& node, const FileLine& source, const std::string& key) {
+  if (!node.IsSequence()) source.fail(fmt::format("'{}' is no list; expected one of mappings", key));
   std::vector<JobMatrix::Entry> entries;
   for (const auto& item : node) {
-    Fields fields(place.file, item, line_of(item), fmt::format("an entry of '{}'", key));
+    Fields fields(source.file, item, line_of(item), fmt::format("an entry of '{}'", key));
     JobMatrix::Entry entry{{}, fields.line()};
     for (const std::string& name : fields.keys()) {
       const YAML::Node value = fields.take(name);
-      const FilePlace at{place.file, fields.last_line()};
+      const FileLine at{source.file, fields.last_line()};
       check_variable_name(name, at);
-      entry.values[name] = word_of(value, at, name);
+      entry.values[name] = read_word(value, at, name);
     }
     if (entry.values.empty()) {
-      fail_at(place.file, entry.line, fmt::format("an entry of '{}' is empty; expected `name: value`", key));
+      fail_at(source.file, entry.line, fmt::format("an entry of '{}' is empty; expected `name: value`", key));
     }
     entries.push_back(std::move(entry));
   }
@@ -105,20 +105,20 @@ JobMatrix read_matrix(const std::string& file, const YAML::Node& node, int line)
   matrix.line = line;
   for (const std::string& name : fields.keys()) {
     const YAML::Node value = fields.take(name);
-    const FilePlace place{file, fields.last_line()};
+    const FileLine source{file, fields.last_line()};
     if (name == "exclude") {
-      matrix.exclude = read_entries(value, place, name);
+      matrix.exclude = read_entries(value, source, name);
     } else if (name == "include") {
-      matrix.include = read_entries(value, place, name);
+      matrix.include = read_entries(value, source, name);
     } else {
-      check_variable_name(name, place);
-      matrix.variables.push_back({name, words_of(value, place, name)});
+      check_variable_name(name, source);
+      matrix.variables.push_back({name, read_words(value, source, name)});
     }
   }
   return matrix;
 }
 
-// The parameters that a mapping under `parameters` gives values, each as `NAME=VALUE`.
+// Reads the values of a mapping under `parameters`, each as `NAME=VALUE`.
 std::vector<std::string> optional_parameters(const std::string& file, Fields& fields) {
   const auto node = fields.take_if("parameters");
   if (!node) return {};
@@ -126,10 +126,10 @@ std::vector<std::string> optional_parameters(const std::string& file, Fields& fi
   std::vector<std::string> settings;
   for (const std::string& name : parameters.keys()) {
     const YAML::Node value = parameters.take(name);
-    const FilePlace place{file, parameters.last_line()};
+    const FileLine source{file, parameters.last_line()};
     std::string text = value.IsNull() ? "null" : value.IsScalar() ? value.Scalar() : "";
-    if (value.IsSequence()) text = fmt::format("[{}]", fmt::join(words_of(value, place, name), ", "));
-    if (text.empty()) place.fail(fmt::format("'{}' has no value; expected one", name));
+    if (value.IsSequence()) text = fmt::format("[{}]", fmt::join(read_words(value, source, name), ", "));
+    if (text.empty()) source.fail(fmt::format("'{}' has no value; expected one", name));
     settings.push_back(fmt::format("{}={}", name, text));
   }
   return settings;

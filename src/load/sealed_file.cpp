@@ -13,13 +13,14 @@ namespace {
 
 constexpr std::string_view kHdf5Signature = "\x89HDF\r\n\x1a\n";
 
-class Reader {
+class SealedFileReader {
  public:
-  Reader(const std::filesystem::path& path, const MappedFile& file) : where_(path.string()), bytes_(text_of(file)) {}
+  SealedFileReader(const std::filesystem::path& path, const MappedFile& file)
+      : where_(path.string()), bytes_(mapped_text(file)) {}
 
   SealedFile read() const {
     const Seal seal = checked_seal();
-    const std::optional<RunAttributes> run = attributes_from_json(table(seal, seal.run, 1, "/ttrace/run"));
+    const std::optional<RunAttributes> run = attributes_from_json(table_bytes(seal, seal.run, 1, "/ttrace/run"));
     require(run.has_value(), "/ttrace/run does not parse", "expected the run's attributes as JSON");
     SealedFile sealed{*run, seal.complete == 1, {}, {}, seal.metadata.offset};
     read_entries(seal, sealed);
@@ -40,7 +41,7 @@ class Reader {
             "expected one written by ttrace");
     require(bytes_.size() >= kHeaderBytes, fmt::format("truncated to {} bytes", bytes_.size()),
             "expected the file as it was recorded");
-    const Seal seal = seal_of(bytes_);
+    const Seal seal = read_seal(bytes_);
     require(std::string_view(seal.magic, sizeof seal.magic) == kSealMagic, "an HDF5 file, but not a trace",
             "expected one written by ttrace");
     require(seal.version == static_cast<std::uint32_t>(kTraceVersion),
@@ -56,8 +57,8 @@ class Reader {
     return seal;
   }
 
-  // The bytes of a table, whose extent is checked like everything else.
-  std::string_view table(const Seal& seal, Extent extent, std::size_t element, std::string_view name) const {
+  // Returns the bytes of a table, after a check of its extent.
+  std::string_view table_bytes(const Seal& seal, Extent extent, std::size_t element, std::string_view name) const {
     if (extent.bytes == 0) return {};
     const bool inside = extent.offset >= seal.metadata.offset && extent.offset <= bytes_.size() &&
                         extent.bytes <= bytes_.size() - extent.offset && extent.bytes % element == 0;
@@ -67,9 +68,9 @@ class Reader {
   }
 
   void read_entries(const Seal& seal, SealedFile& sealed) const {
-    const std::string_view rows = table(seal, seal.index, sizeof(IndexRow), "/ttrace/index");
-    const std::string_view text = table(seal, seal.text, 1, "/ttrace/text");
-    const std::string_view shapes = table(seal, seal.shapes, sizeof(std::int64_t), "/ttrace/shapes");
+    const std::string_view rows = table_bytes(seal, seal.index, sizeof(IndexRow), "/ttrace/index");
+    const std::string_view text = table_bytes(seal, seal.text, 1, "/ttrace/text");
+    const std::string_view shapes = table_bytes(seal, seal.shapes, sizeof(std::int64_t), "/ttrace/shapes");
     const std::size_t count = rows.size() / sizeof(IndexRow);
     sealed.entries.reserve(count);
     sealed.mappings.reserve(count);
@@ -115,7 +116,7 @@ class Reader {
 }  // namespace
 
 SealedFile read_sealed_file(const std::filesystem::path& path, const MappedFile& file) {
-  return Reader(path, file).read();
+  return SealedFileReader(path, file).read();
 }
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// What a closed trace file says of itself: the run and the index.
+// Reads the run and the index of a closed trace file.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ struct SealedFile {
   RunAttributes run;
   bool complete = false;
   std::vector<Entry> entries;              // decoded, not checked, without mappings
-  std::vector<std::string_view> mappings;  // the text of each entry's, empty for none; inside the file
+  std::vector<std::string_view> mappings;  // by entry, the text of its mapping, empty for none; inside the file
   std::uint64_t data_end = 0;
 };
 
-// Throws InputError for a file that is not HDF5, not ttrace's, of another version, cut, changed, or whose
-// seal leads nowhere. HDF5 itself is not asked: it crashes and loops on files that are made to do so.
+// Throws InputError for a file that is not HDF5, not ttrace's, of another version, cut or changed, and for one whose
+// seal points outside the file. The HDF5 library is not used: it crashes and loops on files that are made for that.
 SealedFile read_sealed_file(const std::filesystem::path& path, const MappedFile& file);
 
 }  // namespace ttrace

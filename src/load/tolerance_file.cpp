@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kToleranceFile = "a file of `ttrace estimate-tolerance`";
 
-Kind kind_of(const std::string& where, const Fields& fields, const std::string& word) {
+Kind read_kind(const std::string& where, const Fields& fields, const std::string& word) {
   const auto kind = kind_from_name(word);
   if (!kind) {
     fail_at(where, fields.last_line(), fmt::format("'{}' is no kind of tensor; expected output, main_grad, ...", word));
@@ -47,7 +47,7 @@ void read_overrides(const std::string& where, Fields& header, ToleranceFile& fil
     item.allowed = fields.take_number("allowed");
     item.reason = fields.take_word("reason");
     if (const auto kind = fields.take_if("kind"))
-      item.kind = kind_of(where, fields, kind->IsScalar() ? kind->Scalar() : "");
+      item.kind = read_kind(where, fields, kind->IsScalar() ? kind->Scalar() : "");
     fields.done();
     file.overrides.push_back(std::move(item));
   }
@@ -72,7 +72,7 @@ void read_tensors(const std::string& where, Fields& header, ToleranceFile& file)
   Fields kinds(where, tensors, header.last_line(), "'tensors'");
   for (const std::string& word : kinds.keys()) {
     const YAML::Node node = kinds.take(word);
-    const Kind kind = kind_of(where, kinds, word);
+    const Kind kind = read_kind(where, kinds, word);
     Fields names(where, node, kinds.last_line(), fmt::format("'{}'", word));
     for (const std::string& name : names.keys()) {
       const YAML::Node entry = names.take(name);

@@ -9,7 +9,7 @@
 namespace ttrace {
 namespace {
 
-// Names come from traces. What could mean something to YAML is quoted.
+// Quotes a text that YAML could take for something else than a word: names come from traces and may hold anything.
 std::string yaml_word(std::string_view text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||

@@ -21,13 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// One rank's file, read and checked.
 struct RankFile {
   RunDescription run;
   RankTrace rank;
 };
 
-// A file's own name tells nothing: a copy under another name is a duplicate rank, and shows as one.
-std::vector<fs::path> rank_files(const fs::path& directory) {
+// Lists the rank files. The number in a file's name is not read: a copy under another name counts as a duplicate rank.
+std::vector<fs::path> list_rank_files(const fs::path& directory) {
   std::error_code error;
   const fs::directory_iterator listing(directory, error);
   if (error) {
@@ -70,19 +71,19 @@ RankFile checked_rank(const fs::path& path, std::shared_ptr<const MappedFile> fi
   return {run, {path, run.rank, run.coordinates, complete, std::move(entries), std::move(file)}};
 }
 
-// What a rank had recorded when it died; nothing without a readable journal.
+// Reads what a rank had recorded when it died; nothing without a readable journal.
 std::optional<RankFile> rank_from_journal(const fs::path& path, const std::shared_ptr<const MappedFile>& file) {
   const fs::path journal_path = fs::path(path).replace_extension(".journal");
   std::error_code error;
   if (!fs::exists(journal_path, error)) return std::nullopt;
   const auto bytes = map_file(journal_path);
-  std::optional<Journal> journal = parse_journal(text_of(*bytes));
+  std::optional<Journal> journal = parse_journal(mapped_text(*bytes));
   if (!journal) return std::nullopt;
   return checked_rank(path, file, journal->run, std::move(journal->entries), journal->mappings, file->size(),
                       /*complete=*/false);
 }
 
-RankFile read_file(const fs::path& path) {
+RankFile read_rank_file(const fs::path& path) {
   const std::shared_ptr<const MappedFile> file = map_file(path);
   try {
     SealedFile sealed = read_sealed_file(path, *file);
@@ -103,13 +104,13 @@ void check_same_run(const RankFile& first, const RankFile& other) {
   };
   require(other.run.run_id == first.run.run_id, "run id", other.run.run_id, first.run.run_id);
   require(other.run.world_size == first.run.world_size, "world size", other.run.world_size, first.run.world_size);
-  // The text says all of a mesh, and a run's was found to parse to it.
+  // Meshes are compared as text: each was checked to parse back from its text.
   const std::string other_mesh = to_string(other.run.mesh), first_mesh = to_string(first.run.mesh);
   require(other_mesh == first_mesh, "axes", other_mesh.empty() ? "none" : other_mesh,
           first_mesh.empty() ? "none" : first_mesh);
 }
 
-Trace trace_of(const fs::path& directory, std::vector<RankFile> files) {
+Trace make_trace(const fs::path& directory, std::vector<RankFile> files) {
   const RunDescription& run = files.front().run;
   Trace trace{directory, run.run_id,        run.world_size,
               run.mesh,  run.compute_dtype, parse_provenance(run.provenance, directory.string()),
@@ -122,24 +123,24 @@ Trace trace_of(const fs::path& directory, std::vector<RankFile> files) {
 
 Trace read_trace(const std::filesystem::path& directory) {
   std::vector<RankFile> files;
-  for (const fs::path& path : rank_files(directory)) {
-    files.push_back(read_file(path));
+  for (const fs::path& path : list_rank_files(directory)) {
+    files.push_back(read_rank_file(path));
     check_same_run(files.front(), files.back());
   }
   std::stable_sort(files.begin(), files.end(),
                    [](const RankFile& a, const RankFile& b) { return a.rank.rank < b.rank.rank; });
-  return trace_of(directory, std::move(files));
+  return make_trace(directory, std::move(files));
 }
 
 Trace read_rank(const std::filesystem::path& directory, std::int32_t rank) {
   const fs::path path = directory / fmt::format("rank-{:05}.h5", rank);
   std::vector<RankFile> files;
-  files.push_back(read_file(path));
+  files.push_back(read_rank_file(path));
   if (files[0].run.rank != rank) {
     throw InputError(
         fmt::format("{}: is the file of rank {}; expected that of {}", path.string(), files[0].run.rank, rank));
   }
-  return trace_of(directory, std::move(files));
+  return make_trace(directory, std::move(files));
 }
 
 bool verify_checksum(const RankTrace& rank, const Entry& entry) {

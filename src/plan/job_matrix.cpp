@@ -32,7 +32,7 @@ std::vector<Combination> product_of(const JobMatrix& matrix, const std::string& 
   return product;
 }
 
-// True where both have the same value for each name that both have.
+// True where the two have no name with different values.
 bool agree(const Combination& combination, const Combination& values) {
   return std::all_of(values.begin(), values.end(), [&](const auto& item) {
     const auto found = combination.find(item.first);
@@ -40,6 +40,7 @@ bool agree(const Combination& combination, const Combination& values) {
   });
 }
 
+// Refuses an entry of `exclude` that removes nothing.
 void require_removal(const JobMatrix::Entry& entry, const JobMatrix& matrix, const std::vector<Combination>& product,
                      const std::string& file) {
   std::vector<std::string> names, values;
@@ -72,7 +73,7 @@ void add_included(const std::vector<JobMatrix::Entry>& include, std::vector<Comb
   }
 }
 
-const std::string& value_of(const std::string& name, const Combination& values, std::string_view where) {
+const std::string& value_for(const std::string& name, const Combination& values, std::string_view where) {
   const auto found = values.find(name);
   if (found != values.end()) return found->second;
   std::vector<std::string> known;
@@ -115,7 +116,7 @@ std::string substitute(std::string_view text, const Combination& values, std::st
         throw InputError(fmt::format("{}: '{}': a single '{}'; expected {{name}}, or {{{{ and }}}} for braces", where,
                                      text, text[i]));
       }
-      result += value_of(std::string(text.substr(i + 1, end - i - 1)), values, where);
+      result += value_for(std::string(text.substr(i + 1, end - i - 1)), values, where);
       i = end;
     }
   }

@@ -12,7 +12,8 @@ namespace {
 constexpr std::size_t kReasonsShown = 3;
 constexpr std::size_t kMostCharactersShown = 80;  // of a value
 
-std::string shown(const std::string& value) {
+// Makes a value printable and cuts a long one.
+std::string shortened(const std::string& value) {
   const std::string text = printable(value);
   return text.size() <= kMostCharactersShown ? text : text.substr(0, kMostCharactersShown) + "...";
 }
@@ -25,13 +26,15 @@ CacheState compare_keys(const std::optional<Key>& stored, const Key& now) {
   for (const auto& [part, value] : now) {
     const auto before = stored->find(part);
     if (before == stored->end()) {
-      state.reasons.push_back(fmt::format("{}: was none, is {}", printable(part), shown(value)));
+      state.reasons.push_back(fmt::format("{}: was none, is {}", printable(part), shortened(value)));
     } else if (before->second != value) {
-      state.reasons.push_back(fmt::format("{}: was {}, is {}", printable(part), shown(before->second), shown(value)));
+      state.reasons.push_back(
+          fmt::format("{}: was {}, is {}", printable(part), shortened(before->second), shortened(value)));
     }
   }
   for (const auto& [part, value] : *stored) {
-    if (!now.contains(part)) state.reasons.push_back(fmt::format("{}: was {}, is none", printable(part), shown(value)));
+    if (!now.contains(part))
+      state.reasons.push_back(fmt::format("{}: was {}, is none", printable(part), shortened(value)));
   }
   if (!state.reasons.empty()) state.freshness = Freshness::kStale;
   return state;

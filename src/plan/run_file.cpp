@@ -11,7 +11,7 @@
 namespace ttrace {
 namespace {
 
-// A candidate's directory has its name.
+// Refuses a candidate's name that cannot be the name of its directory.
 void require_file_name(const std::string& name, const std::string& file, int line) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+=,";
   if (!name.empty() && name[0] != '.' && name.size() <= 200 && name.find_first_not_of(kPlain) == name.npos) return;
@@ -20,7 +20,7 @@ void require_file_name(const std::string& name, const std::string& file, int lin
       fmt::format("the name '{}'; expected letters, digits and . _ - + = , and no dot at its begin", printable(name)));
 }
 
-// A value that `include` adds is good for braces alone: one that stands in none of them is misspelt.
+// Refuses a name that only `include` gives and that no text uses in braces: it must be misspelt.
 void require_use_of_included(const CandidateRule& rule, const std::string& file) {
   std::string texts = rule.job.name + " " + rule.job.axes;
   for (const std::string& word : rule.job.command) texts += " " + word;
@@ -37,7 +37,7 @@ void require_use_of_included(const CandidateRule& rule, const std::string& file)
   }
 }
 
-Job fill_in(const Job& job, Combination values, const std::string& file) {
+Job substitute_all(const Job& job, Combination values, const std::string& file) {
   const std::string where = fmt::format("{}:{}", file, job.line);
   Job filled = job;
   filled.axes = substitute(job.axes, values, where);
@@ -57,7 +57,7 @@ bool applies_to(const Waiver& waiver, const std::string& candidate) {
                      [&](const std::string& pattern) { return fnmatch(pattern.c_str(), candidate.c_str(), 0) == 0; });
 }
 
-// Dates of ISO 8601 sort as text.
+// Compares the dates as text, which is right for those of ISO 8601.
 bool has_expired(const Waiver& waiver, const std::string& today) { return waiver.expires < today; }
 
 }  // namespace
@@ -80,13 +80,13 @@ std::vector<std::string> without_needless_shell(const std::vector<std::string>& 
   return needs_shell ? command : words;
 }
 
-std::vector<Job> expand(const RunFile& file) {
+std::vector<Job> candidate_jobs(const RunFile& file) {
   std::vector<Job> all;
   std::set<std::string> names;
   for (const CandidateRule& rule : file.candidates) {
     require_use_of_included(rule, file.path);
     for (const Combination& values : combinations_of(rule.matrix, file.path)) {
-      Job job = fill_in(rule.job, values, file.path);
+      Job job = substitute_all(rule.job, values, file.path);
       if (!names.insert(job.name).second) {
         fail_at(file.path, job.line,
                 fmt::format("two candidates are called '{}'; expected a name with what tells them apart, as in "
@@ -116,7 +116,7 @@ std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidat
 std::vector<std::string> waiver_remarks(const RunFile& file, const std::set<int>& used,
                                         const std::set<std::string>& checked, const std::string& today) {
   std::set<std::string> names;
-  for (const Job& job : expand(file)) names.insert(job.name);
+  for (const Job& job : candidate_jobs(file)) names.insert(job.name);
   std::vector<std::string> remarks;
   for (const Waiver& waiver : file.waivers) {
     const std::string what = fmt::format("{}:{}: the waiver of '{}'", file.path, waiver.line, waiver.pattern);

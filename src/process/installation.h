@@ -1,4 +1,4 @@
-// What belongs to this program lies beside it, in the build tree as in an installation.
+// Finds the files that belong to this program. They lie beside it, in the build tree as in an installation.
 #pragma once
 
 #include <filesystem>
@@ -6,10 +6,10 @@
 
 namespace ttrace {
 
-// Throws InputError where it is not there.
+// Returns the path `relative` to the directory that holds bin/. Throws InputError where it does not exist.
 std::filesystem::path beside_program(const std::filesystem::path& relative);
 
-// "PYTHONPATH=...", for the environment of a command: `directory` before what this process's says.
+// Returns "PYTHONPATH=..." for the environment of a command: `directory`, then what this process has there.
 std::string python_path_with(const std::filesystem::path& directory);
 
 }  // namespace ttrace

@@ -95,17 +95,17 @@ std::vector<std::string> environment_with(const std::vector<std::string>& added)
 }
 
 // Returns 0 or errno. Where `log` is not empty, the command's stdout and stderr go there.
-int spawn(std::vector<std::string> command, const Launch& how, const sigset_t& mask, const std::string& log,
+int spawn(std::vector<std::string> command, const Launch& launch, const sigset_t& mask, const std::string& log,
           pid_t& pid) {
-  std::vector<std::string> variables = environment_with(how.environment);
+  std::vector<std::string> variables = environment_with(launch.environment);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, &mask);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  if (how.stdout_to_stderr) posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
-  if (!how.directory.empty()) posix_spawn_file_actions_addchdir_np(&files, how.directory.c_str());
+  if (launch.stdout_to_stderr) posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
+  if (!launch.directory.empty()) posix_spawn_file_actions_addchdir_np(&files, launch.directory.c_str());
   if (!log.empty()) {
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -130,9 +130,9 @@ int wait_for(pid_t pid, const std::function<void()>& on_second) {
   }
 }
 
-Outcome could_not_start(int error) { return {error == ENOENT ? 127 : 126, std::strerror(error), false}; }
+CommandResult could_not_start(int error) { return {error == ENOENT ? 127 : 126, std::strerror(error), false}; }
 
-Outcome outcome_of(int status) {
+CommandResult result_of(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
     return {128 + signal, fmt::format("was killed by signal {} ({})", signal, strsignal(signal))};
@@ -145,23 +145,24 @@ Outcome outcome_of(int status) {
 
 int interrupted_by() { return signal_seen; }
 
-Outcome run_command(const std::vector<std::string>& command, const Launch& how) {
+CommandResult run_command(const std::vector<std::string>& command, const Launch& launch) {
   SignalForwarding signals;
   pid_t pid = 0;
-  if (const int error = spawn(command, how, signals.mask_before(), "", pid); error != 0) return could_not_start(error);
+  if (const int error = spawn(command, launch, signals.mask_before(), "", pid); error != 0)
+    return could_not_start(error);
   signals.add(pid);
-  return outcome_of(wait_for(pid, how.on_second));
+  return result_of(wait_for(pid, launch.on_second));
 }
 
 void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs,
-                      const std::function<void(std::size_t, const Outcome&)>& on_end) {
+                      const std::function<void(std::size_t, const CommandResult&)>& on_end) {
   SignalForwarding signals;
   std::map<pid_t, std::size_t> running;  // -> index among `commands`
   bool failed = false;
-  const auto command_ended = [&](std::size_t index, const Outcome& outcome) {
+  const auto command_ended = [&](std::size_t index, const CommandResult& result) {
     if (failed) return;  // this one was stopped
-    failed = !outcome.failure.empty();
-    on_end(index, outcome);
+    failed = !result.failure.empty();
+    on_end(index, result);
     if (!failed) return;
     for (const auto& [pid, _] : running) kill(pid, SIGTERM);
   };
@@ -186,7 +187,7 @@ void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jo
     const std::size_t index = found->second;
     signals.remove(pid);
     running.erase(found);
-    command_ended(index, outcome_of(status));
+    command_ended(index, result_of(status));
   }
 }
 

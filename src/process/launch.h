@@ -1,4 +1,4 @@
-// Runs a command in the foreground, as a shell would.
+// Runs commands in the foreground, as a shell would.
 #pragma once
 
 #include <cstddef>
@@ -8,24 +8,24 @@
 
 namespace ttrace {
 
-struct Outcome {
-  int exit_code = 0;    // as a shell has it: 128 + n for signal n, 127 not found, 126 could not be run
+struct CommandResult {
+  int exit_code = 0;    // as a shell gives it: 128 + n for signal n, 127 not found, 126 could not be run
   std::string failure;  // "exited with code 3", "was killed by signal 9 (Killed)"; empty for success
   bool started = true;
 };
 
 struct Launch {
   std::vector<std::string> environment;  // "NAME=value", added to this process's
-  bool stdout_to_stderr = false;         // where this process's stdout is for something else
+  bool stdout_to_stderr = false;         // for a process that needs its stdout for something else
   std::string directory;                 // to run in; empty: this process's
   std::function<void()> on_second;       // called about every second; may be empty
 };
 
 // Runs the command with this process's stdin, stdout and stderr. SIGINT, SIGTERM and SIGHUP that are sent to this
 // process alone are forwarded; the terminal sends its own to both.
-Outcome run_command(const std::vector<std::string>& command, const Launch& how);
+CommandResult run_command(const std::vector<std::string>& command, const Launch& launch);
 
-// The last signal that came for this process while it ran a command, or 0.
+// Returns the last signal that came for this process while it ran a command, or 0.
 int interrupted_by();
 
 constexpr std::size_t kMostSideBySide = 64;
@@ -39,6 +39,6 @@ struct LoggedCommand {
 // has failed, no further one is started, and those that run get SIGTERM and are waited for. `on_end` is called with the
 // index among `commands` of each that ended well, and of the first that failed; it must not throw.
 void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs,
-                      const std::function<void(std::size_t, const Outcome&)>& on_end);
+                      const std::function<void(std::size_t, const CommandResult&)>& on_end);
 
 }  // namespace ttrace

@@ -8,7 +8,7 @@ namespace ttrace {
 
 std::string shell_word(const std::string& word);  // quoted where it must be
 
-// The command on one line. What is for `sh -c` is shown as it stands.
+// Returns the command on one line; a command for `sh -c` as the line that the shell gets.
 std::string shell_line(const std::vector<std::string>& command);
 
 }  // namespace ttrace

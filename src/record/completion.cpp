@@ -14,10 +14,10 @@
 namespace ttrace {
 namespace {
 
-// False where there is no mark.
+// Sets the attribute `complete` to 0. Returns false where there is no mark.
 bool clear_attribute(const std::filesystem::path& path) {
   [[maybe_unused]] const SilentHdf5 silent;
-  // A file that was never closed is none of HDF5's.
+  // A file that was never closed is not a valid HDF5 file, and has no mark.
   if (H5Fis_hdf5(path.c_str()) <= 0) return false;
   const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), "opening the file");
   if (hdf5_check(H5Aexists(file, "complete"), "looking for the completion mark") == 0) return false;
@@ -27,13 +27,13 @@ bool clear_attribute(const std::filesystem::path& path) {
   return true;
 }
 
-// The metadata has changed in place, so that its extent is what the seal says.
+// Seals the file as incomplete. The metadata was changed in place, so its extent is still the one in the seal.
 void seal_again(const std::filesystem::path& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.exceptions(std::ios::failbit | std::ios::badbit);
   std::string header(kHeaderBytes, '\0');
   file.read(header.data(), static_cast<std::streamsize>(header.size()));
-  Seal seal = seal_of(header);
+  Seal seal = read_seal(header);
   const auto size = std::filesystem::file_size(path);
   if (seal.metadata.offset > size || size - seal.metadata.offset != seal.metadata.bytes) {
     throw InputError(fmt::format("{}: its seal does not fit; expected a closed rank file", path.string()));

@@ -14,8 +14,8 @@ struct Dim {
   std::int64_t size, stride;
 };
 
-// The dimensions without those of size 1, and with neighbours joined where the outer one steps over
-// exactly the inner one.
+// Returns the dimensions without those of size 1. Neighbours are joined where one step of the outer one passes exactly
+// over the inner one.
 std::vector<Dim> joined_dims(const TensorView& tensor) {
   std::vector<Dim> dims;
   for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
@@ -36,8 +36,8 @@ struct Plane {
   Dim rows, columns;
 };
 
-// Row-major into `to`. In squares that fit the cache, because where a column is contiguous (a transposed
-// matrix) every row touches other lines of memory.
+// Copies the plane to `to` in row-major order. It copies squares that fit the cache, because in a transposed matrix,
+// whose columns are contiguous, every element of a row lies in another cache line.
 template <typename T>
 void copy_squares(const Plane& plane, char* to) {
   constexpr std::int64_t kSide = 32;
@@ -85,7 +85,7 @@ class Gatherer {
   }
 
   void add(Plane plane) {
-    // Rows that alone are larger than the buffer are cut.
+    // A row that is larger than the whole buffer is cut.
     const std::int64_t widest = std::min(plane.columns.size, capacity_);
     for (std::int64_t row = 0; row < plane.rows.size;) {
       const std::int64_t rows = widest < plane.columns.size ? 1 : std::min(plane.rows.size - row, capacity_ / widest);
@@ -104,7 +104,8 @@ class Gatherer {
   }
 
  private:
-  void add_part(const Plane& part) {  // which fits into the empty buffer
+  // Adds a part that is no larger than the buffer.
+  void add_part(const Plane& part) {
     const std::int64_t count = part.rows.size * part.columns.size;
     if (count > capacity_ - filled_) flush();
     copy_plane(part, element_, buffer_.data() + filled_ * element_);
@@ -117,7 +118,7 @@ class Gatherer {
   const std::function<void(std::string_view)>& consume_;
 };
 
-// The last two dimensions make planes; the others count like an odometer.
+// Gathers the tensor as planes of its last two dimensions; the indices of the others count up like an odometer.
 void gather(const std::byte* data, std::int64_t element, std::vector<Dim> dims, std::int64_t total,
             const std::function<void(std::string_view)>& consume) {
   if (dims.size() == 1) dims.insert(dims.begin(), {1, 0});

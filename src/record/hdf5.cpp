@@ -10,7 +10,7 @@
 namespace ttrace {
 namespace {
 
-// HDF5 describes a failure from the API function down to its cause; the last is the one worth showing.
+// Keeps the last description: HDF5 describes a failure from the API function down to its cause, which is worth showing.
 herr_t keep_description(unsigned, const H5E_error2_t* error, void* text) {
   if (error->desc != nullptr && *error->desc != '\0') *static_cast<std::string*>(text) = error->desc;
   return 0;
@@ -20,8 +20,8 @@ struct FloatLayout {
   std::size_t sign, exponent, exponent_bits, bias, fraction_bits;
 };
 
-// The fields can't be set in one step without passing an invalid state, so they are set before the
-// precision and the size shrink.
+// Defines a float type. The fields are set before the precision and the size shrink, because HDF5 refuses every step
+// that leaves the type invalid.
 Handle custom_float(FloatLayout layout) {
   const std::size_t bits = layout.sign + 1;
   Handle type(H5Tcopy(H5T_IEEE_F32LE), "copying a type");

@@ -12,7 +12,7 @@
 
 namespace ttrace {
 
-// Translated where a trace file is read or written.
+// A failure of HDF5. The code that reads or writes a trace file translates it to InputError or RecordError.
 class Hdf5Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -21,7 +21,7 @@ class Hdf5Error : public std::runtime_error {
 // Returns `result`, or throws Hdf5Error (`what` and HDF5's innermost reason) where it is negative.
 hid_t hdf5_check(hid_t result, std::string_view what);
 
-// Owns an identifier of any class.
+// Owns an HDF5 identifier of any class.
 class Handle {
  public:
   Handle() = default;
@@ -40,8 +40,8 @@ class Handle {
   hid_t id_ = -1;
 };
 
-// While one lives, HDF5 prints no error stacks from this thread. The library may be the host's too, so
-// its setting comes back afterwards.
+// While one lives, HDF5 prints no error stacks from this thread. The traced program may use the same library, so its
+// setting is restored afterwards.
 class SilentHdf5 {
  public:
   SilentHdf5() {

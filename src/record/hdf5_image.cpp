@@ -18,7 +18,7 @@ namespace {
 
 std::uint64_t aligned(std::uint64_t offset) { return (offset + kDataAlignment - 1) / kDataAlignment * kDataAlignment; }
 
-// Without times, the same trace gives the same bytes.
+// Makes a property list that keeps no times, so that the same trace gives the same bytes.
 Handle properties(hid_t property_class) {
   Handle list(H5Pcreate(property_class), "creating properties");
   hdf5_check(H5Pset_obj_track_times(list, false), "creating properties");
@@ -79,9 +79,9 @@ class Datasets {
                        "creating a dataspace");
     if (row.bytes > 0) memory_.next_dataset = row.offset;
     const Handle dataset(
-        H5Dcreate2(group_of(row), link.c_str(), types_[row.dtype], space, links_, creation_, H5P_DEFAULT),
+        H5Dcreate2(open_group(row), link.c_str(), types_[row.dtype], space, links_, creation_, H5P_DEFAULT),
         "creating a dataset");
-    // The allocation is HDF5's internal business: trust it only as far as it can be seen.
+    // When HDF5 allocates is not part of its interface, so the result is checked.
     if (row.bytes > 0 && H5Dget_offset(dataset) != row.offset) {
       throw Hdf5Error("HDF5 placed a dataset elsewhere than it was told");
     }
@@ -97,8 +97,8 @@ class Datasets {
   }
 
  private:
-  // Rows come sorted by identity, so one open group is enough.
-  hid_t group_of(const IndexRow& row) {
+  // Returns the row's group. Rows come sorted by group, so one open group is enough.
+  hid_t open_group(const IndexRow& row) {
     const std::string batch = row.microbatch == kNoMicrobatch ? "-" : fmt::format("{}", row.microbatch);
     const std::string path =
         fmt::format("/tensors/{}/{}/{}/{}/{}", row.iteration, batch, name_of(static_cast<Pass>(row.pass)),
@@ -120,7 +120,7 @@ class Datasets {
   Handle group_;
 };
 
-// The order of the datasets: by group.
+// Returns the rows in the order in which their datasets are made, by group.
 std::vector<const IndexRow*> by_group(const Index& index) {
   std::vector<const IndexRow*> rows;
   for (const IndexRow& row : index.rows) rows.push_back(&row);
@@ -131,7 +131,7 @@ std::vector<const IndexRow*> by_group(const Index& index) {
   return rows;
 }
 
-// Returns what is known of the seal by then.
+// Builds the file in `memory` and returns its seal, which lacks the extent of the metadata and the checksum.
 Seal build(hid_t driver, const std::shared_ptr<MemoryFile>& memory, const RunAttributes& run, const Index& index,
            bool complete) {
   Seal seal{};
@@ -166,7 +166,7 @@ Hdf5Image build_image(const RunAttributes& run, const Index& index, std::uint64_
   memory->alignment = kDataAlignment;
   const Handle driver(register_memory_driver(), "registering the file driver");
   Seal seal = build(driver, memory, run, index, complete);
-  // HDF5 takes it for granted that the file is as long as what it allocated.
+  // HDF5 expects the file to be as long as what it allocated, whether or not it wrote all of it.
   memory->metadata.resize(memory->end - memory->metadata_offset);
   seal.metadata = {memory->metadata_offset, memory->metadata.size()};
   put_seal(memory->header, seal, memory->metadata);

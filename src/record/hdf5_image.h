@@ -8,9 +8,9 @@
 
 namespace ttrace {
 
-// What is missing to make a valid, sealed trace file of a file that holds the tensors of `index`:
-// `metadata` belongs at `metadata_offset` and ends the file; `header`, of kHeaderBytes, at 0, and last,
-// because only it makes the rest reachable.
+// The bytes that make a valid, sealed trace file of a file that holds the tensors of `index`. `metadata` belongs at
+// `metadata_offset` and ends the file. `header`, of kHeaderBytes, belongs at 0 and is written last, because only it
+// makes the rest reachable.
 struct Hdf5Image {
   std::string header;
   std::uint64_t metadata_offset = 0;

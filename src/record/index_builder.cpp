@@ -7,14 +7,17 @@
 namespace ttrace {
 namespace {
 
-auto key_of(const TensorId& id) {
+// The fields of an identity but the name.
+auto fixed_fields(const TensorId& id) {
   return std::tuple(id.iteration, id.microbatch, id.chunk, static_cast<std::uint8_t>(id.pass),
                     static_cast<std::uint8_t>(id.kind));
 }
 
-auto key_of(const IndexRow& row) { return std::tuple(row.iteration, row.microbatch, row.chunk, row.pass, row.kind); }
+auto fixed_fields(const IndexRow& row) {
+  return std::tuple(row.iteration, row.microbatch, row.chunk, row.pass, row.kind);
+}
 
-std::size_t hash_of(const TensorId& id) {
+std::size_t identity_hash(const TensorId& id) {
   const std::uint64_t seed = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(id.iteration)) << 32 |
                               static_cast<std::uint32_t>(id.microbatch)) ^
                              (static_cast<std::uint64_t>(id.chunk) << 16 | static_cast<std::uint64_t>(id.pass) << 8 |
@@ -25,39 +28,39 @@ std::size_t hash_of(const TensorId& id) {
 }  // namespace
 
 bool IndexBuilder::contains(const TensorId& id) const {
-  const auto [first, last] = rows_.equal_range(hash_of(id));
+  const auto [first, last] = rows_.equal_range(identity_hash(id));
   for (auto it = first; it != last; ++it) {
     const IndexRow& row = index_.rows[it->second];
-    if (key_of(row) == key_of(id) && index_.name_of(row) == id.name) return true;
+    if (fixed_fields(row) == fixed_fields(id) && index_.name_of(row) == id.name) return true;
   }
   return false;
 }
 
-std::uint64_t IndexBuilder::place_of(std::string_view text) {
-  const auto [place, is_new] = places_.try_emplace(std::string(text), index_.text.size());
+std::uint64_t IndexBuilder::store_text(std::string_view text) {
+  const auto [position, is_new] = text_positions_.try_emplace(std::string(text), index_.text.size());
   if (is_new) index_.text += text;
-  return place->second;
+  return position->second;
 }
 
 void IndexBuilder::add(const Entry& entry, std::string_view mapping) {
   IndexRow row{};
-  std::tie(row.iteration, row.microbatch, row.chunk, row.pass, row.kind) = key_of(entry.id);
+  std::tie(row.iteration, row.microbatch, row.chunk, row.pass, row.kind) = fixed_fields(entry.id);
   row.dtype = static_cast<std::uint8_t>(entry.dtype);
   row.ndim = static_cast<std::uint8_t>(entry.shape.size());
   row.order = entry.order;
   row.offset = entry.offset;
   row.bytes = entry.bytes;
   row.checksum = entry.checksum;
-  row.module = place_of(entry.module_class);
+  row.module = store_text(entry.module_class);
   row.module_length = static_cast<std::uint32_t>(entry.module_class.size());
-  row.mapping = place_of(mapping);
+  row.mapping = store_text(mapping);
   row.mapping_length = static_cast<std::uint32_t>(mapping.size());
   row.name = index_.text.size();
   row.name_length = static_cast<std::uint32_t>(entry.id.name.size());
   index_.text += entry.id.name;
   row.shape = index_.shapes.size();
   index_.shapes.insert(index_.shapes.end(), entry.shape.begin(), entry.shape.end());
-  rows_.emplace(hash_of(entry.id), static_cast<std::uint32_t>(index_.rows.size()));
+  rows_.emplace(identity_hash(entry.id), static_cast<std::uint32_t>(index_.rows.size()));
   index_.rows.push_back(row);
 }
 

@@ -1,5 +1,5 @@
-// The index as it grows while a rank records: the three stored tables, and which identities are in them.
-// Takes about 200 bytes a tensor, and twice the text of each different mapping.
+// Builds the index while a rank records: the three stored tables, and a lookup of the identities in them. It takes
+// about 200 bytes a tensor, and twice the text of each different mapping.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,15 @@ class IndexBuilder {
  public:
   const Index& index() const { return index_; }
   bool contains(const TensorId& id) const;
-  void add(const Entry& entry, std::string_view mapping);  // its identity is not contained
+  void add(const Entry& entry, std::string_view mapping);  // the entry's identity must not be contained
 
  private:
-  std::uint64_t place_of(std::string_view text);
+  // Returns the position of `text` in the text table, after adding it where it is new.
+  std::uint64_t store_text(std::string_view text);
 
   Index index_;
-  // Module classes and mappings, which tensors share: position in the text.
-  std::unordered_map<std::string, std::uint64_t> places_;
+  // Module classes and mappings, which many tensors share -> position in the text table.
+  std::unordered_map<std::string, std::uint64_t> text_positions_;
   // Identity hash -> rows with it. Names are compared in `index_`, not stored twice.
   std::unordered_multimap<std::size_t, std::uint32_t> rows_;
 };

@@ -7,8 +7,8 @@
 namespace ttrace {
 namespace {
 
-// Read while the file is opened, not later.
-struct Settings {
+// What HDF5 hands to `open_file`, which reads it and keeps nothing of it.
+struct DriverInfo {
   const std::shared_ptr<MemoryFile>* file;
 };
 
@@ -21,11 +21,11 @@ struct OpenFile {
 MemoryFile& memory_of(const H5FD_t* base) { return *reinterpret_cast<const OpenFile*>(base)->file; }
 
 H5FD_t* open_file(const char*, unsigned, hid_t access, haddr_t) {
-  const auto* settings = static_cast<const Settings*>(H5Pget_driver_info(access));
-  if (settings == nullptr) return nullptr;
+  const auto* info = static_cast<const DriverInfo*>(H5Pget_driver_info(access));
+  if (info == nullptr) return nullptr;
   auto* open = new (std::nothrow) OpenFile{};
   if (open == nullptr) return nullptr;
-  open->file = *settings->file;
+  open->file = *info->file;
   return &open->base;
 }
 
@@ -50,14 +50,14 @@ haddr_t allocate(H5FD_t* base, H5FD_mem_t type, hid_t, hsize_t size) {
     return 0;
   }
   if (type == H5FD_MEM_DRAW && file.next_dataset) {
-    const haddr_t place = *file.next_dataset;
+    const haddr_t address = *file.next_dataset;
     file.next_dataset.reset();
-    return place;
+    return address;
   }
   if (type == H5FD_MEM_DRAW) file.end = (file.end + file.alignment - 1) / file.alignment * file.alignment;
-  const haddr_t place = file.end;
+  const haddr_t address = file.end;
   file.end += size;
-  return place;
+  return address;
 }
 
 haddr_t get_end(const H5FD_t* base, H5FD_mem_t) { return memory_of(base).end; }
@@ -109,7 +109,7 @@ hid_t register_memory_driver() {
     fields.name = "ttrace_memory";
     fields.maxaddr = HADDR_MAX >> 1;
     fields.fc_degree = H5F_CLOSE_STRONG;
-    fields.fapl_size = sizeof(Settings);
+    fields.fapl_size = sizeof(DriverInfo);
     fields.open = open_file;
     fields.close = close_file;
     fields.cmp = compare_files;
@@ -127,8 +127,8 @@ hid_t register_memory_driver() {
 }
 
 herr_t use_memory_driver(hid_t access, hid_t driver, const std::shared_ptr<MemoryFile>& file) {
-  const Settings settings{&file};
-  return H5Pset_driver(access, driver, &settings);
+  const DriverInfo info{&file};
+  return H5Pset_driver(access, driver, &info);
 }
 
 }  // namespace ttrace

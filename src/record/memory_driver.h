@@ -1,7 +1,7 @@
 // An HDF5 file driver that keeps metadata in memory and puts datasets where tensors already lie.
 //
 // HDF5 has no call that says "a dataset starts at this offset"; it asks its file driver for space. This
-// driver answers with the place that was announced for the next dataset. Everything else gets space after
+// driver answers with the address that was announced for the next dataset. Everything else gets space after
 // the tensors, in memory. So HDF5 never touches the disk: it can't fail halfway for lack of space, and a
 // file that it failed to close is only memory.
 #pragma once
@@ -20,8 +20,8 @@ struct MemoryFile {
   std::string metadata;  // addresses [metadata_offset, metadata_offset + metadata.size())
   std::uint64_t metadata_offset = 0;
   std::uint64_t end = 0;                      // of the allocated space; HDF5 takes 0 as "a new file"
-  std::uint64_t alignment = 1;                // of datasets that no place was announced for
-  std::optional<std::uint64_t> next_dataset;  // taken by the next allocation of raw data
+  std::uint64_t alignment = 1;                // of datasets for which no address was announced
+  std::optional<std::uint64_t> next_dataset;  // the announced address; the next allocation of raw data takes it
 };
 
 // An identifier of the registered driver class; the caller unregisters it with H5FDunregister.

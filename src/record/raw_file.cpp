@@ -20,7 +20,7 @@ namespace {
                     fmt::format("{}: {}: {}", path.string(), what, std::strerror(error)));
 }
 
-// Writing beyond the limit sends SIGXFSZ, which would end the traced program.
+// True where a write would reach beyond the limit on file sizes: the kernel would send SIGXFSZ, which ends the program.
 bool is_beyond_limit(std::uint64_t end) {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && end > limit.rlim_cur;

@@ -1,4 +1,4 @@
-// A file that is written with plain system calls, whose failures say what the recorder needs to know.
+// A file that is written with plain system calls, so that the recorder learns why one fails.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class RawFile {
 
   const std::filesystem::path& path() const { return path_; }
   void write_at(std::uint64_t offset, std::string_view bytes);
-  void truncate(std::uint64_t size) noexcept;  // as well as it goes
-  void close();                                // a network file system may report here what it lost
+  void truncate(std::uint64_t size) noexcept;  // a failure is ignored
+  void close();                                // fails where a network file system reports that it lost data
 
  private:
   std::filesystem::path path_;

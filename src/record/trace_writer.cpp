@@ -27,7 +27,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& message) { throw RecordError(RecordStatus::kInvalid, message); }
 
-// The tensor's size in bytes; kInvalid for what can't be recorded.
+// Returns the tensor's size in bytes. Throws kInvalid for a tensor that can't be recorded.
 std::uint64_t checked_bytes(const TensorId& id, std::string_view module_class, const TensorView& tensor) {
   if (const auto objection = objection_to_name(id.name); !objection.empty()) {
     refuse(fmt::format("the tensor's name {}", objection));
@@ -41,7 +41,7 @@ std::uint64_t checked_bytes(const TensorId& id, std::string_view module_class, c
   if (tensor.shape.size() > kMaxDims) {
     refuse(fmt::format("{}: {} dimensions; at most {} fit", to_string(id), tensor.shape.size(), kMaxDims));
   }
-  // A dimension of 0 hides an overflow in the others from the product: take the largest possible one.
+  // A dimension of 0 would hide an overflow of the others, so it counts as 1 here.
   std::int64_t bytes = size_of(tensor.dtype);
   for (const std::int64_t size : tensor.shape) {
     if (size < 0) refuse(fmt::format("{}: a dimension is {}", to_string(id), size));
@@ -73,6 +73,7 @@ void make_directory(const std::filesystem::path& directory) {
                     fmt::format("{}: can't be created: {}", directory.string(), error.message()));
 }
 
+// Owns the state of a checksum.
 struct HashState {
   XXH3_state_t* state = XXH3_createState();
   HashState() {
@@ -91,7 +92,7 @@ struct TraceWriter::State {
   RunAttributes attributes;
   const pid_t process = ::getpid();
   std::mutex mutex;
-  // The journal first: with a trace file alone a reader could not tell an early crash from garbage.
+  // The journal is made first: with a trace file alone a reader could not tell an early crash from garbage.
   std::optional<RawFile> journal, file;
   std::uint64_t journal_end = 0;
   std::uint64_t data_end = kHeaderBytes;
@@ -112,7 +113,7 @@ void TraceWriter::State::open(const std::filesystem::path& directory) {
   try {
     append_to_journal(journal_record(attributes));
     file.emplace(directory / rank_file_name(run.rank));
-    // Takes the header's space now: a hole would cost more when the disk is full, even to read.
+    // The header's space is taken now: a hole would need it later, when the disk may be full.
     file->write_at(0, std::string(kHeaderBytes, '\0'));
   } catch (const RecordError&) {
     std::error_code ignored;
@@ -122,7 +123,8 @@ void TraceWriter::State::open(const std::filesystem::path& directory) {
   }
 }
 
-// The pid comes before the lock, which another thread of the parent may have held while it forked.
+// Takes the lock. The pid is compared before, because another thread of the parent may have held the lock at the fork,
+// and in the child nobody would release it.
 std::unique_lock<std::mutex> TraceWriter::State::enter() {
   if (::getpid() != process) {
     throw RecordError(RecordStatus::kForked,
@@ -141,22 +143,23 @@ void TraceWriter::State::append_to_journal(const std::string& record) {
   journal_end += record.size();
 }
 
-// Returns the checksum.
+// Writes the tensor's bytes at `offset` and returns their checksum.
 std::uint64_t TraceWriter::State::append_data(std::uint64_t offset, const TensorView& tensor) {
-  constexpr std::size_t kPiece = 1 << 18;  // still in the cache when it is written, after it was hashed
+  constexpr std::size_t kPartBytes =
+      1 << 18;  // small enough to be in the cache still when it is written, after hashing
   HashState hash;
   for_each_block(tensor, [&](std::string_view block) {
-    for (; !block.empty(); block.remove_prefix(std::min(kPiece, block.size()))) {
-      const std::string_view piece = block.substr(0, kPiece);
-      XXH3_64bits_update(hash.state, piece.data(), piece.size());
-      file->write_at(offset, piece);
-      offset += piece.size();
+    for (; !block.empty(); block.remove_prefix(std::min(kPartBytes, block.size()))) {
+      const std::string_view part = block.substr(0, kPartBytes);
+      XXH3_64bits_update(hash.state, part.data(), part.size());
+      file->write_at(offset, part);
+      offset += part.size();
     }
   });
   return XXH3_64bits_digest(hash.state);
 }
 
-// Bytes, then journal, then index: what the journal names is in the file.
+// Writes the bytes, then the journal, then the index, so that what the journal names is always in the file.
 void TraceWriter::State::append(Entry entry, const TensorView& tensor, std::string_view mapping) {
   try {
     entry.checksum = append_data(entry.offset, tensor);
@@ -173,7 +176,7 @@ void TraceWriter::State::append(Entry entry, const TensorView& tensor, std::stri
   }
 }
 
-// The header goes last: until then the file is none of HDF5's, and the journal speaks for it.
+// Writes the header last: until then the file is not a valid HDF5 file, and a reader takes the index from the journal.
 void TraceWriter::State::finish(bool complete) {
   try {
     const Hdf5Image image = build_image(attributes, index.index(), data_end, complete);
@@ -237,14 +240,14 @@ void TraceWriter::record(const TensorId& id, std::string_view module_class, cons
 
 void TraceWriter::close(bool complete) {
   const auto lock = state_->enter();
-  const std::optional<RecordError> before = state_->failure;
+  const std::optional<RecordError> earlier_failure = state_->failure;
   state_->failure = RecordError(RecordStatus::kInvalid, "the recorder is closed");
   try {
-    state_->finish(complete && !before);
+    state_->finish(complete && !earlier_failure);
   } catch (const RecordError&) {
-    if (!before) throw;  // the first failure is the one to report
+    if (!earlier_failure) throw;  // the first failure is the one to report
   }
-  if (before) throw *before;
+  if (earlier_failure) throw *earlier_failure;
 }
 
 }  // namespace ttrace

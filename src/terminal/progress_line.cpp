@@ -16,10 +16,10 @@ ProgressLine::~ProgressLine() {
 
 std::function<void(std::uint64_t, std::uint64_t)> ProgressLine::callback() const {
   if (!is_terminal_) return {};
-  return [this](std::uint64_t done, std::uint64_t all) {
+  return [this](std::uint64_t done, std::uint64_t total) {
     fmt::print(stderr, "\r\x1b[K{}: {:.0f} % of {:.1f} GiB", what_,
-               100.0 * static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(all, 1)),
-               static_cast<double>(all) / (1u << 30));
+               100.0 * static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(total, 1)),
+               static_cast<double>(total) / (1u << 30));
   };
 }
 

@@ -1,4 +1,4 @@
-// One line on stderr that says how far the work is; nothing when stderr is no terminal.
+// Shows on one line of stderr how much of the work is done; shows nothing when stderr is no terminal.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // For CompareOptions::progress; empty when there is no terminal. Not to be called after this is gone.
+  // Returns a function for CompareOptions::progress, empty when there is no terminal. It must not outlive this object.
   std::function<void(std::uint64_t, std::uint64_t)> callback() const;
 
  private:

@@ -1,4 +1,4 @@
-// Where a command's report goes: text on stdout, and files for other programs.
+// Writes a command's report: text to stdout, and files for other programs.
 #pragma once
 
 #include <fstream>
@@ -13,12 +13,13 @@ namespace ttrace {
 
 class ReportFiles {
  public:
-  // `path` is what the option says: `-` is stdout, in place of the text; empty is nowhere. The file is opened now,
-  // before anything is read: a path that cannot be written is said at once, and a command that could not look leaves no
-  // report of an earlier one behind. Throws InputError, also for a second one that goes to stdout.
+  // Adds a file, `path` being the value of the option: `-` is stdout, in place of the text, and empty adds nothing. The
+  // file is opened and emptied now, before anything is read: the user learns at once of a path that cannot be written,
+  // and a command that could not look leaves no report of an earlier one behind. Throws InputError, also for a second
+  // file that goes to stdout.
   void add(std::string_view option, const std::string& path, std::function<std::string()> render);
 
-  // Writes all of them. Throws InputError where one does not fit.
+  // Writes all files. Throws InputError where one cannot be written.
   void write(const std::function<std::string()>& text);
 
  private:
@@ -31,13 +32,13 @@ class ReportFiles {
   std::string on_stdout_;  // the option whose report goes there
 };
 
-// What `check` and `abft` write of a Report.
+// The options by which `check` and `abft` write a Report.
 struct ReportOptions {
   std::string json, junit, csv;
   bool all = false;
 };
 
-// Opens the files of `options`; `report` is read when they are written.
+// Opens the files of `options`. `report` must live until they are written.
 ReportFiles report_files(const ReportOptions& options, const Report& report);
 void write_report(ReportFiles& files, const ReportOptions& options, const Report& report);
 

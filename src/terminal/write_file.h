@@ -1,4 +1,4 @@
-// Text into files, or an InputError.
+// Writes text into files.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@ namespace ttrace {
 // Writes `text` to the file, in place of what it held. Throws InputError where it cannot be written.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-// The same for a file that is open; `path` is for the message.
+// Does the same for a file that is open; `path` is for the message.
 void write_text(std::ostream& stream, const std::filesystem::path& path, std::string_view text);
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// The annotations that a command is given.
+// Loads the annotations that a command is given.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@ namespace ttrace {
 // The directory of the presets that come with the program.
 std::filesystem::path preset_directory();
 
-// Those of the source, read with the presets that come with the program; none where it names no file. Throws
+// Reads the source, with the presets that come with the program; returns no rules where it names no file. Throws
 // InputError.
 Annotations load_annotations(const AnnotationSource& source);
 

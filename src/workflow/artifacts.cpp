@@ -20,18 +20,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Candidates go by their names, as in the report.
-std::string name_of(const std::string& artifact) {
+// Returns the artifact's name in messages: a candidate has its own name there, as in the report.
+std::string display_name(const std::string& artifact) {
   constexpr std::string_view kCandidates = "candidates/";
   return artifact.starts_with(kCandidates) ? artifact.substr(kCandidates.size()) : artifact;
 }
 
 void print_what_is_made(const std::string& artifact, const CacheState& state) {
   const std::string why = state.freshness == Freshness::kStale ? "made again: " + describe(state) : "made now";
-  fmt::print(stderr, "ttrace: {}\n", printable(fmt::format("{}: {}", name_of(artifact), why)));
+  fmt::print(stderr, "ttrace: {}\n", printable(fmt::format("{}: {}", display_name(artifact), why)));
 }
 
-// Of the annotations' files and parameters.
+// Returns a fingerprint of the annotations' files and parameters.
 std::string annotations_fingerprint(const AnnotationSource& annotations) {
   std::string text = fmt::format("{}\n", fmt::join(annotations.settings, "\n"));
   for (const std::string& file : load_annotations(annotations).files) text += fingerprint_of(file) + "\n";
@@ -46,7 +46,7 @@ std::string second_run_artifact(const Job& candidate) { return "second-runs/" + 
 
 Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::path> written)
     : file_(file), workspace_(workspace), not_code_(std::move(written)) {
-  // Keys have parts of their own for what these files say.
+  // A key lists the content of these files by itself, so they do not count as code.
   not_code_.insert(fs::weakly_canonical(file.path));
   for (const std::string& part : load_annotations(file.annotations).files) {
     not_code_.insert(fs::weakly_canonical(part));
@@ -116,7 +116,8 @@ CacheState Artifacts::candidate_state(const Job& candidate) {
   return state_of_run(candidate_artifact(candidate), job_key(candidate));
 }
 
-// A run that fits its key is stale all the same where the reference has been made on other software since.
+// Compares keys, and the software: a run that fits its key is stale all the same where the reference was made on other
+// software since.
 CacheState Artifacts::state_of_run(const std::string& artifact, const Key& key) {
   CacheState state = workspace_.state_of(artifact, key);
   if (state.freshness != Freshness::kFits || reference_state().freshness != Freshness::kFits) return state;
@@ -154,13 +155,13 @@ void Artifacts::collect_artifact(const std::string& artifact, const Key& key, Co
     throw InputError(
         fmt::format("the trace of {} could not be collected, exit code {}; expected a command that ends with 0 (what "
                     "it left is in {} until the next run)",
-                    name_of(artifact), code, options.output.string()));
+                    display_name(artifact), code, options.output.string()));
   }
   workspace_.finish(unfinished, artifact, key);
 }
 
-// Collects a run that will be held against the reference. One on other software is kept: it fits again once the
-// reference has been made on the same.
+// Collects a run that will be compared with the reference. Throws InputError where it used other software. Such a run
+// is kept: it fits again once the reference has been made on the same software.
 void Artifacts::make_run(const std::string& artifact, const Key& key, const CollectOptions& options) {
   const CacheState state = state_of_run(artifact, key);
   if (state.freshness == Freshness::kFits) return;
@@ -170,7 +171,7 @@ void Artifacts::make_run(const std::string& artifact, const Key& key, const Coll
     throw InputError(fmt::format(
         "{0}: stale: it ran on {1} {2}, {3} on {4}; expected the same (rm -r {0} makes the next run collect "
         "it again)",
-        workspace_.path_of(kReference).string(), other->name, other->reference, name_of(artifact), other->run));
+        workspace_.path_of(kReference).string(), other->name, other->reference, display_name(artifact), other->run));
   }
 }
 

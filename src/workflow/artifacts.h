@@ -1,4 +1,4 @@
-// What `ttrace run` makes and keeps: the reference, its tolerance, and the candidates' traces.
+// Makes what `ttrace run` keeps: the reference, its tolerance, and the candidates' traces.
 #pragma once
 
 #include <filesystem>
@@ -29,7 +29,7 @@ class Interrupted : public std::runtime_error {
 // InputError, and Interrupted.
 class Artifacts {
  public:
-  // `written` has the files that this run itself writes, such as reports: they are no part of the code that it runs.
+  // `written` has the files that this run itself writes, such as reports: they are not part of the code that it runs.
   Artifacts(const RunFile& file, Workspace& workspace, std::set<std::filesystem::path> written);
 
   CacheState reference_state();
@@ -40,7 +40,7 @@ class Artifacts {
   void make_reference(bool refresh);
   void make_tolerance(bool refresh);
   void make_candidate(const Job& candidate);
-  // `options` are those that `second_run_of` the candidate has.
+  // `options` come from `second_run_options`.
   void make_second_run(const Job& candidate, const CollectOptions& options);
 
  private:

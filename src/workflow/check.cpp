@@ -26,7 +26,7 @@
 namespace ttrace {
 namespace {
 
-// The same check, with every finding.
+// Returns the command line of the same check that lists every finding.
 std::string command_for_all(const CheckOptions& options) {
   std::string command = fmt::format("ttrace check --reference {} --candidate {}", shell_word(options.reference),
                                     shell_word(options.candidate));
@@ -40,7 +40,7 @@ std::string command_for_all(const CheckOptions& options) {
   return command + (options.strict ? " --strict --all" : " --all");
 }
 
-// A mistake in the annotations matters where they are needed: on several ranks.
+// Adds the alignment's notes about the annotations, except those of a trace of one rank, which needs no annotations.
 void add_notes(const std::string& side, const AlignedTrace& aligned, std::vector<std::string>& notes) {
   if (aligned.trace->world_size == 1) return;
   for (const std::string& note : aligned.alignment.notes) notes.push_back(fmt::format("{}: {}", side, note));
@@ -59,7 +59,7 @@ std::vector<Difference> measure(const Matching& matching, int threads) {
   return compare(pairs, {threads, progress.callback()});
 }
 
-CheckRecord record_of(const Trace& reference, const Trace& candidate) {
+CheckRecord make_record(const Trace& reference, const Trace& candidate) {
   CheckRecord check;
   check.reference_run = reference.run_id;
   check.candidate_run = candidate.run_id;
@@ -69,16 +69,16 @@ CheckRecord record_of(const Trace& reference, const Trace& candidate) {
   return check;
 }
 
-struct Loaded {
+struct LoadedRuns {
   AlignedTrace reference, candidate;
   Annotations annotations;
   std::optional<ToleranceFile> tolerance;
 };
 
-Loaded load_and_align(const CheckOptions& options) {
+LoadedRuns load_and_align(const CheckOptions& options) {
   Trace reference = read_trace(options.reference), candidate = read_trace(options.candidate);
   require_same_values(reference, candidate);
-  Loaded loaded;
+  LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations);
   if (!options.tolerance.empty()) {
     loaded.tolerance = read_tolerances(options.tolerance);
@@ -90,7 +90,7 @@ Loaded load_and_align(const CheckOptions& options) {
   return loaded;
 }
 
-std::vector<std::string> notes_of(const Loaded& loaded, const std::vector<std::string>& settings) {
+std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vector<std::string>& settings) {
   const auto& [reference, candidate, annotations, tolerance] = loaded;
   std::vector<std::string> notes;
   if (!settings.empty()) notes.push_back(fmt::format("parameters of the annotations: {}", fmt::join(settings, ", ")));
@@ -107,12 +107,12 @@ std::vector<std::string> notes_of(const Loaded& loaded, const std::vector<std::s
 
 Checked check(const CheckOptions& options) {
   // load, align
-  Loaded loaded = load_and_align(options);
-  const std::vector<std::string> notes = notes_of(loaded, options.annotations.settings);
+  LoadedRuns loaded = load_and_align(options);
+  const std::vector<std::string> notes = collect_notes(loaded, options.annotations.settings);
   Alignment &reference = loaded.reference.alignment, &candidate = loaded.candidate.alignment;
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
 
-  // merge, compare: in one pass over memory, for the merge is a view.
+  // merge, compare: in one pass over memory, because merging copies nothing.
   const Matching matching = match(reference, candidate);
   const std::vector<Difference> differences = measure(matching, options.threads);
 
@@ -126,7 +126,7 @@ Checked check(const CheckOptions& options) {
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   const Trace& trace = *loaded.candidate.trace;
   add_root_causes(report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});
-  return {std::move(report), record_of(*loaded.reference.trace, trace)};
+  return {std::move(report), make_record(*loaded.reference.trace, trace)};
 }
 
 }  // namespace ttrace

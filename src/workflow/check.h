@@ -1,4 +1,4 @@
-// The work of `ttrace check`: does the candidate compute what the reference computes?
+// Does the work of `ttrace check`: finds out whether the candidate computes what the reference computes.
 #pragma once
 
 #include <string>

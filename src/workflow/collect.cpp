@@ -42,7 +42,7 @@ void check_output(const fs::path& output) {
   if (error) throw InputError(fmt::format("{}: cannot be made: {}", output.string(), error.message()));
 }
 
-// A run whose modules are given values perturbs those, and no other run can.
+// Requires that --perturb-at is `rewritten` where modules are given values, and only there: those values are perturbed.
 void check_perturbation(const CollectOptions& options) {
   const bool modules_rewritten = !options.rewrite.inject.empty() || !options.rewrite.rewrite.empty();
   if (!options.perturb || (options.perturb_at == Estimator::kRewritten) == modules_rewritten) return;
@@ -53,14 +53,14 @@ void check_perturbation(const CollectOptions& options) {
 }
 
 // A directory that is removed when the run is over.
-struct Scratch {
-  explicit Scratch(fs::path directory) : path(std::move(directory)) {}
-  ~Scratch() {
+struct ScratchDirectory {
+  explicit ScratchDirectory(fs::path directory) : path(std::move(directory)) {}
+  ~ScratchDirectory() {
     std::error_code ignored;
     fs::remove_all(path, ignored);
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
   const fs::path path;
 };
 
@@ -72,7 +72,7 @@ std::string random_run_id() {
                      low & 0xffff'ffff'ffff);
 }
 
-// What the processes below the command are to record, as config.py of the collector reads it.
+// Writes what the processes below the command are to record, as config.py of the collector reads it.
 std::string configuration(const CollectOptions& options, const fs::path& annotations, const PreparedValues& values) {
   nlohmann::json config;
   config["directory"] = fs::absolute(options.output).string();
@@ -98,8 +98,8 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
   return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// The annotations as a file that the ranks can read, by its absolute path; empty where there are none. Parameters that
-// are set for this run go into a file of its own.
+// Returns the absolute path of a file with the annotations, for the ranks to read; empty where there are none. Where
+// parameters are set for this run, it writes a file that sets them into `scratch`.
 fs::path annotations_for_ranks(const Annotations& annotations, const std::vector<std::string>& settings,
                                const fs::path& scratch) {
   if (annotations.path.empty()) return {};
@@ -111,20 +111,20 @@ fs::path annotations_for_ranks(const Annotations& annotations, const std::vector
   return fs::absolute(file);
 }
 
-Outcome run_with_progress(const CollectOptions& options, Launch how) {
-  if (isatty(STDERR_FILENO) == 0) return run_command(options.command, how);
+CommandResult run_with_progress(const CollectOptions& options, Launch launch) {
+  if (isatty(STDERR_FILENO) == 0) return run_command(options.command, launch);
   const char* const erase_line = "\r\x1b[K";
-  how.on_second = [&] {
+  launch.on_second = [&] {
     const Progress progress = progress_of(options.output);
     fmt::print(stderr, "{}ttrace: {} rank{}, {} so far{}", erase_line, progress.ranks, progress.ranks == 1 ? "" : "s",
                readable_bytes(progress.bytes), "\r");
   };
-  const Outcome outcome = run_command(options.command, how);
+  const CommandResult result = run_command(options.command, launch);
   fmt::print(stderr, "{}", erase_line);
-  return outcome;
+  return result;
 }
 
-// The words of a `ttrace collect` with these options.
+// Returns the command line of a `ttrace collect` with these options.
 std::vector<std::string> command_line_of(const CollectOptions& options) {
   std::vector<std::string> words = {
       fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
@@ -160,14 +160,14 @@ void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t j
     commands.push_back({command_line_of(run), (run.output / "").parent_path().string() + ".log"});
   }
   std::optional<InputError> failure;
-  run_side_by_side(commands, jobs, [&](std::size_t i, const Outcome& outcome) {
-    if (outcome.failure.empty()) {
+  run_side_by_side(commands, jobs, [&](std::size_t i, const CommandResult& result) {
+    if (result.failure.empty()) {
       fmt::print(stderr, "ttrace: collected {} (its output: {})\n", runs[i].output.string(), commands[i].log);
       return;
     }
     std::ifstream log(commands[i].log);
     for (std::string line; std::getline(log, line);) fmt::print(stderr, "{}\n", line);
-    failure = could_not_collect(runs[i], outcome.exit_code);
+    failure = could_not_collect(runs[i], result.exit_code);
   });
   if (failure) throw *failure;
 }
@@ -220,23 +220,23 @@ int collect(const CollectOptions& options) {
   const Annotations annotations = load_annotations(options.annotations);
   check_perturbation(options);
   check_output(options.output);
-  const Scratch scratch(options.output / "rewritten");
+  const ScratchDirectory scratch(options.output / "rewritten");
   const PreparedValues values = prepare_values(options.rewrite, annotations, options.perturb, scratch.path);
   const fs::path for_ranks = annotations_for_ranks(annotations, options.annotations.settings, scratch.path);
-  const Launch how{{python_path_with(beside_program("share/ttrace/ttrace_torch/inject")),
-                    "TTRACE_CONFIG=" + configuration(options, for_ranks, values)},
-                   options.stdout_to_stderr,
-                   options.working_directory.string(),
-                   {}};
+  const Launch launch{{python_path_with(beside_program("share/ttrace/ttrace_torch/inject")),
+                       "TTRACE_CONFIG=" + configuration(options, for_ranks, values)},
+                      options.stdout_to_stderr,
+                      options.working_directory.string(),
+                      {}};
 
   const auto start = std::chrono::steady_clock::now();
-  const Outcome outcome = run_with_progress(options, how);
-  if (!outcome.started) {
-    fmt::print(stderr, "ttrace: error: {}: {}; expected a command\n", options.command[0], outcome.failure);
-    return outcome.exit_code;
+  const CommandResult result = run_with_progress(options, launch);
+  if (!result.started) {
+    fmt::print(stderr, "ttrace: error: {}: {}; expected a command\n", options.command[0], result.failure);
+    return result.exit_code;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return conclude_collection(options.output, outcome, seconds.count());
+  return conclude_collection(options.output, result, seconds.count());
 }
 
 void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs) {

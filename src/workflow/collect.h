@@ -1,4 +1,4 @@
-// The work of `ttrace collect`: runs a command with the collector in every Python process below it.
+// Does the work of `ttrace collect`: runs a command with the collector in every Python process below it.
 #pragma once
 
 #include <cstddef>
@@ -29,12 +29,12 @@ struct CollectOptions {
 };
 
 // Runs the command and returns the exit code of `ttrace collect`: the command's own where that is not 0
-// (128 + n when signal n killed it, 127 when it was not found and 126 when it could not be run, as env and
-// nice have it); else 2 where the trace is not what was asked for, with the reason on stderr; else 0.
+// (128 + n when signal n killed it, 127 when it was not found and 126 when it could not be run, as with env and
+// nice); else 2 where the trace is not what was asked for, with the reason on stderr; else 0.
 // Throws InputError where the options make no sense; then nothing has run.
 int collect(const CollectOptions& options);
 
-// The iterations that the trace holds, for a run that is to record the same.
+// Returns the iterations that the trace holds, for a run that is to record the same.
 std::vector<std::int32_t> iterations_of(const Trace& trace);
 
 // Collects all runs, at most `jobs` at a time. With more than one at a time, what a command prints goes to OUTPUT.log,
@@ -44,7 +44,7 @@ void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs);
 // Parses `0,2,5-7`, sorted and each once. Throws InputError, about `where`.
 std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where = "--iterations");
 
-// Checks all of the axes but whether they fit the number of ranks, which the ranks check. Throws InputError.
+// Checks the text of the axes. Whether they fit the number of ranks is left to the ranks. Throws InputError.
 void check_axes(const std::string& axes, const std::string& where = "--axes");
 
 }  // namespace ttrace

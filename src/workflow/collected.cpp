@@ -54,7 +54,7 @@ std::string summary_of(const Trace& trace, double seconds) {
                      trace.directory.string());
 }
 
-// What keeps the trace from being whole.
+// Says what keeps the trace from being whole.
 std::vector<std::string> gaps_in(const Trace& trace) {
   std::set<std::int32_t> missing;
   for (std::int32_t rank = 0; rank < trace.world_size; ++rank) missing.insert(missing.end(), rank);
@@ -71,16 +71,16 @@ std::vector<std::string> gaps_in(const Trace& trace) {
   return gaps;
 }
 
-void tell_problems(const std::vector<std::string>& problems) {
+void log_problems(const std::vector<std::string>& problems) {
   for (std::size_t i = 0; i < std::min(problems.size(), kLinesShown); ++i) spdlog::error("{}", problems[i]);
   if (problems.size() > kLinesShown) spdlog::error("and {} more problems", problems.size() - kLinesShown);
 }
 
-int nothing_recorded(const Outcome& outcome, const std::vector<std::string>& problems) {
-  tell_problems(problems);
-  if (!outcome.failure.empty()) {
-    spdlog::error("the command {}; nothing was recorded", outcome.failure);
-    return outcome.exit_code;
+int conclude_without_trace(const CommandResult& result, const std::vector<std::string>& problems) {
+  log_problems(problems);
+  if (!result.failure.empty()) {
+    spdlog::error("the command {}; nothing was recorded", result.failure);
+    return result.exit_code;
   }
   if (problems.empty()) {
     spdlog::error(
@@ -95,7 +95,7 @@ void mark_all_incomplete(const fs::path& directory) {
     try {
       remove_completion_mark(file);
     } catch (const InputError&) {  // NOLINT(bugprone-empty-catch)
-      // Not a whole HDF5 file, so without a mark.
+      // The file is not a whole HDF5 file, so it has no mark.
     }
   }
 }
@@ -113,11 +113,11 @@ Progress progress_of(const fs::path& directory) {
   return progress;
 }
 
-int conclude_collection(const fs::path& directory, const Outcome& outcome, double seconds) {
+int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds) {
   const std::vector<std::string> problems = lines_of(files_with(directory, ".problem"));
   const std::vector<std::string> warnings = lines_of(files_with(directory, ".warning"));
-  if (files_with(directory, ".h5").empty()) return nothing_recorded(outcome, problems);
-  if (!outcome.failure.empty()) mark_all_incomplete(directory);
+  if (files_with(directory, ".h5").empty()) return conclude_without_trace(result, problems);
+  if (!result.failure.empty()) mark_all_incomplete(directory);
   std::vector<std::string> gaps;
   try {
     const Trace trace = read_trace(directory);
@@ -130,10 +130,10 @@ int conclude_collection(const fs::path& directory, const Outcome& outcome, doubl
     fmt::print(stderr, "ttrace: {} warning{}, in {}/rank-*.warning\n", warnings.size(), warnings.size() == 1 ? "" : "s",
                directory.string());
   }
-  tell_problems(problems);
-  if (!outcome.failure.empty()) {
-    spdlog::error("the command {}; the trace is marked incomplete", outcome.failure);
-    return outcome.exit_code;
+  log_problems(problems);
+  if (!result.failure.empty()) {
+    spdlog::error("the command {}; the trace is marked incomplete", result.failure);
+    return result.exit_code;
   }
   for (const std::string& gap : gaps) spdlog::error("{}: {}", directory.string(), gap);
   return gaps.empty() && problems.empty() ? kExitSame : kExitCouldNotLook;

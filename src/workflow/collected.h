@@ -1,4 +1,4 @@
-// What a command has left in the trace directory, for the progress line and for the summary at the end.
+// Looks at the trace directory of a command, for the progress line and for the summary at the end.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,6 @@ Progress progress_of(const std::filesystem::path& directory);
 // Tells the user on stderr what was collected, and what is wrong with it; returns the exit code of
 // `ttrace collect`. After a command that failed, the ranks' files lose their completion marks: such a
 // trace must not look whole.
-int conclude_collection(const std::filesystem::path& directory, const Outcome& outcome, double seconds);
+int conclude_collection(const std::filesystem::path& directory, const CommandResult& result, double seconds);
 
 }  // namespace ttrace

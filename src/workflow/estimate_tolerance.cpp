@@ -33,8 +33,8 @@ Dtype compute_dtype_of(const Trace& reference) {
                   reference.directory.string(), reference.compute_dtype));
 }
 
-// A run that lacks a tensor, or has it in another shape, is not a run of the same program; an estimate
-// from it would be one without those tensors, and would hide bugs in them.
+// Refuses a run that lacks a tensor or has it in another shape. It is not a run of the same program: an estimate from
+// it would leave those tensors out, and hide bugs in them.
 Matching match_run(const AlignedTrace& reference, const AlignedTrace& run) {
   Matching matching = match(reference.alignment, run.alignment);
   if (!matching.findings.empty()) {
@@ -45,7 +45,7 @@ Matching match_run(const AlignedTrace& reference, const AlignedTrace& run) {
   return matching;
 }
 
-// The runs in memory.
+// The runs that the estimate comes from, in memory.
 struct Runs {
   AlignedTrace reference;
   std::vector<AlignedTrace> others;  // the perturbed ones, then the rerun if there is one
@@ -75,7 +75,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   if (!options.rerun.empty()) others.push_back(read_trace(options.rerun));
   const std::span<const Trace> perturbed(others.data(), options.perturbed.size());
   const bool has_rerun = !options.rerun.empty();
-  // Before anything is compared: which runs these are costs nothing to find out.
+  // The runs are identified before anything is compared, because that costs nothing.
   ToleranceFile identity;
   identify_runs(reference, perturbed, has_rerun ? &others.back() : nullptr, identity);
   if (options.estimator && options.estimator != identity.estimator) {
@@ -83,7 +83,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
                                  name_of(*options.estimator), perturbed[0].directory.string(),
                                  name_of(identity.estimator)));
   }
-  const EstimateOptions how{options.margin, compute_dtype_of(reference), identity.estimator};
+  const EstimateOptions estimate_options{options.margin, compute_dtype_of(reference), identity.estimator};
 
   const Annotations annotations = load_annotations(options.annotations);
   Runs runs;
@@ -94,7 +94,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
     runs.differences.push_back(measure_run(runs, i, i < options.perturbed.size() ? "perturbed run" : "rerun"));
   }
   ToleranceFile file = estimate({runs.differences.data(), options.perturbed.size()},
-                                has_rerun ? &runs.differences.back() : nullptr, how);
+                                has_rerun ? &runs.differences.back() : nullptr, estimate_options);
   file.reference_run = identity.reference_run;
   file.perturbed_runs = identity.perturbed_runs;
   file.seeds = identity.seeds;

@@ -1,4 +1,4 @@
-// The work of `ttrace estimate-tolerance`: how far perturbed runs of the reference move each tensor.
+// Does the work of `ttrace estimate-tolerance`: measures how far perturbed runs of the reference move each tensor.
 #pragma once
 
 #include <filesystem>
@@ -25,7 +25,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options);
 
 void write_tolerances(const ToleranceFile& file, const std::filesystem::path& output);
 
-// Some lines for people; `output` names the file.
+// Returns some lines for people; `output` names the file.
 std::string summary_of(const ToleranceFile& file, const std::string& output);
 
 }  // namespace ttrace

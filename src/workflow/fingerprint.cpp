@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 std::string hexadecimal(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
-[[noreturn]] void unreadable(const fs::path& path) {
+[[noreturn]] void fail_unreadable(const fs::path& path) {
   throw InputError(fmt::format("{}: cannot be read; expected a file", path.string()));
 }
 
@@ -26,7 +26,7 @@ bool is_generated_or_hidden(const fs::path& path) {
   return name.starts_with('.') || name == "__pycache__";
 }
 
-void add_below(const fs::path& directory, std::map<std::string, std::string>& files) {
+void add_files_below(const fs::path& directory, std::map<std::string, std::string>& files) {
   for (auto entry = fs::recursive_directory_iterator(directory); entry != fs::recursive_directory_iterator(); ++entry) {
     if (is_generated_or_hidden(entry->path())) {
       entry.disable_recursion_pending();
@@ -36,7 +36,7 @@ void add_below(const fs::path& directory, std::map<std::string, std::string>& fi
   }
 }
 
-std::vector<std::string> paths_of(const std::string& pattern) {
+std::vector<std::string> expand_pattern(const std::string& pattern) {
   glob_t found{};
   const std::unique_ptr<glob_t, decltype(&globfree)> owner(&found, globfree);
   if (glob(pattern.c_str(), 0, nullptr, &found) != 0) return {};
@@ -53,12 +53,12 @@ std::string fingerprint_of(const fs::path& path) {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
   XXH3_128bits_reset(state.get());
   std::ifstream file(path, std::ios::binary);
-  if (!file) unreadable(path);
+  if (!file) fail_unreadable(path);
   std::vector<char> buffer(std::size_t{1} << 20);
   while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
     XXH3_128bits_update(state.get(), buffer.data(), static_cast<std::size_t>(file.gcount()));
   }
-  if (!file.eof()) unreadable(path);
+  if (!file.eof()) fail_unreadable(path);
   return hexadecimal(XXH3_128bits_digest(state.get()));
 }
 
@@ -66,9 +66,9 @@ std::map<std::string, std::string> fingerprints_of(const std::vector<std::string
   std::map<std::string, std::string> files;
   for (const std::string& input : inputs) {
     std::map<std::string, std::string> found;
-    for (const std::string& path : paths_of(input)) {
+    for (const std::string& path : expand_pattern(input)) {
       if (fs::is_directory(path)) {
-        add_below(path, found);
+        add_files_below(path, found);
       } else {
         found.emplace(path, fingerprint_of(path));
       }

@@ -1,4 +1,4 @@
-// Fingerprints of text and files: equal ones mean equal bytes.
+// Computes fingerprints of text and files: equal ones mean equal bytes.
 #pragma once
 
 #include <filesystem>
@@ -11,13 +11,13 @@ namespace ttrace {
 
 std::string fingerprint(std::string_view bytes);  // XXH3, 128 bits, in hexadecimal
 
-// The fingerprint of the file's bytes, or of those that a symbolic link points to; "directory" for a directory. Throws
-// InputError where it cannot be read.
+// Returns the fingerprint of the file's bytes, or of those that a symbolic link points to; "directory" for a directory.
+// Throws InputError where it cannot be read.
 std::string fingerprint_of(const std::filesystem::path& path);
 
-// path -> fingerprint, for every file that `inputs` names: files, directories (all files below, but no hidden ones and
-// no __pycache__), and patterns as a shell has them (*, ?, []), relative to the working directory. Throws InputError
-// for an input that names no file.
+// Maps path -> fingerprint for every file that `inputs` names: files, directories (all files below, but no hidden ones
+// and no __pycache__), and patterns as a shell has them (*, ?, []), relative to the working directory. Throws
+// InputError for an input that names no file.
 std::map<std::string, std::string> fingerprints_of(const std::vector<std::string>& inputs);
 
 }  // namespace ttrace

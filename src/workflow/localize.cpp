@@ -14,7 +14,7 @@
 
 namespace ttrace {
 
-std::optional<CollectOptions> second_run_of(const CheckOptions& check, const Report& first, std::string& reason) {
+std::optional<CollectOptions> second_run_options(const CheckOptions& check, const Report& first, std::string& reason) {
   const SecondRunPlan plan = plan_second_run(first);
   reason = plan.reason;
   if (!plan.modules) return std::nullopt;

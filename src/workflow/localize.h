@@ -1,5 +1,5 @@
-// The work of `ttrace localize`: after a failed check, a second run of the candidate in which every module is given the
-// reference's values, and what it says of the roots.
+// Does the work of `ttrace localize`: after a failed check it plans a second run of the candidate, in which every
+// module is given the reference's values, and revises the root causes by its result.
 #pragma once
 
 #include <filesystem>
@@ -10,13 +10,13 @@
 
 namespace ttrace {
 
-// How to collect the second run of the candidate whose check came to `first`: by the command that its trace names, in
-// the same directory. `output` is for the caller to say. Nothing where a second run would show nothing more; `reason`
-// then says why. Throws InputError where the trace does not name its command.
-std::optional<CollectOptions> second_run_of(const CheckOptions& check, const Report& first, std::string& reason);
+// Returns how to collect the second run of a candidate after the check that gave `first`: by the command that its trace
+// names, in the same directory. The caller sets `output`. Returns nothing where a second run would show nothing more;
+// `reason` then says why. Throws InputError where the trace does not name its command.
+std::optional<CollectOptions> second_run_options(const CheckOptions& check, const Report& first, std::string& reason);
 
-// Revises the roots of `report`, what `check` came to, by the second run's trace. Throws InputError where it could not
-// look.
+// Revises the root causes of `report`, the result of `check`, by the trace of the second run. Throws InputError where
+// that cannot be checked.
 void add_second_run(Report& report, const CheckOptions& check, const std::filesystem::path& trace);
 
 }  // namespace ttrace

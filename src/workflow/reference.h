@@ -1,4 +1,4 @@
-// The reference of commands that can do without one.
+// Reads the reference for commands that can do without one.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace ttrace {
 
-// None where `path` is empty. Throws InputError where it is not whole.
+// Returns nothing where `path` is empty. Throws InputError where the trace is not whole.
 std::optional<AlignedTrace> read_reference(const std::string& path, const Annotations& annotations);
 
-// What a candidate is aligned with; that of no model where there is no reference.
+// Returns the layout that a candidate is aligned with; an empty one where there is no reference.
 ModelLayout layout_of(const std::optional<AlignedTrace>& reference);
 
 }  // namespace ttrace

@@ -20,9 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kGeneratedSeed = 1;  // one for all runs: what they are given is the same
+constexpr std::uint64_t kGeneratedSeed = 1;  // the same for all runs, so that they are given the same values
 
-fs::path source_of(const RewriteOptions& options) {
+fs::path source_trace(const RewriteOptions& options) {
   fs::path source;
   for (const fs::path& given : {options.inject, options.rewrite, options.inject_params, options.consistent_init}) {
     if (given.empty()) continue;
@@ -52,7 +52,7 @@ Rewriting rewriting_of(const RewriteOptions& options, std::optional<std::uint64_
   return rewriting;
 }
 
-nlohmann::json word_of(const std::optional<RewriteValues>& values) {
+nlohmann::json provenance_word(const std::optional<RewriteValues>& values) {
   if (!values) return nullptr;
   return *values == RewriteValues::kRecorded ? "recorded" : "generated";
 }
@@ -61,7 +61,7 @@ bool generates(const Rewriting& rewriting) {
   return rewriting.activations == RewriteValues::kGenerated || rewriting.parameters == RewriteValues::kGenerated;
 }
 
-// One trace that holds what is asked for as the ranks need it.
+// A trace that is written with the shards that each rank needs.
 class ScatteredTrace {
  public:
   ScatteredTrace(const fs::path& directory, const Trace& layout) {
@@ -92,7 +92,7 @@ class ScatteredTrace {
   std::map<std::int32_t, std::unique_ptr<TraceWriter>> writers_;
 };
 
-// Why the reference's tensor cannot be laid out as the run held it; empty where it can.
+// Says why the reference's tensor cannot be cut into the shards of the run; empty where it can.
 std::string objection_to(const LogicalTensor* reference, const LogicalTensor& layout) {
   if (reference == nullptr) return "the trace to take values from has no such tensor";
   if (reference->rows || layout.rows) return "which rows there are depends on routing";
@@ -142,7 +142,7 @@ void scatter_trace(Trace source, const RewriteOptions& options, const Annotation
 
 PreparedValues prepare_values(const RewriteOptions& options, const Annotations& annotations,
                               std::optional<std::uint64_t> perturb, const fs::path& scratch) {
-  const fs::path source_path = source_of(options);
+  const fs::path source_path = source_trace(options);
   if (source_path.empty()) return {};
   if (!options.inject_params.empty() && !options.consistent_init.empty()) {
     throw InputError("--inject-params, --consistent-init: both say what parameters are; expected one");
@@ -162,8 +162,8 @@ PreparedValues prepare_values(const RewriteOptions& options, const Annotations& 
                         {"parameters", rewriting.parameters.has_value()},
                         {"integers", rewriting.integers}};
   prepared.provenance = {{"source", source_run},
-                         {"activations", word_of(rewriting.activations)},
-                         {"parameters", word_of(rewriting.parameters)},
+                         {"activations", provenance_word(rewriting.activations)},
+                         {"parameters", provenance_word(rewriting.parameters)},
                          {"seed", generates(rewriting) ? nlohmann::json(kGeneratedSeed) : nlohmann::json(nullptr)}};
   return prepared;
 }

@@ -1,4 +1,4 @@
-// The versions of Python and PyTorch that runs were made on: what other ones compute is no measure.
+// Compares the versions of Python and PyTorch of two runs: a run on other versions cannot be compared.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,8 @@ struct SoftwareDifference {
   std::string reference, run;  // the versions, as the provenance of the two traces has them
 };
 
-// The first difference between the software of two traces. Where one of them does not name a version, nothing differs.
+// Returns the first difference between the software of two traces. A version that one of them does not name counts as
+// equal.
 std::optional<SoftwareDifference> software_difference(const std::filesystem::path& reference,
                                                       const std::filesystem::path& run);
 

@@ -62,15 +62,15 @@ void Workspace::open() {
   remove("partial");
 }
 
-std::optional<Key> Workspace::key_of(const std::string& artifact) const {
+std::optional<Key> Workspace::stored_key(const std::string& artifact) const {
   std::ifstream file(path_of(artifact) / kKeyFile, std::ios::binary);
   if (!file) return std::nullopt;
   return parse_key(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
 CacheState Workspace::state_of(const std::string& artifact, const Key& now) const {
-  // `now` goes through text as the stored key did, which changes what is no UTF-8.
-  return compare_keys(key_of(artifact), parse_key(to_text(now)));
+  // `now` goes through text as the stored key did: writing it changes bytes that are not UTF-8.
+  return compare_keys(stored_key(artifact), parse_key(to_text(now)));
 }
 
 fs::path Workspace::begin(const std::string& artifact) {
@@ -86,7 +86,7 @@ fs::path Workspace::begin(const std::string& artifact) {
 void Workspace::finish(const fs::path& unfinished, const std::string& artifact, const Key& key) {
   replace_file(unfinished / kKeyFile, to_text(key));
   fs::create_directories(path_of(artifact).parent_path());
-  const fs::path former = begin("former");  // the former one is put aside first: it may take long to delete
+  const fs::path former = begin("former");  // the former artifact is moved here first: deleting it may take long
   if (fs::exists(path_of(artifact))) fs::rename(path_of(artifact), former / "artifact");
   fs::rename(unfinished, path_of(artifact));
   fs::remove_all(former);

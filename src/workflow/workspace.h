@@ -40,13 +40,14 @@ class Workspace {
   void remove(const std::string& artifact);
 
  private:
-  std::optional<Key> key_of(const std::string& artifact) const;
+  std::optional<Key> stored_key(const std::string& artifact) const;
 
   std::filesystem::path root_;
   int lock_ = -1;
 };
 
-// Replaces the file at once: whoever reads it, or kills this, finds the old text or the new one. Throws InputError.
+// Replaces the file in one step: a reader, or a kill of this process, finds the old text or the new one. Throws
+// InputError.
 void replace_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace ttrace

@@ -75,7 +75,7 @@ std::string ForgedTrace::error() {
   const std::size_t at = image.metadata.find(from);
   REQUIRE(at != image.metadata.npos);
   std::memcpy(image.metadata.data() + at, index.rows.data(), from.size());
-  put_seal(image.header, seal_of(image.header), image.metadata);
+  put_seal(image.header, read_seal(image.header), image.metadata);
   std::string file(image.metadata_offset, '\0');
   file.replace(0, image.header.size(), image.header);
   replace_contents(directory.path() / "rank-00000.h5", file + image.metadata);

@@ -1,4 +1,4 @@
-// How one tensor's shards were mapped, in words: for a person who doubts an annotation.
+// Explains in words how a tensor's shards were mapped, to a person who doubts an annotation.
 #pragma once
 
 #include <span>
@@ -14,10 +14,10 @@ struct ExplainedSide {
   const AlignedTrace& aligned;
 };
 
-// For each tensor whose name matches `pattern` (as in annotations), by name and kind: the rule that placed
-// it, then for each side its identities and shape, what each axis of the mesh does, and its pieces; the first
-// pieces of many. What could not be mapped stands there with its finding. Throws InputError, with names
-// that look alike, when no side has such a tensor.
+// Describes each tensor whose name matches `pattern` (as in annotations), by name and kind: the rule that placed it,
+// then for each side its identities and shape, what each axis of the mesh does, and its first pieces. Where a tensor
+// could not be mapped, the text gives the finding. Throws InputError, with names that look alike, when no side has
+// such a tensor.
 std::string explain(const Annotations& annotations, std::span<const ExplainedSide> sides, const std::string& pattern);
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// What looks like a mistake in an annotation file, seen against a trace that it is meant for.
+// Finds what looks like a mistake in an annotation file, by a trace that the file is meant for.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ enum class LintCheck : std::uint8_t {
 };
 std::string_view name_of(LintCheck check);
 
-// An absent axis and an uneven split may well be meant.
+// False for an absent axis and an uneven split, which may well be meant.
 bool is_mistake(LintCheck check);
 
 struct LintMessage {
@@ -29,7 +29,7 @@ struct LintMessage {
   std::string text;   // `gpt.yaml:14: 'linear_qkv': output: places no tensor of the trace`
 };
 
-// By file and line; those about none come first. `aligned` was aligned with these annotations.
+// Returns the messages by file and line, those about no line first. `aligned` was aligned with these annotations.
 std::vector<LintMessage> lint(const AlignedTrace& aligned, const Annotations& annotations);
 
 }  // namespace ttrace

@@ -16,7 +16,7 @@ Annotations read_annotations(const AnnotationSource& source, const std::filesyst
 Annotations parse_annotations(const std::string& text, const std::string& where,
                               const std::filesystem::path& presets = {});
 
-// A file that includes `path` and gives its parameters these values, for whom a file is all that can be given.
+// Returns the text of a file that includes `path` and sets its parameters, for readers that take only a file.
 std::string including_file(const std::filesystem::path& path, const std::vector<std::string>& settings);
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// Reads what `ttrace run` is to do. Strict: a key that is unknown or written twice is refused.
+// Reads `ttrace.yaml`, which says what `ttrace run` is to do. A key that is unknown or written twice is refused.
 //
 //   reference:
 //     command: python train.py             # for sh, or a list of words

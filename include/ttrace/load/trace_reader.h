@@ -10,14 +10,13 @@
 
 namespace ttrace {
 
-// Reads the index of every rank's file and maps the files; no tensor data is touched. Ranks that are
-// missing, appear twice or lack the completion mark are left for `align` to report; the entries of a
-// crashed rank come from its journal. Throws InputError when the directory is missing or holds no rank
-// file, or a file is not HDF5, is truncated, has another version, another run id or world size than its
-// neighbours, or an index that does not fit the file.
+// Reads the index of every rank's file and maps the files; no tensor data is touched. Ranks that are missing, appear
+// twice or lack the completion mark are left for `align` to report; the entries of a crashed rank come from its
+// journal. Throws InputError when the directory is missing or holds no rank file, and for a file that is not HDF5, is
+// truncated, has another version, belongs to another run than its neighbours, or has an index that does not fit it.
 Trace read_trace(const std::filesystem::path& directory);
 
-// The same of one rank's file alone, `rank-00000.h5`. Throws InputError also where the file is of another rank.
+// Reads one rank's file alone, `rank-00000.h5`. Throws InputError also where the file is of another rank.
 Trace read_rank(const std::filesystem::path& directory, std::int32_t rank);
 
 // True when the stored checksum is that of the bytes in the file.

@@ -44,12 +44,12 @@ struct JobMatrix {
 // True for a letter, then letters, digits, '_' and '-'.
 bool is_variable_name(std::string_view text);
 
-// The combinations that are left, the last variable fastest, then those that `include` makes. An empty matrix has one,
-// without values. Throws InputError (`file:line`) for an entry of `exclude` that removes nothing, for more than 10,000
-// combinations, and where none is left.
+// Returns the combinations that are left, the last variable fastest, then those that `include` makes. An empty matrix
+// has one, without values. Throws InputError (`file:line`) for an entry of `exclude` that removes nothing, for more
+// than 10,000 combinations, and where none is left.
 std::vector<Combination> combinations_of(const JobMatrix& matrix, const std::string& file);
 
-// `text` with each `{name}` replaced by its value; `{{` and `}}` stand for braces. Throws InputError, about `where`,
+// Replaces each `{name}` in `text` by its value; `{{` and `}}` stand for braces. Throws InputError, about `where`,
 // for a name that `values` lacks and for a single brace.
 std::string substitute(std::string_view text, const Combination& values, std::string_view where);
 

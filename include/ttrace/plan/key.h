@@ -1,4 +1,4 @@
-// A key is all that an artifact was made from. The artifact may be used again only while its key is what it was.
+// Compares keys. A key is all that an artifact was made from: the artifact may be used again while its key is the same.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 
 namespace ttrace {
 
-// `command`, `git commit`, `input model.py`, ... -> the text itself or its fingerprint.
+// The parts of a key (`command`, `git commit`, `input model.py`, ...) -> their text or its fingerprint.
 using Key = std::map<std::string, std::string>;
 
 enum class Freshness { kFits, kMissing, kStale };
@@ -21,7 +21,7 @@ struct CacheState {
 // `stored` is absent where nothing was made yet.
 CacheState compare_keys(const std::optional<Key>& stored, const Key& now);
 
-// The first three reasons on one line.
+// Returns the first three reasons on one line.
 std::string describe(const CacheState& state);
 
 }  // namespace ttrace

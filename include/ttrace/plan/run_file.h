@@ -1,4 +1,4 @@
-// What `ttrace.yaml` says (ttrace/load/run_file.h has its grammar), and which candidates it asks for.
+// The content of `ttrace.yaml` (ttrace/load/run_file.h has its grammar), and the candidates that it asks for.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Job {
 inline constexpr const char* kRanksName = "ranks";
 
 // A job for each combination of the matrix, with its values in place of `{name}` in name, command, axes, inputs
-// and parameters. Where there are axes, `{ranks}` is known too, but for the axes themselves.
+// and parameters. Where there are axes, `{ranks}` may be used too, except in the axes themselves.
 struct CandidateRule {
   Job job;
   JobMatrix matrix;
@@ -48,25 +48,25 @@ struct RunFile {
   std::vector<Waiver> waivers;
 };
 
-// A line for a shell: {"/bin/sh", "-c", line}.
+// Returns the command that runs a line in a shell: {"/bin/sh", "-c", line}.
 std::vector<std::string> shell_command(const std::string& line);
 
-// The command without its shell, where that would only split the line at spaces, so that signals reach the command
-// itself (Debian's sh stays between). Any other is returned as it is.
+// Removes the shell from a command where the shell would only split the line at spaces: signals then reach the command
+// itself, while Debian's sh would stay between. Any other command is returned as it is.
 std::vector<std::string> without_needless_shell(const std::vector<std::string>& command);
 
-// The candidates, in the order of combinations_of. Throws InputError (`file:line`) as that and `substitute` do, for a
-// value of `include` that nothing uses, and for names of candidates that occur twice or are no file names.
-std::vector<Job> expand(const RunFile& file);
+// Returns the candidates, in the order of combinations_of. Throws InputError (`file:line`) as that and `substitute` do,
+// for a value of `include` that nothing uses, and for names of candidates that occur twice or are no file names.
+std::vector<Job> candidate_jobs(const RunFile& file);
 
-// The annotations that this job is checked with.
+// Returns the annotations that this job is checked with: those of the file, with the job's parameters.
 AnnotationSource annotations_for(const RunFile& file, const Job& job);
 
-// The waivers that apply to this candidate and hold on this day (as in 2027-01-31).
+// Returns the waivers that apply to this candidate and have not expired on this day (as in 2027-01-31).
 std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidate, const std::string& today);
 
-// One line for each waiver that has expired, and for each that waived nothing though all candidates that it applies to
-// were checked. `used` has the lines of the waivers that waived something.
+// Returns a line for each waiver that has expired, and for each that waived nothing although all candidates that it
+// applies to were checked. `used` has the lines of the waivers that waived something.
 std::vector<std::string> waiver_remarks(const RunFile& file, const std::set<int>& used,
                                         const std::set<std::string>& checked, const std::string& today);
 

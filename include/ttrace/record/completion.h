@@ -1,4 +1,4 @@
-// Takes back the completion mark of a rank's file.
+// Removes the completion mark from a rank's file.
 #pragma once
 
 #include <filesystem>

@@ -22,7 +22,8 @@ namespace ttrace {
 // The values equal `ttrace_status` in ttrace.h.
 enum class RecordStatus : std::uint8_t { kInvalid = 1, kIo = 2, kFull = 3, kForked = 4, kExists = 5 };
 
-// What went wrong while recording, in one line. Its own type: it never ends the traced program.
+// Says in one line what went wrong while recording. It has a type of its own because it must never end the traced
+// program.
 class RecordError : public std::runtime_error {
  public:
   RecordError(RecordStatus status, const std::string& message) : std::runtime_error(message), status_(status) {}
@@ -32,6 +33,7 @@ class RecordError : public std::runtime_error {
   RecordStatus status_;
 };
 
+// A tensor in the memory of the traced program.
 struct TensorView {
   const void* data = nullptr;  // may be null when a dimension is 0
   Dtype dtype = Dtype::kFloat32;
@@ -50,10 +52,10 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // Fixed when the writer was made, but for compute dtype and provenance.
+  // Returns the description that the writer was made with, with what describe() has changed.
   const RunDescription& run() const;
 
-  // Sets what became known after opening; an empty view leaves it.
+  // Sets what became known after the writer was made; an empty view leaves the value as it is.
   void describe(std::string_view compute_dtype, std::string_view provenance);
 
   // Appends one tensor. kInvalid (nothing is written) for an identity that was recorded before, a name

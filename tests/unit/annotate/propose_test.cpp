@@ -18,7 +18,7 @@ namespace {
 
 using Values = std::vector<float>;
 
-// What a right program would record: nowhere alike.
+// Returns random values, so that no two parts of a tensor are alike.
 Values values_of(const std::string& key, const Shape& shape) {
   Values values(static_cast<std::size_t>(element_count(shape)));
   const std::int64_t count = std::ssize(values);
@@ -26,7 +26,7 @@ Values values_of(const std::string& key, const Shape& shape) {
   return values;
 }
 
-// Rows [part * n / parts, ...) of a matrix, or the same of its columns.
+// Returns the part `part` of `parts` equal parts of a matrix, cut between rows, or between columns.
 Values rows_of(const Values& values, std::int64_t part, std::int64_t parts) {
   const auto size = static_cast<std::int64_t>(values.size()) / parts;
   return {values.begin() + part * size, values.begin() + (part + 1) * size};
@@ -45,7 +45,7 @@ struct Runs {
   Trace candidate;
   explicit Runs(const std::string& mesh, std::int32_t world) : candidate(mesh_trace(mesh, world)) {}
 
-  // The reference holds `values`, each rank what `part` gives it.
+  // Adds a tensor: the reference holds `values`, each rank of the candidate what `part` gives it.
   void add(const TensorId& id, const Shape& whole, const Values& values, const Shape& local,
            const std::function<Values(const Coordinates&)>& part) {
     add_tensor(reference, 0, id, whole, values);
@@ -66,8 +66,8 @@ const DraftRule* find(const Draft& draft, const std::string& pattern, std::optio
   return found == draft.rules.end() ? nullptr : &*found;
 }
 
-// `tp_dim: 0 (certain)`, or the remark in its place.
-std::string said(const Draft& draft, const std::string& pattern, std::optional<Kind> kind) {
+// Returns the lines of a rule, `tp_dim: 0 (certain)`; "remark" for a rule without lines.
+std::string drafted_rule(const Draft& draft, const std::string& pattern, std::optional<Kind> kind) {
   const DraftRule* rule = find(draft, pattern, kind);
   if (rule == nullptr) return "nothing";
   if (rule->lines.empty()) return "remark";
@@ -92,9 +92,9 @@ TEST_CASE("the dimension that a parameter is split in is certain when its parts 
            [&](Coordinates at) { return columns_of(fc2, 4, at["tp"], 2); });
   runs.add(tensor_id(Kind::kParam, "layers.0.norm.weight"), {4}, norm, {4}, [&](const Coordinates&) { return norm; });
   const Draft draft = runs.draft();
-  CHECK(said(draft, "fc1.weight", std::nullopt) == "tp_dim: 0 (certain)");
-  CHECK(said(draft, "fc2.weight", std::nullopt) == "tp_dim: 1 (certain)");
-  CHECK(said(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "fc1.weight", std::nullopt) == "tp_dim: 0 (certain)");
+  CHECK(drafted_rule(draft, "fc2.weight", std::nullopt) == "tp_dim: 1 (certain)");
+  CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
 }
 
 TEST_CASE("which of two axes of one size splits a tensor is told by its values") {
@@ -106,8 +106,8 @@ TEST_CASE("which of two axes of one size splits a tensor is told by its values")
   runs.add(tensor_id(Kind::kInput, "b", 0), shape, by_cp, {2, 2},
            [&](Coordinates at) { return rows_of(by_cp, at["cp"], 2); });
   const Draft draft = runs.draft();
-  CHECK(said(draft, "a", Kind::kInput) == "tp_dim: 0 (certain)");
-  CHECK(said(draft, "b", Kind::kInput) == "cp_dim: 0 (certain)");
+  CHECK(drafted_rule(draft, "a", Kind::kInput) == "tp_dim: 0 (certain)");
+  CHECK(drafted_rule(draft, "b", Kind::kInput) == "cp_dim: 0 (certain)");
 }
 
 TEST_CASE("of two axes that split one dimension the outer one comes first") {
@@ -118,7 +118,7 @@ TEST_CASE("of two axes that split one dimension the outer one comes first") {
     runs.add(tensor_id(Kind::kInput, "x", 0), {8, 2}, values, {2, 2}, [&](Coordinates at) {
       return rows_of(values, cp_is_outer ? at["cp"] * 2 + at["tp"] : at["tp"] * 2 + at["cp"], 4);
     });
-    CHECK(said(runs.draft(), "x", Kind::kInput) ==
+    CHECK(drafted_rule(runs.draft(), "x", Kind::kInput) ==
           (cp_is_outer ? "cp_dim: 0 (certain), tp_dim: 0 (certain)" : "tp_dim: 0 (certain), cp_dim: 0 (certain)"));
   }
 }
@@ -131,11 +131,11 @@ TEST_CASE("where zeros say nothing there is nothing certain, and a gradient help
   };
   Runs alone("tp=2,cp=2", 4);
   alone.add(tensor_id(Kind::kParam, "fc.bias"), shape, zeros, {2}, split(zeros));
-  CHECK(said(alone.draft(), "fc.bias", std::nullopt) == "cp: replicate (guess), tp_dim: 0 (guess)");
+  CHECK(drafted_rule(alone.draft(), "fc.bias", std::nullopt) == "cp: replicate (guess), tp_dim: 0 (guess)");
   Runs helped("tp=2,cp=2", 4);
   helped.add(tensor_id(Kind::kParam, "fc.bias"), shape, zeros, {2}, split(zeros));
   helped.add(tensor_id(Kind::kMainGrad, "fc.bias"), shape, gradient, {2}, split(gradient));
-  CHECK(said(helped.draft(), "fc.bias", std::nullopt) == "cp_dim: 0 (certain)");
+  CHECK(drafted_rule(helped.draft(), "fc.bias", std::nullopt) == "cp_dim: 0 (certain)");
 }
 
 TEST_CASE("two factorings of the ranks that split a tensor alike leave a doubt which one it is") {
@@ -145,9 +145,9 @@ TEST_CASE("two factorings of the ranks that split a tensor alike leave a doubt w
            [&](Coordinates at) { return rows_of(experts, at["ep"], 2); });
   runs.add(tensor_id(Kind::kParam, "norm.weight"), {4}, norm, {4}, [&](const Coordinates&) { return norm; });
   const Draft draft = runs.draft();
-  CHECK(said(draft, "experts.weight", std::nullopt) == "tp_dim: 0 (guess)");
+  CHECK(drafted_rule(draft, "experts.weight", std::nullopt) == "tp_dim: 0 (guess)");
   CHECK(find(draft, "experts.weight", std::nullopt)->lines[0].why == "1 tensor, rel_err 0; fits as well: ep_dim: 0");
-  CHECK(said(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
 }
 
 TEST_CASE("an axis of another factoring of the ranks is certain where no other splits the tensor so") {
@@ -158,7 +158,7 @@ TEST_CASE("an axis of another factoring of the ranks is certain where no other s
   // All ranks work on one micro-batch: only on the other factoring does dp not tell micro-batches apart.
   runs.add(tensor_id(Kind::kOutput, "experts", 0), {4, 2}, out, {4, 2}, [&](const Coordinates&) { return out; });
   const Draft draft = runs.draft();
-  CHECK(said(draft, "experts.weight", std::nullopt) == "ep_dim: 0 (certain)");
+  CHECK(drafted_rule(draft, "experts.weight", std::nullopt) == "ep_dim: 0 (certain)");
   const Annotations annotations = parse_annotations(to_yaml(draft, ""), "draft");
   const Alignment aligned = align(runs.candidate, annotations, {});
   CHECK(aligned.findings.empty());
@@ -178,7 +178,7 @@ TEST_CASE("a sum is certain when the optimizer's gradient is whole, and a guess 
   right.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), shape, gradient, shape, term);
   right.add(tensor_id(Kind::kMainGrad, "norm.weight"), shape, gradient, shape,
             [&](const Coordinates&) { return gradient; });
-  CHECK(said(right.draft(), "norm.weight", Kind::kParamGrad) == "tp: partial (certain)");
+  CHECK(drafted_rule(right.draft(), "norm.weight", Kind::kParamGrad) == "tp: partial (certain)");
 
   // The bug: each rank keeps its own term. The draft must not make it fit.
   Runs wrong("tp=2", 2);
@@ -186,9 +186,9 @@ TEST_CASE("a sum is certain when the optimizer's gradient is whole, and a guess 
   wrong.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), shape, gradient, shape, term);
   wrong.add(tensor_id(Kind::kMainGrad, "norm.weight"), shape, gradient, shape, term);
   const Draft draft = wrong.draft();
-  CHECK(said(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
-  CHECK(said(draft, "norm.weight", Kind::kMainGrad) == "remark");
-  CHECK(said(draft, "norm.weight", Kind::kParamGrad) == "tp: partial (guess)");
+  CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "norm.weight", Kind::kMainGrad) == "remark");
+  CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "tp: partial (guess)");
   CHECK(to_yaml(draft, "").find("main_grad:\n") == std::string::npos);
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("an output that its ranks hold terms of is a guess: a forgotten sum lo
     return term;
   });
   const Draft draft = runs.draft();
-  CHECK(said(draft, "proj", Kind::kOutput) == "tp: partial (guess)");
+  CHECK(drafted_rule(draft, "proj", Kind::kOutput) == "tp: partial (guess)");
   CHECK(find(draft, "proj", Kind::kOutput)->lines[0].why.ends_with("a forgotten sum looks the same"));
 }
 
@@ -210,7 +210,7 @@ TEST_CASE("what is far from the reference in every way is guessed from its shape
   const Values whole = values_of("right", {4, 2}), other = values_of("wrong", {4, 2});
   runs.add(tensor_id(Kind::kOutput, "mlp", 0), {4, 2}, whole, {2, 2},
            [&](Coordinates at) { return rows_of(other, at["tp"], 2); });
-  CHECK(said(runs.draft(), "mlp", Kind::kOutput) == "tp_dim: 0 (guess)");
+  CHECK(drafted_rule(runs.draft(), "mlp", Kind::kOutput) == "tp_dim: 0 (guess)");
 }
 
 TEST_CASE("shapes that nothing explains leave a remark and no rule") {
@@ -218,7 +218,7 @@ TEST_CASE("shapes that nothing explains leave a remark and no rule") {
   const Values whole = values_of("right", {5}), part = values_of("part", {2});
   runs.add(tensor_id(Kind::kOutput, "mlp", 0), {5}, whole, {2}, [&](const Coordinates&) { return part; });
   const Draft draft = runs.draft();
-  CHECK(said(draft, "mlp", Kind::kOutput) == "remark");
+  CHECK(drafted_rule(draft, "mlp", Kind::kOutput) == "remark");
   CHECK(find(draft, "mlp", Kind::kOutput)->remark ==
         "not determined: no placement of shards of [2] makes up the reference's [5]");
   CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules.empty());
@@ -242,8 +242,8 @@ TEST_CASE("a layout that is registered is tried, and one that comes to the same 
   runs.add(tensor_id(Kind::kInput, "blocks", 0), {8}, values, {4},
            [&](Coordinates at) { return rows_of(values, at["cp"], 2); });
   const Draft draft = runs.draft();
-  CHECK(said(draft, "striped", Kind::kInput) == "cp: {dim: 0, layout: striped} (certain)");
-  CHECK(said(draft, "blocks", Kind::kInput) == "cp_dim: 0 (certain)");
+  CHECK(drafted_rule(draft, "striped", Kind::kInput) == "cp: {dim: 0, layout: striped} (certain)");
+  CHECK(drafted_rule(draft, "blocks", Kind::kInput) == "cp_dim: 0 (certain)");
   CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules[0].axes[0].layout == "striped");
 }
 
@@ -253,7 +253,7 @@ TEST_CASE("uneven parts are found out too") {
   add_tensor(runs.reference, 0, tensor_id(Kind::kParam, "fc.weight"), {5, 2}, whole);
   add_tensor(runs.candidate, 0, tensor_id(Kind::kParam, "fc.weight"), {3, 2}, {whole.begin(), whole.begin() + 6});
   add_tensor(runs.candidate, 1, tensor_id(Kind::kParam, "fc.weight"), {2, 2}, {whole.begin() + 6, whole.end()});
-  CHECK(said(runs.draft(), "fc.weight", std::nullopt) == "tp_dim: 0 (certain)");
+  CHECK(drafted_rule(runs.draft(), "fc.weight", std::nullopt) == "tp_dim: 0 (certain)");
 }
 
 TEST_CASE("the order of micro-batches is the one in which the inputs are the reference's") {
@@ -271,7 +271,7 @@ TEST_CASE("the order of micro-batches is the one in which the inputs are the ref
     CHECK(draft.parallelism[0].text ==
           (blocked ? "microbatches: {axis: dp, order: blocked}" : "microbatches: {axis: dp, order: interleaved}"));
     CHECK(draft.parallelism[0].certain);
-    CHECK(said(draft, "model", Kind::kInput) == "{} (certain)");
+    CHECK(drafted_rule(draft, "model", Kind::kInput) == "{} (certain)");
   }
 }
 
@@ -287,7 +287,7 @@ TEST_CASE("layer numbers that stages share are local ones") {
   REQUIRE(draft.parallelism.size() == 1);
   CHECK(draft.parallelism[0].text == "pipeline: {axis: pp, layers: layers}");
   CHECK(draft.parallelism[0].certain);
-  CHECK(said(draft, "layers.*.weight", std::nullopt) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "layers.*.weight", std::nullopt) == "tp: replicate (certain)");
   CHECK(parse_annotations(to_yaml(draft, ""), "draft").pipeline->layers == "layers");
 }
 
@@ -303,7 +303,7 @@ TEST_CASE("what flows between pipeline stages is no output of the model") {
   add_tensor(runs.reference, 0, tensor_id(Kind::kOutput, "(model)", 0), {3}, loss);
   add_tensor(runs.candidate, 0, tensor_id(Kind::kOutput, "(model)", 0), {2, 4}, hidden);
   add_tensor(runs.candidate, 1, tensor_id(Kind::kOutput, "(model)", 0), {3}, loss);
-  CHECK(said(runs.draft(), "(model)", Kind::kOutput) == "{} (certain)");
+  CHECK(drafted_rule(runs.draft(), "(model)", Kind::kOutput) == "{} (certain)");
 }
 
 TEST_CASE("a factor that all activation gradients share is a loss scale, certain when main gradients lack it") {
@@ -332,7 +332,7 @@ TEST_CASE("a factor that all activation gradients share is a loss scale, certain
     const DraftLine& line = draft.parallelism.back();
     CHECK(line.text == "loss_scale: dp");
     CHECK(line.certain == averaged);
-    CHECK(said(draft, "mlp", Kind::kGradOutput) == "nothing");  // it follows
+    CHECK(drafted_rule(draft, "mlp", Kind::kGradOutput) == "nothing");  // it follows
   }
 }
 
@@ -348,12 +348,12 @@ TEST_CASE("without a reference, equal bits replicate and what differs is not cal
   runs.add(tensor_id(Kind::kParam, "fc.scale"), {8}, Values(8, 1), {4},
            [](const Coordinates&) { return Values(4, 1); });
   const Draft draft = propose(runs.candidate, {}, nullptr);
-  CHECK(said(draft, "fc", Kind::kInput) == "tp: replicate (certain)");
-  CHECK(said(draft, "fc", Kind::kOutput) == "remark");
+  CHECK(drafted_rule(draft, "fc", Kind::kInput) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "fc", Kind::kOutput) == "remark");
   CHECK(find(draft, "fc", Kind::kOutput)->remark ==
         "1 of 1 pairs of ranks along tp differ: tp_dim: 0, or tp_dim: 1, or tp: partial?");
-  CHECK(said(draft, "fc.bias", std::nullopt) == "tp_dim: 0 (guess)");
-  CHECK(said(draft, "fc.scale", std::nullopt) == "tp: replicate (guess)");
+  CHECK(drafted_rule(draft, "fc.bias", std::nullopt) == "tp_dim: 0 (guess)");
+  CHECK(drafted_rule(draft, "fc.scale", std::nullopt) == "tp: replicate (guess)");
 }
 
 TEST_CASE("a draft keeps the annotations it starts from, and says nothing of what they place") {
@@ -367,7 +367,7 @@ TEST_CASE("a draft keeps the annotations it starts from, and says nothing of wha
   const std::string text = "parallelism:\n  loss_scale: dp\nfc:\n  input: {tp_dim: 0}";
   const Draft draft = runs.draft(parse_annotations(text, "a.yaml"));
   CHECK(draft.rules.size() == 1);
-  CHECK(said(draft, "[f]c", Kind::kOutput) == "tp_dim: 0 (certain)");  // `fc` is taken
+  CHECK(drafted_rule(draft, "[f]c", Kind::kOutput) == "tp_dim: 0 (certain)");  // `fc` is taken
   const Annotations both = parse_annotations(to_yaml(draft, text), "draft");
   CHECK(rule_for(both, Kind::kInput, "fc")->pattern == "fc");
   CHECK(rule_for(both, Kind::kOutput, "fc")->axes[0].axis == "tp");
@@ -397,9 +397,9 @@ TEST_CASE("members of a module share a pattern where they lie alike") {
   runs.add(tensor_id(Kind::kInput, "attn:1", 0), {4}, a, {2}, part);
   runs.add(tensor_id(Kind::kInput, "attn:2", 0), {4}, b, {4}, [&](const Coordinates&) { return b; });
   const Draft draft = runs.draft();
-  CHECK(said(draft, "attn", Kind::kInput) == "tp_dim: 0 (certain)");
-  CHECK(said(draft, "attn:1", Kind::kInput) == "nothing");
-  CHECK(said(draft, "attn:2", Kind::kInput) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "attn", Kind::kInput) == "tp_dim: 0 (certain)");
+  CHECK(drafted_rule(draft, "attn:1", Kind::kInput) == "nothing");
+  CHECK(drafted_rule(draft, "attn:2", Kind::kInput) == "tp: replicate (certain)");
 }
 
 TEST_CASE("a trace that lacks a rank is not drafted from") {
@@ -418,8 +418,9 @@ TEST_CASE("without a reference, ranks are held against each other on the factori
              [&](Coordinates at) { return rows_of(whole, at["ep"], 2); });
     runs.add(tensor_id(Kind::kParam, "norm.weight"), {4}, whole, {4}, [&](const Coordinates&) { return whole; });
     const Draft draft = propose(runs.candidate, {}, nullptr);
-    CHECK(said(draft, "experts.bias", std::nullopt) == (mesh[0] == 't' ? "tp_dim: 0 (guess)" : "ep_dim: 0 (guess)"));
-    CHECK(said(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+    CHECK(drafted_rule(draft, "experts.bias", std::nullopt) ==
+          (mesh[0] == 't' ? "tp_dim: 0 (guess)" : "ep_dim: 0 (guess)"));
+    CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
   }
 }
 

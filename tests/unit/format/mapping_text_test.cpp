@@ -9,7 +9,7 @@ using namespace ttrace;
 
 namespace {
 
-// What is wrong with a mapping of a tensor of `shape`; empty where nothing is.
+// Returns what is wrong with a mapping of a tensor of `shape`; empty where nothing is.
 std::string error_of(std::string_view text, const Shape& shape = {4, 16}) {
   try {
     return objection_to_mapping(parse_mapping(text), shape);

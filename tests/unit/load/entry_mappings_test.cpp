@@ -44,7 +44,7 @@ void check_four(const Trace& trace) {
   CHECK(entries[3].mapping == entries[0].mapping);  // one object for one text
 }
 
-// The reader's complaint about a file whose second tensor has this mapping.
+// Returns the reader's error about a file whose second tensor has this mapping.
 std::string forged_error(std::string_view mapping) {
   ForgedTrace forged;
   forged.add();

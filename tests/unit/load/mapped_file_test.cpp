@@ -36,13 +36,13 @@ TEST_SUITE("load") {
     text.resize(text.size() + 100);  // the last page is not whole
     std::ofstream(path, std::ios::binary) << text;
     const auto file = map_file(path);
-    CHECK(text_of(*file) == text);
+    CHECK(mapped_text(*file) == text);
     CHECK(resident_pages(*file) > 0);
     file->release(file->data(), file->size());
     CHECK(resident_pages(*file) == 0);
-    CHECK(text_of(*file) == text);
+    CHECK(mapped_text(*file) == text);
     file->release(file->data() + 5000, 1);
-    CHECK(text_of(*file) == text);
+    CHECK(mapped_text(*file) == text);
   }
 }
 

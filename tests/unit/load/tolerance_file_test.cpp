@@ -12,7 +12,7 @@ using namespace ttrace;
 
 namespace {
 
-// One line a field; the tests replace one.
+// A file with one field a line; the tests replace one line.
 const std::string kWhole =
     "ttrace_tolerance: 1\n"
     "reference: 2f6c\n"

@@ -35,7 +35,7 @@ std::string run_error(const std::function<void(RunAttributes&)>& change) {
   return forged.error();
 }
 
-// In place: ext4 writes a file that is truncated and filled again to the disk at once.
+// Changes the file in place: ext4 would write a file that is truncated and filled again to the disk at once.
 void put_byte(const fs::path& path, std::size_t at, char byte) {
   std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(static_cast<std::streamoff>(at)).put(byte);
 }
@@ -304,7 +304,7 @@ TEST_SUITE("load") {
     TraceBuilder builder;
     const fs::path path = builder.tensor("a", Kind::kOutput, {3}, index_value).write() / "rank-00000.h5";
     const std::string sound = contents(path);
-    const Seal sound_seal = seal_of(sound);
+    const Seal sound_seal = read_seal(sound);
     const auto error_with = [&](const std::function<void(Seal&)>& change) {
       std::string header = sound.substr(0, kHeaderBytes);
       Seal seal = sound_seal;

@@ -41,7 +41,7 @@ TEST_SUITE_BEGIN("plan");
 
 TEST_CASE("a matrix gives a candidate for each combination that is left, with its values and number of ranks") {
   const RunFile file = parse_run_file(kFile, "ttrace.yaml");
-  const std::vector<Job> jobs = expand(file);
+  const std::vector<Job> jobs = candidate_jobs(file);
   CHECK(names_of(jobs) ==
         std::vector<std::string>{"tp1-pp2", "tp2-pp1", "tp2-pp1-sp", "tp2-pp2", "tp2-pp2-sp", "listed", "shell007"});
   using Words = std::vector<std::string>;
@@ -56,7 +56,7 @@ TEST_CASE("a matrix gives a candidate for each combination that is left, with it
 TEST_CASE("a mistake in a matrix is refused with the line that has it") {
   const auto message = [](const std::string& candidate) -> std::string {
     try {
-      expand(parse_run_file("reference: {command: a}\ncandidates:\n" + candidate, "t.yaml"));
+      candidate_jobs(parse_run_file("reference: {command: a}\ncandidates:\n" + candidate, "t.yaml"));
     } catch (const InputError& error) {
       return error.what();
     }
@@ -98,7 +98,7 @@ TEST_CASE("a candidate's parameters of the annotations are filled in, and come a
       "t.yaml");
   using Words = std::vector<std::string>;
   CHECK(file.annotations.settings == Words{"cp_layout=zigzag", "tied_to=null", "heads=[1, 2]"});
-  const AnnotationSource annotations = annotations_for(file, expand(file)[1]);
+  const AnnotationSource annotations = annotations_for(file, candidate_jobs(file)[1]);
   CHECK(annotations.file == "megatron_gpt");
   CHECK(annotations.settings == Words{"cp_layout=zigzag", "tied_to=null", "heads=[1, 2]", "cp_layout=striped"});
 }
@@ -124,7 +124,7 @@ TEST_CASE("a waiver holds for its candidates, through its last day") {
 TEST_CASE("a waiver that has expired, or that nothing needs, is reported") {
   const RunFile file = parse_run_file(kFile, "ttrace.yaml");
   std::set<std::string> all;
-  for (const Job& job : expand(file)) all.insert(job.name);
+  for (const Job& job : candidate_jobs(file)) all.insert(job.name);
   using Lines = std::vector<std::string>;
   CHECK(waiver_remarks(file, {11, 12}, all, "2029-12-31").empty());
   CHECK(waiver_remarks(file, {11}, all, "2030-01-01") ==

@@ -10,7 +10,7 @@ using namespace ttrace;
 
 namespace {
 
-// One element after the other, the slow and obvious way.
+// Gathers one element after the other, in the slow and obvious way.
 template <typename T>
 std::string elements(const T* data, const Shape& shape, const Shape& strides) {
   std::string bytes;

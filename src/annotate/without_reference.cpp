@@ -1,4 +1,4 @@
-#include "annotate/alone.h"
+#include "annotate/without_reference.h"
 
 #include <fmt/format.h>
 
@@ -13,11 +13,11 @@
 namespace ttrace {
 namespace {
 
-// Neighbours along one axis that hold the same tensor, counted.
+// Counts pairs of ranks that are neighbours along one axis and recorded the same tensor, by how their shards compare.
 struct Neighbours {
-  std::int64_t same = 0, constant = 0, different = 0;  // constant: the same too, but so is every element
+  std::int64_t same = 0, constant = 0, different = 0;  // constant: same bits, but every element equals the next
   std::int64_t other_shape = 0;
-  std::optional<std::size_t> dim;  // the one in which shapes differ, of the last that do
+  std::optional<std::size_t> dim;  // the first dimension in which the last pair of other shape differs
 };
 
 bool is_constant(const std::byte* data, const Entry& entry) {
@@ -25,7 +25,7 @@ bool is_constant(const std::byte* data, const Entry& entry) {
   return entry.bytes <= element || std::memcmp(data, data + element, entry.bytes - element) == 0;
 }
 
-void add(Neighbours& neighbours, const HeldEntry& held_a, const HeldEntry& held_b) {
+void add(Neighbours& neighbours, const RecordedShard& held_a, const RecordedShard& held_b) {
   const Entry &in_a = *held_a.entry, &in_b = *held_b.entry;
   const std::byte *a = held_a.rank->bytes_of(in_a), *b = held_b.rank->bytes_of(in_b);
   if (in_a.shape != in_b.shape || in_a.dtype != in_b.dtype) {
@@ -42,14 +42,15 @@ void add(Neighbours& neighbours, const HeldEntry& held_a, const HeldEntry& held_
   }
 }
 
-// Ranks that differ in `axis` alone of all axes but those of `elsewhere`, each with the first of them.
-Neighbours compare_along(const Subject& subject, const std::string& axis, const std::set<std::string>& elsewhere) {
-  std::map<std::tuple<Coordinates, std::int32_t, std::int32_t, std::int32_t, Pass, std::string>, HeldEntry> first;
+// Compares each rank with the first that has the same coordinates on all axes but `axis`. `other_axes`, which belong to
+// other factorings of the ranks, are ignored.
+Neighbours compare_along(const Subject& subject, const std::string& axis, const std::set<std::string>& other_axes) {
+  std::map<std::tuple<Coordinates, std::int32_t, std::int32_t, std::int32_t, Pass, std::string>, RecordedShard> first;
   Neighbours neighbours;
-  for (const HeldEntry& held : subject.shards) {
+  for (const RecordedShard& held : subject.shards) {
     Coordinates others = held.rank->coordinates;
     others.erase(axis);
-    std::erase_if(others, [&](const auto& coordinate) { return elsewhere.contains(coordinate.first); });
+    std::erase_if(others, [&](const auto& coordinate) { return other_axes.contains(coordinate.first); });
     const TensorId& id = held.entry->id;
     const auto [found, is_first] =
         first.try_emplace({others, id.iteration, id.microbatch, id.chunk, id.pass, id.name}, held);
@@ -58,8 +59,8 @@ Neighbours compare_along(const Subject& subject, const std::string& axis, const 
   return neighbours;
 }
 
-// The dimensions that might be split, or a sum, in words.
-std::string alternatives(const Axis& axis, const Subject& subject, Kind kind) {
+// Lists what the axis might do to the tensor, as a rule would write it: `tp_dim: 0, or tp_dim: 1, or tp: partial`.
+std::string describe_possible_roles(const Axis& axis, const Subject& subject, Kind kind) {
   std::vector<std::string> words;
   for (std::size_t d = 0; d < subject.local.largest.size(); ++d)
     words.push_back(fmt::format("{}_dim: {}", axis.name, d));
@@ -67,42 +68,44 @@ std::string alternatives(const Axis& axis, const Subject& subject, Kind kind) {
   return fmt::format("{}", fmt::join(words, ", or "));
 }
 
-// By axis of one factoring of the ranks.
-using Comparison = std::vector<std::pair<Axis, Neighbours>>;
+// The comparisons along each axis of one factoring of the ranks.
+using AxisComparisons = std::vector<std::pair<Axis, Neighbours>>;
 
-Comparison compare_on(const Axes& axes, const Subject& subject, const Choices& choices) {
-  std::set<std::string> elsewhere;
+AxisComparisons compare_along_axes(const Axes& axes, const Subject& subject, const PlacementChoices& choices) {
+  std::set<std::string> other_axes;
   for (const Axes& others : choices.factorings) {
-    for (const Axis& axis : others) elsewhere.insert(axis.name);
+    for (const Axis& axis : others) other_axes.insert(axis.name);
   }
-  for (const Axis& axis : axes) elsewhere.erase(axis.name);
-  Comparison comparison;
+  for (const Axis& axis : axes) other_axes.erase(axis.name);
+  AxisComparisons comparison;
   for (const Axis& axis : axes) {
     if (subject.in_microbatches && axis.name == choices.microbatch_axis) continue;
-    comparison.emplace_back(axis, compare_along(subject, axis.name, elsewhere));
+    comparison.emplace_back(axis, compare_along(subject, axis.name, other_axes));
   }
   return comparison;
 }
 
-// Along each axis all ranks hold the same, or none do: so it is on the factoring that the tensor lies on.
-bool is_clear(const Comparison& comparison) {
+// True when along each axis either all pairs of ranks hold the same bits or none do: so it is with the axes of the
+// factoring by which the program placed the tensor.
+bool is_consistent(const AxisComparisons& comparison) {
   return std::all_of(comparison.begin(), comparison.end(), [](const auto& item) {
     const Neighbours& found = item.second;
     return found.same + found.constant == 0 || found.different + found.other_shape == 0;
   });
 }
 
-// On the first factoring that is clear, or on the mesh's own.
-Comparison compare_ranks(const Subject& subject, const Choices& choices) {
-  std::vector<Comparison> comparisons;
-  for (const Axes& axes : choices.factorings) comparisons.push_back(compare_on(axes, subject, choices));
-  const auto clear = std::find_if(comparisons.begin(), comparisons.end(), is_clear);
-  return clear == comparisons.end() ? comparisons[0] : *clear;
+// Returns the comparisons on the first factoring that is consistent, or on the mesh's own where none is.
+AxisComparisons compare_ranks(const Subject& subject, const PlacementChoices& choices) {
+  std::vector<AxisComparisons> comparisons;
+  for (const Axes& axes : choices.factorings) comparisons.push_back(compare_along_axes(axes, subject, choices));
+  const auto consistent = std::find_if(comparisons.begin(), comparisons.end(), is_consistent);
+  return consistent == comparisons.end() ? comparisons[0] : *consistent;
 }
 
 }  // namespace
 
-DraftRule propose_alone(const SubjectKey& key, const Subject& subject, const Choices& choices) {
+DraftRule propose_rule_without_reference(const SubjectKey& key, const Subject& subject,
+                                         const PlacementChoices& choices) {
   DraftRule rule;
   std::vector<std::pair<std::string, DraftLine>> replicated;
   const std::size_t dims = subject.local.ragged ? 0 : subject.local.largest.size();
@@ -122,14 +125,15 @@ DraftRule propose_alone(const SubjectKey& key, const Subject& subject, const Cho
     } else {
       rule.remark += fmt::format("{}{} of {} pairs of ranks along {} differ: {}?", rule.remark.empty() ? "" : "; ",
                                  found.different + found.other_shape, found.different + found.other_shape + equal,
-                                 axis.name, alternatives(axis, subject, key.second));
+                                 axis.name, describe_possible_roles(axis, subject, key.second));
     }
   }
   if (!rule.remark.empty()) {
     rule.lines.clear();
     return rule;
   }
-  // Named only where there is a doubt, or nothing else to say.
+  // An axis replicates without being named: the rule names it only where that is a guess, or where the rule would
+  // otherwise be empty.
   for (const auto& [axis, line] : replicated) {
     if (!line.certain || (rule.lines.empty() && axis == choices.spare_axis)) rule.lines.push_back(line);
   }
