@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__)
+#ifdef __GNUC__
 #define TTRACE_API __attribute__((visibility("default")))
 #else
 #define TTRACE_API

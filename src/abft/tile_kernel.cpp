@@ -36,7 +36,7 @@ constexpr std::size_t kWidth = hn::MaxLanes(Doubles());
 
 template <class Narrow>
 struct Widened {
-  using Stored = typename Narrow::Stored;
+  using Stored = Narrow::Stored;
   static constexpr bool kCompensated = false;  // fp64 has 29 bits more than any sum of these needs
   static HWY_INLINE Vector load(const Stored* data) {
     return hn::PromoteTo(Doubles(), Narrow::load(hn::Rebind<float, Doubles>(), data));
@@ -50,8 +50,8 @@ struct Float64 {
 };
 
 template <class Type>
-HWY_INLINE const typename Type::Stored* row_of(const Tile& tile, std::int64_t row) {
-  return reinterpret_cast<const typename Type::Stored*>(tile.data) + row * tile.row_stride;
+HWY_INLINE const Type::Stored* row_of(const Tile& tile, std::int64_t row) {
+  return reinterpret_cast<const Type::Stored*>(tile.data) + row * tile.row_stride;
 }
 
 // Loads `kVectors` vectors from `data`, which has only `count` elements; the others become zero.
@@ -172,7 +172,8 @@ template <class Type, Depth kDepth>
 HWY_NOINLINE void sum_rows_as(const Tile& tile, RowSums* rows) {
   using Sums = LaneSums<Type, kDepth, kRowVectors>;
   const auto cols = static_cast<std::size_t>(tile.cols);
-  const double steps = static_cast<double>((cols + kLanes - 1) / kLanes);
+  const std::size_t whole_steps = (cols + kLanes - 1) / kLanes;
+  const auto steps = static_cast<double>(whole_steps);
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     const auto* const data = row_of<Type>(tile, row);
     Sums sums;
@@ -218,7 +219,7 @@ struct Strip {
   std::size_t cols;
 
   template <class Type>
-  HWY_INLINE void load(const typename Type::Stored* data, Vector* x) const {
+  HWY_INLINE void load(const Type::Stored* data, Vector* x) const {
     if constexpr (!kWhole) return load_part<Type, kVectors>(data, cols, x);
     for (std::size_t v = 0; v < kVectors; ++v) x[v] = Type::load(data + v * kWidth);
   }

@@ -87,7 +87,7 @@ std::vector<Finding> find_skipped_microbatches(const RankTable& table, const Mic
       if (begin >= end) continue;
       behind[static_cast<std::size_t>(c)] = true;
       holes += end - begin;
-      for (std::int64_t m = begin; m < std::min<std::int64_t>(end, begin + kListed); ++m) {
+      for (std::int64_t m = begin; m < std::min<std::int64_t>(end, begin + std::int64_t{kListed}); ++m) {
         first_holes.push_back(m * step + c);
       }
     }

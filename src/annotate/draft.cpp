@@ -30,7 +30,7 @@ std::string rule_yaml(const DraftRule& rule) {
   if (rule.lines.empty()) {
     return fmt::format("  # {}: {}\n", rule.kind ? name_of(*rule.kind) : "the parameter", printable(rule.remark));
   }
-  if (rule.kind && rule.lines.size() == 1 && rule.lines[0].text.starts_with("{")) {
+  if (rule.kind && rule.lines.size() == 1 && rule.lines[0].text.starts_with('{')) {
     return fmt::format("{} {}{}\n", head, rule.lines[0].text, confidence_comment(rule.lines[0]));
   }
   std::string text = rule.kind ? head + "\n" : "";

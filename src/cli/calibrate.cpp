@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -78,7 +78,8 @@ CalibrationFile read_header(Products& products) {
 std::pair<Dtype, double> read_product(Products& products, const std::string& head) {
   const std::size_t space = std::min(head.find(' '), head.size());
   const auto dtype = dtype_from_name(head.substr(0, space));
-  const std::int64_t size = std::atoll(head.c_str() + space);
+  std::int64_t size = 0;
+  std::from_chars(std::min(head.data() + space + 1, head.data() + head.size()), head.data() + head.size(), size);
   if (!dtype || !is_floating(*dtype) || size < 1 || size > kLargestSize) {
     products.refuse(fmt::format("'{}' is no dtype and size", head));
   }

@@ -59,7 +59,7 @@ void add_query(const Attention& attention, const Values& grad, std::int64_t i, s
   const std::int64_t keys = attention.causal ? std::min(i + 1, attention.t) : attention.t;
   const double scale = 1 / std::sqrt(static_cast<double>(attention.d));
   Values weights(static_cast<std::size_t>(keys));
-  double largest = -INFINITY, total = 0;
+  double largest = -HUGE_VAL, total = 0;
   for (std::int64_t j = 0; j < keys; ++j) {
     double& weight = weights[static_cast<std::size_t>(j)];
     weight = scale * dot(attention.query, q, attention.key, attention.key_offset(j, sample, head), attention.d);

@@ -29,10 +29,7 @@ constexpr std::array kHypotheses = {stale,
                                     region};
 
 bool all_finite(const Values& values) {
-  for (const double value : values) {
-    if (!std::isfinite(value)) return false;
-  }
-  return true;
+  return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
 }
 
 // Returns the largest residual that a prediction may leave: what the tensor may differ by, a rounding step at least.

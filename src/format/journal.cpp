@@ -18,7 +18,7 @@ void put(std::string& out, T value) {
 template <typename T>
 bool take(std::string_view& in, T& value) {
   if (in.size() < sizeof value) return false;
-  std::memcpy(&value, in.data(), sizeof value);
+  in.copy(reinterpret_cast<char*>(&value), sizeof value);
   in.remove_prefix(sizeof value);
   return true;
 }

@@ -61,7 +61,7 @@ void parse_perturbation(const Json& json, std::string_view where, Provenance& pr
 
 bool names_source_of_values(const Json& rewritten, const char* key) {
   if (!rewritten.contains(key)) return false;
-  const Json value = rewritten[key];
+  const Json& value = rewritten[key];
   return value.is_null() || value == "recorded" || value == "generated";
 }
 

@@ -14,7 +14,7 @@ RunAttributes attributes_of(const RunDescription& run);
 
 // Writes the attributes as one JSON object, as the journal and /ttrace/run hold them. The strings must be UTF-8.
 std::string to_json(const RunAttributes& attributes);
-std::optional<RunAttributes> attributes_from_json(std::string_view json);  // nothing where it is malformed
+std::optional<RunAttributes> attributes_from_json(std::string_view text);  // nothing where it is malformed
 
 // Parses the attributes that are JSON texts; nothing where one is malformed.
 std::optional<RunDescription> parse_attributes(const RunAttributes& attributes);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "text/readable.h"
 #include "text/table.h"
@@ -216,7 +217,7 @@ void print_summary(const Trace& trace, std::FILE* out) {
   const std::vector<std::int32_t> missing = missing_ranks(trace);
   if (missing.empty()) return;
   const std::size_t shown = std::min<std::size_t>(missing.size(), 16);
-  fmt::print(out, "{:<18}{}{}\n", "MISSING ranks", fmt::join(missing.begin(), missing.begin() + shown, ", "),
+  fmt::print(out, "{:<18}{}{}\n", "MISSING ranks", fmt::join(std::span(missing).first(shown), ", "),
              missing.size() > shown ? fmt::format(" and {} more", missing.size() - shown) : "");
 }
 

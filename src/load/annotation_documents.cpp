@@ -85,7 +85,7 @@ class DocumentReader {
   }
 
   fs::path find_file(const std::string& name, const fs::path& directory) const {
-    const fs::path file = directory / name;
+    fs::path file = directory / name;
     std::error_code ignored;
     if (fs::exists(file, ignored) || fs::path(name).has_parent_path() || presets_.empty()) return file;
     for (const fs::path& preset : {presets_ / name, presets_ / (name + ".yaml")}) {

@@ -29,7 +29,7 @@ Fields::Fields(const std::string& file, const YAML::Node& node, int line, std::s
 std::optional<YAML::Node> Fields::take_if(const std::string& key) {
   const auto found = items_.find(key);
   if (found == items_.end()) return std::nullopt;
-  const YAML::Node node = found->second.node;
+  YAML::Node node = found->second.node;
   last_line_ = found->second.line;
   items_.erase(found);
   return node;

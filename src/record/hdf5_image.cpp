@@ -38,7 +38,7 @@ template <typename T>
 void write_attribute(hid_t file, const char* name, hid_t type, const T& value) {
   const Handle space(H5Screate(H5S_SCALAR), "creating a dataspace");
   const Handle attribute(H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT), "creating an attribute");
-  hdf5_check(H5Awrite(attribute, type, &value), "writing an attribute");
+  hdf5_check(H5Awrite(attribute, type, static_cast<const void*>(&value)), "writing an attribute");
 }
 
 void write_attributes(hid_t file, const RunAttributes& run, bool complete) {

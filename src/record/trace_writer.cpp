@@ -217,7 +217,7 @@ void TraceWriter::describe(std::string_view compute_dtype, std::string_view prov
   const RunAttributes attributes = attributes_of(run);
   state_->append_to_journal(journal_record(attributes));
   state_->attributes = attributes;
-  state_->run = run;
+  state_->run = std::move(run);
 }
 
 void TraceWriter::record(const TensorId& id, std::string_view module_class, const TensorView& tensor,

@@ -44,7 +44,8 @@ Json worst(const Finding& finding) {
 // only tensors are diagnosed.
 const RootCause* first_root(const Report& report) {
   const Finding* first = report.root_cause();
-  const bool known = first != nullptr && !report.roots.empty() && &report.findings[report.roots[0].finding] == first;
+  const bool known =
+      first != nullptr && !report.roots.empty() && report.findings.data() + report.roots[0].finding == first;
   return known ? &report.roots[0] : nullptr;
 }
 

@@ -159,7 +159,7 @@ std::string to_text(const RunReport& report) {
   std::string text = report.candidates.empty() ? "" : table_of(report) + "\n";
   const std::vector<std::string> lines = detail_lines(report);
   for (const std::string& line : lines) text += printable(line) + "\n";
-  if (!lines.empty()) text += "\n";
+  if (!lines.empty()) text += '\n';
   return text + printable(sentence_of(report)) + "\n";
 }
 
@@ -207,7 +207,7 @@ std::string to_markdown(const RunReport& report) {
   }
   for (const CandidateReport& candidate : report.candidates) text += markdown_row(candidate);
   const std::vector<std::string> lines = detail_lines(report);
-  if (!lines.empty()) text += "\n";
+  if (!lines.empty()) text += '\n';
   for (const std::string& line : lines) text += fmt::format("- {}\n", escape_markdown(line));
   return text;
 }

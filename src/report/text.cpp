@@ -167,9 +167,9 @@ std::string to_text(const Report& report, std::size_t most_findings) {
   const std::vector<TextTable::Row> rows = rows_of(report, most_findings, left_out);
   if (!rows.empty()) text += "\nfindings, in order of execution:\n" + table_of(rows);
   if (left_out > 0) text += fmt::format("  ... and {} more: {}\n", left_out, printable(report.command_for_all));
-  if (!report.notes.empty()) text += "\n";
+  if (!report.notes.empty()) text += '\n';
   for (const std::string& note : report.notes) text += fmt::format("note: {}\n", printable(note));
-  if (!rows.empty() || !report.notes.empty()) text += "\n";
+  if (!rows.empty() || !report.notes.empty()) text += '\n';
   return text + totals(report);
 }
 

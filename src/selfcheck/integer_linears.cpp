@@ -41,9 +41,9 @@ std::string objection_to(const IntegerLinear& linear) {
 }
 
 template <class T>
-std::vector<T> integers_of(const Values& values, double shift = 0) {
+std::vector<T> integers_of(const Values& values, std::int64_t shift = 0) {
   std::vector<T> integers;
-  for (const double value : values) integers.push_back(static_cast<T>(value + shift));
+  for (const double value : values) integers.push_back(static_cast<T>(static_cast<std::int64_t>(value) + shift));
   return integers;
 }
 

@@ -79,7 +79,7 @@ std::optional<Finding> LocalProducts::check(const LogicalTensor& c, const Operan
                     fmt::format("on rank{} {} alone {} (of the rank's own part); it is right on {} of {} ranks",
                                 wrong.size() == 1 ? "" : "s", fmt::join(wrong, ", "), first,
                                 ranks.size() - wrong.size(), ranks.size()));
-  finding.ranks = wrong;
+  finding.ranks = std::move(wrong);
   return finding;
 }
 

@@ -103,7 +103,7 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
 fs::path annotations_for_ranks(const Annotations& annotations, const std::vector<std::string>& settings,
                                const fs::path& scratch) {
   if (annotations.path.empty()) return {};
-  const fs::path given = fs::absolute(annotations.path);
+  fs::path given = fs::absolute(annotations.path);
   if (settings.empty()) return given;
   fs::create_directories(scratch);
   const fs::path file = scratch / "annotations.yaml";

@@ -94,7 +94,7 @@ void mark_all_incomplete(const fs::path& directory) {
   for (const fs::path& file : files_with(directory, ".h5")) {
     try {
       remove_completion_mark(file);
-    } catch (const InputError&) {
+    } catch (const InputError&) {  // NOLINT(bugprone-empty-catch)
       // The file is not a whole HDF5 file, so it has no mark.
     }
   }
