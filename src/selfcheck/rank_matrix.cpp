@@ -71,9 +71,9 @@ bool lies_within(const Stretches& indices, const Stretches& whole) {
 
 }  // namespace
 
-std::int64_t index_count(const Stretches& indices) {
+std::int64_t index_count(const Stretches& stretches) {
   std::int64_t count = 1;
-  for (const std::vector<RankStretch>& stretches : indices) count *= length_of(stretches);
+  for (const std::vector<RankStretch>& of_dimension : stretches) count *= length_of(of_dimension);
   return count;
 }
 
