@@ -46,7 +46,7 @@ const RootCause* first_root(const Report& report) {
   const Finding* first = report.root_cause();
   const bool known =
       first != nullptr && !report.roots.empty() && report.findings.data() + report.roots[0].finding == first;
-  return known ? &report.roots[0] : nullptr;
+  return known ? &report.roots.front() : nullptr;
 }
 
 void add_diagnosis(const RootCause& root, Json& json) {

@@ -35,6 +35,6 @@ RankMatrix whole_matrix_of(const LogicalTensor& tensor, const Matrix& matrix);
 // Returns the elements of `whole` at these indices, row-major and in their order: a part that a rank gathered. Nothing
 // if `rows` or `cols` lie outside of the whole.
 std::optional<std::vector<double>> gather_values(const RankMatrix& whole, const Stretches& rows, const Stretches& cols);
-std::int64_t index_count(const Stretches& stretches);
+std::int64_t index_count(const Stretches& indices);
 
 }  // namespace ttrace
