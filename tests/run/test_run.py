@@ -122,7 +122,7 @@ def test_a_bug_is_named_in_the_last_line_also_after_a_kill(checkout):
         (checkout.directory / ".ttrace" / "candidates" / "tp2-embedding-mask" / "report.json").read_text()
     )
     assert report["root_cause"]["standing"] == "confirmed"
-    assert 0 < report["left_alone"] < report["counts"]["fail"] / 10
+    assert 0 < report["wrong_in_second_run"] < report["counts"]["fail"] / 10
     again = checkout(*command, expect=1)
     assert "made" not in again.stderr and again.stdout == resumed.stdout
     assert not (checkout.directory / ".ttrace" / "partial").exists()

@@ -27,7 +27,7 @@ def row_of(bench: Bench, case: Case) -> dict:
         "number": case.number,
         "bug": case.bug,
         "wrong_before": report["counts"]["fail"] + report["counts"]["missing"],
-        "wrong_after": report["left_alone"],
+        "wrong_after": report["wrong_in_second_run"],
         "roots": [f"{root['standing']}: {root['name']} {root['kind']}" for root in roots],
         "confirmed": any(
             root["standing"] == "confirmed" and (root["name"], root["kind"]) == (case.first.name, case.first.kind)
