@@ -1,0 +1,56 @@
+"""RESULTS.md: what ttrace makes of real frameworks. Nothing on it is typed by hand."""
+
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+from trials import Row
+
+PAGE = Path(__file__).resolve().parent / "RESULTS.md"
+_COLUMNS = ("framework", "strategy", "verdict")
+_COUNTS = ("compared", "pass", "fail", "missing", "not seen", "untrusted", "waived", "YAML lines")
+
+
+def write(rows: list[Row], seconds: float) -> None:
+    correct, wrong = [row for row in rows if row.correct], [row for row in rows if not row.correct]
+    same = sum(row.verdict == "same" for row in correct)
+    lines = [
+        "# What ttrace makes of real frameworks",
+        "",
+        "Made by `tools/frameworks/run`: released packages, unchanged, real processes over gloo on CPU. Each program is",
+        "run by one process (the reference), then in parallel; `ttrace run` collects, estimates tolerances and checks.",
+        "*YAML lines* are annotations beyond the presets, *said* is what had to be said of axes and parameters.",
+        "",
+        f"**{same} of {len(correct)} correct programs are *same*;"
+        f" {sum(row.verdict == 'different' for row in wrong)} of {len(wrong)} wrong ones are *different*.**",
+        "",
+        "## Correct programs",
+        "",
+        *_table(correct),
+    ]
+    if others := [row for row in correct if not row.expected()]:
+        lines += ["", "What ttrace says of those that are not *same*:", ""]
+        lines += [f"- {row.strategy}: {_escaped(row.sentence)}" for row in others]
+    if wrong:
+        lines += ["", "## Bugs found in released packages", "", *_table(wrong), ""]
+        lines += [f"- {row.strategy}: {_escaped(row.sentence)}" for row in wrong]
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    lines += ["", f"Measured in {seconds / 60:.0f} minutes: {machine}."]
+    PAGE.write_text("\n".join(lines) + "\n")
+
+
+def _table(rows: Iterable[Row]) -> list[str]:
+    header = "| " + " | ".join([*_COLUMNS, *_COUNTS, "said"]) + " |"
+    return [header, "|---" * len(_COLUMNS) + "|--:" * len(_COUNTS) + "|---|", *(_line(row) for row in rows)]
+
+
+def _line(row: Row) -> str:
+    verdict = row.verdict if row.expected() else f"**{row.verdict}**"
+    counts = (row.compared, row.passed, row.fail, row.missing, row.not_seen, row.untrusted, row.waived)
+    cells = [row.framework, row.strategy, verdict, *counts, row.annotation_lines, row.options and f"`{row.options}`"]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")
