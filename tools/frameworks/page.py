@@ -18,7 +18,7 @@ def write(rows: list[Row], seconds: float) -> None:
     lines = [
         "# What ttrace makes of real frameworks",
         "",
-        "Made by `tools/frameworks/run`: released packages, unchanged, real processes over gloo on CPU. Each program is",
+        "Made by `tools/frameworks/run`: released packages, unchanged, real processes over gloo on CPU. A program is",
         "run by one process (the reference), then in parallel; `ttrace run` collects, estimates tolerances and checks.",
         "*YAML lines* are annotations beyond the presets, *said* is what had to be said of axes and parameters.",
         "",
