@@ -17,8 +17,9 @@ What a tensor is called, and where it lies:
     frame.py                a module call in progress
     coordinates.py          this rank's position on the mesh
     placements.py           DTensors
-    masters.py              what the optimizer updates of a parameter: masters, ranges of ZeRO optimizers
-    adapters/               what frameworks know of meshes, clipping and ZeRO
+    masters.py              the parameters of a model, each with this rank's share of it
+    shares.py               what a rank has of a parameter: all of it, or a range under FSDP1 and ZeRO; its master
+    adapters/               what frameworks know of meshes, clipping, FSDP1 and ZeRO
 What all of them use:
     start.py                puts the parts together
     collector.py            the life of the recording, and the way in for all that PyTorch calls

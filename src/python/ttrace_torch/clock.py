@@ -10,8 +10,10 @@ from collections import Counter
 
 import torch
 
+from .adapters import fsdp1
 from .compiled import compiler_of
 from .library import NO_MICROBATCH, Kind, Pass, TensorId
+from .shares import Share
 
 ROOT = "(model)"  # the name of the chunk's own module, whose path is empty
 
@@ -42,8 +44,22 @@ class Chunk:
             self.names[id(module)] = None if wraps else _plain(path) or ROOT
 
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """A shared parameter comes with each of its names: pipeline stages may split a model at any of them."""
-        return [(_plain(path), parameter) for path, parameter in self.base.named_parameters(remove_duplicate=False)]
+        """A shared parameter comes with each of its names: pipeline stages may split a model at any of them. Without
+        those that are part of a flat one."""
+        return [
+            (_plain(path), parameter)
+            for path, parameter in self.base.named_parameters(remove_duplicate=False)
+            if not fsdp1.is_flattened(parameter)
+        ]
+
+    def flattened_parameters(self) -> list[tuple[str, Share]]:
+        """Names and shares of the parameters that are part of a flat one."""
+        return [(self.name_in(owner, name), share) for owner, name, share in fsdp1.flattened_parameters(self.root)]
+
+    def name_in(self, owner: torch.nn.Module, name: str) -> str:
+        """Of the tensor that the module `owner` has as `name`."""
+        path = self.names.get(id(owner))
+        return name if path in (ROOT, None) else f"{path}.{name}"
 
 
 class CallCounts(Counter[str]):

@@ -71,7 +71,7 @@ def position_of_this_rank(axes: str) -> MeshPosition:
     if world_size == 1:
         return MeshPosition(rank, world_size, "", "")
     for adapter in adapters.in_use():
-        found = adapter.find(world_size)
+        found = adapter.find(world_size) if hasattr(adapter, "find") else None
         if found is not None:
             return MeshPosition(rank, world_size, *found)
     raise CollectError(

@@ -11,8 +11,7 @@ from .collector import Collector
 from .compiled import compiler_of
 from .library import Kind
 from .members import unseen_in
-
-_SHOWN = 3  # names in a warning that lists some
+from .problems import listed
 
 
 class Gaps:
@@ -94,10 +93,8 @@ class Gaps:
             and not any(name == hidden or name.startswith(f"{hidden}.") for hidden in self._hidden)
         ]
         if names and chunk.names[id(chunk.base)] not in self._hidden:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            listed = ", ".join(f"'{name}'" for name in names[:_SHOWN])
             self._collector.warn(
-                f"not traceable: inputs and outputs of {listed}{more}: the parameters got gradients, "
+                f"not traceable: inputs and outputs of {listed(names)}: the parameters got gradients, "
                 "and the module itself was never called (but its forward, or a function with its "
                 "parameters)"
             )

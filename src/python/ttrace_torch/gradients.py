@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from . import adapters
+from .adapters import fsdp1
 from .clock import Chunk, Microbatch
 from .collector import Collector
 from .library import Kind, TensorId
@@ -37,8 +38,10 @@ class Gradients:
         torch.autograd.backward = self._observed(torch.autograd.backward)
 
     def install_adapters(self) -> None:
-        for module, name in adapters.functions_to_patch("BACKWARD"):
-            setattr(module, name, self._observed(getattr(module, name)))
+        for _, owner, name in adapters.functions_to_patch("BACKWARD"):
+            setattr(owner, name, self._observed(getattr(owner, name)))
+        for _, owner, name in adapters.functions_to_patch("GATHERING"):
+            setattr(owner, name, self._gathering(getattr(owner, name)))
 
     def _observed(self, backward: Callable) -> Callable:
         collector = self._collector
@@ -135,7 +138,26 @@ class Gradients:
 
         handle = module.register_forward_pre_hook(gathered)
 
-    def _parameter_hook(self, chunk: Chunk, parameter: torch.nn.Parameter, names: list[str]) -> Callable:
+    def _gathering(self, gather: Callable) -> Callable:
+        collector = self._collector
+
+        @functools.wraps(gather)
+        def patched(handle: Any, *args: Any, **kwargs: Any) -> Any:
+            result = gather(handle, *args, **kwargs)
+            collector.safely(self._hook_gathered, handle)
+            return result
+
+        return patched
+
+    def _hook_gathered(self, handle: Any) -> None:
+        """The parameters that FSDP1 has just gathered for a forward."""
+        for places, tensor in fsdp1.gathered_parameters(handle):
+            chunk = self._collector.clock.chunk_of(places[0][0])
+            if chunk is not None and tensor.requires_grad:
+                names = [chunk.name_in(owner, name) for owner, name in places]
+                tensor.register_hook(self._parameter_hook(chunk, tensor, names))
+
+    def _parameter_hook(self, chunk: Chunk, parameter: torch.Tensor, names: list[str]) -> Callable:
         collector = self._collector
 
         def hook(gradient: torch.Tensor | None) -> None:
@@ -144,7 +166,7 @@ class Gradients:
         return hook
 
     def _parameter_arrived(
-        self, chunk: Chunk, parameter: torch.nn.Parameter, names: list[str], gradient: torch.Tensor | None
+        self, chunk: Chunk, parameter: torch.Tensor, names: list[str], gradient: torch.Tensor | None
     ) -> None:
         microbatch = chunk.in_backward
         if gradient is None or not self._collector.is_recorded():

@@ -21,6 +21,7 @@ from .frame import CallStack, Frame
 from .gaps import Gaps
 from .gradients import Gradients
 from .library import Kind, Pass, TensorId
+from .masters import record_part, trained_parameters
 from .members import Member, inputs_of, outputs_of
 from .perturb import Perturbation
 from .rewrite import Rewriting
@@ -147,8 +148,8 @@ class Modules:
         if not recorded:
             return
         self._gradients.hook_parameters(chunk)
-        for name, parameter in chunk.parameters():
-            collector.record(collector.clock.parameter_id(chunk.number, Kind.PARAM, name), parameter)
+        for trained in trained_parameters(chunk):
+            record_part(collector, trained, Kind.PARAM, trained.share.held, trained.share.held_range)
 
     def _recomputation_of(self, module: torch.nn.Module) -> Frame | None:
         """By a checkpoint function that checkpoints.py has not wrapped (Megatron-LM has its own): the micro-batch is

@@ -12,6 +12,7 @@ program calls a module again, or ends."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ from .clock import CallCounts
 from .collector import Collector
 from .gradients import Gradients
 from .library import Kind, TensorId
-from .masters import TrainedParameter, trained_parameters
+from .masters import TrainedParameter, record_part, trained_parameters
+from .problems import listed
 from .tensors import is_dtensor
 
 _TAKES_NORM = ("clip_grads_with_norm_", "clip_grad_by_total_norm_fp32")  # as third argument; others return it
@@ -34,9 +36,10 @@ class Optimizers:
     def __init__(self, collector: Collector, gradients: Gradients):
         self._collector, self._gradients = collector, gradients
         self._iteration = -1  # the one that the next four belong to
-        self._before_step: dict[int, torch.Tensor] = {}  # id of a master -> its value
+        self._before_step: dict[tuple[int, str], torch.Tensor] = {}  # chunk and name -> value of the master
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
         self._norms = CallCounts()
+        self._clipping = False  # in a function that clips gradients
         self._unscaled = False  # some gradients were divided by the loss scale
         self._only_looks_for_overflow = False  # and leaves the division to a fused optimizer
 
@@ -55,20 +58,29 @@ class Optimizers:
                     setattr(module, name, self._wrap_clipping(name, getattr(module, name)))
 
     def install_adapters(self) -> None:
-        for module, name in adapters.functions_to_patch("CLIPPING"):
-            setattr(module, name, self._wrap_clipping(name, getattr(module, name)))
+        for _, owner, name in adapters.functions_to_patch("CLIPPING"):
+            setattr(owner, name, self._wrap_clipping(name, getattr(owner, name)))
+        for adapter, owner, name in adapters.functions_to_patch("STEPS"):
+            setattr(owner, name, self._wrap_step(adapter, getattr(owner, name)))
 
     def _wrap_clipping(self, name: str, clip: Callable) -> Callable:
         collector, takes_norm = self._collector, name in _TAKES_NORM
 
         @functools.wraps(clip)
         def patched(*args: Any, **kwargs: Any) -> Any:
+            if self._clipping:  # by the function that has called this one
+                return clip(*args, **kwargs)
             given = args[0] if args else kwargs.get("parameters")
             if isinstance(given, Iterator):  # looking into one uses it up
                 given = list(given)
                 args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "parameters": given})
-            collector.safely(self._record_main_grads, given)
-            result = clip(*args, **kwargs)
+            owned = given.parameters() if isinstance(given, torch.nn.Module) else given  # a method of that module
+            collector.safely(self._record_main_grads, owned)
+            self._clipping = True
+            try:
+                result = clip(*args, **kwargs)
+            finally:
+                self._clipping = False
             norm = kwargs.get("total_norm", args[2] if len(args) > 2 else None) if takes_norm else result
             if isinstance(norm, torch.Tensor) and is_dtensor(norm):
                 # Each rank's share, to be squared and summed. The ranks must all take part, also one whose recording
@@ -78,6 +90,30 @@ class Optimizers:
             return result
 
         return patched
+
+    def _wrap_step(self, adapter: ModuleType, step: Callable) -> Callable:
+        collector = self._collector
+
+        @functools.wraps(step)
+        def patched(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            collector.safely(self._before_wrapped_step, adapter, optimizer)
+            result = step(optimizer, *args, **kwargs)
+            collector.safely(self._after_wrapped_step, adapter, optimizer)
+            return result
+
+        return patched
+
+    def _before_wrapped_step(self, adapter: ModuleType, optimizer: Any) -> None:
+        self._gradients.record_portions()
+        if self._collector.is_recorded():
+            scale = adapter.loss_scale(optimizer)
+            ready = [trained for trained in self._trained_parameters() if trained.share.gradient() is not None]
+            self._record_main_grads_of(ready, None if scale == 1 else scale)
+            self._keep_masters(ready)
+
+    def _after_wrapped_step(self, adapter: ModuleType, optimizer: Any) -> None:
+        self._record_norm(adapter.gradient_norm(optimizer))
+        self._collector.clock.step()  # also one that overflow has forbidden
 
     def _wrap_overflow_check(self, check: Callable) -> Callable:
         @functools.wraps(check)
@@ -106,9 +142,8 @@ class Optimizers:
         self._begin_iteration()
         self._unscaled = True
         if self._collector.is_recorded() and not self._only_looks_for_overflow:
-            addresses = {_address(gradient) for gradient in gradients}
-            with_gradient = [trained for trained in self._trained_parameters() if trained.main_grad() is not None]
-            unscaled = [trained for trained in with_gradient if _address(trained.main_grad()) in addresses]
+            parts = [_addresses(gradient) for gradient in gradients]
+            unscaled = [trained for trained in self._trained_parameters() if _is_part(trained.share.gradient(), parts)]
             self._record_main_grads_of(unscaled)
             self._keep_masters(unscaled)
         self._collector.clock.step()
@@ -126,17 +161,18 @@ class Optimizers:
 
     def _stepped_by(self, optimizer: torch.optim.Optimizer) -> list[TrainedParameter]:
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        return [trained for trained in self._trained_parameters() if id(trained.master) in stepped]
+        return [trained for trained in self._trained_parameters() if id(trained.share.stepped) in stepped]
 
     def _keep_masters(self, about_to_change: Iterable[TrainedParameter]) -> None:
         for trained in about_to_change:
-            if id(trained.master) not in self._before_step:
-                self._before_step[id(trained.master)] = trained.master.detach().clone()
+            key = trained.chunk, trained.name
+            if key not in self._before_step:
+                self._before_step[key] = trained.share.master.detach().clone()
 
     def _record_deltas(self, changed: Iterable[TrainedParameter]) -> None:
         self._begin_iteration()
         for trained in changed:
-            before = self._before_step.get(id(trained.master))
+            before = self._before_step.get((trained.chunk, trained.name))
             if before is not None and self._is_first(Kind.PARAM_DELTA, trained):
                 self._record_delta(trained, before)
 
@@ -156,22 +192,14 @@ class Optimizers:
         return True
 
     def _record_delta(self, trained: TrainedParameter, before: torch.Tensor) -> None:
-        master, owned = trained.master, trained.owned
-        if owned is None and master.shape != trained.parameter.shape:
+        master = trained.share.master
+        if trained.share.owned is None and master.shape != trained.share.held.shape:
             self._collector.warn(f"not traceable: param_delta of '{trained.name}', whose master is a flat shard")
             return
         wide = torch.float64 if master.dtype == torch.float64 else torch.float32
         with torch.no_grad():
             delta = master.detach().to(wide) - before.to(wide)
-        self._record(Kind.PARAM_DELTA, trained, delta)
-
-    def _record(self, kind: Kind, trained: TrainedParameter, tensor: torch.Tensor) -> None:
-        """`tensor` has the elements that this rank owns of the parameter; where it owns none, nothing is recorded."""
-        tensor_id, owned = self._collector.clock.parameter_id(trained.chunk, kind, trained.name), trained.owned
-        if owned is None:
-            self._collector.record(tensor_id, tensor)
-        elif owned.end > owned.begin:
-            self._collector.record(tensor_id, tensor, mapping=owned.mapping(trained.parameter))
+        record_part(self._collector, trained, Kind.PARAM_DELTA, delta, trained.share.owned)
 
     def _record_main_grads(
         self, given: torch.Tensor | Iterable[torch.Tensor], scale: torch.Tensor | None = None
@@ -185,16 +213,19 @@ class Optimizers:
         ready = list(self._trained_parameters())
         if self._unscaled or scale is not None:
             keys = {id(tensor) for tensor in ([given] if isinstance(given, torch.Tensor) else given)}
-            ready = [trained for trained in ready if keys & {id(trained.master), id(trained.parameter)}]
+            ready = [trained for trained in ready if keys & {id(trained.share.stepped), id(trained.share.held)}]
         self._record_main_grads_of(ready, scale)
 
-    def _record_main_grads_of(self, ready: Iterable[TrainedParameter], scale: torch.Tensor | None = None) -> None:
+    def _record_main_grads_of(
+        self, ready: Iterable[TrainedParameter], scale: torch.Tensor | float | None = None
+    ) -> None:
         self._begin_iteration()
         for trained in ready:
-            gradient = trained.main_grad()
+            gradient = trained.share.gradient()
             if gradient is not None and self._is_first(Kind.MAIN_GRAD, trained):
                 with torch.no_grad():
-                    self._record(Kind.MAIN_GRAD, trained, gradient if scale is None else gradient / scale)
+                    unscaled = gradient if scale is None else gradient / scale
+                record_part(self._collector, trained, Kind.MAIN_GRAD, unscaled, trained.share.owned)
 
     def _record_norm(self, norm: Any) -> None:
         if not self._collector.is_recorded() or not isinstance(norm, (torch.Tensor, float)):
@@ -207,9 +238,25 @@ class Optimizers:
     def _record_params_after(self) -> None:
         self._record_deltas(self._trained_parameters())  # of a step that was skipped
         self._before_step = {}
+        self._name_unseen()
         for trained in self._trained_parameters():
-            tensor_id = self._collector.clock.parameter_id(trained.chunk, Kind.PARAM_AFTER, trained.name)
-            self._collector.record(tensor_id, trained.parameter)
+            record_part(self._collector, trained, Kind.PARAM_AFTER, trained.share.held, trained.share.held_range)
+
+    def _name_unseen(self) -> None:
+        """Parameters that got a gradient in this iteration, of which no optimizer was seen to use it."""
+        clock = self._collector.clock
+        for chunk in [chunk for chunk in clock.chunks.values() if chunk.microbatches and clock.ever_stepped]:
+            arrived = set().union(*(microbatch.arrived for microbatch in chunk.microbatches))
+            arrived = {tensor.name for tensor in arrived if tensor.kind == Kind.PARAM_GRAD}
+            owned = [trained.name for trained in trained_parameters(chunk) if trained.share.owns_any()]
+            trains = [name for name in owned if name in arrived]
+            for kind in (Kind.MAIN_GRAD, Kind.PARAM_DELTA):
+                ids = {name: clock.parameter_id(chunk.number, kind, name) for name in trains}
+                names = [name for name in trains if ids[name] not in self._recorded]
+                if names:
+                    self._collector.warn(
+                        f"not recorded: {kind.text} of {listed(names)}, with which no step of an optimizer was seen"
+                    )
 
     def _trained_parameters(self) -> Iterator[TrainedParameter]:
         """Of the chunks that ran in this iteration."""
@@ -218,5 +265,12 @@ class Optimizers:
                 yield from trained_parameters(chunk)
 
 
-def _address(tensor: torch.Tensor) -> int:
-    return (tensor._local_tensor if is_dtensor(tensor) else tensor).data_ptr()
+def _addresses(tensor: torch.Tensor) -> range:
+    """Of its bytes."""
+    local = tensor._local_tensor if is_dtensor(tensor) else tensor
+    return range(local.data_ptr(), local.data_ptr() + max(local.numel(), 1) * local.element_size())
+
+
+def _is_part(gradient: torch.Tensor | None, parts: list[range]) -> bool:
+    """Whether `gradient` begins in one of `parts`: a flattened gradient holds that of many parameters."""
+    return gradient is not None and any(_addresses(gradient).start in part for part in parts)

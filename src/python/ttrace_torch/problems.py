@@ -14,7 +14,15 @@ class CollectError(Exception):
 
 WARNINGS_SHOWN = 10  # on stderr, by a rank; the file has them all
 
+_NAMES_SHOWN = 3  # in a text that lists some
+
 _told: set[str] = set()
+
+
+def listed(names: list[str]) -> str:
+    """The first of them, and how many there are beside: "'a', 'b', 'c' and 2 more"."""
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(f"'{name}'" for name in names[:_NAMES_SHOWN]) + more
 
 
 def problem(directory: str, rank: int, text: str) -> None:

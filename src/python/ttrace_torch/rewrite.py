@@ -75,16 +75,16 @@ class Rewriting:
         if not self._config.parameters:
             return
         for trained in trained_parameters(chunk):
-            parameter = trained.parameter
+            share = trained.share
             tensor_id = self._collector.clock.parameter_id(chunk.number, Kind.PARAM, trained.name)
             found = self._open().find(tensor_id)
             if found is None:
                 continue
             with torch.no_grad():
-                parameter.copy_(self._value(found, tensor_id, parameter))
-                if trained.master is not parameter:
-                    whole = parameter if trained.owned is None else trained.owned.of(parameter, parameter)
-                    trained.master.copy_(whole.reshape(trained.master.shape))
+                share.held.copy_(self._value(found, tensor_id, share.held))
+                if share.master is not share.held:
+                    own = share.held if share.owned is None else share.owned.of(share.held)
+                    share.master.copy_(own.reshape(share.master.shape))
             self._replaced += 1
 
     def _with_values(

@@ -1,13 +1,18 @@
 """What the collector knows about frameworks, a small file each.
 
-An adapter has `MODULE`, the module whose presence in sys.modules means that the program uses the framework, and
-`find(world_size)`, which returns the mesh's axes and this rank's coordinates as texts ("tp=2,dp=2", "tp=1,dp=0"),
-or None where the framework does not know. It may also have
+An adapter has `MODULE`, the module whose presence in sys.modules means that the program may use the framework. It may
+also have
+- `find(world_size)`, which returns the mesh's axes and this rank's coordinates as texts ("tp=2,dp=2", "tp=1,dp=0"),
+  or None where the framework does not know;
 - `CLIPPING`, functions (module, name) that clip gradients by a norm, their third argument, outside torch.nn.utils;
 - `BACKWARD`, functions that start backward without torch.autograd.backward, from their first argument.
-These are patched when a model first runs, by when the program has imported what it uses;
-- `owned_range(parameter)`: begin, end (of the flattened parameter) and the tensor of those elements that a ZeRO
-  optimizer updates on this rank, None where it has no part in the parameter.
+- `STEPS`, steps of optimizers around PyTorch's own, whose first argument is the optimizer, and with them
+  `loss_scale(optimizer)`, which is on the gradients before the step, and `gradient_norm(optimizer)`, by which it has
+  clipped them, or None;
+- `GATHERING`, functions that put the gathered parameters into modules for a forward: fsdp1.py.
+A name may be a class's and its method's: "Class.method". All are patched when a model first runs, by when the program
+has imported what it uses;
+- `share(parameter)`: what this rank has of it (shares.py); None where the framework does not know.
 
 `is_rehearsal()` says that the framework runs the model just now, in grad mode, to learn its shapes and no more."""
 
@@ -17,28 +22,34 @@ from types import ModuleType
 
 import torch
 
-from . import device_mesh, megatron
+from ..shares import Share
+from . import deepspeed, device_mesh, fsdp1, megatron
 from .pipelining import is_rehearsal
 
-__all__ = ["functions_to_patch", "in_use", "is_rehearsal", "owned_range"]
+__all__ = ["functions_to_patch", "in_use", "is_rehearsal", "share"]
+
+_ADAPTERS = (megatron, deepspeed, fsdp1, device_mesh)  # the more specific one first
 
 
 def in_use() -> list[ModuleType]:
-    """The adapters of the frameworks that the program has imported, the more specific one first."""
-    return [adapter for adapter in (megatron, device_mesh) if adapter.MODULE in sys.modules]
+    """The adapters of the frameworks that the program has imported."""
+    return [adapter for adapter in _ADAPTERS if adapter.MODULE in sys.modules]
 
 
-def functions_to_patch(list_name: str) -> Iterator[tuple[ModuleType, str]]:
-    """Module and name of each function in the adapters' `list_name`, "CLIPPING" or "BACKWARD", that is loaded."""
-    for adapter in (megatron, device_mesh):
+def functions_to_patch(list_name: str) -> Iterator[tuple[ModuleType, ModuleType | type, str]]:
+    """Adapter, module or class, and name of each function in the adapters' `list_name`, such as "CLIPPING", that is
+    loaded."""
+    for adapter in _ADAPTERS:
         for module, name in getattr(adapter, list_name, ()):
-            if hasattr(sys.modules.get(module), name):
-                yield sys.modules[module], name
+            owner = sys.modules.get(module)
+            *classes, function = name.split(".")
+            for part in classes:
+                owner = getattr(owner, part, None)
+            if hasattr(owner, function):
+                yield adapter, owner, function
 
 
-def owned_range(parameter: torch.nn.Parameter) -> tuple[int, int, torch.Tensor | None] | None:
-    """The first adapter's answer."""
-    for adapter in in_use():
-        if hasattr(adapter, "owned_range"):
-            return adapter.owned_range(parameter)
-    return None
+def share(parameter: torch.nn.Parameter) -> Share | None:
+    """The answer of the adapter that knows."""
+    answers = (adapter.share(parameter) for adapter in in_use() if hasattr(adapter, "share"))
+    return next((answer for answer in answers if answer is not None), None)

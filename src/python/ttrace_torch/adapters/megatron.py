@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from ..shares import Share, owned_share
+
 MODULE = "megatron.core.parallel_state"
 # Clips the masters' gradients in place, which are the parameters' `main_grad` themselves.
 CLIPPING = [("megatron.core.optimizer.optimizer", "clip_grad_by_total_norm_fp32")]
@@ -58,13 +60,13 @@ def _text(numbers: dict[str, int]) -> str:
     return ",".join(f"{name}={number}" for name, number in numbers.items())
 
 
-def owned_range(parameter: torch.nn.Parameter) -> tuple[int, int, torch.Tensor | None] | None:
+def share(parameter: torch.nn.Parameter) -> Share | None:
     for optimizer in _distributed_optimizers():
         if parameter in optimizer.model_param_gbuf_map:
             part = optimizer._get_model_param_range_map(parameter)["param"]
-            return part.start, part.end, _master(optimizer, parameter)
+            return owned_share(parameter, part.start, part.end, _master(optimizer, parameter))
         if any(parameter in buffer.param_index_map for buffer in optimizer.buffers):
-            return 0, 0, None
+            return owned_share(parameter, 0, 0, None)
     return None
 
 

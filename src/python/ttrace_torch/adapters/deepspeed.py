@@ -1,0 +1,123 @@
+"""DeepSpeed: the optimizers that its engine puts around PyTorch's, for ZeRO and for bf16 and fp16.
+
+Each keeps, per parameter group, one flat tensor with this rank's part of the masters, and hands that to PyTorch's
+optimizer. What it has of a parameter:
+    ZeRO-1 and 2, and BF16_Optimizer   the model has whole parameters; `_hp_mapping` says which stretch the rank updates
+    ZeRO-3                             the model has the rank's stretch alone (`ds_tensor`), padded to equal sizes, but
+                                       for small parameters, which stay gathered
+    FP16_Optimizer (no ZeRO)           whole parameters, whole masters
+An engine's step clips, where it does, inside the optimizer's step, after the division by the loss scale."""
+
+import functools
+import gc
+import sys
+from typing import Any, NamedTuple
+
+import torch
+
+from ..shares import Range, Share
+
+MODULE = "deepspeed.runtime.engine"
+CLIPPING = [(MODULE, "clip_grad_norm_")]  # of an engine that leaves the optimizer as it is
+# They return without a step of PyTorch's optimizer where gradients overflowed.
+STEPS = [
+    ("deepspeed.runtime.zero.stage_1_and_2", "DeepSpeedZeroOptimizer.step"),
+    ("deepspeed.runtime.zero.stage3", "DeepSpeedZeroOptimizer_Stage3.step"),
+    ("deepspeed.runtime.bf16_optimizer", "BF16_Optimizer.step"),
+    ("deepspeed.runtime.fp16.fused_optimizer", "FP16_Optimizer.step"),
+]
+# Lists of a group's parameters, and of the flat masters, in each of them but ZeRO-3's.
+_GROUPS = (
+    ("bit16_groups", "single_partition_of_fp32_groups"),
+    ("bf16_groups", "fp32_groups_flat_partition"),
+    ("fp16_groups", "fp32_groups_flat"),
+)
+
+
+def loss_scale(optimizer: Any) -> float:
+    """What the gradients are still multiplied by, before a step."""
+    return float(getattr(optimizer, "loss_scale", 1.0))
+
+
+def gradient_norm(optimizer: Any) -> Any:
+    """After a step: the norm by which it has clipped; None where it does not clip."""
+    return getattr(optimizer, "_global_grad_norm", None) if optimizer.clip_grad > 0 else None
+
+
+def share(parameter: torch.nn.Parameter) -> Share | None:
+    if hasattr(parameter, "ds_id"):
+        return _zero3_share(parameter)
+    slot = _slots().get(id(parameter))
+    if slot is None and hasattr(parameter, "_hp_mapping"):
+        _slots.cache_clear()  # of an engine that was made later
+        slot = _slots().get(id(parameter))
+    if slot is None:
+        return None
+    if not hasattr(parameter, "_hp_mapping"):
+        size = parameter.numel()
+        master = slot.flat.detach()[slot.offset : slot.offset + size].view_as(parameter)
+        return Share(parameter, None, master, None, slot.flat, lambda: parameter.grad)
+    mapping = parameter._hp_mapping
+    begin = mapping.lp_fragment_address.start if mapping else 0
+    owned = Range(tuple(parameter.shape), begin, begin + (mapping.lp_fragment_address.numel if mapping else 0))
+    master = mapping.hp_fragment.detach() if mapping else slot.flat
+    return Share(parameter, None, master, owned, slot.flat, functools.partial(_gradient, parameter, owned))
+
+
+def _gradient(parameter: torch.nn.Parameter, owned: Range) -> torch.Tensor | None:
+    """Between the last backward of an iteration and the step."""
+    if parameter._hp_mapping is None:
+        return parameter.new_empty(0)
+    try:
+        found = parameter._hp_mapping.get_lp_grad_fragment(parameter._index_in_param_group)
+    except (ValueError, KeyError):  # there are none just now
+        return None
+    return owned.of(found.detach())
+
+
+def _zero3_share(parameter: torch.nn.Parameter) -> Share:
+    shape, part = tuple(parameter.ds_shape), parameter.ds_tensor.detach().reshape(-1)
+    begin = min(parameter.ds_process_group.rank() * part.numel(), parameter.ds_numel)
+    owned = Range(shape, begin, min(begin + part.numel(), parameter.ds_numel))
+    size = owned.end - owned.begin
+    gathered = parameter.ds_status.name == "AVAILABLE"
+    held, held_range = (parameter, None) if gathered else (part[:size], owned)
+    optimizer = getattr(parameter, "_z3_optimizer", None)
+    place = optimizer.grad_position.get(optimizer.get_param_id(parameter)) if optimizer is not None else None
+    if place is None:  # it is not trained
+        return Share(held, held_range, held, held_range, parameter, lambda: None)
+    group, offset, _ = place
+    flat = optimizer.fp32_partitioned_groups_flat[group]
+    master = flat.detach()[offset : offset + size]
+
+    def gradient() -> torch.Tensor | None:
+        try:
+            return optimizer.get_local_fp32_grad_for_param(parameter)[:size]
+        except KeyError:
+            return None
+
+    return Share(held, held_range, master, owned, flat, gradient)
+
+
+class _Slot(NamedTuple):
+    """Where an optimizer keeps a parameter's master."""
+
+    flat: torch.Tensor
+    offset: int  # of the parameter among those of its group
+
+
+@functools.cache
+def _slots() -> dict[int, _Slot]:
+    """By id of the parameter. DeepSpeed keeps no list of its optimizers."""
+    names = {(module, name.split(".")[0]) for module, name in STEPS}
+    types = {getattr(sys.modules[module], name) for module, name in names if module in sys.modules}
+    slots = {}
+    for optimizer in [found for found in gc.get_objects() if type(found) in types]:
+        for parameters, masters in _GROUPS:
+            groups = zip(getattr(optimizer, parameters, ()), getattr(optimizer, masters, ()), strict=False)
+            for group, flat in groups:
+                offset = 0
+                for parameter in group:
+                    slots[id(parameter)] = _Slot(flat, offset)
+                    offset += parameter.numel()
+    return slots
