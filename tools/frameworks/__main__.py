@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 
 import page
@@ -25,8 +24,8 @@ def parse_options() -> argparse.Namespace:
         description="Trains with real frameworks, unchanged, under ttrace, and says what it makes of them.\n"
         "A framework is a folder beside this program: its pinned packages (requirements.txt, installed in\n"
         ".venv-FOLDER when first needed), programs as its users write them, and files for `ttrace run`. found/ has\n"
-        "programs with a bug of a released package. Writes RESULTS.md when all of it has run; traces stay in\n"
-        "build/frameworks.",
+        "programs with a bug of a released package. What was run last of each trial stays in build/frameworks; once\n"
+        "there is something of all, RESULTS.md is made of it.",
         epilog="Exit code: 0 when every correct program is the same and every wrong one different; 1 when not; 2 when\n"
         "something could not be run.\n\n"
         "Examples:\n"
@@ -61,7 +60,7 @@ def main() -> int:
     if not trials:
         print(f"frameworks: error: no trial has {' or '.join(options.only)} in its name; --list", file=sys.stderr)
         return 2
-    rows, problems, started = [], 0, time.monotonic()
+    rows, problems = [], 0
     for trial in trials:
         print(f"frameworks: {trial.name}", file=sys.stderr, flush=True)
         try:
@@ -75,8 +74,8 @@ def main() -> int:
             print(_summary(trial, row), flush=True)
     if options.json:
         options.json.write_text(json.dumps(_document(rows), indent=1) + "\n")
-    if not options.quick and not options.only and not problems:
-        page.write(rows, time.monotonic() - started)
+    if not options.quick:
+        page.write_where_whole()
     as_expected = sum(row.expected() for row in rows)
     print(f"{as_expected} of {len(rows)} rows are as they should be")
     return 2 if problems else 0 if as_expected == len(rows) else 1

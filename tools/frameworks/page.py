@@ -1,18 +1,26 @@
-"""RESULTS.md: what ttrace makes of real frameworks. Nothing on it is typed by hand."""
+"""RESULTS.md: what ttrace makes of real frameworks. Nothing on it is typed by hand: what was run last of each trial is
+kept in the build directory, and the page is made of that, so that a trial can be run again alone."""
 
 import os
 import platform
 from collections.abc import Iterable
 from pathlib import Path
 
-from trials import Row
+from trials import Row, all_trials
 
 PAGE = Path(__file__).resolve().parent / "RESULTS.md"
 _COLUMNS = ("framework", "strategy", "verdict")
 _COUNTS = ("compared", "pass", "fail", "missing", "not seen", "untrusted", "waived", "YAML lines")
 
 
-def write(rows: list[Row], seconds: float) -> None:
+def write_where_whole() -> None:
+    """Once there are rows of every trial."""
+    latest = [trial.latest() for trial in all_trials()]
+    if None not in latest:
+        PAGE.write_text("\n".join(_page([row for rows in latest for row in rows])) + "\n")
+
+
+def _page(rows: list[Row]) -> list[str]:
     correct, wrong = [row for row in rows if row.correct], [row for row in rows if not row.correct]
     same = sum(row.verdict == "same" for row in correct)
     lines = [
@@ -36,8 +44,7 @@ def write(rows: list[Row], seconds: float) -> None:
         lines += ["", "## Bugs found in released packages", "", *_table(wrong), ""]
         lines += [f"- {row.strategy}: {_escaped(row.sentence)}" for row in wrong]
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    lines += ["", f"Measured in {seconds / 60:.0f} minutes: {machine}."]
-    PAGE.write_text("\n".join(lines) + "\n")
+    return [*lines, "", f"{machine}."]
 
 
 def _table(rows: Iterable[Row]) -> list[str]:

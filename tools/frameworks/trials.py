@@ -47,6 +47,10 @@ class Row:
         row["pass"] = row.pop("passed")
         return row
 
+    @staticmethod
+    def from_json(row: dict) -> "Row":
+        return Row(**{"passed" if key == "pass" else key: value for key, value in row.items()})
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -76,7 +80,18 @@ class Trial:
             make_environment(environment)
         work = WORK / self.name
         work.mkdir(parents=True, exist_ok=True)
-        return [row for pattern in only for row in self._run(pattern, work, refresh)]
+        rows = [row for pattern in only for row in self._run(pattern, work, refresh)]
+        if only == ["*"]:
+            self._kept.write_text(json.dumps([row.to_json() for row in rows], indent=1) + "\n")
+        return rows
+
+    def latest(self) -> list[Row] | None:
+        """Of the last run with all candidates; None where there was none yet."""
+        return [Row.from_json(row) for row in json.loads(self._kept.read_text())] if self._kept.exists() else None
+
+    @property
+    def _kept(self) -> Path:
+        return WORK / self.name / "rows.json"
 
     def _run(self, pattern: str, work: Path, refresh: bool) -> list[Row]:
         report = work / "report.json"
