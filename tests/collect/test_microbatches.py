@@ -67,3 +67,51 @@ def test_gradients_belong_to_the_micro_batch_whose_forward_made_them_whatever_th
     assert set(sequential.all) == set(other.all)
     for identity, values in sequential.all.items():
         assert numpy.array_equal(values, other.all[identity]), identity
+
+
+IN_PIECES = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 3), nn.Linear(3, 5)
+    def forward(self, x):
+        return self.body(x)
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+for step in range(2):
+    for x in torch.randn(2, 4, 3):
+        hidden = model(x)
+        pieces = [piece.detach().requires_grad_() for piece in hidden.chunk(2)]
+        for piece in pieces:
+            (model.head(piece) ** 2).sum().backward()
+        hidden.backward(torch.cat([piece.grad for piece in pieces]))
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_head_that_the_program_calls_in_pieces_belongs_to_the_models_micro_batch(collect, script):
+    collected = collect("--iterations", "0,1", command=script(IN_PIECES))
+    assert collected.code == 0 and len(collected.messages) == 1, collected.process.stderr
+    recorded = collected.rank().all
+    assert {identity[:3] for identity in recorded} == {(step, mb, 0) for step in range(2) for mb in (-1, 0, 1)}
+    for step in range(2):
+        gradients = []
+        for microbatch in range(2):
+
+            def of(kind, name, at=(step, microbatch)):
+                return recorded[(*at, 0, "forward", kind, name)]
+
+            pieces = [of("input", "head"), of("input", "head#1")]
+            assert numpy.array_equal(numpy.concatenate(pieces), of("output", "body"))
+            assert of("grad_input", "head").shape == (2, 3)
+            gradients.append(of("param_grad", "head.weight"))
+            products = [of("grad_output", name).T @ x for name, x in zip(("head", "head#1"), pieces, strict=True)]
+            assert numpy.allclose(gradients[-1], sum(products), rtol=1e-5)
+        main_grad = recorded[step, -1, 0, "forward", "main_grad", "head.weight"]
+        assert numpy.allclose(sum(gradients), main_grad, rtol=1e-5)

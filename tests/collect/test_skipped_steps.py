@@ -146,3 +146,32 @@ def test_main_gradients_have_no_loss_scale_whichever_optimizer_steps_first(colle
     assert (main_grads["0.weight"] == 1).all() and (main_grads["1.weight"] == 4).all() and main_grads["1.bias"] == 1
     skipped = rank.all[1, -1, 0, "forward", "param_delta", "1.weight"]
     assert (skipped == 0).all() and not numpy.isfinite(rank.all[1, -1, 0, "forward", "main_grad", "1.weight"]).any()
+
+
+CLOSURE = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+
+def closure():
+    optimizer.zero_grad()
+    loss = model(torch.ones(1, 3)).sum()
+    loss.backward()
+    return loss
+
+for _ in range(2):
+    optimizer.step({closure})
+"""
+
+
+@pytest.mark.parametrize("closure", ["closure", "closure=closure"])
+def test_a_step_that_runs_the_backward_itself_uses_the_gradients_that_this_leaves(collect, script, closure):
+    collected = collect("--iterations", "0,1", command=script(CLOSURE.format(closure=closure)))
+    assert collected.code == 0 and len(collected.messages) == 1, collected.process.stderr
+    for step in range(2):
+        weight = {
+            key[4]: values for key, values in collected.rank().all.items() if (key[0], key[5]) == (step, "weight")
+        }
+        assert (weight["main_grad"] == 1).all() and numpy.allclose(weight["param_delta"], -1)

@@ -20,6 +20,7 @@ What a tensor is called, and where it lies:
     masters.py              the parameters of a model, each with this rank's share of it
     shares.py               what a rank has of a parameter: all of it, or a range under FSDP1 and ZeRO; its master
     adapters/               what frameworks know of meshes, clipping, FSDP1 and ZeRO
+    imports.py              acts when a framework has been imported
 What all of them use:
     start.py                puts the parts together
     collector.py            the life of the recording, and the way in for all that PyTorch calls

@@ -4,7 +4,10 @@ An outermost call of a module with parameters, in grad mode, begins a micro-batc
 model chunk: without virtual pipeline stages there is one. Chunks are numbered as they are first called. That is model
 order on every rank, since a micro-batch reaches a chunk only after it has gone through the earlier ones. An iteration
 ends when, after at least one optimizer step, or one that was skipped because gradients overflowed, such a call comes
-again. A program need not say any of this."""
+again. A program need not say any of this.
+
+A module that is part of a chunk, and that the program calls itself after the chunk in the same iteration (a head that
+computes the loss in pieces), belongs to the chunk's latest micro-batch."""
 
 from collections import Counter
 
@@ -83,6 +86,11 @@ class Microbatch:
         self.arrived: set[TensorId] = set()  # gradients that have come
         self.perturbed: TensorId | None = None  # the first call that was, without member
         self.reentrant = False  # part of the forward ran without grad: reentrant activation checkpointing
+        self.called_alone: set[str] = set()  # parts of the chunk that the program itself called
+
+    def gets_portions(self, parameter: str) -> bool:
+        """Whether more than one backward may make the gradient of `parameter`."""
+        return self.reentrant or any(parameter.startswith(f"{part}.") for part in self.called_alone)
 
     def tensor_id(self, kind: Kind, name: str, pass_: Pass = Pass.FORWARD) -> TensorId:
         chunk = 0 if self.chunk is None else self.chunk.number
@@ -122,6 +130,13 @@ class Clock:
         if self._before_first is None:
             self._before_first = Microbatch(None, self.iteration, 0, recorded)
         return self._before_first
+
+    def microbatch_of_part(self, module: torch.nn.Module) -> Microbatch | None:
+        """The latest one of the chunk that `module` is a part of; None where it is none, or a chunk of its own."""
+        chunk = None if id(module) in self.chunks else self.chunk_of(module)
+        if chunk is None or not chunk.microbatches or chunk.names[id(module)] in (None, ROOT):
+            return None
+        return chunk.microbatches[-1]
 
     def step(self) -> None:
         """An optimizer stepped, or gradients were looked through for overflow, which forbids it to."""

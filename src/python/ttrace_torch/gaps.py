@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from . import adapters
 from .clock import Chunk
 from .collector import Collector
 from .compiled import compiler_of
@@ -25,7 +26,7 @@ class Gaps:
     def look_into(self, name: str, side: str, *values: Any) -> None:
         """For objects that hold tensors where `inputs_of` and `outputs_of` do not look. `side`: "input" or "output"."""
         for path, member in itertools.chain(*map(unseen_in, values)):
-            if type(member) not in self._unknown:
+            if type(member) not in self._unknown and not adapters.is_by_product(member):
                 self._unknown.add(type(member))
                 what = f"{side}{path} of '{name}', and every other {type(member).__name__}, which may hold tensors"
                 self._collector.warn(

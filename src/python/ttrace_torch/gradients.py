@@ -10,10 +10,11 @@ input of the checkpointed part, which the recomputation replaces by a detached c
 
 Reentrant checkpointing also runs a backward within the backward, so that a parameter which is used in two parts gets
 its gradient in two portions. These are added up, as PyTorch does, and recorded when the micro-batch's backward is
-over."""
+over. A head that the program calls on one piece of the activations after the other, each with a backward of its own,
+gets portions too: those are over when a gradient of another micro-batch comes, or an optimizer wants them."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -30,8 +31,8 @@ class Gradients:
         self._collector = collector
         self._hooked_parameters: set[tuple[int, int]] = set()  # (chunk, id of the parameter)
         self._first_in_backward: Microbatch | None = None  # whose gradient came first in this backward
-        self._portions: dict[str, torch.Tensor] = {}  # name of a parameter -> sum of its gradients so far
-        self._portions_of: Microbatch | None = None
+        # Of each micro-batch: name of a parameter -> sum of its gradients so far.
+        self._portions: dict[Microbatch, dict[str, torch.Tensor]] = {}
 
     def install(self) -> None:
         # torch.Tensor.backward looks it up there.
@@ -100,8 +101,7 @@ class Gradients:
             microbatch.chunk.in_backward = microbatch
         if self._first_in_backward is None:
             self._first_in_backward = microbatch
-        if self._portions_of is not microbatch:
-            self.record_portions()
+        self._record_portions_of(other for other in self._portions if other is not microbatch)
         if gradient is None:
             return
         if tensor_id in microbatch.arrived:
@@ -179,10 +179,11 @@ class Gradients:
             return
         for name in names:
             tensor_id = microbatch.tensor_id(Kind.PARAM_GRAD, name)
-            if microbatch.reentrant:
+            first = tensor_id not in microbatch.arrived
+            if microbatch.gets_portions(name) and (first or name in self._portions.get(microbatch, ())):
                 microbatch.arrived.add(tensor_id)
                 self._add_portion(microbatch, name, gradient)
-            elif tensor_id in microbatch.arrived:
+            elif not first:
                 self._collector.warn(
                     f"not traceable: '{name}' got its gradient in more than one portion; param_grad is the first"
                 )
@@ -191,29 +192,35 @@ class Gradients:
                 self._collector.record(tensor_id, gradient)
 
     def _add_portion(self, microbatch: Microbatch, name: str, gradient: torch.Tensor) -> None:
-        self._portions_of = microbatch
+        portions = self._portions.setdefault(microbatch, {})
         with torch.no_grad():
-            before = self._portions.get(name)
+            before = portions.get(name)
             # A copy: PyTorch may take this very tensor as the parameter's `.grad` and add to it.
-            self._portions[name] = gradient.detach().clone() if before is None else before + gradient
+            portions[name] = gradient.detach().clone() if before is None else before + gradient
 
     def record_portions(self) -> None:
-        """The parameter gradients of the backward that is over."""
-        microbatch, portions = self._portions_of, self._portions
-        self._portions_of, self._portions = None, {}
-        for name, gradient in portions.items():
-            self._collector.record(microbatch.tensor_id(Kind.PARAM_GRAD, name), gradient)
+        """Of all micro-batches: nothing more is added to their parameter gradients."""
+        self._record_portions_of(self._portions)
+
+    def _record_portions_of(self, microbatches: Iterable[Microbatch]) -> None:
+        for microbatch in list(microbatches):
+            for name, gradient in self._portions.pop(microbatch).items():
+                self._collector.record(microbatch.tensor_id(Kind.PARAM_GRAD, name), gradient)
+
+    def _record_finished_portions(self) -> None:
+        """Between two backwards of the program."""
+        self._record_portions_of(microbatch for microbatch in self._portions if not microbatch.called_alone)
 
     # The loss.
 
     def _begin_backward(self) -> None:
         self._first_in_backward = None
-        self.record_portions()
+        self._record_finished_portions()
         for chunk in self._collector.clock.chunks.values():
             chunk.in_backward = None
 
     def _end_backward(self, roots: Any, gradients: Any) -> None:
-        self.record_portions()
+        self._record_finished_portions()
         roots, gradients = _as_list(roots), [gradient for gradient in _as_list(gradients) if gradient is not None]
         microbatch = self._first_in_backward
         if microbatch is None or not microbatch.recorded or len(roots) != 1 or roots[0].numel() != 1:

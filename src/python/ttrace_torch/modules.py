@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from . import adapters
-from .clock import Chunk
+from .clock import Chunk, Microbatch
 from .collector import Collector
 from .compiled import is_compiling
 from .frame import CallStack, Frame
@@ -47,6 +47,7 @@ class Modules:
             return observe(functools.partial(call_impl, module), module, args, kwargs)
 
         torch.nn.Module._call_impl = _call_impl
+        adapters.observe_framework_calls(observe)
 
     def observe(self, call: Callable, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
         """call(*args, **kwargs), which calls `module`."""
@@ -124,6 +125,9 @@ class Modules:
         recorded = collector.is_recorded()
         if next(module.parameters(), None) is None:
             return self._outermost_call_without_parameters(module) if recorded else None
+        microbatch = clock.microbatch_of_part(module)
+        if microbatch is not None:
+            return self._outermost_call_of_part(module, microbatch)
         microbatch = clock.begin_microbatch(module, recorded)
         chunk = microbatch.chunk
         if self._rewriting is not None and microbatch.number == 0:
@@ -140,6 +144,14 @@ class Modules:
         names = {id(inner): f"{name}.{path}" if path else name for path, inner in module.named_modules()}
         microbatch = self._collector.clock.microbatch_of_parameterless(recorded=True)
         return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, names, None)
+
+    def _outermost_call_of_part(self, module: torch.nn.Module, microbatch: Microbatch) -> Frame | None:
+        """`module` belongs to the model that ran in `microbatch`."""
+        if not microbatch.recorded and self._perturbation is None:
+            return None
+        chunk = microbatch.chunk
+        microbatch.called_alone.add(chunk.names[id(module)])
+        return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, chunk.names, chunk)
 
     def _begin_chunk(self, chunk: Chunk, recorded: bool) -> None:
         """Before the chunk's first call in this iteration."""

@@ -45,7 +45,9 @@ class Optimizers:
 
     def install(self) -> None:
         collector = self._collector
-        register_optimizer_step_pre_hook(lambda optimizer, *_: collector.safely(self._on_step_begin, optimizer))
+        register_optimizer_step_pre_hook(
+            lambda optimizer, args, kwargs: collector.safely(self._on_step_begin, optimizer, args, kwargs)
+        )
         register_optimizer_step_post_hook(lambda optimizer, *_: collector.safely(self._on_step_end, optimizer))
         collector.record_params_after = self._record_params_after
         scaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
@@ -148,7 +150,26 @@ class Optimizers:
             self._keep_masters(unscaled)
         self._collector.clock.step()
 
-    def _on_step_begin(self, optimizer: torch.optim.Optimizer) -> None:
+    def _on_step_begin(
+        self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict[str, Any]
+    ) -> tuple[tuple, dict[str, Any]] | None:
+        """Returns the arguments that `step` is to be called with, or None for those that it was: a closure among them
+        runs the forward and the backward, and only then the gradients are there."""
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            return self._before_update(optimizer)
+
+        @functools.wraps(closure)
+        def observed(*arguments: Any, **options: Any) -> Any:
+            result = closure(*arguments, **options)
+            self._collector.safely(self._before_update, optimizer)
+            return result
+
+        return (
+            (args, {**kwargs, "closure": observed}) if "closure" in kwargs else ((args[0], observed, *args[2:]), kwargs)
+        )
+
+    def _before_update(self, optimizer: torch.optim.Optimizer) -> None:
         given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._record_main_grads(given, getattr(optimizer, "grad_scale", None))
         if self._collector.is_recorded():

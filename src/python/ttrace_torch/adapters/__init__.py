@@ -14,19 +14,24 @@ A name may be a class's and its method's: "Class.method". All are patched when a
 has imported what it uses;
 - `share(parameter)`: what this rank has of it (shares.py); None where the framework does not know.
 
-`is_rehearsal()` says that the framework runs the model just now, in grad mode, to learn its shapes and no more."""
+`is_rehearsal()` says that the framework runs the model just now, in grad mode, to learn its shapes and no more;
+`is_by_product(value)` that an object which a module takes or returns holds nothing but what is recorded elsewhere.
+`observe_framework_calls(observe)` has frameworks observed that call what a module does other than by calling it."""
 
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import torch
 
+from ..imports import after_import
 from ..shares import Share
-from . import deepspeed, device_mesh, fsdp1, megatron
+from . import deepspeed, device_mesh, fsdp1, lightning, megatron
 from .pipelining import is_rehearsal
+from .transformers import is_by_product
 
-__all__ = ["functions_to_patch", "in_use", "is_rehearsal", "share"]
+__all__ = ["functions_to_patch", "in_use", "is_by_product", "is_rehearsal", "observe_framework_calls", "share"]
 
 _ADAPTERS = (megatron, deepspeed, fsdp1, device_mesh)  # the more specific one first
 
@@ -53,3 +58,9 @@ def share(parameter: torch.nn.Parameter) -> Share | None:
     """The answer of the adapter that knows."""
     answers = (adapter.share(parameter) for adapter in in_use() if hasattr(adapter, "share"))
     return next((answer for answer in answers if answer is not None), None)
+
+
+def observe_framework_calls(observe: Callable) -> None:
+    """`observe(call, module, args, kwargs)` observes `call(*args, **kwargs)` as a call of `module`."""
+    for name in lightning.MODULES:
+        after_import(name, functools.partial(lightning.observe_training_steps, observe=observe))
