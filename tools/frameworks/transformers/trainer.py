@@ -1,0 +1,54 @@
+"""Fine-tunes a tiny pretrained model by `transformers.Trainer`: by one process, or under torchrun with DDP or FSDP."""
+
+import argparse
+import os
+import tempfile
+
+from data import Tokens
+from make_models import CONFIGURATIONS, checkpoint_of
+from torch.utils.data import SequentialSampler
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+MICRO_BATCHES, MICRO_BATCH_SIZE = 4, 2
+
+
+class InOrder(Trainer):
+    """Without shuffling: the samples are the same on any number of ranks."""
+
+    def _get_train_sampler(self, *_) -> SequentialSampler:
+        return SequentialSampler(self.train_dataset)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=CONFIGURATIONS, default="llama")
+    parser.add_argument("--fsdp", type=int, choices=(1, 2), help="the version of FSDP; else DDP")
+    arguments = parser.parse_args()
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    model = AutoModelForCausalLM.from_pretrained(checkpoint_of(arguments.model))
+    options = {"ddp_backend": "gloo"} if world > 1 else {}
+    if arguments.fsdp:
+        layer = type(model.model.layers[0]).__name__
+        options |= {
+            "fsdp": "full_shard auto_wrap",
+            "fsdp_config": {"fsdp_version": arguments.fsdp, "transformer_layer_cls_to_wrap": [layer]},
+        }
+    with tempfile.TemporaryDirectory() as output:
+        training = TrainingArguments(
+            output_dir=output,
+            per_device_train_batch_size=MICRO_BATCH_SIZE,
+            gradient_accumulation_steps=MICRO_BATCHES // world,
+            max_steps=1,
+            learning_rate=1e-3,
+            use_cpu=True,
+            report_to=[],
+            save_strategy="no",
+            logging_steps=1,
+            disable_tqdm=True,
+            **options,
+        )
+        InOrder(model=model, args=training, train_dataset=Tokens(MICRO_BATCHES, MICRO_BATCH_SIZE)).train()
+
+
+if __name__ == "__main__":
+    main()
