@@ -31,8 +31,8 @@ class Gradients:
         self._collector = collector
         self._hooked_parameters: set[tuple[int, int]] = set()  # (chunk, id of the parameter)
         self._first_in_backward: Microbatch | None = None  # whose gradient came first in this backward
-        # Of each micro-batch: name of a parameter -> sum of its gradients so far.
-        self._portions: dict[Microbatch, dict[str, torch.Tensor]] = {}
+        # Of each micro-batch: name of a parameter -> sum of its gradients so far, and where that lies.
+        self._portions: dict[Microbatch, dict[str, tuple[torch.Tensor, str]]] = {}
 
     def install(self) -> None:
         # torch.Tensor.backward looks it up there.
@@ -177,26 +177,28 @@ class Gradients:
         if getattr(parameter, "grad_added_to_main_grad", False):
             self._collector.warn(f"not traceable: param_grad of '{names[0]}', which a fused kernel adds to main_grad")
             return
+        mesh = adapters.summed_later_over(parameter)
+        mapping = "" if mesh is None else self._collector.open().mapping_of_term(gradient.shape, mesh)
         for name in names:
             tensor_id = microbatch.tensor_id(Kind.PARAM_GRAD, name)
             first = tensor_id not in microbatch.arrived
             if microbatch.gets_portions(name) and (first or name in self._portions.get(microbatch, ())):
                 microbatch.arrived.add(tensor_id)
-                self._add_portion(microbatch, name, gradient)
+                self._add_portion(microbatch, name, gradient, mapping)
             elif not first:
                 self._collector.warn(
                     f"not traceable: '{name}' got its gradient in more than one portion; param_grad is the first"
                 )
             else:
                 microbatch.arrived.add(tensor_id)
-                self._collector.record(tensor_id, gradient)
+                self._collector.record(tensor_id, gradient, mapping=mapping)
 
-    def _add_portion(self, microbatch: Microbatch, name: str, gradient: torch.Tensor) -> None:
+    def _add_portion(self, microbatch: Microbatch, name: str, gradient: torch.Tensor, mapping: str) -> None:
         portions = self._portions.setdefault(microbatch, {})
         with torch.no_grad():
-            before = portions.get(name)
+            before, _ = portions.get(name, (None, ""))
             # A copy: PyTorch may take this very tensor as the parameter's `.grad` and add to it.
-            portions[name] = gradient.detach().clone() if before is None else before + gradient
+            portions[name] = (gradient.detach().clone() if before is None else before + gradient), mapping
 
     def record_portions(self) -> None:
         """Of all micro-batches: nothing more is added to their parameter gradients."""
@@ -204,8 +206,8 @@ class Gradients:
 
     def _record_portions_of(self, microbatches: Iterable[Microbatch]) -> None:
         for microbatch in list(microbatches):
-            for name, gradient in self._portions.pop(microbatch).items():
-                self._collector.record(microbatch.tensor_id(Kind.PARAM_GRAD, name), gradient)
+            for name, (gradient, mapping) in self._portions.pop(microbatch).items():
+                self._collector.record(microbatch.tensor_id(Kind.PARAM_GRAD, name), gradient, mapping=mapping)
 
     def _record_finished_portions(self) -> None:
         """Between two backwards of the program."""

@@ -33,6 +33,12 @@ class Placements:
             self._known[key] = json.dumps({"axes": axes, "shape": list(tensor.shape)})
         return self._known[key]
 
+    def of_term(self, shape: torch.Size, mesh: "DeviceMesh") -> str:
+        """Of a tensor that is yet to be summed over all ranks of `mesh`. As `mapping_of`."""
+        axes = [axis for dim in range(mesh.ndim) for axis in self._axes_of(mesh, dim)]
+        partial = [{"axis": name, "size": size, "placement": "partial"} for name, size in axes]
+        return json.dumps({"axes": partial, "shape": list(shape)})
+
     def _entries(self, tensor: torch.Tensor, mesh_dim: int) -> list[dict]:
         placement = tensor.placements[mesh_dim]
         if placement.is_replicate():

@@ -2,6 +2,7 @@
 
 import json
 import platform
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,6 +12,9 @@ from .library import Recorder, TensorId
 from .placements import Placements
 from .problems import CollectError
 from .tensors import dtype_name, to_host, view_of
+
+if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class RankFile:
@@ -54,6 +58,10 @@ class RankFile:
         mapping = mapping or self._placements.mapping_of(tensor)
         host = to_host(tensor)
         self._recorder.record(tensor_id, view_of(host), module_class=module_class, mapping=mapping)
+
+    def mapping_of_term(self, shape: torch.Size, mesh: "DeviceMesh") -> str:
+        """For `record`: of a tensor that the program sums over all ranks of `mesh` later. Raises CollectError."""
+        return self._placements.of_term(shape, mesh)
 
     def perturbation(self, seed: int, tensor_id: TensorId, shape: torch.Size) -> torch.Tensor:
         """u in [-1, 1), fp32, on the host, for this rank's part of the tensor: shape `shape`."""

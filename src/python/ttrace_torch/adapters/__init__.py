@@ -16,6 +16,7 @@ has imported what it uses;
 
 `is_rehearsal()` says that the framework runs the model just now, in grad mode, to learn its shapes and no more;
 `is_by_product(value)` that an object which a module takes or returns holds nothing but what is recorded elsewhere.
+`summed_later_over(parameter)` is the device mesh over which the framework sums the gradient after a backward, or None.
 `observe_framework_calls(observe)` has frameworks observed that call what a module does other than by calling it."""
 
 import functools
@@ -29,9 +30,17 @@ from ..imports import after_import
 from ..shares import Share
 from . import deepspeed, device_mesh, fsdp1, lightning, megatron
 from .pipelining import is_rehearsal
-from .transformers import is_by_product
+from .transformers import is_by_product, summed_later_over
 
-__all__ = ["functions_to_patch", "in_use", "is_by_product", "is_rehearsal", "observe_framework_calls", "share"]
+__all__ = [
+    "functions_to_patch",
+    "in_use",
+    "is_by_product",
+    "is_rehearsal",
+    "observe_framework_calls",
+    "share",
+    "summed_later_over",
+]
 
 _ADAPTERS = (megatron, deepspeed, fsdp1, device_mesh)  # the more specific one first
 
