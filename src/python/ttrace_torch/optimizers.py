@@ -98,23 +98,23 @@ class Optimizers:
 
         @functools.wraps(step)
         def patched(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            collector.safely(self._before_wrapped_step, adapter, optimizer)
+            scale = collector.safely(adapter.loss_scale, optimizer)
+            collector.safely(self._before_wrapped_step, scale)
             result = step(optimizer, *args, **kwargs)
-            collector.safely(self._after_wrapped_step, adapter, optimizer)
+            collector.safely(self._after_wrapped_step, adapter, optimizer, scale)
             return result
 
         return patched
 
-    def _before_wrapped_step(self, adapter: ModuleType, optimizer: Any) -> None:
+    def _before_wrapped_step(self, scale: float) -> None:
         self._gradients.record_portions()
         if self._collector.is_recorded():
-            scale = adapter.loss_scale(optimizer)
             ready = [trained for trained in self._trained_parameters() if trained.share.gradient() is not None]
             self._record_main_grads_of(ready, None if scale == 1 else scale)
             self._keep_masters(ready)
 
-    def _after_wrapped_step(self, adapter: ModuleType, optimizer: Any) -> None:
-        self._record_norm(adapter.gradient_norm(optimizer))
+    def _after_wrapped_step(self, adapter: ModuleType, optimizer: Any, scale: float) -> None:
+        self._record_norm(adapter.gradient_norm(optimizer, scale))
         self._collector.clock.step()  # also one that overflow has forbidden
 
     def _wrap_overflow_check(self, check: Callable) -> Callable:

@@ -7,8 +7,8 @@ also have
 - `CLIPPING`, functions (module, name) that clip gradients by a norm, their third argument, outside torch.nn.utils;
 - `BACKWARD`, functions that start backward without torch.autograd.backward, from their first argument.
 - `STEPS`, steps of optimizers around PyTorch's own, whose first argument is the optimizer, and with them
-  `loss_scale(optimizer)`, which is on the gradients before the step, and `gradient_norm(optimizer)`, by which it has
-  clipped them, or None;
+  `loss_scale(optimizer)`, which is on the gradients before the step, and `gradient_norm(optimizer, loss_scale)`, by
+  which it has clipped them, or None;
 - `GATHERING`, functions that put the gathered parameters into modules for a forward: fsdp1.py.
 A name may be a class's and its method's: "Class.method". All are patched when a model first runs, by when the program
 has imported what it uses;

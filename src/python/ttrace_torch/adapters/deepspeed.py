@@ -5,7 +5,8 @@ optimizer. What it has of a parameter:
     ZeRO-1 and 2, and BF16_Optimizer   the model has whole parameters; `_hp_mapping` says which stretch the rank updates
     ZeRO-3                             the model has the rank's stretch alone (`ds_tensor`), padded to equal sizes, but
                                        for small parameters, which stay gathered
-    FP16_Optimizer (no ZeRO)           whole parameters, whole masters
+    FP16_Optimizer, and                whole parameters, whole masters, flattened or not; without ZeRO, in bf16 too
+    FP16_UnfusedOptimizer
 An engine's step clips, where it does, inside the optimizer's step, after the division by the loss scale."""
 
 import functools
@@ -25,12 +26,14 @@ STEPS = [
     ("deepspeed.runtime.zero.stage3", "DeepSpeedZeroOptimizer_Stage3.step"),
     ("deepspeed.runtime.bf16_optimizer", "BF16_Optimizer.step"),
     ("deepspeed.runtime.fp16.fused_optimizer", "FP16_Optimizer.step"),
+    ("deepspeed.runtime.fp16.unfused_optimizer", "FP16_UnfusedOptimizer.step"),
 ]
-# Lists of a group's parameters, and of the flat masters, in each of them but ZeRO-3's.
+# In each of them but ZeRO-3's: its lists of parameters and of masters, which have an item for each group.
 _GROUPS = (
     ("bit16_groups", "single_partition_of_fp32_groups"),
     ("bf16_groups", "fp32_groups_flat_partition"),
     ("fp16_groups", "fp32_groups_flat"),
+    ("fp16_groups", "fp32_groups"),
 )
 
 
@@ -39,9 +42,13 @@ def loss_scale(optimizer: Any) -> float:
     return float(getattr(optimizer, "loss_scale", 1.0))
 
 
-def gradient_norm(optimizer: Any) -> Any:
-    """After a step: the norm by which it has clipped; None where it does not clip."""
-    return getattr(optimizer, "_global_grad_norm", None) if optimizer.clip_grad > 0 else None
+def gradient_norm(optimizer: Any, scale: float) -> Any:
+    """After a step, before which the loss scale was `scale`: the norm by which it has clipped; None where it does not
+    clip."""
+    norm = getattr(optimizer, "_global_grad_norm", None) if optimizer.clip_grad > 0 else None
+    if norm is not None and type(optimizer).__name__ == "FP16_UnfusedOptimizer":
+        norm = norm / scale  # the others have done so
+    return norm
 
 
 def share(parameter: torch.nn.Parameter) -> Share | None:
@@ -55,13 +62,13 @@ def share(parameter: torch.nn.Parameter) -> Share | None:
         return None
     if not hasattr(parameter, "_hp_mapping"):
         size = parameter.numel()
-        master = slot.flat.detach()[slot.offset : slot.offset + size].view_as(parameter)
-        return Share(parameter, None, master, None, slot.flat, lambda: parameter.grad)
+        master = slot.tensor.detach().reshape(-1)[slot.offset : slot.offset + size].view_as(parameter)
+        return Share(parameter, None, master, None, slot.tensor, lambda: parameter.grad)
     mapping = parameter._hp_mapping
     begin = mapping.lp_fragment_address.start if mapping else 0
     owned = Range(tuple(parameter.shape), begin, begin + (mapping.lp_fragment_address.numel if mapping else 0))
-    master = mapping.hp_fragment.detach() if mapping else slot.flat
-    return Share(parameter, None, master, owned, slot.flat, functools.partial(_gradient, parameter, owned))
+    master = mapping.hp_fragment.detach() if mapping else slot.tensor
+    return Share(parameter, None, master, owned, slot.tensor, functools.partial(_gradient, parameter, owned))
 
 
 def _gradient(parameter: torch.nn.Parameter, owned: Range) -> torch.Tensor | None:
@@ -84,10 +91,10 @@ def _zero3_share(parameter: torch.nn.Parameter) -> Share:
     held, held_range = (parameter, None) if gathered else (part[:size], owned)
     optimizer = getattr(parameter, "_z3_optimizer", None)
     place = optimizer.grad_position.get(optimizer.get_param_id(parameter)) if optimizer is not None else None
-    if place is None:  # it is not trained
+    group, offset, _ = place or (None, 0, 0)
+    flat = None if group is None else optimizer.fp32_partitioned_groups_flat[group]
+    if flat is None or flat.numel() < offset + size:  # it is not trained, or its master is swapped out
         return Share(held, held_range, held, held_range, parameter, lambda: None)
-    group, offset, _ = place
-    flat = optimizer.fp32_partitioned_groups_flat[group]
     master = flat.detach()[offset : offset + size]
 
     def gradient() -> torch.Tensor | None:
@@ -102,8 +109,8 @@ def _zero3_share(parameter: torch.nn.Parameter) -> Share:
 class _Slot(NamedTuple):
     """Where an optimizer keeps a parameter's master."""
 
-    flat: torch.Tensor
-    offset: int  # of the parameter among those of its group
+    tensor: torch.Tensor  # that of a group, or of the parameter alone
+    offset: int  # of the parameter in that of a group without partitions
 
 
 @functools.cache
@@ -115,9 +122,10 @@ def _slots() -> dict[int, _Slot]:
     for optimizer in [found for found in gc.get_objects() if type(found) in types]:
         for parameters, masters in _GROUPS:
             groups = zip(getattr(optimizer, parameters, ()), getattr(optimizer, masters, ()), strict=False)
-            for group, flat in groups:
+            for group, found in groups:
                 offset = 0
-                for parameter in group:
-                    slots[id(parameter)] = _Slot(flat, offset)
+                for index, parameter in enumerate(group):
+                    flat = isinstance(found, torch.Tensor)
+                    slots[id(parameter)] = _Slot(found, offset) if flat else _Slot(found[index], 0)
                     offset += parameter.numel()
     return slots
