@@ -17,8 +17,9 @@ enum class Verdict : std::uint8_t {
   kFail,
   kUntrusted,  // compared, but proves little; the reason says why
   kMissing,    // one side holds it, the other does not, or holds it in part
+  kNotSeen,    // the same, and that side's recorder said that it could not record it
 };
-std::string_view name_of(Verdict verdict);  // "pass", "fail", "untrusted", "missing"
+std::string_view name_of(Verdict verdict);  // "pass", "fail", "untrusted", "missing", "not-seen"
 
 // Why a verdict is not `pass`. The words are part of the report's stable interface (lower case, hyphens).
 enum class Reason : std::uint8_t {
@@ -44,6 +45,9 @@ enum class Reason : std::uint8_t {
   kOmission,            // "omission": some elements, or some replicas, are not there
   kMissingRank,         // "missing-rank"
   kIncompleteRank,      // "incomplete-rank": the rank's file has no completion mark
+  // not-seen
+  kNotSeenInCandidate,  // "not-seen-in-candidate"
+  kNotSeenInReference,  // "not-seen-in-reference"
   // untrusted
   kNoTolerance,   // "no-tolerance"
   kAllZero,       // "all-zero": both sides are zero

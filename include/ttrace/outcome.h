@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,11 +21,11 @@ std::string_view name_of(RunVerdict verdict);  // "same", "different", "could-no
 
 constexpr RunVerdict same_or_different(bool same) { return same ? RunVerdict::kSame : RunVerdict::kDifferent; }
 
-// Each tensor counts once, by the worst of its findings (fail, missing, untrusted, pass); a finding about
+// Each tensor counts once, by the worst of its findings (fail, missing, not-seen, untrusted, pass); a finding about
 // ranks counts like a tensor.
 struct Counts {
   std::int64_t compared = 0;  // pass + fail + untrusted
-  std::int64_t pass = 0, fail = 0, untrusted = 0, missing = 0;
+  std::int64_t pass = 0, fail = 0, untrusted = 0, missing = 0, not_seen = 0;
 
   void add(Verdict verdict);
 };
@@ -55,6 +56,8 @@ enum class Cause : std::uint8_t {
   kRankFactor,           // "rank-factor": in ranks' parts, the reference's values times a number each
   kCoarserPrecision,     // "coarser-precision": rounded to a narrower dtype than it is stored in
   kRegion,               // "region": wrong in one part, which ranks or indices tell, and right elsewhere
+  kAccumulatedAgain,     // "accumulated-again": reduced after each micro-batch, with what was accumulated before
+  kOtherInitialisation,  // "other-initialisation": the runs began with different random parameters
 };
 std::string_view name_of(Cause cause);
 
@@ -71,8 +74,9 @@ struct RootCause {
   std::size_t finding = 0;         // index into the report's `findings`
   std::string module;              // the module that it was seen at
   std::int64_t repeated = 0;       // in how many further micro-batches and iterations it is a root as well
+  std::vector<std::string> alike;  // further tensors that were roots of the same kind, with the same diagnosis
   std::int64_t explained = 0;      // how many wrong tensors follow from it
-  bool examined = false;           // true when a diagnosis was tried; text shows these roots
+  bool examined = false;           // true for the roots that text shows; a diagnosis was tried for them
   std::optional<Cause> diagnosis;  // none: nothing known explains the error
   double residual = 0;             // of the diagnosis: ||candidate - prediction|| / ||prediction||
   std::string sentence;
@@ -88,7 +92,8 @@ struct WaivedFinding {
 struct Report {
   std::string reference, candidate;  // directories, as the user gave them
   Counts counts;
-  std::int64_t waived = 0;        // compared + missing + waived = tensors of either side + findings about ranks
+  // compared + missing + not seen + waived = tensors of either side + findings about ranks
+  std::int64_t waived = 0;
   double coverage = 0;            // share of the reference's tensors that were compared; waived ones do not count
   std::vector<Finding> findings;  // every verdict but `pass`, in execution order
   std::vector<Finding> passed;    // the others
@@ -99,12 +104,15 @@ struct Report {
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::vector<std::string> notes;
   std::string command_for_all;  // the command that prints all findings
-  bool strict = false;          // untrusted counts as failed
+  bool strict = false;          // untrusted counts as failed, and not-seen as could-not-look
 
-  // True when something passed, nothing failed, nothing is missing, every difference has a tolerance and, if strict,
-  // nothing is untrusted.
-  bool same() const;
-  RunVerdict verdict() const { return same_or_different(same()); }
+  // `different` where something failed or is missing, a difference has no tolerance, nothing passed or, if strict,
+  // something is untrusted. Else `could-not-look` where what was not seen leaves the question open: of a kind of
+  // tensors nothing passed, or the check is strict. Else `same`.
+  RunVerdict verdict() const;
+  bool same() const { return verdict() == RunVerdict::kSame; }
+  // Kinds of which some tensors were not seen and none passed.
+  std::set<Kind> unseen_kinds() const;
   // True when a tensor differs, and no tolerance says by how much it may.
   bool lacks_tolerance() const;
   // The first finding in execution order that is `fail` or `missing`; null when there is none.

@@ -12,7 +12,8 @@
 //     aliases          string    JSON object, axis names that share another's coordinate: {"sp":"tp"}
 //     coordinates      string    JSON object, on the axes of all factorings: {"tp":1,"dp":0}
 //     compute_dtype    string    a dtype name ("bfloat16"), or "" when not known
-//     provenance       string    JSON object: command, versions, device, git commit, time, perturb seed, ...
+//     provenance       string    JSON object: command, versions, device, git commit, time, perturb seed, ...;
+//                                "not_seen" lists what could not be recorded (`NotSeen` below)
 //     complete         uint8     1; absent or 0 in the file of a rank whose recording did not end well
 //   /tensors/<iteration>/<microbatch or "-">/<pass>/<kind>/<chunk>/<name>
 //                            one contiguous dataset per tensor, 64-byte aligned in the file; for people
@@ -50,6 +51,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -146,6 +148,25 @@ class MappedFile {
   virtual void release(const std::byte* /*begin*/, std::uint64_t /*bytes*/) const {}
 };
 
+// What a rank says that it could not record. Its provenance holds it as
+//
+//   "not_seen": [{"reason": "what runs inside 'mlp' is compiled by torch.compile", "kinds": ["input", "output"],
+//                 "iterations": [0, 1], "chunk": 0, "tensors": ["embed:mask"], "modules": ["mlp.fc1", "mlp.fc2"]}]
+//
+// where `chunk`, `tensors` and `modules` may be absent. Names are those that the rank would have recorded. A tensor
+// that is a container stands for what it holds: `embed:cache` for `embed:cache.0`. A module stands for the tensors of
+// all its calls, and not for the modules inside.
+struct NotSeen {
+  std::string reason;
+  std::set<Kind> kinds;
+  std::set<std::int32_t> iterations;
+  std::int32_t chunk = 0;
+  std::vector<std::string> tensors, modules;
+};
+
+// The statements of one rank may name no more: a trace is not trusted.
+inline constexpr std::size_t kMaxNamesNotSeen = 10'000;
+
 // What one rank's file holds.
 struct RankTrace {
   std::filesystem::path path;
@@ -154,6 +175,7 @@ struct RankTrace {
   bool complete = false;
   std::vector<Entry> entries;  // in order of `order`
   std::shared_ptr<const MappedFile> file;
+  std::vector<NotSeen> not_seen;
 
   const std::byte* bytes_of(const Entry& entry) const { return file->data() + entry.offset; }
 };

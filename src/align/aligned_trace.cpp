@@ -16,7 +16,8 @@ AlignedTrace align_trace(Trace trace, const Annotations& annotations, const Mode
 
 AlignedTrace align_whole(Trace trace, const Annotations& annotations, const ModelLayout& layout) {
   AlignedTrace aligned = align_trace(std::move(trace), annotations, layout);
-  const std::vector<Finding>& findings = aligned.alignment.findings;
+  std::vector<Finding> findings = aligned.alignment.findings;
+  std::erase_if(findings, [&](const Finding& finding) { return is_not_seen(aligned.alignment, finding); });
   if (findings.empty()) return aligned;
   throw InputError(fmt::format("{}: {}{}; expected a whole trace", aligned.trace->directory.string(),
                                findings[0].message,

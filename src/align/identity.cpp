@@ -157,6 +157,25 @@ Group start_group(const GroupingContext& context, const PresentRank& rank, const
   return group;
 }
 
+// Gives what the ranks say of their own names the canonical ones.
+NotSeenTensors not_seen_by(const GroupingContext& context) {
+  NotSeenTensors all;
+  for (const PresentRank& rank : context.table.ranks) {
+    for (const NotSeen& statement : rank.trace->not_seen) {
+      Entry entry;
+      entry.id.chunk = statement.chunk;
+      const Part part{virtual_stage(context.pipeline, rank, entry), statement.chunk,
+                      coordinate_on(rank, context.experts.axis)};
+      const auto canonical = [&](const std::string& name) {
+        return tied_name(context.annotations, canonical_name(context, part, name).text).first;
+      };
+      for (const std::string& name : statement.tensors) all.add_tensor(statement, canonical(name));
+      for (const std::string& name : statement.modules) all.add_module(statement, canonical(name));
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 std::pair<std::string, std::size_t> tied_name(const Annotations& annotations, const std::string& name) {
@@ -204,6 +223,7 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
     }
   }
   std::sort(grouping.groups.begin(), grouping.groups.end(), [](const Group& a, const Group& b) { return a.id < b.id; });
+  grouping.not_seen = not_seen_by(context);
   grouping.findings = grouping.pipeline.findings;
   const bool counted = std::any_of(grouping.groups.begin(), grouping.groups.end(),
                                    [](const Group& g) { return g.microbatches != MicrobatchUse::kNone; });

@@ -65,6 +65,7 @@ struct Grouping {
   std::map<const RecordedMapping*, TensorPlacement> recorded;          // by the mapping that the program recorded
   std::vector<RowShard> rows;                                          // tensors of routed tokens
   std::set<TensorId> local;                                            // tensors that a rule declares local
+  NotSeenTensors not_seen;
   Pipeline pipeline;
   Experts experts;
   std::vector<Finding> findings;  // about model chunks and micro-batches that no rank ran

@@ -96,6 +96,11 @@ void note_pipeline(const Grouping& grouping, const AssemblyContext& context, std
 
 }  // namespace
 
+bool is_not_seen(const Alignment& alignment, const Finding& finding) {
+  return finding.verdict == Verdict::kMissing && !finding.id.name.empty() &&
+         alignment.not_seen.reason_of(finding.id) != nullptr;
+}
+
 ModelLayout layout_of(const Alignment& reference) {
   ModelLayout layout;
   for (const auto& [id, tensor] : reference.tensors) {
@@ -126,6 +131,7 @@ Alignment align(const Trace& trace, const Annotations& annotations, const ModelL
   alignment.notes = grouping.pipeline.notes;
   note_pipeline(grouping, context, alignment.notes);
   alignment.local = std::move(grouping.local);
+  alignment.not_seen = std::move(grouping.not_seen);
   for (Group& group : grouping.groups) {
     Assembly assembly = assemble(std::move(group), context);
     for (Finding& finding : assembly.findings) alignment.findings.push_back(std::move(finding));

@@ -10,8 +10,8 @@ namespace ttrace {
 namespace {
 
 // In the order of the enumerators.
-constexpr std::array<std::string_view, 4> kVerdictNames = {"pass", "fail", "untrusted", "missing"};
-constexpr std::array<std::string_view, 26> kReasonNames = {
+constexpr std::array<std::string_view, 5> kVerdictNames = {"pass", "fail", "untrusted", "missing", "not-seen"};
+constexpr std::array<std::string_view, 28> kReasonNames = {
     "none",
     "exceeds-tolerance",
     "not-finite",
@@ -32,6 +32,8 @@ constexpr std::array<std::string_view, 26> kReasonNames = {
     "omission",
     "missing-rank",
     "incomplete-rank",
+    "not-seen-in-candidate",
+    "not-seen-in-reference",
     "no-tolerance",
     "all-zero",
     "noise",
@@ -40,7 +42,7 @@ constexpr std::array<std::string_view, 26> kReasonNames = {
     "re-routed",
 };
 static_assert(kReasonNames.size() == static_cast<std::size_t>(Reason::kRerouted) + 1);
-static_assert(kVerdictNames.size() == static_cast<std::size_t>(Verdict::kMissing) + 1);
+static_assert(kVerdictNames.size() == static_cast<std::size_t>(Verdict::kNotSeen) + 1);
 
 // The phases of one iteration, in the order in which the results of one enter the next: an error in one phase explains
 // errors in later ones.

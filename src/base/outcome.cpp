@@ -8,7 +8,7 @@ namespace {
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 3> kRunVerdictNames = {"same", "different", "could-not-look"};
-constexpr std::array<std::string_view, 16> kCauseNames = {
+constexpr std::array<std::string_view, 18> kCauseNames = {
     "missing",
     "not-finite",
     "never-updated",
@@ -25,10 +25,12 @@ constexpr std::array<std::string_view, 16> kCauseNames = {
     "rank-factor",
     "coarser-precision",
     "region",
+    "accumulated-again",
+    "other-initialisation",
 };
 constexpr std::array<std::string_view, 3> kStandingNames = {"confirmed", "found", "moved"};
 static_assert(kRunVerdictNames.size() == static_cast<std::size_t>(RunVerdict::kCouldNotLook) + 1);
-static_assert(kCauseNames.size() == static_cast<std::size_t>(Cause::kRegion) + 1);
+static_assert(kCauseNames.size() == static_cast<std::size_t>(Cause::kOtherInitialisation) + 1);
 static_assert(kStandingNames.size() == static_cast<std::size_t>(Standing::kMoved) + 1);
 
 }  // namespace
@@ -44,12 +46,26 @@ void Counts::add(Verdict verdict) {
   fail += verdict == Verdict::kFail;
   untrusted += verdict == Verdict::kUntrusted;
   missing += verdict == Verdict::kMissing;
+  not_seen += verdict == Verdict::kNotSeen;
   compared = pass + fail + untrusted;
 }
 
-bool Report::same() const {
-  return counts.pass > 0 && counts.fail == 0 && counts.missing == 0 && (!strict || counts.untrusted == 0) &&
-         root_cause() == nullptr && !lacks_tolerance();
+RunVerdict Report::verdict() const {
+  const bool wrong = counts.fail > 0 || counts.missing > 0 || root_cause() != nullptr || lacks_tolerance() ||
+                     (strict && counts.untrusted > 0);
+  const bool open = !unseen_kinds().empty() || (strict && counts.not_seen > 0);
+  if (wrong || (counts.pass == 0 && !open)) return RunVerdict::kDifferent;
+  return open ? RunVerdict::kCouldNotLook : RunVerdict::kSame;
+}
+
+std::set<Kind> Report::unseen_kinds() const {
+  std::set<Kind> unseen, seen;
+  for (const auto& [tensor, verdicts] : by_name) {
+    if (verdicts.not_seen > 0) unseen.insert(tensor.second);
+    if (verdicts.pass > 0) seen.insert(tensor.second);
+  }
+  std::erase_if(unseen, [&](Kind kind) { return seen.contains(kind); });
+  return unseen;
 }
 
 bool Report::lacks_tolerance() const {

@@ -55,7 +55,7 @@ int run(const AbftOptions& options) {
   report.candidate = options.trace;
   report.command_for_all = "--all";
   write_report(files, options.report, report);
-  return report.same() ? kExitSame : kExitDifferent;
+  return exit_code_of(report.verdict());
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ int run(const CheckArguments& arguments) {
   checked = check(arguments.check);
   write_report(files, arguments.report, checked.report);
   if (!arguments.history.empty()) add_to_history(arguments.history, checked.record, checked.report);
-  return checked.report.same() ? kExitSame : kExitDifferent;
+  return exit_code_of(checked.report.verdict());
 }
 
 }  // namespace
@@ -37,7 +37,8 @@ void add_check(CLI::App& app, Run& run_command) {
   add_only_option(*check, options.only);
   add_report_options(*check, arguments->report);
   add_history_option(*check, arguments->history);
-  check->add_flag("--strict", options.strict, "Untrusted tensors count as failed");
+  check->add_flag("--strict", options.strict,
+                  "Untrusted tensors count as failed; ones that a program could not record are refused");
   add_threads_option(*check, options.threads);
   check->footer(R"(Examples:
   ttrace check --reference reference --candidate candidate -a gpt.yaml \
@@ -48,7 +49,7 @@ void add_check(CLI::App& app, Run& run_command) {
     --json - | jq .root_cause
 
 Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input, no
-tensor in common).)");
+tensor in common; of a kind of tensors none that passed and some not seen).)");
   check->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
 }
 

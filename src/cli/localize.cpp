@@ -46,7 +46,7 @@ int run(const LocalizeArguments& arguments) {
     fmt::print(stderr, "ttrace: no second run: {}\n", reason);
   }
   write_report(files, arguments.report, report);
-  return report.same() ? kExitSame : kExitDifferent;
+  return exit_code_of(report.verdict());
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ struct RunContext {
 // Runs a candidate that differs once more, and adds to its report which modules are wrong by themselves. Where that
 // cannot be told, the report stands as it is, with a note.
 void localize(const RunContext& context, const Job& job, const CheckOptions& options, Report& report) {
-  if (report.same() || !context.file.localize) return;
+  if (report.verdict() != RunVerdict::kDifferent || !context.file.localize) return;
   try {
     std::string reason;
     const std::optional<CollectOptions> second = second_run_options(options, report, reason);
@@ -173,15 +173,7 @@ int run_candidates(const RunOptions& options, RunReport& report) {
   const RunContext context{options, file, workspace, artifacts, today};
   for (const Job& job : candidates) report.candidates.push_back(collect_and_check(context, job));
   add_waiver_notes(context, report);
-  switch (report.verdict()) {
-    case RunVerdict::kSame:
-      return kExitSame;
-    case RunVerdict::kDifferent:
-      return kExitDifferent;
-    case RunVerdict::kCouldNotLook:
-      return kExitCouldNotLook;
-  }
-  return kExitCouldNotLook;
+  return exit_code_of(report.verdict());
 }
 
 int run(const RunOptions& options) {
@@ -253,7 +245,7 @@ Examples:
     --history history.sqlite
 
 Exit codes: 0 all candidates are the same, 1 one is different, else 2 where one
-could not be looked at (a command failed, stale, misuse).)";
+could not be looked at (a command failed, stale, misuse, too much not seen).)";
 
 }  // namespace
 

@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <utility>
 
+#include "format/format.h"
 #include "ttrace/error.h"
 #include "ttrace/trace.h"
 
@@ -78,7 +80,49 @@ std::optional<RewrittenFrom> parse_rewritten(const Json& value, std::string_view
                        string_or_empty(value, "parameters"), optional_seed(value, "seed")};
 }
 
+// Throws the exceptions of nlohmann::json, and std::invalid_argument.
+NotSeen parse_statement(const Json& json) {
+  NotSeen statement;
+  json.at("reason").get_to(statement.reason);
+  for (const std::string& name : json.at("kinds").get<std::vector<std::string>>()) {
+    const auto kind = kind_from_name(name);
+    if (!kind) throw std::invalid_argument(fmt::format("the kind '{}'", printable(name)));
+    statement.kinds.insert(*kind);
+  }
+  json.at("iterations").get_to(statement.iterations);
+  statement.chunk = json.value("chunk", 0);
+  statement.tensors = json.value("tensors", std::vector<std::string>());
+  statement.modules = json.value("modules", std::vector<std::string>());
+  for (const auto* names : {&statement.tensors, &statement.modules}) {
+    for (const std::string& name : *names) {
+      if (!objection_to_name(name).empty()) throw std::invalid_argument(fmt::format("the name '{}'", printable(name)));
+    }
+  }
+  return statement;
+}
+
 }  // namespace
+
+std::vector<NotSeen> parse_not_seen(const std::string& provenance, std::string_view where) try {
+  const Json json = value_or_null(Json::parse(provenance), "not_seen");
+  std::vector<NotSeen> statements;
+  std::size_t names = 0;
+  if (json.is_null()) return statements;
+  for (const Json& item : json.get<std::vector<Json>>()) {
+    statements.push_back(parse_statement(item));
+    names += statements.back().tensors.size() + statements.back().modules.size();
+  }
+  if (names > kMaxNamesNotSeen) throw std::invalid_argument(fmt::format("{} names", names));
+  return statements;
+} catch (const nlohmann::json::exception&) {
+  throw InputError(
+      fmt::format("{}: its provenance has a 'not_seen' that is none; expected what `ttrace collect` writes", where));
+} catch (const std::invalid_argument& error) {
+  throw InputError(
+      fmt::format("{}: its provenance says of {} that it was not seen; expected kinds and names of tensors, "
+                  "at most {}",
+                  where, error.what(), kMaxNamesNotSeen));
+}
 
 Provenance parse_provenance(std::string text, std::string_view where) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);

@@ -3,8 +3,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ttrace/provenance.h"
+#include "ttrace/trace.h"
 
 namespace ttrace {
 
@@ -13,5 +15,9 @@ namespace ttrace {
 // absent) and `rewritten`. Throws InputError for these, and where the text is no JSON object; `where` says what held
 // the text.
 Provenance parse_provenance(std::string text, std::string_view where);
+
+// Returns what the rank says that it could not record: the list `not_seen`, whose grammar is in ttrace/trace.h. Throws
+// InputError where it is malformed, holds what can't be a tensor's name, or is too long.
+std::vector<NotSeen> parse_not_seen(const std::string& provenance, std::string_view where);
 
 }  // namespace ttrace

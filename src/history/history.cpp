@@ -85,12 +85,14 @@ int badness(Verdict verdict) {
       return 0;
     case Verdict::kUntrusted:
       return 1;
-    case Verdict::kMissing:
+    case Verdict::kNotSeen:
       return 2;
-    case Verdict::kFail:
+    case Verdict::kMissing:
       return 3;
+    case Verdict::kFail:
+      return 4;
   }
-  return 3;
+  return 4;
 }
 
 void add_finding(const Finding& finding, Tensors& tensors) {

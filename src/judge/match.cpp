@@ -17,6 +17,8 @@
 namespace ttrace {
 namespace {
 
+constexpr std::string_view kReference = "reference", kCandidate = "candidate";
+
 TensorId forward_of(TensorId id) {
   id.pass = Pass::kForward;
   return id;
@@ -113,14 +115,64 @@ TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
   return {matching.common_rows.end()[-2].get(), matching.common_rows.back().get()};
 }
 
+// A tensor that `side` lacks, or holds in part. It is missing unless the side says that it could not record it.
+Finding finding_about_lack(const LogicalTensor& tensor, std::string_view side, std::string_view other,
+                           const Alignment& lacking) {
+  const bool in_candidate = side == kCandidate;
+  const std::string held = fmt::format("the {} has {}", other, describe_type(tensor));
+  if (const std::string* reason = lacking.not_seen.reason_of(tensor.id)) {
+    return finding_about(tensor, Verdict::kNotSeen,
+                         in_candidate ? Reason::kNotSeenInCandidate : Reason::kNotSeenInReference,
+                         fmt::format("not seen in the {}: {}; {}", side, *reason, held));
+  }
+  return finding_about(tensor, Verdict::kMissing,
+                       in_candidate ? Reason::kMissingInCandidate : Reason::kMissingInReference,
+                       fmt::format("not in the {}; {}", side, held));
+}
+
+// A tensor of which some ranks of `side` recorded their part, and others said that they could not.
+Finding finding_about_part(Finding finding, std::string_view side, const Alignment& lacking) {
+  finding.verdict = Verdict::kNotSeen;
+  finding.reason = side == kCandidate ? Reason::kNotSeenInCandidate : Reason::kNotSeenInReference;
+  finding.message = fmt::format("{}: not seen by all ranks of the {}: {}", to_string(finding.id), side,
+                                *lacking.not_seen.reason_of(finding.id));
+  return finding;
+}
+
+// Collects why tensors were not seen, and writes one note for each reason: how many tensors, and the first of them.
+void note_not_seen(const Alignment& reference, const Alignment& candidate, Matching& matching) {
+  constexpr std::size_t kMostReasons = 10;
+  struct Use {
+    std::int64_t tensors = 0;
+    std::string first;
+  };
+  std::map<std::pair<bool, std::string>, Use> uses;
+  for (const Finding& finding : matching.findings) {
+    if (finding.verdict != Verdict::kNotSeen) continue;
+    const bool in_candidate = finding.reason == Reason::kNotSeenInCandidate;
+    const std::string* reason = (in_candidate ? candidate : reference).not_seen.reason_of(finding.id);
+    Use& use = uses[{in_candidate, *reason}];
+    if (use.tensors++ == 0) use.first = to_string(finding.id);
+  }
+  std::size_t written = 0;
+  for (const auto& [key, use] : uses) {
+    if (written++ == kMostReasons) break;
+    matching.notes.push_back(fmt::format("not seen in the {}: {}: {} tensors, such as {}",
+                                         key.first ? kCandidate : kReference, key.second, use.tensors, use.first));
+  }
+  if (uses.size() > kMostReasons) {
+    matching.notes.push_back(
+        fmt::format("not seen for {} further reasons, which --json lists", uses.size() - kMostReasons));
+  }
+}
+
 // Pairs each of the candidate's tensors with the reference's, and a recomputed one with its first forward as well.
 void pair_candidates(const Alignment& reference, const Alignment& candidate, Matching& matching) {
   DtypeNotes dtypes;
   for (const auto& [id, tensor] : candidate.tensors) {
     const TensorPair pair{counterpart(reference, id), &tensor};
     if (pair.reference == nullptr) {
-      Finding finding = finding_about(tensor, Verdict::kMissing, Reason::kMissingInReference,
-                                      fmt::format("not in the reference; the candidate has {}", describe_type(tensor)));
+      Finding finding = finding_about_lack(tensor, kReference, kCandidate, reference);
       finding.ranks = ranks_holding(tensor);
       matching.findings.push_back(std::move(finding));
     } else if (auto mismatch = find_mismatch(pair, {"the reference has", "the candidate"})) {
@@ -154,9 +206,7 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
       ++matching.waived;
       continue;
     }
-    matching.findings.push_back(
-        finding_about(tensor, Verdict::kMissing, Reason::kMissingInCandidate,
-                      fmt::format("not in the candidate; the reference has {}", describe_type(tensor))));
+    matching.findings.push_back(finding_about_lack(tensor, kCandidate, kReference, candidate));
   }
   if (matching.waived > 0) {
     matching.notes.push_back(
@@ -190,7 +240,8 @@ Matching match(const Alignment& reference, const Alignment& candidate) {
   std::set<TensorId> incomplete;
   bool in_common = false;
   for (const Finding& finding : candidate.findings) {
-    matching.findings.push_back(finding);
+    matching.findings.push_back(is_not_seen(candidate, finding) ? finding_about_part(finding, kCandidate, candidate)
+                                                                : finding);
     if (finding.id.name.empty()) continue;
     incomplete.insert(finding.id);
     in_common = in_common || counterpart(reference, finding.id) != nullptr;
@@ -204,6 +255,13 @@ Matching match(const Alignment& reference, const Alignment& candidate) {
   matching.reroutes = find_reroutes(reference, candidate);
   pair_candidates(reference, candidate, matching);
   find_missing(reference, candidate, incomplete, matching);
+  // The candidate's tensors that the reference holds in part were found above.
+  for (const Finding& finding : reference.findings) {
+    const bool found =
+        finding.id.name.empty() || candidate.tensors.contains(finding.id) || incomplete.contains(finding.id);
+    if (!found) matching.findings.push_back(finding_about_part(finding, kReference, reference));
+  }
+  note_not_seen(reference, candidate, matching);
   waive_local(reference, candidate, matching);
   note_model_size(matching, matching.notes);
   return matching;

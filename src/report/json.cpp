@@ -52,6 +52,7 @@ const RootCause* first_root(const Report& report) {
 void add_diagnosis(const RootCause& root, Json& json) {
   json["module"] = root.module;
   json["repeated"] = root.repeated;
+  json["alike"] = root.alike;
   json["explained"] = root.explained;
   json["diagnosis"] = root.diagnosis ? Json(name_of(*root.diagnosis)) : Json(nullptr);
   json["diagnosis_residual"] = root.diagnosis ? number(root.residual) : Json(nullptr);
@@ -77,11 +78,8 @@ Json roots(const Report& report) {
 }
 
 Json to_object(const Counts& counts) {
-  return {{"compared", counts.compared},
-          {"pass", counts.pass},
-          {"fail", counts.fail},
-          {"untrusted", counts.untrusted},
-          {"missing", counts.missing}};
+  return {{"compared", counts.compared},   {"pass", counts.pass},       {"fail", counts.fail},
+          {"untrusted", counts.untrusted}, {"missing", counts.missing}, {"not_seen", counts.not_seen}};
 }
 
 }  // namespace
@@ -101,7 +99,7 @@ Json to_object(const Finding& finding) {
 
 Json to_object(const Report& report) {
   Json json;
-  json["schema"] = "ttrace-report/2";
+  json["schema"] = "ttrace-report/3";
   json["verdict"] = name_of(report.verdict());
   json["strict"] = report.strict;
   json["reference"] = report.reference;

@@ -51,12 +51,12 @@ void write_case(pugi::xml_node suite, std::string_view name, std::string_view gr
 struct Suite {
   std::map<CaseKey, Case> cases;
   std::vector<const Finding*> about_ranks;  // a case of their own
-  bool nothing_trusted = false;             // a failure, so that there is one whenever the verdict is not `same`
+  std::string open;                         // a failure, so that there is one whenever the verdict is not `same`
 
-  std::int64_t tests() const { return std::ssize(cases) + !about_ranks.empty() + nothing_trusted; }
+  std::int64_t tests() const { return std::ssize(cases) + !about_ranks.empty() + !open.empty(); }
   std::int64_t failures() const {
     return std::count_if(cases.begin(), cases.end(), [](const auto& item) { return !item.second.failures.empty(); }) +
-           !about_ranks.empty() + nothing_trusted;
+           !about_ranks.empty() + !open.empty();
   }
   std::int64_t skipped() const {
     return std::count_if(cases.begin(), cases.end(), [](const auto& item) {
@@ -78,11 +78,11 @@ Suite sort_into_cases(const Report& report) {
     }
     Case& outcome = suite.cases[{finding.id.name, finding.id.kind}];
     // A finding that keeps the verdict from being `same` is a failure.
-    const bool doubt =
-        finding.verdict == Verdict::kUntrusted && finding.reason != Reason::kNoTolerance && !report.strict;
-    (doubt ? outcome.doubts : outcome.failures).push_back(&finding);
+    const bool doubt = finding.verdict == Verdict::kNotSeen ||
+                       (finding.verdict == Verdict::kUntrusted && finding.reason != Reason::kNoTolerance);
+    (doubt && !report.strict ? outcome.doubts : outcome.failures).push_back(&finding);
   }
-  suite.nothing_trusted = !report.same() && report.root_cause() == nullptr && report.counts.pass == 0;
+  if (!report.same() && suite.failures() == 0) suite.open = sentence_of(report);
   return suite;
 }
 
@@ -98,10 +98,10 @@ void append_suite(pugi::xml_node suites, std::string_view name, std::string_view
   if (!suite.about_ranks.empty()) {
     write_case(node, "ranks", fmt::format("{}ranks", group), {suite.about_ranks, {}, {}});
   }
-  if (suite.nothing_trusted) {
-    Finding nothing;
-    nothing.message = "nothing trusted was compared";
-    write_case(node, "verdict", fmt::format("{}verdict", group), {{&nothing}, {}, {}});
+  if (!suite.open.empty()) {
+    Finding open;
+    open.message = suite.open;
+    write_case(node, "verdict", fmt::format("{}verdict", group), {{&open}, {}, {}});
   }
   for (const auto& [key, outcome] : suite.cases) {
     write_case(node, key.first, fmt::format("{}{}", group, name_of(key.second)), outcome);

@@ -35,14 +35,15 @@ const CandidateReport* first_with(const RunReport& report, RunVerdict verdict) {
   return found == report.candidates.end() ? nullptr : &*found;
 }
 
-constexpr std::array kTitles = {"candidate", "verdict", "compared", "fail", "missing", "untrusted", "waived"};
+constexpr std::array kTitles = {"candidate", "verdict",  "compared",  "fail",
+                                "missing",   "not seen", "untrusted", "waived"};
 
 TextTable::Row row_of(const CandidateReport& candidate) {
-  TextTable::Row row = {candidate.name, std::string(name_of(candidate.verdict())), "-", "-", "-", "-", "-"};
+  TextTable::Row row = {candidate.name, std::string(name_of(candidate.verdict())), "-", "-", "-", "-", "-", "-"};
   if (!candidate.problem.empty()) return row;
   const Counts& counts = candidate.report.counts;
-  const std::int64_t numbers[] = {counts.compared, counts.fail, counts.missing, counts.untrusted,
-                                  candidate.report.waived};
+  const std::int64_t numbers[] = {counts.compared, counts.fail,      counts.missing,
+                                  counts.not_seen, counts.untrusted, candidate.report.waived};
   for (std::size_t i = 0; i < std::size(numbers); ++i) row[2 + i] = fmt::format("{}", numbers[i]);
   return row;
 }
@@ -165,7 +166,7 @@ std::string to_text(const RunReport& report) {
 
 std::string to_json(const RunReport& report) {
   Json json;
-  json["schema"] = "ttrace-run/2";
+  json["schema"] = "ttrace-run/3";
   json["verdict"] = name_of(report.verdict());
   json["sentence"] = sentence_of(report);
   json["problem"] = or_null(report.problem);
@@ -203,7 +204,7 @@ std::string to_markdown(const RunReport& report) {
   if (!report.candidates.empty()) {
     text += "\n|";
     for (const char* title : kTitles) text += fmt::format(" {} |", title);
-    text += " first wrong |\n|---|---|--:|--:|--:|--:|--:|---|\n";
+    text += " first wrong |\n|---|---|--:|--:|--:|--:|--:|--:|---|\n";
   }
   for (const CandidateReport& candidate : report.candidates) text += markdown_row(candidate);
   const std::vector<std::string> lines = detail_lines(report);

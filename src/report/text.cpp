@@ -60,13 +60,24 @@ const MissingGroup* group_of(const Report& report, const Finding& finding) {
   return found == report.missing_groups.end() ? nullptr : &*found;
 }
 
+// Returns the findings in the order of their rows: what decides the verdict first.
+std::vector<const Finding*> wrong_first(const Report& report) {
+  std::vector<const Finding*> findings;
+  for (const Finding& finding : report.findings) findings.push_back(&finding);
+  std::stable_partition(findings.begin(), findings.end(), [](const Finding* finding) {
+    return is_wrong(*finding) || finding->reason == Reason::kNoTolerance;
+  });
+  return findings;
+}
+
 // Makes a row of each finding; a group of missing tensors is one row, where its first tensor would be. Counts in
 // `left_out` the rows beyond `most`.
 std::vector<TextTable::Row> rows_of(const Report& report, std::size_t most, std::size_t& left_out) {
   std::vector<TextTable::Row> rows;
   std::vector<const MissingGroup*> mentioned;
   left_out = 0;
-  for (const Finding& finding : report.findings) {
+  for (const Finding* pointer : wrong_first(report)) {
+    const Finding& finding = *pointer;
     const MissingGroup* group = group_of(report, finding);
     if (group != nullptr && std::find(mentioned.begin(), mentioned.end(), group) != mentioned.end()) continue;
     if (rows.size() == most) {
@@ -128,10 +139,21 @@ std::string describe_roots(const Report& report) {
   return text;
 }
 
-// Returns why the verdict is `different` if no tensor is wrong; empty if one is.
+// Returns what the verdict leaves open; empty where nothing.
+std::string describe_open(const Report& report) {
+  std::vector<std::string_view> kinds;
+  for (const Kind kind : report.unseen_kinds()) kinds.push_back(name_of(kind));
+  if (!kinds.empty()) {
+    return fmt::format("no {} passed, and {} tensors were not seen", fmt::join(kinds, ", no "), report.counts.not_seen);
+  }
+  return fmt::format("{} tensors were not seen (--strict)", report.counts.not_seen);
+}
+
+// Returns why the verdict is not `same` if no tensor is wrong; empty if one is.
 std::string reason_without_finding(const Report& report) {
+  if (report.root_cause() != nullptr && report.counts.compared > 0) return "";
+  if (report.verdict() == RunVerdict::kCouldNotLook) return describe_open(report);
   if (report.counts.compared == 0) return "nothing could be compared";
-  if (report.root_cause() != nullptr) return "";
   if (report.counts.pass == 0) return "nothing trusted was compared";
   if (report.lacks_tolerance()) return "the tolerance file does not list a tensor that differs";
   return "untrusted tensors count as failed (--strict)";
@@ -144,8 +166,9 @@ std::string headline(const Report& report) {
 
 std::string totals(const Report& report) {
   const Counts& counts = report.counts;
-  return fmt::format("{} compared: {} pass, {} fail, {} untrusted; {} missing{}\n", counts.compared, counts.pass,
+  return fmt::format("{} compared: {} pass, {} fail, {} untrusted; {} missing{}{}\n", counts.compared, counts.pass,
                      counts.fail, counts.untrusted, counts.missing,
+                     counts.not_seen > 0 ? fmt::format(", {} not seen", counts.not_seen) : "",
                      report.waived > 0 ? fmt::format(", {} waived", report.waived) : "");
 }
 
@@ -165,7 +188,7 @@ std::string to_text(const Report& report, std::size_t most_findings) {
       headline(report) + "\n" + describe_root(report) + describe_second_run(report) + describe_roots(report);
   std::size_t left_out = 0;
   const std::vector<TextTable::Row> rows = rows_of(report, most_findings, left_out);
-  if (!rows.empty()) text += "\nfindings, in order of execution:\n" + table_of(rows);
+  if (!rows.empty()) text += "\nfindings, wrong ones first, in order of execution:\n" + table_of(rows);
   if (left_out > 0) text += fmt::format("  ... and {} more: {}\n", left_out, printable(report.command_for_all));
   if (!report.notes.empty()) text += '\n';
   for (const std::string& note : report.notes) text += fmt::format("note: {}\n", printable(note));

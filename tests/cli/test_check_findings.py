@@ -35,7 +35,7 @@ def read(text):
 
 def counts(report):
     """compared, pass, fail, untrusted, missing"""
-    return tuple(report["counts"].values())
+    return tuple(report["counts"].values())[:5]
 
 
 def at(value):

@@ -105,7 +105,7 @@ def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace
     assert ttrace.reports(*CHECK, "-t", "t.yaml", code=1) == (
         "different: the tolerance file does not list a tensor that differs\n"
         "\n"
-        "findings, in order of execution:\n"
+        "findings, wrong ones first, in order of execution:\n"
         "  verdict    reason        rel_err  allowed  ratio  ranks  tensor\n"
         "  untrusted  no-tolerance  3.66     -        -      -      embedding output, iteration 0, micro-batch 0\n"
         "\n"

@@ -1,5 +1,7 @@
 """Modules that behave oddly: what they take and return is recorded as it is, or named."""
 
+import json
+
 import numpy
 import pytest
 from conftest import program
@@ -123,9 +125,17 @@ def named(collected):
     return [line[len(prefix) :] for line in lines if "no optimizer step was seen" not in line]
 
 
+def unseen(rank, kind):
+    """Names of the modules and tensors that the trace says it could not record."""
+    statements = json.loads(rank.attributes["provenance"]).get("not_seen", [])
+    return {name for said in statements if kind in said["kinds"] for name in said["tensors"] + said["modules"]}
+
+
 def test_odd_modules_are_recorded_bit_by_bit_and_what_cannot_be_is_named(collect):
     collected = collect(command=program("odd_modules"))
     assert collected.code == 0 and sorted(named(collected)) == sorted(NAMED), collected.process.stderr
+    assert unseen(collected.rank(), "input") == {"custom:1", "scripted.0"}
+    assert unseen(collected.rank(), "output") == {"generator", "custom:1", "fails", "scripted.0"}
     tensors = collected.rank().tensors
     for kind, expected in (("input", INPUTS), ("output", OUTPUTS), ("grad_output", GRAD_OUTPUTS)):
         found = {name: values for (found_kind, name, _), values in tensors.items() if found_kind == kind}
@@ -208,7 +218,7 @@ WHOLE = "model.compile(backend='eager'); other = torch.compile(other, backend='e
 
 def test_a_compiled_module_is_recorded_from_outside_under_its_own_name(collect, script):
     plain = collect(command=script(COMPILED.format(compile=""))).rank()
-    for compile_, recorded, hidden in (
+    for compile_, recorded, hidden, not_seen in (
         (
             PARTS,
             ["first", "second", "third", "(model)", "Identity"],
@@ -218,14 +228,21 @@ def test_a_compiled_module_is_recorded_from_outside_under_its_own_name(collect, 
                 "what runs inside the function 'Block.forward'",
                 "inputs and outputs of 'third.a', 'third.b'",
             ],
+            {f"{block}.{inner}" for block in ("first", "second", "third") for inner in ("a", "b")},
         ),
-        (WHOLE, ["(model)", "(model)"], ["what runs inside '(model)'"]),
+        (
+            WHOLE,
+            ["(model)", "(model)"],
+            ["what runs inside '(model)'"],
+            {f"{block}{inner}" for block in ("first", "second", "third") for inner in ("", ".a", ".b")},
+        ),
     ):
         collected = collect(command=script(COMPILED.format(compile=compile_)))
         assert collected.code == 0, collected.process.stderr
         told = named(collected)
         assert len(told) == len(hidden) and all(words in text for words, text in zip(hidden, told, strict=True)), told
         rank = collected.rank()
+        assert unseen(rank, "output") == not_seen
         assert rank.names("output") == recorded and sorted(rank.names("grad_output")) == sorted(recorded)
         for identity, values in rank.all.items():
             is_plain = identity[2] == 1 or compile_ is WHOLE or identity[4] in ("input", "output", "param")
@@ -280,6 +297,9 @@ def test_what_python_hides_is_named_and_an_input_of_several_micro_batches_gets_t
             "not traceable: what runs inside nn.DataParallel on more than one device; expected DistributedDataParallel",
         ]
     )
-    tensors = collected.rank().tensors
+    rank = collected.rank()
+    assert unseen(rank, "param") == unseen(rank, "param_grad") == {"lazy.weight", "lazy.bias"}
+    assert "bypassed" in unseen(rank, "output")
+    tensors = rank.tensors
     first, second = (tensors["grad_input", "(model):1", microbatch] for microbatch in (0, 1))
     assert numpy.abs(first).min() > 0 and numpy.array_equal(2 * first, second)

@@ -15,7 +15,8 @@ struct AlignedTrace {
 // Aligns the trace, and throws, as `align` does.
 AlignedTrace align_trace(Trace trace, const Annotations& annotations, const ModelLayout& layout = {});
 
-// The same for a trace that others are measured against: throws InputError also where the alignment has findings.
+// The same for a trace that others are measured against: throws InputError also where the alignment has findings, but
+// for tensors of which the trace says that some ranks could not see their part.
 AlignedTrace align_whole(Trace trace, const Annotations& annotations, const ModelLayout& layout = {});
 
 }  // namespace ttrace

@@ -13,6 +13,7 @@
 
 #include "ttrace/annotation.h"
 #include "ttrace/finding.h"
+#include "ttrace/not_seen.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
@@ -58,8 +59,12 @@ struct Alignment {
   std::map<TensorId, LogicalTensor> tensors;
   std::vector<Finding> findings;
   std::set<TensorId> local;        // declared to describe the rank's own layout: not compared
+  NotSeenTensors not_seen;         // may be named in `findings` as well: some ranks saw their shard
   std::vector<std::string> notes;  // patterns that matched nothing, tensors that no rule matched
 };
+
+// True when the finding is about a tensor that is not whole, and the trace says that it could not record it.
+bool is_not_seen(const Alignment& alignment, const Finding& finding);
 
 // The sizes of the model, which the reference knows and the candidate is measured against. Empty when aligning the
 // reference.

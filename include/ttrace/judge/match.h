@@ -22,7 +22,7 @@ struct Matching {
   // The candidate's recomputed tensors, each paired with its own first forward (as `reference`): a difference from the
   // reference does not tell whether the recomputation is wrong or the forward that it repeats.
   std::vector<TensorPair> recomputed;
-  std::vector<Finding> findings;   // the candidate's own; missing on one side; shape or dtype mismatch
+  std::vector<Finding> findings;   // the candidate's own; missing or not seen on one side; shape or dtype mismatch
   std::vector<std::string> notes;  // floating dtypes that differ, what is waived, another model size
   // Tensors that only the reference recomputed, and tensors that the annotations declare local.
   std::int64_t waived = 0;

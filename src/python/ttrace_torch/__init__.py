@@ -8,7 +8,8 @@ What is recorded:
     gradients.py            gradients of activations and parameters, the loss
     optimizers.py           main gradients, gradient norm, parameter deltas, parameters after the step
     explicit.py             what the program passes to `record`, below
-    gaps.py                 what is not recorded, named in warnings
+    gaps.py                 what is not recorded of modules
+    not_seen.py             what is not recorded, as the trace says it
 What the program computes with, changed:
     perturb.py              `--perturb`: activations with noise on them
     rewrite.py              `--inject`, `--rewrite`: values from a trace

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ from . import problems
 from .clock import Clock
 from .config import Config
 from .coordinates import rank_and_world_size
-from .library import Status, TensorId, TraceError
+from .library import Kind, Status, TensorId, TraceError
+from .not_seen import NotSeen
 from .rank_file import RankFile
 from .tensors import NotTraceable
 
@@ -27,6 +28,7 @@ class Collector:
         self.clock = Clock()
         self.active = True
         self.file: RankFile | None = None  # opened with the first tensor
+        self._not_seen = NotSeen()
         self.seconds = 0.0  # spent in here
         self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
         self.on_iteration_end: list[Callable[[], None]] = []  # called after the last tensor of each is recorded
@@ -77,6 +79,21 @@ class Collector:
             self.open().record(tensor_id, tensor, module_class=module_class, mapping=mapping)
         except NotTraceable as error:
             self.warn(f"not traceable: '{tensor_id.name}' is {error}")
+            self.not_seen(str(error), (tensor_id.kind,), tensor_id.chunk, tensors=[tensor_id.name])
+
+    def not_seen(
+        self,
+        reason: str,
+        kinds: tuple[Kind, ...],
+        chunk: int,
+        *,
+        tensors: Iterable[str] = (),
+        modules: Iterable[str] = (),
+    ) -> None:
+        """The trace says, in `reason`, why it lacks tensors of this iteration: those called `tensors`, and all of the
+        calls of `modules`."""
+        if self.is_recorded():
+            self._not_seen.add(reason, kinds, self.clock.iteration, chunk, tensors=tensors, modules=modules)
 
     # Iterations.
 
@@ -105,7 +122,7 @@ class Collector:
         self.active = False
         file, self.file = self.file, None
         if file is not None:
-            file.close(complete, self.seconds)
+            file.close(complete, self.seconds, self._not_seen.as_list())
 
     def stop(self, problem: str | None) -> None:
         """Records nothing more. What was recorded stays, without the mark of a whole trace."""

@@ -44,12 +44,7 @@ def _unless_compiling(compiled: Callable, run: Callable[[tuple, dict], Any]) -> 
 def _run_unseen(
     collector: Collector, modules: Modules, name: str, compiled: Callable, args: tuple, kwargs: dict
 ) -> Any:
-    if collector.is_recorded():
-        collector.safely(
-            collector.warn,
-            f"not traceable: what runs inside the function '{name}' is compiled by "
-            "torch.compile; TORCH_COMPILE_DISABLE=1 shows the modules inside",
-        )
+    collector.safely(modules.gaps.function_hides, name)
     modules.stack.frames.append(None)
     try:
         return compiled(*args, **kwargs)

@@ -1,5 +1,6 @@
-"""What the recording of modules does not see, and names in a warning: a gap that nobody is told of would pass for
-agreement. What cannot be recorded of a tensor that was seen, `to_host` says; torch.compile has compiled.py."""
+"""What the recording of modules does not see. A warning names it, and so does the trace: a gap that nobody is told of
+would pass for agreement, or for a tensor that the program lost. What cannot be recorded of a tensor that was seen,
+`to_host` says; torch.compile has compiled.py."""
 
 import itertools
 from typing import Any
@@ -10,8 +11,10 @@ from . import adapters
 from .clock import Chunk
 from .collector import Collector
 from .compiled import compiler_of
+from .frame import Frame
 from .library import Kind
 from .members import unseen_in
+from .not_seen import ACTIVATIONS
 from .problems import listed
 
 
@@ -21,29 +24,49 @@ class Gaps:
         self._without_grad: dict[int, str] = {}  # id of a module -> its class; of outermost calls
         self._unknown: set[type] = set()  # classes that may hold tensors
         self._hidden: list[str] = []  # modules whose inside is compiled
+        self._hidden_calls: list[str] = []  # why modules were called unseen in this iteration, nobody knows which
         collector.on_iteration_end.append(self._check)
 
-    def look_into(self, name: str, side: str, *values: Any) -> None:
-        """For objects that hold tensors where `inputs_of` and `outputs_of` do not look. `side`: "input" or "output"."""
+    def look_into(self, frame: Frame, side: Kind, *values: Any) -> None:
+        """For objects that hold tensors where `inputs_of` and `outputs_of` do not look. `side`: INPUT or OUTPUT."""
+        gradient = Kind.GRAD_INPUT if side == Kind.INPUT else Kind.GRAD_OUTPUT
         for path, member in itertools.chain(*map(unseen_in, values)):
+            name = type(member).__name__
             if type(member) not in self._unknown and not adapters.is_by_product(member):
                 self._unknown.add(type(member))
-                what = f"{side}{path} of '{name}', and every other {type(member).__name__}, which may hold tensors"
+                what = f"{side.text}{path} of '{frame.path}', and every other {name}, which may hold tensors"
                 self._collector.warn(
                     f"not traceable: {what}; expected tensors, or tuples, lists, dicts and dataclasses of them"
                 )
+            self._not_seen(frame, f"in a {name}", (side, gradient), tensors=[frame.tensor_name(path)])
 
-    def raised(self, name: str, error: Exception) -> None:
-        self._collector.warn(f"not traceable: outputs of '{name}', whose forward raised {type(error).__name__}")
+    def raised(self, frame: Frame, error: Exception) -> None:
+        name = type(error).__name__
+        self._collector.warn(f"not traceable: outputs of '{frame.path}', whose forward raised {name}")
+        kinds = (Kind.OUTPUT, Kind.GRAD_OUTPUT)
+        self._not_seen(frame, f"the module's forward raised {name}", kinds, tensors=[frame.tensor_name("")])
 
-    def hides_inside(self, name: str, module: torch.nn.Module) -> bool:
+    def hides_inside(self, frame: Frame, module: torch.nn.Module) -> bool:
         """Whether nothing is to be recorded inside `module`, which is about to be called."""
         compiler = compiler_of(module)
-        if compiler and name not in self._hidden:
-            self._hidden.append(name)
+        if not compiler:
+            return False
+        if frame.path not in self._hidden:
+            self._hidden.append(frame.path)
             advice = "; TORCH_COMPILE_DISABLE=1 shows the modules inside" if compiler == "torch.compile" else ""
-            self._collector.warn(f"not traceable: what runs inside '{name}' is compiled by {compiler}{advice}")
-        return bool(compiler)
+            self._collector.warn(f"not traceable: what runs inside '{frame.path}' is compiled by {compiler}{advice}")
+        inside = {frame.names.get(id(inner)) for inner in module.modules()} - {frame.path, None}
+        self._not_seen(frame, f"compiled by {compiler}", ACTIVATIONS, modules=sorted(inside))
+        return True
+
+    def function_hides(self, name: str) -> None:
+        """A compiled function of that name is called. It may call any module."""
+        if self._collector.is_recorded():
+            self._collector.warn(
+                f"not traceable: what runs inside the function '{name}' is compiled by "
+                "torch.compile; TORCH_COMPILE_DISABLE=1 shows the modules inside"
+            )
+            self._hidden_calls.append("compiled by torch.compile")
 
     def is_replica(self, module: torch.nn.Module) -> bool:
         """nn.DataParallel makes replicas anew for every forward and runs each in a thread of its own."""
@@ -52,6 +75,7 @@ class Gaps:
         self._collector.warn(
             "not traceable: what runs inside nn.DataParallel on more than one device; expected DistributedDataParallel"
         )
+        self._hidden_calls.append("inside nn.DataParallel")
         return True
 
     def without_grad(self, module: torch.nn.Module) -> None:
@@ -71,7 +95,12 @@ class Gaps:
                 )
             for chunk in chunks:
                 self._name_uncalled(chunk)
-        self._without_grad = {}
+        self._without_grad, self._hidden_calls = {}, []
+
+    def _not_seen(self, frame: Frame, reason: str, kinds: tuple[Kind, ...], **names: list[str]) -> None:
+        chunk = frame.microbatch.chunk
+        if frame.microbatch.recorded:
+            self._collector.not_seen(reason, kinds, chunk.number if chunk is not None else 0, **names)
 
     def _name_uncalled(self, chunk: Chunk) -> None:
         """Modules whose parameters got gradients though nobody was seen to call them."""
@@ -86,18 +115,22 @@ class Gaps:
             for gradient in microbatch.arrived
             if gradient.kind == Kind.PARAM_GRAD
         }
+        uncalled = [name for name in _callable_modules(chunk) if name not in called]
         names = [
             name
-            for name in _callable_modules(chunk)
-            if name in owners
-            and name not in called
-            and not any(name == hidden or name.startswith(f"{hidden}.") for hidden in self._hidden)
+            for name in uncalled
+            if name in owners and not any(name == hidden or name.startswith(f"{hidden}.") for hidden in self._hidden)
         ]
+        for reason in dict.fromkeys(self._hidden_calls):
+            self._collector.not_seen(reason, ACTIVATIONS, chunk.number, modules=uncalled)
         if names and chunk.names[id(chunk.base)] not in self._hidden:
             self._collector.warn(
                 f"not traceable: inputs and outputs of {listed(names)}: the parameters got gradients, "
                 "and the module itself was never called (but its forward, or a function with its "
                 "parameters)"
+            )
+            self._collector.not_seen(
+                "of a module whose parameters are used without calling it", ACTIVATIONS, chunk.number, modules=names
             )
 
 

@@ -93,6 +93,9 @@ class Gradients:
                 tensor.register_hook(arrived)
         except RuntimeError as error:
             collector.warn(f"not traceable: the gradient of '{tensor_id.name}' ({error})")
+            collector.not_seen(
+                f"it cannot be hooked: {error}", (tensor_id.kind,), tensor_id.chunk, tensors=[tensor_id.name]
+            )
 
     def _arrived(
         self, microbatch: Microbatch, tensor_id: TensorId, module_class: str, gradient: torch.Tensor | None
@@ -122,8 +125,9 @@ class Gradients:
             names.setdefault(id(parameter), []).append(name)
             parameters[id(parameter)] = parameter
         for key, parameter in parameters.items():
-            if torch.nn.parameter.is_lazy(parameter):
-                continue  # until the next iteration
+            if torch.nn.parameter.is_lazy(parameter):  # until the next iteration
+                self._collector.not_seen("of a lazy parameter", (Kind.PARAM_GRAD,), chunk.number, tensors=names[key])
+                continue
             if parameter.requires_grad and parameter.is_leaf and (chunk.number, key) not in self._hooked_parameters:
                 self._hooked_parameters.add((chunk.number, key))
                 parameter.register_hook(self._parameter_hook(chunk, parameter, names[key]))
@@ -173,9 +177,13 @@ class Gradients:
             return
         if microbatch is None or not microbatch.recorded:
             self._collector.warn(f"not traceable: a gradient of '{names[0]}' that belongs to no micro-batch")
+            self._collector.not_seen("belongs to no micro-batch", (Kind.PARAM_GRAD,), chunk.number, tensors=names)
             return
         if getattr(parameter, "grad_added_to_main_grad", False):
             self._collector.warn(f"not traceable: param_grad of '{names[0]}', which a fused kernel adds to main_grad")
+            self._collector.not_seen(
+                "added to main_grad by a fused kernel", (Kind.PARAM_GRAD,), chunk.number, tensors=names
+            )
             return
         mesh = adapters.summed_later_over(parameter)
         mapping = "" if mesh is None else self._collector.open().mapping_of_term(gradient.shape, mesh)

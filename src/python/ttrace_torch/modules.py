@@ -35,7 +35,7 @@ class Modules:
     ):
         self._collector, self._gradients = collector, gradients
         self._perturbation, self._rewriting = perturbation, rewriting
-        self._gaps = Gaps(collector)
+        self.gaps = Gaps(collector)
         self.stack = CallStack()
 
     def install(self) -> None:
@@ -56,7 +56,7 @@ class Modules:
             return call(*args, **kwargs)
         frame = collector.safely(self._enter, module)
         named = frame is not None and frame.path is not None
-        hidden = named and collector.safely(self._gaps.hides_inside, frame.path, module)
+        hidden = named and collector.safely(self.gaps.hides_inside, frame, module)
         if named:
             arguments = collector.safely(self._record_inputs, frame, args, kwargs)
             if arguments is not None:
@@ -66,7 +66,7 @@ class Modules:
             result = call(*args, **kwargs)
         except Exception as error:
             if named and frame.pass_ == Pass.FORWARD:  # checkpointing may end a recomputation by an exception
-                collector.safely(self._gaps.raised, frame.path, error)
+                collector.safely(self.gaps.raised, frame, error)
             raise
         finally:
             frames.pop()
@@ -113,14 +113,14 @@ class Modules:
 
     def _outermost_call(self, module: torch.nn.Module) -> Frame | None:
         collector, clock = self._collector, self._collector.clock
-        if adapters.is_rehearsal() or self._gaps.is_replica(module):
+        if adapters.is_rehearsal() or self.gaps.is_replica(module):
             return None
         in_grad_mode = torch.is_grad_enabled()
         collector.before_outermost_call(in_grad_mode)
         if not collector.active:
             return None
         if not in_grad_mode:
-            self._gaps.without_grad(module)
+            self.gaps.without_grad(module)
             return None
         recorded = collector.is_recorded()
         if next(module.parameters(), None) is None:
@@ -204,7 +204,7 @@ class Modules:
         if self._rewriting is not None:
             args, kwargs = self._rewriting.rewrite_integers(frame, args, kwargs)
         members = inputs_of(args, kwargs)
-        self._gaps.look_into(frame.path, "input", args, kwargs)
+        self.gaps.look_into(frame, Kind.INPUT, args, kwargs)
         self._record_all(frame, Kind.INPUT, members)
         self._hook_all(frame, Kind.GRAD_INPUT, members)
         if self._rewriting is not None:  # once recorded, what the program has computed goes no further
@@ -222,7 +222,7 @@ class Modules:
         if self._perturbation is not None:
             returned = self._perturbation.perturb_outputs(frame, args, kwargs, result)
         if recorded:
-            self._gaps.look_into(frame.path, "output", result)
+            self.gaps.look_into(frame, Kind.OUTPUT, result)
             self._record_all(frame, Kind.OUTPUT, computed if returned is result else outputs_of(returned))
             # Of what the module computed, also where it is perturbed: it may have used that itself, and nobody else.
             replacement = rewriting.gradient if rewriting is not None else None

@@ -216,6 +216,9 @@ class Optimizers:
         master = trained.share.master
         if trained.share.owned is None and master.shape != trained.share.held.shape:
             self._collector.warn(f"not traceable: param_delta of '{trained.name}', whose master is a flat shard")
+            self._collector.not_seen(
+                "of a master that is a flat shard", (Kind.PARAM_DELTA,), trained.chunk, tensors=[trained.name]
+            )
             return
         wide = torch.float64 if master.dtype == torch.float64 else torch.float32
         with torch.no_grad():

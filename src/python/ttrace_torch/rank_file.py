@@ -69,13 +69,14 @@ class RankFile:
         self._recorder.perturbation(seed, tensor_id, shape, noise.data_ptr())
         return noise
 
-    def close(self, complete: bool, seconds: float) -> None:
+    def close(self, complete: bool, seconds: float, not_seen: list[dict]) -> None:
+        """`not_seen`: of `NotSeen.as_list`."""
         try:
-            self._recorder.describe("", self._provenance(seconds))
+            self._recorder.describe("", self._provenance(seconds, not_seen))
         finally:
             self._recorder.close(complete)
 
-    def _provenance(self, seconds: float) -> str:
+    def _provenance(self, seconds: float, not_seen: list[dict] | None = None) -> str:
         facts = dict(self._config.provenance)
         facts["python"] = platform.python_version()
         facts["torch"] = str(torch.__version__)
@@ -83,6 +84,8 @@ class RankFile:
         facts["perturb_seed"] = self._config.perturb
         facts["perturb_at"] = None if self._config.perturb is None else self._config.perturb_at
         facts["recording_seconds"] = round(seconds, 3)
+        if not_seen:
+            facts["not_seen"] = not_seen
         return json.dumps(facts)
 
 

@@ -99,3 +99,51 @@ TEST_CASE("a run that does not rightly say which values it computed with is refu
 }
 
 TEST_SUITE_END();
+
+namespace {
+
+std::string refusal_of_not_seen(const std::string& list) {
+  try {
+    parse_not_seen(R"({"not_seen": )" + list + "}", "runs/a");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("what a rank could not record is read") {
+  const std::vector<NotSeen> statements = parse_not_seen(
+      R"({"not_seen": [{"reason": "compiled", "kinds": ["input", "output"], "iterations": [0, 2], "chunk": 1,
+          "tensors": ["a:0"], "modules": ["b", "c"]}, {"reason": "r", "kinds": ["param"], "iterations": []}]})",
+      "runs/a");
+  REQUIRE(statements.size() == 2);
+  CHECK(statements[0].reason == "compiled");
+  CHECK(statements[0].kinds == std::set{Kind::kInput, Kind::kOutput});
+  CHECK(statements[0].iterations == std::set<std::int32_t>{0, 2});
+  CHECK(statements[0].chunk == 1);
+  CHECK(statements[0].tensors == std::vector<std::string>{"a:0"});
+  CHECK(statements[0].modules == std::vector<std::string>{"b", "c"});
+  CHECK(statements[1].chunk == 0);
+  CHECK(parse_not_seen("{}", "runs/a").empty());
+}
+
+TEST_CASE("a list of what was not seen that is none is refused") {
+  const std::string malformed =
+      "runs/a: its provenance has a 'not_seen' that is none; expected what `ttrace collect` writes";
+  for (const std::string list :
+       {"1", "[1]", R"([{"kinds": [], "iterations": []}])", R"([{"reason": "r", "kinds": "input", "iterations": [0]}])",
+        R"([{"reason": "r", "kinds": [], "iterations": [0], "modules": [1]}])"}) {
+    CHECK(refusal_of_not_seen(list) == malformed);
+  }
+  const std::string expected = "; expected kinds and names of tensors, at most 10000";
+  CHECK(refusal_of_not_seen(R"([{"reason": "r", "kinds": ["x"], "iterations": []}])") ==
+        "runs/a: its provenance says of the kind 'x' that it was not seen" + expected);
+  CHECK(refusal_of_not_seen(R"([{"reason": "r", "kinds": [], "iterations": [], "tensors": [""]}])") ==
+        "runs/a: its provenance says of the name '' that it was not seen" + expected);
+  std::string names = R"("m")";
+  for (std::size_t i = 0; i < kMaxNamesNotSeen; ++i) names += R"(,"m")";
+  CHECK(refusal_of_not_seen(R"([{"reason": "r", "kinds": [], "iterations": [], "modules": [)" + names + "]}]") ==
+        "runs/a: its provenance says of 10001 names that it was not seen" + expected);
+}

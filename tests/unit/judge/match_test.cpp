@@ -182,6 +182,60 @@ TEST_CASE("a tensor that the candidate holds in part is not missing a second tim
                      "norm output, iteration 0, micro-batch 0: elements [0:1] are on no rank", {});
 }
 
+namespace {
+
+void say_not_seen(Alignment& alignment, const std::string& module) {
+  alignment.not_seen.add_module({"compiled", {Kind::kOutput}, {0}, 0, {}, {}}, module);
+}
+
+}  // namespace
+
+TEST_CASE("a tensor that one side says it could not record is not seen, and not missing") {
+  Alignment reference = holding({{kMlp}, {kNorm}}), candidate = holding({{kMlp}});
+  say_not_seen(candidate, "norm");
+  const Matching matching = match(reference, candidate);
+  check_only_finding(matching, Verdict::kNotSeen, Reason::kNotSeenInCandidate,
+                     "norm output, iteration 0, micro-batch 0: not seen in the candidate: compiled; the reference has "
+                     "float32 [2]",
+                     {});
+  CHECK(matching.notes == Notes{"not seen in the candidate: compiled: 1 tensors, such as norm output, iteration 0, "
+                                "micro-batch 0"});
+  say_not_seen(reference, "mlp");
+  CHECK(match(reference, candidate).pairs.size() == 1);  // what both hold is compared, whatever they say
+}
+
+TEST_CASE("a tensor that only the candidate holds is not seen where the reference says that it could not record it") {
+  Alignment reference = holding({{kMlp}});
+  const Alignment candidate = holding({{kMlp}, {kNorm}});
+  say_not_seen(reference, "norm");
+  check_only_finding(match(reference, candidate), Verdict::kNotSeen, Reason::kNotSeenInReference,
+                     "norm output, iteration 0, micro-batch 0: not seen in the reference: compiled; the candidate has "
+                     "float32 [2]",
+                     {0});
+}
+
+TEST_CASE("the other side's statement does not excuse a tensor that is not there") {
+  Alignment reference = holding({{kMlp}, {kNorm}});
+  say_not_seen(reference, "norm");
+  check_only_finding(match(reference, holding({{kMlp}})), Verdict::kMissing, Reason::kMissingInCandidate,
+                     "norm output, iteration 0, micro-batch 0: not in the candidate; the reference has float32 [2]",
+                     {});
+}
+
+TEST_CASE("a tensor of which some ranks could not record their part is not seen") {
+  Alignment reference = holding({{kMlp}, {kNorm}}), candidate = holding({{kMlp}});
+  candidate.findings = {omission_of(kNorm)};
+  say_not_seen(candidate, "norm");
+  check_only_finding(match(reference, candidate), Verdict::kNotSeen, Reason::kNotSeenInCandidate,
+                     "norm output, iteration 0, micro-batch 0: not seen by all ranks of the candidate: compiled", {});
+  reference = holding({{kMlp}});
+  reference.findings = {omission_of(kNorm)};
+  say_not_seen(reference, "norm");
+  CHECK(match(reference, candidate).findings.size() == 1);
+  check_only_finding(match(reference, holding({{kMlp}})), Verdict::kNotSeen, Reason::kNotSeenInReference,
+                     "norm output, iteration 0, micro-batch 0: not seen by all ranks of the reference: compiled", {});
+}
+
 TEST_CASE("every tensor of either side is accounted for once") {
   const TensorId only_there = test::tensor_id(Kind::kOutput, "extra", 0), lost = test::tensor_id(Kind::kOutput, "z", 0),
                  cut = test::tensor_id(Kind::kOutput, "cut", 0), wide = test::tensor_id(Kind::kOutput, "wide", 0);

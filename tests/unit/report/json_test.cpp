@@ -14,7 +14,7 @@ TEST_SUITE_BEGIN("report");
 
 TEST_CASE("the JSON report of two equal runs") {
   CHECK(to_json(report_of({}, 3)) == R"({
-  "schema": "ttrace-report/2",
+  "schema": "ttrace-report/3",
   "verdict": "same",
   "strict": false,
   "reference": "runs/reference",
@@ -24,7 +24,8 @@ TEST_CASE("the JSON report of two equal runs") {
     "pass": 3,
     "fail": 0,
     "untrusted": 0,
-    "missing": 0
+    "missing": 0,
+    "not_seen": 0
   },
   "waived": 0,
   "coverage": 0.0,
@@ -91,7 +92,7 @@ TEST_CASE("the JSON report of a difference") {
   CHECK(json["verdict"] == "different");
   CHECK(json["root_cause"] == json["findings"][1]);
   CHECK(json["notes"] == Json{"a note"});
-  CHECK(json["counts"].dump() == R"({"compared":3,"pass":1,"fail":1,"untrusted":1,"missing":0})");
+  CHECK(json["counts"].dump() == R"({"compared":3,"pass":1,"fail":1,"untrusted":1,"missing":0,"not_seen":0})");
 }
 
 TEST_CASE("a finding about a rank is about no tensor") {

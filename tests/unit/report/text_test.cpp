@@ -20,7 +20,7 @@ TEST_CASE("a difference names the first wrong tensor and lists all findings") {
 first wrong tensor: mlp output, iteration 0, micro-batch 1
   rel_err 0.1, allowed 0.05
 
-findings, in order of execution:
+findings, wrong ones first, in order of execution:
   verdict    reason                rel_err  allowed  ratio  ranks  tensor
   fail       exceeds-tolerance     0.1      0.05     2      0-1,3  mlp output, iteration 0, micro-batch 1
   missing    missing-in-candidate  -        -        -      -      norm output, iteration 0, micro-batch 1: not in the candidate; the reference has float32 [2]
@@ -42,7 +42,7 @@ first missing tensor: norm output, iteration 0, micro-batch 1
   CHECK(to_text(report_of({missing_rank()}, 1), 10) == R"(different
 first: rank 2 has no file
 
-findings, in order of execution:
+findings, wrong ones first, in order of execution:
   verdict  reason        rel_err  allowed  ratio  ranks  tensor
   missing  missing-rank  -        -        -      2      rank 2 has no file
 
@@ -56,7 +56,7 @@ TEST_CASE("more findings than asked for are counted, with the command that print
 first wrong tensor: a output, iteration 0, micro-batch 1
   rel_err 0.1, allowed 0.05
 
-findings, in order of execution:
+findings, wrong ones first, in order of execution:
   verdict  reason             rel_err  allowed  ratio  ranks  tensor
   fail     exceeds-tolerance  0.1      0.05     2      0-1,3  a output, iteration 0, micro-batch 1
   ... and 2 more: ttrace check --all
@@ -68,7 +68,7 @@ findings, in order of execution:
 TEST_CASE("an untrusted tensor alone is no difference, unless the check is strict") {
   Report report = report_of({untrusted("w")}, 1);
   const std::string table = R"(
-findings, in order of execution:
+findings, wrong ones first, in order of execution:
   verdict    reason    rel_err  allowed  ratio  ranks  tensor
   untrusted  all-zero  -        -        -      -      w param_grad, iteration 0, micro-batch 0: zero on both sides
 
@@ -116,7 +116,7 @@ TEST_CASE("a missing micro-batch is one line, whatever number of tensors it has"
   CHECK(to_text(report, 10) == R"(different
 first missing: all of micro-batch 1 of iteration 0 (2 tensors): not in the candidate
 
-findings, in order of execution:
+findings, wrong ones first, in order of execution:
   verdict  reason                rel_err  allowed  ratio  ranks  tensor
   missing  missing-in-candidate  -        -        -      -      all of micro-batch 1 of iteration 0 (2 tensors): not in the candidate
   fail     exceeds-tolerance     0.1      0.05     2      0-1,3  c output, iteration 0, micro-batch 1

@@ -1,0 +1,45 @@
+#include "ttrace/outcome.h"
+
+#include <doctest/doctest.h>
+
+#include "support/reports.h"
+
+using namespace ttrace;
+using test::finding;
+using test::report_of;
+using test::tensor_id;
+
+namespace {
+
+Finding not_seen(Kind kind, const std::string& name) {
+  return finding(tensor_id(kind, name, 0), Verdict::kNotSeen, Reason::kNotSeenInCandidate, "compiled");
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("base");
+
+TEST_CASE("a run of which something was not seen is the same if others of that kind passed") {
+  Report report = report_of({not_seen(Kind::kOutput, "mlp")}, 1);
+  CHECK(report.verdict() == RunVerdict::kSame);
+  CHECK(report.counts.not_seen == 1);
+  CHECK(report.counts.compared == 1);
+  CHECK(report.counts.missing == 0);
+  report.strict = true;
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+}
+
+TEST_CASE("nobody can hide all of a kind behind what was not seen") {
+  const Report report = report_of({not_seen(Kind::kParamGrad, "mlp.weight")}, 5);
+  CHECK(report.unseen_kinds() == std::set{Kind::kParamGrad});
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  CHECK(report_of({not_seen(Kind::kOutput, "mlp")}, 0).verdict() == RunVerdict::kCouldNotLook);
+}
+
+TEST_CASE("what is wrong makes a run different, whatever else was not seen") {
+  Report report = report_of({not_seen(Kind::kParamGrad, "mlp.weight"), test::missing("norm")}, 5);
+  CHECK(report.verdict() == RunVerdict::kDifferent);
+  CHECK(report.root_cause() == &report.findings[1]);
+  report = report_of({not_seen(Kind::kParamGrad, "mlp.weight"), test::wrong("norm")}, 5);
+  CHECK(report.verdict() == RunVerdict::kDifferent);
+}
