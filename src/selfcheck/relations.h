@@ -10,8 +10,9 @@
 
 namespace ttrace {
 
-// Returns a note that counts the products that were checked on each rank alone; empty where none was.
-std::string check_linears(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
+// Returns notes: how many products were checked on each rank alone, and which modules do not add their bias.
+std::vector<std::string> check_linears(const Alignment& alignment, const SelfCheckOptions& options,
+                                       std::vector<Finding>& findings);
 void check_attention(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings);
 void check_integer_linears(const Alignment& alignment, std::vector<Finding>& findings);
 void check_embeddings(const Alignment& alignment, std::vector<Finding>& findings);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -61,7 +62,7 @@ void check_replicas(const Alignment& alignment, const SelfCheckOptions& options,
 
 Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   std::vector<Finding> findings;
-  const std::string linears_note = check_linears(alignment, options, findings);
+  const std::vector<std::string> linears_notes = check_linears(alignment, options, findings);
   check_attention(alignment, options, findings);
   check_integer_linears(alignment, findings);
   check_embeddings(alignment, findings);
@@ -78,13 +79,14 @@ Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   for (const Finding& finding : findings) {
     if (finding.verdict != Verdict::kUntrusted) checked.insert(finding.id);
   }
-  findings.insert(findings.end(), alignment.findings.begin(), alignment.findings.end());
+  std::copy_if(alignment.findings.begin(), alignment.findings.end(), std::back_inserter(findings),
+               [&](const Finding& finding) { return !is_not_seen(alignment, finding); });
   Report report;
   summarize_findings(std::move(findings), report);
   if (!alignment.tensors.empty()) {
     report.coverage = static_cast<double>(checked.size()) / static_cast<double>(alignment.tensors.size());
   }
-  if (!linears_note.empty()) report.notes.push_back(linears_note);
+  report.notes.insert(report.notes.end(), linears_notes.begin(), linears_notes.end());
   note_unchecked(alignment, checked, report);
   return report;
 }

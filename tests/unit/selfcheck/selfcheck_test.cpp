@@ -2,9 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
+#include <string>
+#include <tuple>
 
 #include "support/aligned.h"
 
@@ -65,6 +69,8 @@ struct Program {
   Values weight = drawn(1, kOut* kIn), bias = drawn(2, kOut);
   Damage damage = [](const std::string&, std::int32_t, Values&) {};
   bool with_weight = true;
+  std::set<std::int32_t> skip_bias_in = {};  // micro-batches
+  std::string module_class = "my.Linear";
 
   Trace run() const {
     Trace trace = mesh_trace("tp=2", 2);
@@ -77,6 +83,7 @@ struct Program {
       damage(std::string(name_of(kind)) + " " + name + (batch == 1 ? " 1" : ""), rank, values);
       add_tensor(trace, static_cast<std::size_t>(rank), tensor_id(kind, name, batch), std::move(shape),
                  std::move(values));
+      trace.ranks[static_cast<std::size_t>(rank)].entries.back().module_class = module_class;
     };
     constexpr std::int64_t kHalf = kIn / 2;
     if (with_weight) add(Kind::kParam, "fc.weight", kNoMicrobatch, {kOut, kHalf}, half_of(weight, kIn, rank));
@@ -85,7 +92,7 @@ struct Program {
     for (std::int32_t batch = 0; batch < 2; ++batch) {
       const Values x = drawn(10 + batch, kTokens * kIn), dy = drawn(20 + batch, kTokens * kOut);
       Values y = times(x, transposed(weight, kOut, kIn), kTokens, kIn, kOut);
-      for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % kOut];
+      for (std::size_t i = 0; i < y.size() && !skip_bias_in.contains(batch); ++i) y[i] += bias[i % kOut];
       const Values dx = times(dy, weight, kTokens, kOut, kIn);
       const Values dw = half_of(times(transposed(dy, kTokens, kOut), x, kOut, kTokens, kIn), kIn, rank);
       add(Kind::kInput, "fc", batch, {kTokens, kHalf}, half_of(x, kIn, rank));
@@ -129,6 +136,115 @@ TEST_CASE("a right trace is right by itself, across ranks") {
   CHECK(report.same());
   CHECK(report.findings.empty());
   CHECK(report.counts.pass > 6);  // three products of each micro-batch, and more
+}
+
+TEST_CASE("a module that returns its bias instead of adding it is right, and named") {
+  Program program;
+  program.skip_bias_in = {0, 1};
+  const Report report = checked(program);
+  CHECK(report.same());
+  CHECK(std::count(report.notes.begin(), report.notes.end(),
+                   "1 modules return their product without adding their bias, as with Megatron-LM's skip_bias_add; "
+                   "whether it is added later is not checked: fc") == 1);
+}
+
+TEST_CASE("a bias that is forgotten in one call of many, or by PyTorch's own linear, is found") {
+  Program program;
+  program.skip_bias_in = {1};
+  CHECK(first_of(checked(program)) == "fc output, iteration 0, micro-batch 1: product-differs");
+  program.skip_bias_in = {0, 1};
+  program.module_class = "torch.nn.modules.linear.Linear";
+  CHECK(first_of(checked(program)) == "fc output, iteration 0, micro-batch 0: product-differs");
+}
+
+TEST_CASE("a weight that is stored the other way round is found out, and so is what is no product") {
+  const Values weight = drawn(1, kIn * kIn), bias = drawn(2, kIn);
+  const auto report_of = [&](const std::string& module_class, float factor) {
+    Trace trace = mesh_trace("", 1);
+    const auto add = [&](Kind kind, const std::string& name, std::int32_t batch, Shape shape, const Values& values) {
+      add_tensor(trace, 0, tensor_id(kind, name, batch), std::move(shape), values);
+      trace.ranks[0].entries.back().module_class = module_class;
+    };
+    add(Kind::kParam, "fc.weight", kNoMicrobatch, {kIn, kIn}, weight);
+    add(Kind::kParam, "fc.bias", kNoMicrobatch, {kIn}, bias);
+    for (std::int32_t batch = 0; batch < 2; ++batch) {
+      const Values x = drawn(10 + batch, kTokens * kIn), dy = drawn(20 + batch, kTokens * kIn);
+      Values y = times(x, weight, kTokens, kIn, kIn);
+      for (std::size_t i = 0; i < y.size(); ++i) y[i] = factor * (y[i] + bias[i % kIn]);
+      add(Kind::kInput, "fc", batch, {kTokens, kIn}, x);
+      add(Kind::kOutput, "fc", batch, {kTokens, kIn}, y);
+      add(Kind::kGradOutput, "fc", batch, {kTokens, kIn}, dy);
+      add(Kind::kGradInput, "fc", batch, {kTokens, kIn}, times(dy, transposed(weight, kIn, kIn), kTokens, kIn, kIn));
+      add(Kind::kParamGrad, "fc.weight", batch, {kIn, kIn}, times(transposed(x, kTokens, kIn), dy, kIn, kTokens, kIn));
+    }
+    return self_check(align(trace, annotations(""), {}), {.threads = 1});
+  };
+  const Report conv = report_of("transformers.pytorch_utils.Conv1D", 1);
+  CHECK(conv.same());
+  CHECK(conv.counts.pass == 6);
+  const Report scaled = report_of("my.Router", 0.5F);
+  CHECK(scaled.counts.fail == 0);
+  CHECK(scaled.counts.untrusted == 2);
+  CHECK(first_of(report_of("torch.nn.modules.linear.Linear", 1)) ==
+        "fc output, iteration 0, micro-batch 0: product-differs");
+}
+
+TEST_CASE("the gradient of a weight that is tied to another parameter is not one module's product") {
+  const Values weight = drawn(1, kOut * kIn), x = drawn(3, kTokens * kIn), dy = drawn(4, kTokens * kOut);
+  const auto report_of = [&](const Values& other) {
+    Trace trace = mesh_trace("", 1);
+    const auto add = [&](Kind kind, const std::string& name, Shape shape, const Values& values) {
+      const bool is_parameter = kind == Kind::kParam;
+      add_tensor(trace, 0, tensor_id(kind, name, is_parameter ? kNoMicrobatch : 0), std::move(shape), values);
+    };
+    add(Kind::kParam, "embedding.weight", {kOut, kIn}, other);
+    add(Kind::kParam, "head.weight", {kOut, kIn}, weight);
+    add(Kind::kInput, "head", {kTokens, kIn}, x);
+    add(Kind::kOutput, "head", {kTokens, kOut}, times(x, transposed(weight, kOut, kIn), kTokens, kIn, kOut));
+    add(Kind::kGradOutput, "head", {kTokens, kOut}, dy);
+    const Values sum = drawn(9, kOut * kIn);
+    for (const char* name : {"embedding.weight", "head.weight"}) add(Kind::kParamGrad, name, {kOut, kIn}, sum);
+    return self_check(align(trace, annotations(""), {}), {.threads = 1});
+  };
+  CHECK(report_of(weight).counts.fail == 0);
+  CHECK(report_of(weight).counts.untrusted == 1);
+  CHECK(first_of(report_of(drawn(2, kOut * kIn))) ==
+        "head.weight param_grad, iteration 0, micro-batch 0: product-differs");
+}
+
+TEST_CASE("the gradient of an input that several linears were given is the sum of what they send back") {
+  const Values q = drawn(1, kOut * kIn), k = drawn(2, kOut * kIn), x = drawn(3, kTokens * kIn);
+  const Values dq = drawn(4, kTokens * kOut), dk = drawn(5, kTokens * kOut);
+  const auto report_of = [&](const std::string& of_third, float damage) {
+    Trace trace = mesh_trace("", 1);
+    const auto add = [&](Kind kind, const std::string& name, Shape shape, const Values& values) {
+      const bool is_parameter = kind == Kind::kParam;
+      add_tensor(trace, 0, tensor_id(kind, name, is_parameter ? kNoMicrobatch : 0), std::move(shape), values);
+    };
+    Values dx = times(dq, q, kTokens, kOut, kIn);
+    const Values of_k = times(dk, k, kTokens, kOut, kIn);
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] += of_k[i];
+    dx[3] += damage;
+    for (const auto& [name, weight, dy] : {std::tuple("attn.q", q, dq), std::tuple("attn.k", k, dk)}) {
+      add(Kind::kParam, std::string(name) + ".weight", {kOut, kIn}, weight);
+      add(Kind::kInput, name, {kTokens, kIn}, x);
+      add(Kind::kOutput, name, {kTokens, kOut}, times(x, transposed(weight, kOut, kIn), kTokens, kIn, kOut));
+      add(Kind::kGradOutput, name, {kTokens, kOut}, dy);
+      add(Kind::kGradInput, name, {kTokens, kIn}, dx);
+    }
+    for (const std::string& name : {std::string("attn"), of_third}) {
+      if (name.empty()) continue;
+      add(Kind::kInput, name, {kTokens, kIn}, x);
+      add(Kind::kGradInput, name, {kTokens, kIn}, dx);
+    }
+    return self_check(align(trace, annotations(""), {}), {.threads = 1});
+  };
+  CHECK(report_of("", 0).same());
+  CHECK(report_of("", 0).counts.pass == 4);
+  CHECK(first_of(report_of("", 9)) == "attn.q grad_input, iteration 0, micro-batch 0: product-differs");
+  const Report gate = report_of("attn.gate", 9);  // which may have sent back anything
+  CHECK(gate.counts.fail == 0);
+  CHECK(gate.counts.untrusted == 2);
 }
 
 TEST_CASE("products are held to the e_max that was calibrated for their dtype") {
