@@ -227,6 +227,30 @@ std::optional<Diagnosis> explain_by_ranks(const Suspect& suspect) {
 
 }  // namespace
 
+// A sum over the ranks of an axis is made after each micro-batch, of what the ranks have accumulated so far. What came
+// before is the same on all of them by then, and the sum multiplies it by their number: of n micro-batches on an axis of
+// size s, the k-th (from 1) counts s^(n - k) times.
+std::optional<Diagnosis> accumulated_again(const Suspect& suspect) {
+  if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
+  const Addends addends = addends_by_microbatch(suspect);
+  const double scale = addends.size() < 2 ? 0 : fit_scale(addends, suspect);
+  if (scale == 0) return std::nullopt;
+  for (const Axis& axis : all_axes(suspect.evidence.mesh)) {
+    if (axis.size < 2) continue;
+    Values sum(suspect.candidate_values.size());
+    for (const auto& [microbatch, values] : addends) {
+      for (double& value : sum) value *= static_cast<double>(axis.size);
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += scale * values[i];
+    }
+    const std::string words = fmt::format(
+        "accumulated again: micro-batch k of {0} counts {1}^({0} - k) times, as if the sum over the {1} ranks of {2} "
+        "was made after each micro-batch, with all that was accumulated before",
+        addends.size(), axis.size, axis.name);
+    if (auto found = suspect.explained_by(Cause::kAccumulatedAgain, sum, words)) return found;
+  }
+  return std::nullopt;
+}
+
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect) {
   if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
   if (auto found = explain_by_microbatches(suspect)) return found;

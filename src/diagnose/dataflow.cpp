@@ -67,6 +67,7 @@ class RootFinder {
     const TensorId& id = observations_[i].id;
     const Sources sources = sources_of(id);
     std::size_t root = sources.first_root;
+    if (root == kNone && rewritten_ && observations_[i].passed_on) root = root_before(id);
     if (root == kNone) root = nested_root(id);
     // The error was there before if nothing was seen of the sources, or if one of them shows at least half of it.
     const bool came_from_before =
@@ -220,7 +221,7 @@ class RootFinder {
   }
 
   void record(const Observation& observation, std::size_t root) {
-    const auto& [id, agrees, ratio] = observation;
+    const auto& [id, agrees, ratio, passed_on] = observation;
     switch (id.kind) {
       case Kind::kInput:
       case Kind::kGradOutput:

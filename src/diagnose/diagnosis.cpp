@@ -83,6 +83,7 @@ ReplicaErrors compare_replicas(const LogicalTensor& candidate, const Values& ref
 
 std::optional<Diagnosis> find_explanation(const Suspect& suspect) {
   if (auto diagnosis = never_updated(suspect)) return diagnosis;
+  if (auto diagnosis = accumulated_again(suspect)) return diagnosis;
   if (suspect.candidate_values.size() < kFewestValues) return std::nullopt;
   for (const auto hypothesis : kHypotheses) {
     if (auto diagnosis = hypothesis(suspect)) return diagnosis;
@@ -110,6 +111,9 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   suspect.error = relative_distance(suspect.candidate_values, suspect.reference_values);
   if (auto diagnosis = unreduced(suspect)) return diagnosis;
   if (suspect.error <= bound) return std::nullopt;
+  if (finding.reason != Reason::kReplicasDisagree) {
+    if (auto diagnosis = uniform_factor(suspect)) return diagnosis;
+  }
   auto diagnosis = find_explanation(suspect);
   if (!diagnosis) return diagnose_replicas(replicas, suspect);
   if (finding.reason == Reason::kReplicasDisagree) {

@@ -180,19 +180,43 @@ int most_mantissa_bits(const Values& values) {
   return most;
 }
 
+// candidate = factor * reference, by least squares.
+struct FactorFit {
+  double factor, residual;
+  double error;  // the residual of the factor 1
+  std::int64_t elements;
+};
+
+std::optional<Diagnosis> explain_by_factor(const FactorFit& fit, const TensorId& id, double bound,
+                                           const Evidence& evidence) {
+  const bool explains = fit.residual <= bound && fit.residual <= fit.error * kLargestShareLeft;
+  if (!explains || !(std::abs(fit.factor - 1) > bound) || fit.factor == 0) return std::nullopt;
+  const std::string meaning = describe_meaning(fit.factor, bound, likely_factors(id, evidence));
+  // A few numbers are nearly a multiple of others by chance, and a single one always is.
+  if (fit.elements < static_cast<std::int64_t>(kFewestValues) && meaning.empty()) return std::nullopt;
+  return Diagnosis{Cause::kUniformFactor, fit.residual,
+                   fmt::format("every element is {:.4g} times the reference's{}", fit.factor, meaning)};
+}
+
 }  // namespace
 
 std::optional<Diagnosis> uniform_factor(const Finding& finding, double bound, const Evidence& evidence) {
   const Difference& difference = *finding.difference;
-  const double factor = difference.uniform_factor();
-  const double residual = difference.uniform_factor_residual();
-  const bool explains = residual <= bound && residual <= difference.rel_err() * kLargestShareLeft;
-  if (!explains || !(std::abs(factor - 1) > bound) || factor == 0) return std::nullopt;
-  const std::string meaning = describe_meaning(factor, bound, likely_factors(finding.id, evidence));
-  // A few numbers are nearly a multiple of others by chance, and a single one always is.
-  if (difference.elements < static_cast<std::int64_t>(kFewestValues) && meaning.empty()) return std::nullopt;
-  return Diagnosis{Cause::kUniformFactor, residual,
-                   fmt::format("every element is {:.4g} times the reference's{}", factor, meaning)};
+  const FactorFit fit{difference.uniform_factor(), difference.uniform_factor_residual(), difference.rel_err(),
+                      difference.elements};
+  return explain_by_factor(fit, finding.id, bound, evidence);
+}
+
+std::optional<Diagnosis> uniform_factor(const Suspect& suspect) {
+  const Values& reference = suspect.reference_values;
+  const double square = dot_of(reference, reference);
+  if (square == 0) return std::nullopt;
+  const double factor = dot_of(suspect.candidate_values, reference) / square;
+  Values scaled = reference;
+  for (double& value : scaled) value *= factor;
+  const FactorFit fit{factor, relative_distance(suspect.candidate_values, scaled), suspect.error,
+                      static_cast<std::int64_t>(reference.size())};
+  return explain_by_factor(fit, suspect.finding.id, suspect.bound, suspect.evidence);
 }
 
 std::optional<Diagnosis> rank_factor(const Suspect& suspect) {

@@ -55,10 +55,13 @@ struct Suspect {
 // These use the measured sums alone, and work for tensors of any size: factors.cpp, others.cpp.
 std::optional<Diagnosis> uniform_factor(const Finding& finding, double bound, const Evidence& evidence);
 std::optional<Diagnosis> zero(const Finding& finding);
+// The same with the values: the sums of wide dtypes are rounded by more than the values are.
+std::optional<Diagnosis> uniform_factor(const Suspect& suspect);
 
 // A sum over ranks or micro-batches went wrong: sums.cpp, contributions.cpp.
 std::optional<Diagnosis> unreduced(const Suspect& suspect);
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect);
+std::optional<Diagnosis> accumulated_again(const Suspect& suspect);  // fits nothing to the candidate's values
 // The values have a factor, or lack precision: factors.cpp.
 std::optional<Diagnosis> rank_factor(const Suspect& suspect);
 std::optional<Diagnosis> coarser_precision(const Suspect& suspect);

@@ -8,13 +8,19 @@
 #include <set>
 #include <tuple>
 
+#include "align/describe.h"
+#include "align/passed_on.h"
+#include "diagnose/initialisation.h"
 #include "ttrace/diagnose/dataflow.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kMostExamined = 5;  // roots that are diagnosed
+constexpr std::size_t kMostExamined = 5;  // roots that are diagnosed, and shown, whatever their size
+// Elements of the further roots that are diagnosed: a hypothesis takes a hundredth of a second for so many, and one may
+// read every tensor of a shape.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 20;
 
 // Returns the larger of the tensor's error and the difference of its copies, in units of what is allowed.
 double largest_ratio(const Finding& finding) {
@@ -104,11 +110,27 @@ std::string describe_tensor(const TensorId& id) {
   return text;
 }
 
+// Returns the names, with a * for the numbers in them; each pattern once.
+std::vector<std::string> patterns_of(const std::vector<std::string>& names) {
+  std::vector<std::string> patterns;
+  for (std::string pattern : names) {
+    for (auto number = number_in(pattern); number; number = number_in(pattern, number->begin)) {
+      pattern.replace(number->begin, number->end - number->begin, "*");
+    }
+    if (std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) patterns.push_back(printable(pattern));
+  }
+  return patterns;
+}
+
 std::string describe_root(const TensorId& id, const RootCause& root, const std::string& what) {
   std::string text = fmt::format("{}: {}", describe_tensor(id), what);
   if (root.repeated > 0) {
     text += fmt::format("; the same in {} more micro-batch{} or iteration{}", root.repeated,
                         root.repeated == 1 ? "" : "es", root.repeated == 1 ? "" : "s");
+  }
+  if (!root.alike.empty()) {
+    text += fmt::format("; the same in {} more tensor{}: {}", root.alike.size(), root.alike.size() == 1 ? "" : "s",
+                        comma_list(patterns_of(root.alike)));
   }
   if (root.explained > 0) {
     text += fmt::format("; {} later difference{} follow{} from it", root.explained, root.explained == 1 ? "" : "s",
@@ -126,23 +148,88 @@ std::string name_without_digits(const std::string& name) {
   return text;
 }
 
-// Marks the roots that are diagnosed. One bug often shows in every layer, so roots that are not alike come first.
-void choose_examined(Report& report) {
+// Returns the indices of the roots. One bug often shows in every layer, so roots that are not alike come first.
+std::vector<std::size_t> unlike_first(const Report& report) {
   std::set<std::tuple<Kind, Pass, std::string>> seen;
-  std::vector<RootCause*> first, rest;
-  for (RootCause& root : report.roots) {
-    const TensorId& id = report.findings[root.finding].id;
+  std::vector<std::size_t> first, rest;
+  for (std::size_t i = 0; i < report.roots.size(); ++i) {
+    const TensorId& id = report.findings[report.roots[i].finding].id;
     const bool is_new = seen.emplace(id.kind, id.pass, name_without_digits(id.name)).second;
-    (is_new ? first : rest).push_back(&root);
+    (is_new ? first : rest).push_back(i);
   }
   first.insert(first.end(), rest.begin(), rest.end());
-  for (std::size_t i = 0; i < std::min(first.size(), kMostExamined); ++i) first[i]->examined = true;
+  return first;
+}
+
+// Marks the roots that text shows.
+void choose_examined(Report& report) {
+  const std::vector<std::size_t> order = unlike_first(report);
+  for (std::size_t i = 0; i < std::min(order.size(), kMostExamined); ++i) report.roots[order[i]].examined = true;
+}
+
+// What a rewritten run's module only passes on is recorded as it came to it.
+void mark_passed_on(std::vector<Observation>& observations, const Evidence& evidence) {
+  for (Observation& observation : observations) {
+    if (observation.agrees) continue;
+    observation.passed_on =
+        is_passed_on(evidence.reference, observation.id) && is_passed_on(evidence.candidate, observation.id);
+  }
+}
+
+// Diagnoses roots, those first that are not alike: five of them, and more while they are small.
+std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const std::vector<bool>& made_here,
+                                                     const Evidence& evidence) {
+  std::vector<std::optional<Diagnosis>> diagnoses(report.roots.size());
+  std::int64_t elements = 0;
+  std::size_t diagnosed = 0;
+  for (const std::size_t i : unlike_first(report)) {
+    const Finding& finding = report.findings[report.roots[i].finding];
+    elements += finding.difference ? finding.difference->elements : 0;
+    if (diagnosed++ < kMostExamined || elements <= kMostElements) {
+      diagnoses[i] = diagnose(finding, made_here[i], evidence);
+    }
+  }
+  if (const auto words = describe_other_initialisation(report, evidence.reference)) {
+    for (std::size_t i = 0; i < report.roots.size(); ++i) {
+      const TensorId& id = report.findings[report.roots[i].finding].id;
+      const bool is_open = !diagnoses[i] || diagnoses[i]->cause == Cause::kRegion;
+      if (id.kind == Kind::kParam && id.iteration == evidence.reference.tensors.begin()->first.iteration && is_open) {
+        diagnoses[i] = Diagnosis{Cause::kOtherInitialisation, 0, *words};
+      }
+    }
+  }
+  return diagnoses;
+}
+
+// Joins roots of one kind and pass that have the same diagnosis to the first of them.
+void join_alike(Report& report, std::vector<std::optional<Diagnosis>>& diagnoses) {
+  std::map<std::tuple<Kind, Pass, Cause, std::string>, std::size_t> first;
+  std::vector<RootCause> roots;
+  std::vector<std::optional<Diagnosis>> kept;
+  for (std::size_t i = 0; i < report.roots.size(); ++i) {
+    const TensorId& id = report.findings[report.roots[i].finding].id;
+    if (diagnoses[i] && diagnoses[i]->cause != Cause::kMissing) {
+      const auto [at, is_new] =
+          first.emplace(std::tuple(id.kind, id.pass, diagnoses[i]->cause, diagnoses[i]->what), roots.size());
+      if (!is_new) {
+        RootCause& one = roots[at->second];
+        one.alike.push_back(id.name);
+        one.explained += report.roots[i].explained;
+        continue;
+      }
+    }
+    roots.push_back(std::move(report.roots[i]));
+    kept.push_back(std::move(diagnoses[i]));
+  }
+  report.roots = std::move(roots);
+  diagnoses = std::move(kept);
 }
 
 }  // namespace
 
 void add_root_causes(Report& report, const Evidence& evidence) {
-  const Observed observed = collect_observations(report);
+  Observed observed = collect_observations(report);
+  if (evidence.rewritten) mark_passed_on(observed.observations, evidence);
   std::map<std::tuple<Kind, Pass, std::string>, std::size_t> first;  // kind, pass and name -> index in `report.roots`
   std::vector<bool> made_here;
   for (const Root& root : find_roots(observed.observations, evidence.tied, evidence.rewritten)) {
@@ -158,17 +245,17 @@ void add_root_causes(Report& report, const Evidence& evidence) {
     cause.repeated += !is_new;
     cause.explained += static_cast<std::int64_t>(root.explained.size());
   }
+  std::vector<std::optional<Diagnosis>> diagnoses = diagnose_roots(report, made_here, evidence);
+  join_alike(report, diagnoses);
   choose_examined(report);
   for (std::size_t i = 0; i < report.roots.size(); ++i) {
     RootCause& cause = report.roots[i];
     const Finding& finding = report.findings[cause.finding];
     std::string what = cause.examined ? "nothing known explains the error" : "its error was not looked into";
-    if (cause.examined) {
-      if (const auto diagnosis = diagnose(finding, made_here[i], evidence)) {
-        cause.diagnosis = diagnosis->cause;
-        cause.residual = diagnosis->residual;
-        what = diagnosis->cause == Cause::kMissing ? describe_missing(report, finding.reason) : diagnosis->what;
-      }
+    if (diagnoses[i]) {
+      cause.diagnosis = diagnoses[i]->cause;
+      cause.residual = diagnoses[i]->residual;
+      what = cause.diagnosis == Cause::kMissing ? describe_missing(report, finding.reason) : diagnoses[i]->what;
     }
     cause.sentence = describe_root(finding.id, cause, what);
   }

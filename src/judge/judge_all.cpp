@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "judge/backward_order.h"
 #include "ttrace/judge/judge.h"
 
 namespace ttrace {
@@ -13,7 +14,7 @@ namespace {
 
 // The worse of two verdicts on one tensor. Fail before missing: something is there, and it is wrong.
 Verdict worse(Verdict a, Verdict b) {
-  for (const Verdict verdict : {Verdict::kFail, Verdict::kMissing, Verdict::kUntrusted}) {
+  for (const Verdict verdict : {Verdict::kFail, Verdict::kMissing, Verdict::kNotSeen, Verdict::kUntrusted}) {
     if (a == verdict || b == verdict) return verdict;
   }
   return Verdict::kPass;
@@ -25,6 +26,21 @@ void set_order(Finding& finding, const Alignment& reference) {
   const LogicalTensor* tensor = counterpart(reference, finding.id);
   finding.only_in_candidate = tensor == nullptr;
   if (tensor != nullptr) finding.order = tensor->order;
+}
+
+// Only where a gradient is wrong: it takes a look at all of the reference's.
+void put_in_backward_order(std::vector<Finding>& findings, const Alignment& reference) {
+  const auto is_gradient = [](const Finding& finding) {
+    return finding.id.kind == Kind::kGradOutput || finding.id.kind == Kind::kGradInput;
+  };
+  if (std::none_of(findings.begin(), findings.end(),
+                   [&](const Finding& finding) { return is_wrong(finding) && is_gradient(finding); })) {
+    return;
+  }
+  const std::map<TensorId, std::uint64_t> order = backward_order(reference);
+  for (Finding& finding : findings) {
+    if (const auto found = order.find(finding.id); found != order.end()) finding.order = found->second;
+  }
 }
 
 void count_verdicts(std::span<const Finding> findings, Report& report) {
@@ -143,6 +159,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     findings.push_back(std::move(finding));
   }
   for (Finding& finding : findings) set_order(finding, reference);
+  put_in_backward_order(findings, reference);
   std::vector<Reroute> ties = matching.reroutes;
   std::erase_if(ties, [&](const Reroute& reroute) { return !is_near_tie(reroute, tolerance); });
   for (Finding& finding : findings) downgrade_if_rerouted(finding, ties);

@@ -27,7 +27,8 @@ namespace ttrace {
 struct Observation {
   TensorId id;
   bool agrees = true;
-  double ratio = 0;  // error / allowed; infinity where the error has no size (a wrong shape, a missing tensor)
+  double ratio = 0;        // error / allowed; infinity where the error has no size (a wrong shape, a missing tensor)
+  bool passed_on = false;  // an output or grad_input that is, in both runs, what its module was given
 };
 
 struct Root {
@@ -43,6 +44,7 @@ struct Root {
 //
 // `rewritten` says that every module was given the reference's inputs and output gradients, whatever arrived at it
 // (ttrace/rewrite/). Then no wrong input explains what a module makes, and a wrong module is to blame for all it makes.
+// What a module only passes on is recorded as it came, and follows from the last wrong tensor of its micro-batch.
 std::vector<Root> find_roots(std::span<const Observation> observations, std::span<const TiedRule> tied = {},
                              bool rewritten = false);
 

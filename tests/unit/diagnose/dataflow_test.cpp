@@ -221,6 +221,17 @@ TEST_CASE("in a rewritten run a wrong input explains no output") {
   CHECK(roots[1].explained == std::vector<std::size_t>{4});
 }
 
+TEST_CASE("in a rewritten run a module that passes on what it was given is no root, and one that computes is") {
+  Story story;
+  story.saw(Kind::kInput, "a").saw(Kind::kOutput, "a", kWrong);
+  story.saw(Kind::kInput, "dropout", kWrong).saw(Kind::kOutput, "dropout", kWrong);
+  REQUIRE(find_roots(story.observations, {}, /*rewritten=*/true).size() == 2);
+  story.observations.back().passed_on = true;
+  const std::vector<Root> roots = find_roots(story.observations, {}, /*rewritten=*/true);
+  REQUIRE(roots.size() == 1);
+  CHECK(roots[0].explained == std::vector<std::size_t>{2, 3});
+}
+
 TEST_CASE("in a rewritten run what a wrong module makes in backward is its own fault as well") {
   Story story;
   story.saw(Kind::kInput, "block.a").saw(Kind::kOutput, "block.a", kWrong).saw(Kind::kOutput, "block", kWrong);

@@ -53,19 +53,25 @@ Trace trace_of(const std::string& axes, const std::vector<RankTensor>& tensors) 
   return builder.read();
 }
 
-RootCause first_root(const std::vector<RankTensor>& reference, const std::string& axes,
-                     const std::vector<RankTensor>& candidate, const std::string& text = "") {
+std::vector<RootCause> all_roots(const std::vector<RankTensor>& reference, const std::string& axes,
+                                 const std::vector<RankTensor>& candidate, const std::string& text = "",
+                                 double allowed = kAllowed) {
   const Trace a = trace_of("", reference), b = trace_of(axes, candidate);
   const Alignment reference_tensors = align(a, annotations(text), {});
   const Alignment candidate_tensors = align(b, annotations(text), layout_of(reference_tensors));
   REQUIRE(candidate_tensors.findings.empty());
   ToleranceFile tolerance;
-  tolerance.overrides.push_back({"**", {}, kAllowed, "test", 0});
+  tolerance.overrides.push_back({"**", {}, allowed, "test", 0});
   const Matching matching = match(reference_tensors, candidate_tensors);
   Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}}), &tolerance);
   add_root_causes(report, {reference_tensors, candidate_tensors, b.mesh, {}});
   REQUIRE(report.roots.size() >= 1);
-  return report.roots[0];
+  return report.roots;
+}
+
+RootCause first_root(const std::vector<RankTensor>& reference, const std::string& axes,
+                     const std::vector<RankTensor>& candidate, const std::string& text = "") {
+  return all_roots(reference, axes, candidate, text)[0];
 }
 
 bool says(const RootCause& root, const std::string& words) { return root.sentence.find(words) != std::string::npos; }
@@ -307,6 +313,80 @@ TEST_CASE("a factor that is the number of micro-batches") {
   const RootCause root = first_root(reference, "", candidate);
   CHECK(root.diagnosis == Cause::kUniformFactor);
   CHECK_MESSAGE(says(root, "0.25 times the reference's, one over the number of micro-batches"), root.sentence);
+}
+
+TEST_CASE("a factor is recognised where next to nothing is allowed, as in float32") {
+  std::vector<RankTensor> reference = {{Kind::kMainGrad, "w", kNoMicrobatch, {256, 256}, {random_elements(65536, 3)}}};
+  std::vector<RankTensor> candidate = reference;
+  for (double& value : candidate[0].held[0]) value *= 0.25;
+  const RootCause root = all_roots(reference, "dp=4", candidate, "", 1e-6)[0];
+  CHECK(root.diagnosis == Cause::kUniformFactor);
+  CHECK_MESSAGE(says(root, "0.25 times the reference's, one over the size of dp"), root.sentence);
+}
+
+TEST_CASE("a gradient that was summed over ranks after each micro-batch, with what was accumulated before") {
+  std::vector<RankTensor> reference;
+  Elements sum(8), again(8), doubled(8);
+  for (std::int32_t microbatch = 0; microbatch < 4; ++microbatch) {
+    const Elements term = random_elements(8, 20 + static_cast<std::uint32_t>(microbatch));
+    for (std::size_t i = 0; i < 8; ++i) {
+      sum[i] += term[i];
+      again[i] = 2 * again[i] + term[i];
+      doubled[i] += term[i] * (microbatch + 1);
+    }
+    reference.push_back({Kind::kParamGrad, "q_norm.weight", microbatch, {8}, {term}});
+  }
+  std::vector<RankTensor> candidate = reference;
+  reference.push_back({Kind::kMainGrad, "q_norm.weight", kNoMicrobatch, {8}, {sum}});
+  candidate.push_back({Kind::kMainGrad, "q_norm.weight", kNoMicrobatch, {8}, {again}});
+  const RootCause root = first_root(reference, "tp=2", candidate);
+  CHECK(root.diagnosis == Cause::kAccumulatedAgain);
+  CHECK_MESSAGE(says(root, "micro-batch k of 4 counts 2^(4 - k) times"), root.sentence);
+  CHECK(first_root(reference, "tp=3", candidate).diagnosis != Cause::kAccumulatedAgain);
+  candidate.back().held = {doubled};
+  CHECK(first_root(reference, "tp=2", candidate).diagnosis != Cause::kAccumulatedAgain);
+}
+
+TEST_CASE("one mistake that shows in many parameters is one cause, and another is another") {
+  std::vector<RankTensor> reference, candidate;
+  for (int layer = 0; layer < 4; ++layer) {
+    for (const char* module : {"q", "k", "mlp"}) {
+      const std::string name = "layers." + std::to_string(layer) + "." + module + ".weight";
+      Elements values = random_elements(64, static_cast<std::uint32_t>(reference.size()));
+      reference.push_back({Kind::kParamGrad, name, 0, {8, 8}, {values}});
+      candidate.push_back(reference.back());
+      reference.push_back({Kind::kMainGrad, name, kNoMicrobatch, {8, 8}, {values}});
+      for (double& value : values) value *= std::string(module) == "mlp" ? 4 : 2;
+      candidate.push_back({Kind::kMainGrad, name, kNoMicrobatch, {8, 8}, {values}});
+    }
+  }
+  const std::vector<RootCause> roots = all_roots(reference, "tp=2,dp=2", candidate);
+  REQUIRE(roots.size() == 2);
+  CHECK(roots[0].alike.size() + roots[1].alike.size() == 10);
+  CHECK_MESSAGE(says(roots[0],
+                     "2 times the reference's, the size of tp or the size of dp; the same in 7 more tensors: "
+                     "layers.*.q.weight, layers.*.k.weight"),
+                roots[0].sentence);
+}
+
+TEST_CASE("parameters of another seed are not called wrong rows, and the cure is named") {
+  std::vector<RankTensor> reference, candidate;
+  for (const char* name : {"embedding.weight", "fc1.weight", "fc2.weight"}) {
+    const auto seed = static_cast<std::uint32_t>(reference.size());
+    reference.push_back({Kind::kParam, name, kNoMicrobatch, {16, 16}, {random_elements(256, seed)}});
+    candidate.push_back({Kind::kParam, name, kNoMicrobatch, {16, 16}, {random_elements(256, seed + 100)}});
+  }
+  const std::vector<RankTensor> norm = {{Kind::kParam, "norm.weight", kNoMicrobatch, {16}, {Elements(16, 1)}}};
+  reference.push_back(norm[0]);
+  candidate.push_back(norm[0]);
+  const std::vector<RootCause> roots = all_roots(reference, "tp=2", candidate);
+  REQUIRE(roots.size() == 1);
+  CHECK(roots[0].diagnosis == Cause::kOtherInitialisation);
+  CHECK_MESSAGE(says(roots[0], "3 of 3 weights have nothing in common with the reference's but their size"),
+                roots[0].sentence);
+  CHECK(says(roots[0], "--inject-params"));
+  candidate[1] = reference[1];  // two of three are no initialisation, but a mistake
+  CHECK(all_roots(reference, "tp=2", candidate)[0].diagnosis != Cause::kOtherInitialisation);
 }
 
 TEST_CASE("a number is a multiple of any other: a factor is named only where it means something") {

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "support/aligned.h"
 #include "support/mesh_trace.h"
 #include "ttrace/judge/judge.h"
 
@@ -168,4 +169,23 @@ TEST_CASE("passing tensors with NaN at the same places, or with copies that diff
             "as mlp output, iteration 0, micro-batch 0",
             "1 tensors have copies on several ranks that differ, within what is allowed, such as norm output, "
             "iteration 0, micro-batch 0"});
+}
+
+TEST_CASE("the module that made a wrong gradient comes before the one whose output it belongs to") {
+  const auto trace_with = [](float gradient) {
+    Trace trace = test::mesh_trace("", 1);
+    const auto add = [&](Kind kind, const std::string& name, float value) {
+      test::add_tensor(trace, 0, test::tensor_id(kind, name, 0), {2}, {value, 1});
+    };
+    add(Kind::kOutput, "first", 3);
+    add(Kind::kInput, "second", 3);  // the same tensor
+    add(Kind::kOutput, "second", 4);
+    add(Kind::kGradOutput, "second", 5);
+    add(Kind::kGradOutput, "first", gradient);  // its hook was registered first
+    add(Kind::kGradInput, "second", gradient);
+    return trace;
+  };
+  const Report report = test::checked(trace_with(6), trace_with(7), "");
+  CHECK(test::findings_in(report) ==
+        std::vector<std::string>{"second grad_input: exceeds-tolerance", "first grad_output: exceeds-tolerance"});
 }

@@ -1,0 +1,16 @@
+// Tells recorded tensors of the same bits, without reading them.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "ttrace/align/shard_mapping.h"
+
+namespace ttrace {
+
+// The checksums of what the ranks recorded of the tensor, by rank; each entry once.
+using RecordedBits = std::vector<std::pair<std::int32_t, std::uint64_t>>;
+RecordedBits recorded_bits_of(const LogicalTensor& tensor);
+
+}  // namespace ttrace
