@@ -43,10 +43,12 @@ struct Shortener {
 };
 
 std::string shortest_pattern(const Shortener& shortener, const std::string& pattern, bool is_parameter) {
-  std::vector<std::string_view> suffixes = suffixes_of(pattern);
+  // A dot in the member, as in `model:batch.0`, is no place to cut.
+  const std::string_view path = TensorName(pattern).path, member = std::string_view(pattern).substr(path.size());
+  std::vector<std::string_view> suffixes = suffixes_of(path);
   std::reverse(suffixes.begin(), suffixes.end());
   for (std::size_t i = is_parameter && suffixes.size() > 1 ? 1 : 0; i < suffixes.size(); ++i) {
-    const std::string suffix(suffixes[i]);
+    const std::string suffix = fmt::format("{}{}", suffixes[i], member);
     if (suffix[0] != '*' && shortener.is_unambiguous(suffix, pattern)) return suffix;
   }
   // No suffix is unambiguous. As a pattern with a wildcard, the name gives way to longer patterns for what else it

@@ -64,8 +64,11 @@ PlacementChoices choices_for(const Trace& trace, const Annotations& given) {
                   [&](const Axis& axis) { return axis.size == 1 || axis_index(trace.mesh, axis.name) == stages; });
   }
   choices.microbatch_axis = given.microbatch_axis;
-  for (const Axis& axis : choices.factorings[0]) {
-    if (axis.name != choices.microbatch_axis) choices.spare_axis = axis.name;
+  // A parameter that all ranks hold whole needs an axis to say so.
+  for (const bool microbatches : {true, false}) {
+    for (const Axis& axis : choices.factorings[0]) {
+      if ((axis.name == choices.microbatch_axis) == microbatches) choices.spare_axis = axis.name;
+    }
   }
   for (const std::string& name : layout_names()) {
     if (find_layout(name)->options.empty()) choices.layouts.push_back(name);

@@ -147,7 +147,10 @@ def test_a_wrong_candidate_is_told_to_people_and_to_programs(project):
 
     markdown = (project.directory / "r.md").read_text()
     assert markdown.startswith("### ttrace: different\n\nwrong: layers.0.mlp, output, ")
-    assert "| wrong | **different** | 4 | 1 | 0 | 0 | 0 | 0 | layers.0.mlp output, iteration 0, micro-batch 0 |" in markdown
+    assert (
+        "| wrong | **different** | 4 | 1 | 0 | 0 | 0 | 0 | layers.0.mlp output, iteration 0, micro-batch 0 |"
+        in markdown
+    )
     assert [line.split()[3:4] for line in project("history", "h.sqlite", code=0)[0].splitlines()[1:4]] == [
         ["same"],
         ["same"],

@@ -31,8 +31,10 @@ class Gaps:
         """For objects that hold tensors where `inputs_of` and `outputs_of` do not look. `side`: INPUT or OUTPUT."""
         gradient = Kind.GRAD_INPUT if side == Kind.INPUT else Kind.GRAD_OUTPUT
         for path, member in itertools.chain(*map(unseen_in, values)):
+            if adapters.is_by_product(member):
+                continue
             name = type(member).__name__
-            if type(member) not in self._unknown and not adapters.is_by_product(member):
+            if type(member) not in self._unknown:
                 self._unknown.add(type(member))
                 what = f"{side.text}{path} of '{frame.path}', and every other {name}, which may hold tensors"
                 self._collector.warn(

@@ -402,6 +402,28 @@ TEST_CASE("members of a module share a pattern where they lie alike") {
   CHECK(drafted_rule(draft, "attn:2", Kind::kInput) == "tp: replicate (certain)");
 }
 
+TEST_CASE("a member's name is not cut at its dots") {
+  Runs runs("tp=2", 2);
+  const Values a = values_of("a", {4}), b = values_of("b", {4});
+  const auto part = [&](Coordinates at) { return rows_of(a, at["tp"], 2); };
+  for (const std::string module : {"loss", "model"}) {
+    runs.add(tensor_id(Kind::kInput, module + ":a.1", 0), {4}, a, {2}, part);
+    runs.add(tensor_id(Kind::kInput, module + ":b.1", 0), {4}, b, {4}, [&](const Coordinates&) { return b; });
+  }
+  const Draft draft = runs.draft();
+  CHECK(drafted_rule(draft, "loss", Kind::kInput) == "tp_dim: 0 (certain)");
+  CHECK(drafted_rule(draft, "loss:b.1", Kind::kInput) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "model:b.1", Kind::kInput) == "tp: replicate (certain)");
+  CHECK_NOTHROW(parse_annotations(to_yaml(draft, ""), "draft"));
+}
+
+TEST_CASE("a draft names no axis that the trace lacks") {
+  Runs runs("dp=2", 2);
+  const Values w = values_of("w", {4});
+  runs.add(tensor_id(Kind::kParam, "fc.weight"), {4}, w, {4}, [&](const Coordinates&) { return w; });
+  CHECK(drafted_rule(runs.draft(), "fc.weight", std::nullopt) == "dp: replicate (certain)");
+}
+
 TEST_CASE("a trace that lacks a rank is not drafted from") {
   Runs runs("tp=2", 2);
   runs.candidate.ranks.pop_back();
@@ -420,7 +442,8 @@ TEST_CASE("without a reference, ranks are held against each other on the factori
     const Draft draft = propose(runs.candidate, {}, nullptr);
     CHECK(drafted_rule(draft, "experts.bias", std::nullopt) ==
           (mesh[0] == 't' ? "tp_dim: 0 (guess)" : "ep_dim: 0 (guess)"));
-    CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+    CHECK(drafted_rule(draft, "norm.weight", std::nullopt) ==
+          (mesh[0] == 't' ? "tp: replicate (certain)" : "dp: replicate (certain)"));
   }
 }
 
