@@ -1,0 +1,64 @@
+"""torchtitan's own `train` of its Llama 3 debug model, on CPU (cpu.py) and on a text and a tokenizer that are made
+here, since those of its tests are not in its package. Further arguments are torchtitan's, such as
+--parallelism.tensor_parallel_degree 2."""
+
+import json
+import os
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+
+import cpu
+
+CHARACTERS = "abcdefghijklmnopqrstuvwxyz ."
+FIXED = {
+    "module": "debug",
+    "config": "llama3",
+    "training.steps": 1,
+    "training.seq_len": 64,
+    "training.local_batch_size": 2,
+    "training.global_batch_size": 8,
+    "debug.seed": 1,
+    "debug.deterministic": None,
+    "checkpoint.no-enable": None,
+    "validator.no-enable": None,
+}
+
+
+def write_assets(directory: Path) -> None:
+    """A tokenizer of single characters, and some text."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+    vocabulary = {token: number for number, token in enumerate(["<bos>", "<eos>", *CHARACTERS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="."))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.add_special_tokens(["<bos>", "<eos>"])
+    tokenizer.save(str(directory / "tokenizer.json"))
+    special = {"bos_token": "<bos>", "eos_token": "<eos>"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(special))
+    text = directory / "text"
+    text.mkdir()
+    lines = ["".join(CHARACTERS[(row * row + 7 * row * at + at * at) % 28] for at in range(90)) for row in range(200)]
+    (text / "text.jsonl").write_text("\n".join(json.dumps({"text": line}) for line in lines))
+
+
+def main() -> None:
+    os.environ.setdefault("LOCAL_RANK", "0")
+    cpu.stand_in()
+    cpu.replace_flex_attention()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        write_assets(directory)
+        places = {"hf_assets_path": directory, "dataloader.dataset_path": directory / "text", "dump_folder": directory}
+        options = [
+            word
+            for key, value in {**FIXED, **places}.items()
+            for word in ([f"--{key}"] if value is None else [f"--{key}", str(value)])
+        ]
+        sys.argv = ["torchtitan.train", *options, *sys.argv[1:]]
+        runpy.run_module("torchtitan.train", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
