@@ -60,13 +60,16 @@ const MissingGroup* group_of(const Report& report, const Finding& finding) {
   return found == report.missing_groups.end() ? nullptr : &*found;
 }
 
-// Returns the findings in the order of their rows: what decides the verdict first.
+// Returns the findings in the order of their rows: what decides the verdict first, and last what a note sums up.
 std::vector<const Finding*> wrong_first(const Report& report) {
   std::vector<const Finding*> findings;
   for (const Finding& finding : report.findings) findings.push_back(&finding);
-  std::stable_partition(findings.begin(), findings.end(), [](const Finding* finding) {
-    return is_wrong(*finding) || finding->reason == Reason::kNoTolerance;
-  });
+  const auto rank = [](const Finding* finding) {
+    if (is_wrong(*finding) || finding->reason == Reason::kNoTolerance) return 0;
+    return finding->verdict == Verdict::kNotSeen ? 2 : 1;
+  };
+  std::stable_sort(findings.begin(), findings.end(),
+                   [&](const Finding* a, const Finding* b) { return rank(a) < rank(b); });
   return findings;
 }
 

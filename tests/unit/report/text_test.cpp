@@ -65,6 +65,15 @@ findings, wrong ones first, in order of execution:
 )");
 }
 
+TEST_CASE("wrong tensors have the first rows, and what was not seen the last") {
+  const Finding hidden = finding(tensor_id(Kind::kOutput, "hidden", 0), Verdict::kNotSeen, Reason::kNotSeenInCandidate,
+                                 "not seen in the candidate: compiled");
+  const std::string text = to_text(report_of({hidden, untrusted("w"), wrong("mlp")}, 1), 2);
+  CHECK(text.find("  fail       exceeds-tolerance") < text.find("  untrusted  all-zero"));
+  CHECK(text.find("hidden") == text.npos);
+  CHECK(text.ends_with("3 compared: 1 pass, 1 fail, 1 untrusted; 0 missing, 1 not seen\n"));
+}
+
 TEST_CASE("an untrusted tensor alone is no difference, unless the check is strict") {
   Report report = report_of({untrusted("w")}, 1);
   const std::string table = R"(
