@@ -1,7 +1,8 @@
 """A stand-in for the accelerator that torchtitan asks for: the CPU, over gloo. Nothing of torchtitan is changed but:
 
 - `torch.cpu` gets the functions that it calls on a device module;
-- FlexAttention, whose backward PyTorch lacks on CPU, is computed by scaled_dot_product_attention with the same mask;
+- FlexAttention, whose backward PyTorch lacks on CPU, is computed by scaled_dot_product_attention with the same mask,
+  and its mask without torch.compile, which takes minutes here;
 - FSDP sums gradients after it has divided them, since gloo cannot multiply on the way."""
 
 import types
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch.distributed.fsdp import FSDPModule
+from torch.nn.attention.flex_attention import create_block_mask
 
 
 def stand_in() -> None:
@@ -43,6 +45,7 @@ def replace_flex_attention() -> None:
     import torchtitan.models.common.attention as attention
 
     attention.FlexAttention._compiled_flex_attn = staticmethod(_flex_attention)
+    attention._compiled_create_block_mask = create_block_mask
 
 
 def _flex_attention(

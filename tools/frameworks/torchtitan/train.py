@@ -20,7 +20,6 @@ FIXED = {
     "training.local_batch_size": 2,
     "training.global_batch_size": 8,
     "debug.seed": 1,
-    "debug.deterministic": None,
     "checkpoint.no-enable": None,
     "validator.no-enable": None,
 }
