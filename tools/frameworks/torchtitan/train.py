@@ -38,7 +38,11 @@ def write_assets(directory: Path) -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps(special))
     text = directory / "text"
     text.mkdir()
-    lines = ["".join(CHARACTERS[(row * row + 7 * row * at + at * at) % 28] for at in range(90)) for row in range(200)]
+    # One for each sequence of a step, as long as that with its <bos> and <eos>; rank r of n begins with the r-th part.
+    count, size = FIXED["training.global_batch_size"], FIXED["training.seq_len"] - 1
+    lines = [
+        "".join(CHARACTERS[(row * row + 7 * row * at + at * at) % 28] for at in range(size)) for row in range(count)
+    ]
     (text / "text.jsonl").write_text("\n".join(json.dumps({"text": line}) for line in lines))
 
 
