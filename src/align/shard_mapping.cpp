@@ -42,6 +42,7 @@
 #include "align/assemble.h"
 #include "align/describe.h"
 #include "align/identity.h"
+#include "align/ties.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -113,8 +114,9 @@ ModelLayout layout_of(const Alignment& reference) {
   return layout;
 }
 
-Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout) {
+Alignment align(const Trace& trace, const Annotations& declared, const ModelLayout& layout) {
   const RankTable ranks = rank_table_of(trace);
+  const Annotations annotations = with_ties_that_hold(declared, ranks, layout);
   check_annotations(annotations, ranks.mesh);
   Grouping grouping = group_shards(ranks, annotations, layout);
 

@@ -209,7 +209,7 @@ constexpr const char* kFooter = R"(ttrace.yaml:
       command: torchrun --nproc-per-node {ranks} train.py --tp {tp} --dp {dp}
       axes: tp={tp},dp={dp}             # {ranks}: the product of these sizes
   annotations: megatron_llama           # this and all below may be left out
-  parameters: {query_heads: 16, kv_heads: 4}  # of the annotations; a candidate
+  parameters: {cp_layout: contiguous}   # of the annotations; a candidate
                                         # may have some of its own
   iterations: 0-1
   seeds: 3                              # perturbed runs

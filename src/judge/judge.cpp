@@ -50,6 +50,13 @@ bool judge_replicas(Finding& finding, const Difference& difference, double allow
   return false;
 }
 
+// What copies of a parameter may differ by: nothing. They are one value, which no rank has computed on its own; one that
+// was not brought up to date may be nearer to the others than rounding is to the reference.
+double allowed_between_copies(const Finding& finding) {
+  const bool is_parameter = finding.id.kind == Kind::kParam || finding.id.kind == Kind::kParamAfter;
+  return is_parameter ? 0 : finding.allowed.value_or(0);
+}
+
 void judge_exact(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, 0)) return;
   if (difference.differing == 0) return;
@@ -59,7 +66,7 @@ void judge_exact(Finding& finding, const TensorPair& pair, const Difference& dif
 
 // Judges a pair whose NaN and Inf are at the same places on both sides.
 void judge_floating(Finding& finding, const TensorPair& pair, const Difference& difference) {
-  if (judge_replicas(finding, difference, finding.allowed.value_or(0))) return;
+  if (judge_replicas(finding, difference, allowed_between_copies(finding))) return;
   if (difference.reference_nan + difference.reference_inf == difference.elements) {
     return set_verdict(finding, Verdict::kUntrusted, Reason::kEmpty, "no element is finite");
   }

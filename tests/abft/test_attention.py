@@ -69,7 +69,7 @@ def test_right_attention_is_verified_forward_and_backward(tmp_path, dtype):
 
 
 def test_keys_that_several_heads_share_and_a_scale_that_rounds(tmp_path):
-    annotations = ["megatron_llama", "--set", "query_heads=4", "--set", "kv_heads=2"]
+    annotations = [ROOT / "tools" / "tinygpt" / "llama.yaml"]
     report, attention = checked(
         tmp_path, "none", "--arch", "llama", "--kv-heads", 2, "--hidden", 96, annotations=annotations
     )

@@ -47,12 +47,24 @@ def test_keyword_arguments_are_recorded_by_their_names(collect, script):
         call="return self.inner(x, scale=[torch.tensor(2.0)], mask=torch.ones(3))",
     )
     found = names(collect, script, model, "model(torch.ones(2, 3)).sum().backward()", "input")
-    assert found == ["(model)", "inner:0", "inner:scale.0", "inner:mask"]
+    assert found == ["(model)", "inner", "inner:scale.0", "inner:mask"]
 
 
-def test_only_argument_by_keyword_has_the_plain_name(collect, script):
-    model = INNER.format(arguments="x", body="return x * self.weight", call="return self.inner(x=x)")
-    assert names(collect, script, model, "model(torch.ones(2, 3)).sum().backward()", "input") == ["(model)", "inner"]
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        ("self.inner(x)", "inner"),
+        ("self.inner(x, mask=None)", "inner"),
+        ("self.inner(x, None)", "inner:0"),
+        ("self.inner(x=x)", "inner:x"),
+        ("self.inner(x=x, mask=None)", "inner:x"),
+        ("self.inner(None, mask=x)", "inner:mask"),  # as on a later pipeline stage
+    ],
+)
+def test_what_a_tensor_is_called_does_not_depend_on_what_else_is_none(collect, script, call, name):
+    body = "return (mask if x is None else x) * self.weight"
+    model = INNER.format(arguments="x, mask=None", body=body, call=f"return {call}")
+    assert names(collect, script, model, "model(torch.ones(2, 3)).sum().backward()", "input") == ["(model)", name]
 
 
 def test_members_of_tuples_and_dictionaries_follow_after_a_colon(collect, script):

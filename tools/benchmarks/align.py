@@ -19,7 +19,7 @@ def add_options(parser):
 def run(options):
     rows = []
     for ranks in options.ranks:
-        command = [options.build / "benchmarks" / "align_scale", ranks, ROOT / "annotations" / "megatron_llama.yaml"]
+        command = [options.build / "benchmarks" / "align_scale", ranks, ROOT / "tools" / "tinygpt" / "llama.yaml"]
         row = json.loads(subprocess.run([str(word) for word in command], check=True, capture_output=True).stdout)
         rows.append(row)
         print(

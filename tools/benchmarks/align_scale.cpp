@@ -128,10 +128,10 @@ double peak_gib() {
 // The preset, with the numbers of this model.
 Annotations annotations_of(const std::string& path) {
   return parse_annotations(fmt::format("include: {}\n"
-                                       "parameters: {{query_heads: {}}}\n"
+                                       "parameters: {{query_heads: {}, kv_heads: {}}}\n"
                                        "parallelism:\n"
                                        "  pipeline: {{layers: decoder.layers, embedding: true, head: true}}\n",
-                                       path, kHeads),
+                                       path, kHeads, kKvHeads),
                            "align_scale");
 }
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ANNOTATIONS = Path(__file__).resolve().parents[2] / "annotations"
+ROOT = Path(__file__).resolve().parents[2]
+ANNOTATIONS = ROOT / "annotations"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def _llama(heads: int, kv_heads: int) -> Model:
     return Model(
         f"llama-{heads}-{kv_heads}",
         f"--arch llama --heads {heads} --kv-heads {kv_heads} --hidden {heads * 16}",
-        ANNOTATIONS / "megatron_llama.yaml",
+        ROOT / "tools" / "tinygpt" / "llama.yaml",
         {"query_heads": heads, "kv_heads": kv_heads},
     )
 

@@ -1,7 +1,10 @@
-"""Activation checkpointing by `torch.utils.checkpoint.checkpoint`: the function that it runs twice is wrapped, so
-that the modules of the second run get the micro-batch and the call numbers of the first. What a gradient hook could
-tell of the backward in progress is not enough where a module is called in two checkpointed parts: their second runs
-come in reverse order."""
+"""Activation checkpointing by `torch.utils.checkpoint.checkpoint`, or by a framework's own function that takes what is
+to run twice as its first argument: that is wrapped, so that the modules of the second run get the micro-batch and the
+call numbers of the first. What a gradient hook could tell of the backward in progress is not enough where a module is
+called in two checkpointed parts: their second runs come in reverse order.
+
+Where the first run is without grad, what it computes with grad all the same (Megatron-core adds biases and residuals
+so) is in a graph that is thrown away: the tensors of the second run are those that gradients come to."""
 
 import functools
 from collections.abc import Callable
@@ -9,6 +12,7 @@ from typing import Any
 
 import torch.utils.checkpoint
 
+from . import adapters
 from .clock import CallCounts
 from .collector import Collector
 from .compiled import is_compiling
@@ -17,8 +21,15 @@ from .library import Pass
 
 
 def install(collector: Collector, stack: CallStack) -> None:
-    checkpoint = torch.utils.checkpoint.checkpoint
+    torch.utils.checkpoint.checkpoint = _observed(torch.utils.checkpoint.checkpoint, collector, stack)
 
+
+def install_adapters(collector: Collector, stack: CallStack) -> None:
+    for _, owner, name in adapters.functions_to_patch("CHECKPOINTS"):
+        setattr(owner, name, _observed(getattr(owner, name), collector, stack))
+
+
+def _observed(checkpoint: Callable, collector: Collector, stack: CallStack) -> Callable:
     @functools.wraps(checkpoint)
     def patched(function: Callable, *args: Any, **kwargs: Any) -> Any:
         frames = stack.frames
@@ -26,7 +37,7 @@ def install(collector: Collector, stack: CallStack) -> None:
             return checkpoint(function, *args, **kwargs)
         return checkpoint(_run_twice(function, frames[-1], stack), *args, **kwargs)
 
-    torch.utils.checkpoint.checkpoint = patched
+    return patched
 
 
 def _run_twice(function: Callable, parent: Frame | None, stack: CallStack) -> Callable:
@@ -37,7 +48,8 @@ def _run_twice(function: Callable, parent: Frame | None, stack: CallStack) -> Ca
         nonlocal runs
         runs += 1
         if runs == 1:
-            return function(*args, **kwargs)
+            with stack.first_run():
+                return function(*args, **kwargs)
         again = None
         if parent is not None:
             again = Frame(

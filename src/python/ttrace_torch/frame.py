@@ -1,6 +1,8 @@
 """A module call in progress: which call of which micro-batch it is, and what its tensors are called."""
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -39,3 +41,21 @@ class CallStack(threading.local):
 
     def __init__(self) -> None:
         self.frames: list[Frame | None] = []
+        # The first sequence number of autograd's nodes in a graph that is going to be thrown away; None: there is none.
+        self._thrown_away_from: int | None = None
+
+    @contextlib.contextmanager
+    def first_run(self) -> Iterator[None]:
+        """Of what activation checkpointing runs twice, the second time with grad."""
+        outer = self._thrown_away_from
+        if outer is None and not torch.is_grad_enabled():
+            self._thrown_away_from = torch.autograd._get_sequence_nr()
+        try:
+            yield
+        finally:
+            self._thrown_away_from = outer
+
+    def is_thrown_away(self, tensor: torch.Tensor) -> bool:
+        """Whether `tensor` is computed in a graph that no gradient will come to."""
+        first, node = self._thrown_away_from, tensor.grad_fn
+        return first is not None and node is not None and node._sequence_nr() >= first

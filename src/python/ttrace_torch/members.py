@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import enum
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
@@ -14,8 +14,8 @@ import torch
 from .problems import CollectError
 from .tensors import is_floating
 
-# With the suffix that its name has in that of the module: "" for the only one, else ":0" (its position), ":mask" (its
-# keyword), ":0.hidden" (deeper inside).
+# With the suffix that its name has in that of the module: ":0" (its position), ":mask" (its keyword), ":0.hidden"
+# (deeper inside); "" for the only positional argument, and for the only tensor that is returned, where it has no name.
 Member = tuple[str, torch.Tensor]
 
 # Values in which no tensors are looked for: they have none, or it is recorded elsewhere (a module's parameters).
@@ -43,17 +43,21 @@ _WITHOUT_TENSORS = (
 
 
 def inputs_of(args: tuple, kwargs: dict) -> list[Member]:
-    """The tensors that a module is given. Parameters among them are left out: they are recorded as parameters."""
-    return _named([*_members(args, ""), *_members(kwargs, "")])
+    """The tensors that a module is given. Parameters among them are left out: they are recorded as parameters. What one
+    is called does not depend on which others are None: pipeline stages, and programs, differ in that."""
+    only = len(args) == 1 and isinstance(args[0], torch.Tensor)
+    positional = [("", args[0])] if only else _members(args, "")
+    return _without_parameters([*positional, *_members(kwargs, "")])
 
 
 def outputs_of(result: Any) -> list[Member]:
-    return _named(list(_members(result, "")))
+    found = _without_parameters(_members(result, ""))
+    has_name = any(not part.isdigit() for path, _ in found for part in path[1:].split("."))
+    return [("", found[0][1])] if len(found) == 1 and not has_name else found
 
 
-def _named(found: list[Member]) -> list[Member]:
-    found = [(path, tensor) for path, tensor in found if not isinstance(tensor, torch.nn.Parameter)]
-    return [("", found[0][1])] if len(found) == 1 else found
+def _without_parameters(found: Iterable[Member]) -> list[Member]:
+    return [(path, tensor) for path, tensor in found if not isinstance(tensor, torch.nn.Parameter)]
 
 
 def _members(value: Any, path: str) -> Iterator[Member]:

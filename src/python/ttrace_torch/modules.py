@@ -21,7 +21,7 @@ from .frame import CallStack, Frame
 from .gaps import Gaps
 from .gradients import Gradients
 from .library import Kind, Pass, TensorId
-from .masters import record_part, trained_parameters
+from .masters import TrainedParameter, record_part, trained_parameters
 from .members import Member, inputs_of, outputs_of
 from .perturb import Perturbation
 from .rewrite import Rewriting
@@ -36,6 +36,9 @@ class Modules:
         self._collector, self._gradients = collector, gradients
         self._perturbation, self._rewriting = perturbation, rewriting
         self.gaps = Gaps(collector)
+        # What forward pre-hooks may still change, until the module that uses it is called: id of a parameter -> what
+        # is to be recorded, under each of its names.
+        self._unread: dict[int, list[TrainedParameter]] = {}
         self.stack = CallStack()
 
     def install(self) -> None:
@@ -70,6 +73,8 @@ class Modules:
             raise
         finally:
             frames.pop()
+            if self._unread and not frames:
+                collector.safely(self._read_parameters_left)
         if named:
             returned = collector.safely(self._record_outputs, frame, args, kwargs, result)
             if returned is not None:
@@ -101,6 +106,8 @@ class Modules:
             self._name(frame, parent, module)
             if frame.chunk is not None and frame.microbatch.number == 0 and _plain_class(module) is not type(module):
                 self._gradients.hook_gathered_parameters(frame.chunk, module)
+            if self._unread and any(id(each) in self._unread for each in module._parameters.values()):
+                self._read_parameters_when_hooks_have_run(module)
         return frame
 
     def _inner_call(self, parent: Frame, in_backward: bool) -> Frame:
@@ -160,8 +167,37 @@ class Modules:
         if not recorded:
             return
         self._gradients.hook_parameters(chunk)
+        late = {
+            id(parameter)
+            for module in chunk.base.modules()
+            if module._forward_pre_hooks and _plain_class(module) is type(module)
+            for parameter in module._parameters.values()
+        }
         for trained in trained_parameters(chunk):
-            record_part(collector, trained, Kind.PARAM, trained.share.held, trained.share.held_range)
+            if id(trained.share.held) in late and trained.share.held_range is None:
+                self._unread.setdefault(id(trained.share.held), []).append(trained)
+            else:
+                record_part(collector, trained, Kind.PARAM, trained.share.held, trained.share.held_range)
+
+    def _read_parameters_when_hooks_have_run(self, module: torch.nn.Module) -> None:
+        """Megatron-core's hooks gather what other ranks have made of parameters in the last step. The hook that is
+        registered here, at the call, comes after all others."""
+
+        def read(*_: Any) -> None:
+            handle.remove()
+            for parameter in module._parameters.values():
+                self._collector.safely(self._read_parameter, id(parameter))
+
+        handle = module.register_forward_pre_hook(read)
+
+    def _read_parameter(self, key: int) -> None:
+        for trained in self._unread.pop(key, []):
+            record_part(self._collector, trained, Kind.PARAM, trained.share.held, None)
+
+    def _read_parameters_left(self) -> None:
+        """Those whose modules were not called, once a first micro-batch's forward is over."""
+        for key in list(self._unread):
+            self._read_parameter(key)
 
     def _recomputation_of(self, module: torch.nn.Module) -> Frame | None:
         """By a checkpoint function that checkpoints.py has not wrapped (Megatron-LM has its own): the micro-batch is
@@ -241,6 +277,8 @@ class Modules:
         replacement: Callable[[TensorId, torch.Tensor], torch.Tensor | None] | None = None,
     ) -> None:
         for member, tensor in members:
+            if self.stack.is_thrown_away(tensor):
+                continue
             tensor_id = frame.forward_id(kind, member)
             self._gradients.hook(frame.microbatch, tensor_id, tensor, frame.module_class, replacement)
 

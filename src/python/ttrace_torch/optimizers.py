@@ -8,7 +8,8 @@ the scale on it, and is taken where it is clipped or where its own optimizer ste
 kernel, by their attribute `grad_scale`: what is recorded is what the kernel will use.
 
 Some frameworks copy the masters (masters.py) back after `step` has returned, so `param_after` is read late: when the
-program calls a module again, or ends."""
+program calls a module again, or ends. Where ranks gather what others own later still, when a module is about to use it,
+each rank's `param_after` is what it owns."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -40,6 +41,7 @@ class Optimizers:
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
         self._norms = CallCounts()
         self._clipping = False  # in a function that clips gradients
+        self._norm_used: Any = None  # the last one that a clipping function was given
         self._unscaled = False  # some gradients were divided by the loss scale
         self._only_looks_for_overflow = False  # and leaves the division to a fused optimizer
 
@@ -88,7 +90,7 @@ class Optimizers:
                 # Each rank's share, to be squared and summed. The ranks must all take part, also one whose recording
                 # has stopped.
                 norm = norm.full_tensor()
-            collector.safely(self._record_norm, norm)
+            collector.safely(self._record_norm, norm, takes_norm)
             return result
 
         return patched
@@ -202,6 +204,7 @@ class Optimizers:
         if self._iteration != self._collector.clock.iteration:
             self._iteration = self._collector.clock.iteration
             self._before_step, self._recorded, self._norms = {}, set(), CallCounts()
+            self._norm_used = None
             self._unscaled = False
 
     def _is_first(self, kind: Kind, trained: TrainedParameter) -> bool:
@@ -251,10 +254,14 @@ class Optimizers:
                     unscaled = gradient if scale is None else gradient / scale
                 record_part(self._collector, trained, Kind.MAIN_GRAD, unscaled, trained.share.owned)
 
-    def _record_norm(self, norm: Any) -> None:
+    def _record_norm(self, norm: Any, is_given: bool = False) -> None:
+        """`is_given`: to a function that clips by it. Several may be given one norm, each for some parameters."""
         if not self._collector.is_recorded() or not isinstance(norm, (torch.Tensor, float)):
             return
         self._begin_iteration()
+        if is_given and norm is self._norm_used:
+            return
+        self._norm_used = norm if is_given else None
         name = "grad_norm" + self._norms.next_suffix("grad_norm")
         value = norm.detach().reshape(()) if isinstance(norm, torch.Tensor) else torch.tensor(norm)
         self._collector.record(self._collector.clock.parameter_id(0, Kind.SCALAR, name), value)
@@ -264,7 +271,12 @@ class Optimizers:
         self._before_step = {}
         self._name_unseen()
         for trained in self._trained_parameters():
-            record_part(self._collector, trained, Kind.PARAM_AFTER, trained.share.held, trained.share.held_range)
+            share = trained.share
+            if share.owned is not None and share.is_gathered_late:
+                owned = share.owned.of(share.held.detach())
+                record_part(self._collector, trained, Kind.PARAM_AFTER, owned, share.owned)
+            else:
+                record_part(self._collector, trained, Kind.PARAM_AFTER, share.held, share.held_range)
 
     def _name_unseen(self) -> None:
         """Parameters that got a gradient in this iteration, of which no optimizer was seen to use it."""

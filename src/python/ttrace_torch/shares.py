@@ -42,6 +42,7 @@ class Share:
     owned: Range | None
     stepped: torch.Tensor  # as the optimizer's groups list it; the master may be a part of that
     gradient: Callable[[], torch.Tensor | None]  # of the owned elements, as the optimizer will use it
+    is_gathered_late: bool = False  # what other ranks own arrives after the step, when the parameter is next used
 
     def owns_any(self) -> bool:
         """Whether this rank's optimizer updates elements of the parameter."""
@@ -58,7 +59,9 @@ def attributes_share(parameter: torch.nn.Parameter) -> Share:
     return Share(parameter, None, master, None, master, lambda: _main_grad(parameter))
 
 
-def owned_share(parameter: torch.nn.Parameter, begin: int, end: int, master: torch.Tensor | None) -> Share:
+def owned_share(
+    parameter: torch.nn.Parameter, begin: int, end: int, master: torch.Tensor | None, is_gathered_late: bool = False
+) -> Share:
     """Where every rank holds the whole and updates the elements [begin, end) of it as `master`."""
     owned = Range(tuple(parameter.shape), begin, end)
     master = master if isinstance(master, torch.Tensor) else parameter
@@ -67,7 +70,7 @@ def owned_share(parameter: torch.nn.Parameter, begin: int, end: int, master: tor
         whole = _main_grad(parameter)
         return None if whole is None else owned.of(whole)
 
-    return Share(parameter, None, master, owned, master, gradient)
+    return Share(parameter, None, master, owned, master, gradient, is_gathered_late)
 
 
 def _main_grad(parameter: torch.nn.Parameter) -> torch.Tensor | None:

@@ -28,7 +28,11 @@ def start(config: Config) -> ExplicitRecording:
     gradients.install()
     optimizers = Optimizers(collector, gradients)
     optimizers.install()
-    collector.on_first_model += [gradients.install_adapters, optimizers.install_adapters]
+    collector.on_first_model += [
+        gradients.install_adapters,
+        optimizers.install_adapters,
+        lambda: checkpoints.install_adapters(collector, modules.stack),
+    ]
     os.register_at_fork(after_in_child=collector.after_fork)
     atexit.register(collector.at_exit)
     return ExplicitRecording(collector, modules)

@@ -58,7 +58,8 @@ class Block(nn.Module):
         self.fc2 = nn.Linear(8, 4)
 
     def forward(self, x):
-        y = self.fc1(x)
+        with torch.enable_grad():  # as Megatron-LM adds biases, in a checkpoint's forward without grad, too
+            y = self.fc1(x)
         y.relu_()  # in place, after the output was seen
         return x + self.fc2(self.drop(y))
 

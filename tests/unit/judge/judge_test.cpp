@@ -209,6 +209,22 @@ TEST_CASE("copies on several ranks that differ fail and name the ranks that disa
   CHECK(sides.judged(&nothing).reason == Reason::kReplicasDisagree);
 }
 
+TEST_CASE("copies of a parameter are one value: what is allowed against the reference is not between them") {
+  for (const Kind kind : {Kind::kParam, Kind::kParamAfter, Kind::kParamDelta, Kind::kMainGrad}) {
+    CAPTURE(name_of(kind));
+    Sides sides({2});
+    sides.reference.id.kind = sides.candidate.id.kind = kind;
+    sides.shards.add(sides.reference, bytes_of<float>({3, 4}), {.parts = {1}});
+    sides.shards.add(sides.candidate, bytes_of<float>({3, 4}), {.parts = {1}});
+    sides.shards.add(sides.candidate, bytes_of<float>({3, 4.001F}), {.parts = {1}, .first_rank = 1, .replica = 1});
+    ToleranceFile loose;
+    loose.tensors[{kind, "mlp"}].allowed = 0.2;
+    const Finding finding = sides.judged(&loose);
+    const bool is_value = kind == Kind::kParam || kind == Kind::kParamAfter;
+    CHECK(name_of(finding.reason) == name_of(is_value ? Reason::kReplicasDisagree : Reason::kNone));
+  }
+}
+
 TEST_CASE("copies that differ without a measurable difference disagree, whatever is allowed") {
   Sides sides({2});
   sides.shards.add(sides.reference, bytes_of<float>({3, 4}), {.parts = {1}});

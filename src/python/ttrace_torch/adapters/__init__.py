@@ -5,7 +5,8 @@ also have
 - `find(world_size)`, which returns the mesh's axes and this rank's coordinates as texts ("tp=2,dp=2", "tp=1,dp=0"),
   or None where the framework does not know;
 - `CLIPPING`, functions (module, name) that clip gradients by a norm, their third argument, outside torch.nn.utils;
-- `BACKWARD`, functions that start backward without torch.autograd.backward, from their first argument.
+- `BACKWARD`, functions that start backward without torch.autograd.backward, from their first argument;
+- `CHECKPOINTS`, functions that run their first argument again in backward;
 - `STEPS`, steps of optimizers around PyTorch's own, whose first argument is the optimizer, and with them
   `loss_scale(optimizer)`, which is on the gradients before the step, and `gradient_norm(optimizer, loss_scale)`, by
   which it has clipped them, or None;

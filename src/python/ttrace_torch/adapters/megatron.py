@@ -1,8 +1,9 @@
 """Megatron-core: the groups of `megatron.core.parallel_state`.
 
 Ranks are in the order tp, cp, dp, pp (its default, `order="tp-cp-ep-dp-pp"`); the coordinates are stated all the
-same, so that another order is recorded rightly. Sequence parallelism (`sp`) is an alias: it uses the ranks of tp.
-Experts are spread over the same ranks in groups of their own, in the order etp, ep, edp, pp.
+same, so that another order is recorded rightly. Sequence parallelism (`sp`) is an alias, since it uses the ranks of tp;
+whether it is on is in the configuration that each module has. Experts are spread over the same ranks in groups of their
+own, in the order etp, ep, edp, pp.
 
 Its DistributedOptimizer lays the parameters of a buffer one after the other and gives each data parallel rank an equal
 part of that. bf16 parameters have the part's fp32 master as `main_param` (None on ranks that own nothing of them),
@@ -19,6 +20,7 @@ import torch
 from ..shares import Share, owned_share
 
 MODULE = "megatron.core.parallel_state"
+CHECKPOINTS = [(f"megatron.core.tensor_parallel{module}", "checkpoint") for module in ("", ".random")]
 # Clips the masters' gradients in place, which are the parameters' `main_grad` themselves.
 CLIPPING = [("megatron.core.optimizer.optimizer", "clip_grad_by_total_norm_fp32")]
 # Calls the engine directly, because the output's data is freed by then.
@@ -41,7 +43,7 @@ def find(world_size: int) -> tuple[str, str] | None:
         "dp": state.get_data_parallel_rank(),
         "pp": state.get_pipeline_model_parallel_rank(),
     }
-    axes = _text(sizes) + ",sp=tp"
+    axes = _text(sizes) + (",sp=tp" if _splits_the_sequence() else "")
     expert_sizes, expert_ranks = _experts(state, "world_size"), _experts(state, "rank")
     if expert_sizes and expert_ranks:
         axes += "/" + _text({**expert_sizes, "pp": sizes["pp"]})
@@ -56,17 +58,29 @@ def _experts(state: ModuleType, what: str) -> dict[str, int] | None:
     return {axis: call() for axis, call in calls.items()} if all(calls.values()) else None
 
 
+def _splits_the_sequence() -> bool:
+    """Whether all modules say that sequence parallelism is on."""
+    kind = getattr(sys.modules.get("megatron.core.model_parallel_config"), "ModelParallelConfig", None)
+    if kind is None:
+        return False
+    modules = (each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module))
+    configs = (getattr(module, "config", None) for module in modules)
+    return {config.sequence_parallel for config in configs if isinstance(config, kind)} == {True}
+
+
 def _text(numbers: dict[str, int]) -> str:
     return ",".join(f"{name}={number}" for name, number in numbers.items())
 
 
 def share(parameter: torch.nn.Parameter) -> Share | None:
     for optimizer in _distributed_optimizers():
-        if parameter in optimizer.model_param_gbuf_map:
-            part = optimizer._get_model_param_range_map(parameter)["param"]
-            return owned_share(parameter, part.start, part.end, _master(optimizer, parameter))
-        if any(parameter in buffer.param_index_map for buffer in optimizer.buffers):
-            return owned_share(parameter, 0, 0, None)
+        if not any(parameter in buffer.param_index_map for buffer in optimizer.buffers):
+            continue
+        late = optimizer.ddp_config.overlap_param_gather  # by the forward pre-hooks of the modules that use it
+        if parameter not in optimizer.model_param_gbuf_map:
+            return owned_share(parameter, 0, 0, None, late)
+        part = optimizer._get_model_param_range_map(parameter)["param"]
+        return owned_share(parameter, part.start, part.end, _master(optimizer, parameter), late)
     return None
 
 
