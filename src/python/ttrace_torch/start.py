@@ -3,7 +3,7 @@
 import atexit
 import os
 
-from . import checkpoints, compiled_functions
+from . import adapters, checkpoints, compiled_functions
 from .collector import Collector
 from .config import Config
 from .explicit import ExplicitRecording
@@ -28,7 +28,11 @@ def start(config: Config) -> ExplicitRecording:
     gradients.install()
     optimizers = Optimizers(collector, gradients)
     optimizers.install()
-    collector.on_first_model += [gradients.install_adapters, optimizers.install_adapters]
+    collector.on_first_model += [
+        gradients.install_adapters,
+        optimizers.install_adapters,
+        lambda: adapters.record_inside(modules.record_as_input, modules.record_as_output),
+    ]
     os.register_at_fork(after_in_child=collector.after_fork)
     atexit.register(collector.at_exit)
     return ExplicitRecording(collector, modules)
