@@ -35,10 +35,11 @@ _CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grad
 class Optimizers:
     def __init__(self, collector: Collector, gradients: Gradients):
         self._collector, self._gradients = collector, gradients
-        self._iteration = -1  # the one that the next four belong to
+        self._iteration = -1  # the one that the next five belong to
         self._before_step: dict[tuple[int, str], torch.Tensor] = {}  # chunk and name -> value of the master
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
         self._norms = CallCounts()
+        self._last_norm: Any = None  # that was recorded in it
         self._clipping = False  # in a function that clips gradients
         self._unscaled = False  # some gradients were divided by the loss scale
         self._only_looks_for_overflow = False  # and leaves the division to a fused optimizer
@@ -201,7 +202,7 @@ class Optimizers:
         """Where this is a new one, forgets the last."""
         if self._iteration != self._collector.clock.iteration:
             self._iteration = self._collector.clock.iteration
-            self._before_step, self._recorded, self._norms = {}, set(), CallCounts()
+            self._before_step, self._recorded, self._norms, self._last_norm = {}, set(), CallCounts(), None
             self._unscaled = False
 
     def _is_first(self, kind: Kind, trained: TrainedParameter) -> bool:
@@ -252,9 +253,14 @@ class Optimizers:
                 record_part(self._collector, trained, Kind.MAIN_GRAD, unscaled, trained.share.owned)
 
     def _record_norm(self, norm: Any) -> None:
+        """Once, where several optimizers clip by one norm of all their gradients (Megatron-core's have the parameters
+        of experts apart, or have not, as these are spread over ranks)."""
         if not self._collector.is_recorded() or not isinstance(norm, (torch.Tensor, float)):
             return
         self._begin_iteration()
+        if norm is self._last_norm:
+            return
+        self._last_norm = norm
         name = "grad_norm" + self._norms.next_suffix("grad_norm")
         value = norm.detach().reshape(()) if isinstance(norm, torch.Tensor) else torch.tensor(norm)
         self._collector.record(self._collector.clock.parameter_id(0, Kind.SCALAR, name), value)
