@@ -26,12 +26,18 @@ struct SourceLine {
 };
 std::string to_string(const SourceLine& source);  // `gpt.yaml:14`; without a file `annotations:14`
 
-// The rows (dimension 0) are tokens that a router has sent here, in any order. Names are patterns; of several
-// tensors that match, the one meant shares the longest path with the tensor in question.
+// The rows (dimension 0) are tokens that a router has sent here. Names are patterns; of several tensors that match, the
+// one meant shares the longest path with the tensor in question. Which token a row is, `ids` says, or where none were
+// recorded, `routing` and `sources`: an expert's rows are the tokens that were routed to it, rank by rank, in the order
+// of each rank's tokens. One of the two ways may be empty.
 struct RowRule {
-  std::string ids;     // an input [rows, 2] of the same call: rank and row of `of` there, which the row came from
-  std::string of;      // an input whose dimensions but the last make up the rows
-  std::string logits;  // an output [rows, experts] of the router, to tell a near tie
+  std::string ids;  // an input [rows, 2] of the same call: rank and row of `of` there, which the row came from
+  // An output of the router: [tokens, experts] of booleans, which tokens go to which experts; or [tokens, choices] of
+  // the experts' numbers.
+  std::string routing;
+  std::string sources;  // an input [ranks]: the ranks whose tokens came here, in order; empty: the rank's own alone
+  std::string of;       // an input whose dimensions but the last make up the tokens
+  std::string logits;   // an output [.., experts] of the router, a row for each token, to tell a near tie
 };
 
 // `kind` is empty for the placement of a parameter (all parameter kinds) and set for `input:`, `output:`

@@ -21,18 +21,41 @@ struct HeldRow {
   std::int64_t local = 0;
 };
 
+TensorId id_of(const RowShard& shard) {
+  TensorId id = shard.entry->id;
+  id.name = shard.name;
+  id.chunk = 0;
+  return id;
+}
+
 // A finding that what the training code recorded with the shard cannot be right; `what` completes the message.
-Finding finding_of(const RowShard& shard, const std::string& what) {
+Finding make_finding(const RowShard& shard, const TensorId& id, const std::string& what) {
   Finding finding;
-  finding.id = shard.entry->id;
-  finding.id.name = shard.name;
-  finding.id.chunk = 0;
+  finding.id = id;
   finding.verdict = Verdict::kFail;
   finding.reason = Reason::kShapeMismatch;
   finding.ranks = {shard.holder->trace->rank};
   finding.order = shard.entry->order;
   finding.message = fmt::format("{}: {}", to_string(finding.id), what);
   return finding;
+}
+
+// What may tell the shard's rows apart.
+std::pair<std::string, std::string> ways_to_tell(const RowShard& shard) {
+  return {shard.placement->rule->rows->ids, shard.placement->rule->rows->sources};
+}
+
+// Adds that the tensor was not seen whose rows nobody has told apart.
+void add_unknown(const RowShard& shard, Alignment& alignment) {
+  Finding finding = make_finding(shard, id_of(shard), "nobody has recorded which tokens its rows are");
+  finding.verdict = Verdict::kMissing;
+  finding.reason = Reason::kOmission;
+  NotSeen statement;
+  statement.reason = "nobody has recorded which tokens the rows are";
+  statement.kinds = {finding.id.kind};
+  statement.iterations = {finding.id.iteration};
+  alignment.not_seen.add_tensor(statement, finding.id.name);
+  alignment.findings.push_back(std::move(finding));
 }
 
 // Everything that the pieces of one tensor follow from.
@@ -82,53 +105,53 @@ class RowTensors {
   RowTensors(const Annotations& annotations, const Mesh& mesh, const std::vector<const RowShard*>& shards)
       : annotations_(annotations), mesh_(mesh), shards_(shards), placement_(*shards[0]->placement) {}
 
-  // Adds the tensors, or the first finding, to `alignment`. `token_counts` has the number of tokens of each
-  // micro-batch.
+  // Adds the tensors to `alignment`, or the first finding, for each of them. `token_counts` has the number of tokens of
+  // each micro-batch.
   void add_to(Alignment& alignment, const TokenReader& reader,
               const std::map<std::int32_t, std::int64_t>& token_counts) {
-    if (auto finding = lay_out_columns()) return alignment.findings.push_back(std::move(*finding));
+    std::optional<Objection> objection = lay_out_columns();
     // An expert to which no token came is a tensor without rows.
     for (const auto& [microbatch, count] : token_counts) holders_[microbatch];
     for (const RowShard* shard : shards_) {
-      std::vector<Token> tokens;
-      if (const auto objection = reader.read(*shard, tokens)) {
-        return alignment.findings.push_back(finding_of(*shard, *objection));
-      }
-      for (std::size_t row = 0; row < tokens.size(); ++row) {
-        if (tokens[row].row < 0) continue;  // padding
-        if (!token_counts.contains(tokens[row].microbatch)) {
-          return alignment.findings.push_back(
-              finding_of(*shard, fmt::format("row {} is a token of micro-batch {}, of which "
-                                             "no whole '{}' was recorded",
-                                             row, tokens[row].microbatch, placement_.rule->rows->of)));
-        }
-        add_holder(holders_[tokens[row].microbatch], tokens[row].row, *shard, static_cast<std::int64_t>(row));
-      }
+      if (!objection) objection = read_rows(*shard, reader, token_counts);
     }
     for (auto& [microbatch, holders] : holders_) {
-      add_tensor(alignment, microbatch, std::move(holders), token_counts.at(microbatch));
+      if (!objection) add_tensor(alignment, microbatch, std::move(holders), token_counts.at(microbatch));
+      if (objection) alignment.findings.push_back(finding_of(*objection, microbatch));
     }
+    if (objection && holders_.empty()) alignment.findings.push_back(finding_of(*objection, kNoMicrobatch));
   }
 
  private:
+  // Why what the training code recorded with the shard cannot be right.
+  struct Objection {
+    const RowShard* shard;
+    std::string what;
+  };
+
+  static Finding finding_of(const Objection& objection, std::int32_t microbatch) {
+    TensorId id = id_of(*objection.shard);
+    if (microbatch != kNoMicrobatch) id.microbatch = microbatch;
+    return make_finding(*objection.shard, id, objection.what);
+  }
+
   // Lays out all dimensions but the first. As for every tensor, a size may depend only on the axes that split its
   // dimension; otherwise it is a finding.
-  std::optional<Finding> lay_out_columns() {
+  std::optional<Objection> lay_out_columns() {
     const Entry& first = *shards_[0]->entry;
     dimensions_ = dimensions_of(placement_, shards_[0]->name, first.shape, nullptr);
     for (const RowShard* shard : shards_) {
       const Entry& entry = *shard->entry;
       if (entry.dtype != first.dtype || entry.shape.size() != first.shape.size()) {
-        return finding_of(
-            *shard, fmt::format("{} {} on rank {}, {} {} on rank {}", name_of(first.dtype), to_string(first.shape),
-                                shards_[0]->holder->trace->rank, name_of(entry.dtype), to_string(entry.shape),
-                                shard->holder->trace->rank));
+        return Objection{shard, fmt::format("{} {} on rank {}, {} {} on rank {}", name_of(first.dtype),
+                                            to_string(first.shape), shards_[0]->holder->trace->rank,
+                                            name_of(entry.dtype), to_string(entry.shape), shard->holder->trace->rank)};
       }
       const std::vector<std::int64_t> digits = digits_of_shard(*shard);
       for (std::size_t d = 1; d < dimensions_.size(); ++d) {
         std::int64_t& size = dimensions_[d].sizes[part_index(dimensions_[d], digits)];
         if (size >= 0 && size != entry.shape[d]) {
-          return finding_of(*shard, fmt::format("shards do not fit together in dimension {}", d));
+          return Objection{shard, fmt::format("shards do not fit together in dimension {}", d)};
         }
         size = entry.shape[d];
       }
@@ -137,7 +160,28 @@ class RowTensors {
     try {
       for (Dimension& dimension : dimensions_) lay_out(dimension);
     } catch (const LayoutError& error) {
-      return finding_of(*shards_[0], error.what());
+      return Objection{shards_[0], error.what()};
+    }
+    return std::nullopt;
+  }
+
+  // Adds the shard to the holders of the tokens that its rows are.
+  std::optional<Objection> read_rows(const RowShard& shard, const TokenReader& reader,
+                                     const std::map<std::int32_t, std::int64_t>& token_counts) {
+    RoutedRows rows;
+    if (const auto objection = reader.read(shard, rows)) return Objection{&shard, *objection};
+    if (&shard != shards_[0] && rows.experts != experts_) {
+      return Objection{&shard, fmt::format("the tokens of {} experts; expected {}", rows.experts, experts_)};
+    }
+    experts_ = rows.experts;
+    for (std::size_t row = 0; row < rows.tokens.size(); ++row) {
+      const Token& token = rows.tokens[row];
+      if (token.row < 0) continue;  // padding
+      if (!token_counts.contains(token.microbatch)) {
+        return Objection{&shard, fmt::format("row {} is a token of micro-batch {}, of which no whole '{}' was recorded",
+                                             row, token.microbatch, placement_.rule->rows->of)};
+      }
+      add_holder(holders_[token.microbatch], token.row, shard, static_cast<std::int64_t>(row));
     }
     return std::nullopt;
   }
@@ -172,9 +216,7 @@ class RowTensors {
       if (use.placement != Placement::kReplicate) needed *= static_cast<std::size_t>(use.split.size);
     }
     LogicalTensor tensor;
-    tensor.id = shards_[0]->entry->id;
-    tensor.id.name = shards_[0]->name;
-    tensor.id.chunk = 0;
+    tensor.id = id_of(*shards_[0]);
     tensor.id.microbatch = microbatch;
     tensor.dtype = shards_[0]->entry->dtype;
     tensor.module_class = shards_[0]->entry->module_class;
@@ -183,19 +225,19 @@ class RowTensors {
     tensor.annotated = true;
     tensor.factoring = placement_.factoring;
     tensor.shape = extents_of(dimensions_);
-    tensor.shape.insert(tensor.shape.begin(), token_count);
+    tensor.shape.insert(tensor.shape.begin(), token_count * std::max<std::int64_t>(experts_, 1));
     tensor.rows.emplace();
     tensor.router = placement_.rule->rows->logits;
+    tensor.routed_experts = experts_;
     for (const auto& [row, holders] : row_holders.by_row) {
       const auto first = std::count_if(holders.begin(), holders.end(), [](const auto& h) { return h.replica == 0; });
       if (static_cast<std::size_t>(first) != needed) {
-        Finding finding = finding_of(*shards_[0], "");
-        finding.id = tensor.id;
+        Finding finding = make_finding(*shards_[0], tensor.id,
+                                       fmt::format("token {} is held by {} of the {} ranks that split it",
+                                                   row / std::max<std::int64_t>(experts_, 1), first, needed));
         finding.verdict = Verdict::kMissing;
         finding.reason = Reason::kOmission;
         finding.ranks = {holders[0].held.rank->rank};
-        finding.message = fmt::format("{}: token {} is held by {} of the {} ranks that split it", to_string(tensor.id),
-                                      row, first, needed);
         return alignment.findings.push_back(std::move(finding));
       }
       tensor.rows->push_back(row);
@@ -218,6 +260,7 @@ class RowTensors {
   const TensorPlacement& placement_;
   std::vector<Dimension> dimensions_;
   std::map<std::int32_t, RowHolders> holders_;  // by micro-batch
+  std::int64_t experts_ = 0;                    // `LogicalTensor::routed_experts`
 };
 
 }  // namespace
@@ -232,10 +275,18 @@ void align_rows(const RankTable& table, const Annotations& annotations, const st
     const TensorId& id = shard.entry->id;
     tensors[{shard.name, id.kind, id.pass, id.iteration}].push_back(&shard);
   }
-  const TokenReader reader(table, alignment, patterns);
+  const TokenReader reader(table, annotations, alignment, patterns);
   const TokenCounts counts(alignment, patterns);
+  std::set<std::pair<std::string, std::string>> known;  // `ids` and `sources` that some rank has recorded
+  for (const RowShard& shard : shards) {
+    if (reader.knows(shard)) known.insert(ways_to_tell(shard));
+  }
   for (const auto& [key, row_shards] : tensors) {
     const std::string& of = row_shards[0]->placement->rule->rows->of;
+    if (!known.contains(ways_to_tell(*row_shards[0]))) {
+      add_unknown(*row_shards[0], alignment);
+      continue;
+    }
     RowTensors(annotations, table.mesh, row_shards)
         .add_to(alignment, reader, counts.of(std::get<3>(key), of, std::get<0>(key)));
   }

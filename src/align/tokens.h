@@ -25,22 +25,42 @@ struct Token {
   std::int64_t row = -1;  // -1: padding
 };
 
+// Which tokens the rows of a recorded tensor are.
+struct RoutedRows {
+  std::vector<Token> tokens;  // where there are `experts`, with `LogicalTensor::rows` that count them
+  std::int64_t experts = 0;   // `LogicalTensor::routed_experts`
+};
+
 // Reads which tokens the rows of recorded tensors are. `patterns` are the `of` patterns of the rules; the tensors that
-// match them must be in `alignment` already. `table` and `alignment` must outlive it, unchanged.
+// match them must be in `alignment` already. `table`, `annotations` and `alignment` must outlive it, unchanged.
 class TokenReader {
  public:
-  TokenReader(const RankTable& table, const Alignment& alignment, const std::set<std::string>& patterns);
+  TokenReader(const RankTable& table, const Annotations& annotations, const Alignment& alignment,
+              const std::set<std::string>& patterns);
   ~TokenReader();
 
-  // Appends one token for each row of the shard. Returns what is wrong with the recorded identities, if anything is.
-  std::optional<std::string> read(const RowShard& shard, std::vector<Token>& tokens) const;
+  // True where the rank has recorded anything that says which tokens the shard's rows are.
+  bool knows(const RowShard& shard) const;
+
+  // Returns what is wrong with the recorded identities, if anything is.
+  std::optional<std::string> read(const RowShard& shard, RoutedRows& rows) const;
 
  private:
   class SourceTensors;
-  class InputsByCall;
+  class TensorsByCall;
+  struct Recorded;
+  struct Source;
+  std::optional<std::string> read_ids(const RowShard& shard, const Recorded& ids, RoutedRows& rows) const;
+  std::optional<std::string> read_routing(const RowShard& shard, const std::vector<std::int64_t>& ranks,
+                                          RoutedRows& rows) const;
+  std::optional<std::string> read_source(const RowShard& shard, std::int64_t from, Source& source) const;
+  std::optional<Recorded> find_ids(const RowShard& shard) const;
+  std::optional<std::vector<std::int64_t>> find_sources(const RowShard& shard) const;
   const std::vector<Token>* source_on(std::int64_t rank, const Entry& entry, const std::string& pattern) const;
 
-  std::unique_ptr<const InputsByCall> inputs_;
+  const Annotations& annotations_;
+  const Mesh& mesh_;
+  std::unique_ptr<const TensorsByCall> calls_;
   std::unique_ptr<const SourceTensors> sources_;
   mutable std::map<std::pair<std::int64_t, const Entry*>, const std::vector<Token>*> found_;
 };

@@ -103,9 +103,9 @@ TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
   std::vector<std::int64_t> rows;
   std::set_intersection(pair.reference->rows->begin(), pair.reference->rows->end(), pair.candidate->rows->begin(),
                         pair.candidate->rows->end(), std::back_inserter(rows));
-  std::erase_if(rows, [&](std::int64_t token) {
+  std::erase_if(rows, [&, &reference = *pair.reference](std::int64_t row) {
     return std::any_of(matching.reroutes.begin(), matching.reroutes.end(), [&](const Reroute& reroute) {
-      return reroute.token == token && reroute.logits.iteration == pair.reference->id.iteration &&
+      return reroute.token == token_of(reference, row) && reroute.logits.iteration == pair.reference->id.iteration &&
              reroute.logits.microbatch == pair.reference->id.microbatch;
     });
   });

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "align/describe.h"
@@ -27,6 +28,11 @@ std::int64_t last_number_in(const std::string& name) {
   std::int64_t expert = -1;
   for (auto number = number_in(name); number; number = number_in(name, number->end)) expert = number->value;
   return expert;
+}
+
+// The expert that a row of a tensor of routed tokens was sent to.
+std::int64_t expert_of(const LogicalTensor& tensor, std::int64_t row) {
+  return tensor.routed_experts > 0 ? row % tensor.routed_experts : last_number_in(tensor.id.name);
 }
 
 // Finds routers' logits. All tensors are searched once for each pattern, and the matches are kept.
@@ -58,18 +64,33 @@ class RouterOutputs {
   std::map<std::string, Batches> outputs_;  // by the router's pattern
 };
 
-// Reads one row of a floating-point tensor of two dimensions, and adds up its terms.
+// A router's scores are a row of them for each token: its dimensions but the last, counted row-major.
+bool has_rows(const LogicalTensor& tensor) { return tensor.shape.size() >= 2 && tensor.shape.back() > 0; }
+
+std::int64_t count_rows(const LogicalTensor& tensor) { return element_count(tensor.shape) / tensor.shape.back(); }
+
+// Where in the piece's entry the first element is that it has of this row; nothing where it has none.
+std::optional<std::int64_t> find_row(const Piece& piece, const Shape& shape, std::int64_t row) {
+  std::int64_t at = piece.offset;
+  for (std::size_t d = shape.size() - 1; d-- > 0; row /= shape[d]) {
+    const std::int64_t inside = row % shape[d] - piece.logical.start[d];
+    if (inside < 0 || inside >= piece.logical.size[d]) return std::nullopt;
+    at += inside * piece.strides[d];
+  }
+  return at;
+}
+
+// Reads one row of a floating-point tensor, and adds up its terms.
 std::vector<double> read_row(const LogicalTensor& tensor, std::int64_t row) {
-  std::vector<double> values(static_cast<std::size_t>(tensor.shape[1]), 0);
+  std::vector<double> values(static_cast<std::size_t>(tensor.shape.back()), 0);
   for (const Piece& piece : tensor.pieces()) {
-    if (piece.replica != 0 || row < piece.logical.start[0] || row >= piece.logical.start[0] + piece.logical.size[0]) {
-      continue;
-    }
-    for (std::int64_t i = 0; i < piece.logical.size[1]; ++i) {
-      const std::int64_t at = piece.offset + (row - piece.logical.start[0]) * piece.strides[0] + i * piece.strides[1];
+    const auto first = piece.replica == 0 ? find_row(piece, tensor.shape, row) : std::nullopt;
+    if (!first) continue;
+    for (std::int64_t i = 0; i < piece.logical.size.back(); ++i) {
+      const std::int64_t at = *first + i * piece.strides.back();
       double value = 0;
       widen(piece.data + at * size_of(piece.entry->dtype), piece.entry->dtype, 1, &value);
-      values[static_cast<std::size_t>(piece.logical.start[1] + i)] += value;
+      values[static_cast<std::size_t>(piece.logical.start.back() + i)] += value;
     }
   }
   return values;
@@ -78,7 +99,7 @@ std::vector<double> read_row(const LogicalTensor& tensor, std::int64_t row) {
 // Computes `Reroute::shift`.
 double required_shift(const LogicalTensor* logits, std::int64_t token, const Choice& choice) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  if (logits == nullptr || logits->shape.size() != 2 || token >= logits->shape[0] || !is_floating(logits->dtype) ||
+  if (logits == nullptr || !has_rows(*logits) || token >= count_rows(*logits) || !is_floating(logits->dtype) ||
       choice.reference.size() != choice.candidate.size()) {
     return kNever;
   }
@@ -86,8 +107,8 @@ double required_shift(const LogicalTensor* logits, std::int64_t token, const Cho
   double square = 0, highest = -kNever, lowest = kNever;
   for (const double value : values) square += value * value;
   const auto value_at = [&](std::int64_t expert) {
-    return expert >= 0 && expert < logits->shape[1] ? values[static_cast<std::size_t>(expert)]
-                                                    : std::numeric_limits<double>::quiet_NaN();
+    return expert >= 0 && expert < logits->shape.back() ? values[static_cast<std::size_t>(expert)]
+                                                        : std::numeric_limits<double>::quiet_NaN();
   };
   for (const std::int64_t expert : choice.reference) highest = std::max(highest, value_at(expert));
   for (const std::int64_t expert : choice.candidate) lowest = std::min(lowest, value_at(expert));
@@ -119,6 +140,10 @@ std::string list_experts(const std::vector<std::int64_t>& experts) {
 
 }  // namespace
 
+std::int64_t token_of(const LogicalTensor& tensor, std::int64_t row) {
+  return tensor.routed_experts > 0 ? row / tensor.routed_experts : row;
+}
+
 std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& candidate) {
   std::map<const LogicalTensor*, std::map<std::int64_t, Choice>> choices;  // by logits, then by token
   std::map<const LogicalTensor*, const LogicalTensor*> routed;             // by logits, a tensor that they routed
@@ -129,9 +154,13 @@ std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& 
     if (other == nullptr || !other->rows || *other->rows == *tensor.rows) continue;
     const LogicalTensor* logits = router_outputs.find_nearest(tensor);
     routed.emplace(logits, &tensor);
-    const std::int64_t expert = last_number_in(id.name);
-    for (const std::int64_t row : rows_only_in(tensor, other)) choices[logits][row].reference.insert(expert);
-    for (const std::int64_t row : rows_only_in(*other, &tensor)) choices[logits][row].candidate.insert(expert);
+    std::map<std::int64_t, Choice>& of_tokens = choices[logits];
+    for (const std::int64_t row : rows_only_in(tensor, other)) {
+      of_tokens[token_of(tensor, row)].reference.insert(expert_of(tensor, row));
+    }
+    for (const std::int64_t row : rows_only_in(*other, &tensor)) {
+      of_tokens[token_of(tensor, row)].candidate.insert(expert_of(tensor, row));
+    }
   }
   std::vector<Reroute> reroutes;
   for (const auto& [logits, tokens] : choices) {
@@ -141,9 +170,9 @@ std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& 
       reroute.logits = logits != nullptr ? logits->id : example.id;
       reroute.order = logits != nullptr ? logits->order : example.order;
       reroute.token = token;
-      if (logits != nullptr && logits->shape.size() == 2) {
-        reroute.tokens = logits->shape[0];
-        reroute.experts = logits->shape[1];
+      if (logits != nullptr && has_rows(*logits)) {
+        reroute.tokens = count_rows(*logits);
+        reroute.experts = logits->shape.back();
       }
       reroute.reference_experts = {choice.reference.begin(), choice.reference.end()};
       reroute.candidate_experts = {choice.candidate.begin(), choice.candidate.end()};

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 
@@ -133,14 +134,20 @@ void add_axis(std::vector<AxisPlacement>& axes, AxisPlacement axis, const Contex
 }
 
 RowRule read_rows(const YAML::Node& node, const Context& context, int line) {
-  constexpr std::string_view kExpected = "ids, of and logits";
+  constexpr std::string_view kExpected = "of, logits, and ids or routing, with or without sources";
   RowRule rows;
+  const std::map<std::string_view, std::string*> names{{"ids", &rows.ids},
+                                                       {"routing", &rows.routing},
+                                                       {"sources", &rows.sources},
+                                                       {"of", &rows.of},
+                                                       {"logits", &rows.logits}};
   for (const auto& [key, at, value] : read_items(node, context, line, kExpected)) {
-    std::string* name = key == "ids" ? &rows.ids : key == "of" ? &rows.of : key == "logits" ? &rows.logits : nullptr;
-    if (name == nullptr) fail(context, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
-    *name = read_word(value, context.inside(key), at, "the name of a recorded tensor");
+    const auto name = names.find(key);
+    if (name == names.end()) fail(context, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
+    *name->second = read_word(value, context.inside(key), at, "the name of a recorded tensor");
   }
-  if (rows.ids.empty() || rows.of.empty() || rows.logits.empty()) {
+  const bool tells_rows = !rows.routing.empty() || (!rows.ids.empty() && rows.sources.empty());
+  if (!tells_rows || rows.of.empty() || rows.logits.empty()) {
     fail(context, line, fmt::format("something is missing; expected {}", kExpected));
   }
   return rows;

@@ -33,14 +33,26 @@ Dtype compute_dtype_of(const Trace& reference) {
                   reference.directory.string(), reference.compute_dtype));
 }
 
+// Rounding may send a token to another expert, which then has more rows than in the reference.
+std::string_view hint_at_routing(const Finding& finding, const Annotations& annotations) {
+  if (finding.reason != Reason::kShapeMismatch || is_parameter_kind(finding.id.kind)) return "";
+  const bool knows_rows = std::any_of(annotations.rules.begin(), annotations.rules.end(),
+                                      [](const AnnotationRule& rule) { return rule.rows.has_value(); });
+  return knows_rows ? ""
+                    : "; where a router deals out tokens to experts, give the annotations that say of which tensors "
+                      "they are the rows: -a megatron_moe, for example";
+}
+
 // Refuses a run that lacks a tensor or has it in another shape. It is not a run of the same program: an estimate from
 // it would leave those tensors out, and hide bugs in them.
-Matching match_run(const AlignedTrace& reference, const AlignedTrace& run) {
+Matching match_run(const AlignedTrace& reference, const AlignedTrace& run, const Annotations& annotations) {
   Matching matching = match(reference.alignment, run.alignment);
   if (!matching.findings.empty()) {
-    throw InputError(fmt::format(
-        "{}: {}{}; expected the tensors of the reference", run.trace->directory.string(), matching.findings[0].message,
-        matching.findings.size() == 1 ? "" : fmt::format(" (and {} more)", matching.findings.size() - 1)));
+    throw InputError(
+        fmt::format("{}: {}{}; expected the tensors of the reference{}", run.trace->directory.string(),
+                    matching.findings[0].message,
+                    matching.findings.size() == 1 ? "" : fmt::format(" (and {} more)", matching.findings.size() - 1),
+                    hint_at_routing(matching.findings[0], annotations)));
   }
   return matching;
 }
@@ -53,12 +65,12 @@ struct Runs {
   std::vector<RunDifferences> differences;
 };
 
-RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role) {
+RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role, const Annotations& annotations) {
   const AlignedTrace& run = runs.others[i];
   const std::string directory = run.trace->directory.string();
   RunDifferences result;
   result.what = directory;
-  const Matching& matching = runs.matchings.emplace_back(match_run(runs.reference, run));
+  const Matching& matching = runs.matchings.emplace_back(match_run(runs.reference, run, annotations));
   result.pairs = matching.pairs;
   result.rerouted = find_changed_pairs(result.pairs, matching.reroutes);
   const ProgressLine progress(fmt::format("comparing the {} {}", role, directory));
@@ -91,7 +103,8 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   const ModelLayout layout = layout_of(runs.reference.alignment);
   for (Trace& trace : others) runs.others.push_back(align_whole(std::move(trace), annotations, layout));
   for (std::size_t i = 0; i < runs.others.size(); ++i) {
-    runs.differences.push_back(measure_run(runs, i, i < options.perturbed.size() ? "perturbed run" : "rerun"));
+    runs.differences.push_back(
+        measure_run(runs, i, i < options.perturbed.size() ? "perturbed run" : "rerun", annotations));
   }
   ToleranceFile file = estimate({runs.differences.data(), options.perturbed.size()},
                                 has_rerun ? &runs.differences.back() : nullptr, estimate_options);

@@ -2,6 +2,7 @@
 
 import numpy
 import pytest
+import torch
 
 pytestmark = pytest.mark.usefixtures("warm_programs")
 
@@ -158,6 +159,27 @@ for _ in range(2):
     assert delta.dtype == "f4" and (delta < 0).all() and (abs(delta) < 1e-4).all()
     before, after = tensors["param", "weight", -1], tensors["param_after", "weight", -1]
     assert numpy.array_equal(after, before + 0x80)  # bf16 bits: the exponent is one higher
+
+
+@pytest.mark.skipif(not hasattr(torch.nn.utils, "clip_grads_with_norm_"), reason="PyTorch before 2.6")
+def test_a_norm_by_which_several_optimizers_clip_is_one(collect, script):
+    text = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
+for _ in range(2):
+    model(torch.ones(4, 3)).sum().backward()
+    whole = torch.tensor(7.0)  # of all gradients; the norm of those of one part is another
+    for part, norm in zip(model, (whole, torch.tensor(5.0) if OTHER else whole)):
+        nn.utils.clip_grads_with_norm_(part.parameters(), 1.0, norm)
+    for optimizer in optimizers:
+        optimizer.step()
+"""
+    shared = collect(command=script("OTHER = False" + text)).rank()
+    assert shared.names("scalar") == ["loss", "grad_norm"]
+    another = collect(command=script("OTHER = True" + text)).rank()
+    assert another.names("scalar") == ["loss", "grad_norm", "grad_norm#1"]
 
 
 def test_what_cannot_be_recorded_is_named_and_no_reason_to_fail(collect, script):

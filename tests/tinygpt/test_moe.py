@@ -43,7 +43,7 @@ def rows_per_expert(**changes):
     gpt, counts = model.build_model(options), []
     for layer in gpt.decoder.layers:
         layer.mlp.router.register_forward_hook(
-            lambda module, inputs, output: counts.append(output[2].flatten().bincount(minlength=options.experts))
+            lambda module, inputs, output: counts.append(output.choices.flatten().bincount(minlength=options.experts))
         )
     for number in range(options.micro_batches):
         batch = micro_batch(options, number)
@@ -94,8 +94,8 @@ def test_several_steps_in_bf16_stay_with_the_single_process():
 
 @pytest.mark.parametrize("layout", ["EP2 over DP2", "EP2 over TP2+SP", "EP2, ETP2 over TP2xDP2", "ETP2, EDP2 over DP4"])
 def test_token_ids_name_the_row_that_an_expert_computes(layout, monkeypatch, tmp_path):
-    entered = _watch(monkeypatch, tmp_path, experts.Experts, "entered")
-    computed = _watch(monkeypatch, tmp_path, moe.Expert, "computed")
+    entered = _watch(monkeypatch, tmp_path, experts.Experts, "mix", "entered")
+    computed = _watch(monkeypatch, tmp_path, moe.Expert, "forward", "computed")
     options = replace(SMALL, **(changes := {**MOE, "layers": 1, "micro_batches": 4, **LAYOUTS[layout]}))
     run(**changes)
     local = options.experts // options.ep
@@ -106,9 +106,9 @@ def test_token_ids_name_the_row_that_an_expert_computes(layout, monkeypatch, tmp
                 hidden, token_ids = computed(rank, microbatch * local + number)
                 expert = rank // options.etp % options.ep * local + number
                 for value, (source, row) in zip(hidden, token_ids.tolist(), strict=True):
-                    rows, _, indices = entered(source, microbatch)
+                    rows, _, choices = entered(source, microbatch)
                     assert torch.equal(value, rows[row])
-                    assert expert in indices[row]
+                    assert expert in choices[row]
                     assert (rank % options.etp, expert, source, row) not in seen
                     seen.add((rank % options.etp, expert, source, row))
         # Where tp ranks have the same rows, each row is sent by one of them.
@@ -116,16 +116,16 @@ def test_token_ids_name_the_row_that_an_expert_computes(layout, monkeypatch, tmp
         assert len(seen) == tokens * options.topk * options.etp
 
 
-def _watch(monkeypatch, directory, module_type, what):
-    """Has every call of such a module write its inputs; returns what reads those of (rank, call)."""
-    forward, calls = module_type.forward, []
+def _watch(monkeypatch, directory, module_type, method, what):
+    """Has every call of the method of such a module write what it is given; returns what reads that of (rank, call)."""
+    called, calls = getattr(module_type, method), []
 
-    def writing(module, *inputs):
+    def writing(module, *args, **kwargs):
         path = directory / f"{what}-{torch.distributed.get_rank()}-{len(calls)}.pt"
-        torch.save([tensor.detach() for tensor in inputs], path)
+        torch.save([tensor.detach() for tensor in (*args, *kwargs.values())], path)
         calls.append(None)
-        return forward(module, *inputs)
+        return called(module, *args, **kwargs)
 
     # The ranks are forked from this process.
-    monkeypatch.setattr(module_type, "forward", writing)
+    monkeypatch.setattr(module_type, method, writing)
     return functools.cache(lambda rank, call: torch.load(directory / f"{what}-{rank}-{call}.pt"))

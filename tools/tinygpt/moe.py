@@ -4,6 +4,8 @@ the load.
 
 Inside, the hidden states are rows: [s, b, h] flattened to [s * b, h]."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -20,8 +22,15 @@ class MoE(nn.Module):
     def forward(self, hidden):
         """[s, b, h] -> [s, b, h]."""
         rows = hidden.flatten(0, 1)
-        _, probs, indices = self.router(rows)
-        return self.experts(rows, probs, indices).view_as(hidden)
+        routing = self.router(rows)
+        return self.experts.mix(rows, routing.weights, routing.choices).view_as(hidden)
+
+
+@dataclass
+class Routing:
+    logits: torch.Tensor  # of all experts, fp32 [n, E]
+    weights: torch.Tensor  # of the chosen ones, best first, fp32 [n, K]
+    choices: torch.Tensor  # their numbers, int64 [n, K]
 
 
 class Router(nn.Module):
@@ -31,12 +40,11 @@ class Router(nn.Module):
         self.weight = nn.Parameter(torch.empty(options.experts, options.hidden))
 
     def forward(self, rows):
-        """[n, h] -> the logits of all experts, fp32 [n, E]; of the chosen ones, best first, their weights, fp32
-        [n, K], and their numbers, int64 [n, K]."""
+        """[n, h] -> the routing of each row."""
         # In bf16 many logits would tie.
         logits = F.linear(rows.float(), self.weight.float())
-        best, indices = logits.topk(self.topk, dim=-1)
-        return logits, best.softmax(dim=-1), indices
+        best, choices = logits.topk(self.topk, dim=-1)
+        return Routing(logits, best.softmax(dim=-1), choices)
 
 
 class Experts(nn.Module):
@@ -44,14 +52,14 @@ class Experts(nn.Module):
         super().__init__()
         self.local_experts = nn.ModuleList(Expert(options) for _ in range(options.experts))
 
-    def forward(self, rows, probs, indices):
+    def mix(self, rows, weights, choices):
         """rows [n, h] and the router's choice, twice [n, K] -> [n, h], the weighted sum of each row's K results."""
         token_ids = identify(rows, rank=0)
         combined = torch.zeros(rows.shape, dtype=torch.float32)
         for number, expert in enumerate(self.local_experts):
-            row, choice = (indices == number).nonzero(as_tuple=True)
-            result = expert(rows[row], token_ids[row])
-            combined = combined.index_add(0, row, result.float() * probs[row, choice].unsqueeze(-1))
+            row, choice = (choices == number).nonzero(as_tuple=True)
+            result = expert(rows[row], token_ids=token_ids[row])
+            combined = combined.index_add(0, row, result.float() * weights[row, choice].unsqueeze(-1))
         return combined.to(rows.dtype)
 
 

@@ -16,7 +16,7 @@ namespace ttrace {
 
 struct Reroute {
   TensorId logits;         // of the router's output; where none was recorded, of a tensor that the router filled
-  std::int64_t token = 0;  // row of the logits
+  std::int64_t token = 0;  // its dimensions but the last, counted row-major
   std::vector<std::int64_t> reference_experts, candidate_experts;  // experts that the other side did not choose
   // How far each of the reference's logits of this token must move, relative to their norm, before the candidate's
   // choice is the best: half of what separates the two. Infinity where no move explains the choice.
@@ -45,6 +45,9 @@ void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties);
 // True where the shift is at most what the logits are allowed to differ by. Without a tolerance only an exact tie
 // counts.
 bool is_near_tie(const Reroute& reroute, const ToleranceFile* tolerance);
+
+// The token of a row of a tensor of routed tokens.
+std::int64_t token_of(const LogicalTensor& tensor, std::int64_t row);
 
 // Returns `tensor` with these of its rows alone, in their order. The tensor must hold all of them.
 LogicalTensor keep_rows(const LogicalTensor& tensor, const std::vector<std::int64_t>& rows);

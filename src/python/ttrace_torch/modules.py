@@ -91,6 +91,21 @@ class Modules:
         in_training = microbatch.recorded and torch.is_grad_enabled()
         return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, {}, None) if in_training else None
 
+    def record_as_input(self, member: str, make: Callable[[], torch.Tensor | None]) -> None:
+        """What `make` returns, unless it is None, of the module in progress, which did not get it from its caller."""
+        self._collector.safely(self._record_inside, Kind.INPUT, Kind.GRAD_INPUT, member, make)
+
+    def record_as_output(self, member: str, make: Callable[[], torch.Tensor | None]) -> None:
+        """The same of the module in progress, which does not return it."""
+        self._collector.safely(self._record_inside, Kind.OUTPUT, Kind.GRAD_OUTPUT, member, make)
+
+    def _record_inside(self, kind: Kind, gradient: Kind, member: str, make: Callable) -> None:
+        frame = self.current_frame()
+        tensor = make() if frame is not None and frame.path is not None else None
+        if tensor is not None:
+            self._record_all(frame, kind, [(member, tensor)])
+            self._hook_all(frame, gradient, [(member, tensor)])
+
     # Which call this is.
 
     def _enter(self, module: torch.nn.Module) -> Frame | None:

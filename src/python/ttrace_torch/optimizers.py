@@ -36,7 +36,7 @@ _CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grad
 class Optimizers:
     def __init__(self, collector: Collector, gradients: Gradients):
         self._collector, self._gradients = collector, gradients
-        self._iteration = -1  # the one that the next four belong to
+        self._iteration = -1  # the one that the next five belong to
         self._before_step: dict[tuple[int, str], torch.Tensor] = {}  # chunk and name -> value of the master
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
         self._norms = CallCounts()

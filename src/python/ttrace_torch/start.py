@@ -3,7 +3,7 @@
 import atexit
 import os
 
-from . import checkpoints, compiled_functions
+from . import adapters, checkpoints, compiled_functions
 from .collector import Collector
 from .config import Config
 from .explicit import ExplicitRecording
@@ -32,6 +32,7 @@ def start(config: Config) -> ExplicitRecording:
         gradients.install_adapters,
         optimizers.install_adapters,
         lambda: checkpoints.install_adapters(collector, modules.stack),
+        lambda: adapters.record_inside(modules.record_as_input, modules.record_as_output),
     ]
     os.register_at_fork(after_in_child=collector.after_fork)
     atexit.register(collector.at_exit)

@@ -151,4 +151,135 @@ TEST_CASE("identities that are not there, or of tokens that there are not, are f
         "there is not");
 }
 
+namespace {
+
+// No identities are recorded but what the routers chose, and whose tokens came to a rank.
+constexpr const char* kRoutedRules =
+    "mlp:\n  input: {}\n"
+    "mlp.router:0:\n  output: {}\n"
+    "mlp.router:1:\n  output: local\n"
+    "experts.*:0:\n  input: {rows: &rows {routing: 'mlp.router:1', sources: 'all:sources', of: mlp, "
+    "logits: 'mlp.router:0'}}\n"
+    "mlp.all:0:\n  input: {rows: *rows}\n"
+    "mlp.all:sources:\n  input: local\n"
+    "parallelism: {experts: {axis: ep, layers: mlp.experts}}\n";
+// Tokens 0 and 1 go to expert 0, tokens 1 to 3 to expert 1.
+const std::vector<char> kMap = {1, 0, 1, 1, 0, 1, 0, 1};
+const std::vector<std::int64_t> kChoices = {0, 0, 1, 0, 1, 1, 1, 1};
+
+// Adds a tensor of another type than float.
+template <typename Value>
+void add_values(Trace& trace, std::size_t rank, TensorId id, Dtype dtype, const Shape& shape,
+                const std::vector<Value>& values) {
+  std::vector<float> bits((values.size() * sizeof(Value) + sizeof(float) - 1) / sizeof(float));
+  std::memcpy(bits.data(), values.data(), values.size() * sizeof(Value));
+  add_tensor(trace, rank, std::move(id), {static_cast<std::int64_t>(bits.size())}, bits);
+  trace.ranks[rank].entries.back().dtype = dtype;
+  trace.ranks[rank].entries.back().shape = shape;
+}
+
+// Adds the rows of tokens, whose hidden states are (first, 0), (first + 1, 0) and so on.
+void add_rows(Trace& trace, std::size_t rank, std::int32_t local, const std::string& name,
+              const std::vector<float>& tokens) {
+  std::vector<float> values;
+  for (const float token : tokens) values.insert(values.end(), {token, 0});
+  add_tensor(trace, rank, tensor_id(Kind::kInput, name, local), {static_cast<std::int64_t>(tokens.size()), 2}, values);
+}
+
+// Adds a micro-batch's router, with the tokens from `first` on.
+void add_router(Trace& trace, std::size_t rank, std::int32_t local, float first,
+                const std::vector<std::int64_t>& sources, bool as_choices = false) {
+  add_rows(trace, rank, local, "mlp", {first, first + 1, first + 2, first + 3});
+  add_tensor(trace, rank, tensor_id(Kind::kOutput, "mlp.router:0", local), {kTokens, 2}, kLogits);
+  const TensorId id = tensor_id(Kind::kOutput, "mlp.router:1", local);
+  if (as_choices) {
+    add_values(trace, rank, id, Dtype::kInt64, {kTokens, 2}, kChoices);
+  } else {
+    add_values(trace, rank, id, Dtype::kBool, {kTokens, 2}, kMap);
+  }
+  if (sources.empty()) return;
+  add_values(trace, rank, tensor_id(Kind::kInput, "mlp.all:sources", local), Dtype::kInt64,
+             {static_cast<std::int64_t>(sources.size())}, sources);
+}
+
+// One process, two micro-batches: tokens 1 to 4, and 11 to 14.
+Trace routed_reference() {
+  Trace trace = mesh_trace("", 1);
+  for (const int microbatch : {0, 1}) {
+    const float first = 10 * static_cast<float>(microbatch) + 1;
+    add_router(trace, 0, microbatch, first, {0});
+    add_rows(trace, 0, microbatch, "mlp.all:0", {first, first + 1, first + 1, first + 2, first + 3});
+    add_rows(trace, 0, microbatch, "mlp.experts.0:0", {first, first + 1});
+    add_rows(trace, 0, microbatch, "mlp.experts.1:0", {first + 1, first + 2, first + 3});
+  }
+  return trace;
+}
+
+// Two ranks with a micro-batch and an expert each, to which the tokens of both come in the order of `sources`.
+Trace routed_candidate(const std::vector<std::int64_t>& sources, const std::vector<float>& first,
+                       const std::vector<float>& second) {
+  Trace trace = mesh_trace("dp=2/ep=2,edp=1", 2);
+  for (const std::size_t rank : {0, 1}) {
+    add_router(trace, rank, 0, 10 * static_cast<float>(rank) + 1, sources);
+    add_rows(trace, rank, 0, "mlp.all:0", rank == 0 ? first : second);
+    add_rows(trace, rank, 0, "mlp.experts.0:0", rank == 0 ? first : second);
+  }
+  return trace;
+}
+
+}  // namespace
+
+TEST_CASE("without identities an expert's rows are the tokens that the sources' routers sent there") {
+  const Report report =
+      checked(routed_reference(), routed_candidate({1, 0}, {11, 12, 1, 2}, {12, 13, 14, 2, 3, 4}), kRoutedRules);
+  CHECK(findings_in(report).empty());
+  CHECK(report.counts.pass == 10);  // in two micro-batches two experts' inputs, both at once, the layer's, the logits
+  CHECK(report.coverage == 1);
+}
+
+TEST_CASE("a row that is not the token which the router sent there is found at the expert") {
+  const Report report =
+      checked(routed_reference(), routed_candidate({0, 1}, {1, 2, 11, 12}, {2, 4, 3, 12, 13, 14}), kRoutedRules);
+  CHECK(findings_in(report) ==
+        std::vector<std::string>{"mlp.all:0 input: no-tolerance", "mlp.experts.1:0 input: no-tolerance"});
+}
+
+TEST_CASE("an expert that has lost a token of those that the routers sent there is a finding") {
+  const Trace trace = routed_candidate({0, 1}, {1, 2, 11}, {2, 3, 4, 12, 13, 14});
+  const Alignment alignment = align(trace, annotations(kRoutedRules), {{{"mlp.experts", 2}}});
+  REQUIRE(alignment.findings.size() == 4);  // of two tensors, in two micro-batches
+  CHECK(
+      alignment.findings[0].message ==
+      "mlp.experts.0:0 input, iteration 0, micro-batch 0: rank 0 has 3 rows here, and by 'mlp.router:1' of ranks 0, 1 "
+      "it should have got 4");
+}
+
+TEST_CASE("rows that nobody has told apart are not seen, and no failure") {
+  const auto without_sources = [](Trace trace) {
+    for (RankTrace& rank : trace.ranks) {
+      std::erase_if(rank.entries, [](const Entry& entry) { return entry.id.name == "mlp.all:sources"; });
+    }
+    return trace;
+  };
+  const Trace candidate = without_sources(routed_candidate({0, 1}, {1, 2, 11, 12}, {2, 3, 4, 12, 13, 14}));
+  const Report report = checked(routed_reference(), candidate, kRoutedRules);
+  CHECK(report.counts.not_seen == 6);
+  CHECK(report.counts.fail + report.counts.missing == 0);
+  CHECK(report.counts.pass == 4);
+}
+
+TEST_CASE("a router may say its choices as numbers, and without sources a rank's experts get its own tokens") {
+  const std::string own =
+      "mlp.router:1:\n  output: local\nmlp.router:0:\n  output: {}\nmlp:\n  input: {}\n"
+      "mlp.all:0:\n  input: {rows: {routing: 'mlp.router:1', of: mlp, logits: 'mlp.router:0'}}\n";
+  Trace trace = mesh_trace("", 1);
+  add_router(trace, 0, 0, 1, {}, true);
+  add_rows(trace, 0, 0, "mlp.all:0", {1, 2, 2, 3, 4});
+  const Alignment alignment = align(trace, annotations(own), {});
+  REQUIRE(alignment.findings.empty());
+  const LogicalTensor& tensor = alignment.tensors.at(tensor_id(Kind::kInput, "mlp.all:0", 0));
+  CHECK(tensor.shape == Shape{kTokens * 2, 2});
+  CHECK(tensor.rows == std::vector<std::int64_t>{0, 2, 3, 5, 7});  // token * 2 + expert
+}
+
 TEST_SUITE_END();

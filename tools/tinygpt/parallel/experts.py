@@ -46,32 +46,33 @@ class Experts(nn.Module):
                 gate = up = even_part(4 * options.hidden, self.axes.etp)
                 mark_stacked(expert.linear_fc1.weight, [gate, up])
 
-    def forward(self, rows, probs, indices):
+    def mix(self, rows, weights, choices):
         """As the plain model's, of this rank's rows."""
         if not self.rows_are_shared:
-            return self._run(rows, probs, indices, moe.identify(rows, self.rank))
+            return self._mix(rows, weights, choices, moe.identify(rows, self.rank))
         part = split(rows, self.tp)
         token_ids = moe.identify(part, self.rank, first=self.tp.rank * len(part))
-        rows, probs = (scatter_to_sequence_region(whole, self.tp) for whole in (rows, probs))
-        return gather_shared(self._run(rows, probs, split(indices, self.tp), token_ids), self.tp)
+        rows, weights = (scatter_to_sequence_region(whole, self.tp) for whole in (rows, weights))
+        return gather_shared(self._mix(rows, weights, split(choices, self.tp), token_ids), self.tp)
 
-    def _run(self, rows, probs, indices, token_ids):
-        route = Route(indices, self.experts, self.axes)
-        choice = route.choices // indices.shape[1]  # the row of each copy that is sent
+    def _mix(self, rows, weights, choices, token_ids):
+        route = Route(choices, self.experts, self.axes)
+        choice = route.choices // choices.shape[1]  # the row of each copy that is sent
         hidden = route.to_experts(rows[choice])
         identities = route.to_experts(token_ids[choice])
-        results = [expert(*inputs) for expert, *inputs in zip(self.local_experts, hidden, identities, strict=True)]
-        weights = probs.flatten()[route.choices].unsqueeze(-1)
+        inputs = zip(self.local_experts, hidden, identities, strict=True)
+        results = [expert(rows_of_it, token_ids=ids) for expert, rows_of_it, ids in inputs]
+        of_choices = weights.flatten()[route.choices].unsqueeze(-1)
         combined = torch.zeros(rows.shape, dtype=torch.float32)
-        return combined.index_add(0, choice, route.to_sources(results).float() * weights).to(rows.dtype)
+        return combined.index_add(0, choice, route.to_sources(results).float() * of_choices).to(rows.dtype)
 
 
 class Route:
-    """Where the rows of a block go, from what each of its ranks chose (`indices`, int64 [n, K])."""
+    """Where the rows of a block go, from what each of its ranks chose (int64 [n, K])."""
 
-    def __init__(self, indices, experts, axes):
+    def __init__(self, chosen, experts, axes):
         self.axis = axes.block
-        chosen = indices.flatten()
+        chosen = chosen.flatten()
         counts = chosen.bincount(minlength=experts).view(axes.ep.size, -1)  # by ep rank and its local expert
         by_expert = chosen.argsort(stable=True).split(counts.sum(dim=1).tolist())
         # The choices (places in `chosen`) whose rows this rank sends, in the order of sending: by rank, then expert.

@@ -13,7 +13,9 @@ also have
 - `GATHERING`, functions that put the gathered parameters into modules for a forward: fsdp1.py.
 A name may be a class's and its method's: "Class.method". All are patched when a model first runs, by when the program
 has imported what it uses;
-- `share(parameter)`: what this rank has of it (shares.py); None where the framework does not know.
+- `share(parameter)`: what this rank has of it (shares.py); None where the framework does not know;
+- `record_inside(record_input, record_output)`, which has the framework's functions record what a module neither takes
+  nor returns: `record_input(member, function)` names what the function returns as an input of the module in progress.
 
 `is_rehearsal()` says that the framework runs the model just now, in grad mode, to learn its shapes and no more;
 `is_by_product(value)` that an object which a module takes or returns holds nothing but what is recorded elsewhere.
@@ -29,7 +31,8 @@ import torch
 
 from ..imports import after_import
 from ..shares import Share
-from . import deepspeed, device_mesh, fsdp1, lightning, megatron
+from . import deepspeed, device_mesh, fsdp1, lightning, megatron, megatron_moe
+from .megatron_moe import Record
 from .pipelining import is_rehearsal
 from .transformers import is_by_product, summed_later_over
 
@@ -39,11 +42,12 @@ __all__ = [
     "is_by_product",
     "is_rehearsal",
     "observe_framework_calls",
+    "record_inside",
     "share",
     "summed_later_over",
 ]
 
-_ADAPTERS = (megatron, deepspeed, fsdp1, device_mesh)  # the more specific one first
+_ADAPTERS = (megatron, megatron_moe, deepspeed, fsdp1, device_mesh)  # the more specific one first
 
 
 def in_use() -> list[ModuleType]:
@@ -74,3 +78,10 @@ def observe_framework_calls(observe: Callable) -> None:
     """`observe(call, module, args, kwargs)` observes `call(*args, **kwargs)` as a call of `module`."""
     for name in lightning.MODULES:
         after_import(name, functools.partial(lightning.observe_training_steps, observe=observe))
+
+
+def record_inside(record_input: Record, record_output: Record) -> None:
+    """Calls the adapters' functions of that name."""
+    for adapter in in_use():
+        if hasattr(adapter, "record_inside"):
+            adapter.record_inside(record_input, record_output)

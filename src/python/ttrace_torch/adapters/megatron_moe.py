@@ -1,0 +1,66 @@
+"""Megatron-core's mixture of experts: what its layers keep to themselves, for `rows` of the annotations.
+
+Which tokens an expert gets follows from the routers' outputs (`mlp.router:1` says of each token to which experts it
+goes) and from whose tokens they are: a dispatcher puts them in the order of the ranks, and those of one rank in their
+own order. Recorded are the ranks, as the input `mlp.experts:sources`, int64 [ranks], and what the router chooses by,
+its output `mlp.router:logits`. No rank asks another for any of this."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from megatron.core.transformer.moe.token_dispatcher import MoETokenDispatcher
+
+MODULE = "megatron.core.transformer.moe.moe_layer"
+
+# record(member, function): the tensor that the function returns, unless it is None, as if the module in progress took
+# or returned it. Where the function fails, the program goes on all the same.
+Record = Callable[[str, Callable[[], torch.Tensor | None]], None]
+
+
+def record_inside(record_input: Record, record_output: Record) -> None:
+    moe_layer = sys.modules[MODULE]
+
+    def sources(layer: torch.nn.Module, *_: Any) -> None:
+        record_input(".experts:sources", lambda: _source_ranks(layer.token_dispatcher))
+
+    def logits(_: torch.nn.Module, given: torch.Tensor, *__: Any) -> None:
+        record_output(":logits", lambda: given)
+
+    moe_layer.MoELayer.routed_experts_compute = _after(sources, moe_layer.MoELayer.routed_experts_compute)
+    moe_layer.TopKRouter.routing = _after(logits, moe_layer.TopKRouter.routing)
+
+
+def _after(first: Callable, method: Callable) -> Callable:
+    @functools.wraps(method)
+    def patched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        first(self, *args)
+        return method(self, *args, **kwargs)
+
+    return patched
+
+
+def _source_ranks(dispatcher: "MoETokenDispatcher") -> torch.Tensor | None:
+    """The ranks whose tokens each expert of this rank gets, int64, in the order in which they lie; None where that is
+    not known, or the dispatcher adds rows of padding."""
+    kind, config = type(dispatcher).__name__, dispatcher.config
+    paddings = ("moe_router_padding_for_quantization", "moe_router_padding_for_fp8")  # the second up to 0.13
+    if kind not in _DISPATCHERS or any(getattr(config, padding, False) for padding in paddings):
+        return None
+    if dispatcher.tp_ep_group is None:
+        return torch.tensor([torch.distributed.get_rank()], device="cpu")
+    ranks = torch.distributed.get_process_group_ranks(dispatcher.tp_ep_group)
+    by_ep = torch.tensor(ranks, device="cpu").view(dispatcher.ep_size, dispatcher.tp_size)
+    return _DISPATCHERS[kind](by_ep).reshape(-1)
+
+
+# The order of the ranks, given them as [ep, etp].
+_DISPATCHERS = {
+    "MoEAllGatherTokenDispatcher": lambda ranks: ranks,
+    # An all-to-all over ep, and then what came to each of etp is gathered.
+    "MoEAlltoAllTokenDispatcher": lambda ranks: ranks.T,
+}
