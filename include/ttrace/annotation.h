@@ -57,7 +57,19 @@ struct AnnotationRule {
   bool optional = false;  // for tensors that not every program of the kind has: not mentioned where it places none
 };
 
-enum class MicrobatchOrder : std::uint8_t { kInterleaved, kBlocked };
+enum class MicrobatchOrder : std::uint8_t {
+  kInterleaved,  // the ranks run different micro-batches, in turns
+  kBlocked,      // ... each a run of them
+  kSlices,       // the ranks run the same micro-batches, each its slice of every one
+};
+
+// How the ranks share the micro-batches.
+struct MicrobatchRule {
+  std::vector<std::string> axes = {};    // outermost first; empty: those that the mesh has of `microbatch_axes`
+  std::optional<MicrobatchOrder> order;  // absent: slices where the counts and the shapes say so, else interleaved
+  std::string layout;                    // of slices; empty: contiguous, or striped where the integer inputs say so
+  SourceLine source;                     // line 0 where no file says it
+};
 
 // Stage-local layer numbers under `layers` ("decoder.layers") become global ones by arithmetic on the
 // coordinates and on the model chunk (the virtual stage), from the total of the reference and from what is
@@ -89,26 +101,27 @@ struct TiedRule {
 };
 
 // A legal factor between what a program with these axes records and the logical value: recorded =
-// factor * logical. The factor is a product of axis sizes over a product of axis sizes (`dp`, `dp*cp`,
-// `1/dp`). Declared, never fitted.
+// factor * logical. The factor is a product of sizes over a product of sizes (`dp`, `dp*cp`, `1/dp`): of axes, and
+// kMicrobatchCount. Declared, never fitted.
 struct Factor {
-  std::vector<std::string> numerator, denominator;  // axis names
+  std::vector<std::string> numerator, denominator;  // names of axes
   SourceLine source;
 };
+
+// In a factor: how many micro-batches a rank runs in an iteration.
+inline constexpr std::string_view kMicrobatchCount = "microbatches";
 
 struct Annotations {
   std::string path;                // of the file that was asked for; empty when there is none
   std::vector<std::string> files;  // all that were read: `path`, and before it those that it includes
   // The rules of one pattern come one after the other. Of two files the including one's come later.
   std::vector<AnnotationRule> rules;
-  std::string microbatch_axis = "dp";
-  MicrobatchOrder microbatch_order = MicrobatchOrder::kInterleaved;
-  SourceLine microbatch_source;  // line 0 where no file says it
+  MicrobatchRule microbatches;
   std::optional<PipelineRule> pipeline;
   std::optional<ExpertRule> experts;
   std::vector<TiedRule> tied;
-  // The factor of the loss that backward starts from. It applies to the scalar `loss`, to grad_output, grad_input and
-  // param_grad, but not to main_grad, which the framework has averaged by then.
+  // The factor of the loss that backward starts from. It applies to the scalar `loss` and the output that is the loss,
+  // to grad_output, grad_input and param_grad, but not to main_grad, which the framework has averaged by then.
   std::optional<Factor> loss_scale;
 };
 

@@ -38,6 +38,7 @@ using LayoutOptions = std::map<std::string, std::vector<std::int64_t>>;
 struct AxisPlacement {
   std::string axis;  // an axis of the trace, an alias, or a well-known axis that the trace lacks (size 1)
   Placement placement = Placement::kReplicate;
+  bool mean = false;                  // for kPartial: the sum is divided by the number of its terms
   std::int32_t dim = 0;               // for kShard; negative counts from the end
   std::string layout = "contiguous";  // name of a registered shard layout (align/layout.h)
   LayoutOptions options;              // of the layout
@@ -73,8 +74,8 @@ struct Fragment {
 
 // What the recording program knew of where a tensor lies: DTensor placements, ZeRO ownership, slices. It takes the
 // place of an annotation. In the trace it is a JSON object; each key is optional:
-//   {"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0},
-//             {"axis": "dp", "size": 2, "placement": "replicate"}],   or "partial"; outermost first
+//   {"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0, "layout": "stacked", "blocks": [1, 1]},
+//             {"axis": "dp", "size": 2, "placement": "replicate"}],   or "partial" or "mean"; outermost first
 //    "shape": [8, 16],                              of the logical tensor
 //    "fragment": {"whole": [8, 16], "range": [0, 64]}}
 //   ... or {"whole": [8, 16], "slices": [{"local": [0, 0], "start": [4, 0], "size": [4, 16]}]}

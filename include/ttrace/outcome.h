@@ -94,9 +94,10 @@ struct Report {
   Counts counts;
   // compared + missing + not seen + waived = tensors of either side + findings about ranks
   std::int64_t waived = 0;
-  double coverage = 0;            // share of the reference's tensors that were compared; waived ones do not count
-  std::vector<Finding> findings;  // every verdict but `pass`, in execution order
-  std::vector<Finding> passed;    // the others
+  std::int64_t placed_by_shape = 0;  // of those compared: no rule placed them, their shapes did
+  double coverage = 0;               // share of the reference's tensors that were compared; waived ones do not count
+  std::vector<Finding> findings;     // every verdict but `pass`, in execution order
+  std::vector<Finding> passed;       // the others
   std::vector<WaivedFinding> waived_findings;       // neither; in execution order
   std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
   std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run

@@ -11,19 +11,11 @@
 #include "align/completeness.h"
 #include "align/describe.h"
 #include "align/group_finding.h"
+#include "align/loss_scale.h"
 #include "align/pieces.h"
 
 namespace ttrace {
 namespace {
-
-// Keeps the shards of the first or the last stage where the tensor flows into or out of a module that spans the
-// stages: on the other stages it flows between the module's layers. Returns false when that stage holds none.
-bool keep_end_stage(Group& group, const AssemblyContext& context) {
-  if (group.stages != Stages::kFirst && group.stages != Stages::kLast) return true;
-  const std::int64_t end = group.stages == Stages::kFirst ? 0 : context.pipeline.virtual_stages() - 1;
-  std::erase_if(group.shards, [&](const Shard& shard) { return shard.occurrence.stage != end; });
-  return !group.shards.empty();
-}
 
 // Lists the ranks by the key of their shards: `stage 0 (rank 0) and stage 1 (rank 1)`. `describe` puts a key into
 // words.
@@ -97,9 +89,16 @@ std::string placement_text(const Entry& entry) {
   if (!entry.mapping || !entry.mapping->axes) return "no placement";
   std::vector<std::string> words;
   for (const auto& [axis, size] : *entry.mapping->axes) {
-    words.push_back(axis.placement == Placement::kShard     ? fmt::format("{} shards {}", axis.axis, axis.dim)
-                    : axis.placement == Placement::kPartial ? fmt::format("{} is partial", axis.axis)
-                                                            : fmt::format("{} replicates", axis.axis));
+    if (axis.placement == Placement::kShard) {
+      const auto blocks = axis.options.find("blocks");
+      words.push_back(fmt::format(
+          "{} shards {}{}", axis.axis, axis.dim,
+          blocks == axis.options.end() ? "" : fmt::format(" in blocks of {}", fmt::join(blocks->second, ":"))));
+    } else if (axis.placement == Placement::kPartial) {
+      words.push_back(fmt::format("{} is {}", axis.axis, axis.mean ? "a mean" : "partial"));
+    } else {
+      words.push_back(fmt::format("{} replicates", axis.axis));
+    }
   }
   return words.empty() ? "replicated" : fmt::format("{}", fmt::join(words, ", "));
 }
@@ -197,9 +196,14 @@ LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context,
     tensor.order = std::min(tensor.order, shard.entry->order);
     tensor.bytes += shard.entry->bytes;
   }
-  tensor.scale = scale_of(context.annotations, context.ranks.mesh, group.id.kind, group.id.name);
+  tensor.scale =
+      scale_of(context.annotations, context.ranks.mesh, context.microbatches, group.id, *group.placement, group.loss);
   tensor.module_class = group.shards[0].entry->module_class;
   tensor.annotated = group.placement->is_placed();
+  for (const AxisUse& use : group.placement->uses) {
+    if (use.deduced) tensor.deduced.push_back(as_written(use));
+  }
+  tensor.doubt = group.placement->doubt;
   tensor.factoring = grid.frame.factoring;
   tensor.pieces = [grid = std::make_shared<const ShardGrid>(std::move(grid))] { return make_pieces(*grid); };
   return tensor;
@@ -222,10 +226,7 @@ ShardGrid grid_of(const Group& group, Frame frame, const AssemblyContext& contex
   return grid;
 }
 
-}  // namespace
-
-Assembly assemble(Group group, const AssemblyContext& context) {
-  if (!keep_end_stage(group, context)) return {};
+Assembly assemble_shards(Group group, const AssemblyContext& context) {
   drop_repeats_by_second_name(group);
   Frame frame = frame_of(group, context.ranks, context.axes);
   if (auto findings = find_duplicates(group, frame, context); !findings.empty()) return {{}, std::move(findings)};
@@ -239,6 +240,17 @@ Assembly assemble(Group group, const AssemblyContext& context) {
   if (auto findings = find_uncovered(group, grid); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_recorded_shape(group, extents_of(grid.dimensions))) return {{}, {*finding}};
   return {logical_tensor(group, context, std::move(grid)), {}};
+}
+
+}  // namespace
+
+Assembly assemble(Group group, const AssemblyContext& context) {
+  const std::string doubt = group.placement->doubt;
+  Assembly assembly = assemble_shards(std::move(group), context);
+  for (Finding& finding : assembly.findings) {
+    if (!doubt.empty()) finding.message += "; " + doubt;
+  }
+  return assembly;
 }
 
 }  // namespace ttrace

@@ -17,11 +17,11 @@ struct AssemblyContext {
   const ModelLayout& layout;
   LengthTensors lengths;
   const Pipeline& pipeline;
+  const Microbatches& microbatches;
   FrameAxes axes;
 };
 
-// The tensor, or the findings about its shards. Both are empty where only inner stages hold a tensor of a module that
-// spans the stages.
+// The tensor, or the findings about its shards.
 struct Assembly {
   std::optional<LogicalTensor> tensor;
   std::vector<Finding> findings;

@@ -30,4 +30,30 @@ std::string describe(const Box& box) {
   return fmt::format("[{}]", fmt::join(ranges, ", "));
 }
 
+std::string describe_split(const AxisPlacement& axis) {
+  return fmt::format("{} splits dimension {}{}", axis.axis, axis.dim,
+                     axis.layout == "contiguous" ? "" : fmt::format(", {}", axis.layout));
+}
+
+bool is_placed_by_shape(const LogicalTensor& tensor) {
+  return std::any_of(tensor.deduced.begin(), tensor.deduced.end(),
+                     [](const AxisPlacement& axis) { return axis.placement == Placement::kShard; });
+}
+
+std::string placing_of(const LogicalTensor& tensor) {
+  if (!tensor.doubt.empty()) return "; " + tensor.doubt;
+  if (!is_placed_by_shape(tensor)) return "";
+  std::vector<std::string> splits, lines;
+  for (const AxisPlacement& axis : tensor.deduced) {
+    if (axis.placement != Placement::kShard) continue;
+    splits.push_back(describe_split(axis));
+    lines.push_back(fmt::format("{}: {{dim: {}, layout: ...}}", axis.axis, axis.dim));
+  }
+  const std::string name(printable(tensor.id.name)), line = fmt::format("{{{}}}", fmt::join(lines, ", "));
+  return fmt::format(
+      "; placed by its shape: {}; where that is wrong, a line of the annotations says it: {}: {}",
+      fmt::join(splits, ", "), name,
+      is_parameter_kind(tensor.id.kind) ? line : fmt::format("{{{}: {}}}", name_of(tensor.id.kind), line));
+}
+
 }  // namespace ttrace

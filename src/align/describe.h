@@ -16,4 +16,13 @@ std::string describe(const Box& box);  // `[0:4, 8:16]`, as a slice; `[]` of a s
 
 std::string comma_list(std::span<const std::string> items);  // `a, b, c`, shortened in the same way
 
+// `tp splits dimension 0`, with the layout where it is not contiguous.
+std::string describe_split(const AxisPlacement& axis);
+
+bool is_placed_by_shape(const LogicalTensor& tensor);
+
+// What a finding about a wrong tensor has to add where nobody said how it lies, beginning with `; `: how its shape
+// placed it, or why that placed it not, and the line of the annotations that would say it. Empty for other tensors.
+std::string placing_of(const LogicalTensor& tensor);
+
 }  // namespace ttrace

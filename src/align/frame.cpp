@@ -105,10 +105,11 @@ Frame frame_of(const Group& group, const RankTable& table, const FrameAxes& axes
       taken[static_cast<std::size_t>(axes.stage)] = true;
     }
   }
-  if (group.microbatches != MicrobatchUse::kNone && is_free(axes.microbatch)) {
-    const auto axis = static_cast<std::size_t>(axes.microbatch);
-    if (group.microbatches == MicrobatchUse::kSummed) frame.partial.push_back({axes.microbatch, table.axes[axis].size});
-    taken[axis] = true;
+  for (const int axis : axes.microbatches) {
+    if (group.microbatches == MicrobatchUse::kNone || !is_free(axis)) continue;
+    const auto index = static_cast<std::size_t>(axis);
+    if (group.microbatches == MicrobatchUse::kSummed) frame.partial.push_back({axis, table.axes[index].size});
+    taken[index] = true;
   }
   if (group.expert) taken[static_cast<std::size_t>(axes.expert)] = true;
   set_axes(frame, group, table, std::move(taken));

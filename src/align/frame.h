@@ -53,9 +53,10 @@ struct Frame {
 };
 
 // The axes that some tensors treat in a way of their own: those of the pipeline stages, of the micro-batches and of the
-// experts. Each is an index into the table's axes, or -1 where it has no such axis.
+// experts. They are indexes into the table's axes, -1 where it has no such axis.
 struct FrameAxes {
-  int stage = -1, microbatch = -1, expert = -1;
+  int stage = -1, expert = -1;
+  std::vector<int> microbatches = {};  // outermost first
 };
 
 // `group` has at least one shard.

@@ -8,7 +8,6 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "align/microbatch.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -20,7 +19,7 @@ struct GroupingContext {
   const Annotations& annotations;
   const Pipeline& pipeline;
   const Experts& experts;
-  Microbatches microbatches;
+  const Microbatches& microbatches;
 };
 
 struct CanonicalName {
@@ -129,6 +128,14 @@ const TensorPlacement* find_placement(const GroupingContext& context, CanonicalN
   return known;
 }
 
+// Keeps the shards of the first or the last stage where the tensor flows into or out of a module that spans the
+// stages: on the other stages it flows between the module's layers. None are left when that stage holds none.
+void keep_end_stage(Group& group, const Pipeline& pipeline) {
+  if (group.stages != Stages::kFirst && group.stages != Stages::kLast) return;
+  const std::int64_t end = group.stages == Stages::kFirst ? 0 : pipeline.virtual_stages() - 1;
+  std::erase_if(group.shards, [&](const Shard& shard) { return shard.occurrence.stage != end; });
+}
+
 // An empty group with the canonical identity of the entry, but for its name.
 Group start_group(const GroupingContext& context, const PresentRank& rank, const Entry& entry,
                   const CanonicalName& name, const TensorPlacement* placement) {
@@ -145,14 +152,18 @@ Group start_group(const GroupingContext& context, const PresentRank& rank, const
     group.id.microbatch = kNoMicrobatch;
     return group;
   }
-  // The ranks along the micro-batch axis run different micro-batches, unless the rule itself says how the tensor lies
-  // along that axis (as for a batch cut in parts that the reference runs as one), or the tensor lies on a factoring
+  // The ranks along the micro-batch axes run different micro-batches, unless the rule itself says how the tensor lies
+  // along one of them (as for a batch cut in parts that the reference runs as one), or the tensor lies on a factoring
   // without it.
-  const bool splits_microbatches = has_axis(context.table.factorings[placement->factoring].axes, microbatches.axis);
-  if (splits_microbatches && !names_axis(*placement, microbatches.axis)) {
+  const std::vector<std::size_t>& factoring = context.table.factorings[placement->factoring].axes;
+  const bool selects = microbatches.order != MicrobatchOrder::kSlices && !microbatches.axes.empty() &&
+                       std::all_of(microbatches.axes.begin(), microbatches.axes.end(), [&](int axis) {
+                         return has_axis(factoring, axis) && !names_axis(*placement, axis);
+                       });
+  if (selects) {
     group.microbatches = MicrobatchUse::kSelected;
-    group.id.microbatch = global_microbatch(microbatches, entry.id.iteration, coordinate_on(rank, microbatches.axis),
-                                            entry.id.microbatch);
+    group.id.microbatch = global_microbatch(microbatches, entry.id.iteration,
+                                            coordinate_on(rank, context.table, microbatches), entry.id.microbatch);
   }
   return group;
 }
@@ -190,8 +201,8 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
   Grouping grouping;
   grouping.pipeline = pipeline_of(table, annotations, layout);
   grouping.experts = experts_of(table, annotations, grouping.pipeline, layout);
-  const GroupingContext context{table, annotations, grouping.pipeline, grouping.experts,
-                                microbatches_of(table, annotations)};
+  grouping.microbatches = microbatches_of(table, annotations, layout);
+  const GroupingContext context{table, annotations, grouping.pipeline, grouping.experts, grouping.microbatches};
   Names names;
   std::unordered_map<GroupKey, std::size_t, GroupKeyHash> index;
   for (const PresentRank& rank : table.ranks) {
@@ -223,6 +234,7 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
     }
   }
   std::sort(grouping.groups.begin(), grouping.groups.end(), [](const Group& a, const Group& b) { return a.id < b.id; });
+  for (Group& group : grouping.groups) keep_end_stage(group, grouping.pipeline);
   grouping.not_seen = not_seen_by(context);
   grouping.findings = grouping.pipeline.findings;
   const bool counted = std::any_of(grouping.groups.begin(), grouping.groups.end(),

@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "align/experts.h"
+#include "align/microbatch.h"
 #include "align/pipeline.h"
 #include "align/placement.h"
 #include "align/ranks.h"
@@ -41,11 +43,18 @@ struct Shard {
   std::int32_t microbatch = 0;  // the rank's own number in a sum over micro-batches; else 0
 };
 
-// How a tensor uses the axis whose ranks run different micro-batches.
+// How a tensor uses the axes whose ranks run different micro-batches.
 enum class MicrobatchUse : std::uint8_t {
-  kNone,      // as any other axis
-  kSelected,  // the coordinate is part of the identity: all shards have the same
+  kNone,      // as any other axes
+  kSelected,  // the coordinates are part of the identity: all shards have the same
   kSummed,    // the ranks hold terms of the sum over all micro-batches
+};
+
+// What a tensor has to do with the number on which backward was called.
+enum class LossRole : std::uint8_t {
+  kNone,
+  kLoss,      // it is that number
+  kGradient,  // the gradient with respect to it, which is 1
 };
 
 // The entries of all ranks that are one canonical tensor.
@@ -53,21 +62,24 @@ struct Group {
   TensorId id;
   Stages stages = Stages::kAny;
   MicrobatchUse microbatches = MicrobatchUse::kNone;
+  LossRole loss = LossRole::kNone;
   bool expert = false;           // the tensor lies on one coordinate of the expert axis
   bool sum_occurrences = false;  // a tied parameter's gradient, whose occurrences are terms
   const TensorPlacement* placement = nullptr;
-  std::vector<Shard> shards;  // by rank
+  std::vector<Shard> shards;  // by rank; none where only inner stages hold a tensor of a module that spans the stages
 };
 
 struct Grouping {
   std::vector<Group> groups;                                           // by id
   std::map<std::pair<std::string, Kind>, TensorPlacement> placements;  // by canonical name and kind
   std::map<const RecordedMapping*, TensorPlacement> recorded;          // by the mapping that the program recorded
+  std::deque<TensorPlacement> by_shape;                                // of groups about which the shapes say more
   std::vector<RowShard> rows;                                          // tensors of routed tokens
   std::set<TensorId> local;                                            // tensors that a rule declares local
   NotSeenTensors not_seen;
   Pipeline pipeline;
   Experts experts;
+  Microbatches microbatches;
   std::vector<Finding> findings;  // about model chunks and micro-batches that no rank ran
 };
 

@@ -208,6 +208,12 @@ std::vector<std::string> layout_names() {
   return names;
 }
 
+std::string name_of(const Layout& layout) {
+  const auto found =
+      std::find_if(registry().begin(), registry().end(), [&](const auto& item) { return &item.second == &layout; });
+  return found->first;
+}
+
 AxisLayout nest(std::span<const AxisSplit> axes, std::span<const std::int64_t> sizes) {
   if (axes.empty()) return contiguous({sizes, {}});
   if (axes.size() == 1) return lay_out_axis(axes[0], sizes);

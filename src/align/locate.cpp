@@ -6,6 +6,7 @@
 
 #include "align/dimension.h"
 #include "align/identity.h"
+#include "align/microbatch.h"
 #include "align/placement.h"
 #include "align/ranks.h"
 #include "ttrace/error.h"
@@ -30,17 +31,26 @@ TensorId canonical_id(const Annotations& annotations, const Mesh& mesh, const Co
                       const TensorPlacement& placement, TensorId id) {
   id.chunk = 0;
   if (placement.sum_microbatches) id.microbatch = kNoMicrobatch;
-  const int axis = axis_index(mesh, annotations.microbatch_axis);
-  const std::int64_t ranks = size_of_axis(mesh, annotations.microbatch_axis);
-  const bool splits_microbatches = has_axis(indexed_factorings_of(mesh)[placement.factoring], axis);
-  if (id.microbatch < 0 || ranks == 1 || !splits_microbatches || names_axis(placement, axis)) return id;
-  if (annotations.microbatch_order == MicrobatchOrder::kBlocked) {
-    throw InputError(
-        fmt::format("{}: with blocked micro-batches one rank cannot tell which of {} this is; expected "
-                    "interleaved ones, or one rank on '{}'",
-                    to_string(id), ranks, annotations.microbatch_axis));
+  const std::vector<std::string> axes = microbatch_axes(annotations, mesh);
+  const std::vector<std::size_t> factoring = indexed_factorings_of(mesh)[placement.factoring];
+  std::int64_t ranks = 1, coordinate = 0;
+  bool selects = true;
+  for (const std::string& name : axes) {
+    const int axis = axis_index(mesh, name);
+    if (axis < 0) continue;
+    selects = selects && has_axis(factoring, axis) && !names_axis(placement, axis);
+    ranks *= size_of_axis(mesh, name);
+    coordinate = coordinate * size_of_axis(mesh, name) + checked_coordinate(mesh, coordinates, axis);
   }
-  const std::int64_t global = id.microbatch * ranks + checked_coordinate(mesh, coordinates, axis);
+  if (id.microbatch < 0 || ranks == 1 || !selects) return id;
+  if (const auto order = annotations.microbatches.order; order && *order != MicrobatchOrder::kInterleaved) {
+    const bool blocked = *order == MicrobatchOrder::kBlocked;
+    throw InputError(fmt::format(
+        "{}: with {} one rank cannot tell which of {} this is; expected interleaved ones, or "
+        "one rank on '{}'",
+        to_string(id), blocked ? "blocked micro-batches" : "slices of micro-batches", ranks, fmt::join(axes, "', '")));
+  }
+  const std::int64_t global = id.microbatch * ranks + coordinate;
   if (global > std::numeric_limits<std::int32_t>::max()) {
     throw InputError(fmt::format("{}: expected fewer than 2^31 micro-batches in all", to_string(id)));
   }

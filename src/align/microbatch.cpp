@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "align/describe.h"
@@ -13,10 +14,13 @@ namespace {
 
 constexpr std::size_t kListed = 8;
 
-std::vector<std::int32_t> ranks_at(const RankTable& table, std::size_t axis, const std::vector<bool>& coordinates) {
+std::vector<std::int32_t> ranks_at(const RankTable& table, const Microbatches& microbatches,
+                                   const std::vector<bool>& coordinates) {
   std::vector<std::int32_t> ranks;
   for (const PresentRank& rank : table.ranks) {
-    if (coordinates[static_cast<std::size_t>(rank.coordinates[axis])]) ranks.push_back(rank.trace->rank);
+    if (coordinates[static_cast<std::size_t>(coordinate_on(rank, table, microbatches))]) {
+      ranks.push_back(rank.trace->rank);
+    }
   }
   return ranks;
 }
@@ -34,26 +38,195 @@ std::vector<std::int64_t> starts_of_blocks(const std::vector<std::int64_t>& coun
   return starts;
 }
 
-}  // namespace
-
-Microbatches microbatches_of(const RankTable& table, const Annotations& annotations) {
-  Microbatches result;
-  const int axis = axis_index(table.mesh, annotations.microbatch_axis);
-  if (axis < 0) return result;
-  result.axis = axis;
-  result.order = annotations.microbatch_order;
-  result.ranks = table.axes[static_cast<std::size_t>(axis)].size;
+void count_microbatches(const RankTable& table, Microbatches& microbatches) {
   for (const PresentRank& rank : table.ranks) {
-    const auto coordinate = static_cast<std::size_t>(coordinate_on(rank, axis));
+    const auto coordinate = static_cast<std::size_t>(coordinate_on(rank, table, microbatches));
     for (const Entry& entry : rank.trace->entries) {
       if (entry.id.microbatch < 0) continue;
-      std::vector<std::int64_t>& counts = result.counts[entry.id.iteration];
-      counts.resize(static_cast<std::size_t>(result.ranks), 0);
+      std::vector<std::int64_t>& counts = microbatches.counts[entry.id.iteration];
+      counts.resize(static_cast<std::size_t>(microbatches.ranks), 0);
       counts[coordinate] = std::max(counts[coordinate], std::int64_t{entry.id.microbatch} + 1);
     }
   }
-  for (const auto& [iteration, counts] : result.counts) result.block_starts[iteration] = starts_of_blocks(counts);
+  for (const auto& [iteration, counts] : microbatches.counts) {
+    microbatches.block_starts[iteration] = starts_of_blocks(counts);
+  }
+}
+
+// True where all ranks that left a file ran as many micro-batches as the reference.
+bool counts_are_the_references(const Microbatches& microbatches, const ModelLayout& layout) {
+  bool compared = false;
+  for (const auto& [iteration, counts] : microbatches.counts) {
+    const auto reference = layout.microbatches.find(iteration);
+    if (reference == layout.microbatches.end()) continue;
+    compared = true;
+    const bool same = std::all_of(counts.begin(), counts.end(),
+                                  [&](std::int64_t count) { return count == 0 || count == reference->second; });
+    if (!same) return false;
+  }
+  return compared;
+}
+
+// True where some dimension of the reference's tensor is the sum of the ranks' parts along the micro-batch axes, and is
+// larger than each.
+bool is_sliced(const Shape& reference, const std::vector<Shape>& parts) {
+  for (std::size_t d = 0; d < reference.size(); ++d) {
+    std::int64_t sum = 0;
+    bool smaller = true;
+    for (const Shape& part : parts) {
+      if (part.size() != reference.size()) return false;
+      sum += part[d];
+      smaller = smaller && part[d] < reference[d];
+    }
+    if (smaller && sum == reference[d]) return true;
+  }
+  return false;
+}
+
+// True where the ranks' inputs are slices of the reference's. Integer inputs decide where there are some: tokens and
+// labels are of the batch and nothing else, while a hidden dimension may be split by other axes.
+bool inputs_are_sliced(const RankTable& table, const Microbatches& microbatches, const Alignment& reference) {
+  std::map<TensorId, std::vector<Shape>> parts;  // by coordinate
+  std::map<TensorId, bool> integers;
+  for (const PresentRank& rank : table.ranks) {
+    const auto coordinate = static_cast<std::size_t>(coordinate_on(rank, table, microbatches));
+    for (const Entry& entry : rank.trace->entries) {
+      if (entry.id.kind != Kind::kInput || entry.id.microbatch < 0 || entry.id.pass != Pass::kForward) continue;
+      TensorId id = entry.id;
+      id.chunk = 0;
+      if (!reference.tensors.contains(id)) continue;
+      std::vector<Shape>& of_tensor = parts[id];
+      of_tensor.resize(static_cast<std::size_t>(microbatches.ranks));
+      of_tensor[coordinate] = entry.shape;
+      integers[id] = !is_floating(entry.dtype);
+    }
+  }
+  bool any = false, any_integer = false;
+  for (const auto& [id, shapes] : parts) {
+    if (!is_sliced(reference.tensors.at(id).shape, shapes)) continue;
+    any = true;
+    any_integer = any_integer || integers[id];
+  }
+  const bool has_integers = std::any_of(integers.begin(), integers.end(), [](const auto& item) { return item.second; });
+  return has_integers ? any_integer : any;
+}
+
+// The bytes of an integer tensor as a list of rows along one dimension: everything before it is `outer`, everything
+// behind it one `inner`.
+struct Rows {
+  const std::byte* data = nullptr;
+  std::int64_t outer = 1, rows = 1, bytes = 1;  // `bytes` of one row's inner part
+
+  Rows(const std::byte* first, const Shape& shape, std::size_t dim, Dtype dtype)
+      : data(first), rows(shape[dim]), bytes(size_of(dtype)) {
+    for (std::size_t d = 0; d < dim; ++d) outer *= shape[d];
+    for (std::size_t d = dim + 1; d < shape.size(); ++d) bytes *= shape[d];
+  }
+  const std::byte* at(std::int64_t block, std::int64_t row) const { return data + (block * rows + row) * bytes; }
+};
+
+// True where row i of `part` is row `start + i * step` of `whole`, for all of its rows.
+bool holds_rows(const Rows& whole, const Rows& part, std::int64_t start, std::int64_t step) {
+  if (whole.outer != part.outer || whole.bytes != part.bytes) return false;
+  for (std::int64_t block = 0; block < part.outer; ++block) {
+    for (std::int64_t row = 0; row < part.rows; ++row) {
+      const std::int64_t from = start + row * step;
+      if (from >= whole.rows) return false;
+      if (std::memcmp(whole.at(block, from), part.at(block, row), static_cast<std::size_t>(part.bytes)) != 0)
+        return false;
+    }
+  }
+  return true;
+}
+
+// Whether the ranks' integer inputs are the reference's rows in stretches, and whether they are its rows in turns.
+struct SliceOrders {
+  bool contiguous = true, striped = true;
+};
+
+void compare_rows(const Entry& entry, const RankTrace& rank, std::int64_t coordinate, std::int64_t ranks,
+                  const LogicalTensor& reference, SliceOrders& orders) {
+  const std::vector<Piece> pieces = reference.pieces();
+  const Shape& shape = reference.shape;
+  // Copies of the whole; a reference whose inputs are split themselves is not looked at.
+  if (pieces.empty() || pieces[0].logical != whole_box(shape) || pieces[0].strides != row_major_strides(shape)) return;
+  if (entry.dtype != reference.dtype || entry.shape.size() != shape.size()) return;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (entry.shape[d] * ranks != shape[d]) continue;
+    const std::byte* first = pieces[0].data + pieces[0].offset * static_cast<std::int64_t>(size_of(entry.dtype));
+    const Rows whole(first, shape, d, entry.dtype), part(rank.bytes_of(entry), entry.shape, d, entry.dtype);
+    orders.contiguous = orders.contiguous && holds_rows(whole, part, coordinate * part.rows, 1);
+    orders.striped = orders.striped && holds_rows(whole, part, coordinate, ranks);
+    return;
+  }
+}
+
+// Samplers deal samples out in stretches or in turns. Integers are the same bits on both sides, so that the inputs of
+// the model tell; where they are neither, they are compared as stretches, and differ.
+std::string layout_of_slices(const RankTable& table, const Microbatches& microbatches, const Alignment& reference) {
+  SliceOrders orders;
+  for (const PresentRank& rank : table.ranks) {
+    const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
+    for (const Entry& entry : rank.trace->entries) {
+      if (entry.id.kind != Kind::kInput || entry.id.microbatch < 0 || is_floating(entry.dtype)) continue;
+      const auto found = reference.tensors.find(entry.id);
+      if (found == reference.tensors.end()) continue;
+      compare_rows(entry, *rank.trace, coordinate, microbatches.ranks, found->second, orders);
+    }
+  }
+  return orders.striped && !orders.contiguous ? "striped" : "contiguous";
+}
+
+}  // namespace
+
+std::vector<std::string> microbatch_axes(const Annotations& annotations, const Mesh& mesh) {
+  if (!annotations.microbatches.axes.empty()) return annotations.microbatches.axes;
+  const Axes own = all_axes(mesh);
+  std::vector<std::string> axes;
+  for (const char* name : {"dp", "dp_replicate", "dp_shard", "fsdp"}) {
+    if (std::any_of(own.begin(), own.end(), [&](const Axis& axis) { return axis.name == name; })) {
+      axes.emplace_back(name);
+    }
+  }
+  return axes.empty() ? std::vector<std::string>{"dp"} : axes;
+}
+
+Microbatches microbatches_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout) {
+  Microbatches result;
+  const MicrobatchRule& rule = annotations.microbatches;
+  result.order = rule.order.value_or(MicrobatchOrder::kInterleaved);
+  for (const std::string& name : microbatch_axes(annotations, table.mesh)) {
+    const int axis = axis_index(table.mesh, name);
+    if (axis < 0) continue;
+    result.axes.push_back(axis);
+    result.ranks *= table.axes[static_cast<std::size_t>(axis)].size;
+  }
+  count_microbatches(table, result);
+  if (!rule.order && result.ranks > 1 && layout.reference != nullptr && counts_are_the_references(result, layout) &&
+      inputs_are_sliced(table, result, *layout.reference)) {
+    result.order = MicrobatchOrder::kSlices;
+    result.deduced = true;
+  }
+  if (!rule.layout.empty()) {
+    result.layout = rule.layout;
+  } else if (result.are_slices() && layout.reference != nullptr) {
+    result.layout = layout_of_slices(table, result, *layout.reference);
+  }
   return result;
+}
+
+std::int64_t coordinate_on(const PresentRank& rank, const RankTable& table, const Microbatches& microbatches) {
+  std::int64_t coordinate = 0;
+  for (const int axis : microbatches.axes) {
+    const auto index = static_cast<std::size_t>(axis);
+    coordinate = coordinate * table.axes[index].size + rank.coordinates[index];
+  }
+  return coordinate;
+}
+
+std::int64_t microbatches_a_rank(const Microbatches& microbatches, std::int32_t iteration) {
+  const auto found = microbatches.counts.find(iteration);
+  return found == microbatches.counts.end() ? 1 : *std::max_element(found->second.begin(), found->second.end());
 }
 
 std::int32_t global_microbatch(const Microbatches& microbatches, std::int32_t iteration, std::int64_t coordinate,
@@ -73,7 +246,7 @@ std::int32_t global_microbatch(const Microbatches& microbatches, std::int32_t it
 
 std::vector<Finding> find_skipped_microbatches(const RankTable& table, const Microbatches& microbatches) {
   std::vector<Finding> findings;
-  if (microbatches.axis < 0 || microbatches.order == MicrobatchOrder::kBlocked) return findings;
+  if (microbatches.axes.empty() || microbatches.order != MicrobatchOrder::kInterleaved) return findings;
   const std::int64_t step = microbatches.ranks;
   for (const auto& [iteration, counts] : microbatches.counts) {
     std::int64_t last = -1;
@@ -100,11 +273,13 @@ std::vector<Finding> find_skipped_microbatches(const RankTable& table, const Mic
     finding.id.iteration = iteration;
     finding.verdict = Verdict::kMissing;
     finding.reason = Reason::kOmission;
-    finding.ranks = ranks_at(table, static_cast<std::size_t>(microbatches.axis), behind);
+    finding.ranks = ranks_at(table, microbatches, behind);
+    std::vector<std::string> names;
+    for (const int axis : microbatches.axes) names.push_back(table.axes[static_cast<std::size_t>(axis)].name);
     finding.message = fmt::format(
         "iteration {}: {} of {} micro-batches ({}{}) were run by no rank: along {} the ranks ran {} of them", iteration,
         holes, last + 1, fmt::join(words, ", "), holes > static_cast<std::int64_t>(words.size()) ? ", ..." : "",
-        table.axes[static_cast<std::size_t>(microbatches.axis)].name, fmt::join(counts, ", "));
+        fmt::join(names, " and "), fmt::join(counts, ", "));
     findings.push_back(std::move(finding));
   }
   return findings;

@@ -1,28 +1,47 @@
-// Makes local micro-batches global: data-parallel ranks run different micro-batches of one sequence.
+// How the ranks share the micro-batches of an iteration: data-parallel ranks run different ones of one sequence, which
+// get global numbers here, or each runs its slice of every one.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "align/ranks.h"
+#include "ttrace/align/shard_mapping.h"
 #include "ttrace/annotation.h"
 
 namespace ttrace {
 
 struct Microbatches {
-  int axis = -1;           // index into the table's axes; -1 where local micro-batches are global ones
-  std::int64_t ranks = 1;  // along the axis
+  std::vector<int> axes;   // indexes into the table's axes, outermost first; none: all ranks run the same micro-batches
+  std::int64_t ranks = 1;  // along the axes
   MicrobatchOrder order = MicrobatchOrder::kInterleaved;
+  std::string layout = "contiguous";  // of slices
+  bool deduced = false;               // counts and shapes said that they are slices
   // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
+
+  bool are_slices() const { return order == MicrobatchOrder::kSlices && ranks > 1; }
 };
 
-Microbatches microbatches_of(const RankTable& table, const Annotations& annotations);
+// The axes whose ranks share the micro-batches, outermost first: those that the annotations name, or else those of dp,
+// dp_replicate, dp_shard and fsdp that the mesh has; dp where it has none, which may be an alias.
+std::vector<std::string> microbatch_axes(const Annotations& annotations, const Mesh& mesh);
+
+// Where the annotations do not say the order, and each rank ran as many micro-batches as the reference, whose model was
+// given more than each rank and as much as all together, the ranks hold slices.
+Microbatches microbatches_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
+
+// The rank's place in the sequence of the ranks along the micro-batch axes.
+std::int64_t coordinate_on(const PresentRank& rank, const RankTable& table, const Microbatches& microbatches);
 
 // Throws InputError when the number does not fit the 32 bits of an identity.
 std::int32_t global_microbatch(const Microbatches& microbatches, std::int32_t iteration, std::int64_t coordinate,
                                std::int32_t local);
+
+// How many micro-batches a rank runs in the iteration; of ranks that run different numbers, the busiest.
+std::int64_t microbatches_a_rank(const Microbatches& microbatches, std::int32_t iteration);
 
 // Finds the global micro-batches below the last one that no rank ran, because some ranks ran fewer than others. There
 // is one finding for each such iteration.

@@ -9,13 +9,13 @@
 
 #include "align/ranks.h"
 #include "ttrace/error.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
 
 // One annotation file serves programs with and without each of these.
-constexpr std::array<std::string_view, 8> kWellKnownAxes = {"tp", "sp", "cp", "dp", "ep", "etp", "pp", "edp"};
+constexpr std::array<std::string_view, 10> kWellKnownAxes = {"tp",       "sp", "cp",  "dp", "dp_replicate",
+                                                             "dp_shard", "ep", "etp", "pp", "edp"};
 
 void check_axis(const Mesh& mesh, const std::string& axis, const std::string& at) {
   const bool known = std::find(kWellKnownAxes.begin(), kWellKnownAxes.end(), axis) != kWellKnownAxes.end();
@@ -96,6 +96,7 @@ AxisUse use_of(const AxisPlacement& axis, const Mesh& mesh) {
   AxisUse use;
   use.axis = axis_index(mesh, axis.axis);
   use.placement = axis.placement;
+  use.mean = axis.mean;
   use.dim = axis.dim;
   use.split.size = size_of_axis(mesh, axis.axis);
   use.split.axis = axis.axis;
@@ -116,7 +117,9 @@ std::string at_line(const SourceLine& source, std::string_view key) {
 
 void check_annotations(const Annotations& annotations, const Mesh& mesh) {
   for (const AnnotationRule& rule : annotations.rules) check_rule(rule, mesh);
-  check_axis(mesh, annotations.microbatch_axis, at_line(annotations.microbatch_source, "microbatches"));
+  for (const std::string& axis : annotations.microbatches.axes) {
+    check_axis(mesh, axis, at_line(annotations.microbatches.source, "microbatches"));
+  }
   if (annotations.pipeline) {
     const std::string at = at_line(annotations.pipeline->source, "pipeline");
     check_axis(mesh, annotations.pipeline->axis, at);
@@ -132,8 +135,11 @@ void check_annotations(const Annotations& annotations, const Mesh& mesh) {
   }
   if (annotations.loss_scale) {
     const std::string at = at_line(annotations.loss_scale->source, "loss_scale");
-    for (const std::string& axis : annotations.loss_scale->numerator) check_axis(mesh, axis, at);
-    for (const std::string& axis : annotations.loss_scale->denominator) check_axis(mesh, axis, at);
+    for (const auto* names : {&annotations.loss_scale->numerator, &annotations.loss_scale->denominator}) {
+      for (const std::string& name : *names) {
+        if (name != kMicrobatchCount) check_axis(mesh, name, at);
+      }
+    }
   }
 }
 
@@ -154,7 +160,10 @@ TensorPlacement placement_by_rules(const Annotations& annotations, const Mesh& m
       throw InputError(fmt::format("{}: {} is an expert, on one rank of '{}'; expected no '{}' in its rule",
                                    where(*placement.rule, axis.line), printable(name), axis.axis, axis.axis));
     }
-    if (followed && use.placement == Placement::kPartial) use.placement = Placement::kReplicate;
+    if (followed && use.placement == Placement::kPartial) {
+      use.placement = Placement::kReplicate;
+      use.mean = false;
+    }
     placement.uses.push_back(std::move(use));
   }
   return placement;
@@ -188,6 +197,17 @@ TensorPlacement placement_as_recorded(const RecordedMapping& mapping, const Mesh
   return placement;
 }
 
+AxisPlacement as_written(const AxisUse& use) {
+  AxisPlacement axis;
+  axis.axis = use.split.axis;
+  axis.placement = use.placement;
+  axis.mean = use.mean;
+  axis.dim = use.dim;
+  axis.layout = name_of(*use.split.layout);
+  axis.options = use.split.options;
+  return axis;
+}
+
 std::string where(const TensorPlacement& placement, const AxisUse& use) {
   return placement.rule != nullptr ? where(*placement.rule, use.line) : "the recorded mapping";
 }
@@ -206,19 +226,6 @@ std::size_t dimension_of(const TensorPlacement& placement, const AxisUse& use, c
 bool names_axis(const TensorPlacement& placement, int axis) {
   return axis >= 0 && std::any_of(placement.uses.begin(), placement.uses.end(),
                                   [axis](const AxisUse& use) { return use.axis == axis; });
-}
-
-double scale_of(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name) {
-  if (!annotations.loss_scale) return 1;
-  const bool scaled = kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad ||
-                      (kind == Kind::kScalar && TensorName(name).path == "loss");
-  if (!scaled) return 1;
-  double scale = 1;
-  for (const std::string& axis : annotations.loss_scale->numerator)
-    scale *= static_cast<double>(size_of_axis(mesh, axis));
-  for (const std::string& axis : annotations.loss_scale->denominator)
-    scale /= static_cast<double>(size_of_axis(mesh, axis));
-  return scale;
 }
 
 }  // namespace ttrace

@@ -18,7 +18,9 @@ inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;
 struct AxisUse {
   int axis = -1;  // index in `all_axes`; -1 for one that the mesh lacks, whose size is 1
   Placement placement = Placement::kReplicate;
-  int dim = 0;  // for a shard; as written, so it may be negative
+  bool mean = false;     // of terms: their sum is divided by their number
+  bool deduced = false;  // neither a rule nor the program says so
+  int dim = 0;           // for a shard; as written, so it may be negative
   AxisSplit split;
   std::optional<std::int64_t> unpadded;  // as in AxisPlacement
   std::string cu_seqlens, cu_seqlens_padded;
@@ -31,6 +33,7 @@ struct TensorPlacement {
   std::vector<AxisUse> uses;                  // in the order written, outermost first
   std::size_t factoring = 0;                  // whose axes it names: an index into `factorings_of` the mesh
   bool sum_microbatches = false;
+  std::string doubt = {};  // as in LogicalTensor
   bool is_placed() const { return rule != nullptr || recorded != nullptr; }
 };
 
@@ -49,6 +52,9 @@ TensorPlacement placement_by_rules(const Annotations& annotations, const Mesh& m
 // `at` says whose mapping it is.
 TensorPlacement placement_as_recorded(const RecordedMapping& mapping, const Mesh& mesh, const std::string& at);
 
+// The use as a rule has it.
+AxisPlacement as_written(const AxisUse& use);
+
 // Who says so, to begin a message: the annotation's line, or the trace.
 std::string where(const TensorPlacement& placement, const AxisUse& use);
 
@@ -58,8 +64,5 @@ std::size_t dimension_of(const TensorPlacement& placement, const AxisUse& use, c
 
 // True when it is said how the tensor lies along the axis (an index in `all_axes`).
 bool names_axis(const TensorPlacement& placement, int axis);
-
-// What a tensor of this identity was multiplied by: the declared loss scale, or 1.
-double scale_of(const Annotations& annotations, const Mesh& mesh, Kind kind, const std::string& name);
 
 }  // namespace ttrace

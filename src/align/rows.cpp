@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "align/dimension.h"
+#include "align/loss_scale.h"
 #include "align/pieces.h"
 #include "align/tokens.h"
 
@@ -102,8 +103,13 @@ std::vector<Piece> make_row_pieces(const RowHolders& row_holders) {
 // Makes the tensors of one name, kind, pass and iteration: one for each micro-batch of their tokens.
 class RowTensors {
  public:
-  RowTensors(const Annotations& annotations, const Mesh& mesh, const std::vector<const RowShard*>& shards)
-      : annotations_(annotations), mesh_(mesh), shards_(shards), placement_(*shards[0]->placement) {}
+  RowTensors(const Annotations& annotations, const Mesh& mesh, const Microbatches& microbatches,
+             const std::vector<const RowShard*>& shards)
+      : annotations_(annotations),
+        mesh_(mesh),
+        microbatches_(microbatches),
+        shards_(shards),
+        placement_(*shards[0]->placement) {}
 
   // Adds the tensors to `alignment`, or the first finding, for each of them. `token_counts` has the number of tokens of
   // each micro-batch.
@@ -220,7 +226,7 @@ class RowTensors {
     tensor.id.microbatch = microbatch;
     tensor.dtype = shards_[0]->entry->dtype;
     tensor.module_class = shards_[0]->entry->module_class;
-    tensor.scale = scale_of(annotations_, mesh_, tensor.id.kind, tensor.id.name);
+    tensor.scale = scale_of(annotations_, mesh_, microbatches_, tensor.id, placement_, LossRole::kNone);
     tensor.order = shards_[0]->entry->order;
     tensor.annotated = true;
     tensor.factoring = placement_.factoring;
@@ -256,6 +262,7 @@ class RowTensors {
 
   const Annotations& annotations_;
   const Mesh& mesh_;
+  const Microbatches& microbatches_;
   const std::vector<const RowShard*>& shards_;
   const TensorPlacement& placement_;
   std::vector<Dimension> dimensions_;
@@ -265,8 +272,8 @@ class RowTensors {
 
 }  // namespace
 
-void align_rows(const RankTable& table, const Annotations& annotations, const std::vector<RowShard>& shards,
-                Alignment& alignment) {
+void align_rows(const RankTable& table, const Annotations& annotations, const Microbatches& microbatches,
+                const std::vector<RowShard>& shards, Alignment& alignment) {
   if (shards.empty()) return;
   std::set<std::string> patterns;
   std::map<std::tuple<std::string, Kind, Pass, std::int32_t>, std::vector<const RowShard*>> tensors;
@@ -287,7 +294,7 @@ void align_rows(const RankTable& table, const Annotations& annotations, const st
       add_unknown(*row_shards[0], alignment);
       continue;
     }
-    RowTensors(annotations, table.mesh, row_shards)
+    RowTensors(annotations, table.mesh, microbatches, row_shards)
         .add_to(alignment, reader, counts.of(std::get<3>(key), of, std::get<0>(key)));
   }
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "align/microbatch.h"
 #include "align/placement.h"
 #include "align/ranks.h"
 #include "ttrace/align/shard_mapping.h"
@@ -22,7 +23,7 @@ struct RowShard {
 // Adds to `alignment` the tensors that `shards` make up: for each name, kind and micro-batch of the tokens one of
 // shape [tokens, ...], of which `rows` are held. The tensors that the tokens came from must be there already.
 // Adds a finding instead where the recorded identities make no sense, or only some of a row's ranks hold it.
-void align_rows(const RankTable& table, const Annotations& annotations, const std::vector<RowShard>& shards,
-                Alignment& alignment);
+void align_rows(const RankTable& table, const Annotations& annotations, const Microbatches& microbatches,
+                const std::vector<RowShard>& shards, Alignment& alignment);
 
 }  // namespace ttrace

@@ -40,8 +40,10 @@
 #include <set>
 
 #include "align/assemble.h"
+#include "align/by_shape.h"
 #include "align/describe.h"
 #include "align/identity.h"
+#include "align/loss_scale.h"
 #include "align/ties.h"
 #include "ttrace/tensor_name.h"
 
@@ -61,14 +63,46 @@ void note_unused_patterns(const Annotations& annotations, const Grouping& groupi
   }
 }
 
-void note_unmatched_tensors(const Grouping& grouping, std::vector<std::string>& notes) {
+void note_unmatched_tensors(const Grouping& grouping, const Alignment& alignment, std::vector<std::string>& notes) {
+  std::set<std::pair<std::string, Kind>> deduced;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (!tensor.deduced.empty()) deduced.emplace(id.name, id.kind);
+  }
   std::vector<std::string> words;
   for (const auto& [key, placement] : grouping.placements) {
     if (key.second == Kind::kScalar) continue;  // a scalar needs no rule: every rank that has it has the same
-    if (placement.rule == nullptr) words.push_back(fmt::format("{} {}", printable(key.first), name_of(key.second)));
+    if (placement.rule == nullptr && !deduced.contains(key))
+      words.push_back(fmt::format("{} {}", printable(key.first), name_of(key.second)));
   }
   if (words.empty()) return;
   notes.push_back(fmt::format("no rule places these, taken as replicated on every axis: {}", comma_list(words)));
+}
+
+// Notes the tensors that their shapes placed, by what the shapes said.
+void note_deduced(const Alignment& alignment, std::vector<std::string>& notes) {
+  std::map<std::string, std::set<std::string>> names;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    std::vector<std::string> axes;
+    for (const AxisPlacement& axis : tensor.deduced) {
+      if (axis.placement == Placement::kShard) axes.push_back(describe_split(axis));
+    }
+    if (axes.empty()) continue;
+    names[fmt::format("{}", fmt::join(axes, ", "))].insert(fmt::format("{} {}", printable(id.name), name_of(id.kind)));
+  }
+  for (const auto& [axes, of_axes] : names) {
+    notes.push_back(fmt::format("placed by their shapes, {}: {}", axes,
+                                comma_list(std::vector<std::string>(of_axes.begin(), of_axes.end()))));
+  }
+}
+
+void note_slices(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+  if (!microbatches.deduced) return;
+  std::vector<std::string> axes;
+  for (const int axis : microbatches.axes) axes.push_back(table.axes[static_cast<std::size_t>(axis)].name);
+  notes.push_back(
+      fmt::format("the ranks along {} run slices of the reference's micro-batches{}, as counts and shapes say; along "
+                  "these axes the loss and what every rank has whole of a gradient are terms of sums",
+                  fmt::join(axes, " and "), microbatches.layout == "striped" ? ", sample by sample in turn" : ""));
 }
 
 // Notes the modules of which some stages are left out, or that no rule speaks of the pipeline.
@@ -104,7 +138,10 @@ bool is_not_seen(const Alignment& alignment, const Finding& finding) {
 
 ModelLayout layout_of(const Alignment& reference) {
   ModelLayout layout;
+  layout.reference = &reference;
   for (const auto& [id, tensor] : reference.tensors) {
+    std::int64_t& microbatches = layout.microbatches[id.iteration];
+    microbatches = std::max(microbatches, std::int64_t{id.microbatch} + 1);
     layout.shapes.emplace(std::pair(id.name, id.kind), tensor.shape);
     for (auto number = number_in(id.name); number; number = number_in(id.name, number->end)) {
       std::int64_t& count = layout.layer_counts[std::string(number->prefix)];
@@ -115,26 +152,36 @@ ModelLayout layout_of(const Alignment& reference) {
 }
 
 Alignment align(const Trace& trace, const Annotations& declared, const ModelLayout& layout) {
-  const RankTable ranks = rank_table_of(trace);
+  RankTable ranks = rank_table_of(trace);
   const Annotations annotations = with_ties_that_hold(declared, ranks, layout);
   check_annotations(annotations, ranks.mesh);
   Grouping grouping = group_shards(ranks, annotations, layout);
 
   Alignment alignment;
+  alignment.aliases = aliases_by_shape(grouping, ranks, layout, alignment.notes);
+  if (alignment.aliases != ranks.mesh.aliases) {
+    ranks.mesh.aliases = alignment.aliases;
+    grouping = group_shards(ranks, annotations, layout);
+  }
+  alignment.slices = grouping.microbatches.are_slices();
+  find_losses(grouping, layout);
+  place_by_shape(grouping, ranks, layout, grouping.pipeline.axis);
+
   alignment.findings = ranks.findings;
   alignment.findings.insert(alignment.findings.end(), grouping.findings.begin(), grouping.findings.end());
-  const AssemblyContext context{
-      ranks,
-      annotations,
-      layout,
-      find_length_tensors(ranks, annotations),
-      grouping.pipeline,
-      {grouping.pipeline.axis, axis_index(ranks.mesh, annotations.microbatch_axis), grouping.experts.axis}};
-  alignment.notes = grouping.pipeline.notes;
+  const AssemblyContext context{ranks,
+                                annotations,
+                                layout,
+                                find_length_tensors(ranks, annotations),
+                                grouping.pipeline,
+                                grouping.microbatches,
+                                {grouping.pipeline.axis, grouping.experts.axis, grouping.microbatches.axes}};
+  alignment.notes.insert(alignment.notes.end(), grouping.pipeline.notes.begin(), grouping.pipeline.notes.end());
   note_pipeline(grouping, context, alignment.notes);
   alignment.local = std::move(grouping.local);
   alignment.not_seen = std::move(grouping.not_seen);
   for (Group& group : grouping.groups) {
+    if (group.shards.empty()) continue;
     Assembly assembly = assemble(std::move(group), context);
     for (Finding& finding : assembly.findings) alignment.findings.push_back(std::move(finding));
     // The groups come in order of identity.
@@ -142,9 +189,11 @@ Alignment align(const Trace& trace, const Annotations& declared, const ModelLayo
       alignment.tensors.emplace_hint(alignment.tensors.end(), tensor->id, std::move(*tensor));
     }
   }
-  align_rows(ranks, annotations, grouping.rows, alignment);
+  align_rows(ranks, annotations, grouping.microbatches, grouping.rows, alignment);
   note_unused_patterns(annotations, grouping, alignment.notes);
-  note_unmatched_tensors(grouping, alignment.notes);
+  note_slices(grouping.microbatches, ranks, alignment.notes);
+  note_deduced(alignment, alignment.notes);
+  note_unmatched_tensors(grouping, alignment, alignment.notes);
   return alignment;
 }
 

@@ -138,7 +138,7 @@ bool is_plausible(const Decision& decision, const Placements& placements, const 
 Placements named_placements(const Decision& decision, const PlacementChoices& choices) {
   Placements named;
   for (const AxisPlacement& axis : decision.best().axes) {
-    const bool overrides_default = decision.search->in_microbatches && axis.axis == choices.microbatch_axis;
+    const bool overrides_default = decision.search->in_microbatches && is_microbatch_axis(choices, axis.axis);
     const bool has_no_doubt = !decision.near_reference || draft_line(decision, axis).certain;
     if (axis.placement != Placement::kReplicate || overrides_default || !has_no_doubt) named.push_back(axis);
   }

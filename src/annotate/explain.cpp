@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "align/describe.h"
+#include "align/microbatch.h"
 #include "annotate/close_names.h"
 #include "text/table.h"
 #include "ttrace/error.h"
@@ -61,23 +62,32 @@ std::string describe_identities(const std::vector<const LogicalTensor*>& tensors
 
 std::string describe_role(const AxisPlacement& axis) {
   if (axis.placement == Placement::kReplicate) return "replicates";
-  if (axis.placement == Placement::kPartial) return "each rank holds a term of the sum";
+  if (axis.placement == Placement::kPartial) {
+    return fmt::format("each rank holds a term of the {}", axis.mean ? "mean" : "sum");
+  }
   return fmt::format("splits dimension {}, {}", axis.dim, axis.layout);
 }
 
-// Returns the rule's placement on `axis`, by its name or an alias; null where the rule does not name it.
-const AxisPlacement* find_axis(const AnnotationRule* rule, const Aliases& aliases, const std::string& axis) {
-  if (rule == nullptr) return nullptr;
-  for (const AxisPlacement& placement : rule->axes) {
+// Returns the placement on `axis`, by its name or an alias; null where none names it.
+const AxisPlacement* find_axis(const std::vector<AxisPlacement>& axes, const Aliases& aliases,
+                               const std::string& axis) {
+  for (const AxisPlacement& placement : axes) {
     const auto alias = aliases.find(placement.axis);
     if (placement.axis == axis || (alias != aliases.end() && alias->second == axis)) return &placement;
   }
   return nullptr;
 }
 
-std::string describe_axis(const Annotations& annotations, const AnnotationRule* rule, const Trace& trace,
-                          const Axis& axis, const TensorId& id) {
-  if (const AxisPlacement* placement = find_axis(rule, trace.mesh.aliases, axis.name)) {
+std::string describe_axis(const Annotations& annotations, const AnnotationRule* rule, const AlignedTrace& aligned,
+                          const Axis& axis, const LogicalTensor& tensor) {
+  const TensorId& id = tensor.id;
+  const Aliases& aliases = aligned.alignment.aliases;
+  if (const AxisPlacement* placement = find_axis(tensor.deduced, {}, axis.name)) {
+    return describe_role(*placement) +
+           (placement->placement == Placement::kPartial ? " (of slices)" : " (by its shape)");
+  }
+  const AxisPlacement* placement = rule == nullptr ? nullptr : find_axis(rule->axes, aliases, axis.name);
+  if (placement != nullptr) {
     const bool followed = rule->kind && *rule->kind != id.kind;
     if (followed && placement->placement == Placement::kPartial) {
       return "replicates: the gradient of a sum is the same for each of its terms";
@@ -87,9 +97,11 @@ std::string describe_axis(const Annotations& annotations, const AnnotationRule* 
   }
   const std::string stages = annotations.pipeline ? annotations.pipeline->axis : PipelineRule{}.axis;
   if (axis.name == stages) return "pipeline stages: a copy on each stage that holds it";
-  if (axis.name == annotations.microbatch_axis && id.microbatch != kNoMicrobatch) {
+  const std::vector<std::string> sharing = microbatch_axes(annotations, aligned.trace->mesh);
+  const bool shares = std::find(sharing.begin(), sharing.end(), axis.name) != sharing.end();
+  if (shares && id.microbatch != kNoMicrobatch && !aligned.alignment.slices) {
     return fmt::format("tells micro-batches apart, {}",
-                       annotations.microbatch_order == MicrobatchOrder::kBlocked ? "blocked" : "interleaved");
+                       annotations.microbatches.order == MicrobatchOrder::kBlocked ? "blocked" : "interleaved");
   }
   return "replicates (not named)";
 }
@@ -148,8 +160,9 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
     const Axes axes = factorings_of(side.aligned.trace->mesh)[first.factoring];
     for (const Axis& axis : axes) {
       text += fmt::format("    {} ({}): {}\n", axis.name, axis.size,
-                          describe_axis(annotations, rule, *side.aligned.trace, axis, first.id));
+                          describe_axis(annotations, rule, side.aligned, axis, first));
     }
+    if (!first.doubt.empty()) text += fmt::format("    {}\n", first.doubt);
     if (first.scale != 1) text += fmt::format("    loss_scale: recorded = {} * logical\n", first.scale);
     if (mapped.tensors.size() > 1) text += fmt::format("    the pieces of {}:\n", to_string(first.id));
     text += table_of(*side.aligned.trace, first);

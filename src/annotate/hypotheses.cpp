@@ -75,7 +75,7 @@ using Option = std::optional<AxisPlacement>;
 std::vector<Option> options_for(const Axis& axis, const Subject& subject, Kind kind, const PlacementChoices& choices,
                                 const std::vector<std::int32_t>& split) {
   std::vector<Option> options;
-  if (subject.in_microbatches && axis.name == choices.microbatch_axis) options.emplace_back();
+  if (subject.in_microbatches && is_microbatch_axis(choices, axis.name)) options.emplace_back();
   options.push_back(axis_placement(axis.name, Placement::kReplicate));
   for (const std::int32_t dim : split) {
     const auto d = static_cast<std::size_t>(dim);
@@ -108,7 +108,7 @@ bool sizes_fit(const Placements& placements, const Subject& subject, const Axes&
 int strangeness(const Placements& placements, const PlacementChoices& choices) {
   int strange = 0;
   for (const AxisPlacement& axis : placements) {
-    if (axis.axis == choices.microbatch_axis) strange += 1;
+    if (is_microbatch_axis(choices, axis.axis)) strange += 1;
     if (axis.placement == Placement::kPartial) strange += 2;
     if (axis.placement == Placement::kShard && axis.layout != choices.layouts[0]) strange += 2;
   }
@@ -167,6 +167,11 @@ const Axes& factoring_with(const Placements& placements, const PlacementChoices&
 
 }  // namespace
 
+bool is_microbatch_axis(const PlacementChoices& choices, const std::string& axis) {
+  return std::find(choices.microbatch_axes.begin(), choices.microbatch_axes.end(), axis) !=
+         choices.microbatch_axes.end();
+}
+
 std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const PlacementChoices& choices) {
   const ShapeRange &local = subject.local, &whole = subject.reference;
   if (local.ragged || whole.ragged || whole.empty() || local.largest.size() != whole.largest.size()) return {};
@@ -210,8 +215,8 @@ std::string equivalence_key(const Placements& placements, const PlacementChoices
   for (const Axes& axes : choices.factorings) {
     for (const Axis& axis : axes) roles[axis.name] = "replicate";
   }
-  if (in_microbatches && has_axis(factoring_with(placements, choices), choices.microbatch_axis)) {
-    roles[choices.microbatch_axis] = "micro-batches";
+  for (const std::string& axis : choices.microbatch_axes) {
+    if (in_microbatches && has_axis(factoring_with(placements, choices), axis)) roles[axis] = "micro-batches";
   }
   for (const AxisPlacement& placement : placements) roles[placement.axis] = role_of(placements, placement.axis);
   std::string key;

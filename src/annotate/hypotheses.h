@@ -16,12 +16,15 @@ struct PlacementChoices {
   // For each factoring of the ranks, its axes that have more than one rank and are not the pipeline's stages. A rule
   // names axes of one factoring. The mesh's own axes come first.
   std::vector<Axes> factorings;
-  std::string microbatch_axis;  // where a rule does not name it, its ranks work on different micro-batches
+  // Where a rule names none of them, their ranks work on different micro-batches.
+  std::vector<std::string> microbatch_axes;
   // The axis that a rule says replicates when it must not be empty and has nothing else to say. Its ranks do hold
   // replicas then, or the trace has no such axis.
   std::string spare_axis = "tp";
   std::vector<std::string> layouts;  // the likelier first
 };
+
+bool is_microbatch_axis(const PlacementChoices& choices, const std::string& axis);
 
 // Returns the possible placements, the likelier first. A dimension in which shard and reference differ is split, and no
 // other is. Parameters and main gradients are never partial: where the ranks' main gradients have yet to be added,

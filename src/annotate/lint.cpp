@@ -34,6 +34,7 @@ class Linter {
   std::vector<LintMessage> run() {
     find_misfits();
     find_unplaced();
+    find_placed_by_shape();
     find_unused();
     find_ambiguous();
     find_absent_axes();
@@ -74,7 +75,7 @@ class Linter {
   void find_unplaced() {
     std::set<NameAndKind> placed;  // by a rule, or by what the program recorded
     for (const auto& [id, tensor] : alignment_.tensors) {
-      if (tensor.annotated) placed.emplace(id.name, id.kind);
+      if (tensor.annotated || !tensor.deduced.empty()) placed.emplace(id.name, id.kind);
     }
     std::map<std::string, std::vector<std::string>> kinds;
     for (const NameAndKind& subject : subjects_) {
@@ -87,6 +88,22 @@ class Linter {
                            {},
                            fmt::format("no rule places {} {}: taken as replicated on every axis", printable(name),
                                        comma_list(of_name))});
+    }
+  }
+
+  void find_placed_by_shape() {
+    std::map<NameAndKind, std::string> placed;
+    for (const auto& [id, tensor] : alignment_.tensors) {
+      std::vector<std::string> words;
+      for (const AxisPlacement& axis : tensor.deduced) {
+        if (axis.placement == Placement::kShard) words.push_back(describe_split(axis));
+      }
+      if (!words.empty()) placed.try_emplace({id.name, id.kind}, fmt::format("{}", fmt::join(words, ", ")));
+    }
+    for (const auto& [subject, words] : placed) {
+      messages_.push_back({LintCheck::kPlacedByShape,
+                           {},
+                           fmt::format("{}: placed by its shape: {}", describe_subject(subject), words)});
     }
   }
 
@@ -170,6 +187,8 @@ std::string_view name_of(LintCheck check) {
       return "misfit";
     case LintCheck::kUnplaced:
       return "unplaced";
+    case LintCheck::kPlacedByShape:
+      return "placed-by-shape";
     case LintCheck::kUnusedRule:
       return "unused-rule";
     case LintCheck::kAmbiguous:
@@ -182,7 +201,9 @@ std::string_view name_of(LintCheck check) {
   return "";
 }
 
-bool is_mistake(LintCheck check) { return check != LintCheck::kAbsentAxis && check != LintCheck::kUnevenSplit; }
+bool is_mistake(LintCheck check) {
+  return check != LintCheck::kPlacedByShape && check != LintCheck::kAbsentAxis && check != LintCheck::kUnevenSplit;
+}
 
 std::vector<LintMessage> lint(const AlignedTrace& aligned, const Annotations& annotations) {
   return Linter(aligned, annotations).run();

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "align/microbatch.h"
 #include "align/pipeline.h"
 #include "align/ranks.h"
 #include "ttrace/judge/match.h"
@@ -78,7 +79,7 @@ struct ScaleCandidate {
 std::vector<ScaleCandidate> scale_candidates(const PlacementChoices& choices) {
   Axes axes = choices.factorings[0];
   std::stable_partition(axes.begin(), axes.end(),
-                        [&](const Axis& axis) { return axis.name == choices.microbatch_axis; });
+                        [&](const Axis& axis) { return is_microbatch_axis(choices, axis.name); });
   std::vector<ScaleCandidate> candidates(1);
   for (std::size_t subset = 1; subset < std::size_t{1} << axes.size(); ++subset) {
     ScaleCandidate product;
@@ -151,9 +152,19 @@ void propose_pipeline(const Trace& trace, const Alignment* reference, Annotation
 
 void propose_microbatches(const Trace& trace, const Alignment& reference, bool order_is_given, Annotations& settings,
                           std::vector<DraftLine>& lines) {
-  if (order_is_given || size_of_axis(trace.mesh, settings.microbatch_axis) == 1) return;
+  const std::vector<std::string> axes = microbatch_axes(settings, trace.mesh);
+  const bool on_one_rank = std::all_of(axes.begin(), axes.end(),
+                                       [&](const std::string& axis) { return size_of_axis(trace.mesh, axis) == 1; });
+  if (order_is_given || on_one_rank) return;
+  const std::string axis = axes.size() == 1 ? axes[0] : fmt::format("[{}]", fmt::join(axes, ", "));
+  if (microbatches_of(rank_table_of(trace), settings, layout_of(reference)).are_slices()) {
+    settings.microbatches.order = MicrobatchOrder::kSlices;
+    lines.push_back({fmt::format("microbatches: {{axis: {}, order: slices}}", axis), true,
+                     "each rank runs as many micro-batches as the reference, and is given parts of its inputs"});
+    return;
+  }
   Annotations blocked = settings;
-  blocked.microbatch_order = MicrobatchOrder::kBlocked;
+  blocked.microbatches.order = MicrobatchOrder::kBlocked;
   const auto errors = input_errors(trace, reference, settings);
   const auto blocked_errors = input_errors(trace, reference, blocked);
   std::int64_t for_interleaved = 0, for_blocked = 0;
@@ -164,9 +175,8 @@ void propose_microbatches(const Trace& trace, const Alignment& reference, bool o
     if (clearly_better(other->second, error, epsilon_of(Dtype::kBFloat16))) ++for_blocked;
   }
   const bool is_blocked = for_blocked > for_interleaved;
-  if (is_blocked) settings.microbatch_order = MicrobatchOrder::kBlocked;
-  DraftLine line{fmt::format("microbatches: {{axis: {}, order: {}}}", settings.microbatch_axis,
-                             is_blocked ? "blocked" : "interleaved"),
+  if (is_blocked) settings.microbatches.order = MicrobatchOrder::kBlocked;
+  DraftLine line{fmt::format("microbatches: {{axis: {}, order: {}}}", axis, is_blocked ? "blocked" : "interleaved"),
                  (for_blocked == 0) != (for_interleaved == 0),
                  {}};
   line.why = for_blocked + for_interleaved == 0

@@ -14,7 +14,8 @@ namespace ttrace {
 void propose_pipeline(const Trace& trace, const Alignment* reference, Annotations& settings,
                       std::vector<DraftLine>& lines);
 
-// Drafts `microbatches:` by trying both orders on the inputs of modules. Does nothing where `order_is_given`.
+// Drafts `microbatches:` as slices where counts and shapes say so, or by trying both other orders on the inputs of
+// modules. Does nothing where `order_is_given`.
 void propose_microbatches(const Trace& trace, const Alignment& reference, bool order_is_given, Annotations& settings,
                           std::vector<DraftLine>& lines);
 

@@ -21,6 +21,7 @@
 #include <map>
 #include <set>
 
+#include "align/microbatch.h"
 #include "align/pipeline.h"
 #include "align/ranks.h"
 #include "annotate/decision.h"
@@ -63,11 +64,11 @@ PlacementChoices choices_for(const Trace& trace, const Annotations& given) {
     std::erase_if(axes,
                   [&](const Axis& axis) { return axis.size == 1 || axis_index(trace.mesh, axis.name) == stages; });
   }
-  choices.microbatch_axis = given.microbatch_axis;
+  choices.microbatch_axes = microbatch_axes(given, trace.mesh);
   // A parameter that all ranks hold whole needs an axis to say so.
   for (const bool microbatches : {true, false}) {
     for (const Axis& axis : choices.factorings[0]) {
-      if ((axis.name == choices.microbatch_axis) == microbatches) choices.spare_axis = axis.name;
+      if (is_microbatch_axis(choices, axis.name) == microbatches) choices.spare_axis = axis.name;
     }
   }
   for (const std::string& name : layout_names()) {
@@ -245,7 +246,7 @@ class Composer {
 std::vector<DraftRule> propose_by_reference(const Trace& trace, const Annotations& given, const Alignment& reference,
                                             Subjects subjects, const PlacementChoices& choices, Annotations& settings,
                                             std::vector<DraftLine>& parallelism) {
-  propose_microbatches(trace, reference, given.microbatch_source.line > 0, settings, parallelism);
+  propose_microbatches(trace, reference, given.microbatches.order.has_value(), settings, parallelism);
   add_reference(subjects, reference);
   std::vector<Search> searches = searches_for(subjects, choices);
   Decisions decisions;

@@ -79,7 +79,7 @@ AxisComparisons compare_along_axes(const Axes& axes, const Subject& subject, con
   for (const Axis& axis : axes) other_axes.erase(axis.name);
   AxisComparisons comparison;
   for (const Axis& axis : axes) {
-    if (subject.in_microbatches && axis.name == choices.microbatch_axis) continue;
+    if (subject.in_microbatches && is_microbatch_axis(choices, axis.name)) continue;
     comparison.emplace_back(axis, compare_along(subject, axis.name, other_axes));
   }
   return comparison;

@@ -112,27 +112,50 @@ Json parse_json(std::string_view text) {
   return json;
 }
 
+// Reads the layout of a shard, which is contiguous where none is named.
+void parse_layout(const JsonNode& node, AxisPlacement& placement) {
+  if (node.has("layout")) {
+    const JsonNode layout = node.at("layout");
+    placement.layout = layout.word("contiguous or stacked");
+    layout.require(placement.layout == "contiguous" || placement.layout == "stacked",
+                   fmt::format("'{}'", printable(placement.layout.substr(0, 64))), "contiguous or stacked");
+  }
+  if (placement.layout != "stacked") {
+    node.require(!node.has("blocks"), "blocks of a contiguous shard", "some of a stacked one only");
+    return;
+  }
+  std::vector<std::int64_t>& blocks = placement.options["blocks"];
+  for (const JsonNode& item : node.at("blocks").items(kMaxMappingParts, "blocks")) {
+    blocks.push_back(item.integer(1, kMaxSize));
+  }
+  node.require(!blocks.empty(), "no blocks", "one or more");
+}
+
 RecordedMapping::Axis parse_axis(const JsonNode& node) {
-  node.check_keys({"axis", "size", "placement", "dim"});
+  node.check_keys({"axis", "size", "placement", "dim", "layout", "blocks"});
   RecordedMapping::Axis axis;
   const JsonNode name = node.at("axis");
   axis.placement.axis = name.word("a name");
   name.require(is_axis_name(axis.placement.axis), fmt::format("'{}'", printable(axis.placement.axis.substr(0, 64))),
                "a name as tp or dp_cp");
   axis.size = node.at("size").integer(1, kMaxWorldSize);
-  constexpr std::string_view kPlacements = "shard, replicate or partial";
+  constexpr std::string_view kPlacements = "shard, replicate, partial or mean";
   const JsonNode placement = node.at("placement");
   const std::string word = placement.word(kPlacements);
   if (word == "shard") {
     axis.placement.placement = Placement::kShard;
     constexpr auto kDims = static_cast<std::int64_t>(kMaxDims);
     axis.placement.dim = static_cast<std::int32_t>(node.at("dim").integer(-kDims, kDims - 1));
+    parse_layout(node, axis.placement);
     return axis;
   }
-  placement.require(word == "replicate" || word == "partial", fmt::format("'{}'", printable(word.substr(0, 64))),
-                    kPlacements);
-  node.require(!node.has("dim"), fmt::format("a dim of a {} axis", word), "one of a shard only");
-  axis.placement.placement = word == "partial" ? Placement::kPartial : Placement::kReplicate;
+  placement.require(word == "replicate" || word == "partial" || word == "mean",
+                    fmt::format("'{}'", printable(word.substr(0, 64))), kPlacements);
+  for (const char* key : {"dim", "layout", "blocks"}) {
+    node.require(!node.has(key), fmt::format("a {} of a {} axis", key, word), "one of a shard only");
+  }
+  axis.placement.placement = word == "replicate" ? Placement::kReplicate : Placement::kPartial;
+  axis.placement.mean = word == "mean";
   return axis;
 }
 

@@ -114,8 +114,9 @@ nlohmann::ordered_json json_of(const TensorStatistics& statistics) {
           {"nan", statistics.nan},   {"inf", statistics.inf}, {"zero", statistics.zero}};
 }
 
-std::string_view name_of(Placement placement) {
-  return placement == Placement::kShard ? "shard" : placement == Placement::kPartial ? "partial" : "replicate";
+std::string_view placement_word(const AxisPlacement& axis) {
+  if (axis.placement == Placement::kPartial) return axis.mean ? "mean" : "partial";
+  return axis.placement == Placement::kShard ? "shard" : "replicate";
 }
 
 // Writes the mapping in the grammar of recording programs (ttrace/mapping.h).
@@ -124,8 +125,11 @@ nlohmann::ordered_json json_of(const RecordedMapping& mapping) {
   if (mapping.axes) {
     auto& axes = json["axes"] = nlohmann::ordered_json::array();
     for (const auto& [axis, size] : *mapping.axes) {
-      axes.push_back({{"axis", axis.axis}, {"size", size}, {"placement", name_of(axis.placement)}});
+      axes.push_back({{"axis", axis.axis}, {"size", size}, {"placement", placement_word(axis)}});
       if (axis.placement == Placement::kShard) axes.back()["dim"] = axis.dim;
+      if (axis.layout == "contiguous") continue;
+      axes.back()["layout"] = axis.layout;
+      for (const auto& [name, numbers] : axis.options) axes.back()[name] = numbers;
     }
   }
   if (mapping.shape) json["shape"] = *mapping.shape;

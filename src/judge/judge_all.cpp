@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "align/describe.h"
 #include "judge/backward_order.h"
 #include "ttrace/judge/judge.h"
 
@@ -148,8 +149,11 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
                  const ToleranceFile* tolerance, std::span<const Waiver> waivers) {
   assert(differences.size() == matching.pairs.size() + matching.recomputed.size());
   std::vector<Finding> findings = matching.findings;
+  Report report;
   for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
     findings.push_back(judge(matching.pairs[i], differences[i], tolerance));
+    if (is_wrong(findings.back())) findings.back().message += placing_of(*matching.pairs[i].candidate);
+    report.placed_by_shape += is_placed_by_shape(*matching.pairs[i].candidate) ? 1 : 0;
   }
   for (std::size_t i = 0; i < matching.recomputed.size(); ++i) {
     findings.push_back(judge_recompute(matching.recomputed[i], differences[matching.pairs.size() + i], tolerance));
@@ -164,7 +168,6 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   std::erase_if(ties, [&](const Reroute& reroute) { return !is_near_tie(reroute, tolerance); });
   for (Finding& finding : findings) downgrade_if_rerouted(finding, ties);
 
-  Report report;
   report.notes = matching.notes;
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.waived = matching.waived;

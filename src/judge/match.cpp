@@ -34,9 +34,9 @@ std::optional<Finding> find_mismatch(const TensorPair& pair, std::pair<std::stri
   const LogicalTensor& b = *pair.candidate;
   const bool other_shape = a.shape != b.shape;
   if (!other_shape && is_floating(a.dtype) == is_floating(b.dtype)) return std::nullopt;
-  Finding finding =
-      finding_about(b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
-                    fmt::format("{} {}, {} {}", sides.first, describe_type(a), sides.second, describe_type(b)));
+  Finding finding = finding_about(
+      b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
+      fmt::format("{} {}, {} {}{}", sides.first, describe_type(a), sides.second, describe_type(b), placing_of(b)));
   finding.ranks = ranks_holding(b);
   return finding;
 }
@@ -72,6 +72,32 @@ void note_model_size(const Matching& matching, std::vector<std::string>& notes) 
         fmt::format("every parameter has another shape than in the reference ({} of them): a model of "
                     "another size, or annotations that do not say how it is split",
                     other));
+  }
+}
+
+std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignment) {
+  std::map<std::int32_t, std::int64_t> counts;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.microbatch == kNoMicrobatch) continue;
+    std::int64_t& count = counts[id.iteration];
+    count = std::max(count, std::int64_t{id.microbatch} + 1);
+  }
+  return counts;
+}
+
+// One micro-batch of the reference is one of the candidate; where their numbers differ, most is missing or has another
+// shape, and this says why.
+void note_microbatches(const Alignment& reference, const Alignment& candidate, std::vector<std::string>& notes) {
+  const auto of_candidate = microbatch_counts(candidate);
+  for (const auto& [iteration, count] : microbatch_counts(reference)) {
+    const auto other = of_candidate.find(iteration);
+    if (other == of_candidate.end() || other->second == count) continue;
+    notes.push_back(fmt::format(
+        "iteration {}: the reference ran {} micro-batch{}, the candidate {} in all; expected the same ones: a "
+        "reference "
+        "with {}, or a candidate whose ranks run {} each, of slices of its samples (microbatches: {{order: slices}})",
+        iteration, count, count == 1 ? "" : "es", other->second, other->second, count));
+    return;
   }
 }
 
@@ -264,6 +290,7 @@ Matching match(const Alignment& reference, const Alignment& candidate) {
   note_not_seen(reference, candidate, matching);
   waive_local(reference, candidate, matching);
   note_model_size(matching, matching.notes);
+  note_microbatches(reference, candidate, matching.notes);
   return matching;
 }
 

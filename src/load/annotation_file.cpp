@@ -99,7 +99,7 @@ AxisPlacement read_shard(const YAML::Node& value, const Context& context, int li
   return axis;
 }
 
-// Reads `<axis>_dim: d`, `<axis>: replicate`, `<axis>: partial` or `<axis>: {dim: d, layout: l}`.
+// Reads `<axis>_dim: d`, `<axis>: replicate`, `<axis>: partial`, `<axis>: mean` or `<axis>: {dim: d, layout: l}`.
 AxisPlacement read_axis(const std::string& key, const YAML::Node& value, const Context& context, int line) {
   AxisPlacement axis;
   axis.axis = key;
@@ -111,11 +111,12 @@ AxisPlacement read_axis(const std::string& key, const YAML::Node& value, const C
     axis = read_shard(value, context.inside(key), line);
     axis.axis = key;
   } else {
-    const std::string expected = fmt::format("replicate, partial, {{dim: d}}, or {}_dim: d", key);
+    const std::string expected = fmt::format("replicate, partial, mean, {{dim: d}}, or {}_dim: d", key);
     const std::string word = read_word(value, context.inside(key), line, expected);
-    if (word != "replicate" && word != "partial")
+    if (word != "replicate" && word != "partial" && word != "mean")
       fail(context.inside(key), line, fmt::format("'{}'; expected {}", word, expected));
-    axis.placement = word == "partial" ? Placement::kPartial : Placement::kReplicate;
+    axis.placement = word == "replicate" ? Placement::kReplicate : Placement::kPartial;
+    axis.mean = word == "mean";
   }
   axis.line = line;
   if (!is_axis_name(axis.axis)) {

@@ -16,24 +16,53 @@ using namespace annotation_yaml;
 constexpr std::int64_t kMaxLayers = 1'000'000;     // far above any model
 constexpr std::size_t kMaxVirtualStages = 65'536;  // far above any pipeline
 
+// Reads an axis, or a list of axes, each once.
+std::vector<std::string> read_axes(const YAML::Node& node, const Context& context, int line) {
+  constexpr std::string_view kExpected = "an axis, or a list of axes, outermost first";
+  if (!node.IsSequence()) return {read_word(node, context, line, kExpected)};
+  std::vector<std::string> axes;
+  for (const YAML::Node& item : node) {
+    axes.push_back(read_word(item, context, line, kExpected));
+    if (std::count(axes.begin(), axes.end(), axes.back()) > 1) {
+      fail(context, line, fmt::format("'{}' appears twice; expected it once", axes.back()));
+    }
+  }
+  if (axes.empty()) fail(context, line, fmt::format("no axis; expected {}", kExpected));
+  return axes;
+}
+
+MicrobatchOrder read_order(const YAML::Node& node, const Context& context, int line) {
+  constexpr std::string_view kExpected = "interleaved, blocked or slices";
+  const std::string word = read_word(node, context, line, kExpected);
+  if (word == "interleaved") return MicrobatchOrder::kInterleaved;
+  if (word == "blocked") return MicrobatchOrder::kBlocked;
+  if (word == "slices") return MicrobatchOrder::kSlices;
+  fail(context, line, fmt::format("'{}'; expected {}", word, kExpected));
+}
+
 void read_microbatches(const YAML::Node& node, const Context& context, int line, Annotations& annotations) {
-  constexpr std::string_view kExpected = "axis and order";
-  annotations.microbatch_source = {context.file, line};
-  annotations.microbatch_axis = Annotations().microbatch_axis;
-  annotations.microbatch_order = Annotations().microbatch_order;
+  constexpr std::string_view kExpected = "axis, order and layout";
+  MicrobatchRule rule;
+  rule.source = {context.file, line};
   for (const auto& [key, at, value] : read_items(node, context, line, kExpected)) {
+    const Context inside = context.inside(key);
     if (key == "axis") {
-      annotations.microbatch_axis = read_word(value, context.inside(key), at, "an axis");
+      rule.axes = read_axes(value, inside, at);
     } else if (key == "order") {
-      const std::string word = read_word(value, context.inside(key), at, "interleaved or blocked");
-      if (word != "interleaved" && word != "blocked") {
-        fail(context.inside(key), at, fmt::format("'{}'; expected interleaved or blocked", word));
+      rule.order = read_order(value, inside, at);
+    } else if (key == "layout") {
+      rule.layout = read_word(value, inside, at, "contiguous or striped");
+      if (rule.layout != "contiguous" && rule.layout != "striped") {
+        fail(inside, at, fmt::format("'{}'; expected contiguous or striped", rule.layout));
       }
-      annotations.microbatch_order = word == "blocked" ? MicrobatchOrder::kBlocked : MicrobatchOrder::kInterleaved;
     } else {
       fail(context, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
     }
   }
+  if (!rule.layout.empty() && rule.order != MicrobatchOrder::kSlices) {
+    fail(context, line, "a layout without 'order: slices'; expected one of slices only");
+  }
+  annotations.microbatches = rule;
 }
 
 std::int64_t layer_count(const YAML::Node& node, const Context& context, int line) {
@@ -136,7 +165,7 @@ void read_tied(const YAML::Node& node, const Context& context, int line, Annotat
   }
 }
 
-// Parses axes that are multiplied or divided: `dp`, `dp*cp`, `1/dp`, `cp/dp`.
+// Parses sizes that are multiplied or divided: `dp`, `dp*cp`, `1/dp`, `microbatches*dp`.
 Factor read_factor(const std::string& text, const Context& context, int line) {
   Factor factor;
   factor.source = {context.file, line};

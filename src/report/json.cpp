@@ -106,6 +106,7 @@ Json to_object(const Report& report) {
   json["candidate"] = report.candidate;
   json["counts"] = to_object(report.counts);
   json["waived"] = report.waived;
+  json["placed_by_shape"] = report.placed_by_shape;
   json["coverage"] = number(report.coverage);
   json["root_cause"] = root_cause(report);
   json["roots"] = roots(report);

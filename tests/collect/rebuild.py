@@ -64,4 +64,7 @@ def _along(axes, parts):
     axis, *inner = axes
     held = [[part for part in parts if part[0][axis["axis"]] == at] for at in range(axis["size"])]
     values = [_along(inner, each) for each in held]
-    return sum(values) if axis["placement"] == "partial" else numpy.concatenate(values, axis=axis["dim"])
+    if axis["placement"] in ("partial", "mean"):
+        return sum(values) / (axis["size"] if axis["placement"] == "mean" else 1)
+    blocks = [numpy.split(each, len(axis.get("blocks", [1])), axis["dim"]) for each in values]  # equal ones
+    return numpy.concatenate([block for alike in zip(*blocks, strict=True) for block in alike], axis=axis["dim"])

@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.distributed.tensor.placement_types import _StridedShard
 
 dist.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("DP_shard", "tp"))
@@ -28,6 +29,12 @@ WHOLE = torch.arange(30.0).reshape(5, 6)
 def placed(mesh, *placements, whole=WHOLE):
     return distribute_tensor(whole.clone(), mesh, placements)
 
+def packed():
+    # Two blocks of two rows: a gate and an up projection, each split over tp.
+    placement = _StridedShard(0, split_factor=2)
+    local = WHOLE[:4].view(2, 2, 6)[:, rank % 2]
+    return DTensor.from_local(local, mesh["tp"], [placement], shape=torch.Size((4, 6)), stride=(6, 1))
+
 TENSORS = {
     "columns": placed(mesh, Replicate(), Shard(1)),
     "rows": placed(mesh, Shard(0), Shard(-2)),
@@ -35,7 +42,9 @@ TENSORS = {
     "empty": placed(mesh["tp"], Shard(0), whole=WHOLE[:1]),
     "unnamed": placed(flat, Shard(0)),
     "terms": DTensor.from_local(WHOLE * (rank % 2 + 1) / 3, mesh["tp"], [Partial()]),
-    "average": DTensor.from_local(WHOLE, mesh["tp"], [Partial("avg")]),
+    "average": DTensor.from_local(WHOLE * (rank % 2 * 2), mesh["tp"], [Partial("avg")]),
+    "largest": DTensor.from_local(WHOLE, mesh["tp"], [Partial("max")]),
+    "packed": packed(),
 }
 
 class Model(nn.Module):
@@ -105,10 +114,12 @@ def test_the_axes_are_the_meshs_and_micro_batches_follow_the_data_parallel_one(c
         ("empty", [axis("tp", "shard", 0)]),
         ("unnamed", [axis("dp_shard", "shard", 0), axis("tp", "shard", 0)]),
         ("terms", [axis("tp", "partial")]),
+        ("average", [axis("tp", "mean")]),
+        ("packed", [axis("tp", "shard", 0) | {"layout": "stacked", "blocks": [1, 1]}]),
     ],
 )
 def test_placements_are_recorded_in_the_words_of_the_axes(collected, name, axes):
-    whole = WHOLE[:1] if name == "empty" else WHOLE
+    whole = WHOLE[: {"empty": 1, "packed": 4}.get(name)]
     ranks = [collected.rank(rank) for rank in range(4)]
     for rank in ranks:
         assert rank.mappings[output(name)] == {"axes": axes, "shape": list(whole.shape)}
@@ -155,9 +166,9 @@ def test_gradients_of_gathered_parameters_are_those_of_each_micro_batch(collecte
     assert numpy.isclose(found[0, -1, 0, "forward", "scalar", "grad_norm"], norm, rtol=1e-5)
 
 
-def test_a_reduction_that_is_no_sum_is_named_not_recorded(collected):
-    assert output("average") not in collected.rank(0).all
-    expected = "ttrace: warning: rank 0: not traceable: 'tell.average' is a DTensor placed Partial(avg)"
+def test_a_reduction_that_is_no_sum_or_mean_is_named_not_recorded(collected):
+    assert output("largest") not in collected.rank(0).all
+    expected = "ttrace: warning: rank 0: not traceable: 'tell.largest' is a DTensor placed Partial(max)"
     assert expected in collected.messages
 
 

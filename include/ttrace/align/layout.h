@@ -70,6 +70,7 @@ AxisLayout qkv_heads(const AxisParts& parts);
 void register_layout(std::string name, Layout layout);
 const Layout* find_layout(std::string_view name);  // null when there is none
 std::vector<std::string> layout_names();           // sorted
+std::string name_of(const Layout& layout);         // of one that `find_layout` returned
 
 // One of several sequences that are packed into a dimension, one after the other. It begins at `start` and has `padded`
 // elements, of which the first `size` are real and the others padding.

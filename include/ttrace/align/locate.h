@@ -20,7 +20,7 @@ struct Location {
 // - how many layers a stage has, or how many experts a part: numbers stay as they are, which is right for the first
 //   chunk of the first stage and the first part only;
 // - where packed sequences begin: a dimension of them is taken as one sequence;
-// - how many micro-batches the others ran: with `order: blocked` and several data-parallel ranks, a
+// - how many micro-batches the others ran: with `order: blocked` or `slices` and several data-parallel ranks, a
 //   tensor of a micro-batch throws.
 // Throws InputError as `align` does, and where no shards of this shape make up a tensor.
 Location locate(const Annotations& annotations, const Mesh& mesh, const Coordinates& coordinates,

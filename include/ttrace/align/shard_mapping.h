@@ -53,6 +53,9 @@ struct LogicalTensor {
   std::uint64_t bytes = 0;    // the size of the recorded tensors that hold the elements
   std::size_t factoring = 0;  // the factoring on whose axes the shards lie: an index into `factorings_of` the mesh
   bool annotated = false;     // some rule, or the recording program, said where it lies
+  // What neither of them said: along which axes the shapes of the shards, or the slices of the batch, place it so.
+  std::vector<AxisPlacement> deduced;
+  std::string doubt;  // one sentence, where its shape fits no placement, or several: which line would say it
 };
 
 // The result of aligning one trace. `findings` hold what the training code may have caused: missing and
@@ -63,6 +66,8 @@ struct Alignment {
   std::vector<Finding> findings;
   std::set<TensorId> local;        // declared to describe the rank's own layout: not compared
   NotSeenTensors not_seen;         // may be named in `findings` as well: some ranks saw their shard
+  Aliases aliases;                 // of the mesh, or what the shapes say of them
+  bool slices = false;             // the ranks along the micro-batch axes run slices of every micro-batch
   std::vector<std::string> notes;  // patterns that matched nothing, tensors that no rule matched
 };
 
@@ -74,6 +79,8 @@ bool is_not_seen(const Alignment& alignment, const Finding& finding);
 struct ModelLayout {
   std::map<std::string, std::int64_t> layer_counts = {};      // "decoder.layers" -> number of layers
   std::map<std::pair<std::string, Kind>, Shape> shapes = {};  // by name and kind
+  std::map<std::int32_t, std::int64_t> microbatches = {};     // by iteration, how many
+  const Alignment* reference = nullptr;                       // must outlive the layout
 };
 
 ModelLayout layout_of(const Alignment& reference);

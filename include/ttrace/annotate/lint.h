@@ -11,16 +11,17 @@ namespace ttrace {
 
 // The words are part of the stable interface of `ttrace lint --json`.
 enum class LintCheck : std::uint8_t {
-  kMisfit,       // "misfit": the shards of a tensor do not fit together as its rule says
-  kUnplaced,     // "unplaced": no rule places a tensor
-  kUnusedRule,   // "unused-rule": a rule places no tensor
-  kAmbiguous,    // "ambiguous": two equally specific patterns fit a tensor, so that the later one places it
-  kAbsentAxis,   // "absent-axis": a rule names an axis that the trace lacks
-  kUnevenSplit,  // "uneven-split": the parts of a dimension differ in size
+  kMisfit,         // "misfit": the shards of a tensor do not fit together as its rule says
+  kUnplaced,       // "unplaced": no rule places a tensor
+  kPlacedByShape,  // "placed-by-shape": no rule places a tensor, and its shape says how it lies
+  kUnusedRule,     // "unused-rule": a rule places no tensor
+  kAmbiguous,      // "ambiguous": two equally specific patterns fit a tensor, so that the later one places it
+  kAbsentAxis,     // "absent-axis": a rule names an axis that the trace lacks
+  kUnevenSplit,    // "uneven-split": the parts of a dimension differ in size
 };
 std::string_view name_of(LintCheck check);
 
-// False for an absent axis and an uneven split, which may well be meant.
+// False for what shapes say, an absent axis and an uneven split, which may well be meant.
 bool is_mistake(LintCheck check);
 
 struct LintMessage {

@@ -41,13 +41,18 @@ class Placements:
 
     def _entries(self, tensor: torch.Tensor, mesh_dim: int) -> list[dict]:
         placement = tensor.placements[mesh_dim]
+        axes = self._axes_of(tensor.device_mesh, mesh_dim)
         if placement.is_replicate():
-            words = {"placement": "replicate"}
-        elif _is_partial(placement):
-            words = {"placement": "partial"}
+            words: dict[str, Any] = {"placement": "replicate"}
+        elif placement.is_partial():
+            words = {"placement": _word_of_partial(placement)}
         else:
             words = {"placement": "shard", "dim": placement.dim % tensor.dim()}
-        axes = self._axes_of(tensor.device_mesh, mesh_dim)
+            blocks = _stacked_blocks(tensor, mesh_dim)
+            if blocks > 1 and len(axes) > 1:
+                raise NotTraceable(f"a DTensor placed {placement!r} over several axes of the trace")
+            if blocks > 1:
+                words |= {"layout": "stacked", "blocks": [1] * blocks}
         return [{"axis": name, "size": size, **words} for name, size in axes]
 
     def _axes_of(self, mesh: "DeviceMesh", mesh_dim: int) -> list[tuple[str, int]]:
@@ -82,11 +87,13 @@ def part_of(whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 def _nesting(tensor: torch.Tensor) -> list[int]:
     """The dimensions of the mesh, outermost first. DTensor splits by them in order, but for a strided shard, which
-    splits what `split_factor` parts by later dimensions of the mesh have left (FSDP after tensor parallelism)."""
+    splits what `split_factor` parts by later dimensions of the mesh have left (FSDP after tensor parallelism), or each
+    of that many blocks (a packed projection)."""
     order: list[int] = []
     for mesh_dim in reversed(range(len(tensor.placements))):
         placement = tensor.placements[mesh_dim]
-        left, at = getattr(placement, "split_factor", 1), 0
+        blocks = _stacked_blocks(tensor, mesh_dim)
+        left, at = getattr(placement, "split_factor", 1) // blocks, 0
         while left > 1 and at < len(order):
             outer = tensor.placements[order[at]]
             if hasattr(outer, "dim") and outer.dim == placement.dim:
@@ -98,13 +105,25 @@ def _nesting(tensor: torch.Tensor) -> list[int]:
     return order
 
 
-def _is_partial(placement: Any) -> bool:
-    if not placement.is_partial():
-        return False
-    # Sums only: not averages, not the subclasses for norms and for masked embeddings.
-    if type(placement).__name__ not in ("Partial", "_Partial") or "sum" not in str(placement.reduce_op).lower():
+def _stacked_blocks(tensor: torch.Tensor, mesh_dim: int) -> int:
+    """Of how many equal blocks, one after the other, each rank holds its share: a strided shard that no other dimension
+    of the mesh splits has as many as its split factor. 1 for any other placement."""
+    placement, mesh = tensor.placements[mesh_dim], tensor.device_mesh
+    blocks = getattr(placement, "split_factor", 1)
+    others = [other for dim, other in enumerate(tensor.placements) if dim != mesh_dim and mesh.size(dim) > 1]
+    if blocks == 1 or any(getattr(other, "dim", None) == placement.dim for other in others):
+        return 1
+    if tensor.shape[placement.dim] % (blocks * mesh.size(mesh_dim)):
+        raise NotTraceable(f"a DTensor of {tuple(tensor.shape)} placed {placement!r}, which does not divide it")
+    return blocks
+
+
+def _word_of_partial(placement: Any) -> str:
+    operation = str(placement.reduce_op).lower()
+    # Sums and means only: not the subclasses for norms and for masked embeddings.
+    if type(placement).__name__ not in ("Partial", "_Partial") or not ("sum" in operation or "avg" in operation):
         raise NotTraceable(f"a DTensor placed {placement!r}")
-    return True
+    return "partial" if "sum" in operation else "mean"
 
 
 def _disagreement(mesh: "DeviceMesh", mesh_dim: int, ranks: list[int], position: MeshPosition) -> str:

@@ -107,15 +107,23 @@ TEST_SUITE("format") {
 
   TEST_CASE("An axis is refused by name") {
     CHECK(error_of(R"({"axes":{}})") == "mapping: axes: is of type object; expected a list of axes");
-    CHECK(axis_error("1") == "mapping: axes 0: is of type number; expected an object with axis, size, placement, dim");
+    CHECK(axis_error("1") ==
+          "mapping: axes 0: is of type number; expected an object with axis, size, placement, dim, "
+          "layout, blocks");
     CHECK(axis_error(R"({"axis":"tp","size":2,"placement":"shard","dim":0,"layout":"zigzag"})") ==
-          "mapping: axes 0: unknown key 'layout'; expected axis, size, placement, dim");
+          "mapping: axes 0: layout: 'zigzag'; expected contiguous or stacked");
     CHECK(axis_error(R"({"size":2,"placement":"partial"})") == "mapping: axes 0: no axis; expected one");
     CHECK(axis_error(R"({"axis":"tp","placement":"partial"})") == "mapping: axes 0: no size; expected one");
     CHECK(axis_error(R"({"axis":"tp","size":2})") == "mapping: axes 0: no placement; expected one");
     CHECK(axis_error(R"({"axis":"tp","size":2,"placement":"shard"})") == "mapping: axes 0: no dim; expected one");
     CHECK(axis_error(R"({"axis":"tp","size":2,"placement":"partial","dim":0})") ==
           "mapping: axes 0: a dim of a partial axis; expected one of a shard only");
+    CHECK(axis_error(R"({"axis":"tp","size":2,"placement":"mean","blocks":[1]})") ==
+          "mapping: axes 0: a blocks of a mean axis; expected one of a shard only");
+    CHECK(axis_error(R"({"axis":"tp","size":2,"placement":"shard","dim":0,"layout":"stacked"})") ==
+          "mapping: axes 0: no blocks; expected one");
+    CHECK(axis_error(R"({"axis":"tp","size":2,"placement":"shard","dim":0,"blocks":[1]})") ==
+          "mapping: axes 0: blocks of a contiguous shard; expected some of a stacked one only");
     CHECK(axis_error(R"({"axis":"T P","size":2,"placement":"partial"})") ==
           "mapping: axes 0: axis: 'T P'; expected a name as tp or dp_cp");
     CHECK(axis_error(R"({"axis":7,"size":2,"placement":"partial"})") ==
@@ -125,7 +133,7 @@ TEST_SUITE("format") {
     CHECK(axis_error(R"({"axis":"tp","size":2.0,"placement":"partial"})") ==
           "mapping: axes 0: size: is of type number; expected an integer from 1 to 1000000");
     CHECK(axis_error(R"({"axis":"tp","size":2,"placement":"sharded","dim":0})") ==
-          "mapping: axes 0: placement: 'sharded'; expected shard, replicate or partial");
+          "mapping: axes 0: placement: 'sharded'; expected shard, replicate, partial or mean");
     CHECK(axis_error(R"({"axis":"tp","size":2,"placement":"shard","dim":18446744073709551615})") ==
           "mapping: axes 0: dim: is 18446744073709551615; expected an integer from -8 to 7");
     CHECK(axis_error(R"({"axis":"tp","size":2,"placement":"shard","dim":2})") ==

@@ -82,9 +82,9 @@ TEST_CASE("what is not about one tensor stands under parallelism") {
       "  loss_scale: dp * cp / tp\n",
       "gpt.yaml");
   CHECK(annotations.rules.empty());
-  CHECK(annotations.microbatch_axis == "edp");
-  CHECK(annotations.microbatch_order == MicrobatchOrder::kBlocked);
-  CHECK(annotations.microbatch_source.line == 2);
+  CHECK(annotations.microbatches.axes == std::vector<std::string>{"edp"});
+  CHECK(annotations.microbatches.order == MicrobatchOrder::kBlocked);
+  CHECK(annotations.microbatches.source.line == 2);
   REQUIRE(annotations.pipeline);
   CHECK(annotations.pipeline->axis == "pp");
   CHECK(annotations.pipeline->layers == "model.blocks");
@@ -94,6 +94,19 @@ TEST_CASE("what is not about one tensor stands under parallelism") {
   CHECK(annotations.loss_scale->denominator == std::vector<std::string>{"tp"});
   CHECK(annotations.loss_scale->source.line == 5);
   CHECK(parse_annotations("parallelism: {loss_scale: 1/dp}", "x").loss_scale->numerator.empty());
+  CHECK(parse_annotations("parallelism: {loss_scale: microbatches*dp}", "x").loss_scale->numerator ==
+        std::vector<std::string>{"microbatches", "dp"});
+}
+
+TEST_CASE("micro-batches may go along several axes, and be shared in slices") {
+  const MicrobatchRule rule =
+      parse_annotations("parallelism: {microbatches: {axis: [dp_replicate, dp_shard], order: slices, layout: striped}}",
+                        "x")
+          .microbatches;
+  CHECK(rule.axes == std::vector<std::string>{"dp_replicate", "dp_shard"});
+  CHECK(rule.order == MicrobatchOrder::kSlices);
+  CHECK(rule.layout == "striped");
+  CHECK_FALSE(parse_annotations("parallelism: {microbatches: {axis: dp}}", "x").microbatches.order);
 }
 
 TEST_CASE("uneven pipelines, tied parameters and experts are read") {
@@ -148,7 +161,7 @@ TEST_CASE("what is wrong with a file is said with its line") {
       {"a:\n  tp_dim: 8", "gpt.yaml:2: 'a': tp_dim: '8'; expected a dimension from -8 to 7"},
       {"a:\n  tp_dim: 1.0", "gpt.yaml:2: 'a': tp_dim: '1.0'; expected a dimension from -8 to 7"},
       {"a:\n  tp_dim: [0]", "gpt.yaml:2: 'a': tp_dim: no value; expected a dimension from -8 to 7"},
-      {"a:\n  tp: shard", "gpt.yaml:2: 'a': tp: 'shard'; expected replicate, partial, {dim: d}, or tp_dim: d"},
+      {"a:\n  tp: shard", "gpt.yaml:2: 'a': tp: 'shard'; expected replicate, partial, mean, {dim: d}, or tp_dim: d"},
       {"a:\n  tp: {dims: 0}", "gpt.yaml:2: 'a': tp: unknown key 'dims'; expected dim and, if not contiguous, layout"},
       {"a:\n  tp: {layout: zigzag}", "gpt.yaml:2: 'a': tp: no dim; expected dim and, if not contiguous, layout"},
       {"a:\n  Tp_dim: 0", "gpt.yaml:2: 'a': unknown key 'Tp_dim'; expected <axis>_dim, <axis>, or one of " + kinds},
@@ -190,9 +203,13 @@ TEST_CASE("what is wrong with a file is said with its line") {
        "gpt.yaml:2: 'a': output: microbatch: an activation belongs to one micro-batch; expected it for a parameter's "
        "kind or a scalar"},
       {"parallelism:\n  microbatches: {order: random}",
-       "gpt.yaml:2: 'parallelism': microbatches: order: 'random'; expected interleaved or blocked"},
+       "gpt.yaml:2: 'parallelism': microbatches: order: 'random'; expected interleaved, blocked or slices"},
       {"parallelism:\n  microbatches: {axes: dp}",
-       "gpt.yaml:2: 'parallelism': microbatches: unknown key 'axes'; expected axis and order"},
+       "gpt.yaml:2: 'parallelism': microbatches: unknown key 'axes'; expected axis, order and layout"},
+      {"parallelism:\n  microbatches: {axis: [dp, dp]}",
+       "gpt.yaml:2: 'parallelism': microbatches: axis: 'dp' appears twice; expected it once"},
+      {"parallelism:\n  microbatches: {layout: striped}",
+       "gpt.yaml:2: 'parallelism': microbatches: a layout without 'order: slices'; expected one of slices only"},
       {"parallelism:\n  loss_scale: dp*",
        "gpt.yaml:2: 'parallelism': loss_scale: 'dp*'; expected axes multiplied or divided, as in dp, dp*cp or 1/dp"},
       {"parallelism:\n  loss_scale: 2",

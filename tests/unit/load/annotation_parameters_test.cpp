@@ -105,8 +105,8 @@ TEST_CASE("an including file's patterns and keys of parallelism take the place o
   CHECK(annotations.rules[1].pattern == "mlp.fc1");
   CHECK(annotations.rules[1].axes[0].dim == 2);
   CHECK(to_string(annotations.rules[1].source) == files.path("mine.yaml:1"));
-  CHECK(annotations.microbatch_axis == "edp");
-  CHECK(to_string(annotations.microbatch_source) == files.path("gpt.yaml:3"));
+  CHECK(annotations.microbatches.axes == std::vector<std::string>{"edp"});
+  CHECK(to_string(annotations.microbatches.source) == files.path("gpt.yaml:3"));
   CHECK(annotations.pipeline->layers == "blocks");
   CHECK(to_string(annotations.pipeline->source) == files.path("mine.yaml:6"));
   CHECK(annotations.experts->layers == "experts");

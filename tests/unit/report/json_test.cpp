@@ -28,6 +28,7 @@ TEST_CASE("the JSON report of two equal runs") {
     "not_seen": 0
   },
   "waived": 0,
+  "placed_by_shape": 0,
   "coverage": 0.0,
   "root_cause": null,
   "roots": [],

@@ -1,0 +1,446 @@
+#include "align/by_shape.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "align/describe.h"
+#include "align/fragment.h"
+#include "align/lookup.h"
+
+namespace ttrace {
+namespace {
+
+// The axis of sequence parallelism, and the one whose ranks it usually shares.
+constexpr const char *kSequenceAxis = "sp", *kTensorAxis = "tp";
+
+// An axis of which it is open how a tensor lies along it.
+struct OpenAxis {
+  int axis = -1;  // index into the table's axes
+  std::int64_t size = 1;
+  std::string name;
+  bool slices = false;
+};
+
+// For each open axis, the dimension that it splits; -1: none.
+using Assignment = std::vector<int>;
+
+// All tensors of one name and kind, which lie alike.
+struct Subject {
+  std::vector<Group*> groups;
+  std::vector<std::pair<const Group*, const Shape*>> known;  // those that the reference has, with its shape
+  const TensorPlacement* given = nullptr;
+  std::vector<OpenAxis> open;
+  std::vector<Assignment> candidates;
+  std::optional<Assignment> settled;
+};
+
+const Shape* reference_shape(const ModelLayout& layout, TensorId id) {
+  const LogicalTensor* tensor = find_tensor(*layout.reference, id);
+  if (tensor == nullptr) {
+    id.pass = Pass::kForward;  // the reference did not recompute
+    tensor = find_tensor(*layout.reference, id);
+  }
+  return tensor == nullptr ? nullptr : &tensor->shape;
+}
+
+// The placement with the open axes as assigned. Of the axes of one dimension those that are given come last, innermost:
+// they are of the model, while an open one beside them is a slice of the batch.
+TensorPlacement placed(const TensorPlacement& given, const std::vector<OpenAxis>& open, const Assignment& assignment,
+                       const std::string& slice_layout) {
+  TensorPlacement placement = given;
+  std::vector<AxisUse> uses;
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    if (assignment[i] < 0) continue;
+    AxisUse use;
+    use.axis = open[i].axis;
+    use.placement = Placement::kShard;
+    use.deduced = true;
+    use.dim = assignment[i];
+    use.split.size = open[i].size;
+    use.split.axis = open[i].name;
+    if (open[i].slices) use.split.layout = find_layout(slice_layout);
+    uses.push_back(std::move(use));
+  }
+  placement.uses.insert(placement.uses.begin(), uses.begin(), uses.end());
+  return placement;
+}
+
+// One dimension of a tensor: the sizes of its parts, as the shards have them.
+struct Parts {
+  std::vector<const AxisUse*> uses;  // that split it, outermost first
+  std::vector<std::int64_t> sizes;   // by the parts' index, -1 where no shard is
+  bool sums_up = true;               // the whole is the sum of the parts
+
+  std::size_t index_of(const PresentRank& rank) const {
+    std::int64_t index = 0;
+    for (const AxisUse* use : uses) index = index * use->split.size + coordinate_on(rank, use->axis);
+    return static_cast<std::size_t>(index);
+  }
+};
+
+// Nothing where a rule names a dimension that the tensor lacks.
+std::optional<std::vector<Parts>> parts_of(const TensorPlacement& placement, std::size_t dims) {
+  std::vector<Parts> parts(dims);
+  for (const AxisUse& use : placement.uses) {
+    if (use.placement != Placement::kShard) continue;
+    const int dim = use.dim < 0 ? use.dim + static_cast<int>(dims) : use.dim;
+    if (dim < 0 || dim >= static_cast<int>(dims)) return std::nullopt;
+    Parts& split = parts[static_cast<std::size_t>(dim)];
+    split.uses.push_back(&use);
+    split.sums_up = split.sums_up && !use.unpadded && use.cu_seqlens.empty() && !use.split.layout->parts_share_elements;
+  }
+  for (Parts& split : parts) {
+    std::int64_t count = 1;
+    for (const AxisUse* use : split.uses) count *= use->split.size;
+    split.sizes.assign(static_cast<std::size_t>(count), -1);
+  }
+  return parts;
+}
+
+// Tells for each dimension whether the placement explains the sizes that the shards have in it; nothing where the
+// shards have another number of dimensions than the reference.
+std::optional<std::vector<bool>> explained_dimensions(const Group& group, const Shape& reference,
+                                                      const TensorPlacement& placement) {
+  auto parts = parts_of(placement, reference.size());
+  if (!parts) return std::nullopt;
+  std::vector<bool> explained(reference.size(), true);
+  for (const Shard& shard : group.shards) {
+    const Shape& shape = own_shape(*shard.entry);
+    if (shape.size() != reference.size()) return std::nullopt;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      std::int64_t& size = (*parts)[d].sizes[(*parts)[d].index_of(*shard.holder)];
+      if (size >= 0 && size != shape[d]) explained[d] = false;
+      size = shape[d];
+    }
+  }
+  for (std::size_t d = 0; d < reference.size(); ++d) {
+    const Parts& split = (*parts)[d];
+    if (!split.sums_up) continue;
+    const auto known = std::find_if(split.sizes.begin(), split.sizes.end(), [](std::int64_t n) { return n >= 0; });
+    std::int64_t sum = 0;
+    // As `lay_out` does, a part that no rank holds is taken to be as large as another.
+    for (const std::int64_t size : split.sizes) sum += size >= 0 ? size : *known;
+    if (sum != reference[d]) explained[d] = false;
+  }
+  return explained;
+}
+
+bool explains(const Group& group, const Shape& reference, const TensorPlacement& placement) {
+  const auto explained = explained_dimensions(group, reference, placement);
+  return explained && std::find(explained->begin(), explained->end(), false) == explained->end();
+}
+
+// Calls `visit` with each assignment of the open axes to these dimensions, or to none.
+template <typename Visit>
+void for_each_assignment(std::size_t open, const std::vector<int>& dims, const Visit& visit) {
+  Assignment assignment(open, -1);
+  std::vector<std::size_t> choice(open, 0);  // 0: none
+  while (true) {
+    visit(assignment);
+    std::size_t i = 0;
+    for (; i < open && choice[i] == dims.size(); ++i) {
+      choice[i] = 0;
+      assignment[i] = -1;
+    }
+    if (i == open) return;
+    assignment[i] = dims[choice[i]++];
+  }
+}
+
+class ShapePlacer {
+ public:
+  ShapePlacer(Grouping& grouping, const RankTable& table, const ModelLayout& layout, int stage_axis)
+      : grouping_(grouping), table_(table), layout_(layout), stage_axis_(stage_axis) {}
+
+  void run() {
+    collect();
+    for (auto& [key, subject] : subjects_) find_candidates(subject);
+    for (auto& [key, subject] : subjects_) keep_those_with_equal_copies(subject);
+    while (settle_by_others()) {
+    }
+    for (auto& [key, subject] : subjects_) place(key, subject);
+  }
+
+ private:
+  // A program may record several mappings of one name and kind.
+  using Key = std::tuple<std::string, Kind, const RecordedMapping*>;
+
+  bool is_slice_axis(int axis) const {
+    const std::vector<int>& axes = grouping_.microbatches.axes;
+    return grouping_.microbatches.are_slices() && std::find(axes.begin(), axes.end(), axis) != axes.end();
+  }
+
+  std::vector<OpenAxis> open_axes(const Group& group) const {
+    std::vector<OpenAxis> open;
+    const std::vector<std::size_t>& factoring = table_.factorings[group.placement->factoring].axes;
+    const std::vector<int>& microbatch_axes = grouping_.microbatches.axes;
+    for (std::size_t i = factoring.size(); i-- > 0;) {  // the slowest first
+      const auto axis = static_cast<int>(factoring[i]);
+      const bool slices = group.id.microbatch >= 0 && is_slice_axis(axis);
+      const bool selects = group.microbatches != MicrobatchUse::kNone &&
+                           std::find(microbatch_axes.begin(), microbatch_axes.end(), axis) != microbatch_axes.end();
+      const bool is_the_experts = group.expert && axis == grouping_.experts.axis;
+      if (table_.axes[factoring[i]].size == 1 || axis == stage_axis_ || selects || is_the_experts) continue;
+      if (names_axis(*group.placement, axis) || (group.placement->is_placed() && !slices)) continue;
+      open.push_back({axis, table_.axes[factoring[i]].size, table_.axes[factoring[i]].name, slices});
+    }
+    return open;
+  }
+
+  void collect() {
+    for (Group& group : grouping_.groups) {
+      if (group.shards.empty()) continue;
+      std::vector<OpenAxis> open = open_axes(group);
+      if (open.empty()) continue;
+      Subject& subject = subjects_[{group.id.name, group.id.kind, group.placement->recorded}];
+      subject.given = group.placement;
+      subject.open = std::move(open);
+      subject.groups.push_back(&group);
+      const Shape* reference = layout_.reference == nullptr ? nullptr : reference_shape(layout_, group.id);
+      if (reference != nullptr) subject.known.emplace_back(&group, reference);
+    }
+  }
+
+  TensorPlacement placed(const Subject& subject, const Assignment& assignment) const {
+    return ttrace::placed(*subject.given, subject.open, assignment, grouping_.microbatches.layout);
+  }
+
+  void find_candidates(Subject& subject) const {
+    if (subject.known.empty()) return;
+    std::set<int> dims;
+    for (const auto& [group, reference] : subject.known) {
+      const auto explained = explained_dimensions(*group, *reference, *subject.given);
+      if (!explained) return;
+      for (std::size_t d = 0; d < explained->size(); ++d) {
+        if (!(*explained)[d]) dims.insert(static_cast<int>(d));
+      }
+    }
+    const std::vector<int> split(dims.begin(), dims.end());
+    for_each_assignment(subject.open.size(), split, [&](const Assignment& assignment) {
+      const TensorPlacement placement = placed(subject, assignment);
+      const bool fits = std::all_of(subject.known.begin(), subject.known.end(),
+                                    [&](const auto& item) { return explains(*item.first, *item.second, placement); });
+      if (fits) subject.candidates.push_back(assignment);
+    });
+    if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
+  }
+
+  // True where all ranks that would hold the same part hold the same bits. Along an axis of slices a gradient's ranks
+  // hold terms.
+  bool copies_are_equal(const Subject& subject, const Assignment& assignment) const {
+    const TensorPlacement placement = placed(subject, assignment);
+    for (const Group* group : subject.groups) {
+      std::map<std::vector<std::int64_t>, std::uint64_t> checksums;
+      for (const Shard& shard : group->shards) {
+        std::vector<std::int64_t> part = {shard.occurrence.stage, static_cast<std::int64_t>(shard.occurrence.name),
+                                          shard.microbatch};
+        for (const AxisUse& use : placement.uses) {
+          if (use.placement != Placement::kReplicate) part.push_back(coordinate_on(*shard.holder, use.axis));
+        }
+        for (std::size_t i = 0; i < subject.open.size(); ++i) {
+          if (assignment[i] < 0 && is_term(*group, subject.open[i])) {
+            part.push_back(coordinate_on(*shard.holder, subject.open[i].axis));
+          }
+        }
+        const auto [known, is_new] = checksums.emplace(std::move(part), shard.entry->checksum);
+        if (!is_new && known->second != shard.entry->checksum) return false;
+      }
+    }
+    return true;
+  }
+
+  void keep_those_with_equal_copies(Subject& subject) const {
+    if (subject.candidates.size() < 2) return;
+    std::vector<Assignment> equal;
+    for (const Assignment& assignment : subject.candidates) {
+      if (copies_are_equal(subject, assignment)) equal.push_back(assignment);
+    }
+    if (!equal.empty()) subject.candidates = std::move(equal);
+    if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
+  }
+
+  // The kind whose placement this one follows.
+  static Kind lead_of(Kind kind) {
+    if (kind == Kind::kGradOutput) return Kind::kOutput;
+    if (kind == Kind::kGradInput) return Kind::kInput;
+    return is_parameter_kind(kind) ? Kind::kParam : kind;
+  }
+
+  // By axis, the sizes of the reference's dimensions that the axis is known to split.
+  std::map<int, std::set<std::int64_t>> known_splits() const {
+    std::map<int, std::set<std::int64_t>> splits;
+    for (const auto& [key, subject] : subjects_) {
+      if (!subject.settled) continue;
+      for (std::size_t i = 0; i < subject.open.size(); ++i) {
+        if (const int dim = (*subject.settled)[i]; dim >= 0) {
+          for (const auto& [group, reference] : subject.known) {
+            splits[subject.open[i].axis].insert((*reference)[static_cast<std::size_t>(dim)]);
+          }
+        }
+      }
+    }
+    return splits;
+  }
+
+  // True where every axis that the assignment lets split a dimension is known to split one of this size.
+  static bool splits_as_known(const Subject& subject, const Assignment& assignment,
+                              const std::map<int, std::set<std::int64_t>>& splits) {
+    for (std::size_t i = 0; i < assignment.size(); ++i) {
+      if (assignment[i] < 0) continue;
+      const auto known = splits.find(subject.open[i].axis);
+      const std::int64_t size = (*subject.known[0].second)[static_cast<std::size_t>(assignment[i])];
+      if (known == splits.end() || !known->second.contains(size)) return false;
+    }
+    return true;
+  }
+
+  // True where the tensor that this one follows lies along all axes as the assignment says.
+  bool follows(const Key& key, const Subject& subject, const Assignment& assignment) const {
+    const auto& [name, kind, recorded] = key;
+    const auto lead = subjects_.find({name, lead_of(kind), recorded});
+    if (lead == subjects_.end() || !lead->second.settled || lead_of(kind) == kind) return false;
+    for (std::size_t i = 0; i < assignment.size(); ++i) {
+      const std::vector<OpenAxis>& open = lead->second.open;
+      const auto same = std::find_if(open.begin(), open.end(),
+                                     [&](const OpenAxis& other) { return other.axis == subject.open[i].axis; });
+      if (same == open.end()) return false;
+      if ((*lead->second.settled)[static_cast<std::size_t>(same - open.begin())] != assignment[i]) return false;
+    }
+    return true;
+  }
+
+  // Settles subjects by others that are settled; returns false when none was.
+  bool settle_by_others() {
+    bool any = false;
+    const auto splits = known_splits();
+    for (auto& [key, subject] : subjects_) {
+      if (subject.settled || subject.candidates.size() < 2) continue;
+      std::vector<Assignment> followed, as_known;
+      for (const Assignment& assignment : subject.candidates) {
+        if (follows(key, subject, assignment)) followed.push_back(assignment);
+        if (splits_as_known(subject, assignment, splits)) as_known.push_back(assignment);
+      }
+      const std::vector<Assignment>& fitting = followed.empty() ? as_known : followed;
+      if (fitting.size() != 1) continue;
+      subject.settled = fitting[0];
+      any = true;
+    }
+    return any;
+  }
+
+  // True where the tensor of one slice is a term of the whole's. A tensor that no slice splits was given to all, and
+  // its gradient has a term from each.
+  static bool is_term(const Group& group, const OpenAxis& axis) {
+    if (!axis.slices) return false;
+    const Kind kind = group.id.kind;
+    if (group.loss == LossRole::kLoss) return true;
+    if (group.loss == LossRole::kGradient) return false;
+    return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
+  }
+
+  // One of several placements that fit, as a rule has it: `tp_dim: 0`.
+  static std::string describe(const Subject& subject, const Assignment& assignment) {
+    std::vector<std::string> words;
+    for (std::size_t i = 0; i < assignment.size(); ++i) {
+      if (assignment[i] >= 0) words.push_back(fmt::format("{}_dim: {}", subject.open[i].name, assignment[i]));
+    }
+    return fmt::format("{{{}}}", fmt::join(words, ", "));
+  }
+
+  std::string doubt_about(const Subject& subject, Kind kind) const {
+    if (subject.known.empty() || subject.settled) return "";
+    if (subject.candidates.empty()) {
+      if (subject.given->is_placed()) return "";  // then the rule does not fit, as its own finding says
+      return fmt::format("no rule places it, and no split over {} makes its shards the reference's {}",
+                         to_string(table_.mesh), to_string(*subject.known[0].second));
+    }
+    const std::string kind_key = is_parameter_kind(kind) ? "" : fmt::format("{}: ", name_of(lead_of(kind)));
+    std::vector<std::string> words;
+    for (const Assignment& assignment : subject.candidates) words.push_back(kind_key + describe(subject, assignment));
+    return fmt::format("its shape fits several placements; expected a rule with one of: {}", comma_list(words));
+  }
+
+  void place(const Key& key, Subject& subject) {
+    const Kind kind = std::get<1>(key);
+    const Assignment none(subject.open.size(), -1);
+    TensorPlacement placement = placed(subject, subject.settled.value_or(none));
+    placement.doubt = doubt_about(subject, kind);
+    for (std::size_t i = 0; i < subject.open.size(); ++i) {
+      const bool term = is_term(*subject.groups[0], subject.open[i]);
+      if (subject.settled.value_or(none)[i] >= 0 || (!term && !subject.settled)) continue;
+      AxisUse use;
+      use.axis = subject.open[i].axis;
+      use.placement = term ? Placement::kPartial : Placement::kReplicate;
+      use.deduced = true;
+      use.split.size = subject.open[i].size;
+      use.split.axis = subject.open[i].name;
+      placement.uses.push_back(std::move(use));
+    }
+    if (placement.uses.size() == subject.given->uses.size() && placement.doubt.empty()) return;
+    grouping_.by_shape.push_back(std::move(placement));
+    for (Group* group : subject.groups) group->placement = &grouping_.by_shape.back();
+  }
+
+  Grouping& grouping_;
+  const RankTable& table_;
+  const ModelLayout& layout_;
+  int stage_axis_;
+  std::map<Key, Subject> subjects_;
+};
+
+}  // namespace
+
+Aliases aliases_by_shape(const Grouping& grouping, const RankTable& table, const ModelLayout& layout,
+                         std::vector<std::string>& notes) {
+  Aliases aliases = table.mesh.aliases;
+  if (layout.reference == nullptr) return aliases;
+  const auto said = aliases.find(kSequenceAxis);
+  const int axis = axis_index(table.mesh, said == aliases.end() ? kTensorAxis : said->second);
+  const bool own_axis = said == aliases.end() && axis_index(table.mesh, kSequenceAxis) >= 0;
+  if (own_axis || axis < 0 || table.axes[static_cast<std::size_t>(axis)].size == 1) return aliases;
+  std::int64_t only_split = 0, only_whole = 0;
+  for (const Group& group : grouping.groups) {
+    const Shape* reference = group.shards.empty() ? nullptr : reference_shape(layout, group.id);
+    if (reference == nullptr) continue;
+    TensorPlacement split = *group.placement, whole = *group.placement;
+    const auto is_sequence = [](const AxisUse& use) {
+      return use.placement == Placement::kShard && use.split.axis == kSequenceAxis;
+    };
+    if (std::erase_if(whole.uses, is_sequence) == 0 || names_axis(whole, axis)) continue;
+    for (AxisUse& use : split.uses) {
+      if (!is_sequence(use)) continue;
+      use.axis = axis;
+      use.split.size = table.axes[static_cast<std::size_t>(axis)].size;
+    }
+    const bool fits_split = explains(group, *reference, split), fits_whole = explains(group, *reference, whole);
+    only_split += fits_split && !fits_whole ? 1 : 0;
+    only_whole += fits_whole && !fits_split ? 1 : 0;
+  }
+  const std::string& name = table.axes[static_cast<std::size_t>(axis)].name;
+  if (said != aliases.end() && only_whole > 0 && only_split == 0) {
+    notes.push_back(
+        fmt::format("{}={}: all {} tensors that rules split over it are whole on every rank; taken as a "
+                    "program without sequence parallelism",
+                    kSequenceAxis, name, only_whole));
+    aliases.erase(said);
+  } else if (said == aliases.end() && only_split > 0 && only_whole == 0) {
+    notes.push_back(
+        fmt::format("{0} is no axis of the trace, but all {1} tensors that rules split over it lie in parts "
+                    "on {2}; taken as {0}={2}",
+                    kSequenceAxis, only_split, name));
+    aliases.emplace(kSequenceAxis, name);
+  }
+  return aliases;
+}
+
+void place_by_shape(Grouping& grouping, const RankTable& table, const ModelLayout& layout, int stage_axis) {
+  if (layout.reference == nullptr && !grouping.microbatches.are_slices()) return;
+  ShapePlacer(grouping, table, layout, stage_axis).run();
+}
+
+}  // namespace ttrace

@@ -1,0 +1,36 @@
+// Places tensors by their shapes, where neither a rule nor the recording program says how they lie.
+//
+// A program that splits a tensor over an axis by code of its own (parallel linears, a scattered sequence) leaves parts
+// whose sizes add up to the reference's. Where exactly one assignment of axes to dimensions explains the shapes that
+// all ranks recorded under a name, the tensor lies so. This is a deduction about the program, not about its numbers:
+// whatever it says is compared with the reference, and where it is wrong (blocks that are stacked, an order of its own)
+// the tensor fails, with a sentence that says how it was placed. Three things tell assignments apart that fit equally
+// well:
+// - ranks that would hold copies must hold the same bits;
+// - a gradient follows its value, the kinds of a parameter its value (as they follow a rule);
+// - an axis splits what it splits elsewhere: where tokens told that dp splits the 8 samples, of two dimensions it
+//   splits the one of 8.
+// What is still open then is taken as replicated, so that it does not fit the reference, and the finding names the
+// lines that would say it. Axes that split one dimension nest as the ranks are numbered, the slowest outermost.
+//
+// The same goes for the axes whose ranks run slices of every micro-batch (`order: slices`), of all tensors of a
+// micro-batch: a rule need not name these. What a slice does not split was given to all ranks, so that its gradient, as
+// the loss and a parameter's gradient, is a sum with a term from each slice.
+#pragma once
+
+#include "align/identity.h"
+
+namespace ttrace {
+
+// The aliases of the mesh, as far as the shapes of what rules split over sp agree. Presets are written for programs
+// with and without sequence parallelism: where every tensor that a rule splits over sp is whole, there is none, and
+// where the mesh lacks sp, and every one lies in parts on tp, sp is tp. Where they do not all say the same, the mesh is
+// believed. What is not believed is noted.
+Aliases aliases_by_shape(const Grouping& grouping, const RankTable& table, const ModelLayout& layout,
+                         std::vector<std::string>& notes);
+
+// Replaces the placements of groups about which the shapes say more. `layout.reference` may be null: then shapes say
+// nothing. `stage_axis` is an index into the table's axes, or -1.
+void place_by_shape(Grouping& grouping, const RankTable& table, const ModelLayout& layout, int stage_axis);
+
+}  // namespace ttrace
