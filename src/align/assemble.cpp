@@ -20,7 +20,7 @@ namespace {
 // stages: on the other stages it flows between the module's layers. Returns false when that stage holds none.
 bool keep_end_stage(Group& group, const AssemblyContext& context) {
   if (group.stages != Stages::kFirst && group.stages != Stages::kLast) return true;
-  const std::int64_t end = group.stages == Stages::kFirst ? 0 : context.pipeline.virtual_stages() - 1;
+  const std::int64_t end = group.stages == Stages::kFirst ? 0 : context.pipeline.last_stage;
   std::erase_if(group.shards, [&](const Shard& shard) { return shard.occurrence.stage != end; });
   return !group.shards.empty();
 }

@@ -49,6 +49,14 @@ struct Names {
   std::map<Part, std::unordered_map<std::string_view, LocalName>> local;  // the keys point into the entries
 };
 
+bool is_in_divided_layer(const Pipeline& pipeline, const std::string& name) {
+  if (pipeline.divided.empty()) return false;
+  for (auto number = number_in(name); number; number = number_in(name, number->end)) {
+    if (pipeline.divided.contains(number->prefix)) return true;
+  }
+  return false;
+}
+
 CanonicalName canonical_name(const GroupingContext& context, const Part& part, const std::string& local) {
   CanonicalName name;
   name.text = local;
@@ -57,6 +65,7 @@ CanonicalName canonical_name(const GroupingContext& context, const Part& part, c
     name.text = std::move(*text);
     name.layer = true;
   }
+  name.layer = name.layer || is_in_divided_layer(context.pipeline, name.text);
   if (auto text = renumbered(context.experts.experts, name.text, part.experts)) {
     name.text = std::move(*text);
     name.expert = true;

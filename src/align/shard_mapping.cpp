@@ -42,6 +42,7 @@
 #include "align/assemble.h"
 #include "align/describe.h"
 #include "align/identity.h"
+#include "ttrace/align/program.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -113,7 +114,8 @@ ModelLayout layout_of(const Alignment& reference) {
   return layout;
 }
 
-Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout) {
+Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout) {
+  const Annotations annotations = with_program_words(given, trace);
   const RankTable ranks = rank_table_of(trace);
   check_annotations(annotations, ranks.mesh);
   Grouping grouping = group_shards(ranks, annotations, layout);
@@ -128,7 +130,8 @@ Alignment align(const Trace& trace, const Annotations& annotations, const ModelL
       find_length_tensors(ranks, annotations),
       grouping.pipeline,
       {grouping.pipeline.axis, axis_index(ranks.mesh, annotations.microbatch_axis), grouping.experts.axis}};
-  alignment.notes = grouping.pipeline.notes;
+  alignment.notes = notes_of_program_words(given, trace);
+  alignment.notes.insert(alignment.notes.end(), grouping.pipeline.notes.begin(), grouping.pipeline.notes.end());
   note_pipeline(grouping, context, alignment.notes);
   alignment.local = std::move(grouping.local);
   alignment.not_seen = std::move(grouping.not_seen);
