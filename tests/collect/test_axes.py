@@ -96,3 +96,16 @@ def test_the_finest_axes_that_all_groups_are_made_of():
 def test_groups_that_do_not_say_it_all_say_nothing():
     for groups in [{}, {"dp": (0, 1)}, {"dp": (0, 3)}, {"dp": (1, 2)}, {"dp": (2, 0)}, {"dp": (0, 2), "": (0, 1)}]:
         assert factoring([Group(name, ranks) for name, ranks in groups.items()], 4) is None
+
+
+@pytest.mark.parametrize("schedule", ["1F1B", "Interleaved1F1B", "ZBVZeroBubble"])
+def test_stages_of_a_pipeline_keep_the_names_of_the_whole_model(collect, schedule):
+    reference = collect(command=program("pipeline"))
+    candidate = collect(command=ranks(2, program("pipeline")[-1], "--schedule", schedule, "--divide-loss"))
+    assert (reference.code, candidate.code) == (0, 0), candidate
+    assert candidate.rank(1).attributes["axes"] == '[["pp",2]]'
+    words = {"names": "global"} if schedule[:3] != "ZBV" else {"names": "global", "chunks": "v"}
+    assert said(candidate, 1) == {"pipeline": words}
+    checked = check(reference, candidate)
+    assert checked.returncode == 0, checked.stdout
+    assert "0 fail, 0 untrusted; 0 missing" in checked.stdout

@@ -11,6 +11,8 @@ also have
   multiplied;
 - `CLIPPING`, functions (module, name) that clip gradients by a norm, their third argument, outside torch.nn.utils;
 - `BACKWARD`, functions that start backward without torch.autograd.backward, from their first argument.
+- `WEIGHT_BACKWARD`, methods of what has a module as `submod`, which compute the gradients of its parameters alone, for
+  the micro-batch that is their first argument;
 - `STEPS`, steps of optimizers around PyTorch's own, whose first argument is the optimizer, and with them
   `loss_scale(optimizer)`, which is on the gradients before the step, and `gradient_norm(optimizer, loss_scale)`, by
   which it has clipped them, or None;

@@ -17,6 +17,9 @@ from ..factoring import Group
 from ..mesh_position import MeshPosition
 
 MODULE = "torch.distributed.pipelining.stage"
+# Zero-bubble schedules have gradients of activations and of parameters computed apart.
+BACKWARD = [(MODULE, "stage_backward_input")]
+WEIGHT_BACKWARD = [(MODULE, "_PipelineStageBase.backward_weight_one_chunk")]
 _REHEARSALS = ("_forward_metadata_inference", "_backward_metadata_inference")
 
 
