@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,10 +14,11 @@
 
 namespace ttrace {
 
-// Which annotations to read, as `-a` and `--set` say it.
+// Which annotations to read, as `-a`, `--set` and `--axes` say it.
 struct AnnotationSource {
   std::string file;                        // a path or the name of a preset; empty: none
   std::vector<std::string> settings = {};  // values of parameters, `NAME=VALUE` with VALUE in YAML
+  std::string axes = {};                   // as in parse_mesh; empty: what the file says, or the trace
 };
 
 // A line of an annotation file, for messages.
@@ -82,6 +84,8 @@ struct PipelineRule {
   std::optional<std::int64_t> first, last;   // layers on that stage; the other stages share the rest equally
   bool embedding = false, head = false;      // each counts as a layer, of the first and of the last chunk
   std::vector<std::int64_t> per_stage = {};  // in model order: by chunk, then stage
+  bool global_names = false;                 // the stages' names are those of the whole model: `layers` is empty
+  bool v_shaped = false;                     // with global names: every second chunk lies on the stages in reverse
   SourceLine source;
 };
 
@@ -111,6 +115,12 @@ struct Factor {
 // In a factor: how many micro-batches a rank runs in an iteration.
 inline constexpr std::string_view kMicrobatchCount = "microbatches";
 
+// How the ranks of a trace are arranged, said when it is checked.
+struct DeclaredAxes {
+  std::string text;   // as in parse_mesh
+  std::string where;  // who says it, for messages: `--axes`
+};
+
 struct Annotations {
   std::string path;                // of the file that was asked for; empty when there is none
   std::vector<std::string> files;  // all that were read: `path`, and before it those that it includes
@@ -123,6 +133,14 @@ struct Annotations {
   // The factor of the loss that backward starts from. It applies to the scalar `loss` and the output that is the loss,
   // to grad_output, grad_input and param_grad, but not to main_grad, which the framework has averaged by then.
   std::optional<Factor> loss_scale;
+  std::optional<DeclaredAxes> axes;
+};
+
+// What the programs of a trace's ranks say of how they are parallel: the collector asks the frameworks.
+struct ProgramWords {
+  Annotations words;                          // only what the section `parallelism` of an annotation file may say
+  std::map<std::string, std::string> values;  // by key of that section, its value as the trace has it, in JSON
+  std::vector<std::string> notes;             // of keys that ranks disagree on, which are left out
 };
 
 // True when `pattern` fits `name`. Without a wildcard, the pattern is the name or what follows one of its

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct Provenance {
   std::optional<std::string> axes;   // as --axes had them; absent where the framework itself gave them
   std::string started, git_commit, python, torch, device;
   double recording_seconds = 0;
+  // What the program says of how it is parallel: by key of the section `parallelism` of an annotation file, in JSON.
+  std::map<std::string, std::string> parallelism;
 
   std::optional<std::uint64_t> perturb_seed;  // of a perturbed run
   Estimator perturb_at = kDefaultEstimator;   // what was perturbed, in a perturbed run

@@ -12,7 +12,7 @@ struct RunDescription {
   std::string run_id{};
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
-  Mesh mesh{};                // sizes multiply to `world_size`
+  Mesh mesh{};                // sizes multiply to `world_size`; empty where nobody knows how the ranks are arranged
   Coordinates coordinates{};  // one for each axis of all factorings
   std::string compute_dtype{};
   std::string provenance = "{}";  // a JSON object

@@ -7,7 +7,7 @@
 //     ttrace_version   int32     1
 //     run_id           string    one per `ttrace collect`; files of two runs do not mix
 //     world_size, rank int32
-//     axes             string    JSON list, fastest first: [["tp",2],["dp",2]]
+//     axes             string    JSON list, fastest first: [["tp",2],["dp",2]]; []: one rank, or not known
 //     views            string    JSON list, further factorings of the same ranks, each as axes; absent: none
 //     aliases          string    JSON object, axis names that share another's coordinate: {"sp":"tp"}
 //     coordinates      string    JSON object, on the axes of all factorings: {"tp":1,"dp":0}
@@ -180,14 +180,17 @@ struct RankTrace {
   const std::byte* bytes_of(const Entry& entry) const { return file->data() + entry.offset; }
 };
 
+struct ProgramWords;  // ttrace/annotation.h
+
 struct Trace {
   std::filesystem::path directory;
   std::string run_id;
   std::int32_t world_size = 1;
-  Mesh mesh;
-  std::string compute_dtype;     // a dtype's name, or empty
-  Provenance provenance;         // of the lowest rank
-  std::vector<RankTrace> ranks;  // by rank; a missing rank is absent, a duplicate appears twice
+  Mesh mesh;                                    // without axes where several ranks did not know how they are arranged
+  std::string compute_dtype;                    // a dtype's name, or empty
+  Provenance provenance;                        // of the lowest rank
+  std::shared_ptr<const ProgramWords> program;  // null: the ranks say nothing of how they are parallel
+  std::vector<RankTrace> ranks;                 // by rank; a missing rank is absent, a duplicate appears twice
 };
 
 }  // namespace ttrace

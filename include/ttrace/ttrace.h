@@ -86,7 +86,7 @@ typedef struct ttrace_run {
   const char* directory; /* of the trace; made if missing */
   const char* run_id;    /* the same for all ranks of the run */
   int32_t rank, world_size;
-  const char* axes;          /* "tp=2,dp=2,sp=tp", fastest first, as in --axes; optional on one rank */
+  const char* axes;          /* "tp=2,dp=2,sp=tp", fastest first, as in --axes; NULL where not known (yet) */
   const char* coordinates;   /* "tp=1,dp=0" where they do not follow from the rank; optional */
   const char* compute_dtype; /* "bfloat16"; optional */
   const char* provenance;    /* a JSON object; optional */
@@ -126,6 +126,10 @@ TTRACE_API ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** ou
 
 /* Sets the text attribute `provenance`, or the compute dtype, learnt after opening; NULL leaves it. */
 TTRACE_API ttrace_status ttrace_describe(ttrace_recorder* recorder, const char* compute_dtype, const char* provenance);
+
+/* Sets axes and coordinates, as in ttrace_run, of a recorder that was opened without axes. Once; a trace of several
+ * ranks that never learns them says nothing of how its ranks are arranged, and `ttrace check --axes` must. */
+TTRACE_API ttrace_status ttrace_describe_axes(ttrace_recorder* recorder, const char* axes, const char* coordinates);
 
 /* Records one tensor. When the call returns, the bytes have been handed to the operating system: they
  * outlive a crash or a kill of this process. An identity that was recorded before is TTRACE_INVALID. */

@@ -4,18 +4,28 @@
 
 #include <utility>
 
+#include "ttrace/align/program.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
 
-AlignedTrace align_trace(Trace trace, const Annotations& annotations, const ModelLayout& layout) {
+namespace {
+
+AlignedTrace settle_and_align(Trace trace, const Annotations& annotations, const ModelLayout& layout, AxesOf whose) {
+  settle_axes(trace, annotations, whose);
   auto owned = std::make_unique<const Trace>(std::move(trace));
   Alignment alignment = align(*owned, annotations, layout);
   return {std::move(owned), std::move(alignment)};
 }
 
+}  // namespace
+
+AlignedTrace align_trace(Trace trace, const Annotations& annotations, const ModelLayout& layout) {
+  return settle_and_align(std::move(trace), annotations, layout, AxesOf::kThisTrace);
+}
+
 AlignedTrace align_whole(Trace trace, const Annotations& annotations, const ModelLayout& layout) {
-  AlignedTrace aligned = align_trace(std::move(trace), annotations, layout);
+  AlignedTrace aligned = settle_and_align(std::move(trace), annotations, layout, AxesOf::kAnother);
   std::vector<Finding> findings = aligned.alignment.findings;
   std::erase_if(findings, [&](const Finding& finding) { return is_not_seen(aligned.alignment, finding); });
   if (findings.empty()) return aligned;

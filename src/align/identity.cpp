@@ -48,6 +48,14 @@ struct Names {
   std::map<Part, std::unordered_map<std::string_view, LocalName>> local;  // the keys point into the entries
 };
 
+bool is_in_divided_layer(const Pipeline& pipeline, const std::string& name) {
+  if (pipeline.divided.empty()) return false;
+  for (auto number = number_in(name); number; number = number_in(name, number->end)) {
+    if (pipeline.divided.contains(number->prefix)) return true;
+  }
+  return false;
+}
+
 CanonicalName canonical_name(const GroupingContext& context, const Part& part, const std::string& local) {
   CanonicalName name;
   name.text = local;
@@ -56,6 +64,7 @@ CanonicalName canonical_name(const GroupingContext& context, const Part& part, c
     name.text = std::move(*text);
     name.layer = true;
   }
+  name.layer = name.layer || is_in_divided_layer(context.pipeline, name.text);
   if (auto text = renumbered(context.experts.experts, name.text, part.experts)) {
     name.text = std::move(*text);
     name.expert = true;
@@ -132,7 +141,7 @@ const TensorPlacement* find_placement(const GroupingContext& context, CanonicalN
 // stages: on the other stages it flows between the module's layers. None are left when that stage holds none.
 void keep_end_stage(Group& group, const Pipeline& pipeline) {
   if (group.stages != Stages::kFirst && group.stages != Stages::kLast) return;
-  const std::int64_t end = group.stages == Stages::kFirst ? 0 : pipeline.virtual_stages() - 1;
+  const std::int64_t end = group.stages == Stages::kFirst ? 0 : pipeline.last_stage;
   std::erase_if(group.shards, [&](const Shard& shard) { return shard.occurrence.stage != end; });
 }
 

@@ -84,6 +84,26 @@ void add_spanning_modules(std::string_view prefix, Pipeline& pipeline) {
   pipeline.spanning.emplace(kRootModule);
 }
 
+// With global names, the layers of a prefix are divided where two virtual stages hold different ones. A module that only
+// one of them has, such as a layer's experts, is not.
+void find_divided_layers(const RankTable& table, Pipeline& pipeline) {
+  std::map<std::string, std::map<std::int64_t, std::set<std::int64_t>>, std::less<>> held;  // by prefix, then stage
+  for (const PresentRank& rank : table.ranks) {
+    for (const Entry& entry : rank.trace->entries) {
+      for (auto number = number_in(entry.id.name); number; number = number_in(entry.id.name, number->end)) {
+        held[std::string(number->prefix)][virtual_stage(pipeline, rank, entry)].insert(number->value);
+      }
+    }
+  }
+  for (const auto& [prefix, by_stage] : held) {
+    const bool same = std::all_of(by_stage.begin(), by_stage.end(),
+                                  [&](const auto& stage) { return stage.second == by_stage.begin()->second; });
+    if (same) continue;
+    pipeline.divided.insert(prefix);
+    add_spanning_modules(prefix, pipeline);
+  }
+}
+
 }  // namespace
 
 int stage_axis(const Mesh& mesh, const Annotations& annotations) {
@@ -96,10 +116,17 @@ Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, con
   if (pipeline.axis >= 0) pipeline.stages = table.axes[static_cast<std::size_t>(pipeline.axis)].size;
   // The whole model spans the stages, whatever its layers are called.
   if (pipeline.stages > 1) pipeline.spanning.emplace(kRootModule);
+  pipeline.last_stage = pipeline.stages - 1;
   if (!annotations.pipeline) return pipeline;
   pipeline.ruled = true;
   count_chunks(table, pipeline);
+  const bool ends_on_first = annotations.pipeline->v_shaped && pipeline.chunks % 2 == 0;
+  pipeline.last_stage = ends_on_first ? (pipeline.chunks - 1) * pipeline.stages : pipeline.virtual_stages() - 1;
   if (pipeline.virtual_stages() == 1) return pipeline;
+  if (annotations.pipeline->global_names) {
+    find_divided_layers(table, pipeline);
+    return pipeline;
+  }
   pipeline.layers.layers = annotations.pipeline->layers;
   const std::string at = fmt::format("{}: 'parallelism': pipeline", to_string(annotations.pipeline->source));
   const std::vector<bool> present = present_stages(table, pipeline);

@@ -22,8 +22,11 @@ struct Pipeline {
   bool ruled = false;  // a rule numbers the layers; without one each chunk is a model of its own
   Numbering layers;    // its parts are the virtual stages; empty where there is only one
   std::set<std::string, std::less<>> spanning;  // modules that hold layers on several of them: "decoder", "(model)"
+  std::set<std::string, std::less<>> divided;   // with global names: what precedes the numbers of their layers
   std::vector<Finding> findings;                // ranks that lack a chunk
   std::vector<std::string> notes;               // divisions that had to be rounded
+
+  std::int64_t last_stage = 0;  // the virtual stage that holds the model's end
 
   std::int64_t virtual_stages() const { return stages * chunks; }
 };

@@ -45,6 +45,7 @@
 #include "align/identity.h"
 #include "align/loss_scale.h"
 #include "align/ties.h"
+#include "ttrace/align/program.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -151,13 +152,14 @@ ModelLayout layout_of(const Alignment& reference) {
   return layout;
 }
 
-Alignment align(const Trace& trace, const Annotations& declared, const ModelLayout& layout) {
+Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout) {
   RankTable ranks = rank_table_of(trace);
-  const Annotations annotations = with_ties_that_hold(declared, ranks, layout);
+  const Annotations annotations = with_ties_that_hold(with_program_words(given, trace), ranks, layout);
   check_annotations(annotations, ranks.mesh);
   Grouping grouping = group_shards(ranks, annotations, layout);
 
   Alignment alignment;
+  alignment.notes = notes_of_program_words(given, trace);
   alignment.aliases = aliases_by_shape(grouping, ranks, layout, alignment.notes);
   if (alignment.aliases != ranks.mesh.aliases) {
     ranks.mesh.aliases = alignment.aliases;

@@ -12,6 +12,7 @@
 #include "align/microbatch.h"
 #include "annotate/close_names.h"
 #include "text/table.h"
+#include "ttrace/align/program.h"
 #include "ttrace/error.h"
 #include "ttrace/mesh.h"
 
@@ -157,13 +158,17 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
     const LogicalTensor& first = *mapped.tensors[0];
     text += fmt::format("  {}: {}, {}; {}\n", side.name, to_string(first.shape), name_of(first.dtype),
                         describe_identities(mapped.tensors));
+    const Annotations with_words = with_program_words(annotations, *side.aligned.trace);
     const Axes axes = factorings_of(side.aligned.trace->mesh)[first.factoring];
     for (const Axis& axis : axes) {
       text += fmt::format("    {} ({}): {}\n", axis.name, axis.size,
-                          describe_axis(annotations, rule, side.aligned, axis, first));
+                          describe_axis(with_words, rule, side.aligned, axis, first));
     }
     if (!first.doubt.empty()) text += fmt::format("    {}\n", first.doubt);
-    if (first.scale != 1) text += fmt::format("    loss_scale: recorded = {} * logical\n", first.scale);
+    if (first.scale != 1) {
+      text += fmt::format("    loss_scale: recorded = {} * logical{}\n", first.scale,
+                          annotations.loss_scale ? "" : ", as the program says");
+    }
     if (mapped.tensors.size() > 1) text += fmt::format("    the pieces of {}:\n", to_string(first.id));
     text += table_of(*side.aligned.trace, first);
   } else {

@@ -13,6 +13,8 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "capi/perturbation.h"
 #include "ttrace/error.h"
@@ -129,15 +131,25 @@ ttrace::Coordinates parse_coordinates(std::string_view text) {
   return coordinates;
 }
 
+// Returns the mesh of the axes, empty where there are none, and the rank's coordinates on it.
+std::pair<ttrace::Mesh, ttrace::Coordinates> parse_place(const char* axes, const char* coordinates, std::int32_t rank,
+                                                         std::int32_t world_size) {
+  const bool stated = coordinates != nullptr && *coordinates != '\0';
+  if (axes == nullptr || *axes == '\0') {
+    if (stated) refuse("coordinates without axes; expected both");
+    return {};
+  }
+  ttrace::Mesh mesh = ttrace::parse_mesh(axes, world_size, "axes");
+  ttrace::Coordinates place = stated ? parse_coordinates(coordinates) : ttrace::coordinates_of(mesh, rank);
+  return {std::move(mesh), std::move(place)};
+}
+
 ttrace::RunDescription parse_run(const ttrace_run& given) {
   ttrace::RunDescription run;
   run.run_id = checked_text(given.run_id, "run_id");
   run.rank = given.rank;
   run.world_size = given.world_size;
-  run.mesh = ttrace::parse_mesh(text_or(given.axes, ""), given.world_size, "axes");
-  run.coordinates = given.coordinates == nullptr || *given.coordinates == '\0'
-                        ? ttrace::coordinates_of(run.mesh, given.rank)
-                        : parse_coordinates(given.coordinates);
+  std::tie(run.mesh, run.coordinates) = parse_place(given.axes, given.coordinates, given.rank, given.world_size);
   run.compute_dtype = text_or(given.compute_dtype, "");
   run.provenance = text_or(given.provenance, "{}");
   return run;
@@ -218,6 +230,15 @@ ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** out) {
 ttrace_status ttrace_describe(ttrace_recorder* recorder, const char* compute_dtype, const char* provenance) {
   return guarded(
       [&] { checked_recorder(recorder).writer.describe(text_or(compute_dtype, ""), text_or(provenance, "")); });
+}
+
+ttrace_status ttrace_describe_axes(ttrace_recorder* recorder, const char* axes, const char* coordinates) {
+  return guarded([&] {
+    ttrace::TraceWriter& writer = checked_recorder(recorder).writer;
+    const ttrace::RunDescription& run = writer.run();
+    auto [mesh, place] = parse_place(checked_text(axes, "axes"), coordinates, run.rank, run.world_size);
+    writer.describe_mesh(std::move(mesh), std::move(place));
+  });
 }
 
 ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* identity, const ttrace_tensor* tensor) {

@@ -65,6 +65,7 @@ void add_abft(CLI::App& app, Run& run_command) {
   CLI::App* abft = app.add_subcommand("abft", "Check a trace against itself, without a reference");
   abft->add_option("TRACE", options->trace, "Directory of the trace")->required();
   add_annotation_options(*abft, options->annotations);
+  add_axes_option(*abft, options->annotations);
   add_only_option(*abft, options->only);
   abft->add_option("--threshold", options->threshold, "How far checksums may be apart: v-abft, a-abft, sea, norm")
       ->type_name("METHOD")

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "terminal/report_files.h"
 #include "terminal/write_file.h"
+#include "ttrace/align/program.h"
 #include "ttrace/annotate/propose.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
@@ -31,8 +32,9 @@ int run(const AnnotateOptions& options) {
     given_text.assign(std::istreambuf_iterator<char>(file), {});
   }
   const auto reference = read_reference(options.reference, given);
-  const Trace trace = read_trace(options.trace);
-  const Draft draft = propose(trace, given, reference ? &reference->alignment : nullptr);
+  Trace trace = read_trace(options.trace);
+  settle_axes(trace, given, AxesOf::kThisTrace);
+  const Draft draft = propose(trace, with_program_words(given, trace), reference ? &reference->alignment : nullptr);
   std::string text = to_yaml(draft, given_text);
   parse_annotations(text, options.output.empty() ? "the draft" : options.output, preset_directory());
   if (!options.output.empty()) {
@@ -54,6 +56,7 @@ void add_annotate(CLI::App& app, Run& run_command) {
       ->description("Trace of the trusted run: with it a draft is measured, without it mostly guessed");
   add_annotation_options(*annotate, options->annotations)
       ->description("Annotations to start from (YAML): the draft holds them, and lines for what they do not place");
+  add_axes_option(*annotate, options->annotations);
   annotate->footer(R"(Each line of a draft says why it is there: `# certain` where only this placement
 puts the shards together to the reference's values, `# guess` where others would
 do, or none does. Read the guesses: a draft made from a wrong program must not

@@ -33,6 +33,7 @@ void add_check(CLI::App& app, Run& run_command) {
   add_reference_option(*check, options.reference)->required();
   add_candidate_option(*check, options.candidate)->required();
   add_annotation_options(*check, options.annotations);
+  add_axes_option(*check, options.annotations);
   add_tolerance_option(*check, options.tolerance);
   add_only_option(*check, options.only);
   add_report_options(*check, arguments->report);

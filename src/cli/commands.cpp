@@ -19,6 +19,13 @@ CLI::Option* add_annotation_options(CLI::App& command, AnnotationSource& annotat
   return file->type_name("FILE");
 }
 
+CLI::Option* add_axes_option(CLI::App& command, AnnotationSource& annotations) {
+  return command
+      .add_option("--axes", annotations.axes,
+                  "Axes of the ranks, fastest first, as in tp=2,dp=2, where the trace does not say them")
+      ->type_name("AXES");
+}
+
 CLI::Option* add_tolerance_option(CLI::App& command, std::string& file) {
   return command
       .add_option("-t,--tolerance", file,

@@ -41,6 +41,7 @@ std::shared_ptr<CLI::FormatterBase> help_formatter();
 CLI::Option* add_reference_option(CLI::App& command, std::string& trace);
 CLI::Option* add_candidate_option(CLI::App& command, std::string& trace);
 CLI::Option* add_annotation_options(CLI::App& command, AnnotationSource& annotations);  // -a; also --set
+CLI::Option* add_axes_option(CLI::App& command, AnnotationSource& annotations);
 CLI::Option* add_tolerance_option(CLI::App& command, std::string& file);
 CLI::Option* add_only_option(CLI::App& command, std::string& pattern);
 CLI::Option* add_threads_option(CLI::App& command, int& threads);

@@ -87,6 +87,7 @@ void require_runs(const EstimateToleranceOptions& options) {
 
 int run(EstimateArguments arguments) {
   arguments.estimate.estimator = estimator_from_name(arguments.estimator);
+  arguments.estimate.annotations.axes = arguments.axes;
   if (!arguments.command.empty()) collect_missing(arguments);
   require_runs(arguments.estimate);
   const ToleranceFile file = estimate_tolerance(arguments.estimate);

@@ -39,6 +39,7 @@ void add_explain(CLI::App& app, Run& run_command) {
   add_candidate_option(*explain, options->candidate)->required();
   add_reference_option(*explain, options->reference);
   add_annotation_options(*explain, options->annotations);
+  add_axes_option(*explain, options->annotations);
   explain->footer(R"(Nothing is judged. Shown is, for each tensor, the rule that placed it, what each
 axis does, and which part of the whole each rank holds.
 

@@ -72,6 +72,7 @@ void add_lint(CLI::App& app, Run& run_command) {
   CLI::App* lint = app.add_subcommand("lint", "Say what looks wrong with annotations for a trace");
   lint->add_option("TRACE", options->trace, "Directory of the parallel program's trace")->required();
   add_annotation_options(*lint, options->annotations)->required();
+  add_axes_option(*lint, options->annotations);
   add_reference_option(*lint, options->reference)
       ->description("Trace of the trusted run: it knows the number of layers");
   add_json_option(*lint, options->json);

@@ -57,6 +57,7 @@ void add_localize(CLI::App& app, Run& run_command) {
   add_reference_option(*localize, arguments->check.reference)->required();
   add_candidate_option(*localize, arguments->check.candidate)->required();
   add_annotation_options(*localize, arguments->check.annotations);
+  add_axes_option(*localize, arguments->check.annotations);
   add_tolerance_option(*localize, arguments->check.tolerance);
   localize->add_option("-o,--output", arguments->output, "Directory for the second run's trace [CANDIDATE.localized]")
       ->type_name("TRACE");

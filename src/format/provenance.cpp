@@ -138,6 +138,10 @@ Provenance parse_provenance(std::string text, std::string_view where) {
   provenance.device = string_or_empty(json, "device");
   const Json seconds = value_or_null(json, "recording_seconds");
   if (seconds.is_number()) provenance.recording_seconds = seconds.get<double>();
+  const Json parallelism = value_or_null(json, "parallelism");
+  if (parallelism.is_object()) {
+    for (const auto& item : parallelism.items()) provenance.parallelism[item.key()] = item.value().dump();
+  }
   parse_perturbation(json, where, provenance);
   provenance.rewritten = parse_rewritten(value_or_null(json, "rewritten"), where);
   provenance.text = std::move(text);

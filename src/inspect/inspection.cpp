@@ -207,7 +207,8 @@ void print_summary(const Trace& trace, std::FILE* out) {
   const std::string axes = to_string(trace.mesh);
   fmt::print(out, "{:<18}{}\n", "trace", printable(trace.directory.string()));
   fmt::print(out, "{:<18}{}\n", "run", printable(trace.run_id));
-  fmt::print(out, "{:<18}{}{}{}\n", "ranks", trace.world_size, axes.empty() ? "" : ": ", axes);
+  const std::string_view unknown = trace.world_size == 1 ? "" : ": axes unknown";
+  fmt::print(out, "{:<18}{}{}{}\n", "ranks", trace.world_size, axes.empty() ? unknown : ": ", axes);
   fmt::print(out, "{:<18}{}\n", "compute dtype", trace.compute_dtype.empty() ? "not known" : trace.compute_dtype);
   print_provenance(trace, out);
   for (const RankTrace& rank : trace.ranks) {

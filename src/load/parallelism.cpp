@@ -105,7 +105,9 @@ bool read_unevenness(const Item& item, const Context& context, PipelineRule& rul
 
 void read_pipeline(const YAML::Node& node, const Context& context, int line, Annotations& annotations) {
   constexpr std::string_view kExpected =
-      "layers (decoder.layers), and axis, first, last, embedding, head or per_stage where they apply";
+      "layers (decoder.layers), and axis, first, last, embedding, head or per_stage where they apply; or names: "
+      "global, "
+      "and axis or chunks";
   PipelineRule rule;
   rule.source = {context.file, line};
   for (const Item& item : read_items(node, context, line, kExpected)) {
@@ -113,15 +115,30 @@ void read_pipeline(const YAML::Node& node, const Context& context, int line, Ann
       rule.axis = read_word(item.value, context.inside(item.key), item.line, "an axis");
     } else if (item.key == "layers") {
       rule.layers = read_word(item.value, context.inside(item.key), item.line, "what comes before a layer's number");
+    } else if (item.key == "names") {
+      const std::string word = read_word(item.value, context.inside(item.key), item.line, "global");
+      if (word != "global") fail(context.inside(item.key), item.line, fmt::format("'{}'; expected global", word));
+      rule.global_names = true;
+    } else if (item.key == "chunks") {
+      const std::string word = read_word(item.value, context.inside(item.key), item.line, "v");
+      if (word != "v") fail(context.inside(item.key), item.line, fmt::format("'{}'; expected v", word));
+      rule.v_shaped = true;
     } else if (!read_unevenness(item, context, rule)) {
       fail(context, item.line, fmt::format("unknown key '{}'; expected {}", item.key, kExpected));
     }
   }
-  if (rule.layers.empty()) fail(context, line, fmt::format("no layers; expected {}", kExpected));
+  if (rule.layers.empty() != rule.global_names) {
+    fail(context, line,
+         fmt::format("{}; expected {}", rule.global_names ? "both layers and names" : "no layers", kExpected));
+  }
+  if (rule.v_shaped && !rule.global_names) fail(context, line, "chunks without 'names: global'; expected it");
   const int ways = (rule.first || rule.last ? 1 : 0) + (rule.embedding || rule.head ? 1 : 0) + !rule.per_stage.empty();
   if (ways > 1) {
     fail(context, line,
          "divides the layers in several ways; expected first and last, or embedding and head, or per_stage");
+  }
+  if (ways > 0 && rule.global_names) {
+    fail(context, line, "divides the layers, whose names are global; expected names, axis and chunks");
   }
   annotations.pipeline = rule;
 }
@@ -185,10 +202,18 @@ Factor read_factor(const std::string& text, const Context& context, int line) {
   return factor;
 }
 
+// Reads `tp=2,dp=2`. Whether the sizes are those of a trace is left to who applies them.
+DeclaredAxes read_mesh(const YAML::Node& node, const Context& context, int line) {
+  const std::string text = read_word(node, context, line, "axes, as in tp=2,dp=2");
+  DeclaredAxes axes{text, fmt::format("{}:{}: {}", context.file, line, context.subject)};
+  parse_mesh(axes.text, ranks_of_mesh(axes.text), axes.where);
+  return axes;
+}
+
 }  // namespace
 
 void read_parallelism(const Item& section, const Context& file, Annotations& annotations) {
-  constexpr std::string_view kExpected = "microbatches, pipeline, tied, experts or loss_scale";
+  constexpr std::string_view kExpected = "microbatches, pipeline, tied, experts, loss_scale or axes";
   const Context context{file.file, fmt::format("'{}'", kParallelism), file.parameters};
   for (const auto& [key, at, value] : read_items(section.value, context, section.line, kExpected)) {
     const Context inside = context.inside(key);
@@ -202,6 +227,8 @@ void read_parallelism(const Item& section, const Context& file, Annotations& ann
       read_experts(value, inside, at, annotations);
     } else if (key == "loss_scale") {
       annotations.loss_scale = read_factor(read_word(value, inside, at, "a factor, as in dp or 1/dp"), inside, at);
+    } else if (key == "axes") {
+      annotations.axes = read_mesh(value, inside, at);
     } else {
       fail(context, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
     }

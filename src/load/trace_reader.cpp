@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "format/journal.h"
 #include "format/provenance.h"
@@ -13,6 +14,7 @@
 #include "load/check_entries.h"
 #include "load/entry_mappings.h"
 #include "load/mapped_file.h"
+#include "load/program_words.h"
 #include "load/sealed_file.h"
 #include "ttrace/error.h"
 
@@ -105,16 +107,45 @@ void check_same_run(const RankFile& first, const RankFile& other) {
   };
   require(other.run.run_id == first.run.run_id, "run id", other.run.run_id, first.run.run_id);
   require(other.run.world_size == first.run.world_size, "world size", other.run.world_size, first.run.world_size);
+  if (first.run.mesh == Mesh{} || other.run.mesh == Mesh{}) return;  // a rank that ended before it knew them
   // Meshes are compared as text: each was checked to parse back from its text.
   const std::string other_mesh = to_string(other.run.mesh), first_mesh = to_string(first.run.mesh);
-  require(other_mesh == first_mesh, "axes", other_mesh.empty() ? "none" : other_mesh,
-          first_mesh.empty() ? "none" : first_mesh);
+  require(other_mesh == first_mesh, "axes", other_mesh, first_mesh);
+}
+
+// Gives the ranks that do not know the axes those that the others know, with the coordinates of their number.
+void share_axes(std::vector<RankFile>& files) {
+  const auto known =
+      std::find_if(files.begin(), files.end(), [](const RankFile& file) { return file.run.mesh != Mesh{}; });
+  if (known == files.end()) return;
+  const Mesh mesh = known->run.mesh;
+  for (RankFile& file : files) {
+    if (file.run.mesh != Mesh{}) continue;
+    file.run.mesh = mesh;
+    file.rank.coordinates = coordinates_of(mesh, file.rank.rank);
+  }
+}
+
+std::vector<WordsOfRank> words_of(const std::vector<RankFile>& files) {
+  std::vector<WordsOfRank> words;
+  for (const RankFile& file : files) {
+    if (file.run.provenance.find("\"parallelism\"") == std::string::npos) continue;  // most say nothing
+    const std::string path = file.rank.path.string();
+    words.push_back({path, parse_provenance(file.run.provenance, path).parallelism});
+  }
+  return words;
 }
 
 Trace make_trace(const fs::path& directory, std::vector<RankFile> files) {
+  share_axes(files);
   const RunDescription& run = files.front().run;
-  Trace trace{directory, run.run_id,        run.world_size,
-              run.mesh,  run.compute_dtype, parse_provenance(run.provenance, directory.string()),
+  Trace trace{directory,
+              run.run_id,
+              run.world_size,
+              run.mesh,
+              run.compute_dtype,
+              parse_provenance(run.provenance, directory.string()),
+              read_program_words(words_of(files)),
               {}};
   for (RankFile& file : files) trace.ranks.push_back(std::move(file.rank));
   return trace;
@@ -127,6 +158,7 @@ Trace read_trace(const std::filesystem::path& directory) {
   for (const fs::path& path : list_rank_files(directory)) {
     files.push_back(read_rank_file(path));
     check_same_run(files.front(), files.back());
+    if (files.front().run.mesh == Mesh{}) std::swap(files.front(), files.back());  // the others are held to known axes
   }
   std::stable_sort(files.begin(), files.end(),
                    [](const RankFile& a, const RankFile& b) { return a.rank.rank < b.rank.rank; });

@@ -105,6 +105,7 @@ struct TraceWriter::State {
   std::uint64_t append_data(std::uint64_t offset, const TensorView& tensor);
   void append(Entry entry, const TensorView& tensor, std::string_view mapping);
   void finish(bool complete);
+  void redescribe(RunDescription changed);
 };
 
 void TraceWriter::State::open(const std::filesystem::path& directory) {
@@ -195,6 +196,15 @@ void TraceWriter::State::finish(bool complete) {
   if (error) throw RecordError(RecordStatus::kIo, fmt::format("{}: {}", journal->path().string(), error.message()));
 }
 
+// Writes the description anew, which readers of the journal take from its last record.
+void TraceWriter::State::redescribe(RunDescription changed) {
+  if (const std::string objection = objection_to_run(changed); !objection.empty()) refuse(objection);
+  const RunAttributes described = attributes_of(changed);
+  append_to_journal(journal_record(described));
+  attributes = described;
+  run = std::move(changed);
+}
+
 TraceWriter::TraceWriter(const std::filesystem::path& directory, RunDescription run)
     : state_(std::make_unique<State>()) {
   if (const std::string objection = objection_to_run(run); !objection.empty()) refuse(objection);
@@ -213,11 +223,17 @@ void TraceWriter::describe(std::string_view compute_dtype, std::string_view prov
   RunDescription run = state_->run;
   if (!compute_dtype.empty()) run.compute_dtype = compute_dtype;
   if (!provenance.empty()) run.provenance = provenance;
-  if (const std::string objection = objection_to_run(run); !objection.empty()) refuse(objection);
-  const RunAttributes attributes = attributes_of(run);
-  state_->append_to_journal(journal_record(attributes));
-  state_->attributes = attributes;
-  state_->run = std::move(run);
+  state_->redescribe(std::move(run));
+}
+
+void TraceWriter::describe_mesh(Mesh mesh, Coordinates coordinates) {
+  const auto lock = state_->enter();
+  if (state_->failure) throw *state_->failure;
+  RunDescription run = state_->run;
+  if (run.mesh != Mesh{}) refuse(fmt::format("the axes are {} already; expected them once", to_string(run.mesh)));
+  run.mesh = std::move(mesh);
+  run.coordinates = std::move(coordinates);
+  state_->redescribe(std::move(run));
 }
 
 void TraceWriter::record(const TensorId& id, std::string_view module_class, const TensorView& tensor,

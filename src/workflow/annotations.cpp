@@ -5,14 +5,20 @@
 #include "process/installation.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
+#include "ttrace/mesh.h"
 
 namespace ttrace {
 
 std::filesystem::path preset_directory() { return beside_program("share/ttrace/annotations"); }
 
 Annotations load_annotations(const AnnotationSource& source) {
-  if (!source.file.empty()) return read_annotations(source, preset_directory());
-  if (source.settings.empty()) return {};
+  Annotations annotations;
+  if (!source.file.empty()) annotations = read_annotations(source, preset_directory());
+  if (!source.axes.empty()) {
+    annotations.axes = {source.axes, "--axes"};
+    parse_mesh(source.axes, ranks_of_mesh(source.axes), annotations.axes->where);
+  }
+  if (!source.file.empty() || source.settings.empty()) return annotations;
   throw InputError(fmt::format("parameter {}: there are no annotations; expected some with it", source.settings[0]));
 }
 

@@ -10,7 +10,8 @@ namespace ttrace {
 // The directory of the presets that come with the program.
 std::filesystem::path preset_directory();
 
-// Reads the source, with the presets that come with the program; returns no rules where it names no file. Throws
+// Reads the source, with the presets that come with the program; returns no rules where it names no file. The source's
+// axes take the place of the file's. Throws
 // InputError.
 Annotations load_annotations(const AnnotationSource& source);
 

@@ -35,6 +35,7 @@ std::string command_for_all(const CheckOptions& options) {
   };
   add("-a", options.annotations.file);
   for (const std::string& setting : options.annotations.settings) add("--set", setting);
+  add("--axes", options.annotations.axes);
   add("-t", options.tolerance);
   add("--only", options.only);
   return command + (options.strict ? " --strict --all" : " --all");

@@ -217,7 +217,9 @@ std::vector<std::int32_t> iterations_of(const Trace& trace) {
 int collect(const CollectOptions& options) {
   if (options.command.empty()) throw InputError("no command; expected one after --, as in -- python train.py");
   check_axes(options.axes);
-  const Annotations annotations = load_annotations(options.annotations);
+  AnnotationSource source = options.annotations;
+  if (source.axes.empty()) source.axes = options.axes;
+  const Annotations annotations = load_annotations(source);
   check_perturbation(options);
   check_output(options.output);
   const ScratchDirectory scratch(options.output / "rewritten");

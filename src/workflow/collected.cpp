@@ -122,6 +122,12 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
   try {
     const Trace trace = read_trace(directory);
     fmt::print(stderr, "ttrace: {}\n", summary_of(trace, seconds));
+    if (trace.world_size > 1 && trace.mesh.axes.empty()) {
+      fmt::print(stderr,
+                 "ttrace: nothing says how the {0} ranks are arranged: say it when the trace is checked, as in `ttrace "
+                 "check --axes dp={0}`\n",
+                 trace.world_size);
+    }
     gaps = gaps_in(trace);
   } catch (const InputError& error) {
     gaps.emplace_back(error.what());

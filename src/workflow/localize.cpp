@@ -28,6 +28,7 @@ std::optional<CollectOptions> second_run_options(const CheckOptions& check, cons
   run.annotations = check.annotations;
   run.iterations = iterations_of(candidate);
   run.axes = origin.axes.value_or(to_string(candidate.mesh));
+  if (run.axes.empty()) run.axes = check.annotations.axes;
   run.command = origin.command;
   run.working_directory = origin.directory;
   run.stdout_to_stderr = true;  // where ours has the report

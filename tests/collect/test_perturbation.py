@@ -235,3 +235,46 @@ def test_a_model_without_floating_outputs_cannot_be_perturbed(collect, script):
         "nothing could be perturbed in iteration 0: expected a model with a module whose output is floating" in line
         for line in collected.messages
     ), collected.process.stderr
+
+
+MIXED = """
+import contextlib, sys, torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(16, 8), nn.Linear(8, 16)
+    def forward(self, tokens):
+        inside = torch.autocast("cpu", torch.bfloat16) if sys.argv[1] == "autocast" else contextlib.nullcontext()
+        with inside:
+            return self.head(self.embedding(tokens)).float()
+
+torch.manual_seed(0)
+model = Model()
+if sys.argv[1] == "fsdp2":
+    import torch.distributed as dist
+    import torch.distributed.nn
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+tokens = torch.arange(16).reshape(2, 8)
+nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+if sys.argv[1] == "fsdp2":
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("how", ["fsdp2", "autocast"])
+def test_what_computes_in_bf16_with_fp32_parameters_is_perturbed_by_bf16s_epsilon(collect, script, how):
+    plain = collect(command=script(MIXED, how))
+    perturbed = collect("--perturb", "1", command=script(MIXED, how))
+    assert (plain.code, perturbed.code) == (0, 0), perturbed
+    plain, perturbed = plain.rank(), perturbed.rank()
+    assert perturbed.attributes["compute_dtype"] == plain.attributes["compute_dtype"] == "bfloat16"
+    values = [rank.tensors["output", "embedding", 0] for rank in (plain, perturbed)]
+    if how == "fsdp2":  # as bits
+        values = [(bits.astype("u4") << 16).view("f4") for bits in values]
+    changed = numpy.abs(values[1] / values[0] - 1)
+    assert 2**-9 < changed.max() < 2**-6

@@ -45,19 +45,16 @@ def test_axes_come_from_the_programs_device_mesh_and_names_from_within_ddp(colle
     assert same[0] == same[1]
 
 
-def test_several_ranks_without_axes_are_refused_with_the_option_that_helps(collect):
-    collected = collect(command=program("ranks", "--spawn"))
-    assert collected.code == 2
-    expected = "the run has 2 ranks and nothing says how they are arranged; expected --axes, as in --axes tp=2"
-    assert f"ttrace: error: rank 0: {expected}" in collected.messages
-    assert f"ttrace: error: rank 1: {expected}" in collected.messages
-
-
-def test_axes_that_do_not_fit_the_ranks_are_refused(collect):
+def test_axes_that_do_not_fit_the_ranks_are_refused_and_the_job_is_recorded_all_the_same(collect):
     collected = collect("--axes", "tp=3", command=program("ranks", "--spawn"))
     assert collected.code == 2
-    expected = "rank 0: axes: axis 'tp' has size 3; expected 1 to 2, the number of ranks"
+    expected = (
+        "rank 0: axes: axis 'tp' has size 3; expected 1 to 2, the number of ranks; recorded without axes: say them to "
+        "`ttrace check --axes`"
+    )
     assert f"ttrace: error: {expected}" in collected.messages
+    assert collected.rank(1).complete
+    assert collected.rank(1).attributes["axes"] == "[]"
 
 
 def test_a_rank_that_crashes_leaves_its_exit_code_to_torchrun_and_an_incomplete_trace(collect):

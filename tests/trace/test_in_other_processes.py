@@ -60,6 +60,7 @@ def test_only_the_c_api_is_exported():
         "ttrace_last_error",
         "ttrace_open",
         "ttrace_describe",
+        "ttrace_describe_axes",
         "ttrace_record",
         "ttrace_close",
         "ttrace_perturbation",

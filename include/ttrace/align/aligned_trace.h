@@ -12,11 +12,11 @@ struct AlignedTrace {
   Alignment alignment;
 };
 
-// Aligns the trace, and throws, as `align` does.
+// Settles the axes of the trace (ttrace/align/program.h) and aligns it; throws as these do.
 AlignedTrace align_trace(Trace trace, const Annotations& annotations, const ModelLayout& layout = {});
 
-// The same for a trace that others are measured against: throws InputError also where the alignment has findings, but
-// for tensors of which the trace says that some ranks could not see their part.
+// The same for a trace that others are measured against, whose axes annotations mean: throws InputError also where the
+// alignment has findings, but for tensors of which the trace says that some ranks could not see their part.
 AlignedTrace align_whole(Trace trace, const Annotations& annotations, const ModelLayout& layout = {});
 
 }  // namespace ttrace

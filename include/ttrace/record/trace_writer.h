@@ -52,11 +52,14 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // Returns the description that the writer was made with, with what describe() has changed.
+  // Returns the description that the writer was made with, with what describe() and describe_mesh() have changed.
   const RunDescription& run() const;
 
   // Sets what became known after the writer was made; an empty view leaves the value as it is.
   void describe(std::string_view compute_dtype, std::string_view provenance);
+
+  // Sets the mesh of a writer that was made without axes. kInvalid where it has some, and for a mesh that does not fit.
+  void describe_mesh(Mesh mesh, Coordinates coordinates);
 
   // Appends one tensor. kInvalid (nothing is written) for an identity that was recorded before, a name
   // that is empty, too long, not UTF-8, "." or holds U+2215, more than kMaxDims dimensions, an

@@ -17,10 +17,12 @@ What a tensor is called, and where it lies:
     clock.py                iterations, micro-batches, chunks of the model, names of modules
     frame.py                a module call in progress
     coordinates.py          this rank's position on the mesh
+    mesh_position.py        what a position is
+    factoring.py            axes, worked out from groups of ranks
     placements.py           DTensors
     masters.py              the parameters of a model, each with this rank's share of it
     shares.py               what a rank has of a parameter: all of it, or a range under FSDP1 and ZeRO; its master
-    adapters/               what frameworks know of meshes, clipping, FSDP1 and ZeRO
+    adapters/               what frameworks know of meshes, averaged gradients, clipping, FSDP1 and ZeRO
     imports.py              acts when a framework has been imported
 What all of them use:
     start.py                puts the parts together

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from .collector import Collector
-from .coordinates import MeshPosition
 from .library import Kind
+from .mesh_position import MeshPosition
 from .modules import Modules
 from .problems import CollectError
 
@@ -51,7 +51,9 @@ class ExplicitRecording:
         if frame is None:
             return
         numbered = name + frame.call_counts.next_suffix(name)
-        mapping = _mapping(name, self._collector.open().position, axes, shape, slices)
+        file = self._collector.open()
+        position = file.require_axes(f"record('{name}', axes=...)") if axes else file.position
+        mapping = _mapping(name, position, axes, shape, slices)
         tensor_id = frame.microbatch.tensor_id(_KINDS[kind], numbered, frame.pass_)
         self._collector.record(tensor_id, tensor, mapping=mapping)
 

@@ -43,6 +43,24 @@ class Gradients:
             setattr(owner, name, self._observed(getattr(owner, name)))
         for _, owner, name in adapters.functions_to_patch("GATHERING"):
             setattr(owner, name, self._gathering(getattr(owner, name)))
+        for _, owner, name in adapters.functions_to_patch("WEIGHT_BACKWARD"):
+            setattr(owner, name, self._of_microbatch(getattr(owner, name)))
+
+    def _of_microbatch(self, backward: Callable) -> Callable:
+        collector = self._collector
+
+        @functools.wraps(backward)
+        def patched(stage: Any, number: int, *args: Any, **kwargs: Any) -> Any:
+            collector.safely(self._begin_weights, stage.submod, number)
+            return backward(stage, number, *args, **kwargs)
+
+        return patched
+
+    def _begin_weights(self, module: torch.nn.Module, number: int) -> None:
+        """The gradients to come are those of parameters alone: no activation's tells the micro-batch."""
+        chunk = self._collector.clock.chunk_of(module)
+        if chunk is not None and number < len(chunk.microbatches):
+            chunk.in_backward = chunk.microbatches[number]
 
     def _observed(self, backward: Callable) -> Callable:
         collector = self._collector

@@ -153,6 +153,10 @@ class Recorder:
         """Sets what was learnt after opening; "" leaves it. `provenance` is a JSON object."""
         self._check(self._calls.ttrace_describe(self._handle, _text(compute_dtype), _text(provenance)))
 
+    def describe_axes(self, axes: str, coordinates: str) -> None:
+        """Sets what was "" when it was opened, once."""
+        self._check(self._calls.ttrace_describe_axes(self._handle, _text(axes), _text(coordinates)))
+
     def close(self, complete: bool) -> None:
         """`complete`: the trace of this rank is whole."""
         handle, self._handle = self._handle, c_void_p()
@@ -253,6 +257,7 @@ def _load(library: str) -> ctypes.CDLL:
     calls = ctypes.CDLL(library, mode=os.RTLD_LOCAL | os.RTLD_NOW)
     calls.ttrace_last_error.restype = c_char_p
     calls.ttrace_open.argtypes = [POINTER(_Run), POINTER(c_void_p)]
+    calls.ttrace_describe_axes.argtypes = [c_void_p, c_char_p, c_char_p]
     calls.ttrace_record.argtypes = [c_void_p, POINTER(_Identity), POINTER(_Tensor)]
     calls.ttrace_describe.argtypes = [c_void_p, c_char_p, c_char_p]
     calls.ttrace_close.argtypes = [c_void_p, c_int]

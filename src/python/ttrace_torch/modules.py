@@ -255,6 +255,8 @@ class Modules:
         if self._rewriting is not None:
             args, kwargs = self._rewriting.rewrite_integers(frame, args, kwargs)
         members = inputs_of(args, kwargs)
+        if frame.microbatch.number == 0:
+            self._collector.open().look_for_autocast()
         self.gaps.look_into(frame, Kind.INPUT, args, kwargs)
         self._record_all(frame, Kind.INPUT, members)
         self._hook_all(frame, Kind.GRAD_INPUT, members)

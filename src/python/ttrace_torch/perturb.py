@@ -52,7 +52,7 @@ class Perturbation:
         """At the end of an iteration."""
         clock = self._collector.clock
         first = next((chunk for chunk in clock.chunks.values() if chunk.number == 0), None)
-        if first is None or self._collector.open().position.coordinate("pp") != 0:
+        if first is None or self._collector.open().require_axes("--perturb").coordinate("pp") != 0:
             return
         if any(microbatch.perturbed is None for microbatch in first.microbatches):
             raise CollectError(f"nothing could be perturbed in iteration {clock.iteration}: expected {self.expected}")
@@ -61,7 +61,8 @@ class Perturbation:
 class PerturbedInput(Perturbation):
     """The first floating-point activation of every micro-batch: the model's own input where its first tensor is
     floating; else the first floating output of a module whose tensor inputs are all integers: an embedding. eps is that
-    of the compute dtype. Later pipeline stages perturb nothing. (TTrace, section 4.5)"""
+    of the compute dtype, or of the activation where that is coarser. Later pipeline stages perturb nothing. (TTrace,
+    section 4.5)"""
 
     expected = (
         "a model whose first tensor argument is floating, or one with a module that turns integers into "
@@ -90,14 +91,18 @@ class PerturbedInput(Perturbation):
         microbatch = frame.microbatch
         if microbatch.chunk is None or microbatch.chunk.number != 0:
             return False
-        if self._collector.open().position.coordinate("pp") != 0:
+        if self._collector.open().require_axes("--perturb").coordinate("pp") != 0:
             return False
         if frame.pass_ == Pass.FORWARD:
             return microbatch.perturbed is None
         return microbatch.perturbed == frame.forward_id(kind, "")
 
     def _perturbed(self, frame: Frame, kind: Kind, member: Member) -> torch.Tensor:
-        return self._product(frame, kind, member, torch.finfo(self._collector.open().compute_dtype).eps)
+        file = self._collector.open()
+        file.look_for_autocast()
+        # What is narrower than the compute dtype would be rounded back to what it was.
+        eps = max(torch.finfo(dtype).eps for dtype in (file.compute_dtype, member[1].dtype))
+        return self._product(frame, kind, member, eps)
 
 
 class PerturbedModules(Perturbation):

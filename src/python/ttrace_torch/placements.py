@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .coordinates import MeshPosition
+from .mesh_position import MeshPosition
 from .problems import CollectError
 from .tensors import NotTraceable, is_dtensor
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # at run time its presence means that the program uses it: ad
 
 class Placements:
     def __init__(self, position: MeshPosition):
-        self._position = position
+        self.position = position
         self._known: dict[tuple, str] = {}  # (mesh, placements, shape) -> JSON
 
     def mapping_of(self, tensor: torch.Tensor) -> str:
@@ -57,13 +57,15 @@ class Placements:
 
     def _axes_of(self, mesh: "DeviceMesh", mesh_dim: int) -> list[tuple[str, int]]:
         """Name and size of the axes that a dimension of the mesh consists of, outermost first."""
+        if not self.position.is_known:
+            raise NotTraceable("a DTensor, of a program whose meshes do not say together how its ranks are arranged")
         at = mesh.get_coordinate()
         if at is None:
             raise NotTraceable("a DTensor on a mesh that this rank is no part of")
         ranks = mesh.mesh[(*at[:mesh_dim], slice(None), *at[mesh_dim + 1 :])].tolist()
         if len(ranks) == 1:
             return []
-        position = self._position
+        position = self.position
         name = position.axis_named(mesh.mesh_dim_names[mesh_dim].lower()) if mesh.mesh_dim_names else None
         if position.coordinates:  # the ranks are in an order of their own: names must do
             agrees = name is not None and (position.size(name), position.coordinate(name)) == (len(ranks), at[mesh_dim])

@@ -2,16 +2,19 @@
 
 import json
 import platform
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import adapters, problems
 from .config import Config
 from .coordinates import position_of_this_rank, rank_and_world_size
-from .library import Recorder, TensorId
+from .library import Recorder, Status, TensorId, TraceError
+from .mesh_position import MeshPosition
 from .placements import Placements
 from .problems import CollectError
-from .tensors import dtype_name, to_host, view_of
+from .tensors import dtype_name, is_dtensor, to_host, view_of
 
 if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
     from torch.distributed.device_mesh import DeviceMesh
@@ -21,22 +24,36 @@ class RankFile:
     """Its methods raise TraceError where libttrace refuses."""
 
     def __init__(self, config: Config):
-        self.position = position_of_this_rank(config.axes)
+        self.position = position_of_this_rank(config.axes, None)
         self.compute_dtype: torch.dtype | None = None
         self._placements = Placements(self.position)
+        self._asked_for_mesh = False
         self._device = ""
+        self._parallelism: dict[str, Any] = {}  # what the frameworks say
         self._config = config
-        self._recorder = Recorder(
-            config.library,
-            config.directory,
-            run_id=config.run_id,
-            rank=self.position.rank,
-            world_size=self.position.world_size,
-            axes=self.position.axes,
-            coordinates=self.position.coordinates,
-            annotations=config.annotations,
-        )
+        self._recorder = self._open()
         self._recorder.describe("", self._provenance(0.0))
+
+    def _open(self) -> Recorder:
+        position, config = self.position, self._config
+        facts = {
+            "run_id": config.run_id,
+            "rank": position.rank,
+            "world_size": position.world_size,
+            "annotations": config.annotations,
+        }
+        try:
+            where = {"axes": position.axes, "coordinates": position.coordinates}
+            return Recorder(config.library, config.directory, **facts, **where)
+        except TraceError as error:
+            if error.status != Status.INVALID or not config.axes:
+                raise
+            # The job goes on, and its trace shall be of use.
+            problems.problem(
+                config.directory, position.rank, f"{error}; recorded without axes: say them to `ttrace check --axes`"
+            )
+            self.position = self._placements.position = replace(position, axes="")
+            return Recorder(config.library, config.directory, **facts)
 
     def describe_model(self, model: torch.nn.Module) -> None:
         """Compute dtype and device, learnt from the first model that runs."""
@@ -46,16 +63,30 @@ class RankFile:
                 f"recording began as rank {position.rank} of {position.world_size}, and torch.distributed, "
                 f"initialised later, says rank {rank} of {world_size}"
             )
+        self._find_position(model)
+        if self.position.is_known:
+            self._parallelism |= adapters.words(model, self.position)
         if self.compute_dtype is not None:
             return
         self._device = next(model.parameters()).device.type
         self.compute_dtype = _compute_dtype(model, self._device)
         self._recorder.describe(dtype_name(self.compute_dtype), self._provenance(0.0))
 
+    def look_for_autocast(self) -> None:
+        """Where the program computes just now: a model may begin autocast in its forward."""
+        dtype = None if self.compute_dtype is None else _autocast_dtype(self._device)
+        if dtype is not None and torch.finfo(dtype).eps > torch.finfo(self.compute_dtype).eps:
+            self.compute_dtype = dtype
+            self._recorder.describe(dtype_name(dtype), self._provenance(0.0))
+
     def record(self, tensor_id: TensorId, tensor: torch.Tensor, *, module_class: str, mapping: str) -> None:
         """`mapping` is what the caller knows of where the tensor lies in the logical one, or "": a DTensor's placements
         say it. Raises NotTraceable, CollectError, TraceError."""
-        mapping = mapping or self._placements.mapping_of(tensor)
+        if not mapping:
+            if is_dtensor(tensor) and not self._asked_for_mesh:
+                self._asked_for_mesh = True
+                self._find_position(None)  # where no model has run yet, a mesh is there all the same
+            mapping = self._placements.mapping_of(tensor)
         host = to_host(tensor)
         self._recorder.record(tensor_id, view_of(host), module_class=module_class, mapping=mapping)
 
@@ -68,6 +99,24 @@ class RankFile:
         noise = torch.zeros(shape, dtype=torch.float32, device="cpu")
         self._recorder.perturbation(seed, tensor_id, shape, noise.data_ptr())
         return noise
+
+    def require_axes(self, what: str) -> MeshPosition:
+        """The position on a mesh with axes. Raises CollectError where nothing says them; `what` needs them."""
+        if self.position.is_known:
+            return self.position
+        size = self.position.world_size
+        raise CollectError(
+            f"{what}: the run has {size} ranks and nothing says how they are arranged; expected --axes, as in "
+            f"--axes dp={size}"
+        )
+
+    def _find_position(self, model: torch.nn.Module | None) -> None:
+        """Asks the frameworks again, where they did not know before."""
+        if self.position.is_known or self._config.axes:
+            return
+        self.position = self._placements.position = position_of_this_rank(self._config.axes, model)
+        if self.position.is_known:
+            self._recorder.describe_axes(self.position.axes, self.position.coordinates)
 
     def close(self, complete: bool, seconds: float, not_seen: list[dict]) -> None:
         """`not_seen`: of `NotSeen.as_list`."""
@@ -83,6 +132,8 @@ class RankFile:
         facts["device"] = self._device
         facts["perturb_seed"] = self._config.perturb
         facts["perturb_at"] = None if self._config.perturb is None else self._config.perturb_at
+        if self._parallelism:
+            facts["parallelism"] = self._parallelism
         facts["recording_seconds"] = round(seconds, 3)
         if not_seen:
             facts["not_seen"] = not_seen
@@ -90,16 +141,25 @@ class RankFile:
 
 
 def _compute_dtype(model: torch.nn.Module, device: str) -> torch.dtype:
-    """Autocast's where it is on, else that of most elements of the floating parameters."""
-    if _autocast_enabled(device):
-        if hasattr(torch, "get_autocast_dtype"):  # 2.4
-            return torch.get_autocast_dtype(device)
-        return torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
+    """Autocast's where it is on, else the one that a wrapper casts parameters to, else that of most elements of the
+    floating parameters."""
+    dtype = _autocast_dtype(device) or adapters.parameter_dtype(model)
+    if dtype is not None:
+        return dtype
     elements: dict[torch.dtype, int] = {}
     for parameter in model.parameters():
         if parameter.dtype.is_floating_point and not torch.nn.parameter.is_lazy(parameter):
             elements[parameter.dtype] = elements.get(parameter.dtype, 0) + parameter.numel()
     return max(elements, key=elements.get, default=torch.get_default_dtype())
+
+
+def _autocast_dtype(device: str) -> torch.dtype | None:
+    """None where autocast is off."""
+    if not _autocast_enabled(device):
+        return None
+    if hasattr(torch, "get_autocast_dtype"):  # 2.4
+        return torch.get_autocast_dtype(device)
+    return torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
 
 
 def _autocast_enabled(device: str) -> bool:

@@ -20,6 +20,7 @@ parser.add_argument("--spawn", action="store_true")
 parser.add_argument("--fork", action="store_true")
 parser.add_argument("--crash", type=int, default=-1)
 parser.add_argument("--steps", type=int, default=1)
+parser.add_argument("--microbatches", type=int, default=4)
 parser.add_argument("--ddp", action="store_true")
 parser.add_argument("--device-mesh", action="store_true")
 options = parser.parse_args()
@@ -47,14 +48,16 @@ def train(rank, size, rendezvous="env://"):
     if options.ddp:
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    batches = torch.randint(0, 16, (options.steps, 4, 2, 5))
+    batches = torch.randint(0, 16, (options.steps, options.microbatches, 2, 5))
+    averaged_over = size if options.ddp else 1
     for step in range(options.steps):
         if step == 1 and rank == options.crash:
             print("this rank fails", file=sys.stderr)
             sys.exit(5)
-        for microbatch in range(4 // size):
+        for microbatch in range(options.microbatches // size):
             tokens = batches[step, microbatch * size + rank]
-            nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+            loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+            (loss * averaged_over / options.microbatches).backward()
         for parameter in model.parameters():
             if size > 1 and not options.ddp:
                 dist.all_reduce(parameter.grad)

@@ -307,4 +307,34 @@ TEST_CASE("a trace that claims too many model chunks is refused") {
         "trace/rank-00001.h5: 2147483648 model chunks on 2 pipeline stages; expected at most 1048576 in all");
 }
 
+TEST_CASE("with global names, layers are those that the stages call so, whichever chunk runs them") {
+  // Two stages with two chunks of a layer each; in a V the last layer is on the first stage.
+  for (const bool v : {false, true}) {
+    CAPTURE(v);
+    Trace trace = mesh_trace("pp=2", 2);
+    for (std::int32_t layer = 0; layer < 4; ++layer) {
+      const auto rank = static_cast<std::size_t>(v && layer >= 2 ? 3 - layer : layer % 2);
+      TensorId model = tensor_id(Kind::kOutput, "(model)");
+      model.chunk = layer / 2;
+      add_tensor(trace, rank, layer_id(layer, layer / 2), {1}, {static_cast<float>(layer + 1)});
+      add_tensor(trace, rank, model, {1}, {static_cast<float>(10 * layer)});
+    }
+    const std::string rule = std::string("parallelism: {pipeline: {names: global") + (v ? ", chunks: v}}" : "}}");
+    const Alignment alignment = align(trace, annotations(rule), {});
+    CHECK(alignment.findings.empty());
+    CHECK(names_in(alignment) == std::vector<std::string>{"(model)", "decoder.layers.0", "decoder.layers.1",
+                                                          "decoder.layers.2", "decoder.layers.3"});
+    CHECK(alignment.tensors.begin()->second.pieces()[0].rank == (v ? 0 : 1));  // the end of the model
+  }
+}
+
+TEST_CASE("with global names, a layer that two stages hold is a duplicate") {
+  Trace trace = mesh_trace("pp=2", 2);
+  for (const std::int64_t layer : {0, 1}) add_tensor(trace, 0, layer_id(layer), {1});
+  for (const std::int64_t layer : {1, 2}) add_tensor(trace, 1, layer_id(layer), {1});
+  const Alignment alignment = align(trace, annotations("parallelism: {pipeline: {names: global}}"), {});
+  REQUIRE(alignment.findings.size() == 1);
+  CHECK(alignment.findings[0].id.name == "decoder.layers.1");
+}
+
 TEST_SUITE_END();

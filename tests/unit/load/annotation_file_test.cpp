@@ -168,14 +168,14 @@ TEST_CASE("what is wrong with a file is said with its line") {
       {"a:\n  _dim: 0", "gpt.yaml:2: 'a': unknown key '_dim'; expected <axis>_dim, <axis>, or one of " + kinds},
       {"? [x]\n: {tp_dim: 0}", "gpt.yaml:1: a key that is no word; expected patterns and their rules"},
       {"parallelism: {pipelines: {}}",
-       "gpt.yaml:1: 'parallelism': unknown key 'pipelines'; expected microbatches, pipeline, tied, experts or "
-       "loss_scale"},
+       "gpt.yaml:1: 'parallelism': unknown key 'pipelines'; expected microbatches, pipeline, tied, experts, "
+       "loss_scale or axes"},
       {"parallelism:\n  pipeline: {axis: pp}",
        "gpt.yaml:2: 'parallelism': pipeline: no layers; expected layers (decoder.layers), and axis, first, "
-       "last, embedding, head or per_stage where they apply"},
+       "last, embedding, head or per_stage where they apply; or names: global, and axis or chunks"},
       {"parallelism:\n  pipeline: {stages: 2}",
        "gpt.yaml:2: 'parallelism': pipeline: unknown key 'stages'; expected layers (decoder.layers), and axis, "
-       "first, last, embedding, head or per_stage where they apply"},
+       "first, last, embedding, head or per_stage where they apply; or names: global, and axis or chunks"},
       {"parallelism:\n  pipeline: {layers: l, first: -1}",
        "gpt.yaml:2: 'parallelism': pipeline: first: '-1'; expected a number of layers"},
       {"parallelism:\n  pipeline: {layers: l, head: 1}",
@@ -210,6 +210,18 @@ TEST_CASE("what is wrong with a file is said with its line") {
        "gpt.yaml:2: 'parallelism': microbatches: axis: 'dp' appears twice; expected it once"},
       {"parallelism:\n  microbatches: {layout: striped}",
        "gpt.yaml:2: 'parallelism': microbatches: a layout without 'order: slices'; expected one of slices only"},
+      {"parallelism:\n  axes: tp=2,tp=2",
+       "gpt.yaml:2: 'parallelism': axes: axis 'tp' appears twice; expected each axis once"},
+      {"parallelism:\n  pipeline: {names: local}",
+       "gpt.yaml:2: 'parallelism': pipeline: names: 'local'; expected global"},
+      {"parallelism:\n  pipeline: {names: global, layers: layers}",
+       "gpt.yaml:2: 'parallelism': pipeline: both layers and names; expected layers (decoder.layers), and axis, first, "
+       "last, embedding, head or per_stage where they apply; or names: global, and axis or chunks"},
+      {"parallelism:\n  pipeline: {names: global, first: 1}",
+       "gpt.yaml:2: 'parallelism': pipeline: divides the layers, whose names are global; expected names, axis and "
+       "chunks"},
+      {"parallelism:\n  pipeline: {layers: layers, chunks: v}",
+       "gpt.yaml:2: 'parallelism': pipeline: chunks without 'names: global'; expected it"},
       {"parallelism:\n  loss_scale: dp*",
        "gpt.yaml:2: 'parallelism': loss_scale: 'dp*'; expected axes multiplied or divided, as in dp, dp*cp or 1/dp"},
       {"parallelism:\n  loss_scale: 2",

@@ -58,6 +58,24 @@ int status_of_fork(const std::function<int()>& child) {
 }  // namespace
 
 TEST_SUITE("record") {
+  TEST_CASE("Axes that are learnt while recording are those of the trace, once") {
+    const TemporaryDirectory directory;
+    for (const std::int32_t rank : {0, 1}) {
+      TraceWriter writer(directory.path(), {.run_id = "run-1", .rank = rank, .world_size = 2});
+      writer.record(output_named("a"), "", example_tensor());
+      const Mesh mesh = parse_mesh("dp=2", 2, "axes");
+      if (rank == 0) continue;  // ends before it knows them, and without closing its file
+      CHECK_THROWS_AS(writer.describe_mesh(parse_mesh("dp=3", 3, "axes"), {{"dp", 1}}), RecordError);
+      writer.describe_mesh(mesh, coordinates_of(mesh, rank));
+      CHECK_THROWS_WITH(writer.describe_mesh(mesh, {{"dp", 0}}), "the axes are dp=2 already; expected them once");
+      writer.close(true);
+    }
+    const Trace trace = read_trace(directory.path());
+    CHECK(to_string(trace.mesh) == "dp=2");
+    CHECK(trace.ranks[0].coordinates == Coordinates{{"dp", 0}});
+    CHECK(trace.ranks[1].coordinates == Coordinates{{"dp", 1}});
+  }
+
   TEST_CASE("What was recorded is read back, with order, checksum and module class") {
     const TemporaryDirectory directory;
     {
@@ -180,7 +198,8 @@ TEST_SUITE("record") {
     CHECK(error_with([](auto& run) { run.run_id = std::string("\xff"); }) == "1: run id is not text; expected UTF-8");
     CHECK(error_with([](auto& run) { run.rank = 1; }) == "1: rank is 1; expected 0 to 0");
     CHECK(error_with([](auto& run) { run.world_size = 0; }) == "1: world size is 0; expected 1 to 1000000");
-    CHECK(error_with([](auto& run) { run.world_size = 2; }) == "1: axes: the axes '' make 1 ranks; the run has 2");
+    CHECK(error_with([](auto& run) { run.mesh.axes = {{"tp", 2}}; }) ==
+          "1: axes: axis 'tp' has size 2; expected 1 to 1, the number of ranks");
     const auto two_ranks = [](RunDescription& run, Coordinates coordinates) {
       run.world_size = 2;
       run.mesh.axes = {{"tp", 2}};

@@ -4,9 +4,16 @@ An adapter has `MODULE`, the module whose presence in sys.modules means that the
 also have
 - `find(world_size)`, which returns the mesh's axes and this rank's coordinates as texts ("tp=2,dp=2", "tp=1,dp=0"),
   or None where the framework does not know;
+- `groups(model)`, groups of ranks, this one among them, from which factoring.py works out the axes. The name that comes
+  first for the same ranks is that of the axis. `model` is None where none has run yet;
+- `words(model, position)`, what the framework says of how the program is parallel: an object of the section
+  `parallelism` of annotations/README.md. Of a key that several adapters know, that is `loss_scale`, all count: they are
+  multiplied;
 - `CLIPPING`, functions (module, name) that clip gradients by a norm, their third argument, outside torch.nn.utils;
 - `BACKWARD`, functions that start backward without torch.autograd.backward, from their first argument;
 - `CHECKPOINTS`, functions that run their first argument again in backward;
+- `WEIGHT_BACKWARD`, methods of what has a module as `submod`, which compute the gradients of its parameters alone, for
+  the micro-batch that is their first argument;
 - `STEPS`, steps of optimizers around PyTorch's own, whose first argument is the optimizer, and with them
   `loss_scale(optimizer)`, which is on the gradients before the step, and `gradient_norm(optimizer, loss_scale)`, by
   which it has clipped them, or None;
@@ -26,33 +33,74 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import torch
 
 from ..imports import after_import
+from ..mesh_position import MeshPosition
 from ..shares import Share
-from . import deepspeed, device_mesh, fsdp1, lightning, megatron, megatron_moe
+from . import (
+    data_parallel,
+    deepspeed,
+    deepspeed_groups,
+    device_mesh,
+    fsdp1,
+    lightning,
+    megatron,
+    megatron_moe,
+    pipelining,
+    tensor_parallel,
+)
 from .megatron_moe import Record
 from .pipelining import is_rehearsal
 from .transformers import is_by_product, summed_later_over
 
 __all__ = [
+    "device_mesh",
     "functions_to_patch",
     "in_use",
     "is_by_product",
     "is_rehearsal",
     "observe_framework_calls",
+    "parameter_dtype",
     "record_inside",
     "share",
     "summed_later_over",
+    "words",
 ]
 
-_ADAPTERS = (megatron, megatron_moe, deepspeed, fsdp1, device_mesh)  # the more specific one first
+# The more specific one first.
+_ADAPTERS = (
+    megatron,
+    megatron_moe,
+    device_mesh,
+    deepspeed,
+    deepspeed_groups,
+    fsdp1,
+    data_parallel,
+    pipelining,
+    tensor_parallel,
+)
 
 
 def in_use() -> list[ModuleType]:
     """The adapters of the frameworks that the program has imported."""
     return [adapter for adapter in _ADAPTERS if adapter.MODULE in sys.modules]
+
+
+def words(model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
+    """What the frameworks say of how the program is parallel."""
+    said: dict[str, Any] = {}
+    for adapter in in_use():
+        for key, value in adapter.words(model, position).items() if hasattr(adapter, "words") else ():
+            said[key] = f"{said[key]}*{value}" if key == "loss_scale" and key in said else value
+    return said
+
+
+def parameter_dtype(model: torch.nn.Module) -> torch.dtype | None:
+    """The dtype that a wrapper casts the model's parameters to for what it computes; None where none does."""
+    return data_parallel.parameter_dtype(model)
 
 
 def functions_to_patch(list_name: str) -> Iterator[tuple[ModuleType, ModuleType | type, str]]:

@@ -1,11 +1,18 @@
-"""PyTorch's DeviceMesh: the mesh that the program made with `init_device_mesh(..., mesh_dim_names=...)`.
+"""PyTorch's DeviceMesh: the meshes that the program made with `init_device_mesh` and what it sliced from them.
 
-Micro-batches are told apart along the axis `dp` (unless annotations name another). Where no dimension is called that
-and only one of several ranks has a data parallel name (`fsdp`, `dp_shard`, `data`, ...), `dp` is an alias of it."""
+Micro-batches are told apart along the axis `dp` (unless annotations, or data_parallel.py, name another). Where no
+dimension is called that and only one of several ranks has a data parallel name (`fsdp`, `dp_shard`, `batch`, ...),
+`dp` is an alias of it."""
 
 import gc
+import itertools
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+import torch
+
+from ..factoring import Group
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -14,17 +21,57 @@ MODULE = "torch.distributed.device_mesh"
 
 
 def find(world_size: int) -> tuple[str, str] | None:
-    """Of the meshes of all ranks that exist, the one with the most named dimensions (a flattened one has fewer);
-    None where two of them disagree."""
-    mesh_type = getattr(sys.modules[MODULE], "DeviceMesh", None)
-    if mesh_type is None:
+    """The axes and coordinates of a mesh of all ranks in an order of their own; None where there is none."""
+    whole = [mesh for mesh in _meshes() if mesh.mesh_dim_names and mesh.mesh.numel() == world_size]
+    if all(_in_order(mesh) for mesh in whole):
         return None
-    # PyTorch keeps no public list of meshes; looking for them once costs some 50 ms.
-    meshes = [found for found in gc.get_objects() if type(found) is mesh_type]
-    meshes = [mesh for mesh in meshes if mesh.mesh_dim_names and mesh.mesh.numel() == world_size]
-    dims = max((mesh.mesh.ndim for mesh in meshes), default=0)
-    found = {_texts(mesh) for mesh in meshes if mesh.mesh.ndim == dims}
+    dims = max(mesh.mesh.ndim for mesh in whole)
+    found = {_texts(mesh) for mesh in whole if mesh.mesh.ndim == dims}
     return found.pop() if len(found) == 1 else None
+
+
+def groups(_: torch.nn.Module | None) -> Iterator[Group]:
+    """Of each dimension of each mesh, those with the most dimensions first."""
+    meshes = [mesh for mesh in _meshes() if mesh.get_coordinate() is not None]
+    for mesh in sorted(meshes, key=lambda mesh: -mesh.mesh.ndim):
+        for dim, ranks in enumerate(ranks_of_dims(mesh)):
+            if mesh.mesh_dim_names:
+                yield Group(mesh.mesh_dim_names[dim].lower(), ranks)
+            else:
+                yield Group(f"dim{dim}" if mesh.mesh.ndim > 1 else "", ranks)
+
+
+def data_parallel_axis(sizes: dict[str, int]) -> str | None:
+    """The one axis of several ranks that has a data parallel name."""
+    data_parallel = [name for name, size in sizes.items() if size > 1 and _is_data_parallel(name)]
+    return data_parallel[0] if len(data_parallel) == 1 else None
+
+
+def ranks_of_dims(mesh: "DeviceMesh") -> list[tuple[int, ...]]:
+    """For each dimension, the ranks that this one shares it with, in its order. The rank is part of the mesh."""
+    at = mesh.get_coordinate()
+    return [tuple(mesh.mesh[(*at[:dim], slice(None), *at[dim + 1 :])].tolist()) for dim in range(mesh.mesh.ndim)]
+
+
+def _meshes() -> list["DeviceMesh"]:
+    mesh_type = getattr(sys.modules.get(MODULE), "DeviceMesh", None)
+    # PyTorch keeps no public list of meshes; looking for them once costs some 50 ms.
+    return [] if mesh_type is None else [found for found in gc.get_objects() if type(found) is mesh_type]
+
+
+def _in_order(mesh: "DeviceMesh") -> bool:
+    """Whether coordinates follow from the rank: its dimensions are digits of the rank, in whatever order."""
+    ranks, shape = mesh.mesh, mesh.mesh.shape
+    first = int(ranks.flatten()[0])
+    strides = []
+    for dim, size in enumerate(shape):
+        next_one = [0] * len(shape)
+        next_one[dim] = min(1, size - 1)
+        strides.append(int(ranks[tuple(next_one)]) - first)
+    return all(
+        int(ranks[at]) == first + sum(index * stride for index, stride in zip(at, strides, strict=True))
+        for at in itertools.product(*map(range, shape))
+    )
 
 
 def _texts(mesh: "DeviceMesh") -> tuple[str, str]:
@@ -32,13 +79,9 @@ def _texts(mesh: "DeviceMesh") -> tuple[str, str]:
     sizes = dict(zip((name.lower() for name in mesh.mesh_dim_names), mesh.mesh.shape, strict=True))
     # The last dimension is the fastest, which `axes` names first.
     axes = ",".join(f"{name}={size}" for name, size in reversed(list(sizes.items())))
-    data_parallel = [name for name, size in sizes.items() if size > 1 and _is_data_parallel(name)]
-    if "dp" not in sizes and len(data_parallel) == 1:
-        axes += f",dp={data_parallel[0]}"
-    if mesh.mesh.flatten().tolist() == list(range(mesh.mesh.numel())):
-        return axes, ""  # coordinates follow from the rank
     return axes, ",".join(f"{name}={at}" for name, at in zip(sizes, mesh.get_coordinate(), strict=True))
 
 
 def _is_data_parallel(name: str) -> bool:
-    return name != "edp" and ("dp" in name or name.startswith("data") or name in ("replicate", "shard"))
+    is_named = "dp" in name or name.startswith("data") or name in ("replicate", "shard", "batch")
+    return is_named and name not in ("edp", "efsdp")

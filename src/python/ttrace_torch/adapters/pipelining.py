@@ -1,9 +1,25 @@
-"""torch.distributed.pipelining: before the first step, a stage that was not told the shapes of its inputs and outputs
-runs its module and its loss on made-up values. From torch 2.13 on it does so in grad mode."""
+"""torch.distributed.pipelining: the stages of a pipeline, which its schedules run.
 
+Before the first step, a stage that was not told the shapes of its inputs and outputs runs its module and its loss on
+made-up values. From torch 2.13 on it does so in grad mode.
+
+A program deletes from its model what other stages hold. Where that leaves the numbers of the layers, the names of
+modules are those of the whole model: a stage behind the first whose layers do not begin at 0 says so."""
+
+import gc
 import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..factoring import Group
+from ..mesh_position import MeshPosition
 
 MODULE = "torch.distributed.pipelining.stage"
+# Zero-bubble schedules have gradients of activations and of parameters computed apart.
+BACKWARD = [(MODULE, "stage_backward_input")]
+WEIGHT_BACKWARD = [(MODULE, "_PipelineStageBase.backward_weight_one_chunk")]
 _REHEARSALS = ("_forward_metadata_inference", "_backward_metadata_inference")
 
 
@@ -15,3 +31,39 @@ def is_rehearsal() -> bool:
     while caller is not None and caller.f_code not in codes:
         caller = caller.f_back
     return caller is not None
+
+
+def groups(_: torch.nn.Module | None) -> Iterator[Group]:
+    for stage in _living(MODULE, "_PipelineStageBase"):
+        ranks = torch.distributed.get_process_group_ranks(stage.group or torch.distributed.group.WORLD)
+        yield Group("pp", tuple(ranks))
+
+
+def words(_: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    stages = _living(MODULE, "_PipelineStageBase")
+    if position.axis_named("pp") and any(stage.stage_index > 0 and _keeps_numbers(stage.submod) for stage in stages):
+        said["pipeline"] = {"names": "global"}
+        if any(_lies_in_a_v(stage) for stage in stages):
+            said["pipeline"]["chunks"] = "v"
+    return said
+
+
+def _lies_in_a_v(stage: Any) -> bool:
+    """Whether the last stage is on the rank of the first one, as in zero-bubble's V schedules."""
+    ranks = stage.stage_index_to_group_rank
+    return stage.num_stages > stage.group_size > 1 and ranks[stage.num_stages - 1] == ranks[0]
+
+
+def _keeps_numbers(stage: torch.nn.Module) -> bool:
+    """Whether the numbered children of some module do not begin at 0."""
+    return any(
+        names and all(name.isdigit() for name in names) and "0" not in names
+        for names in (list(module._modules) for module in stage.modules())
+    )
+
+
+def _living(module: str, kind: str) -> list[Any]:
+    """PyTorch keeps no list of them."""
+    of_kind = getattr(sys.modules.get(module), kind, None)
+    return [] if of_kind is None else [found for found in gc.get_objects() if isinstance(found, of_kind)]

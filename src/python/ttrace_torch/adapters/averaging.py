@@ -1,0 +1,52 @@
+"""What follows from averaging gradients over ranks.
+
+Where gradients are averaged over ranks that run different micro-batches, each rank's own gradients are so many times
+those of a program that runs all of the micro-batches and divides the loss by their number: `loss_scale` of annotations.
+That holds for ranks that share a micro-batch, too, each with the loss of its part."""
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ..mesh_position import MeshPosition
+
+# Axes whose ranks work on one micro-batch together, though gradients are averaged over them.
+_SHARE_MICROBATCHES = ("cp", "sp", "tp")
+
+
+class Averaging(NamedTuple):
+    """What a wrapper does to the gradients of the modules in it."""
+
+    groups: list[tuple[int, ...]]  # ranks; several: sharded in the one, replicated over the other
+    divisor: float | None  # of the sum over the groups; None: the program does what nobody can know
+
+
+def words_of(averagings: Iterable[Averaging], position: MeshPosition) -> dict[str, Any]:
+    """As an adapter's `words`; `averagings` are those of all parts of the model."""
+    found = list(averagings)
+    axes = [_axes(averaging, position) for averaging in found]
+    if not found or not all(axes):
+        return {}
+    said: dict[str, Any] = {}
+    factors = {_loss_scale(averaging, names) for averaging, names in zip(found, axes, strict=True)}
+    if len(factors) == 1:
+        said["loss_scale"] = factors.pop()
+    different = [name for name, _ in max(axes, key=len) if name not in _SHARE_MICROBATCHES]
+    if len(different) == 1 and different != [position.axis_named("dp")]:
+        said["microbatches"] = {"axis": different[0]}
+    return {key: word for key, word in said.items() if word}
+
+
+def _axes(averaging: Averaging, position: MeshPosition) -> list[tuple[str, int]]:
+    """Names and sizes of the axes that the gradients are averaged over, outermost first; empty where one is unknown."""
+    if position.coordinates:
+        return []
+    axes = [position.axes_joining(list(ranks)) for ranks in reversed(averaging.groups) if len(ranks) > 1]
+    return sum(axes, []) if all(axes) else []
+
+
+def _loss_scale(averaging: Averaging, axes: list[tuple[str, int]]) -> str | None:
+    """None where it cannot be said."""
+    if averaging.divisor == math.prod(size for _, size in axes):
+        return "*".join(name for name, _ in axes)
+    return "" if averaging.divisor == 1 else None
