@@ -81,7 +81,8 @@ void add_lint(CLI::App& app, Run& run_command) {
   ttrace lint candidate -a gpt.yaml --json - | jq '.messages[] | .text'
 
 JSON: {"schema": "ttrace-lint/1", "trace", "annotations", "messages": [{"check":
-misfit | unplaced | placed-by-shape | unused-rule | ambiguous | absent-axis | uneven-split,
+misfit | unplaced | placed-by-shape | unused-rule | ambiguous | absent-axis |
+uneven-split,
 "mistake": bool, "file", "line" (null: none), "text"}]}
 
 Exit codes: 0 nothing to mend, 1 something to mend, 2 could not look.)");

@@ -46,7 +46,7 @@ def test_an_estimate_fits_the_check(ttrace, runs, candidate):
     )
     candidate()
     assert ttrace.reports(*CHECK, "-t", "out.yaml", code=0).startswith("same\n")
-    ttrace.reports(*CHECK[:-2], "-t", "out.yaml", code=1)
+    assert ttrace.reports(*CHECK[:-2], "-t", "out.yaml", code=0).startswith("same\n")  # the shapes say enough
 
 
 # what to make, the perturbed runs, the rerun, the error line

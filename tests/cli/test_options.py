@@ -41,8 +41,8 @@ MISUSE = {
         "ttrace check: '--strikt=yes' was not expected (did you mean '--strict'?)" + see("ttrace check"),
     ),
     "an option of another command": (
-        [*CHECK, "--axes", "tp=2"],
-        "ttrace check: '--axes' was not expected" + see("ttrace check"),
+        [*CHECK, "--seeds", "2"],
+        "ttrace check: '--seeds' was not expected" + see("ttrace check"),
     ),
     "one directory too many": ([*CHECK, "another"], "ttrace check: 'another' was not expected" + see("ttrace check")),
     "no number of threads": (

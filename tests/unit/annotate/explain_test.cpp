@@ -73,7 +73,7 @@ TEST_CASE("a tensor on another factoring of the ranks is explained on the axes o
     0     etp=0 ep=0   [0:2]  [0:2]    0        0
     1     etp=0 ep=1   [0:2]  [2:4]    0        0
 )"));
-  CHECK(sides.explained("norm.weight").find("    tp (2): replicates (not named)\n    rank") != std::string::npos);
+  CHECK(sides.explained("norm.weight").find("    tp (2): replicates (by its shape)\n    rank") != std::string::npos);
 }
 
 TEST_CASE("what was not mapped stands there with its finding") {
