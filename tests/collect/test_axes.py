@@ -98,14 +98,18 @@ def test_groups_that_do_not_say_it_all_say_nothing():
         assert factoring([Group(name, ranks) for name, ranks in groups.items()], 4) is None
 
 
-@pytest.mark.parametrize("schedule", ["1F1B", "Interleaved1F1B", "ZBVZeroBubble"])
-def test_stages_of_a_pipeline_keep_the_names_of_the_whole_model(collect, schedule):
+@pytest.mark.parametrize(
+    ("schedule", "divide"),
+    [("1F1B", ["--divide-loss"]), ("1F1B", []), ("Interleaved1F1B", []), ("ZBVZeroBubble", ["--divide-loss"])],
+)
+def test_stages_of_a_pipeline_keep_the_names_of_the_whole_model(collect, schedule, divide):
     reference = collect(command=program("pipeline"))
-    candidate = collect(command=ranks(2, program("pipeline")[-1], "--schedule", schedule, "--divide-loss"))
+    candidate = collect(command=ranks(2, program("pipeline")[-1], "--schedule", schedule, *divide))
     assert (reference.code, candidate.code) == (0, 0), candidate
     assert candidate.rank(1).attributes["axes"] == '[["pp",2]]'
     words = {"names": "global"} if schedule[:3] != "ZBV" else {"names": "global", "chunks": "v"}
-    assert said(candidate, 1) == {"pipeline": words}
+    scale = {} if divide else {"loss_scale": "microbatches"}  # then the schedule divides the gradients at the end
+    assert said(candidate, 1) == {"pipeline": words, **scale}
     checked = check(reference, candidate)
     assert checked.returncode == 0, checked.stdout
     assert "0 fail, 0 untrusted; 0 missing" in checked.stdout

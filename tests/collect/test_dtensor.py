@@ -185,8 +185,8 @@ def test_a_mesh_that_disagrees_with_the_axes_stops_the_recording_with_one_line(t
     assert collected.code == 2
     told = [line for line in collected.messages if line.startswith("ttrace: rank 3: ")]
     assert told == [
-        "ttrace: rank 3: --axes dp_shard=2,tp=2: the program's device mesh (DP_shard=2, tp=2) joins ranks 2, 3 in its "
-        "dimension 'tp'; expected an axis of that name that joins the same ranks"
+        "ttrace: rank 3: --axes dp_shard=2,tp=2: the program's device mesh (DP_shard=2, tp=2) joins ranks 1, 3 in its "
+        "dimension 'DP_shard'; expected an axis of that name that joins the same ranks"
     ]
 
 

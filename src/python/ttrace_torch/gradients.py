@@ -143,8 +143,7 @@ class Gradients:
             names.setdefault(id(parameter), []).append(name)
             parameters[id(parameter)] = parameter
         for key, parameter in parameters.items():
-            if torch.nn.parameter.is_lazy(parameter):  # until the next iteration
-                self._collector.not_seen("of a lazy parameter", (Kind.PARAM_GRAD,), chunk.number, tensors=names[key])
+            if torch.nn.parameter.is_lazy(parameter):  # it has no value before its module is called
                 continue
             if parameter.requires_grad and parameter.is_leaf and (chunk.number, key) not in self._hooked_parameters:
                 self._hooked_parameters.add((chunk.number, key))

@@ -122,7 +122,7 @@ class Modules:
             if frame.chunk is not None and frame.microbatch.number == 0 and _plain_class(module) is not type(module):
                 self._gradients.hook_gathered_parameters(frame.chunk, module)
             if self._unread and any(id(each) in self._unread for each in module._parameters.values()):
-                self._read_parameters_when_hooks_have_run(module)
+                self._read_parameters_when_hooks_have_run(frame.chunk, module)
         return frame
 
     def _inner_call(self, parent: Frame, in_backward: bool) -> Frame:
@@ -194,14 +194,15 @@ class Modules:
             else:
                 record_part(collector, trained, Kind.PARAM, trained.share.held, trained.share.held_range)
 
-    def _read_parameters_when_hooks_have_run(self, module: torch.nn.Module) -> None:
-        """Megatron-core's hooks gather what other ranks have made of parameters in the last step. The hook that is
-        registered here, at the call, comes after all others."""
+    def _read_parameters_when_hooks_have_run(self, chunk: Chunk, module: torch.nn.Module) -> None:
+        """Megatron-core's hooks gather what other ranks have made of parameters in the last step, those of lazy modules
+        make the parameters. The hook that is registered here, at the call, comes after all others."""
 
         def read(*_: Any) -> None:
             handle.remove()
             for parameter in module._parameters.values():
                 self._collector.safely(self._read_parameter, id(parameter))
+            self._collector.safely(self._gradients.hook_parameters, chunk)
 
         handle = module.register_forward_pre_hook(read)
 

@@ -28,7 +28,7 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor in host memory that libttrace can read by address, the same one where possible; of a DTensor this
     rank's part. Raises NotTraceable."""
     if torch.nn.parameter.is_lazy(tensor):
-        raise NotTraceable("a lazy parameter: it has no value before the first forward, and no gradient hook then")
+        raise NotTraceable("a lazy parameter: it has no value before its module is called")
     if is_dtensor(tensor):
         tensor = tensor._local_tensor
     if type(tensor).__name__ == "AsyncCollectiveTensor":

@@ -32,8 +32,8 @@ def words_of(averagings: Iterable[Averaging], position: MeshPosition) -> dict[st
     if len(factors) == 1:
         said["loss_scale"] = factors.pop()
     different = [name for name, _ in max(axes, key=len) if name not in _SHARE_MICROBATCHES]
-    if len(different) == 1 and different != [position.axis_named("dp")]:
-        said["microbatches"] = {"axis": different[0]}
+    if different and different != [position.axis_named("dp")]:
+        said["microbatches"] = {"axis": different[0] if len(different) == 1 else different}
     return {key: word for key, word in said.items() if word}
 
 

@@ -4,7 +4,10 @@ Before the first step, a stage that was not told the shapes of its inputs and ou
 made-up values. From torch 2.13 on it does so in grad mode.
 
 A program deletes from its model what other stages hold. Where that leaves the numbers of the layers, the names of
-modules are those of the whole model: a stage behind the first whose layers do not begin at 0 says so."""
+modules are those of the whole model: a stage behind the first whose layers do not begin at 0 says so.
+
+Unless it is told otherwise, a schedule divides the gradients by the number of micro-batches once it has run them all;
+until then they are those of undivided losses."""
 
 import gc
 import sys
@@ -20,6 +23,7 @@ MODULE = "torch.distributed.pipelining.stage"
 # Zero-bubble schedules have gradients of activations and of parameters computed apart.
 BACKWARD = [(MODULE, "stage_backward_input")]
 WEIGHT_BACKWARD = [(MODULE, "_PipelineStageBase.backward_weight_one_chunk")]
+_SCHEDULES = "torch.distributed.pipelining.schedules"
 _REHEARSALS = ("_forward_metadata_inference", "_backward_metadata_inference")
 
 
@@ -46,6 +50,10 @@ def words(_: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
         said["pipeline"] = {"names": "global"}
         if any(_lies_in_a_v(stage) for stage in stages):
             said["pipeline"]["chunks"] = "v"
+    if any(
+        schedule.scale_grads and schedule._n_microbatches > 1 for schedule in _living(_SCHEDULES, "_PipelineSchedule")
+    ):
+        said["loss_scale"] = "microbatches"
     return said
 
 
