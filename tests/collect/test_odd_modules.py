@@ -161,7 +161,8 @@ def test_odd_modules_can_be_perturbed_and_keep_their_types(collect, place):
     by_field = {"frozen:hidden", "late:double", "model_output:logits", "mapping:x"}
     assert moved >= {*by_field, "deque", "nested:pair.0", "views:0"}
     if place == "input":
-        assert numpy.abs(tensors["input", "(model)", 0] / numpy.maximum(X, 1) - (X > 0)).max() <= 2.0**-23
+        # The factor lies within 2^-23 of 1, and the product is rounded.
+        assert numpy.abs(tensors["input", "(model)", 0] / numpy.maximum(X, 1) - (X > 0)).max() <= 1.5 * 2.0**-23
     else:
         assert numpy.array_equal(tensors["output", "returns_input", 0], X)
 
