@@ -33,11 +33,12 @@ bool is_loss_in(const Alignment& reference, const TensorId& id) {
   const LogicalTensor* output = find_tensor(reference, id);
   if (output == nullptr) return false;
   const std::vector<Piece> pieces = output->pieces();
+  if (pieces.empty()) return false;
   const TensorId first{.iteration = id.iteration, .microbatch = id.microbatch, .kind = Kind::kScalar, .name = "loss"};
-  for (const LogicalTensor* loss : find_calls(reference, first, Kind::kScalar, "loss")) {
-    if (!pieces.empty() && same_number(*pieces[0].entry, *loss->pieces().at(0).entry)) return true;
-  }
-  return false;
+  const auto losses = find_calls(reference, first, Kind::kScalar, "loss");
+  return std::ranges::any_of(losses, [&pieces](const LogicalTensor* loss) {
+    return same_number(*pieces[0].entry, *loss->pieces().at(0).entry);
+  });
 }
 
 // True for an output of the whole model or of a module outside of it, which the collector calls by its class.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "load/annotation_yaml.h"
 #include "ttrace/mesh.h"
@@ -62,7 +63,7 @@ void read_microbatches(const YAML::Node& node, const Context& context, int line,
   if (!rule.layout.empty() && rule.order != MicrobatchOrder::kSlices) {
     fail(context, line, "a layout without 'order: slices'; expected one of slices only");
   }
-  annotations.microbatches = rule;
+  annotations.microbatches = std::move(rule);
 }
 
 std::int64_t layer_count(const YAML::Node& node, const Context& context, int line) {

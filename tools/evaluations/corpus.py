@@ -99,7 +99,7 @@ CASES = [
         "bf16",
         dict(tp=2),
         "--sp --recompute reentrant --recompute-layers 2",
-        First("decoder.layers.1", "input", 0),
+        First("decoder.layers.1:0", "input", 0),
     ),
     # The loss from which backward starts; the one that is printed is right.
     _case(3, "cp-loss-scale", GPT_PER_TOKEN, "bf16", dict(cp=2), "--cp-gradients average", First("loss", "scalar", 0)),

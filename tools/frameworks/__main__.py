@@ -24,8 +24,8 @@ def parse_options() -> argparse.Namespace:
         description="Trains with real frameworks, unchanged, under ttrace, and says what it makes of them.\n"
         "A framework is a folder beside this program: its pinned packages (requirements.txt, installed in\n"
         ".venv-FOLDER when first needed), programs as its users write them, and files for `ttrace run`. found/ has\n"
-        "programs with a bug of a released package. What was run last of each trial stays in build/frameworks; once\n"
-        "there is something of all, RESULTS.md is made of it.",
+        "programs with a bug of a released package. What was run last of each trial stays in build/frameworks, and\n"
+        "RESULTS.md is made of that.",
         epilog="Exit code: 0 when every correct program is the same and every wrong one different; 1 when not; 2 when\n"
         "something could not be run.\n\n"
         "Examples:\n"
@@ -75,7 +75,7 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(_document(rows), indent=1) + "\n")
     if not options.quick:
-        page.write_where_whole()
+        page.write()
     as_expected = sum(row.expected() for row in rows)
     print(f"{as_expected} of {len(rows)} rows are as they should be")
     return 2 if problems else 0 if as_expected == len(rows) else 1

@@ -13,14 +13,14 @@ _COLUMNS = ("framework", "strategy", "verdict")
 _COUNTS = ("compared", "pass", "fail", "missing", "not seen", "untrusted", "waived", "YAML lines")
 
 
-def write_where_whole() -> None:
-    """Once there are rows of every trial."""
-    latest = [trial.latest() for trial in all_trials()]
-    if None not in latest:
-        PAGE.write_text("\n".join(_page([row for rows in latest for row in rows])) + "\n")
+def write() -> None:
+    """Of the trials that have been run."""
+    latest = {trial.name: trial.latest() for trial in all_trials()}
+    rows = [row for found in latest.values() for row in found or ()]
+    PAGE.write_text("\n".join(_page(rows, [name for name, found in latest.items() if found is None])) + "\n")
 
 
-def _page(rows: list[Row]) -> list[str]:
+def _page(rows: list[Row], not_run: list[str]) -> list[str]:
     correct, wrong = [row for row in rows if row.correct], [row for row in rows if not row.correct]
     same = sum(row.verdict == "same" for row in correct)
     lines = [
@@ -43,6 +43,8 @@ def _page(rows: list[Row]) -> list[str]:
     if wrong:
         lines += ["", "## Bugs found in released packages", "", *_table(wrong), ""]
         lines += [f"- {row.strategy}: {_escaped(row.sentence)}" for row in wrong]
+    if not_run:
+        lines += ["", f"Not run yet: {', '.join(not_run)}."]
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     return [*lines, "", f"{machine}."]
 

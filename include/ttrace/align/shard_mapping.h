@@ -88,6 +88,6 @@ ModelLayout layout_of(const Alignment& reference);
 // The pieces point into the trace: `AlignedTrace` holds both. Throws InputError when the annotations
 // contradict the trace (an axis that it lacks, a dim out of range for a matching tensor, layers that do not
 // divide into the stages) or the trace's mesh contradicts itself.
-Alignment align(const Trace& trace, const Annotations& annotations, const ModelLayout& layout);
+Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout);
 
 }  // namespace ttrace
