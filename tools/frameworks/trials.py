@@ -130,7 +130,7 @@ class Trial:
             waived=report.get("waived", 0),
             annotation_lines=sum(map(lines_of, self._annotation_files())),
             options=" ".join(options),
-            sentence=sentence.splitlines()[0] if sentence else "",
+            sentence=sentence.replace(f"{ROOT}/", "").splitlines()[0] if sentence else "",
         )
 
     def _declaration_of(self, candidate: str) -> dict:
