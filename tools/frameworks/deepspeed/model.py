@@ -96,3 +96,18 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(7)
     tokens = torch.randint(0, VOCABULARY, (count, 2, SEQUENCE + 1), generator=generator)
     return [(each[:, :-1].contiguous(), each[:, 1:].contiguous()) for each in tokens]
+
+
+def train_without_deepspeed(
+    model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, micro_batches: int, clip: float
+) -> None:
+    """One process runs all micro-batches. `clip` is the largest gradient norm; 0 does not clip."""
+    for _ in range(steps):
+        for ids, labels in batches(micro_batches):
+            loss = loss_of(model(ids), labels)
+            (loss / micro_batches).backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        optimizer.zero_grad()
+    print(f"loss {loss.item()}")

@@ -13,7 +13,7 @@ import deepspeed
 import torch
 from deepspeed import comm
 from deepspeed.pipe import LayerSpec, PipelineModule
-from model import LAYERS, Attend, Block, Embedding, Head, batches, loss_of
+from model import LAYERS, Attend, Block, Embedding, Head, batches, loss_of, train_without_deepspeed
 from torch import nn
 
 
@@ -47,15 +47,7 @@ def train_plainly(options: argparse.Namespace) -> None:
         torch.manual_seed(index)  # as PipelineModule's seed_layers
         model.append(layer.build())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for _ in range(options.steps):
-        for ids, labels in batches(options.micro_batches):
-            loss = loss_of(model(ids), labels)
-            (loss / options.micro_batches).backward()
-        if options.clip:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-    print(f"loss {loss.item()}")
+    train_without_deepspeed(model, optimizer, options.steps, options.micro_batches, options.clip)
 
 
 def train(options: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ import torch
 from deepspeed import comm
 from deepspeed.runtime.sequence_parallel import parallel_state_sp
 from deepspeed.sequence.layer import DistributedAttention
-from model import SEQUENCE, Model, attend, batches, loss_of
+from model import SEQUENCE, Model, attend, batches, loss_of, train_without_deepspeed
 
 
 def main() -> None:
@@ -50,15 +50,7 @@ def train_plainly(options: argparse.Namespace) -> None:
     torch.manual_seed(1)
     model = Model()
     optimizer = torch.optim.AdamW(parameter_groups(model), lr=1e-3)
-    for _ in range(options.steps):
-        for ids, labels in batches(options.micro_batches):
-            loss = loss_of(model(ids), labels)
-            (loss / options.micro_batches).backward()
-        if options.clip:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-    print(f"loss {loss.item()}")
+    train_without_deepspeed(model, optimizer, options.steps, options.micro_batches, options.clip)
 
 
 def train(options: argparse.Namespace) -> None:
