@@ -31,6 +31,13 @@ void check_agreement(const Trace& trace, const Mesh& mesh, const DeclaredAxes& d
   }
 }
 
+// True where the annotations have this key of the section `parallelism`, and so overrule the program.
+bool is_said(const Annotations& annotations, const std::string& key) {
+  return (key == "microbatches" && annotations.microbatches.source.line != 0) ||
+         (key == "pipeline" && annotations.pipeline) || (key == "experts" && annotations.experts) ||
+         (key == "tied" && !annotations.tied.empty()) || (key == "loss_scale" && annotations.loss_scale);
+}
+
 }  // namespace
 
 void settle_axes(Trace& trace, const Annotations& annotations, AxesOf whose) {
@@ -54,13 +61,14 @@ void settle_axes(Trace& trace, const Annotations& annotations, AxesOf whose) {
 Annotations with_program_words(Annotations annotations, const Trace& trace) {
   if (trace.program == nullptr) return annotations;
   const Annotations& words = trace.program->words;
-  if (annotations.microbatches.source.line == 0 && trace.program->values.contains("microbatches")) {
-    annotations.microbatches = words.microbatches;
+  for (const auto& [key, value] : trace.program->values) {
+    if (is_said(annotations, key)) continue;
+    if (key == "microbatches") annotations.microbatches = words.microbatches;
+    if (key == "pipeline") annotations.pipeline = words.pipeline;
+    if (key == "experts") annotations.experts = words.experts;
+    if (key == "tied") annotations.tied = words.tied;
+    if (key == "loss_scale") annotations.loss_scale = words.loss_scale;
   }
-  if (!annotations.pipeline) annotations.pipeline = words.pipeline;
-  if (!annotations.experts) annotations.experts = words.experts;
-  if (annotations.tied.empty()) annotations.tied = words.tied;
-  if (!annotations.loss_scale) annotations.loss_scale = words.loss_scale;
   return annotations;
 }
 
@@ -68,11 +76,7 @@ std::vector<std::string> notes_of_program_words(const Annotations& annotations, 
   if (trace.program == nullptr) return {};
   std::vector<std::string> notes, said;
   for (const auto& [key, value] : trace.program->values) {
-    const bool overruled = (key == "microbatches" && annotations.microbatches.source.line != 0) ||
-                           (key == "pipeline" && annotations.pipeline) || (key == "experts" && annotations.experts) ||
-                           (key == "tied" && !annotations.tied.empty()) ||
-                           (key == "loss_scale" && annotations.loss_scale);
-    if (!overruled) said.push_back(fmt::format("{}: {}", key, value));
+    if (!is_said(annotations, key)) said.push_back(fmt::format("{}: {}", key, value));
   }
   if (!said.empty()) notes.push_back(fmt::format("as the program says: {}", fmt::join(said, ", ")));
   notes.insert(notes.end(), trace.program->notes.begin(), trace.program->notes.end());
