@@ -49,6 +49,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -82,9 +83,18 @@ enum class Kind : std::uint8_t {
   kParamDelta = 8,  // after minus before the optimizer step, on the fp32 master where there is one
   kParamAfter = 9,  // the parameter as the next iteration sees it
   kScalar = 10,     // loss, grad_norm, token counts: the name says which
+  // What an optimizer holds of a parameter before the step of an iteration, which the step cannot be checked without
+  // (`OptimizerStep`). Recorded where the iteration before was not.
+  kMaster = 11,          // the value that the optimizer updates, where it is not the parameter itself
+  kExpAvg = 12,          // PyTorch's names: Adam's first moment
+  kExpAvgSq = 13,        // ... its second moment
+  kMaxExpAvgSq = 14,     // ... the largest of them so far (amsgrad)
+  kMomentumBuffer = 15,  // of SGD with momentum
+  // The gradient that the optimizer was given, where it is not main_grad times one number.
+  kStepGrad = 16,
 };
 inline constexpr std::uint8_t kKindFirst = 1;
-inline constexpr std::uint8_t kKindLast = 10;
+inline constexpr std::uint8_t kKindLast = 16;
 
 // Activation checkpointing runs a module's forward a second time; both are recorded.
 enum class Pass : std::uint8_t { kForward = 1, kRecompute = 2 };
@@ -93,7 +103,8 @@ std::string_view name_of(Kind kind);  // "input", "output", "grad_output", ... "
 std::string_view name_of(Pass pass);  // "forward", "recompute"
 std::optional<Kind> kind_from_name(std::string_view name);
 
-bool is_parameter_kind(Kind kind);  // param, param_grad, main_grad, param_delta, param_after
+bool is_parameter_kind(Kind kind);   // param, param_grad, main_grad, param_delta, param_after, and what follows
+bool is_optimizer_state(Kind kind);  // master to step_grad
 
 // Identity of a tensor. As recorded, `name` and `microbatch` are local to the rank (stage-local layer
 // numbers, local micro-batches) and `chunk` tells virtual pipeline chunks apart; `align` turns that into
@@ -167,6 +178,30 @@ struct NotSeen {
 // The statements of one rank may name no more: a trace is not trusted.
 inline constexpr std::size_t kMaxNamesNotSeen = 10'000;
 
+// What a rank says of one step that an optimizer took with some of its parameters. Its provenance holds it as
+//
+//   "optimizer_steps": {"parameters": [["decoder.norm.weight", "decoder.norm.bias"], ["embed.weight"]],
+//                       "steps": [{"iteration": 0, "chunk": 0, "parameters": 0, "optimizer": "torch.optim.adam.Adam",
+//                                  "step": 1, "calls": 1, "clip_factor": 0.96, "master": "float32",
+//                                  "options": {"lr": 0.001, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8}}]}
+//
+// where `parameters` of a step is the place of its names in the list above, and `step`, `clip_factor` and `master` may
+// be absent. Names are those that the rank records.
+struct OptimizerStep {
+  std::int32_t iteration = 0;
+  std::int32_t chunk = 0;
+  std::string optimizer;  // the class with its module; empty: these parameters are in no optimizer
+  // The options of the parameter group by PyTorch's names (lr, eps, weight_decay, momentum, dampening, and as 0 or 1
+  // amsgrad, maximize, nesterov, decoupled_weight_decay, bias_correction), a pair `betas` as beta1 and beta2. Others
+  // that are numbers or truth values are there as well.
+  std::map<std::string, double> options;
+  std::optional<double> step;         // the optimizer's own count: 1 after its first step
+  std::int64_t calls = 1;             // of `step` in this iteration
+  std::optional<double> clip_factor;  // the gradient that the optimizer was given = this times main_grad
+  std::string master;                 // dtype of the value that the optimizer updates; empty: the parameter's own
+  std::vector<std::string> parameters;
+};
+
 // What one rank's file holds.
 struct RankTrace {
   std::filesystem::path path;
@@ -176,6 +211,7 @@ struct RankTrace {
   std::vector<Entry> entries;  // in order of `order`
   std::shared_ptr<const MappedFile> file;
   std::vector<NotSeen> not_seen;
+  std::vector<OptimizerStep> optimizer_steps;
 
   const std::byte* bytes_of(const Entry& entry) const { return file->data() + entry.offset; }
 };

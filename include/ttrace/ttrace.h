@@ -70,7 +70,13 @@ typedef enum ttrace_kind {
   TTRACE_MAIN_GRAD = 7,
   TTRACE_PARAM_DELTA = 8,
   TTRACE_PARAM_AFTER = 9,
-  TTRACE_SCALAR = 10
+  TTRACE_SCALAR = 10,
+  TTRACE_MASTER = 11, /* what an optimizer holds of a parameter before its step: see Kind in ttrace/trace.h */
+  TTRACE_EXP_AVG = 12,
+  TTRACE_EXP_AVG_SQ = 13,
+  TTRACE_MAX_EXP_AVG_SQ = 14,
+  TTRACE_MOMENTUM_BUFFER = 15,
+  TTRACE_STEP_GRAD = 16
 } ttrace_kind;
 
 typedef enum ttrace_pass { TTRACE_FORWARD = 1, TTRACE_RECOMPUTE = 2 } ttrace_pass;

@@ -68,11 +68,17 @@ Phase phase_of(const TensorId& id) {
     case Kind::kGradInput:
       return Phase::kBackward;
     case Kind::kParam:
+    case Kind::kMaster:
+    case Kind::kExpAvg:
+    case Kind::kExpAvgSq:
+    case Kind::kMaxExpAvgSq:
+    case Kind::kMomentumBuffer:
       return Phase::kParameters;
     case Kind::kParamGrad:
       return Phase::kParamGrad;
     case Kind::kMainGrad:
       return Phase::kMainGrad;
+    case Kind::kStepGrad:
     case Kind::kParamDelta:
       return Phase::kDelta;
     case Kind::kParamAfter:

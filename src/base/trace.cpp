@@ -8,8 +8,9 @@ namespace ttrace {
 namespace {
 
 constexpr std::array<std::string_view, kKindLast> kKindNames = {
-    "input",      "output",    "grad_output", "grad_input",  "param",
-    "param_grad", "main_grad", "param_delta", "param_after", "scalar",
+    "input",      "output",         "grad_output",     "grad_input", "param",  "param_grad",
+    "main_grad",  "param_delta",    "param_after",     "scalar",     "master", "exp_avg",
+    "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "step_grad",
 };
 
 }  // namespace
@@ -25,7 +26,11 @@ std::optional<Kind> kind_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-bool is_parameter_kind(Kind kind) { return kind >= Kind::kParam && kind <= Kind::kParamAfter; }
+bool is_parameter_kind(Kind kind) {
+  return (kind >= Kind::kParam && kind <= Kind::kParamAfter) || is_optimizer_state(kind);
+}
+
+bool is_optimizer_state(Kind kind) { return kind >= Kind::kMaster && kind <= Kind::kStepGrad; }
 
 std::string to_string(const TensorId& id) {
   std::string text = fmt::format("{} {}, iteration {}", printable(id.name), name_of(id.kind), id.iteration);

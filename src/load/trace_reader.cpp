@@ -71,7 +71,8 @@ RankFile checked_rank(const fs::path& path, std::shared_ptr<const MappedFile> fi
   check_entries(entries, data_end, path.string());
   set_mappings(entries, mappings, path.string());
   std::vector<NotSeen> not_seen = parse_not_seen(run.provenance, path.string());
-  return {run, {path, run.rank, run.coordinates, complete, std::move(entries), std::move(file), std::move(not_seen)}};
+  return {run,
+          {path, run.rank, run.coordinates, complete, std::move(entries), std::move(file), std::move(not_seen), {}}};
 }
 
 // Reads what a rank had recorded when it died; nothing without a readable journal.

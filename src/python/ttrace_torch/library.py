@@ -60,6 +60,12 @@ class Kind(_NamedNumber):
     PARAM_DELTA = 8
     PARAM_AFTER = 9
     SCALAR = 10
+    MASTER = 11
+    EXP_AVG = 12
+    EXP_AVG_SQ = 13
+    MAX_EXP_AVG_SQ = 14
+    MOMENTUM_BUFFER = 15
+    STEP_GRAD = 16
 
 
 class Pass(_NamedNumber):
