@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -134,6 +135,8 @@ struct Annotations {
   // to grad_output, grad_input and param_grad, but not to main_grad, which the framework has averaged by then.
   std::optional<Factor> loss_scale;
   std::optional<DeclaredAxes> axes;
+  // Kinds of a parameter's tensors that the candidate may hold in a narrower dtype than the reference.
+  std::set<Kind> narrower;
 };
 
 // What the programs of a trace's ranks say of how they are parallel: the collector asks the frameworks.

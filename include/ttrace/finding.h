@@ -31,7 +31,7 @@ enum class Reason : std::uint8_t {
   kReplicasDisagree,  // "replicas-disagree"
   kRecomputeDiffers,  // "recompute-differs": the recomputed forward is not the first forward
   kShapeMismatch,     // "shape-mismatch": merged shape is not the reference's
-  kDtypeMismatch,     // "dtype-mismatch": one side floating, the other integer
+  kDtypeMismatch,     // "dtype-mismatch": one side floating, the other integer; or a parameter's, narrower
   kOverlap,           // "overlap": elements filled twice without a declaration
   kDuplicateTensor,   // "duplicate-tensor": one rank holds the same canonical tensor twice
   kDuplicateRank,     // "duplicate-rank"

@@ -154,6 +154,7 @@ class MappedFile {
   virtual ~MappedFile() = default;
   virtual const std::byte* data() const = 0;
   virtual std::uint64_t size() const = 0;
+  virtual std::string path() const { return ""; }  // for messages; empty where there is none
   // Drops the pages that hold [begin, begin + bytes) from this process's memory; the next access brings
   // them back from the file. A file that is not a real mapping keeps its memory.
   virtual void release(const std::byte* /*begin*/, std::uint64_t /*bytes*/) const {}

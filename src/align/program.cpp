@@ -35,7 +35,8 @@ void check_agreement(const Trace& trace, const Mesh& mesh, const DeclaredAxes& d
 bool is_said(const Annotations& annotations, const std::string& key) {
   return (key == "microbatches" && annotations.microbatches.source.line != 0) ||
          (key == "pipeline" && annotations.pipeline) || (key == "experts" && annotations.experts) ||
-         (key == "tied" && !annotations.tied.empty()) || (key == "loss_scale" && annotations.loss_scale);
+         (key == "tied" && !annotations.tied.empty()) || (key == "loss_scale" && annotations.loss_scale) ||
+         (key == "narrower" && !annotations.narrower.empty());
 }
 
 }  // namespace
@@ -68,6 +69,7 @@ Annotations with_program_words(Annotations annotations, const Trace& trace) {
     if (key == "experts") annotations.experts = words.experts;
     if (key == "tied") annotations.tied = words.tied;
     if (key == "loss_scale") annotations.loss_scale = words.loss_scale;
+    if (key == "narrower") annotations.narrower = words.narrower;
   }
   return annotations;
 }

@@ -40,6 +40,7 @@ void add_check(CLI::App& app, Run& run_command) {
   add_history_option(*check, arguments->history);
   check->add_flag("--strict", options.strict,
                   "Untrusted tensors count as failed; ones that a program could not record are refused");
+  check->add_flag("!--no-checksums", options.checksums, "Do not verify the checksums of the tensors that are compared");
   add_threads_option(*check, options.threads);
   check->footer(R"(Examples:
   ttrace check --reference reference --candidate candidate -a gpt.yaml \

@@ -12,6 +12,7 @@
 #include <exception>
 #include <stdexcept>
 
+#include "compare/checksums.h"
 #include "compare/pages.h"
 #include "compare/tile.h"
 
@@ -101,19 +102,29 @@ void add_result(TileDifference& sum, const TileDifference& tile) {
   }
 }
 
+// How to go through the pairs.
+struct Pass {
+  int threads;
+  bool checksums;  // verify those of the tensors that are read
+};
+
 // Measures a batch, and appends the sums of each of its pairs to `results`.
-void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& batch, int threads, ProgressMeter& meter,
-                   std::vector<TileDifference>& results) {
+void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& batch, const Pass& pass,
+                   ProgressMeter& meter, std::vector<TileDifference>& results) {
+  const int threads = pass.threads;
   std::vector<Overlay> overlays(pairs.size());
   parallel_for(pairs.size(), threads,
                [&](std::size_t i) { overlays[i] = overlay(*pairs[i].reference, *pairs[i].candidate); });
+  Checksums checksums(pass.checksums ? overlays : std::vector<Overlay>());
   std::vector<ReadPages> read(static_cast<std::size_t>(threads));
   parallel_for(batch.size(), threads, [&](std::size_t i) {
     batch[i].result = measure_tile(overlays[batch[i].pair], batch[i].tile);
+    checksums.follow(batch[i].result.read);
     read[static_cast<std::size_t>(omp_get_thread_num())].add(batch[i].result.read);
     batch[i].result.read = {};
     meter.add(batch[i].bytes);
   });
+  parallel_for(checksums.size(), threads, [&](std::size_t i) { checksums.finish(i); });
   for (ReadPages& pages : read) pages.release();
   const std::size_t first = results.size();
   for (const Overlay& overlay : overlays) {
@@ -125,7 +136,8 @@ void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& bat
 }
 
 // Returns the sums of every pair over all of its tiles.
-std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, int threads, const Progress& progress) {
+std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, const Pass& pass,
+                                          const Progress& progress) {
   ProgressMeter meter(progress, pairs);
   std::vector<TileDifference> results;
   results.reserve(pairs.size());
@@ -133,7 +145,7 @@ std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, int
     const std::span<const TensorPair> left = pairs.subspan(results.size());
     std::size_t count = 0;
     std::vector<TileTask> batch = next_batch(left, count);
-    measure_batch(left.first(count), batch, threads, meter, results);
+    measure_batch(left.first(count), batch, pass, meter, results);
   }
   meter.report_progress();
   return results;
@@ -161,7 +173,7 @@ Difference measure_worst_replica(const TensorPair& pair, TileDifference& sum, in
     if (sum.candidate_replicas[i].ranks.empty()) continue;
     const LogicalTensor seen = seen_by_replica(*pair.candidate, static_cast<std::int32_t>(i) + 1);
     const TensorPair copy{pair.reference, &seen};
-    Difference difference = std::move(measure_pairs({&copy, 1}, threads, {}).front().difference);
+    Difference difference = std::move(measure_pairs({&copy, 1}, {threads, false}, {}).front().difference);
     require_coverage(copy, difference);
     if (is_worse(difference, worst)) worst = std::move(difference);
   }
@@ -181,7 +193,7 @@ void set_replicas(const std::vector<ReplicaDifference>& replicas, double& square
 
 std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options) {
   const int threads = options.threads > 0 ? options.threads : omp_get_max_threads();
-  std::vector<TileDifference> sums = measure_pairs(pairs, threads, options.progress);
+  std::vector<TileDifference> sums = measure_pairs(pairs, {threads, options.checksums}, options.progress);
   std::vector<Difference> differences;
   differences.reserve(pairs.size());
   for (std::size_t i = 0; i < pairs.size(); ++i) {

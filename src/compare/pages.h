@@ -9,10 +9,11 @@
 
 namespace ttrace {
 
-// Mapped bytes that have been read.
+// Mapped bytes that have been read. All are of one tensor.
 struct PageRange {
   const MappedFile* file;
   const std::byte *begin, *end;
+  const Entry* entry = nullptr;
 };
 
 // The pages that one thread has read and not yet released. They are released a few MiB at a time, so that one call

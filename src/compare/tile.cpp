@@ -19,7 +19,7 @@ void record_reads(const std::vector<StridedTerm>& terms, const Box& logical, std
     if (term.file == nullptr) continue;
     std::int64_t span = 1;
     for (std::size_t i = 0; i < term.strides.size(); ++i) span += (logical.size[i] - 1) * term.strides[i];
-    read.push_back({term.file, term.data, term.data + span * size_of(term.dtype)});
+    read.push_back({term.file, term.data, term.data + span * size_of(term.dtype), term.entry});
   }
 }
 

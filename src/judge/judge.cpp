@@ -50,11 +50,13 @@ bool judge_replicas(Finding& finding, const Difference& difference, double allow
   return false;
 }
 
-// What copies of a parameter may differ by: nothing. They are one value, which no rank has computed on its own; one that
-// was not brought up to date may be nearer to the others than rounding is to the reference.
+// What copies of a parameter, of the gradient that its optimizer uses or of its step may differ by: nothing. Ranks that
+// updated their copies by different gradients would hold different models from then on, however near these are to each
+// other; and a copy that was not brought up to date may be nearer than rounding is to the reference. The gradient of one
+// micro-batch is not that far yet: it may still be reduced.
 double allowed_between_copies(const Finding& finding) {
-  const bool is_parameter = finding.id.kind == Kind::kParam || finding.id.kind == Kind::kParamAfter;
-  return is_parameter ? 0 : finding.allowed.value_or(0);
+  const bool is_one_value = is_parameter_kind(finding.id.kind) && finding.id.kind != Kind::kParamGrad;
+  return is_one_value ? 0 : finding.allowed.value_or(0);
 }
 
 void judge_exact(Finding& finding, const TensorPair& pair, const Difference& difference) {

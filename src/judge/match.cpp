@@ -41,6 +41,23 @@ std::optional<Finding> find_mismatch(const TensorPair& pair, std::pair<std::stri
   return finding;
 }
 
+// Returns a finding when the candidate holds a parameter's tensor in a dtype of fewer digits than the reference's: masters
+// or gradients that should be fp32 round away what they are there to keep, while no value is off by more than rounding.
+std::optional<Finding> find_narrower(const TensorPair& pair, const std::set<Kind>& allowed) {
+  const LogicalTensor& a = *pair.reference;
+  const LogicalTensor& b = *pair.candidate;
+  const Kind kind = b.id.kind;
+  if (!is_parameter_kind(kind) || allowed.contains(kind)) return std::nullopt;
+  if (!is_floating(a.dtype) || !is_floating(b.dtype) || epsilon_of(b.dtype) <= epsilon_of(a.dtype)) return std::nullopt;
+  Finding finding =
+      finding_about(b, Verdict::kFail, Reason::kDtypeMismatch,
+                    fmt::format("the reference has {}, the candidate {}, which is narrower; where that is meant, "
+                                "write `parallelism: {{narrower: [{}]}}` in the annotations",
+                                name_of(a.dtype), name_of(b.dtype), name_of(kind)));
+  finding.ranks = ranks_holding(b);
+  return finding;
+}
+
 // Collects the pairs of dtypes that differ, and writes one note for each: how many tensors, and the first of them.
 class DtypeNotes {
  public:
@@ -193,7 +210,8 @@ void note_not_seen(const Alignment& reference, const Alignment& candidate, Match
 }
 
 // Pairs each of the candidate's tensors with the reference's, and a recomputed one with its first forward as well.
-void pair_candidates(const Alignment& reference, const Alignment& candidate, Matching& matching) {
+void pair_candidates(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower,
+                     Matching& matching) {
   DtypeNotes dtypes;
   for (const auto& [id, tensor] : candidate.tensors) {
     const TensorPair pair{counterpart(reference, id), &tensor};
@@ -205,6 +223,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, Mat
       matching.findings.push_back(std::move(*mismatch));
     } else {
       dtypes.add(pair);
+      if (auto narrowed = find_narrower(pair, narrower)) matching.findings.push_back(std::move(*narrowed));
       matching.pairs.push_back(with_common_rows(pair, matching));
     }
     if (id.pass != Pass::kRecompute) continue;
@@ -261,7 +280,7 @@ const LogicalTensor* counterpart(const Alignment& reference, const TensorId& id)
   return same != nullptr || id.pass == Pass::kForward ? same : find_tensor(reference, forward_of(id));
 }
 
-Matching match(const Alignment& reference, const Alignment& candidate) {
+Matching match(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower) {
   Matching matching;
   std::set<TensorId> incomplete;
   bool in_common = false;
@@ -279,7 +298,7 @@ Matching match(const Alignment& reference, const Alignment& candidate) {
   const bool both_hold = !reference.tensors.empty() && !(candidate.tensors.empty() && incomplete.empty());
   if (!in_common && both_hold) throw_nothing_in_common(reference, candidate);
   matching.reroutes = find_reroutes(reference, candidate);
-  pair_candidates(reference, candidate, matching);
+  pair_candidates(reference, candidate, narrower, matching);
   find_missing(reference, candidate, incomplete, matching);
   // The candidate's tensors that the reference holds in part were found above.
   for (const Finding& finding : reference.findings) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "ttrace/error.h"
 
@@ -21,12 +22,13 @@ namespace {
 
 class MemoryMapping : public MappedFile {
  public:
-  MemoryMapping(void* data, std::uint64_t size) : data_(data), size_(size) {}
+  MemoryMapping(void* data, std::uint64_t size, std::string path) : data_(data), size_(size), path_(std::move(path)) {}
   ~MemoryMapping() override {
     if (size_ > 0) ::munmap(data_, size_);
   }
   const std::byte* data() const override { return static_cast<const std::byte*>(data_); }
   std::uint64_t size() const override { return size_; }
+  std::string path() const override { return path_; }
 
   // Releases whole pages, those at the ends too: where a neighbouring tensor shares one, its next access loads the page
   // again. A refusal of the kernel does no harm: the pages stay.
@@ -40,6 +42,7 @@ class MemoryMapping : public MappedFile {
  private:
   void* data_;
   std::uint64_t size_;
+  std::string path_;
 };
 
 struct Descriptor {
@@ -58,10 +61,10 @@ std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path) {
   if (file.value < 0 || ::fstat(file.value, &status) != 0) fail(path, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail(path, "not a regular file");
   const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (size == 0) return std::make_shared<MemoryMapping>(nullptr, 0);
+  if (size == 0) return std::make_shared<MemoryMapping>(nullptr, 0, path.string());
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.value, 0);
   if (data == MAP_FAILED) fail(path, std::strerror(errno));
-  return std::make_shared<MemoryMapping>(data, size);
+  return std::make_shared<MemoryMapping>(data, size, path.string());
 }
 
 }  // namespace ttrace

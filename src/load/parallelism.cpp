@@ -211,10 +211,24 @@ DeclaredAxes read_mesh(const YAML::Node& node, const Context& context, int line)
   return axes;
 }
 
+// Reads `[param_grad, main_grad]`.
+std::set<Kind> read_narrower(const YAML::Node& node, const Context& context, int line) {
+  constexpr std::string_view kExpected = "a list of a parameter's kinds, as in [param_grad, main_grad]";
+  if (!node.IsSequence()) fail(context, line, fmt::format("no list; expected {}", kExpected));
+  std::set<Kind> kinds;
+  for (const auto& item : node) {
+    const std::string word = read_word(item, context, line, kExpected);
+    const std::optional<Kind> kind = kind_from_name(word);
+    if (!kind || !is_parameter_kind(*kind)) fail(context, line, fmt::format("'{}'; expected {}", word, kExpected));
+    kinds.insert(*kind);
+  }
+  return kinds;
+}
+
 }  // namespace
 
 void read_parallelism(const Item& section, const Context& file, Annotations& annotations) {
-  constexpr std::string_view kExpected = "microbatches, pipeline, tied, experts, loss_scale or axes";
+  constexpr std::string_view kExpected = "microbatches, pipeline, tied, experts, loss_scale, axes or narrower";
   const Context context{file.file, fmt::format("'{}'", kParallelism), file.parameters};
   for (const auto& [key, at, value] : read_items(section.value, context, section.line, kExpected)) {
     const Context inside = context.inside(key);
@@ -230,6 +244,8 @@ void read_parallelism(const Item& section, const Context& file, Annotations& ann
       annotations.loss_scale = read_factor(read_word(value, inside, at, "a factor, as in dp or 1/dp"), inside, at);
     } else if (key == "axes") {
       annotations.axes = read_mesh(value, inside, at);
+    } else if (key == "narrower") {
+      annotations.narrower = read_narrower(value, inside, at);
     } else {
       fail(context, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
     }

@@ -53,11 +53,11 @@ void note_overrides(const ToleranceFile& tolerance, const Alignment& reference, 
   for (std::string& note : unused_overrides(tolerance, tensors)) notes.push_back(std::move(note));
 }
 
-std::vector<Difference> measure(const Matching& matching, int threads) {
+std::vector<Difference> measure(const Matching& matching, const CheckOptions& options) {
   std::vector<TensorPair> pairs = matching.pairs;
   pairs.insert(pairs.end(), matching.recomputed.begin(), matching.recomputed.end());
   const ProgressLine progress("comparing");
-  return compare(pairs, {threads, progress.callback()});
+  return compare(pairs, {options.threads, progress.callback(), options.checksums});
 }
 
 CheckRecord make_record(const Trace& reference, const Trace& candidate) {
@@ -91,6 +91,13 @@ LoadedRuns load_and_align(const CheckOptions& options) {
   return loaded;
 }
 
+// The kinds that may be narrower than the reference's, as the annotations say it, or else the candidate's program.
+std::set<Kind> narrower_kinds(const LoadedRuns& loaded) {
+  const ProgramWords* program = loaded.candidate.trace->program.get();
+  const bool asks_program = loaded.annotations.narrower.empty() && program != nullptr;
+  return asks_program ? program->words.narrower : loaded.annotations.narrower;
+}
+
 std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vector<std::string>& settings) {
   const auto& [reference, candidate, annotations, tolerance] = loaded;
   std::vector<std::string> notes;
@@ -114,8 +121,8 @@ Checked check(const CheckOptions& options) {
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
 
   // merge, compare: in one pass over memory, because merging copies nothing.
-  const Matching matching = match(reference, candidate);
-  const std::vector<Difference> differences = measure(matching, options.threads);
+  const Matching matching = match(reference, candidate, narrower_kinds(loaded));
+  const std::vector<Difference> differences = measure(matching, options);
 
   // judge
   const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;

@@ -17,6 +17,7 @@ struct CheckOptions {
   std::string only;       // pattern, or empty
   std::vector<Waiver> waivers;
   bool strict = false;
+  bool checksums = true;  // verify those of the tensors that are compared
   int threads = 0;
 };
 

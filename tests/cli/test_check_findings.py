@@ -145,8 +145,23 @@ def test_shards_of_unequal_width_are_put_together(check):
     assert counts(report) == (4, 4, 0, 0, 0)
 
 
-def test_another_dtype_is_noted_and_judged_by_its_values(check):
+def test_a_narrower_gradient_is_a_finding_where_the_annotations_do_not_declare_it(check):
+    candidate = [bfloat16(t) if t.kind == "main_grad" else t for t in model()]
+    report, findings = check(model(), shards(candidate), "-t", "t.yaml")
+    assert findings == [
+        (
+            "layers.0.mlp.weight",
+            "dtype-mismatch",
+            "layers.0.mlp.weight main_grad, iteration 0: the reference has float32, the candidate bfloat16, which is "
+            "narrower; where that is meant, write `parallelism: {narrower: [main_grad]}` in the annotations",
+        )
+    ]
+
+
+def test_another_dtype_is_noted_and_judged_by_its_values(check, tmp_path):
     candidate = [bfloat16(tensor) for tensor in model()]
+    with open(tmp_path / "a.yaml", "a") as file:
+        file.write("parallelism: {narrower: [main_grad]}\n")
     report, findings = check(model(), shards(candidate), "-t", "t.yaml", code=0)
     assert report["notes"] == [
         "float32 in the reference is bfloat16 in the candidate: 4 tensors, such as "

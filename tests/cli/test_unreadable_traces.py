@@ -216,6 +216,19 @@ def test_a_file_edited_without_a_lie_and_sealed_again_is_accepted(ttrace, refere
     assert ttrace.reports(*CHECK, code=0).startswith("same\n")
 
 
+def test_a_bit_of_data_that_flipped_on_disk_is_refused(ttrace, reference, candidate):
+    path = candidate() / "rank-00001.h5"
+    data = bytearray(path.read_bytes())
+    at = data.index(shards(model())[1][0].values.tobytes())
+    data[at] ^= 1  # the lowest bit of a value's fraction: no tolerance would see it
+    path.write_bytes(data)
+
+    message = ttrace.refuses(*CHECK, "-t", "t.yaml")
+    assert message.startswith(f"{RANK}: embedding output, iteration 0, micro-batch 0: its bytes are not those that were ")
+    assert message.endswith("of an undamaged file (`ttrace inspect --verify` lists all that is damaged)")
+    assert ttrace.reports(*CHECK, "-t", "t.yaml", "--no-checksums", code=0).startswith("same\n")
+
+
 OTHERS = {
     "another run": (dict(world_size=2, run_id="other"), "run id other, but rank-00000.h5 has candidate"),
     "a larger run": (dict(world_size=4, run_id="candidate"), "world size 4, but rank-00000.h5 has 2"),

@@ -49,7 +49,7 @@ LIBRARIES = {
     r"omp\.h": {"compare", "sdc"},
     r"CLI/.*": {"cli"},
     r"spdlog/.*": {"cli", "workflow"},
-    r"xxhash\.h": {"numeric", "format", "record", "load", "workflow"},
+    r"xxhash\.h": {"numeric", "format", "record", "load", "compare", "workflow"},
 }
 
 

@@ -51,7 +51,7 @@ inline Report checked(const Trace& reference, const Trace& candidate, const std:
   REQUIRE(reference_tensors.findings.empty());
   const Alignment candidate_tensors = align(candidate, annotations(text), layout_of(reference_tensors));
   const Matching matching = match(reference_tensors, candidate_tensors);
-  return judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}}), nullptr);
+  return judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}, false}), nullptr);
 }
 
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }

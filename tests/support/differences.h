@@ -15,7 +15,7 @@ inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 inline Difference difference(const LogicalTensor& reference, const LogicalTensor& candidate, int threads = 2) {
   const TensorPair pair{&reference, &candidate};
-  return compare({&pair, 1}, {threads, {}}).front();
+  return compare({&pair, 1}, {threads, {}, false}).front();
 }
 
 // One rank on each side.

@@ -1,6 +1,8 @@
 // Traces in memory: ranks on a mesh, with fp32 tensors.
 #pragma once
 
+#include <xxhash.h>
+
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -67,8 +69,7 @@ inline void add_tensor(Trace& trace, std::size_t index, TensorId id, Shape shape
   entry.module_class = "torch.nn.modules.linear.Linear";
   bytes.resize(bytes.size() + entry.bytes);
   if (!values.empty()) std::memcpy(bytes.data() + entry.offset, values.data(), entry.bytes);
-  entry.checksum = std::hash<std::string_view>()(
-      std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+  entry.checksum = XXH3_64bits(values.data(), entry.bytes);
   rank.entries.push_back(std::move(entry));
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sweeps.runs import RunError
 
-from . import bugs, false_alarms, localization, page
+from . import bugs, false_alarms, localization, mutants, page
 from .bench import Bench
 from .page import SECTIONS
 
@@ -77,12 +77,15 @@ def measure(name: str, bench: Bench) -> dict:
 
 def evidence(data: dict[str, dict]) -> dict:
     """What --json writes. What was not measured is null."""
-    totals = dict.fromkeys(["bugs", "detected", "first_tensor_right", "configurations", "false_alarms"])
+    names = ["bugs", "detected", "first_tensor_right", "configurations", "false_alarms"]
+    totals = dict.fromkeys([*names, "mutants", "mutant_kinds", "silent_passes", "other_verdicts"])
     if "bugs" in data:
         totals.update(bugs.summary(data["bugs"]))
     if "false-alarms" in data:
         totals.update(false_alarms.summary(data["false-alarms"]))
-    renamed = {"bugs": "bug_rows", "false-alarms": "configuration_rows"}
+    if "mutants" in data:
+        totals.update(mutants.summary(data["mutants"]))
+    renamed = {"bugs": "bug_rows", "false-alarms": "configuration_rows", "mutants": "mutant_rows"}
     return {**totals, **{renamed.get(name, name.replace("-", "_")): rows for name, rows in data.items()}}
 
 
@@ -98,6 +101,12 @@ def conclude(data: dict[str, dict]) -> int:
     if "false-alarms" in data:
         print(f"{totals['false_alarms']} of {totals['configurations']} correct configurations called wrong")
         good &= totals["false_alarms"] == 0
+    if "mutants" in data:
+        print(
+            f"{totals['silent_passes']} of {totals['mutants']} mutants of {totals['mutant_kinds']} kinds pass in "
+            f"silence, {totals['other_verdicts']} get another wrong verdict"
+        )
+        good &= totals["silent_passes"] == 0
     if "localization" in data:
         confirmed, twins = localization.summary(data["localization"])
         print(f"second run: {confirmed} of {len(data['localization'])} first tensors confirmed, {twins} twins the same")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from . import bug_errors, bugs, cost, depth, false_alarms, localization, rules, sensitivity
+from . import bug_errors, bugs, cost, depth, false_alarms, localization, mutants, rules, sensitivity
 from .peers import BUILD
 
 HERE = Path(__file__).resolve().parent
@@ -23,6 +23,7 @@ SECTIONS = {
     "bugs": bugs,
     "localization": localization,
     "false-alarms": false_alarms,
+    "mutants": mutants,
     "rules": rules,
     "depth": depth,
     "bug-errors": bug_errors,

@@ -19,10 +19,12 @@ struct CompareOptions {
   int threads = 0;  // 0: OpenMP's default
   // Is called now and then from the calling thread with the bytes done and the total; may be empty.
   std::function<void(std::uint64_t, std::uint64_t)> progress;
+  bool checksums = true;  // verify those of the recorded tensors that hold the pairs
 };
 
 // Returns one Difference per pair, in order, with the same bits for any number of threads. The memory in use stays
-// bounded, whatever the tensors' sizes: mapped pages are dropped once read.
+// bounded, whatever the tensors' sizes: mapped pages are dropped once read. Throws InputError where a checksum is to be
+// verified and the bytes of a tensor are not those that were recorded.
 std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options);
 
 // Statistics of one recorded tensor, for `ttrace inspect --stats`.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,9 @@ struct Matching {
 
 // Pairs by identity. A recomputed tensor of the candidate whose reference did not recompute is paired
 // with the reference's forward. A tensor with a finding of its own in `candidate` is not reported as
-// missing a second time. Throws InputError when the two have no tensor in common.
-Matching match(const Alignment& reference, const Alignment& candidate);
+// missing a second time. A parameter's tensor in a narrower dtype than the reference's is a finding, but of the kinds
+// `narrower`. Throws InputError when the two have no tensor in common.
+Matching match(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower = {});
 
 // Drops the tensors, and the findings about tensors, whose name does not match `pattern` (as in
 // annotations). Throws InputError when no name on either side matches.

@@ -441,7 +441,7 @@ TEST_CASE("a rank with swapped chunks or a wrong stride differs from the referen
     const Alignment reference = aligned(single, reference_trace), candidate = aligned(c, trace);
     REQUIRE(candidate.findings.empty());
     const TensorPair pair{&reference.tensors.begin()->second, &candidate.tensors.begin()->second};
-    const Difference difference = compare({&pair, 1}, {})[0];
+    const Difference difference = compare({&pair, 1}, {0, {}, false})[0];
     REQUIRE(difference.differing == changed);
     REQUIRE(difference.worst_rank == wrong);
     for (const auto& [rank, square] : difference.square_by_rank) REQUIRE((square > 0) == (rank == wrong));

@@ -89,7 +89,7 @@ Report judged(const Trace& candidate_trace, double of_logits) {
   REQUIRE(a.findings.empty());
   const Matching matching = match(a, b);
   const ToleranceFile file = tolerances(of_logits);
-  return judge_all(a, matching, compare(matching.pairs, {1, {}}), &file);
+  return judge_all(a, matching, compare(matching.pairs, {1, {}, false}), &file);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ RootCause root_of(Values values, Kind kind = Kind::kOutput, std::vector<Recorded
   const Alignment reference_tensors = align(a, annotations(text), {});
   const Alignment candidate_tensors = align(b, annotations(text), layout_of(reference_tensors));
   const Matching matching = match(reference_tensors, candidate_tensors);
-  Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}}), nullptr);
+  Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}, false}), nullptr);
   add_root_causes(report, {reference_tensors, candidate_tensors, b.mesh, {}});
   REQUIRE(report.roots.size() >= 1);
   return report.roots[0];

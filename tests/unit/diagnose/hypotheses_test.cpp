@@ -63,7 +63,7 @@ std::vector<RootCause> all_roots(const std::vector<RankTensor>& reference, const
   ToleranceFile tolerance;
   tolerance.overrides.push_back({"**", {}, allowed, "test", 0});
   const Matching matching = match(reference_tensors, candidate_tensors);
-  Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}}), &tolerance);
+  Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
   add_root_causes(report, {reference_tensors, candidate_tensors, b.mesh, {}});
   REQUIRE(report.roots.size() >= 1);
   return report.roots;

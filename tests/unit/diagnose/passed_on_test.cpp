@@ -27,7 +27,7 @@ Trace trace_with(float output, float returned) {
 std::vector<std::string> roots_of(const Trace& reference, const Trace& candidate) {
   const Alignment a = align(reference, annotations(""), {}), b = align(candidate, annotations(""), layout_of(a));
   const Matching matching = match(a, b);
-  Report report = judge_all(a, matching, compare(matching.pairs, {1, {}}), nullptr);
+  Report report = judge_all(a, matching, compare(matching.pairs, {1, {}, false}), nullptr);
   add_root_causes(report, {a, b, candidate.mesh, {}, /*rewritten=*/true});
   std::vector<std::string> names;
   for (const RootCause& root : report.roots) names.push_back(report.findings[root.finding].id.name);

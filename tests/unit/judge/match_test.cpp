@@ -133,6 +133,19 @@ TEST_CASE("floating point against integers fails, two floating dtypes are compar
                                 "iteration 0, micro-batch 0"});
 }
 
+TEST_CASE("a parameter's tensor that is narrower than the reference's fails, unless it is declared") {
+  const TensorId gradient{.kind = Kind::kMainGrad, .name = "mlp.weight"};
+  const Alignment wide = holding({{gradient}}), narrow = holding({{gradient, {2}, Dtype::kBFloat16}});
+  const Matching matching = match(wide, narrow);
+  CHECK(matching.pairs.size() == 1);  // its values are compared all the same
+  check_only_finding(matching, Verdict::kFail, Reason::kDtypeMismatch,
+                     "mlp.weight main_grad, iteration 0: the reference has float32, the candidate bfloat16, which is "
+                     "narrower; where that is meant, write `parallelism: {narrower: [main_grad]}` in the annotations",
+                     {0});
+  CHECK(match(wide, narrow, {Kind::kMainGrad}).findings.empty());
+  CHECK(match(narrow, wide).findings.empty());
+}
+
 TEST_CASE("a recomputed forward is held against the reference's forward and the candidate's own") {
   const Alignment reference = holding({{kMlp}}), candidate = holding({{kMlp}, {recomputed(kMlp)}});
   const Matching matching = match(reference, candidate);

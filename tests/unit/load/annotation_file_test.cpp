@@ -170,7 +170,7 @@ TEST_CASE("what is wrong with a file is said with its line") {
       {"? [x]\n: {tp_dim: 0}", "gpt.yaml:1: a key that is no word; expected patterns and their rules"},
       {"parallelism: {pipelines: {}}",
        "gpt.yaml:1: 'parallelism': unknown key 'pipelines'; expected microbatches, pipeline, tied, experts, "
-       "loss_scale or axes"},
+       "loss_scale, axes or narrower"},
       {"parallelism:\n  pipeline: {axis: pp}",
        "gpt.yaml:2: 'parallelism': pipeline: no layers; expected layers (decoder.layers), and axis, first, "
        "last, embedding, head or per_stage where they apply; or names: global, and axis or chunks"},

@@ -1,0 +1,647 @@
+"""Mutants: recorded runs, tolerances and annotations changed in known ways, and whether check may still say same.
+
+A correct run of two steps is recorded once. Each mutant is that run, or a file that the check reads, with one change,
+and the verdicts that are right for it; `same` for a change that changes nothing is one of them."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from sweeps.configurations import Configuration, Model
+from sweeps.runs import TTRACE, RunError
+
+from .bench import Bench, Run
+from .markdown import table
+from .tolerance_file import read_tolerances
+from .trace_edits import Rank, Recorded, copy_trace, edit_each, read_trace, write_edited
+
+TITLE = "Mutants: what must not be called the same"
+
+MODEL = Model("gpt-mutants", "--layers 2 --steps 2", iterations="0-1")
+BEDS = [Configuration(MODEL, "bf16", dict(tp=2, dp=2), "--sp"), Configuration(MODEL, "fp32", dict(tp=2, dp=2), "--sp")]
+
+VERDICTS = {0: "same", 1: "different", 2: "could-not-look"}
+DIFFERENT, REFUSED, SAME = {"different"}, {"could-not-look"}, {"same"}
+NOT_SAME = DIFFERENT | REFUSED
+
+# The kinds that every run has; of an optimizer's state there is more, which the step is checked with.
+KINDS = [
+    "input",
+    "output",
+    "grad_output",
+    "grad_input",
+    "param",
+    "param_grad",
+    "main_grad",
+    "param_delta",
+    "param_after",
+    "scalar",
+]
+PARAMETERS = {"param", "main_grad", "param_delta", "param_after"}
+
+
+@dataclass
+class Check:
+    """The arguments of a check."""
+
+    reference: Path
+    candidate: Path
+    annotations: Path
+    tolerance: Path
+    options: list[str] = field(default_factory=list)
+
+    def verdict(self) -> str:
+        command = [TTRACE, "check", "--reference", self.reference, "--candidate", self.candidate]
+        command += ["-a", self.annotations, "-t", self.tolerance, *self.options]
+        result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+        if result.returncode not in VERDICTS:
+            raise RunError(f"{command}: exit code {result.returncode}\n{result.stderr}")
+        return VERDICTS[result.returncode]
+
+
+@dataclass
+class Mutant:
+    kind: str
+    where: str
+    right: set[str]  # verdicts
+    make: Callable[[Path, Check], None]  # changes the check, and puts what it needs into the directory
+
+
+class Bed:
+    """A correct run in memory."""
+
+    def __init__(self, run: Run):
+        self.check = Check(
+            run.reference / "trace",
+            run.home / "trace",
+            run.home / "annotations.yaml",
+            next(iter(run.tolerances.values())),
+        )
+        self.reference, self.candidate = read_trace(self.check.reference), read_trace(self.check.candidate)
+        self.tolerances = read_tolerances(self.check.tolerance)
+
+    def trusted(self, kind: str) -> tuple[str, str] | None:
+        """Name and kind of a tensor with a tolerance that a gross error exceeds: the middle one of those that rank 0
+        holds. The step's own tolerances may be loose: of these the tightest."""
+        found = [
+            key
+            for key, tolerance in self.tolerances.items()
+            if key[1] == kind and tolerance["allowed"] < 0.25 and self.value_of(key) is not None
+        ]
+        if kind == "param_delta":
+            found = sorted(
+                (key for key in self.tolerances if key[1] == kind), key=lambda k: self.tolerances[k]["allowed"]
+            )
+            return found[0] if found else None
+        return found[len(found) // 2] if found else None
+
+    def value_of(self, key: tuple[str, str]) -> torch.Tensor | None:
+        """What rank 0 holds of it, where it is not all zero and floating-point."""
+        for tensor in self.candidate[0].tensors:
+            if tensor.key == key and tensor.value.is_floating_point() and tensor.value.count_nonzero() > 0:
+                return tensor.value
+        return None
+
+
+# What is done to a value. Each is a gross error: half the value's own size, or more.
+def _rows_reversed(value: torch.Tensor) -> torch.Tensor:
+    return value.flip(0) if value.dim() else value + 1
+
+
+def _one_element(number: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    def edit(value: torch.Tensor) -> torch.Tensor:
+        value = value.clone()
+        value.reshape(-1)[value.numel() // 2] = number
+        return value
+
+    return edit
+
+
+def _noise(value: torch.Tensor) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    rms = value.double().square().mean().sqrt()
+    return (value.double() + rms * torch.randn(value.shape, generator=generator, dtype=torch.float64)).to(value.dtype)
+
+
+EDITS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "scaled by 1.5": lambda value: (value.double() * 1.5).to(value.dtype),
+    "halved": lambda value: (value.double() / 2).to(value.dtype),
+    "negated": torch.neg,
+    "zero": torch.zeros_like,
+    "a million times too large": lambda value: (value.double() * 1e6).to(value.dtype),
+    "noise as large as the value": _noise,
+    "rows reversed": _rows_reversed,
+    "one NaN": _one_element(float("nan")),
+    "one Inf": _one_element(float("inf")),
+}
+ON_ONE_RANK = ["scaled by 1.5", "negated", "zero", "one NaN"]
+
+
+def mutants(bed: Bed) -> Iterator[Mutant]:
+    yield from values(bed)
+    yield from on_both_sides(bed)
+    yield from small_differences_between_copies(bed)
+    yield from structure(bed)
+    yield from bytes_on_disk(bed)
+    yield from steps(bed)
+    yield from tolerances(bed)
+    yield from annotations(bed)
+    yield from other_runs(bed)
+
+
+def _is_first(tensor: Recorded, key: tuple[str, str]) -> bool:
+    """The tensor of that name and kind in iteration 0, of the first micro-batch where it has one."""
+    return tensor.key == key and tensor.tensor_id.iteration == 0 and tensor.tensor_id.microbatch <= 0
+
+
+def _edited(
+    bed: Bed, chosen: Callable[[int, Recorded], bool], edit: Callable[[int, Recorded], Recorded | None], side: str
+) -> Callable[[Path, Check], None]:
+    def make(home: Path, check: Check) -> None:
+        ranks = bed.candidate if side == "candidate" else bed.reference
+        edited = edit_each(ranks, chosen, edit)
+        if not edited:
+            raise RunError("a mutant that changes nothing")
+        write_edited(getattr(bed.check, side), edited, home / side)
+        setattr(check, side, home / side)
+
+    return make
+
+
+def _both(*makes: Callable[[Path, Check], None]) -> Callable[[Path, Check], None]:
+    def make(home: Path, check: Check) -> None:
+        for one in makes:
+            one(home, check)
+
+    return make
+
+
+def values(bed: Bed) -> Iterator[Mutant]:
+    for kind in KINDS:
+        key = bed.trusted(kind)
+        if key is None:
+            continue
+        last = max(n for n, rank in enumerate(bed.candidate) if any(_is_first(t, key) for t in rank.tensors))
+        for words, edit in EDITS.items():
+            if words == "rows reversed" and kind == "scalar":
+                continue
+            make = _edited(
+                bed,
+                lambda _, tensor, key=key: _is_first(tensor, key),
+                lambda _, tensor, edit=edit: tensor.holding(edit(tensor.value)),
+                "candidate",
+            )
+            yield Mutant(f"value: {words}", f"{kind} of {key[0]}, all ranks", DIFFERENT, make)
+            if words not in ON_ONE_RANK:
+                continue
+            make = _edited(
+                bed,
+                lambda rank, tensor, key=key, last=last: rank == last and _is_first(tensor, key),
+                lambda _, tensor, edit=edit: tensor.holding(edit(tensor.value)),
+                "candidate",
+            )
+            yield Mutant(f"value on one rank: {words}", f"{kind} of {key[0]}, rank {last}", DIFFERENT, make)
+
+
+def on_both_sides(bed: Bed) -> Iterator[Mutant]:
+    """What proves nothing, since it is so on both sides."""
+    fillings = {
+        "NaN": lambda value: torch.full_like(value, float("nan")),
+        "zero": torch.zeros_like,
+        "Inf": lambda value: torch.full_like(value, float("inf")),
+    }
+    groups = {
+        "all floating-point tensors": set(KINDS),
+        "all gradients": {"grad_output", "grad_input", "param_grad", "main_grad"},
+        "all activations": {"input", "output"},
+        "all parameters after the step": {"param_after"},
+        "the loss": {"loss"},
+    }
+    for filling, fill in fillings.items():
+        for words, group in groups.items():
+
+            def chosen(_, tensor: Recorded, group=group) -> bool:
+                name, kind = tensor.key
+                return tensor.value.is_floating_point() and (kind in group or (name in group and kind == "scalar"))
+
+            def edit(_, tensor: Recorded, fill=fill) -> Recorded:
+                return tensor.holding(fill(tensor.value))
+
+            make = _both(*(_edited(bed, chosen, edit, side) for side in ("reference", "candidate")))
+            yield Mutant(f"both sides: {filling}", words, NOT_SAME, make)
+
+
+def small_differences_between_copies(bed: Bed) -> Iterator[Mutant]:
+    """The last rank's copy of what a data-parallel rank holds as well."""
+    last = len(bed.candidate) - 1
+
+    def one_step(value: torch.Tensor) -> torch.Tensor:  # of the dtype, in one element
+        value = value.clone()
+        flat = value.reshape(-1)
+        bits = {2: torch.int16, 4: torch.int32}[value.element_size()]
+        flat.view(bits)[value.numel() // 2] += 1
+        return value
+
+    for kind in sorted(PARAMETERS):
+        key = bed.trusted(kind)
+        for words, edit in {
+            "one unit in the last place": one_step,
+            "3 percent": lambda value: (value.double() * 1.03).to(value.dtype),
+        }.items():
+            if key is None:
+                continue
+            make = _edited(
+                bed,
+                lambda rank, tensor, key=key: rank == last and _is_first(tensor, key),
+                lambda _, tensor, edit=edit: tensor.holding(edit(tensor.value)),
+                "candidate",
+            )
+            yield Mutant(f"a copy is off by {words}", f"{kind} of {key[0]}, rank {last}", DIFFERENT, make)
+
+
+def structure(bed: Bed) -> Iterator[Mutant]:
+    last = len(bed.candidate) - 1
+    for kind in KINDS:
+        key = bed.trusted(kind)
+        if key is None:
+            continue
+
+        def first(_, tensor: Recorded, key=key) -> bool:
+            return _is_first(tensor, key)
+
+        def first_on_last(rank: int, tensor: Recorded, key=key) -> bool:
+            return rank == last and tensor.key == key
+
+        yield Mutant(
+            "a tensor is not there", f"{kind} of {key[0]}", DIFFERENT, _edited(bed, first, _left_out, "candidate")
+        )
+        yield Mutant(
+            "one rank's part is not there",
+            f"{kind} of {key[0]}, rank {last}",
+            DIFFERENT,
+            _edited(bed, first_on_last, _left_out, "candidate"),
+        )
+        if kind in PARAMETERS and bed.value_of(key).dtype == torch.float32:
+            yield Mutant(
+                "a narrower dtype",
+                f"{kind} of {key[0]}",
+                DIFFERENT,
+                _edited(bed, first, lambda _, t: t.holding(t.value.to(torch.bfloat16)), "candidate"),
+            )
+        if kind != "scalar":
+            yield Mutant(
+                "another shape",
+                f"{kind} of {key[0]}",
+                NOT_SAME,
+                _edited(bed, first, lambda _, t: t.holding(torch.cat([t.value, t.value])), "candidate"),
+            )
+        if kind in PARAMETERS | {"output"}:
+            yield Mutant(
+                "the value of iteration 1 in iteration 0",
+                f"{kind} of {key[0]}",
+                DIFFERENT if kind != "param" else NOT_SAME,
+                _stale(bed, key),
+            )
+    integers = next(
+        (t.key for t in bed.candidate[0].tensors if not t.value.is_floating_point() and t.value.numel() > 1), None
+    )
+    if integers is not None:
+
+        def is_integer(_, tensor: Recorded) -> bool:
+            return _is_first(tensor, integers)
+
+        for words, edit in {
+            "off by one": lambda value: value + 1,
+            "rolled": lambda value: value.roll(1),
+            "floating-point": lambda value: value.float(),
+        }.items():
+            yield Mutant(
+                f"integers: {words}",
+                integers[0],
+                DIFFERENT,
+                _edited(bed, is_integer, lambda _, t, edit=edit: t.holding(edit(t.value)), "candidate"),
+            )
+    for words, chosen in {
+        "iteration 1": lambda _, tensor: tensor.tensor_id.iteration == 1,
+        "micro-batch 0": lambda _, tensor: tensor.tensor_id.microbatch == 0,
+        "the backward pass": lambda _, tensor: "grad" in tensor.key[1],
+        "the optimizer's step": lambda _, tensor: tensor.key[1] in ("param_delta", "param_after"),
+        "everything of rank 3": lambda rank, _: rank == 3,
+    }.items():
+        yield Mutant("a part of the run is not there", words, NOT_SAME, _edited(bed, chosen, _left_out, "candidate"))
+    for rank in range(len(bed.candidate)):
+        yield Mutant("a rank is not there", f"rank {rank}", NOT_SAME, _without_rank(bed, rank))
+    yield Mutant("two ranks exchanged", "0 and 1 (tp)", NOT_SAME, _exchanged(bed, 0, 1))
+    yield Mutant("two ranks exchanged", "0 and 2 (dp)", NOT_SAME, _exchanged(bed, 0, 2))
+    yield Mutant("nothing", "ranks written again", SAME, _edited(bed, lambda *_: True, lambda _, t: t, "candidate"))
+
+
+def _left_out(_rank: int, _tensor: Recorded) -> None:
+    return None
+
+
+def _stale(bed: Bed, key: tuple[str, str]) -> Callable[[Path, Check], None]:
+    def later(rank: int, tensor: Recorded) -> Recorded:
+        (other,) = [t for t in bed.candidate[rank].tensors if t.tensor_id == tensor.tensor_id._replace(iteration=1)]
+        return tensor.holding(other.value)
+
+    return _edited(bed, lambda _, tensor: _is_first(tensor, key), later, "candidate")
+
+
+def _without_rank(bed: Bed, rank: int) -> Callable[[Path, Check], None]:
+    def make(home: Path, check: Check) -> None:
+        write_edited(bed.check.candidate, {}, home / "candidate")
+        (home / "candidate" / f"rank-{rank:05}.h5").unlink()
+        check.candidate = home / "candidate"
+
+    return make
+
+
+def _exchanged(bed: Bed, one: int, other: int) -> Callable[[Path, Check], None]:
+    def make(home: Path, check: Check) -> None:
+        ranks = bed.candidate
+        edited = {
+            one: Rank(ranks[one].attributes, ranks[other].tensors),
+            other: Rank(ranks[other].attributes, ranks[one].tensors),
+        }
+        write_edited(bed.check.candidate, edited, home / "candidate")
+        check.candidate = home / "candidate"
+
+    return make
+
+
+def bytes_on_disk(bed: Bed) -> Iterator[Mutant]:
+    """Files that were damaged after they were written."""
+    for side in ("candidate", "reference"):
+        size = (getattr(bed.check, side) / "rank-00000.h5").stat().st_size
+        for words, at in {"header": 20, "seal": 100, "index": size - 2000, "end": size - 1}.items():
+            yield Mutant(
+                "a byte flipped", f"{side}, {words}", REFUSED, _damaged(bed, side, lambda d, at=at: _flip(d, at))
+            )
+        for kind in ("output", "main_grad", "param_after"):
+            yield Mutant(
+                "a bit of a tensor's data flipped", f"{side}, {kind}", NOT_SAME, _flipped_data(bed, side, kind)
+            )
+        for words, keep in {"the last byte": size - 1, "half": size // 2, "all but the header": 4096, "all": 0}.items():
+            yield Mutant("cut off", f"{side}, {words}", NOT_SAME, _damaged(bed, side, lambda d, keep=keep: d[:keep]))
+
+
+def _flip(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def _damaged(bed: Bed, side: str, damage: Callable[[bytes], bytes]) -> Callable[[Path, Check], None]:
+    def make(home: Path, check: Check) -> None:
+        copy_trace(getattr(bed.check, side), home / side)
+        path = home / side / "rank-00000.h5"
+        path.write_bytes(damage(path.read_bytes()))
+        setattr(check, side, home / side)
+
+    return make
+
+
+def _flipped_data(bed: Bed, side: str, kind: str) -> Callable[[Path, Check], None]:
+    ranks = bed.candidate if side == "candidate" else bed.reference
+    value = next(t.value for t in ranks[0].tensors if t.key == bed.trusted(kind))
+
+    def flip(data: bytes) -> bytes:
+        at = data.find(value.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return _flip(data, at + 1)
+
+    return _damaged(bed, side, flip)
+
+
+def steps(bed: Bed) -> Iterator[Mutant]:
+    """Wrong updates whose parameters follow: param_after and what comes later are as the wrong update leaves them."""
+    deltas = sorted({t.key[0] for rank in bed.candidate for t in rank.tensors if t.key[1] == "param_delta"})
+    for words, factor in {"20 percent too large": 1.2, "1 percent too small": 0.99, "not taken": 0.0}.items():
+        for names in (deltas, deltas[:1], deltas[-1:]):
+            where = "all parameters" if len(names) > 1 else names[0]
+            yield Mutant(f"the step is {words}", where, DIFFERENT, _stepped(bed, set(names), factor))
+
+
+def _stepped(bed: Bed, names: set[str], factor: float) -> Callable[[Path, Check], None]:
+    def chosen(_, tensor: Recorded) -> bool:
+        name, kind = tensor.key
+        return name in names and kind in ("param_delta", "param_after") and tensor.tensor_id.iteration == 1
+
+    def edit(rank: int, tensor: Recorded) -> Recorded:
+        if tensor.key[1] == "param_delta":
+            return tensor.holding(tensor.value * factor)
+        deltas = [
+            t
+            for t in bed.candidate[rank].tensors
+            if t.key == (tensor.key[0], "param_delta") and t.tensor_id.iteration == 1
+        ]
+        if not deltas or deltas[0].value.shape != tensor.value.shape:
+            return tensor
+        return tensor.holding((tensor.value.double() + deltas[0].value.double() * (factor - 1)).to(tensor.value.dtype))
+
+    return _edited(bed, chosen, edit, "candidate")
+
+
+def _worse_candidate(bed: Bed) -> Callable[[Path, Check], None]:
+    """Every floating-point value of the candidate negated."""
+    return _edited(
+        bed,
+        lambda _, tensor: tensor.value.is_floating_point(),
+        lambda _, tensor: tensor.holding(-tensor.value),
+        "candidate",
+    )
+
+
+def tolerances(bed: Bed) -> Iterator[Mutant]:
+    """Tolerance files that would let anything pass; the candidate is wrong in every value."""
+    text = bed.check.tolerance.read_text()
+
+    def with_text(changed: str) -> Callable[[Path, Check], None]:
+        if changed == text:
+            raise RunError("a tolerance file that was not changed")
+
+        def make(home: Path, check: Check) -> None:
+            check.tolerance = home / "tolerance.yaml"
+            check.tolerance.write_text(changed)
+
+        return make
+
+    wrong = _worse_candidate(bed)
+    for allowed in ("0.9", "1", "5", "1e9", "inf", "nan", "-1"):
+        edited = re.sub(r"allowed: [^}]+", f"allowed: {allowed}", text)
+        yield Mutant("allowed: edited", f"all are {allowed}", NOT_SAME, _both(with_text(edited), wrong))
+    for pattern in ("**", "decoder.**"):
+        for allowed in ("0.5", "1", "5", "1e9"):
+            entry = f'overrides:\n  - {{pattern: "{pattern}", allowed: {allowed}, reason: "because"}}'
+            edited = text.replace("overrides: []", entry)
+            yield Mutant("an override", f"'{pattern}' allowed {allowed}", NOT_SAME, _both(with_text(edited), wrong))
+    edited = re.sub(r"margin: \S+", "margin: 1000", text)
+    yield Mutant("the margin edited", "1000", NOT_SAME, _both(with_text(edited), wrong))
+    edited = re.sub(r"compute_dtype: \w+", "compute_dtype: float16", text)
+    yield Mutant("another compute dtype", "float16", REFUSED, with_text(edited))
+    edited = re.sub(r"^reference: \S+", "reference: another", text, flags=re.MULTILINE)
+    yield Mutant("of another reference", "run id", REFUSED, with_text(edited))
+    perturbed = re.findall(r"^  - \{run:.*\}\n", text, flags=re.MULTILINE)
+    if len(perturbed) > 1:
+        edited = text.replace("".join(perturbed[1:]), "")
+        yield Mutant("of one perturbed run", "the others cut out", REFUSED, with_text(edited))
+    for cut in (len(text) // 2, 40, 0):
+        yield Mutant("the file cut off", f"after {cut} bytes", REFUSED, with_text(text[:cut]))
+    yield Mutant("a comment in the file", "at the end", SAME, with_text(text + "# nothing\n"))
+
+
+def annotations(bed: Bed) -> Iterator[Mutant]:
+    """Annotations that say something wrong of the program, which is right."""
+    names = sorted({t.key[0] for t in bed.candidate[0].tensors if t.key[1] == "param"})
+    sharded = [n for n in names if _is_sharded(bed, n)]
+    whole = [n for n in names if n not in sharded]
+
+    def rule(name: str, words: str) -> Callable[[Path, Check], None]:
+        def make(home: Path, check: Check) -> None:
+            original = check.annotations.read_text().rstrip().rstrip("}").rstrip()
+            check.annotations = home / "annotations.yaml"
+            check.annotations.write_text(f'{original},\n  "{name}": {words}\n}}\n')
+
+        return make
+
+    for name in sharded[:4]:
+        yield Mutant("a rule: a sharded parameter is whole", name, NOT_SAME, rule(name, "{tp: replicate}"))
+        yield Mutant("a rule: a sharded parameter is a sum", name, NOT_SAME, rule(name, "{tp: partial}"))
+        if bed.value_of((name, "param")) is not None and bed.value_of((name, "param")).dim() == 2:
+            other = 1 - _is_sharded(bed, name).index(True)
+            yield Mutant("a rule: the other dimension", name, NOT_SAME, rule(name, f"{{tp_dim: {other}}}"))
+    for name in whole[:4]:
+        yield Mutant("a rule: a whole parameter is sharded", name, NOT_SAME, rule(name, "{tp_dim: 0}"))
+        yield Mutant("a rule: copies of a parameter are a sum", name, NOT_SAME, rule(name, "{tp: partial}"))
+        halved = _edited(
+            bed,
+            lambda _, tensor, name=name: tensor.key == (name, "main_grad"),
+            lambda _, tensor: tensor.holding(tensor.value / 2),
+            "candidate",
+        )
+        blessed = rule(name, "{tp: replicate, main_grad: {tp: partial}}")
+        yield Mutant("a rule that blesses halves never added up", name, NOT_SAME, _both(halved, blessed))
+
+
+def _is_sharded(bed: Bed, name: str) -> list[bool]:
+    """By dimension, whether the candidate's rank 0 holds a part; empty where none is."""
+
+    def shape(rank: Rank) -> tuple[int, ...]:
+        return next(tuple(t.value.shape) for t in rank.tensors if t.key == (name, "param"))
+
+    try:
+        parts = [a != b for a, b in zip(shape(bed.reference[0]), shape(bed.candidate[0]), strict=True)]
+    except StopIteration:
+        return []
+    return parts if any(parts) else []
+
+
+def other_runs(bed: Bed) -> Iterator[Mutant]:
+    def the_reference_itself(_home: Path, check: Check) -> None:
+        check.candidate = check.reference
+
+    yield Mutant("reference and candidate are one run", "the same directory", REFUSED, the_reference_itself)
+
+    def copied(home: Path, check: Check) -> None:
+        copy_trace(check.reference, home / "candidate")
+        check.candidate = home / "candidate"
+
+    yield Mutant("reference and candidate are one run", "a copy of the directory", REFUSED, copied)
+
+    def exchanged(_home: Path, check: Check) -> None:
+        check.candidate, check.reference = check.reference, check.candidate
+
+    yield Mutant("reference and candidate exchanged", "as the options name them", REFUSED, exchanged)
+    for kind in ("output", "main_grad"):
+        key = bed.trusted(kind)
+        changed = _edited(
+            bed,
+            lambda _, tensor, key=key: tensor.key == key,
+            lambda _, tensor: tensor.holding((tensor.value.double() * 1.02).to(tensor.value.dtype)),
+            "reference",
+        )
+        yield Mutant("the reference changed after estimation", f"{kind} of {key[0]} by 1.02", REFUSED, changed)
+
+    def without_tolerance(_home: Path, check: Check) -> None:
+        check.options += ["--threads", "1"]
+        check.tolerance = Path("/dev/null")
+
+    yield Mutant("an empty tolerance file", "no tensor listed", NOT_SAME, without_tolerance)
+
+
+def measure(bench: Bench) -> list[dict]:
+    beds = BEDS[: 1 if bench.quick else 2]
+    bench.prepare((bed.model, bed.dtype) for bed in beds)
+    rows: list[dict] = []
+    for configuration in beds:
+        run = bench.run(configuration)
+        bed = Bed(run)
+        if bed.check.verdict() != "same":
+            raise RunError(f"{configuration.name}: the run that mutants are made of is not the same")
+        found = bench.map(
+            f"mutants of {configuration.dtype}", lambda m, bed=bed: _row(bench, bed, m), list(mutants(bed)), _name_of
+        )
+        rows += [{"bed": configuration.name, **row} for row in found]
+        shutil.rmtree(run.home)
+    return rows
+
+
+def _name_of(mutant: Mutant) -> str:
+    return f"{mutant.kind}: {mutant.where}"
+
+
+def _row(bench: Bench, bed: Bed, mutant: Mutant) -> dict:
+    home = Path(tempfile.mkdtemp(dir=bench.directory))
+    check = Check(bed.check.reference, bed.check.candidate, bed.check.annotations, bed.check.tolerance)
+    mutant.make(home, check)
+    verdict = check.verdict()
+    shutil.rmtree(home)
+    return {"kind": mutant.kind, "where": mutant.where, "right": sorted(mutant.right), "verdict": verdict}
+
+
+def summary(rows: list[dict]) -> dict:
+    """`silent_passes`: what was called the same and is not."""
+    return {
+        "mutants": len(rows),
+        "mutant_kinds": len({row["kind"] for row in rows}),
+        "silent_passes": sum(row["verdict"] == "same" and "same" not in row["right"] for row in rows),
+        "other_verdicts": sum(row["verdict"] not in row["right"] and row["verdict"] != "same" for row in rows),
+    }
+
+
+def render(rows: list[dict]) -> list[str]:
+    data = summary(rows)
+    lines = [
+        f"A correct run ({', '.join(sorted({row['bed'] for row in rows}))}; two steps) is changed after the fact in "
+        f"{data['mutants']} ways of {data['mutant_kinds']} kinds: values of single tensors, copies, structure, bytes "
+        "on disk, the optimizer's step, tolerance files and annotations.",
+        "",
+        f"**{data['silent_passes']} are called the same though they are not**; {data['other_verdicts']} more get "
+        "another verdict than the right one.",
+        "",
+    ]
+    kinds: dict[str, list[dict]] = {}
+    for row in rows:
+        kinds.setdefault(row["kind"], []).append(row)
+    lines += table(
+        ["what was changed", "cases", "right verdict", "same", "different", "could not look", "wrong verdict"],
+        [
+            [
+                kind,
+                len(some),
+                " or ".join(some[0]["right"]),
+                *(sum(row["verdict"] == verdict for row in some) for verdict in VERDICTS.values()),
+                sum(row["verdict"] not in row["right"] for row in some),
+            ]
+            for kind, some in kinds.items()
+        ],
+    )
+    missed = [row for row in rows if row["verdict"] not in row["right"]]
+    if missed:
+        lines += ["", "What got a wrong verdict:", ""]
+        lines += [f"- {row['bed']}: {row['kind']}: {row['where']}: {row['verdict']}" for row in missed]
+    return lines
