@@ -36,7 +36,7 @@ def parse_options() -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="part of the sweep, shallow models, short training")
     add("--only", metavar="SECTION", action="append", choices=SECTIONS, help="measure only this; may be repeated")
-    add("--case", metavar="TEXT", default="", help="only bugs and configurations with TEXT in their names")
+    add("--case", metavar="TEXT", default="", help="only bugs, configurations and mutants with TEXT in their names")
     add("--json", metavar="FILE", type=Path, help="write what was measured there")
     add("--render", action="store_true", help="measure nothing, write the page anew")
     return parser.parse_args()

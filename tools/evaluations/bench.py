@@ -47,7 +47,9 @@ class Bench:
         """Those with `case` in their names. Throws RunError when there is none: nothing measured is no success."""
         found = [item for item in items if self.case in name_of(item)]
         if not found:
-            raise RunError(f"--case '{self.case}': no bug or configuration of this section has that in its name")
+            raise RunError(
+                f"--case '{self.case}': no bug, configuration or mutant of this section has that in its name"
+            )
         return found
 
     def prepare(self, models: Iterable[tuple[Model, str]], every_estimator: bool = False) -> None:

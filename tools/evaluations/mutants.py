@@ -6,6 +6,7 @@ and the verdicts that are right for it; `same` for a change that changes nothing
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 import torch
 
 from sweeps.configurations import Configuration, Model
-from sweeps.runs import TTRACE, RunError
+from sweeps.runs import TTRACE, RunError, estimate
 
 from .bench import Bench, Run
 from .markdown import table
@@ -70,7 +71,12 @@ class Mutant:
     kind: str
     where: str
     right: set[str]  # verdicts
-    make: Callable[[Path, Check], None]  # changes the check, and puts what it needs into the directory
+    # Changes the check, and puts what it needs into the directory. Throws Refusal where ttrace would not go on.
+    make: Callable[[Path, Check], None]
+
+
+class Refusal(Exception):
+    """A command before the check ended with could-not-look."""
 
 
 class Bed:
@@ -83,6 +89,7 @@ class Bed:
             run.home / "annotations.yaml",
             next(iter(run.tolerances.values())),
         )
+        self.runs = run.reference / "runs"  # what the tolerances were estimated from
         self.reference, self.candidate = read_trace(self.check.reference), read_trace(self.check.candidate)
         self.tolerances = read_tolerances(self.check.tolerance)
 
@@ -151,6 +158,7 @@ def mutants(bed: Bed) -> Iterator[Mutant]:
     yield from bytes_on_disk(bed)
     yield from steps(bed)
     yield from tolerances(bed)
+    yield from estimates(bed)
     yield from annotations(bed)
     yield from other_runs(bed)
 
@@ -494,6 +502,56 @@ def tolerances(bed: Bed) -> Iterator[Mutant]:
     yield Mutant("a comment in the file", "at the end", SAME, with_text(text + "# nothing\n"))
 
 
+def estimates(bed: Bed) -> Iterator[Mutant]:
+    """Tolerances estimated from runs of which one is broken; the candidate is wrong in the same kinds of tensors."""
+
+    def wrong(kinds: set[str]) -> Callable[[Path, Check], None]:
+        return _edited(
+            bed,
+            lambda _, tensor: tensor.value.is_floating_point() and tensor.key[1] in kinds,
+            lambda _, tensor: tensor.holding((tensor.value.double() * 1.4).to(tensor.value.dtype)),
+            "candidate",
+        )
+
+    perturbed = sorted(path.name for path in bed.runs.glob("perturbed-*") if path.is_dir())
+
+    def estimated(run: str, kinds: set[str], edit: Callable[[torch.Tensor], torch.Tensor]) -> Callable:
+        def make(home: Path, check: Check) -> None:
+            edited = edit_each(
+                read_trace(bed.runs / run),
+                lambda _, tensor: tensor.value.is_floating_point() and tensor.key[1] in kinds,
+                lambda _, tensor: tensor.holding(edit(tensor.value)),
+            )
+            write_edited(bed.runs / run, edited, home / run)
+            paths = {name: home / name if name == run else bed.runs / name for name in [*perturbed, "rerun"]}
+            check.tolerance = home / "tolerance.yaml"
+            command = [TTRACE, "estimate-tolerance", "--reference", check.reference, "-a", check.annotations]
+            command += ["-o", check.tolerance, "--rerun", paths["rerun"]]
+            command += ["--perturbed", *(paths[name] for name in perturbed)]
+            result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+            if result.returncode == 2:
+                raise Refusal(result.stderr)
+            if result.returncode != 0:
+                raise RunError(f"{command}: exit code {result.returncode}\n{result.stderr}")
+
+        return make
+
+    faults = {
+        "scaled by 1.5": EDITS["scaled by 1.5"],
+        "negated": EDITS["negated"],
+        "one NaN in each tensor": EDITS["one NaN"],
+        "all NaN": lambda value: torch.full_like(value, float("nan")),
+        "30 percent too large": lambda value: (value.double() * 1.3).to(value.dtype),
+    }
+    unchanged = estimated(perturbed[-1], set(KINDS), torch.clone)
+    yield Mutant("nothing", "tolerances estimated again, of a perturbed run written again", SAME, unchanged)
+    for words, edit in faults.items():
+        for run, what in ((perturbed[-1], "a perturbed run"), ("rerun", "the rerun")):
+            for kinds, which in ((set(KINDS), "all kinds"), ({"output"}, "outputs"), ({"main_grad"}, "main gradients")):
+                make = _both(estimated(run, kinds, edit), wrong(kinds))
+                yield Mutant(f"{what} is broken", f"{words}: {which}", NOT_SAME, make)
+
+
 def annotations(bed: Bed) -> Iterator[Mutant]:
     """Annotations that say something wrong of the program, which is right."""
     names = sorted({t.key[0] for t in bed.candidate[0].tensors if t.key[1] == "param"})
@@ -579,11 +637,17 @@ def measure(bench: Bench) -> list[dict]:
     rows: list[dict] = []
     for configuration in beds:
         run = bench.run(configuration)
+        estimate(
+            run.reference, configuration.model, configuration.dtype, run.reference / "tolerance.yaml", keep_runs=True
+        )
         bed = Bed(run)
         if bed.check.verdict() != "same":
             raise RunError(f"{configuration.name}: the run that mutants are made of is not the same")
         found = bench.map(
-            f"mutants of {configuration.dtype}", lambda m, bed=bed: _row(bench, bed, m), list(mutants(bed)), _name_of
+            f"mutants of {configuration.dtype}",
+            lambda m, bed=bed: _row(bench, bed, m),
+            bench.chosen(mutants(bed), _name_of),
+            _name_of,
         )
         rows += [{"bed": configuration.name, **row} for row in found]
         shutil.rmtree(run.home)
@@ -597,8 +661,12 @@ def _name_of(mutant: Mutant) -> str:
 def _row(bench: Bench, bed: Bed, mutant: Mutant) -> dict:
     home = Path(tempfile.mkdtemp(dir=bench.directory))
     check = Check(bed.check.reference, bed.check.candidate, bed.check.annotations, bed.check.tolerance)
-    mutant.make(home, check)
-    verdict = check.verdict()
+    try:
+        mutant.make(home, check)
+        verdict = check.verdict()
+    except Refusal as refusal:
+        print(f"evaluate: {_name_of(mutant)}: {refusal}", file=sys.stderr)
+        verdict = "could-not-look"
     shutil.rmtree(home)
     return {"kind": mutant.kind, "where": mutant.where, "right": sorted(mutant.right), "verdict": verdict}
 

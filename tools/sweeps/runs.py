@@ -64,8 +64,9 @@ class References:
         return self._made[key]
 
 
-def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str) -> None:
-    """Tolerances for the reference in `home`, with these options of `ttrace estimate-tolerance`."""
+def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str, keep_runs: bool = False) -> None:
+    """Tolerances for the reference in `home`, with these options of `ttrace estimate-tolerance`. The runs that they
+    come from stay in `home`, in `runs`, where they are to be kept."""
     run(
         [
             TTRACE,
@@ -85,7 +86,8 @@ def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str) 
             *_command_of(model, dtype),
         ]
     )
-    shutil.rmtree(home / "runs")
+    if not keep_runs:
+        shutil.rmtree(home / "runs")
 
 
 def _command_of(model: Model, dtype: str) -> list[str]:
