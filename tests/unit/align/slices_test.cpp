@@ -130,6 +130,14 @@ TEST_CASE("samples that a sampler deals out in turns are found by the integer in
   CHECK(checked(one_process(), sliced({0, 3}, {1, 2}), kScaledByDp).counts.fail == 3);
 }
 
+TEST_CASE("samples are found where the candidate's ranks give the model a further argument") {
+  Trace candidate = sliced({0, 2}, {1, 3});
+  for (RankTrace& rank : candidate.ranks) rank.entries.front().id.name = "(model):0";
+  const Report report = checked(one_process(), candidate, kScaledByDp);
+  CHECK(findings_in(report).empty());
+  CHECK(report.counts.pass == 10);
+}
+
 TEST_CASE("ranks that are given more samples than the reference run no slices, and a note says what is expected") {
   const Report report = checked(one_process(), sliced({0, 1, 2, 3}, {0, 1, 2, 3}), kScaledByDp);
   CHECK_FALSE(report.same());
