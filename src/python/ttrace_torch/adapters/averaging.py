@@ -19,6 +19,7 @@ class Averaging(NamedTuple):
 
     groups: list[tuple[int, ...]]  # ranks; several: sharded in the one, replicated over the other
     divisor: float | None  # of the sum over the groups; None: the program does what nobody can know
+    summed: tuple[int, ...] = ()  # those of the ranks over which gradients are summed and not averaged
 
 
 def words_of(averagings: Iterable[Averaging], position: MeshPosition) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def words_of(averagings: Iterable[Averaging], position: MeshPosition) -> dict[st
     if not found or not all(axes):
         return {}
     said: dict[str, Any] = {}
-    factors = {_loss_scale(averaging, names) for averaging, names in zip(found, axes, strict=True)}
+    factors = {_loss_scale(averaging, names, position) for averaging, names in zip(found, axes, strict=True)}
     if len(factors) == 1:
         said["loss_scale"] = factors.pop()
     different = [name for name, _ in max(axes, key=len) if name not in _SHARE_MICROBATCHES]
@@ -45,8 +46,10 @@ def _axes(averaging: Averaging, position: MeshPosition) -> list[tuple[str, int]]
     return sum(axes, []) if all(axes) else []
 
 
-def _loss_scale(averaging: Averaging, axes: list[tuple[str, int]]) -> str | None:
+def _loss_scale(averaging: Averaging, axes: list[tuple[str, int]], position: MeshPosition) -> str | None:
     """None where it cannot be said."""
-    if averaging.divisor == math.prod(size for _, size in axes):
-        return "*".join(name for name, _ in axes)
+    summed = position.axes_joining(list(averaging.summed)) if len(averaging.summed) > 1 else []
+    averaged = [axis for axis in axes if axis not in summed]
+    if averaging.divisor == math.prod(size for _, size in averaged):
+        return "*".join(name for name, _ in averaged)
     return "" if averaging.divisor == 1 else None
