@@ -183,6 +183,36 @@ std::string layout_of_slices(const RankTable& table, const Microbatches& microba
   return orders.striped && !orders.contiguous ? "striped" : "contiguous";
 }
 
+bool has_bits_of(const Entry& entry, const ModelLayout& layout, const TensorId& id) {
+  const auto found = layout.reference->tensors.find(id);
+  if (found == layout.reference->tensors.end() || found->second.dtype != entry.dtype) return false;
+  const std::vector<Piece> pieces = found->second.pieces();
+  return !pieces.empty() && pieces[0].logical == whole_box(entry.shape) && pieces[0].entry->checksum == entry.checksum;
+}
+
+// Integers are the same bits on both sides, so that the inputs of the model tell which micro-batches a rank ran.
+bool run_blocks(const RankTable& table, const Microbatches& microbatches, const ModelLayout& layout) {
+  Microbatches blocks = microbatches;
+  blocks.order = MicrobatchOrder::kBlocked;
+  bool interleaved = true;
+  for (const PresentRank& rank : table.ranks) {
+    const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
+    for (const Entry& entry : rank.trace->entries) {
+      if (entry.id.kind != Kind::kInput || entry.id.microbatch < 0 || is_floating(entry.dtype)) continue;
+      TensorId id = entry.id;
+      id.chunk = 0;
+      id.name = name_of_input(id.name, id.kind, layout);
+      const auto is_there = [&](const Microbatches& order) {
+        id.microbatch = global_microbatch(order, entry.id.iteration, coordinate, entry.id.microbatch);
+        return has_bits_of(entry, layout, id);
+      };
+      if (!is_there(blocks)) return false;
+      interleaved = interleaved && is_there(microbatches);
+    }
+  }
+  return !interleaved;
+}
+
 }  // namespace
 
 std::vector<std::string> microbatch_axes(const Annotations& annotations, const Mesh& mesh) {
@@ -190,7 +220,8 @@ std::vector<std::string> microbatch_axes(const Annotations& annotations, const M
   const Axes own = all_axes(mesh);
   std::vector<std::string> axes;
   for (const char* name : {"dp", "dp_replicate", "dp_shard", "fsdp"}) {
-    if (std::any_of(own.begin(), own.end(), [&](const Axis& axis) { return axis.name == name; })) {
+    // Programs name axes of one rank, too: torchtitan has a dp_replicate in any case.
+    if (std::any_of(own.begin(), own.end(), [&](const Axis& axis) { return axis.name == name && axis.size > 1; })) {
       axes.emplace_back(name);
     }
   }
@@ -211,6 +242,9 @@ Microbatches microbatches_of(const RankTable& table, const Annotations& annotati
   if (!rule.order && result.ranks > 1 && layout.reference != nullptr && counts_are_the_references(result, layout) &&
       inputs_are_sliced(table, result, layout)) {
     result.order = MicrobatchOrder::kSlices;
+    result.deduced = true;
+  } else if (!rule.order && result.ranks > 1 && layout.reference != nullptr && run_blocks(table, result, layout)) {
+    result.order = MicrobatchOrder::kBlocked;
     result.deduced = true;
   }
   if (!rule.layout.empty()) {
