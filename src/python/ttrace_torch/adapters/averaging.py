@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from ..mesh_position import MeshPosition
 
+# A loss scale that nobody can tell: a check notes that.
+UNKNOWN = "unknown"
 # Axes whose ranks work on one micro-batch together, though gradients are averaged over them.
 _SHARE_MICROBATCHES = ("cp", "sp", "tp")
 
@@ -30,12 +32,16 @@ def words_of(averagings: Iterable[Averaging], position: MeshPosition) -> dict[st
         return {}
     said: dict[str, Any] = {}
     factors = {_loss_scale(averaging, names, position) for averaging, names in zip(found, axes, strict=True)}
-    if len(factors) == 1:
-        said["loss_scale"] = factors.pop()
+    said["loss_scale"] = factors.pop() if len(factors) == 1 else UNKNOWN
     different = [name for name, _ in max(axes, key=len) if name not in _SHARE_MICROBATCHES]
     if different and different != [position.axis_named("dp")]:
         said["microbatches"] = {"axis": different[0] if len(different) == 1 else different}
     return {key: word for key, word in said.items() if word}
+
+
+def product(one: str, other: str) -> str:
+    """Of two loss scales."""
+    return UNKNOWN if UNKNOWN in (one, other) else f"{one}*{other}"
 
 
 def _axes(averaging: Averaging, position: MeshPosition) -> list[tuple[str, int]]:
@@ -46,10 +52,9 @@ def _axes(averaging: Averaging, position: MeshPosition) -> list[tuple[str, int]]
     return sum(axes, []) if all(axes) else []
 
 
-def _loss_scale(averaging: Averaging, axes: list[tuple[str, int]], position: MeshPosition) -> str | None:
-    """None where it cannot be said."""
+def _loss_scale(averaging: Averaging, axes: list[tuple[str, int]], position: MeshPosition) -> str:
     summed = position.axes_joining(list(averaging.summed)) if len(averaging.summed) > 1 else []
     averaged = [axis for axis in axes if axis not in summed]
     if averaging.divisor == math.prod(size for _, size in averaged):
         return "*".join(name for name, _ in averaged)
-    return "" if averaging.divisor == 1 else None
+    return "" if averaging.divisor == 1 else UNKNOWN

@@ -3,6 +3,7 @@
 With Ulysses, gradients are reduced over the ranks that share a sequence, too (`sp`): there they are summed. A
 PipelineModule has a grid of ranks."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -50,9 +51,17 @@ def _ranks_of_sequence() -> tuple[int, ...]:
 
 
 def _engine(model: torch.nn.Module | None) -> Any:
+    """The one that `model` holds, or that holds it: a pipeline's engine calls the layers of its module one by one."""
     kind = getattr(sys.modules[MODULE], "DeepSpeedEngine", ())
-    modules = () if model is None else model.modules()
-    return next((module for module in modules if isinstance(module, kind)), None)
+    if model is None:
+        return None
+    inside = next((module for module in model.modules() if isinstance(module, kind)), None)
+    return inside or next((found for found in _living(kind) if model in found.modules()), None)
+
+
+def _living(kind: type) -> Iterator[Any]:
+    """DeepSpeed keeps no list of its engines."""
+    return (found for found in gc.get_objects() if isinstance(found, kind))
 
 
 def _group_or_none(getter: Any) -> Any:
