@@ -109,7 +109,7 @@ struct TiedRule {
 // factor * logical. The factor is a product of sizes over a product of sizes (`dp`, `dp*cp`, `1/dp`): of axes, and
 // kMicrobatchCount. Declared, never fitted.
 struct Factor {
-  std::vector<std::string> numerator, denominator;  // names of axes
+  std::vector<std::string> numerator, denominator;  // names of axes, kMicrobatchCount, or numbers (factor.h)
   SourceLine source;
 };
 

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "align/input_names.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -20,6 +21,7 @@ struct GroupingContext {
   const Pipeline& pipeline;
   const Experts& experts;
   const Microbatches& microbatches;
+  const ModelLayout& layout;
 };
 
 struct CanonicalName {
@@ -42,10 +44,13 @@ struct Part {
   friend auto operator<=>(const Part&, const Part&) = default;
 };
 
+bool is_input(Kind kind) { return kind == Kind::kInput || kind == Kind::kGradInput; }
+
 // Caches everything that depends on a name alone: a trace has few names and many entries.
 struct Names {
   std::unordered_map<std::string, CanonicalName> canonical;
-  std::map<Part, std::unordered_map<std::string_view, LocalName>> local;  // the keys point into the entries
+  // By part, and whether they are names of inputs. The keys inside point into the entries.
+  std::map<std::pair<Part, bool>, std::unordered_map<std::string_view, LocalName>> local;
 };
 
 bool is_in_divided_layer(const Pipeline& pipeline, const std::string& name) {
@@ -56,7 +61,7 @@ bool is_in_divided_layer(const Pipeline& pipeline, const std::string& name) {
   return false;
 }
 
-CanonicalName canonical_name(const GroupingContext& context, const Part& part, const std::string& local) {
+CanonicalName canonical_name(const GroupingContext& context, const Part& part, Kind kind, const std::string& local) {
   CanonicalName name;
   name.text = local;
   name.spans = context.pipeline.spanning.contains(TensorName(local).path);
@@ -70,15 +75,16 @@ CanonicalName canonical_name(const GroupingContext& context, const Part& part, c
     name.expert = true;
   }
   if (!context.pipeline.ruled && part.chunk != 0) name.text = fmt::format("model{}.{}", part.chunk, name.text);
+  name.text = name_of_input(name.text, kind, context.layout);
   return name;
 }
 
 LocalName& find_name(Names& names, const GroupingContext& context, const PresentRank& rank, const Entry& entry) {
   const Part part{virtual_stage(context.pipeline, rank, entry), entry.id.chunk,
                   coordinate_on(rank, context.experts.axis)};
-  LocalName& known = names.local[part][entry.id.name];
+  LocalName& known = names.local[{part, is_input(entry.id.kind)}][entry.id.name];
   if (known.name == nullptr) {
-    CanonicalName name = canonical_name(context, part, entry.id.name);
+    CanonicalName name = canonical_name(context, part, entry.id.kind, entry.id.name);
     std::tie(name.text, known.tied) = tied_name(context.annotations, name.text);
     name.tied = std::any_of(context.annotations.tied.begin(), context.annotations.tied.end(),
                             [&](const TiedRule& rule) { return matches(rule.of, name.text); });
@@ -186,8 +192,10 @@ NotSeenTensors not_seen_by(const GroupingContext& context) {
       entry.id.chunk = statement.chunk;
       const Part part{virtual_stage(context.pipeline, rank, entry), statement.chunk,
                       coordinate_on(rank, context.experts.axis)};
+      // Of several kinds, which share a name, those of inputs go by the name that the others have.
+      const Kind kind = std::all_of(statement.kinds.begin(), statement.kinds.end(), is_input) ? Kind::kInput : Kind::kOutput;
       const auto canonical = [&](const std::string& name) {
-        return tied_name(context.annotations, canonical_name(context, part, name).text).first;
+        return tied_name(context.annotations, canonical_name(context, part, kind, name).text).first;
       };
       for (const std::string& name : statement.tensors) all.add_tensor(statement, canonical(name));
       for (const std::string& name : statement.modules) all.add_module(statement, canonical(name));
@@ -211,7 +219,8 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
   grouping.pipeline = pipeline_of(table, annotations, layout);
   grouping.experts = experts_of(table, annotations, grouping.pipeline, layout);
   grouping.microbatches = microbatches_of(table, annotations, layout);
-  const GroupingContext context{table, annotations, grouping.pipeline, grouping.experts, grouping.microbatches};
+  const GroupingContext context{table,           annotations, grouping.pipeline, grouping.experts, grouping.microbatches,
+                                layout};
   Names names;
   std::unordered_map<GroupKey, std::size_t, GroupKeyHash> index;
   for (const PresentRank& rank : table.ranks) {

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <optional>
 #include <tuple>
 
 #include "align/lookup.h"
+#include "ttrace/factor.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -47,10 +49,14 @@ bool is_final_output(const Group& group) {
   return path == kRootModule || path == last_component(group.shards[0].entry->module_class);
 }
 
-// The factor `microbatches`. A single process, such as the reference, has no such factor, as it has no axes.
-std::int64_t microbatch_factor(const Mesh& mesh, const Microbatches& microbatches, std::int32_t iteration) {
+// What a word of the loss scale stands for. A single process, such as the reference, has no such factor: its axes have
+// one rank, and it counts no micro-batches.
+double size_of_word(const std::string& word, const Mesh& mesh, const Microbatches& microbatches,
+                    std::int32_t iteration) {
+  const std::optional<std::int64_t> number = factor_number(word);
+  if (!number && word != kMicrobatchCount) return static_cast<double>(size_of_axis(mesh, word));
   const bool single = std::all_of(mesh.axes.begin(), mesh.axes.end(), [](const Axis& axis) { return axis.size == 1; });
-  return single ? 1 : microbatches_a_rank(microbatches, iteration);
+  return single ? 1 : static_cast<double>(number.value_or(microbatches_a_rank(microbatches, iteration)));
 }
 
 bool holds_one_number(const Group& group) {
@@ -99,10 +105,7 @@ double scale_of(const Annotations& annotations, const Mesh& mesh, const Microbat
   const bool gradient = id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput || id.kind == Kind::kParamGrad;
   const bool scaled = role == LossRole::kLoss || (gradient && role != LossRole::kGradient) || is_loss_scalar(id);
   if (!annotations.loss_scale || !scaled) return scale;
-  const auto size = [&](const std::string& name) {
-    return static_cast<double>(name == kMicrobatchCount ? microbatch_factor(mesh, microbatches, id.iteration)
-                                                        : size_of_axis(mesh, name));
-  };
+  const auto size = [&](const std::string& word) { return size_of_word(word, mesh, microbatches, id.iteration); };
   for (const std::string& name : annotations.loss_scale->numerator) scale *= size(name);
   for (const std::string& name : annotations.loss_scale->denominator) scale /= size(name);
   return scale;

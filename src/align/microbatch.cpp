@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "align/describe.h"
+#include "align/input_names.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -85,7 +86,8 @@ bool is_sliced(const Shape& reference, const std::vector<Shape>& parts) {
 
 // True where the ranks' inputs are slices of the reference's. Integer inputs decide where there are some: tokens and
 // labels are of the batch and nothing else, while a hidden dimension may be split by other axes.
-bool inputs_are_sliced(const RankTable& table, const Microbatches& microbatches, const Alignment& reference) {
+bool inputs_are_sliced(const RankTable& table, const Microbatches& microbatches, const ModelLayout& layout) {
+  const Alignment& reference = *layout.reference;
   std::map<TensorId, std::vector<Shape>> parts;  // by coordinate
   std::map<TensorId, bool> integers;
   for (const PresentRank& rank : table.ranks) {
@@ -94,6 +96,7 @@ bool inputs_are_sliced(const RankTable& table, const Microbatches& microbatches,
       if (entry.id.kind != Kind::kInput || entry.id.microbatch < 0 || entry.id.pass != Pass::kForward) continue;
       TensorId id = entry.id;
       id.chunk = 0;
+      id.name = name_of_input(id.name, id.kind, layout);
       if (!reference.tensors.contains(id)) continue;
       std::vector<Shape>& of_tensor = parts[id];
       of_tensor.resize(static_cast<std::size_t>(microbatches.ranks));
@@ -163,18 +166,51 @@ void compare_rows(const Entry& entry, const RankTrace& rank, std::int64_t coordi
 
 // Samplers deal samples out in stretches or in turns. Integers are the same bits on both sides, so that the inputs of
 // the model tell; where they are neither, they are compared as stretches, and differ.
-std::string layout_of_slices(const RankTable& table, const Microbatches& microbatches, const Alignment& reference) {
+std::string layout_of_slices(const RankTable& table, const Microbatches& microbatches, const ModelLayout& layout) {
+  const auto& tensors = layout.reference->tensors;
   SliceOrders orders;
   for (const PresentRank& rank : table.ranks) {
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
     for (const Entry& entry : rank.trace->entries) {
       if (entry.id.kind != Kind::kInput || entry.id.microbatch < 0 || is_floating(entry.dtype)) continue;
-      const auto found = reference.tensors.find(entry.id);
-      if (found == reference.tensors.end()) continue;
+      TensorId id = entry.id;
+      id.name = name_of_input(id.name, id.kind, layout);
+      const auto found = tensors.find(id);
+      if (found == tensors.end()) continue;
       compare_rows(entry, *rank.trace, coordinate, microbatches.ranks, found->second, orders);
     }
   }
   return orders.striped && !orders.contiguous ? "striped" : "contiguous";
+}
+
+bool has_bits_of(const Entry& entry, const ModelLayout& layout, const TensorId& id) {
+  const auto found = layout.reference->tensors.find(id);
+  if (found == layout.reference->tensors.end() || found->second.dtype != entry.dtype) return false;
+  const std::vector<Piece> pieces = found->second.pieces();
+  return !pieces.empty() && pieces[0].logical == whole_box(entry.shape) && pieces[0].entry->checksum == entry.checksum;
+}
+
+// Integers are the same bits on both sides, so that the inputs of the model tell which micro-batches a rank ran.
+bool run_blocks(const RankTable& table, const Microbatches& microbatches, const ModelLayout& layout) {
+  Microbatches blocks = microbatches;
+  blocks.order = MicrobatchOrder::kBlocked;
+  bool interleaved = true;
+  for (const PresentRank& rank : table.ranks) {
+    const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
+    for (const Entry& entry : rank.trace->entries) {
+      if (entry.id.kind != Kind::kInput || entry.id.microbatch < 0 || is_floating(entry.dtype)) continue;
+      TensorId id = entry.id;
+      id.chunk = 0;
+      id.name = name_of_input(id.name, id.kind, layout);
+      const auto is_there = [&](const Microbatches& order) {
+        id.microbatch = global_microbatch(order, entry.id.iteration, coordinate, entry.id.microbatch);
+        return has_bits_of(entry, layout, id);
+      };
+      if (!is_there(blocks)) return false;
+      interleaved = interleaved && is_there(microbatches);
+    }
+  }
+  return !interleaved;
 }
 
 }  // namespace
@@ -184,7 +220,8 @@ std::vector<std::string> microbatch_axes(const Annotations& annotations, const M
   const Axes own = all_axes(mesh);
   std::vector<std::string> axes;
   for (const char* name : {"dp", "dp_replicate", "dp_shard", "fsdp"}) {
-    if (std::any_of(own.begin(), own.end(), [&](const Axis& axis) { return axis.name == name; })) {
+    // Programs name axes of one rank, too: torchtitan has a dp_replicate in any case.
+    if (std::any_of(own.begin(), own.end(), [&](const Axis& axis) { return axis.name == name && axis.size > 1; })) {
       axes.emplace_back(name);
     }
   }
@@ -203,14 +240,17 @@ Microbatches microbatches_of(const RankTable& table, const Annotations& annotati
   }
   count_microbatches(table, result);
   if (!rule.order && result.ranks > 1 && layout.reference != nullptr && counts_are_the_references(result, layout) &&
-      inputs_are_sliced(table, result, *layout.reference)) {
+      inputs_are_sliced(table, result, layout)) {
     result.order = MicrobatchOrder::kSlices;
+    result.deduced = true;
+  } else if (!rule.order && result.ranks > 1 && layout.reference != nullptr && run_blocks(table, result, layout)) {
+    result.order = MicrobatchOrder::kBlocked;
     result.deduced = true;
   }
   if (!rule.layout.empty()) {
     result.layout = rule.layout;
   } else if (result.are_slices() && layout.reference != nullptr) {
-    result.layout = layout_of_slices(table, result, *layout.reference);
+    result.layout = layout_of_slices(table, result, layout);
   }
   return result;
 }

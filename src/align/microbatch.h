@@ -18,7 +18,7 @@ struct Microbatches {
   std::int64_t ranks = 1;  // along the axes
   MicrobatchOrder order = MicrobatchOrder::kInterleaved;
   std::string layout = "contiguous";  // of slices
-  bool deduced = false;               // counts and shapes said that they are slices
+  bool deduced = false;               // neither a rule nor the program said the order
   // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
 
@@ -26,11 +26,12 @@ struct Microbatches {
 };
 
 // The axes whose ranks share the micro-batches, outermost first: those that the annotations name, or else those of dp,
-// dp_replicate, dp_shard and fsdp that the mesh has; dp where it has none, which may be an alias.
+// dp_replicate, dp_shard and fsdp that the mesh has with several ranks; dp where it has none, which may be an alias.
 std::vector<std::string> microbatch_axes(const Annotations& annotations, const Mesh& mesh);
 
 // Where the annotations do not say the order, and each rank ran as many micro-batches as the reference, whose model was
-// given more than each rank and as much as all together, the ranks hold slices.
+// given more than each rank and as much as all together, the ranks hold slices. Where every integer input has the bits
+// of the reference's if the ranks run blocks of micro-batches, and not if these interleave, they run blocks.
 Microbatches microbatches_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
 
 // The rank's place in the sequence of the ranks along the micro-batch axes.

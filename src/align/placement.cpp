@@ -9,6 +9,7 @@
 
 #include "align/ranks.h"
 #include "ttrace/error.h"
+#include "ttrace/factor.h"
 
 namespace ttrace {
 namespace {
@@ -137,7 +138,7 @@ void check_annotations(const Annotations& annotations, const Mesh& mesh) {
     const std::string at = at_line(annotations.loss_scale->source, "loss_scale");
     for (const auto* names : {&annotations.loss_scale->numerator, &annotations.loss_scale->denominator}) {
       for (const std::string& name : *names) {
-        if (name != kMicrobatchCount) check_axis(mesh, name, at);
+        if (name != kMicrobatchCount && !factor_number(name)) check_axis(mesh, name, at);
       }
     }
   }

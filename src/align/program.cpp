@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ttrace/error.h"
+#include "ttrace/factor.h"
 
 namespace ttrace {
 namespace {
@@ -78,7 +79,14 @@ std::vector<std::string> notes_of_program_words(const Annotations& annotations, 
   if (trace.program == nullptr) return {};
   std::vector<std::string> notes, said;
   for (const auto& [key, value] : trace.program->values) {
-    if (!is_said(annotations, key)) said.push_back(fmt::format("{}: {}", key, value));
+    if (is_said(annotations, key)) continue;
+    if (is_unknown_scale(key, value)) {
+      notes.emplace_back(
+          "the program divides the gradients that it adds up by what nobody knows (a communication hook, or divisors "
+          "of its own): taken as not divided; `parallelism: {loss_scale: ...}` says it");
+    } else {
+      said.push_back(fmt::format("{}: {}", key, value));
+    }
   }
   if (!said.empty()) notes.push_back(fmt::format("as the program says: {}", fmt::join(said, ", ")));
   notes.insert(notes.end(), trace.program->notes.begin(), trace.program->notes.end());

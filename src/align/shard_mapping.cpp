@@ -96,10 +96,17 @@ void note_deduced(const Alignment& alignment, std::vector<std::string>& notes) {
   }
 }
 
-void note_slices(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+// Notes which micro-batches the ranks run, where nobody said so.
+void note_order(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (!microbatches.deduced) return;
   std::vector<std::string> axes;
   for (const int axis : microbatches.axes) axes.push_back(table.axes[static_cast<std::size_t>(axis)].name);
+  if (!microbatches.are_slices()) {
+    notes.push_back(fmt::format("each of the ranks along {} runs consecutive micro-batches of the reference's, as the "
+                                "integer inputs say (microbatches: {{order: blocked}})",
+                                fmt::join(axes, " and ")));
+    return;
+  }
   notes.push_back(
       fmt::format("the ranks along {} run slices of the reference's micro-batches{}, as counts and shapes say; along "
                   "these axes the loss and what every rank has whole of a gradient are terms of sums",
@@ -193,7 +200,7 @@ Alignment align(const Trace& trace, const Annotations& given, const ModelLayout&
   }
   align_rows(ranks, annotations, grouping.microbatches, grouping.rows, alignment);
   note_unused_patterns(annotations, grouping, alignment.notes);
-  note_slices(grouping.microbatches, ranks, alignment.notes);
+  note_order(grouping.microbatches, ranks, alignment.notes);
   note_deduced(alignment, alignment.notes);
   note_unmatched_tensors(grouping, alignment, alignment.notes);
   return alignment;

@@ -27,7 +27,8 @@ void add_recording_options(CLI::App& collect, CollectArguments& arguments) {
   collect
       .add_option("--axes", arguments.options.axes,
                   "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp; after a /, another "
-                  "factoring of the ranks: tp=2,dp=2/ep=2,edp=2")
+                  "factoring of the ranks: tp=2,dp=2/ep=2,edp=2; left out: what the program's own framework says, or "
+                  "what a check is told (`ttrace check --axes`)")
       ->type_name("AXES")
       ->group(kRecording);
   add_annotation_options(collect, arguments.options.annotations)
@@ -83,6 +84,7 @@ void add_collect(CLI::App& app, Run& run) {
   ttrace collect -o reference -- python train.py
   ttrace collect -o candidate --axes tp=2,dp=2,sp=tp -- \
     torchrun --nproc-per-node 4 train.py
+  ttrace collect -o ddp -- torchrun --nproc-per-node 2 train_with_ddp.py
 Each module by itself (`ttrace localize` does this after a check):
   ttrace collect -o again --inject reference --layout candidate -a gpt.yaml \
     --axes tp=2,dp=2,sp=tp -- torchrun --nproc-per-node 4 train.py

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "align/holders.h"
 #include "align/lookup.h"
 #include "diagnose/hypothesis.h"
 #include "ttrace/judge/match.h"
+#include "ttrace/judge/routing.h"
 
 namespace ttrace {
 namespace {
@@ -122,6 +124,15 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   return diagnosis;
 }
 
+// Of tensors of routed tokens, the rows that both hold are diagnosed, as plain tensors: each side may hold others.
+std::optional<Diagnosis> diagnose_common_rows(const Finding& finding, const LogicalTensor& reference,
+                                              const LogicalTensor& candidate, const Evidence& evidence) {
+  std::vector<std::int64_t> rows;
+  std::set_intersection(reference.rows->begin(), reference.rows->end(), candidate.rows->begin(), candidate.rows->end(),
+                        std::back_inserter(rows));
+  return diagnose_values(finding, keep_rows(reference, rows), keep_rows(candidate, rows), evidence);
+}
+
 // Describes the first element that is not finite, and the ranks that hold it; empty for a tensor that is too large.
 std::string describe_first_nonfinite(const LogicalTensor& candidate) {
   if (!is_small(candidate)) return {};
@@ -149,6 +160,7 @@ std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const 
                      fmt::format("it is not finite{}{}", describe_first_nonfinite(*candidate),
                                  made_here ? ", though all that it was computed from is" : " where it first shows")};
   }
+  if (reference->rows && candidate->rows) return diagnose_common_rows(finding, *reference, *candidate, evidence);
   return diagnose_values(finding, *reference, *candidate, evidence);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "load/annotation_yaml.h"
+#include "ttrace/factor.h"
 #include "ttrace/mesh.h"
 
 namespace ttrace {
@@ -183,7 +184,7 @@ void read_tied(const YAML::Node& node, const Context& context, int line, Annotat
   }
 }
 
-// Parses sizes that are multiplied or divided: `dp`, `dp*cp`, `1/dp`, `microbatches*dp`.
+// Parses sizes that are multiplied or divided: `dp`, `dp*cp`, `1/dp`, `microbatches*dp`, `dp*4`.
 Factor read_factor(const std::string& text, const Context& context, int line) {
   Factor factor;
   factor.source = {context.file, line};
@@ -193,7 +194,7 @@ Factor read_factor(const std::string& text, const Context& context, int line) {
     std::string word = text.substr(begin, end - begin);
     word.erase(0, std::min(word.find_first_not_of(' '), word.size()));
     word.erase(word.find_last_not_of(' ') + 1);
-    if (word != "1" && !is_axis_name(word)) {
+    if (!factor_number(word) && !is_axis_name(word)) {
       fail(context, line, fmt::format("'{}'; expected axes multiplied or divided, as in dp, dp*cp or 1/dp", text));
     }
     if (word != "1") (divides ? factor.denominator : factor.numerator).push_back(word);

@@ -9,6 +9,7 @@
 
 #include "load/parallelism.h"
 #include "ttrace/error.h"
+#include "ttrace/factor.h"
 
 namespace ttrace {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 // JSON is YAML: the parser of annotation files reads it.
 void read_value(const std::string& key, const std::string& json, const std::string& path, Annotations& words) {
   using namespace annotation_yaml;
+  if (is_unknown_scale(key, json)) return;
   YAML::Node section;
   try {
     section[key] = YAML::Load(json);

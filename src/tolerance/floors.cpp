@@ -1,4 +1,4 @@
-// A tensor's floor is the largest of three.
+// A tensor's floor is the largest of these.
 //
 // A perturbation need not reach a tensor at all (a gradient that does not depend on the input), which does not make the
 // candidate's rounding of it any smaller: a tensor may always differ by a rounding step of the dtype that computes it.
@@ -17,16 +17,19 @@
 // rounding of one element is a jump of eps * |w|, eps that of the dtype that the step is recorded in, and the largest
 // |w| of n normal ones is about sqrt(2 ln n) times their root mean square.
 //
-// A single number (the loss, the gradient's norm) is a sum over very many elements, in which rounding errors cancel: a
-// rounding step of bf16 is a hundred times what it really moves by, and hides a wrong loss. But the largest of a few
-// responses of one number is a matter of luck (of n numbers n errors are pooled, and it is not). Its error being such a
-// sum, it is normal: over v responses, a candidate's error divided by their root mean square follows Student's t with v
-// degrees of freedom, and
+// The largest of a few responses is a matter of luck where a tensor has few elements (in one of many, many errors are
+// pooled). An element is a sum over very many rounded terms, so that its error is normal. Over n elements and v
+// responses, the square of a candidate's error divided by the mean square of the responses follows Fisher's F with n and
+// n v degrees of freedom (for one element it is the square of Student's t with v), and
 //
-//   floor = rms(responses) * t(v) / margin         P(|t| > t(v)) = 1e-4
+//   floor = rms(responses) * f(n, v) / margin         P(F > f(n, v)^2) = 1e-4
 //
-// but no less than a rounding step of the dtype that the number is stored in, and no more than one of the compute
-// dtype, which is the floor of everything else: few responses make t large.
+// From 7 elements on f is below the default margin, which the largest response is allowed in any case. Of three
+// responses one number allows 28 times their root mean square: more runs, or micro-batches, make that less.
+//
+// For a single number that is no tensor (the loss, the gradient's norm) a rounding step of bf16 is a hundred times what
+// it really moves by, and hides a wrong loss. Its floor is that of one element, but no less than a rounding step of the
+// dtype that the number is stored in, and no more than one of the compute dtype, which is the floor of everything else.
 #include "tolerance/floors.h"
 
 #include <algorithm>
@@ -38,9 +41,15 @@
 namespace ttrace {
 namespace {
 
-// The bound that |t| exceeds with a probability of 1e-4, for 3 to 12 degrees of freedom of Student's t. Larger numbers
-// count as 12.
-constexpr std::array<double, 10> kStudent = {28.00, 15.54, 11.18, 9.08, 7.88, 7.12, 6.59, 6.21, 5.92, 5.69};
+// f(n, v) of the essay above, for n = 1 to 6 elements (one a row) and v = 3 to 12 responses. More responses count as 12.
+constexpr std::array<std::array<double, 10>, 6> kFisher = {{
+    {28.00, 15.54, 11.18, 9.08, 7.88, 7.12, 6.59, 6.21, 5.92, 5.69},
+    {7.85, 6.00, 5.15, 4.67, 4.37, 4.16, 4.01, 3.89, 3.80, 3.72},
+    {5.04, 4.23, 3.83, 3.58, 3.42, 3.31, 3.23, 3.16, 3.11, 3.07},
+    {3.97, 3.48, 3.23, 3.07, 2.96, 2.89, 2.83, 2.79, 2.75, 2.72},
+    {3.41, 3.06, 2.88, 2.76, 2.68, 2.63, 2.58, 2.55, 2.52, 2.50},
+    {3.06, 2.79, 2.65, 2.55, 2.49, 2.45, 2.41, 2.38, 2.36, 2.34},
+}};
 
 bool is_changed_by_step(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
 
@@ -63,14 +72,14 @@ std::map<Kind, double> largest_jumps(std::span<const RunDifferences> runs) {
   return jumps;
 }
 
-// Returns the floor of a single number, within the rounding steps of its own dtype and of the compute dtype.
-double scalar_floor(const std::vector<double>& responses, Dtype stored, const EstimateOptions& options) {
+// Returns what luck asks for: nothing where the tensor has many elements, or none.
+double few_elements_floor(const std::vector<double>& responses, std::int64_t elements, double margin) {
+  if (elements < 1 || elements > static_cast<std::int64_t>(kFisher.size())) return 0;
   double square = 0;
   for (const double response : responses) square += response * response;
   const double rms = std::sqrt(square / static_cast<double>(responses.size()));
-  const double t = kStudent[std::min(responses.size() - kLeastPerturbedRuns, kStudent.size() - 1)];
-  const double most = epsilon_of(options.compute_dtype);
-  return std::clamp(rms * t / options.margin, std::min(epsilon_of(stored), most), most);
+  const auto& of_elements = kFisher[static_cast<std::size_t>(elements - 1)];
+  return rms * of_elements[std::min(responses.size() - kLeastPerturbedRuns, of_elements.size() - 1)] / margin;
 }
 
 using Norms = std::map<std::pair<std::string, std::int32_t>, double>;
@@ -113,10 +122,12 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
     const Kind kind = tensor.id.kind;
     const std::int64_t elements = element_count(tensor.shape);
     double& floor = floors[{kind, tensor.id.name}];
+    const double luck = few_elements_floor(responses.at({kind, tensor.id.name}), elements, options.margin);
     if (kind == Kind::kScalar && elements == 1) {
-      floor = std::max(floor, scalar_floor(responses.at({kind, tensor.id.name}), tensor.dtype, options));
+      const double most = epsilon_of(options.compute_dtype);
+      floor = std::max(floor, std::clamp(luck, std::min(epsilon_of(tensor.dtype), most), most));
     } else {
-      floor = std::max(floor, rounding_floor(kind, tensor.dtype, options.compute_dtype));
+      floor = std::max({floor, luck, rounding_floor(kind, tensor.dtype, options.compute_dtype)});
     }
     if (!is_changed_by_step(kind) || elements == 0) continue;
     const auto measured = jumps.find(kind);

@@ -80,6 +80,19 @@ def test_ddp_says_the_axis_and_that_it_averages(reference, two_ranks):
     assert check(reference, candidate, "--axes", "dp=2,fsdp=dp").returncode == 0
 
 
+def test_a_communication_hook_of_the_programs_own_is_noted_and_its_scale_can_be_said(reference, two_ranks):
+    candidate = two_ranks("--ddp", "--comm-hook")
+    assert said(candidate) == {"loss_scale": "unknown"}
+    checked = check(reference, candidate)
+    assert checked.returncode == 0, checked.stdout
+    note = "note: candidate: the program divides the gradients that it adds up by what nobody knows (a communication hook"
+    assert note in checked.stdout
+    file = candidate.directory.parent / "annotations.yaml"
+    file.write_text("parallelism: {loss_scale: 1}\n")
+    checked = check(reference, candidate, "-a", file)
+    assert (checked.returncode, "by what nobody knows" in checked.stdout) == (0, False)
+
+
 def test_the_finest_axes_that_all_groups_are_made_of():
     def axes(size, **groups):
         return factoring([Group(name, tuple(ranks)) for name, ranks in groups.items()], size)
@@ -108,7 +121,7 @@ def test_stages_of_a_pipeline_keep_the_names_of_the_whole_model(collect, schedul
     assert (reference.code, candidate.code) == (0, 0), candidate
     assert candidate.rank(1).attributes["axes"] == '[["pp",2]]'
     words = {"names": "global"} if schedule[:3] != "ZBV" else {"names": "global", "chunks": "v"}
-    scale = {} if divide else {"loss_scale": "microbatches"}  # then the schedule divides the gradients at the end
+    scale = {} if divide else {"loss_scale": "4"}  # then the schedule divides the gradients at the end
     assert said(candidate, 1) == {"pipeline": words, **scale}
     checked = check(reference, candidate)
     assert checked.returncode == 0, checked.stdout

@@ -25,6 +25,7 @@ mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("DP_shard", "tp"))
 flat = init_device_mesh("cpu", (4,))
 rank = dist.get_rank()
 WHOLE = torch.arange(30.0).reshape(5, 6)
+TIED = torch.arange(36.0).reshape(6, 6)
 
 def placed(mesh, *placements, whole=WHOLE):
     return distribute_tensor(whole.clone(), mesh, placements)
@@ -64,10 +65,16 @@ class Model(nn.Module):
 model = Model()
 parallelize_module(model, mesh["tp"], {"linear": ColwiseParallel(use_local_output=False)})
 fully_shard(model, mesh=mesh["DP_shard"])
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+tied = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False))
+fully_shard(tied, mesh=mesh["DP_shard"])  # which takes the weights for two
+tied[1].weight = tied[0].weight
+with torch.no_grad():
+    tied[0].weight.copy_(distribute_tensor(TIED, mesh["DP_shard"], [Shard(0)]))
+optimizer = torch.optim.SGD([*model.parameters(), *tied.parameters()], lr=0.1)
 for microbatch in range(2):
     y = model(torch.full((3, 6), 1.0 + microbatch + 10 * (rank // 2)))
     (y * y).sum().full_tensor().backward()
+    tied(torch.full((1, 6), 1.0 + microbatch + 10 * (rank // 2))).sum().backward()
 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 optimizer.step()
 dist.destroy_process_group()
@@ -164,6 +171,19 @@ def test_gradients_of_gathered_parameters_are_those_of_each_micro_batch(collecte
     bias = found[0, -1, 0, "forward", "main_grad", "linear.bias"]
     norm = numpy.sqrt(numpy.square(mean.astype("f8")).sum() + numpy.square(bias.astype("f8")).sum())
     assert numpy.isclose(found[0, -1, 0, "forward", "scalar", "grad_norm"], norm, rtol=1e-5)
+
+
+def test_gradients_of_a_parameter_that_was_tied_after_it_was_sharded_are_one(collected):
+    found = rebuilt([collected.rank(rank) for rank in range(4)])
+    tied = numpy.arange(36, dtype="f4").reshape(6, 6)
+    total = 0
+    for microbatch, value in enumerate([1, 11, 2, 12]):
+        hidden = value * tied.sum(axis=1)  # what the first one returns
+        gradient = numpy.tile(hidden, (6, 1)) + numpy.outer(tied.sum(axis=0), numpy.full(6, value))
+        for name in ("0.weight", "1.weight"):
+            assert numpy.allclose(found[0, microbatch, 1, "forward", "param_grad", name], gradient, rtol=1e-6)
+        total = total + gradient
+    assert numpy.allclose(found[0, -1, 1, "forward", "main_grad", "0.weight"], total / 2, rtol=1e-6)
 
 
 def test_a_reduction_that_is_no_sum_or_mean_is_named_not_recorded(collected):

@@ -10,6 +10,7 @@ A module that is part of a chunk, and that the program calls itself after the ch
 computes the loss in pieces), belongs to the chunk's latest micro-batch."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import torch
 
@@ -32,6 +33,7 @@ class Chunk:
         self.root = root
         self.base = _unwrapped(root)  # what the wrappers around it (DistributedDataParallel) hold
         self.names: dict[int, str | None] = {}  # id of a module -> its name; None for a wrapper
+        self._tied: dict[str, list[str]] = {}  # name of a parameter -> all its names, before an iteration's first call
         self.microbatches: list[Microbatch] = []  # of this iteration
         self.in_backward: Microbatch | None = None  # the one whose gradients come just now
         self.find_names()
@@ -54,6 +56,24 @@ class Chunk:
             for path, parameter in self.base.named_parameters(remove_duplicate=False)
             if not fsdp1.is_flattened(parameter)
         ]
+
+    def names_by_parameter(self) -> Iterator[tuple[torch.nn.Parameter, list[str]]]:
+        names: dict[int, list[str]] = {}
+        parameters: dict[int, torch.nn.Parameter] = {}
+        for name, parameter in self.parameters():
+            names.setdefault(id(parameter), []).append(name)
+            parameters[id(parameter)] = parameter
+        for key, parameter in parameters.items():
+            yield parameter, names[key]
+
+    def remember_ties(self) -> None:
+        """Before the first call of an iteration, when sharded parameters are as the program has tied them."""
+        self._tied = {name: names for _, names in self.names_by_parameter() for name in names}
+
+    def tied_names(self, names: list[str]) -> list[str]:
+        """All names of the parameter that goes by `names` just now. They are fewer where the program has tied what
+        `fully_shard` had sharded before: it gathers a tensor for each of them."""
+        return self._tied.get(names[0], names)
 
     def flattened_parameters(self) -> list[tuple[str, Share]]:
         """Names and shares of the parameters that are part of a flat one."""

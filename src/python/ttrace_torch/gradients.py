@@ -10,8 +10,9 @@ input of the checkpointed part, which the recomputation replaces by a detached c
 
 Reentrant checkpointing also runs a backward within the backward, so that a parameter which is used in two parts gets
 its gradient in two portions. These are added up, as PyTorch does, and recorded when the micro-batch's backward is
-over. A head that the program calls on one piece of the activations after the other, each with a backward of its own,
-gets portions too: those are over when a gradient of another micro-batch comes, or an optimizer wants them."""
+over. So are the portions of a tied parameter that `fully_shard` gathers once for each of its names. A head that the
+program calls on one piece of the activations after the other, each with a backward of its own, gets portions too: those
+are over when a gradient of another micro-batch comes, or an optimizer wants them."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -137,17 +138,15 @@ class Gradients:
     # Parameters.
 
     def hook_parameters(self, chunk: Chunk) -> None:
-        names: dict[int, list[str]] = {}
-        parameters: dict[int, torch.nn.Parameter] = {}
-        for name, parameter in chunk.parameters():
-            names.setdefault(id(parameter), []).append(name)
-            parameters[id(parameter)] = parameter
-        for key, parameter in parameters.items():
+        for parameter, names in chunk.names_by_parameter():
+            key = chunk.number, id(parameter)
             if torch.nn.parameter.is_lazy(parameter):  # it has no value before its module is called
                 continue
-            if parameter.requires_grad and parameter.is_leaf and (chunk.number, key) not in self._hooked_parameters:
-                self._hooked_parameters.add((chunk.number, key))
-                parameter.register_hook(self._parameter_hook(chunk, parameter, names[key]))
+            if parameter.requires_grad and parameter.is_leaf and key not in self._hooked_parameters:
+                self._hooked_parameters.add(key)
+                all_names = chunk.tied_names(names)
+                in_portions = len(names) < len(all_names)
+                parameter.register_hook(self._parameter_hook(chunk, parameter, all_names, in_portions))
 
     def hook_gathered_parameters(self, chunk: Chunk, module: torch.nn.Module) -> None:
         """Of `module`, which `fully_shard` shards and which is about to be called: its own hook that comes first
@@ -178,16 +177,24 @@ class Gradients:
                 names = [chunk.name_in(owner, name) for owner, name in places]
                 tensor.register_hook(self._parameter_hook(chunk, tensor, names))
 
-    def _parameter_hook(self, chunk: Chunk, parameter: torch.Tensor, names: list[str]) -> Callable:
+    def _parameter_hook(
+        self, chunk: Chunk, parameter: torch.Tensor, names: list[str], in_portions: bool = False
+    ) -> Callable:
+        """`in_portions`: `parameter` gets only a part of the gradient of what goes by `names`."""
         collector = self._collector
 
         def hook(gradient: torch.Tensor | None) -> None:
-            collector.safely(self._parameter_arrived, chunk, parameter, names, gradient)
+            collector.safely(self._parameter_arrived, chunk, parameter, names, in_portions, gradient)
 
         return hook
 
     def _parameter_arrived(
-        self, chunk: Chunk, parameter: torch.Tensor, names: list[str], gradient: torch.Tensor | None
+        self,
+        chunk: Chunk,
+        parameter: torch.Tensor,
+        names: list[str],
+        in_portions: bool,
+        gradient: torch.Tensor | None,
     ) -> None:
         microbatch = chunk.in_backward
         if gradient is None or not self._collector.is_recorded():
@@ -207,7 +214,7 @@ class Gradients:
         for name in names:
             tensor_id = microbatch.tensor_id(Kind.PARAM_GRAD, name)
             first = tensor_id not in microbatch.arrived
-            if microbatch.gets_portions(name) and (first or name in self._portions.get(microbatch, ())):
+            if (in_portions or microbatch.gets_portions(name)) and (first or name in self._portions.get(microbatch, ())):
                 microbatch.arrived.add(tensor_id)
                 self._add_portion(microbatch, name, gradient, mapping)
             elif not first:

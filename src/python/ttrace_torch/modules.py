@@ -181,6 +181,7 @@ class Modules:
         collector.begin_model(chunk.root)
         if not recorded:
             return
+        chunk.remember_ties()
         self._gradients.hook_parameters(chunk)
         late = {
             id(parameter)

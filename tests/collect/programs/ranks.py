@@ -22,8 +22,13 @@ parser.add_argument("--crash", type=int, default=-1)
 parser.add_argument("--steps", type=int, default=1)
 parser.add_argument("--microbatches", type=int, default=4)
 parser.add_argument("--ddp", action="store_true")
+parser.add_argument("--comm-hook", action="store_true", help="of the program's own, for DDP: it sums")
 parser.add_argument("--device-mesh", action="store_true")
 options = parser.parse_args()
+
+
+def sum_gradients(_, bucket):
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda future: future.value()[0])
 
 
 class Model(nn.Module):
@@ -47,9 +52,11 @@ def train(rank, size, rendezvous="env://"):
     model = Model()
     if options.ddp:
         model = nn.parallel.DistributedDataParallel(model)
+        if options.comm_hook:
+            model.register_comm_hook(None, sum_gradients)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = torch.randint(0, 16, (options.steps, options.microbatches, 2, 5))
-    averaged_over = size if options.ddp else 1
+    averaged_over = size if options.ddp and not options.comm_hook else 1
     for step in range(options.steps):
         if step == 1 and rank == options.crash:
             print("this rank fails", file=sys.stderr)

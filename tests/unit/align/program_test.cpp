@@ -91,6 +91,15 @@ TEST_CASE("what the program says counts where no file says that key, and notes n
         std::vector<std::string>{R"(as the program says: microbatches: {"order":"blocked"})"});
 }
 
+TEST_CASE("a loss scale that nobody knows is none, and noted where no file says it") {
+  const Trace trace = TraceBuilder().axes("dp=2").provenance(R"({"parallelism": {"loss_scale": "unknown"}})").read();
+  CHECK_FALSE(with_program_words({}, trace).loss_scale);
+  const auto notes = notes_of_program_words({}, trace);
+  REQUIRE(notes.size() == 1);
+  CHECK(has(notes[0], "the program divides the gradients that it adds up by what nobody knows"));
+  CHECK(notes_of_program_words(annotations("parallelism: {loss_scale: dp}"), trace).empty());
+}
+
 TEST_CASE("what a trace may not say of its program is refused with the file's name") {
   TraceBuilder builder;
   const auto directory = builder.provenance(R"({"parallelism": {"los_scale": "dp"}})").write();

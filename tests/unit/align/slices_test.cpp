@@ -130,6 +130,14 @@ TEST_CASE("samples that a sampler deals out in turns are found by the integer in
   CHECK(checked(one_process(), sliced({0, 3}, {1, 2}), kScaledByDp).counts.fail == 3);
 }
 
+TEST_CASE("samples are found where the candidate's ranks give the model a further argument") {
+  Trace candidate = sliced({0, 2}, {1, 3});
+  for (RankTrace& rank : candidate.ranks) rank.entries.front().id.name = "(model):0";
+  const Report report = checked(one_process(), candidate, kScaledByDp);
+  CHECK(findings_in(report).empty());
+  CHECK(report.counts.pass == 10);
+}
+
 TEST_CASE("ranks that are given more samples than the reference run no slices, and a note says what is expected") {
   const Report report = checked(one_process(), sliced({0, 1, 2, 3}, {0, 1, 2, 3}), kScaledByDp);
   CHECK_FALSE(report.same());
@@ -160,6 +168,39 @@ TEST_CASE("micro-batches interleave over several axes, the first outermost") {
   CHECK(rank_of("parallelism: {microbatches: {axis: [dp_replicate, dp_shard], order: blocked}}", 2) == std::pair(1, 0));
 }
 
+namespace {
+
+// Ranks along dp and one process, with the tokens and the outputs of these micro-batches.
+Trace with_microbatches(const std::string& mesh, const std::vector<std::vector<std::int32_t>>& by_rank) {
+  Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(by_rank.size()));
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    for (std::size_t m = 0; m < by_rank[rank].size(); ++m) {
+      TensorId ids = kSliceIds, fc = kSliceFc;
+      ids.microbatch = fc.microbatch = static_cast<std::int32_t>(m);
+      const auto value = static_cast<float>(by_rank[rank][m] + 1);
+      add_integers(trace, rank, ids, {1}, {value});
+      trace.ranks[rank].entries.back().checksum = static_cast<std::uint64_t>(value);
+      add_tensor(trace, rank, fc, {1}, {value});
+    }
+  }
+  return trace;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that run consecutive micro-batches are known by the model's integer inputs") {
+  const Trace one = with_microbatches("", {{0, 1, 2, 3}});
+  for (const char* mesh : {"dp=2", "dp_replicate=1,batch=2,dp=batch"}) {
+    CHECK(checked(one, with_microbatches(mesh, {{0, 2}, {1, 3}}), "").same());
+    CHECK(checked(one, with_microbatches(mesh, {{0, 1}, {2, 3}}), "").same());
+    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {2, 3}}),
+                              "parallelism: {microbatches: {order: interleaved}}"))
+              .size() == 4);
+    // Neither: as in turns, and different.
+    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {3, 2}}), "")).size() == 6);
+  }
+}
+
 TEST_CASE("a sum over micro-batches runs over all of their axes") {
   Trace one = mesh_trace("", 1), trace = mesh_trace("dp_shard=2,dp_replicate=2", 4);
   const std::string text = "fc.weight: {param_grad: {microbatch: partial}}";
@@ -184,6 +225,8 @@ TEST_CASE("a loss scale may count the micro-batches of a rank") {
   }
   CHECK(checked(one, trace, "parallelism: {loss_scale: microbatches*dp}").same());
   CHECK(checked(one, trace, "parallelism: {loss_scale: microbatches}").counts.fail == 4);
+  CHECK(checked(one, trace, "parallelism: {loss_scale: 2*dp}").same());  // of one process 1, too
+  CHECK(checked(one, trace, "parallelism: {loss_scale: 3*dp}").counts.fail == 4);
 }
 
 TEST_CASE("the output of a loss module has the scale of the loss where it is the loss, and only there") {

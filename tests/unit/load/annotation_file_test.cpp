@@ -96,6 +96,7 @@ TEST_CASE("what is not about one tensor stands under parallelism") {
   CHECK(parse_annotations("parallelism: {loss_scale: 1/dp}", "x").loss_scale->numerator.empty());
   CHECK(parse_annotations("parallelism: {loss_scale: microbatches*dp}", "x").loss_scale->numerator ==
         std::vector<std::string>{"microbatches", "dp"});
+  CHECK(parse_annotations("parallelism: {loss_scale: 4}", "x").loss_scale->numerator == std::vector<std::string>{"4"});
 }
 
 TEST_CASE("micro-batches may go along several axes, and be shared in slices") {

@@ -21,7 +21,7 @@ constexpr double kFloat32Epsilon = 1.0 / (1 << 23);
 class Model {
  public:
   const LogicalTensor* tensor(Kind kind, const std::string& name, std::int32_t microbatch = kNoMicrobatch,
-                              Dtype dtype = Dtype::kFloat32, Shape shape = {4}) {
+                              Dtype dtype = Dtype::kFloat32, Shape shape = {8}) {
     LogicalTensor& one = tensors_.emplace_back();
     one.id = test::tensor_id(kind, name, microbatch);
     one.dtype = dtype;
@@ -35,10 +35,10 @@ class Model {
 
 Difference moved_by(double rel_err) {
   Difference difference;
-  difference.elements = 4;
+  difference.elements = 8;
   difference.differing = rel_err > 0 ? 1 : 0;
-  difference.reference_square = difference.candidate_square = 4;
-  difference.difference_square = 4 * rel_err * rel_err;
+  difference.reference_square = difference.candidate_square = 8;
+  difference.difference_square = 8 * rel_err * rel_err;
   difference.max_abs = 2 * rel_err;
   return difference;
 }
@@ -289,6 +289,29 @@ TEST_CASE("a loss may always differ by a rounding step of its dtype, and its flo
   CHECK(allowed_loss(3, 1e-4, Dtype::kFloat32, {4}) == 3.0 / 128);  // not a single number
 }
 
+namespace {
+
+// What a float32 parameter of `elements` may differ by in its gradient, after `runs` runs that all responded alike.
+double allowed_gradient(std::size_t runs, std::int64_t elements) {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0),
+                               model.tensor(Kind::kParamGrad, "w", 0, Dtype::kFloat32, {elements})};
+  const auto measured = runs_of(tensors, std::vector<std::vector<double>>(runs, {0.25, 1e-4}));
+  return estimate(measured, nullptr, {}).tensors.at({Kind::kParamGrad, "w"}).allowed;
+}
+
+}  // namespace
+
+TEST_CASE("the fewer elements and the fewer runs, the less the largest response says of a tensor") {
+  CHECK(allowed_gradient(3, 1) == doctest::Approx(28.0e-4));
+  CHECK(allowed_gradient(3, 2) == doctest::Approx(7.85e-4));
+  CHECK(allowed_gradient(4, 2) == doctest::Approx(6.00e-4));
+  CHECK(allowed_gradient(12, 1) == doctest::Approx(5.69e-4));
+  CHECK(allowed_gradient(20, 1) == doctest::Approx(5.69e-4));
+  CHECK(allowed_gradient(3, 6) == doctest::Approx(3.06e-4));
+  CHECK(allowed_gradient(3, 7) == doctest::Approx(3e-4));  // the margin leaves more room than luck needs
+}
+
 TEST_CASE("what a re-routed token changed in a perturbed run is allowed, and counted") {
   Model model;
   const std::vector tensors = {model.tensor(Kind::kOutput, "router", 0), model.tensor(Kind::kOutput, "mlp", 0)};
@@ -306,8 +329,8 @@ TEST_CASE("a small step may differ by another rounding of one element of its par
   const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kParamDelta, "w"),
                                model.tensor(Kind::kParamAfter, "w")};
   auto runs = runs_of(tensors, {{0.5, 0, 0}, {0.5, 0, 0}, {0.5, 0, 0}});
-  for (RunDifferences& run : runs) run.differences[1].reference_square = 4e-12;  // steps of 1e-6, of parameters of 1
-  const double largest = std::sqrt(2 * std::log(4));                             // of 4 normal parameters
+  for (RunDifferences& run : runs) run.differences[1].reference_square = 8e-12;  // steps of 1e-6, of parameters of 1
+  const double largest = std::sqrt(2 * std::log(8));                             // of 8 normal parameters
   CHECK(estimate(runs, nullptr, {}).tensors.at({Kind::kParamDelta, "w"}).floor ==
-        doctest::Approx(kFloat32Epsilon * largest / 1e-6 / 2));
+        doctest::Approx(kFloat32Epsilon * largest / 1e-6 / std::sqrt(8)));
 }

@@ -32,6 +32,7 @@ def parsed_options() -> argparse.Namespace:
     add("--zero", type=int, default=0, help="stage, 0 to 3")
     add("--ulysses", choices=("mpu", "mesh"), help="the ranks divide the sequence; how DeepSpeed is told")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
+    add("--all-reduce", action="store_true", help="gradients, where ZeRO would scatter them as it reduces")
     add("--keep-gathered", type=int, default=40, help="ZeRO-3: smaller parameters stay whole")
     add("--micro-batches", type=int, default=4, help="of a step, over all ranks")
     add("--clip", type=float, default=0.5, help="the largest gradient norm; 0 does not clip")
@@ -92,7 +93,11 @@ def configuration(options: argparse.Namespace, data_ranks: int) -> dict:
         "train_micro_batch_size_per_gpu": 2,
         "gradient_accumulation_steps": options.micro_batches // data_ranks,
         "gradient_clipping": options.clip,
-        "zero_optimization": {"stage": options.zero, "stage3_param_persistence_threshold": options.keep_gathered},
+        "zero_optimization": {
+            "stage": options.zero,
+            "stage3_param_persistence_threshold": options.keep_gathered,
+            "reduce_scatter": not options.all_reduce,
+        },
         "bf16": {"enabled": options.dtype == "bfloat16"},
     }
 

@@ -41,6 +41,7 @@ from ..imports import after_import
 from ..mesh_position import MeshPosition
 from ..shares import Share
 from . import (
+    averaging,
     data_parallel,
     deepspeed,
     deepspeed_groups,
@@ -94,7 +95,7 @@ def words(model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for adapter in in_use():
         for key, value in adapter.words(model, position).items() if hasattr(adapter, "words") else ():
-            said[key] = f"{said[key]}*{value}" if key == "loss_scale" and key in said else value
+            said[key] = averaging.product(said[key], value) if key == "loss_scale" and key in said else value
     return said
 
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from ..mesh_position import MeshPosition
 
+# A loss scale that nobody can tell: a check notes that.
+UNKNOWN = "unknown"
 # Axes whose ranks work on one micro-batch together, though gradients are averaged over them.
 _SHARE_MICROBATCHES = ("cp", "sp", "tp")
 
@@ -19,6 +21,7 @@ class Averaging(NamedTuple):
 
     groups: list[tuple[int, ...]]  # ranks; several: sharded in the one, replicated over the other
     divisor: float | None  # of the sum over the groups; None: the program does what nobody can know
+    summed: tuple[int, ...] = ()  # those of the ranks over which gradients are summed and not averaged
 
 
 def words_of(averagings: Iterable[Averaging], position: MeshPosition) -> dict[str, Any]:
@@ -28,13 +31,17 @@ def words_of(averagings: Iterable[Averaging], position: MeshPosition) -> dict[st
     if not found or not all(axes):
         return {}
     said: dict[str, Any] = {}
-    factors = {_loss_scale(averaging, names) for averaging, names in zip(found, axes, strict=True)}
-    if len(factors) == 1:
-        said["loss_scale"] = factors.pop()
+    factors = {_loss_scale(averaging, names, position) for averaging, names in zip(found, axes, strict=True)}
+    said["loss_scale"] = factors.pop() if len(factors) == 1 else UNKNOWN
     different = [name for name, _ in max(axes, key=len) if name not in _SHARE_MICROBATCHES]
     if different and different != [position.axis_named("dp")]:
         said["microbatches"] = {"axis": different[0] if len(different) == 1 else different}
     return {key: word for key, word in said.items() if word}
+
+
+def product(one: str, other: str) -> str:
+    """Of two loss scales."""
+    return UNKNOWN if UNKNOWN in (one, other) else f"{one}*{other}"
 
 
 def _axes(averaging: Averaging, position: MeshPosition) -> list[tuple[str, int]]:
@@ -45,8 +52,9 @@ def _axes(averaging: Averaging, position: MeshPosition) -> list[tuple[str, int]]
     return sum(axes, []) if all(axes) else []
 
 
-def _loss_scale(averaging: Averaging, axes: list[tuple[str, int]]) -> str | None:
-    """None where it cannot be said."""
-    if averaging.divisor == math.prod(size for _, size in axes):
-        return "*".join(name for name, _ in axes)
-    return "" if averaging.divisor == 1 else None
+def _loss_scale(averaging: Averaging, axes: list[tuple[str, int]], position: MeshPosition) -> str:
+    summed = position.axes_joining(list(averaging.summed)) if len(averaging.summed) > 1 else []
+    averaged = [axis for axis in axes if axis not in summed]
+    if averaging.divisor == math.prod(size for _, size in averaged):
+        return "*".join(name for name, _ in averaged)
+    return "" if averaging.divisor == 1 else UNKNOWN

@@ -1,8 +1,9 @@
 """DeepSpeed: the engine that the model is wrapped in, which averages gradients over its data parallel ranks.
 
-With Ulysses, gradients are averaged over the ranks that share a sequence, too (`sp`). A PipelineModule has a grid of
-ranks."""
+With Ulysses, gradients are reduced over the ranks that share a sequence, too (`sp`): there they are summed. A
+PipelineModule has a grid of ranks."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -25,12 +26,14 @@ def groups(model: torch.nn.Module | None) -> Iterator[Group]:
     grid = getattr(engine.module, "_grid", None)
     for name, getter in _GRID.items() if grid is not None else ():
         yield Group(name, _ranks_of(getattr(grid, getter)()))
-    known = sys.modules[_GROUPS]
-    for name, getter in (("sp", known._get_sequence_parallel_group), ("dp", known._get_data_parallel_group)):
-        ranks = _ranks_of(_group_or_none(getter))
-        if ranks:
-            yield Group(name, ranks)
-    yield Group("dp", _ranks_of(engine.seq_data_parallel_group))
+    sequence = _ranks_of_sequence()
+    if sequence:
+        yield Group("sp", sequence)
+    data = _ranks_of(_group_or_none(sys.modules[_GROUPS]._get_data_parallel_group))
+    if data:
+        yield Group("dp", data)
+    together = _ranks_of(engine.seq_data_parallel_group)
+    yield Group("dp" if together != sequence else "", together)
 
 
 def words(model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
@@ -38,13 +41,27 @@ def words(model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
     if engine is None:
         return {}
     ranks = _ranks_of(engine.seq_data_parallel_group)
-    return words_of([Averaging([ranks], len(ranks) if engine.gradient_average else 1)], position)
+    divisor = len(ranks) / engine.sequence_parallel_size if engine.gradient_average else 1
+    return words_of([Averaging([ranks], divisor, _ranks_of_sequence())], position)
+
+
+def _ranks_of_sequence() -> tuple[int, ...]:
+    """Those that share a sequence; none without Ulysses."""
+    return _ranks_of(_group_or_none(sys.modules[_GROUPS]._get_sequence_parallel_group))
 
 
 def _engine(model: torch.nn.Module | None) -> Any:
+    """The one that `model` holds, or that holds it: a pipeline's engine calls the layers of its module one by one."""
     kind = getattr(sys.modules[MODULE], "DeepSpeedEngine", ())
-    modules = () if model is None else model.modules()
-    return next((module for module in modules if isinstance(module, kind)), None)
+    if model is None:
+        return None
+    inside = next((module for module in model.modules() if isinstance(module, kind)), None)
+    return inside or next((found for found in _living(kind) if model in found.modules()), None)
+
+
+def _living(kind: type) -> Iterator[Any]:
+    """DeepSpeed keeps no list of its engines."""
+    return (found for found in gc.get_objects() if isinstance(found, kind))
 
 
 def _group_or_none(getter: Any) -> Any:

@@ -18,6 +18,7 @@ import torch
 
 from ..factoring import Group
 from ..mesh_position import MeshPosition
+from .averaging import UNKNOWN
 
 MODULE = "torch.distributed.pipelining.stage"
 # Zero-bubble schedules have gradients of activations and of parameters computed apart.
@@ -50,10 +51,12 @@ def words(_: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
         said["pipeline"] = {"names": "global"}
         if any(_lies_in_a_v(stage) for stage in stages):
             said["pipeline"]["chunks"] = "v"
-    if any(
-        schedule.scale_grads and schedule._n_microbatches > 1 for schedule in _living(_SCHEDULES, "_PipelineSchedule")
-    ):
-        said["loss_scale"] = "microbatches"
+    # Of one run of a schedule; an iteration may have several.
+    divisors = {each._n_microbatches if each.scale_grads else 1 for each in _living(_SCHEDULES, "_PipelineSchedule")}
+    if len(divisors) == 1 and divisors != {1}:
+        said["loss_scale"] = str(divisors.pop())
+    elif len(divisors) > 1:
+        said["loss_scale"] = UNKNOWN
     return said
 
 

@@ -1,0 +1,16 @@
+// The loss scale, as in `loss_scale: dp*4`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ttrace {
+
+// The positive number, of up to nine digits, that a word of a factor is; nothing for any other word.
+std::optional<std::int64_t> factor_number(std::string_view word);
+
+// True for what a program says that does to its gradients what nobody can know: the JSON value of that key.
+bool is_unknown_scale(std::string_view key, std::string_view json);
+
+}  // namespace ttrace

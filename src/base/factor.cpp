@@ -1,0 +1,19 @@
+#include "ttrace/factor.h"
+
+#include <algorithm>
+#include <string>
+
+namespace ttrace {
+
+std::optional<std::int64_t> factor_number(std::string_view word) {
+  constexpr std::size_t kMostDigits = 9;
+  const bool digits = std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (word.empty() || word.size() > kMostDigits || !digits || word[0] == '0') return std::nullopt;
+  return std::stoll(std::string(word));
+}
+
+bool is_unknown_scale(std::string_view key, std::string_view json) {
+  return key == "loss_scale" && json == R"("unknown")";  // as in src/python/ttrace_torch/adapters/averaging.py
+}
+
+}  // namespace ttrace
