@@ -17,6 +17,8 @@ struct CheckOptions {
   std::string only;       // pattern, or empty
   std::vector<Waiver> waivers;
   bool strict = false;
+  bool accept_overrides = false;  // of the tolerance file, however much they allow; so it is with waivers
+  bool allow_same_run = false;    // the candidate may be the reference itself
   int threads = 0;
 };
 
