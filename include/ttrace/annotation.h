@@ -152,6 +152,9 @@ struct ProgramWords {
 // where the pattern has one.
 bool matches(std::string_view pattern, std::string_view name);
 
+// True for a pattern of nothing but wildcards, such as `**` or `[a-z]*`: it names no tensor.
+bool is_all_wildcards(std::string_view pattern);
+
 // The rule that places a tensor: of those that match the name and speak of the kind, the most specific.
 // No wildcard beats a wildcard; then more characters outside `*`, `?` and `[..]`; then the later pattern.
 // Within one pattern, a kind named itself beats one that follows. Null when there is none.

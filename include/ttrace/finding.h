@@ -51,7 +51,7 @@ enum class Reason : std::uint8_t {
   // untrusted
   kNoTolerance,   // "no-tolerance"
   kAllZero,       // "all-zero": both sides are zero
-  kNoise,         // "noise": the tolerance is 1 or more, so that any value would pass
+  kNoise,         // "noise": the tolerance is 1 or more: no more than the magnitude could be checked
   kEmpty,         // "empty": no elements, or none that is finite on both sides
   kNotCheckable,  // "not-checkable": no relation could be tested (ttrace abft)
   kRerouted,      // "re-routed": differs by no more than the tokens that a near tie sent elsewhere can explain
@@ -111,9 +111,15 @@ struct Finding {
   std::vector<std::int32_t> ranks;       // candidate ranks that hold the error
   std::optional<Difference> difference;  // when compared
   std::optional<double> allowed;         // when a tolerance applied
+  bool floating = false;                 // compared by value, as floating-point numbers
+  std::optional<std::size_t> by_override;  // index of the tolerance file's override that says what is allowed
+  bool excused = false;                    // what was estimated, without that override, would not let it pass
   std::uint64_t order = 0;               // position in the reference's execution (the candidate's, if only there)
   bool only_in_candidate = false;        // then `order` says nothing about the reference's tensors
 };
+
+// True for a scalar of a micro-batch, or one whose name ends in `loss`.
+bool is_loss(const TensorId& id);
 
 // True when the tensor differs, or is not there.
 bool is_wrong(const Finding& finding);
@@ -125,8 +131,7 @@ std::optional<double> ratio_of(const Finding& finding);
 // tensors, losses, recomputed forward tensors, backward tensors, parameter gradients, main gradients,
 // scalars of the step, parameter deltas, parameters after; within each by `order`, tensors that only
 // the candidate holds last, then by identity. Never by size: the residual path can hide a large error
-// one layer later (TTrace, table 1, bug 13). A loss is a scalar of a micro-batch, or one whose name ends
-// in `loss`.
+// one layer later (TTrace, table 1, bug 13).
 bool executes_before(const Finding& a, const Finding& b);
 
 }  // namespace ttrace

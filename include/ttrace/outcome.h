@@ -83,6 +83,36 @@ struct RootCause {
   std::optional<Standing> standing;  // none: there was no second run
 };
 
+// Coverage of proof: how many tensors of a kind prove something. A floating-point tensor does when it passed: its
+// reference is finite and not zero, and the values were equal, or closer than a tolerance that was measured and is not
+// noise. What passes by an override alone, or is waived, does not, unless the user accepts that.
+struct Proof {
+  std::int64_t compared = 0;             // floating-point tensors
+  std::int64_t proved = 0;               // of these
+  std::map<std::string, std::int64_t> others;  // the others, by reason, kByOverride or kByWaiver
+};
+using Proofs = std::map<Kind, Proof>;
+inline constexpr const char* kByOverride = "override";
+inline constexpr const char* kByWaiver = "waiver";
+
+// The kinds of which too little was proved to call two runs the same. The rule: of every kind of which floating-point
+// tensors were compared, at least half prove something. Two exceptions:
+// - param_delta proves nothing in low precision, where rounding decides the sign of so many of Adam's steps that its
+//   relative error is noise. It needs no proof where main_grad and param_after, before and after the step, have theirs.
+// - an initial parameter may be zero by design, as most biases are; where one is, it does not count.
+std::set<Kind> unproved_kinds(const Proofs& proofs);
+
+// An override of the tolerance file, and what it did.
+struct OverrideUse {
+  std::string where;  // file:line
+  std::string pattern;
+  std::optional<Kind> kind;
+  double allowed = 0;
+  std::string reason;
+  std::int64_t covered = 0;  // tensors that it gave their tolerance
+  std::int64_t excused = 0;  // of these, those that pass, or are untrusted, by it alone
+};
+
 // A finding that a waiver accepts; without it the verdict would not be `same`.
 struct WaivedFinding {
   Finding finding;
@@ -103,17 +133,27 @@ struct Report {
   std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
   std::vector<MissingGroup> missing_groups;
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
+  std::optional<Proofs> proofs;        // none: of a trace that was checked against itself
+  std::vector<OverrideUse> overrides;  // all of the tolerance file's
   std::vector<std::string> notes;
+  // Why the findings are not worth reading before something is done, and what: text shows this line in their place.
+  std::string instead;
   std::string command_for_all;  // the command that prints all findings
   bool strict = false;          // untrusted counts as failed, and not-seen as could-not-look
 
-  // `different` where something failed or is missing, a difference has no tolerance, nothing passed or, if strict,
-  // something is untrusted. Else `could-not-look` where what was not seen leaves the question open: of a kind of
-  // tensors nothing passed, or the check is strict. Else `same`.
+  // `different` where something failed or is missing, a difference has no tolerance or, if strict, something is
+  // untrusted. Else `could-not-look` where that leaves the question open: nothing passed, too little was proved (no
+  // floating-point tensor at all, or a kind of `unproved_kinds`, or a loss is not finite), of a kind of tensors that
+  // were not seen nothing passed, or the check is strict and something was not seen. Else `same`.
   RunVerdict verdict() const;
   bool same() const { return verdict() == RunVerdict::kSame; }
   // Kinds of which some tensors were not seen and none passed.
   std::set<Kind> unseen_kinds() const;
+  // A loss of which no element is finite on either side: whatever else is equal, nothing was trained. Null: there is
+  // none.
+  const Finding* lost() const;
+  // True when nothing is wrong and yet too little was proved.
+  bool lacks_proof() const;
   // True when a tensor differs, and no tolerance says by how much it may.
   bool lacks_tolerance() const;
   // The first finding in execution order that is `fail` or `missing`; null when there is none.

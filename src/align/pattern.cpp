@@ -74,6 +74,12 @@ std::string to_string(const SourceLine& source) {
   return fmt::format("{}:{}", source.file.empty() ? "annotations" : source.file, source.line);
 }
 
+bool is_all_wildcards(std::string_view pattern) {
+  std::string rest(pattern);
+  std::erase(rest, '.');
+  return has_wildcard(rest) && literal_characters(rest) == 0;
+}
+
 bool matches(std::string_view pattern, std::string_view name) {
   const std::string text = visible(pattern, name);
   if (!has_wildcard(pattern)) {

@@ -86,8 +86,7 @@ Phase phase_of(const TensorId& id) {
     case Kind::kScalar:
       break;
   }
-  const bool is_loss = id.microbatch != kNoMicrobatch || TensorName(id.name).path.ends_with("loss");
-  return is_loss ? Phase::kLoss : Phase::kStepScalar;
+  return is_loss(id) ? Phase::kLoss : Phase::kStepScalar;
 }
 
 bool is_about_ranks(const Finding& finding) { return finding.id.name.empty(); }
@@ -97,6 +96,10 @@ bool is_about_ranks(const Finding& finding) { return finding.id.name.empty(); }
 std::string_view name_of(Verdict verdict) { return kVerdictNames[static_cast<std::size_t>(verdict)]; }
 
 std::string_view name_of(Reason reason) { return kReasonNames[static_cast<std::size_t>(reason)]; }
+
+bool is_loss(const TensorId& id) {
+  return id.kind == Kind::kScalar && (id.microbatch != kNoMicrobatch || TensorName(id.name).path.ends_with("loss"));
+}
 
 bool is_wrong(const Finding& finding) {
   return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;

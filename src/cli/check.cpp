@@ -35,12 +35,14 @@ void add_check(CLI::App& app, Run& run_command) {
   add_annotation_options(*check, options.annotations);
   add_axes_option(*check, options.annotations);
   add_tolerance_option(*check, options.tolerance);
+  add_accept_option(*check, options.accept_overrides);
   add_only_option(*check, options.only);
   add_report_options(*check, arguments->report);
   add_history_option(*check, arguments->history);
   check->add_flag("--strict", options.strict,
                   "Untrusted tensors count as failed; ones that a program could not record are refused");
   check->add_flag("!--no-checksums", options.checksums, "Do not verify the checksums of the tensors that are compared");
+  check->add_flag("--allow-same-run", options.allow_same_run, "The candidate may be the reference itself");
   add_threads_option(*check, options.threads);
   check->footer(R"(Examples:
   ttrace check --reference reference --candidate candidate -a gpt.yaml \
@@ -51,7 +53,9 @@ void add_check(CLI::App& app, Run& run_command) {
     --json - | jq .root_cause
 
 Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input, no
-tensor in common; of a kind of tensors none that passed and some not seen).)");
+tensor in common; of a kind of tensors none that passed and some not seen, or
+fewer than half that prove something: values that are finite, not zero, and no
+noise).)");
   check->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
 }
 

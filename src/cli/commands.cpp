@@ -33,6 +33,11 @@ CLI::Option* add_tolerance_option(CLI::App& command, std::string& file) {
       ->type_name("FILE");
 }
 
+CLI::Option* add_accept_option(CLI::App& command, bool& accept) {
+  return command.add_flag("--accept-overrides", accept,
+                          "Take overrides of the tolerance file however much they allow, and what they excuse for proved");
+}
+
 CLI::Option* add_only_option(CLI::App& command, std::string& pattern) {
   return command.add_option("--only", pattern, "Only tensors whose name matches this glob or dotted suffix")
       ->type_name("PATTERN");

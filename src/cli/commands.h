@@ -43,6 +43,7 @@ CLI::Option* add_candidate_option(CLI::App& command, std::string& trace);
 CLI::Option* add_annotation_options(CLI::App& command, AnnotationSource& annotations);  // -a; also --set
 CLI::Option* add_axes_option(CLI::App& command, AnnotationSource& annotations);
 CLI::Option* add_tolerance_option(CLI::App& command, std::string& file);
+CLI::Option* add_accept_option(CLI::App& command, bool& accept);  // --accept-overrides
 CLI::Option* add_only_option(CLI::App& command, std::string& pattern);
 CLI::Option* add_threads_option(CLI::App& command, int& threads);
 CLI::Option* add_json_option(CLI::App& command, std::string& file);

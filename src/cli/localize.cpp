@@ -59,6 +59,7 @@ void add_localize(CLI::App& app, Run& run_command) {
   add_annotation_options(*localize, arguments->check.annotations);
   add_axes_option(*localize, arguments->check.annotations);
   add_tolerance_option(*localize, arguments->check.tolerance);
+  add_accept_option(*localize, arguments->check.accept_overrides);
   localize->add_option("-o,--output", arguments->output, "Directory for the second run's trace [CANDIDATE.localized]")
       ->type_name("TRACE");
   add_report_options(*localize, arguments->report);

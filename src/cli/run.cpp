@@ -34,7 +34,7 @@ struct RunOptions {
   int threads = 0;
 };
 
-RunFile load(const RunOptions& options) {
+RunFile load(const RunOptions& options, const std::string& today) {
   if (!fs::exists(options.file)) {
     throw InputError(fmt::format("{}: not there; expected a file that says what to run, as `ttrace run --help` shows",
                                  options.file));
@@ -44,6 +44,7 @@ RunFile load(const RunOptions& options) {
   parse_iterations(file.iterations, file.path + ": iterations");
   check_axes(file.reference.axes, fmt::format("{}:{}: axes", file.path, file.reference.line));
   load_annotations(file.annotations);
+  require_modest_waivers(file, today);
   return file;
 }
 
@@ -123,6 +124,7 @@ Report check_candidate(const RunContext& context, const Job& job) {
   check_options.candidate = context.workspace.trace_of(artifact);
   check_options.annotations = annotations_for(context.file, job);
   check_options.tolerance = context.workspace.path_of(kTolerance) / "tolerance.yaml";
+  check_options.accept_overrides = context.file.accept_overrides;
   check_options.waivers = waivers_for(context.file, job.name, context.today);
   check_options.threads = context.options.threads;
   Checked checked = check(check_options);
@@ -157,7 +159,7 @@ void add_waiver_notes(const RunContext& context, RunReport& report) {
 int run_candidates(const RunOptions& options, RunReport& report) {
   // plan
   const std::string today = fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));  // UTC
-  const RunFile file = load(options);
+  const RunFile file = load(options, today);
   const std::vector<Job> candidates = select_candidates(file, options.only);
   Workspace workspace(options.work);
   Artifacts artifacts(file, workspace, written_by(options));
@@ -220,6 +222,7 @@ constexpr const char* kFooter = R"(ttrace.yaml:
   waivers:
     - {pattern: mlp.router, kinds: [output], candidates: ['tp2-*'],
        reason: issue 12, expires: 2027-01-31}
+  accept_overrides: false               # as for check; waivers, too
 
 A command is a line for sh, or a list of words. It runs in the working
 directory, where all paths start.
@@ -235,7 +238,9 @@ the file that pins torch's version, too: runs on two versions are refused, but
 an upgrade alone is not noticed.
 
 A waiver accepts wrong tensors until its day (UTC), and they are listed; one
-that has expired or waives nothing is reported.
+that has expired or waives nothing is reported. One that names no tensor (**) or
+holds for more than a year is refused, and so is a run in which waivers excuse
+more than half of the tensors of a kind, but for accept_overrides: true.
 
 Examples:
   ttrace run                    # ./ttrace.yaml

@@ -66,11 +66,34 @@ void judge_exact(Finding& finding, const TensorPair& pair, const Difference& dif
   set_verdict(finding, Verdict::kFail, Reason::kIntegerDiffers, describe_exact(difference, finding.ranks));
 }
 
+// Says what a tensor, of which any value within `allowed` of 1 or more might be noise, has that noise has not. Empty
+// where nothing. A few elements may be small together by chance, so their norm has no lower end but zero.
+std::string objection_to_noise(const Difference& difference, double allowed) {
+  constexpr std::int64_t kFew = 4;
+  if (difference.reference_square == 0) return "";
+  if (difference.candidate_square == 0) return "zero, and the reference is not";
+  const double most = kNoiseSpan * allowed;
+  if (!(difference.rel_err() <= most)) {
+    return fmt::format("rel_err {:.3g}: more than {} times what is allowed, {:.3g}, and that is noise",
+                       difference.rel_err(), kNoiseSpan, allowed);
+  }
+  const double ratio = std::sqrt(difference.candidate_square) / std::sqrt(difference.reference_square);
+  if (difference.elements >= kFew && ratio * kNoiseSpan * (1 + allowed) < 1) {
+    return fmt::format("its norm is {:.3g} of the reference's: too little for noise, which may differ by {:.3g}", ratio,
+                       allowed);
+  }
+  return "";
+}
+
 // Judges a pair whose NaN and Inf are at the same places on both sides.
 void judge_floating(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, allowed_between_copies(finding))) return;
   if (difference.reference_nan + difference.reference_inf == difference.elements) {
     return set_verdict(finding, Verdict::kUntrusted, Reason::kEmpty, "no element is finite");
+  }
+  if (2 * difference.reference_nan > difference.elements) {
+    return set_verdict(finding, Verdict::kUntrusted, Reason::kEmpty,
+                       fmt::format("{} of {} elements are NaN", difference.reference_nan, difference.elements));
   }
   if (difference.differing == 0) {
     if (difference.reference_square > 0) return;
@@ -82,6 +105,10 @@ void judge_floating(Finding& finding, const TensorPair& pair, const Difference& 
   }
   const double allowed = *finding.allowed;
   if (allowed >= 1) {
+    if (const std::string objection = objection_to_noise(difference, allowed); !objection.empty()) {
+      finding.ranks = with_ranks_of_same_boxes(*pair.candidate, ranks_holding(difference));
+      return set_verdict(finding, Verdict::kFail, Reason::kExceedsTolerance, objection);
+    }
     return set_verdict(
         finding, Verdict::kUntrusted, Reason::kNoise,
         fmt::format("rel_err {:.3g}, allowed {:.3g}: noise as large as the value", difference.rel_err(), allowed));
@@ -129,7 +156,14 @@ Finding judge(const TensorPair& pair, const Difference& difference, const Tolera
   finding.difference = difference;
   set_verdict(finding, Verdict::kPass, Reason::kNone, "same");
   const bool exact = !is_floating(pair.reference->dtype);
-  if (!exact) finding.allowed = tolerance == nullptr ? 0 : allowed_for(*tolerance, finding.id);
+  if (!exact) finding.allowed = 0;
+  Allowance allowance;
+  if (!exact && tolerance != nullptr) {
+    allowance = allowance_for(*tolerance, finding.id);
+    finding.allowed = allowance.allowed;
+    finding.by_override = allowance.by_override;
+  }
+  finding.floating = !exact;
 
   if (difference.elements == 0) {
     set_verdict(finding, Verdict::kUntrusted, Reason::kEmpty, "no elements");
@@ -143,6 +177,8 @@ Finding judge(const TensorPair& pair, const Difference& difference, const Tolera
   } else {
     judge_floating(finding, pair, difference);
   }
+  finding.excused = allowance.by_override && !is_wrong(finding) && difference.differing > 0 &&
+                    !(difference.rel_err() <= allowance.estimated.value_or(0));
   return finding;
 }
 

@@ -131,6 +131,52 @@ double coverage_of(const Alignment& reference, const Matching& matching) {
   return total == 0 ? 0 : static_cast<double>(compared.size()) / static_cast<double>(total);
 }
 
+// Of every floating-point tensor, why it proves nothing, by the worst of its findings; empty: it does.
+std::map<TensorId, std::string> doubts_of(std::span<const Finding> findings, bool accept_excuses) {
+  std::map<TensorId, std::string> doubts;
+  for (const Finding& finding : findings) {
+    if (!finding.floating) continue;
+    std::string& doubt = doubts[finding.id];
+    if (finding.verdict != Verdict::kPass) {
+      doubt = name_of(finding.reason);
+    } else if (finding.excused && !accept_excuses) {
+      doubt = kByOverride;
+    }
+  }
+  return doubts;
+}
+
+// Counts what is proved. What is waived is not, and does not count where the user accepts that.
+Proofs prove(const std::map<TensorId, std::string>& doubts, const std::set<TensorId>& waived, bool accept_excuses) {
+  Proofs proofs;
+  for (const auto& [id, doubt] : doubts) {
+    const bool is_waived = waived.contains(id);
+    if (is_waived && accept_excuses) continue;
+    Proof& proof = proofs[id.kind];
+    ++proof.compared;
+    if (is_waived || !doubt.empty()) {
+      ++proof.others[is_waived ? kByWaiver : doubt];
+    } else {
+      ++proof.proved;
+    }
+  }
+  return proofs;
+}
+
+std::vector<OverrideUse> uses_of(const ToleranceFile& tolerance, std::span<const Finding> findings) {
+  std::vector<OverrideUse> uses;
+  for (const ToleranceOverride& item : tolerance.overrides) {
+    uses.push_back({fmt::format("{}:{}", tolerance.path, item.line), item.pattern, item.kind, item.allowed, item.reason});
+  }
+  for (const Finding& finding : findings) {
+    if (!finding.by_override) continue;
+    OverrideUse& use = uses.at(*finding.by_override);
+    ++use.covered;
+    use.excused += finding.excused ? 1 : 0;
+  }
+  return uses;
+}
+
 }  // namespace
 
 void summarize_findings(std::vector<Finding> findings, Report& report) {
@@ -146,7 +192,7 @@ void summarize_findings(std::vector<Finding> findings, Report& report) {
 }
 
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
-                 const ToleranceFile* tolerance, std::span<const Waiver> waivers) {
+                 const ToleranceFile* tolerance, const Acceptance& acceptance) {
   assert(differences.size() == matching.pairs.size() + matching.recomputed.size());
   std::vector<Finding> findings = matching.findings;
   Report report;
@@ -172,7 +218,12 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.waived = matching.waived;
   report.coverage = coverage_of(reference, matching);
-  apply_waivers(waivers, findings, report);
+  if (tolerance != nullptr) report.overrides = uses_of(*tolerance, findings);
+  const std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
+  apply_waivers(acceptance.waivers, findings, report);
+  std::set<TensorId> waived;
+  for (const WaivedFinding& item : report.waived_findings) waived.insert(item.finding.id);
+  report.proofs = prove(doubts, waived, acceptance.excuses);
   summarize_findings(std::move(findings), report);
   return report;
 }

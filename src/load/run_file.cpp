@@ -52,6 +52,14 @@ std::vector<std::string> optional_words(const std::string& file, Fields& fields,
   return node ? read_words(*node, {file, fields.last_line()}, key) : std::vector<std::string>();
 }
 
+bool optional_truth(const std::string& file, Fields& fields, const std::string& key, bool otherwise) {
+  const std::string word = optional_word(file, fields, key, otherwise ? "true" : "false");
+  if (word != "true" && word != "false") {
+    fail_at(file, fields.last_line(), fmt::format("'{}' is '{}'; expected true or false", key, word));
+  }
+  return word == "true";
+}
+
 std::vector<std::string> read_command(const std::string& file, Fields& fields) {
   const YAML::Node node = fields.take("command");
   const FileLine source{file, fields.last_line()};
@@ -209,11 +217,8 @@ RunFile read_fields(Fields& fields, const std::string& where) {
   run.annotations = {optional_word(where, fields, "annotations", ""), optional_parameters(where, fields)};
   read_tolerance_options(fields, run);
   run.environment = optional_words(where, fields, "environment");
-  const std::string localize = optional_word(where, fields, "localize", "true");
-  if (localize != "true" && localize != "false") {
-    fail_at(where, fields.last_line(), fmt::format("'localize' is '{}'; expected true or false", localize));
-  }
-  run.localize = localize == "true";
+  run.localize = optional_truth(where, fields, "localize", true);
+  run.accept_overrides = optional_truth(where, fields, "accept_overrides", false);
   if (fields.has("waivers")) {
     for (const YAML::Node& node : fields.take_list("waivers")) run.waivers.push_back(read_waiver(where, node));
   }

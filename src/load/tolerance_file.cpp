@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <set>
 #include <string_view>
 
 #include "load/yaml_fields.h"
@@ -12,6 +14,11 @@
 
 namespace ttrace {
 namespace {
+
+struct FilePlace {
+  const std::string& file;
+  int line;
+};
 
 constexpr const char* kToleranceFile = "a file of `ttrace estimate-tolerance`";
 
@@ -21,6 +28,17 @@ Kind read_kind(const std::string& where, const Fields& fields, const std::string
     fail_at(where, fields.last_line(), fmt::format("'{}' is no kind of tensor; expected output, main_grad, ...", word));
   }
   return *kind;
+}
+
+// Refuses a number that is not what the file itself says it is made of; `expected` is that. Numbers are written in full,
+// and read back as they were.
+void require_made_of(double value, double expected, const char* key, const char* rule, const std::string& name,
+                     const FilePlace& at) {
+  constexpr double kRounding = 1e-9;  // for those who compute with other tools
+  if (std::abs(value - expected) <= kRounding * expected) return;
+  fail_at(at.file, at.line,
+          fmt::format("'{}' of '{}' is {}; expected {}, {}: to allow something else, add an override with a reason", key,
+                      name, value, expected, rule));
 }
 
 void read_perturbed(const std::string& where, Fields& header, ToleranceFile& file) {
@@ -35,6 +53,12 @@ void read_perturbed(const std::string& where, Fields& header, ToleranceFile& fil
     }
     file.seeds.push_back(seed);
     run.done();
+  }
+  const std::set<std::string> different(file.perturbed_runs.begin(), file.perturbed_runs.end());
+  if (different.size() < std::max(kLeastPerturbedRuns, file.perturbed_runs.size())) {
+    fail_at(where, header.last_line(),
+            fmt::format("{} different perturbed runs of {}; expected {} or more, each once", different.size(),
+                        file.perturbed_runs.size(), kLeastPerturbedRuns));
   }
 }
 
@@ -53,7 +77,8 @@ void read_overrides(const std::string& where, Fields& header, ToleranceFile& fil
   }
 }
 
-Tolerance read_tolerance(const std::string& where, const YAML::Node& node, int line, const std::string& name) {
+Tolerance read_tolerance(const std::string& where, const YAML::Node& node, int line, const std::string& name,
+                         const ToleranceFile& file) {
   Fields fields(where, node, line, fmt::format("'{}'", name));
   Tolerance tolerance;
   for (const YAML::Node& sample : fields.take_list("samples")) {
@@ -64,6 +89,17 @@ Tolerance read_tolerance(const std::string& where, const YAML::Node& node, int l
   tolerance.floor = fields.take_number("floor");
   tolerance.allowed = fields.take_number("allowed");
   fields.done();
+  if (tolerance.samples.size() != file.perturbed_runs.size()) {
+    fail_at(where, line,
+            fmt::format("'{}' has {} samples; expected {}, one for each perturbed run", name, tolerance.samples.size(),
+                        file.perturbed_runs.size()));
+  }
+  const double largest = *std::max_element(tolerance.samples.begin(), tolerance.samples.end());
+  const FilePlace at{where, line};
+  require_made_of(tolerance.estimate, std::max(largest, tolerance.rerun.value_or(0)), "estimate",
+                  "the largest of its samples and rerun", name, at);
+  require_made_of(tolerance.allowed, file.margin * std::max(tolerance.estimate, tolerance.floor), "allowed",
+                  "margin * max(estimate, floor)", name, at);
   return tolerance;
 }
 
@@ -76,7 +112,7 @@ void read_tensors(const std::string& where, Fields& header, ToleranceFile& file)
     Fields names(where, node, kinds.last_line(), fmt::format("'{}'", word));
     for (const std::string& name : names.keys()) {
       const YAML::Node entry = names.take(name);
-      file.tensors.emplace(ToleranceKey{kind, name}, read_tolerance(where, entry, names.last_line(), name));
+      file.tensors.emplace(ToleranceKey{kind, name}, read_tolerance(where, entry, names.last_line(), name, file));
     }
   }
 }
@@ -113,17 +149,19 @@ ToleranceFile read_header(const std::string& where, Fields& header) {
   file.path = where;
   const std::string version = header.take_word("ttrace_tolerance");
   if (version != kToleranceVersion) {
-    fail_at(
-        where, header.last_line(),
-        fmt::format("tolerance file version {}; expected {}, all that this program reads", version, kToleranceVersion));
+    fail_at(where, header.last_line(),
+            fmt::format("tolerance file version {}; expected {}: run `ttrace estimate-tolerance` again", version,
+                        kToleranceVersion));
   }
   file.reference_run = header.take_word("reference");
+  file.reference_digest = header.take_word("digest");
   read_perturbed(where, header, file);
   const YAML::Node rerun = header.take("rerun");
   if (!rerun.IsNull()) file.rerun = rerun.IsScalar() ? rerun.Scalar() : "";
   read_estimator(where, header, file);
   read_epsilon(where, header, file);
   file.margin = header.take_number("margin");
+  if (file.margin < 1) fail_at(where, header.last_line(), fmt::format("margin is {}; expected 1 or more", file.margin));
   for (const YAML::Node& note : header.take_list("notes")) {
     file.notes.push_back(note.IsScalar() ? note.Scalar() : "");
   }

@@ -35,8 +35,8 @@ std::string header_yaml(const ToleranceFile& file) {
       "# What each tensor may differ by in `ttrace check`: allowed = margin * max(estimate, floor), where\n"
       "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. To allow something else, add\n"
       "# an override: {{pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}}\n"
-      "ttrace_tolerance: {}\nreference: {}\nperturbed:\n",
-      kToleranceVersion, yaml_word(file.reference_run));
+      "ttrace_tolerance: {}\nreference: {}\ndigest: \"{}\"\nperturbed:\n",
+      kToleranceVersion, yaml_word(file.reference_run), file.reference_digest);
   for (std::size_t i = 0; i < file.perturbed_runs.size(); ++i) {
     text += fmt::format("  - {{run: {}, seed: {}}}\n", yaml_word(file.perturbed_runs[i]), file.seeds[i]);
   }

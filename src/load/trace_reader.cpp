@@ -1,6 +1,7 @@
 #include "ttrace/load/trace_reader.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -175,6 +176,22 @@ Trace read_rank(const std::filesystem::path& directory, std::int32_t rank) {
         fmt::format("{}: is the file of rank {}; expected that of {}", path.string(), files[0].run.rank, rank));
   }
   return make_trace(directory, std::move(files));
+}
+
+std::string digest_of(const Trace& trace) {
+  XXH3_state_t* state = XXH3_createState();
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> owner(state, XXH3_freeState);
+  XXH3_64bits_reset(state);
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) {
+      const TensorId& id = entry.id;
+      const std::string line = fmt::format("{} {} {} {} {} {} {} [{}] {} {}\n", rank.rank, id.iteration, id.microbatch,
+                                           id.chunk, name_of(id.pass), name_of(id.kind), name_of(entry.dtype),
+                                           fmt::join(entry.shape, ","), entry.checksum, id.name);
+      XXH3_64bits_update(state, line.data(), line.size());
+    }
+  }
+  return fmt::format("{:016x}", XXH3_64bits_digest(state));
 }
 
 bool verify_checksum(const RankTrace& rank, const Entry& entry) {

@@ -4,7 +4,9 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <chrono>
 
+#include "ttrace/annotation.h"
 #include "ttrace/error.h"
 #include "ttrace/mesh.h"
 
@@ -55,6 +57,13 @@ bool applies_to(const Waiver& waiver, const std::string& candidate) {
   return waiver.candidates.empty() ||
          std::any_of(waiver.candidates.begin(), waiver.candidates.end(),
                      [&](const std::string& pattern) { return fnmatch(pattern.c_str(), candidate.c_str(), 0) == 0; });
+}
+
+std::chrono::sys_days day_of(const std::string& date) {
+  const auto number = [&](std::size_t at, std::size_t size) { return std::stoi(date.substr(at, size)); };
+  return std::chrono::year_month_day(std::chrono::year(number(0, 4)),
+                                     std::chrono::month(static_cast<unsigned>(number(5, 2))),
+                                     std::chrono::day(static_cast<unsigned>(number(8, 2))));
 }
 
 // Compares the dates as text, which is right for those of ISO 8601.
@@ -111,6 +120,22 @@ std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidat
     if (applies_to(waiver, candidate) && !has_expired(waiver, today)) waivers.push_back(waiver);
   }
   return waivers;
+}
+
+void require_modest_waivers(const RunFile& file, const std::string& today) {
+  if (file.accept_overrides) return;
+  for (const Waiver& waiver : file.waivers) {
+    if (is_all_wildcards(waiver.pattern)) {
+      fail_at(file.path, waiver.line,
+              fmt::format("the waiver of '{}' matches every tensor; expected a pattern with a name in it, or "
+                          "accept_overrides: true",
+                          waiver.pattern));
+    }
+    if (day_of(waiver.expires) - day_of(today) <= std::chrono::days(kLongestWaiverDays)) continue;
+    fail_at(file.path, waiver.line,
+            fmt::format("the waiver of '{}' expires on {}; expected a day in the next {}, or accept_overrides: true",
+                        waiver.pattern, waiver.expires, kLongestWaiverDays));
+  }
 }
 
 std::vector<std::string> waiver_remarks(const RunFile& file, const std::set<int>& used,

@@ -82,6 +82,28 @@ Json to_object(const Counts& counts) {
           {"untrusted", counts.untrusted}, {"missing", counts.missing}, {"not_seen", counts.not_seen}};
 }
 
+Json to_object(const Proofs& proofs) {
+  const std::set<Kind> unproved = unproved_kinds(proofs);
+  Json json = Json::object();
+  for (const auto& [kind, proof] : proofs) {
+    json[std::string(name_of(kind))] = {{"compared", proof.compared},
+                                        {"proved", proof.proved},
+                                        {"others", proof.others},
+                                        {"enough", !unproved.contains(kind)}};
+  }
+  return json;
+}
+
+Json to_object(const OverrideUse& use) {
+  return {{"where", use.where},
+          {"pattern", use.pattern},
+          {"kind", use.kind ? Json(name_of(*use.kind)) : Json(nullptr)},
+          {"allowed", number(use.allowed)},
+          {"reason", use.reason},
+          {"covered", use.covered},
+          {"excused", use.excused}};
+}
+
 }  // namespace
 
 Json to_object(const Finding& finding) {
@@ -99,7 +121,7 @@ Json to_object(const Finding& finding) {
 
 Json to_object(const Report& report) {
   Json json;
-  json["schema"] = "ttrace-report/3";
+  json["schema"] = "ttrace-report/4";
   json["verdict"] = name_of(report.verdict());
   json["strict"] = report.strict;
   json["reference"] = report.reference;
@@ -108,6 +130,10 @@ Json to_object(const Report& report) {
   json["waived"] = report.waived;
   json["placed_by_shape"] = report.placed_by_shape;
   json["coverage"] = number(report.coverage);
+  json["proof"] = report.proofs ? to_object(*report.proofs) : Json(nullptr);
+  json["overrides"] = Json::array();
+  for (const OverrideUse& use : report.overrides) json["overrides"].push_back(to_object(use));
+  json["instead"] = report.instead.empty() ? Json(nullptr) : Json(report.instead);
   json["root_cause"] = root_cause(report);
   json["roots"] = roots(report);
   json["wrong_in_second_run"] = report.wrong_in_second_run ? Json(*report.wrong_in_second_run) : Json(nullptr);

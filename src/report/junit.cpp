@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "report/proof.h"
 #include "ttrace/report/render.h"
 
 namespace ttrace {
@@ -45,6 +46,19 @@ void write_case(pugi::xml_node suite, std::string_view name, std::string_view gr
         node.append_child("skipped"), "message",
         fmt::format("waived until {}: {}; {}", waiver.expires, waiver.reason, outcome.waived[0]->finding.message));
   }
+}
+
+// What the cases do not say: coverage of proof, and what overrides excuse.
+void write_properties(pugi::xml_node suite, const Report& report) {
+  if (!report.proofs && report.overrides.empty()) return;
+  pugi::xml_node properties = suite.append_child("properties");
+  const auto add = [&](const char* name, const std::string& value) {
+    pugi::xml_node property = properties.append_child("property");
+    set_attribute(property, "name", name);
+    set_attribute(property, "value", value);
+  };
+  if (report.proofs) add("proof", describe_proof(*report.proofs));
+  for (const OverrideUse& use : report.overrides) add("override", describe(use));
 }
 
 // All test cases of a report.
@@ -95,6 +109,7 @@ void append_suite(pugi::xml_node suites, std::string_view name, std::string_view
   node.append_attribute("tests").set_value(static_cast<long long>(suite.tests()));
   node.append_attribute("failures").set_value(static_cast<long long>(suite.failures()));
   node.append_attribute("skipped").set_value(static_cast<long long>(suite.skipped()));
+  write_properties(node, report);
   if (!suite.about_ranks.empty()) {
     write_case(node, "ranks", fmt::format("{}ranks", group), {suite.about_ranks, {}, {}});
   }

@@ -8,6 +8,7 @@
 
 #include "report/json.h"
 #include "report/junit.h"
+#include "report/proof.h"
 #include "text/table.h"
 #include "ttrace/report/render.h"
 
@@ -71,6 +72,12 @@ void add_waived(const CandidateReport& candidate, std::vector<std::string>& line
   }
 }
 
+void add_overrides(const CandidateReport& candidate, std::vector<std::string>& lines) {
+  for (const OverrideUse& use : candidate.report.overrides) {
+    if (use.covered > 0) lines.push_back(fmt::format("{}: {}", candidate.name, describe(use)));
+  }
+}
+
 // Returns the candidate that the last line is about: the first that differs, else the first that could not be checked.
 // Null if all are the same.
 const CandidateReport* candidate_of_sentence(const RunReport& report) {
@@ -88,6 +95,7 @@ std::vector<std::string> detail_lines(const RunReport& report) {
   std::vector<std::string> lines;
   for (const CandidateReport& candidate : report.candidates) {
     add_waived(candidate, lines);
+    add_overrides(candidate, lines);
     if (candidate.verdict() == RunVerdict::kSame) continue;
     if (&candidate != candidate_of_sentence(report))
       lines.push_back(fmt::format("{}: {}", candidate.name, outcome_sentence(candidate)));
@@ -166,7 +174,7 @@ std::string to_text(const RunReport& report) {
 
 std::string to_json(const RunReport& report) {
   Json json;
-  json["schema"] = "ttrace-run/3";
+  json["schema"] = "ttrace-run/4";
   json["verdict"] = name_of(report.verdict());
   json["sentence"] = sentence_of(report);
   json["problem"] = or_null(report.problem);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/proof.h"
 #include "text/table.h"
 #include "ttrace/report/render.h"
 
@@ -144,11 +145,14 @@ std::string describe_roots(const Report& report) {
 
 // Returns what the verdict leaves open; empty where nothing.
 std::string describe_open(const Report& report) {
+  if (report.counts.compared == 0 && report.counts.not_seen == 0) return "nothing could be compared";
+  if (report.lacks_proof()) return describe_lack_of_proof(report);
   std::vector<std::string_view> kinds;
   for (const Kind kind : report.unseen_kinds()) kinds.push_back(name_of(kind));
   if (!kinds.empty()) {
     return fmt::format("no {} passed, and {} tensors were not seen", fmt::join(kinds, ", no "), report.counts.not_seen);
   }
+  if (report.counts.pass == 0) return "nothing trusted was compared";
   return fmt::format("{} tensors were not seen (--strict)", report.counts.not_seen);
 }
 
@@ -157,7 +161,6 @@ std::string reason_without_finding(const Report& report) {
   if (report.root_cause() != nullptr && report.counts.compared > 0) return "";
   if (report.verdict() == RunVerdict::kCouldNotLook) return describe_open(report);
   if (report.counts.compared == 0) return "nothing could be compared";
-  if (report.counts.pass == 0) return "nothing trusted was compared";
   if (report.lacks_tolerance()) return "the tolerance file does not list a tensor that differs";
   return "untrusted tensors count as failed (--strict)";
 }
@@ -175,6 +178,15 @@ std::string totals(const Report& report) {
                      report.waived > 0 ? fmt::format(", {} waived", report.waived) : "");
 }
 
+// One line for each override that covers a tensor.
+std::string describe_overrides(const Report& report) {
+  std::string text;
+  for (const OverrideUse& use : report.overrides) {
+    if (use.covered > 0) text += printable(describe(use)) + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string sentence_of(const Report& report) {
@@ -187,6 +199,11 @@ std::string sentence_of(const Report& report) {
 }
 
 std::string to_text(const Report& report, std::size_t most_findings) {
+  const std::string proof = report.proofs ? describe_proof(*report.proofs) + "\n" : "";
+  if (!report.instead.empty() && most_findings < report.findings.size()) {
+    return fmt::format("{}: {}\n\nall findings: {}\n\n{}", name_of(report.verdict()), printable(report.instead),
+                       printable(report.command_for_all), totals(report));
+  }
   std::string text =
       headline(report) + "\n" + describe_root(report) + describe_second_run(report) + describe_roots(report);
   std::size_t left_out = 0;
@@ -196,7 +213,7 @@ std::string to_text(const Report& report, std::size_t most_findings) {
   if (!report.notes.empty()) text += '\n';
   for (const std::string& note : report.notes) text += fmt::format("note: {}\n", printable(note));
   if (!rows.empty() || !report.notes.empty()) text += '\n';
-  return text + totals(report);
+  return text + describe_overrides(report) + proof + totals(report);
 }
 
 }  // namespace ttrace

@@ -14,7 +14,8 @@
 //   allowed    = margin * max(estimate, floor)
 //
 // The maximum, not a mean: it is a bound that is asked for, and S is small. Micro-batches and iterations
-// are pooled, since they are further samples of one random quantity. The rerun measures what the run does
+// are pooled, since they are further samples of one random quantity. A run that is broken would decide it alone:
+// family.cpp refuses it. The rerun measures what the run does
 // by itself (atomics, autotuned kernels): a reference that is not reproducible cannot hold a candidate to
 // less than its own noise. The floors are in floors.cpp; what no perturbation reaches is in reach.cpp.
 //
@@ -41,6 +42,7 @@
 #include <cassert>
 #include <cmath>
 
+#include "tolerance/family.h"
 #include "tolerance/floors.h"
 #include "tolerance/reach.h"
 #include "ttrace/error.h"
@@ -146,6 +148,7 @@ void note_rerouting(const std::map<ToleranceKey, Responses>& perturbed, Toleranc
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options) {
   require_effective_runs(perturbed);
+  require_one_family(perturbed, rerun, options);
   ToleranceFile file;
   file.margin = options.margin;
   file.estimator = options.estimator;
@@ -178,6 +181,7 @@ ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDiffe
     tolerance.floor = floors.at(key);
     tolerance.allowed = options.margin * std::max(tolerance.estimate, tolerance.floor);
   }
+  require_signal(file, perturbed);
   return file;
 }
 

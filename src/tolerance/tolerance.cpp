@@ -17,27 +17,75 @@ bool applies(const ToleranceOverride& override_, Kind kind, const std::string& n
 
 }  // namespace
 
-std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id) {
-  for (auto item = file.overrides.rbegin(); item != file.overrides.rend(); ++item) {
-    if (applies(*item, id.kind, id.name)) return item->allowed;
+Allowance allowance_for(const ToleranceFile& file, const TensorId& id) {
+  Allowance result;
+  if (const auto found = file.tensors.find({id.kind, id.name}); found != file.tensors.end()) {
+    result.estimated = found->second.allowed;
   }
-  const auto found = file.tensors.find({id.kind, id.name});
-  if (found == file.tensors.end()) return std::nullopt;
-  return found->second.allowed;
+  result.allowed = result.estimated;
+  for (std::size_t i = file.overrides.size(); i-- > 0;) {
+    if (!applies(file.overrides[i], id.kind, id.name)) continue;
+    result.allowed = file.overrides[i].allowed;
+    result.by_override = i;
+    break;
+  }
+  return result;
 }
 
-void require_fits(const ToleranceFile& file, const Trace& reference, const Trace& candidate) {
+std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id) {
+  return allowance_for(file, id).allowed;
+}
+
+void require_fits(const ToleranceFile& file, const Trace& reference, const std::string& digest,
+                  const Trace& candidate) {
   if (file.estimator == Estimator::kRewritten && !has_rewritten_modules(candidate)) {
     throw InputError(
         fmt::format("{}: says how far a module by itself may differ, and {} let its modules compute from each other's "
                     "values; expected a candidate collected with --inject, or tolerances of another estimator",
                     file.path, candidate.directory.string()));
   }
-  if (file.reference_run == reference.run_id) return;
-  throw InputError(
-      fmt::format("{}: estimated from the reference run {}, but {} holds run {}; expected the same run: "
-                  "run `ttrace estimate-tolerance` again with this reference",
-                  file.path, file.reference_run, reference.directory.string(), reference.run_id));
+  const char* const again = "run `ttrace estimate-tolerance` again with this reference";
+  if (file.reference_run != reference.run_id) {
+    throw InputError(
+        fmt::format("{}: estimated from the reference run {}, but {} holds run {}; expected the same run: {}",
+                    file.path, file.reference_run, reference.directory.string(), reference.run_id, again));
+  }
+  if (file.compute_dtype != reference.compute_dtype) {
+    throw InputError(fmt::format("{}: estimated in {}, but {} computes in '{}'; expected the same dtype: {}", file.path,
+                                 file.compute_dtype, reference.directory.string(), reference.compute_dtype, again));
+  }
+  if (file.reference_digest != digest) {
+    throw InputError(
+        fmt::format("{}: estimated from data with digest {}, but {} now holds data with digest {}; expected what the "
+                    "reference held then: {}",
+                    file.path, file.reference_digest, reference.directory.string(), digest, again));
+  }
+}
+
+void require_plausible_floors(const ToleranceFile& file, const std::map<ToleranceKey, Dtype>& tensors) {
+  for (const auto& [key, tolerance] : file.tensors) {
+    const auto stored = tensors.find(key);
+    const bool is_step = key.first == Kind::kParamDelta || key.first == Kind::kParamAfter;  // their jumps are measured
+    if (stored == tensors.end() || is_step || !is_floating(stored->second)) continue;
+    const double most = std::max(file.epsilon, epsilon_of(stored->second));
+    if (tolerance.floor <= most) continue;
+    throw InputError(fmt::format("{}: the floor of {} {} is {}; expected at most {}, a rounding step: run `ttrace "
+                                 "estimate-tolerance` again, or write an override",
+                                 file.path, key.second, name_of(key.first), tolerance.floor, most));
+  }
+}
+
+void require_modest_overrides(const ToleranceFile& file) {
+  for (const ToleranceOverride& item : file.overrides) {
+    const char* const objection = is_all_wildcards(item.pattern) ? "matches every tensor"
+                                  : item.allowed >= 1              ? "allows any value"
+                                                                   : nullptr;
+    if (objection == nullptr) continue;
+    fail_at(file.path, item.line,
+            fmt::format("the override '{}' (allowed {}) {}; expected a pattern with a name in it and less than 1, or "
+                        "--accept-overrides",
+                        item.pattern, item.allowed, objection));
+  }
 }
 
 std::vector<std::string> unused_overrides(const ToleranceFile& file, const std::set<ToleranceKey>& tensors) {

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -38,6 +40,8 @@ std::string command_for_all(const CheckOptions& options) {
   add("--axes", options.annotations.axes);
   add("-t", options.tolerance);
   add("--only", options.only);
+  if (options.accept_overrides) command += " --accept-overrides";
+  if (options.allow_same_run) command += " --allow-same-run";
   return command + (options.strict ? " --strict --all" : " --all");
 }
 
@@ -76,14 +80,25 @@ struct LoadedRuns {
   std::optional<ToleranceFile> tolerance;
 };
 
+// Everything equals itself.
+void require_two_runs(const Trace& reference, const Trace& candidate) {
+  if (reference.run_id != candidate.run_id) return;
+  throw InputError(
+      fmt::format("{}: holds the same run as the reference {} ({}), and every run equals itself; expected another run, "
+                  "or --allow-same-run",
+                  candidate.directory.string(), reference.directory.string(), reference.run_id));
+}
+
 LoadedRuns load_and_align(const CheckOptions& options) {
   Trace reference = read_trace(options.reference), candidate = read_trace(options.candidate);
+  if (!options.allow_same_run) require_two_runs(reference, candidate);
   require_same_values(reference, candidate);
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations);
   if (!options.tolerance.empty()) {
     loaded.tolerance = read_tolerances(options.tolerance);
-    require_fits(*loaded.tolerance, reference, candidate);
+    require_fits(*loaded.tolerance, reference, digest_of(reference), candidate);
+    if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   loaded.reference = align_whole(std::move(reference), loaded.annotations);
   // The candidate is measured against the reference's number of layers, not against its own.
@@ -106,9 +121,53 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
   add_notes("candidate", candidate, notes);
   if (tolerance) note_overrides(*tolerance, reference.alignment, notes);
   if (reference.trace->run_id == candidate.trace->run_id) {
-    notes.push_back("reference and candidate are one and the same run");
+    notes.push_back("reference and candidate are one and the same run (--allow-same-run)");
   }
   return notes;
+}
+
+// Throws InputError where tolerances allow what nothing can have measured.
+void require_sound(const ToleranceFile& tolerance, const Alignment& reference) {
+  std::map<ToleranceKey, Dtype> dtypes;  // of several, the coarsest
+  for (const auto& [id, tensor] : reference.tensors) {
+    if (!is_floating(tensor.dtype)) continue;
+    Dtype& dtype = dtypes.emplace(ToleranceKey{id.kind, id.name}, tensor.dtype).first->second;
+    if (epsilon_of(tensor.dtype) > epsilon_of(dtype)) dtype = tensor.dtype;
+  }
+  require_plausible_floors(tolerance, dtypes);
+}
+
+// True where the annotations, the program or its recorded tensors say how the ranks hold them.
+bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
+  if (candidate.world_size == 1 || !options.annotations.file.empty() || candidate.program != nullptr) return true;
+  return std::any_of(candidate.ranks.begin(), candidate.ranks.end(), [](const RankTrace& rank) {
+    return std::any_of(rank.entries.begin(), rank.entries.end(),
+                       [](const Entry& entry) { return entry.mapping != nullptr; });
+  });
+}
+
+// Says what the check lacks, and the command that makes it, where findings would be about that alone. Empty where it
+// lacks nothing.
+std::string what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, const Report& report) {
+  if (report.verdict() != RunVerdict::kDifferent) return "";
+  const Trace &reference = *loaded.reference.trace, &candidate = *loaded.candidate.trace;
+  const std::int64_t wrong = report.counts.fail + report.counts.missing;
+  const std::int64_t tensors = report.counts.compared + report.counts.missing;
+  if (!is_mapping_known(options, candidate)) {
+    return fmt::format(
+        "no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their shapes place "
+        "them, {} of {} differ; `ttrace annotate {} --reference {} -o annotations.yaml` drafts a file for -a",
+        candidate.world_size, wrong, tensors, shell_word(options.candidate), shell_word(options.reference));
+  }
+  const bool only_values = std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+    return !is_wrong(finding) || finding.reason == Reason::kExceedsTolerance;
+  });
+  if (loaded.tolerance || !only_values) return "";
+  const std::vector<std::string>& command = reference.provenance.command;
+  return fmt::format(
+      "no tolerances (-t), and {} of {} tensors are not equal bit for bit: `ttrace estimate-tolerance -o tolerance.yaml "
+      "--reference {} -- {}` measures what rounding does to each, a file for -t",
+      wrong, tensors, shell_word(options.reference), command.empty() ? "COMMAND" : shell_line(command));
 }
 
 }  // namespace
@@ -116,6 +175,7 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
 Checked check(const CheckOptions& options) {
   // load, align
   LoadedRuns loaded = load_and_align(options);
+  if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   const std::vector<std::string> notes = collect_notes(loaded, options.annotations.settings);
   Alignment &reference = loaded.reference.alignment, &candidate = loaded.candidate.alignment;
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
@@ -126,11 +186,12 @@ Checked check(const CheckOptions& options) {
 
   // judge
   const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;
-  Report report = judge_all(reference, matching, differences, tolerance, options.waivers);
+  Report report = judge_all(reference, matching, differences, tolerance, {options.waivers, options.accept_overrides});
   report.reference = options.reference;
   report.candidate = options.candidate;
   report.strict = options.strict;
   report.command_for_all = command_for_all(options);
+  report.instead = what_it_lacks(options, loaded, report);
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   const Trace& trace = *loaded.candidate.trace;
   add_root_causes(report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});

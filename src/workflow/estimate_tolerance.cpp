@@ -109,6 +109,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   ToleranceFile file = estimate({runs.differences.data(), options.perturbed.size()},
                                 has_rerun ? &runs.differences.back() : nullptr, estimate_options);
   file.reference_run = identity.reference_run;
+  file.reference_digest = digest_of(*runs.reference.trace);
   file.perturbed_runs = identity.perturbed_runs;
   file.seeds = identity.seeds;
   file.rerun = identity.rerun;

@@ -134,7 +134,7 @@ def test_a_wrong_candidate_is_told_to_people_and_to_programs(project):
     assert lines[-1].startswith("wrong: layers.0.mlp, output, micro-batch 0: ")
 
     report = json.loads((project.directory / "r.json").read_text())
-    assert (report["schema"], report["verdict"], report["sentence"]) == ("ttrace-run/3", "different", lines[-1])
+    assert (report["schema"], report["verdict"], report["sentence"]) == ("ttrace-run/4", "different", lines[-1])
     assert [candidate["verdict"] for candidate in report["candidates"]] == ["same", "same", "different"]
     assert report["candidates"][2]["report"]["root_cause"]["name"] == "layers.0.mlp"
     kept = project.directory / ".ttrace" / "candidates" / "wrong" / "report.json"

@@ -14,6 +14,11 @@
 
 namespace ttrace {
 
+// How far noise may be from noise. What is allowed has been measured, between runs of one program; another order of
+// summation makes the same kind of noise, of a size that is not quite the same. The correct configurations of
+// tools/sweeps differ by at most 0.46 times what is allowed, with norms within 3 % of the reference's.
+inline constexpr double kNoiseSpan = 10;
+
 // The verdict on one compared pair. Without a tolerance file (`tolerance` null) every element must be
 // equal; with one, a floating-point tensor that it does not list is `untrusted` unless all elements are
 // equal. The first of these that applies:
@@ -26,9 +31,10 @@ namespace ttrace {
 //   zero on both sides                     untrusted, all-zero
 //   every element equal                    pass
 //   no tolerance for it                    untrusted, no-tolerance
-//   allowed is 1 or more                   untrusted, noise
+//   allowed is 1 or more                   untrusted, noise; fail, exceeds-tolerance where that is no noise
 //   rel_err                                pass up to `allowed`, else fail, exceeds-tolerance
-// NaN and Inf at the same places on both sides are left out; the other elements decide.
+// NaN and Inf at the same places on both sides are left out; the other elements decide, unless most are NaN.
+// A value that is noise still has the magnitude of noise, kNoiseSpan: it is no zero where the reference is not.
 Finding judge(const TensorPair& pair, const Difference& difference, const ToleranceFile* tolerance);
 
 // Judges a pair of `Matching::recomputed` by the same table; where the values differ, the reason is
@@ -42,6 +48,12 @@ Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reaso
 // What the other ranks hold is then under a tenth of it in norm.
 std::vector<std::int32_t> ranks_holding(const Difference& difference);
 
+// What the user accepts of what would otherwise be a failure.
+struct Acceptance {
+  std::span<const Waiver> waivers = {};
+  bool excuses = false;  // what overrides and waivers excuse is no reason to doubt the run
+};
+
 // Fills the report's counts, its findings in execution order, its passed findings, and its notes.
 void summarize_findings(std::vector<Finding> findings, Report& report);
 
@@ -51,9 +63,9 @@ void summarize_findings(std::vector<Finding> findings, Report& report);
 // for the verdict `same`.
 void apply_waivers(std::span<const Waiver> waivers, std::vector<Finding>& findings, Report& report);
 
-// Judges all pairs, applies the waivers and summarizes the findings. `differences` has one element for each of
+// Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one element for each of
 // `matching.pairs`, followed by one for each of `matching.recomputed`.
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
-                 const ToleranceFile* tolerance, std::span<const Waiver> waivers = {});
+                 const ToleranceFile* tolerance, const Acceptance& acceptance = {});
 
 }  // namespace ttrace

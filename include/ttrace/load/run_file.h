@@ -24,6 +24,7 @@
 //   environment: [CUBLAS_WORKSPACE_CONFIG] # variables that decide what is computed
 //   waivers:
 //     - {pattern: mlp.router, kinds: [output], candidates: [tp2-*], reason: issue 12, expires: 2027-01-31}
+//   accept_overrides: false                # take waivers and overrides however much they excuse [false]
 #pragma once
 
 #include <filesystem>

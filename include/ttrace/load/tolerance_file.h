@@ -1,7 +1,8 @@
 // Reads and writes tolerance files: YAML, one line a tensor, so that a diff shows what moved.
 //
-//   ttrace_tolerance: 1
+//   ttrace_tolerance: 2
 //   reference: 2f6c                        # run ids
+//   digest: 9f86d081884c7d65               # of what the reference held
 //   perturbed:
 //     - {run: 81aa, seed: 1}
 //   rerun: 97d0                            # or null
@@ -16,7 +17,8 @@
 //     output:
 //       embedding: {samples: [0.003], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}
 //
-// A check reads `reference`, `overrides` and each `allowed`; the rest says where they come from.
+// A check reads `reference`, `digest`, `compute_dtype`, `overrides` and each `allowed`; the rest says where they come
+// from, and must say what they are: margin * max(estimate, floor), of an estimate that is the largest sample.
 #pragma once
 
 #include <filesystem>
@@ -27,11 +29,12 @@
 
 namespace ttrace {
 
-inline constexpr std::string_view kToleranceVersion = "1";
+inline constexpr std::string_view kToleranceVersion = "2";
 
 // Throws InputError with `file:line` for YAML that does not parse, keys that are unknown, missing or
-// twice, numbers that are not finite or negative, an override without a reason, an epsilon that is not
-// the compute dtype's.
+// twice, numbers that are not finite or negative, an override without a reason, an epsilon that is not the compute
+// dtype's, too few perturbed runs or other numbers of samples, and for an `estimate` or `allowed` that is not what the
+// rest says.
 ToleranceFile read_tolerances(const std::filesystem::path& path);
 ToleranceFile parse_tolerances(const std::string& text, const std::string& where);
 std::string to_yaml(const ToleranceFile& file);  // parses back to the same values

@@ -22,4 +22,9 @@ Trace read_rank(const std::filesystem::path& directory, std::int32_t rank);
 // True when the stored checksum is that of the bytes in the file.
 bool verify_checksum(const RankTrace& rank, const Entry& entry);
 
+// Returns a digest of what the trace holds, 16 hexadecimal digits: of each rank's index with its checksums, in order of
+// execution. The tensors themselves are not read. XXH3-64 over a line for each tensor:
+// `rank iteration microbatch chunk pass kind dtype [shape] checksum name`, numbers in decimal.
+std::string digest_of(const Trace& trace);
+
 }  // namespace ttrace

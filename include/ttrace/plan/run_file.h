@@ -46,7 +46,11 @@ struct RunFile {
   std::vector<std::string> environment;  // names of variables that decide what is computed
   bool localize = true;                  // a second run of a candidate that differs
   std::vector<Waiver> waivers;
+  bool accept_overrides = false;  // of the tolerance file, and waivers, however much they excuse
 };
+
+// The farthest day at which a waiver may expire: somebody must look at it again.
+inline constexpr int kLongestWaiverDays = 366;
 
 // Returns the command that runs a line in a shell: {"/bin/sh", "-c", line}.
 std::vector<std::string> shell_command(const std::string& line);
@@ -64,6 +68,10 @@ AnnotationSource annotations_for(const RunFile& file, const Job& job);
 
 // Returns the waivers that apply to this candidate and have not expired on this day (as in 2027-01-31).
 std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidate, const std::string& today);
+
+// Throws InputError for a waiver that matches every tensor's name, or that expires more than kLongestWaiverDays after
+// this day, unless the file accepts overrides.
+void require_modest_waivers(const RunFile& file, const std::string& today);
 
 // Returns a line for each waiver that has expired, and for each that waived nothing although all candidates that it
 // applies to were checked. `used` has the lines of the waivers that waived something.

@@ -12,9 +12,6 @@
 
 namespace ttrace {
 
-// Fewer runs make the largest of their responses a matter of luck.
-inline constexpr std::size_t kLeastPerturbedRuns = 3;
-
 // allowed = margin * max(estimate, floor). Over the correct configurations of tools/evaluations/margins.py a correct
 // tensor differs by up to 2.4 times max(estimate, floor), and 99 of 100 by less than 1.5 times; known bugs sit at 10 to
 // 300 epsilon, that is 3 to 100 times the estimate. README.md has the table.
@@ -41,8 +38,9 @@ double rounding_floor(Kind kind, Dtype stored, Dtype compute);
 
 // Estimates the tolerance of every floating-point tensor; integers and bool are compared exactly. `rerun` may be null.
 // Fills `tensors`, `notes`, `margin`, `epsilon`, `estimator` and `compute_dtype` of the result. Throws InputError for
-// fewer than kLeastPerturbedRuns perturbed runs, for runs that lack some of the tensors, and for a run that equals the
-// reference in every floating-point element: its perturbation had no effect.
+// fewer than kLeastPerturbedRuns perturbed runs, for runs that lack some of the tensors, for a run that equals the
+// reference in every floating-point element (its perturbation had no effect), for one that is no run of the same program
+// (NaN, other initial parameters, responses of another size), and where most of what was measured is noise.
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options);
 

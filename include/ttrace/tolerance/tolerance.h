@@ -34,9 +34,13 @@ struct ToleranceOverride {
   int line = 0;        // in the file, for messages
 };
 
+// The least number of perturbed runs: the largest response of fewer is a matter of luck.
+inline constexpr std::size_t kLeastPerturbedRuns = 3;
+
 struct ToleranceFile {
   std::string path;
-  std::string reference_run;  // run id of the reference; `require_fits` refuses any other
+  std::string reference_run;     // run id of the reference; `require_fits` refuses any other
+  std::string reference_digest;  // of what it holds, as `digest_of` gives it; the same
   std::vector<std::string> perturbed_runs;
   std::vector<std::uint64_t> seeds;  // one per perturbed run
   std::optional<std::string> rerun;
@@ -49,13 +53,27 @@ struct ToleranceFile {
   std::map<ToleranceKey, Tolerance> tensors;
 };
 
-// Returns the tolerance of a tensor: the last override that matches, or else the tensor's own entry; nothing for
-// neither.
+// What a tensor may differ by, and where that comes from.
+struct Allowance {
+  std::optional<double> allowed;           // the last override that matches, or else the tensor's own entry; or neither
+  std::optional<double> estimated;         // the tensor's own entry, whatever the overrides say
+  std::optional<std::size_t> by_override;  // index of that override
+};
+Allowance allowance_for(const ToleranceFile& file, const TensorId& id);
 std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id);
 
-// Throws InputError when the file was estimated from another reference than this trace, or from rewritten runs while
-// the candidate was not rewritten. Such tolerances say nothing about the comparison.
-void require_fits(const ToleranceFile& file, const Trace& reference, const Trace& candidate);
+// Throws InputError when the file was estimated from another reference than this trace, whose digest is `digest`, from
+// the same run with other data, or in another compute dtype, or from rewritten runs while the candidate was not
+// rewritten. Such tolerances say nothing about the comparison.
+void require_fits(const ToleranceFile& file, const Trace& reference, const std::string& digest,
+                  const Trace& candidate);
+
+// Throws InputError where a tensor's floor is larger than a rounding step of the dtype that computes or stores it, and
+// no optimizer's step: nothing estimates such a floor.
+void require_plausible_floors(const ToleranceFile& file, const std::map<ToleranceKey, Dtype>& tensors);
+
+// Throws InputError for an override that matches every name, or that allows 1 or more and so any value.
+void require_modest_overrides(const ToleranceFile& file);
 
 // Returns a note for each override that matches none of the tensors `(kind, name)`.
 std::vector<std::string> unused_overrides(const ToleranceFile& file, const std::set<ToleranceKey>& tensors);

@@ -109,6 +109,44 @@ TEST_CASE("a tensor that the tolerance file does not list is untrusted, unless i
   check_verdict(judged_floats({3, 4}, {3, 4}, &nothing), Verdict::kPass, Reason::kNone, "same");
 }
 
+TEST_CASE("noise has the magnitude of noise: a value far larger, far smaller or zero fails") {
+  const ToleranceFile noise = allowing(2);
+  const std::vector<float> reference = {1, -1, 1, -1};
+  const auto times = [&](float factor) {
+    std::vector<float> values = reference;
+    for (float& value : values) value *= factor;
+    return judged_floats(reference, values, &noise);
+  };
+  for (const float factor : {-1.0f, 0.1f, 2.0f, 20.0f}) CHECK(times(factor).reason == Reason::kNoise);
+  check_verdict(times(1e6f), Verdict::kFail, Reason::kExceedsTolerance,
+                "rel_err 1e+06: more than 10 times what is allowed, 2, and that is noise");
+  CHECK(times(1e30f).verdict == Verdict::kFail);
+  check_verdict(times(1e-3f), Verdict::kFail, Reason::kExceedsTolerance,
+                "its norm is 0.001 of the reference's: too little for noise, which may differ by 2");
+  check_verdict(times(0), Verdict::kFail, Reason::kExceedsTolerance, "zero, and the reference is not");
+  CHECK(judged_floats({0, 0}, {3, 4}, &noise).reason == Reason::kNoise);  // of no magnitude that is known
+  CHECK(judged_floats({1}, {1e-3f}, &noise).reason == Reason::kNoise);    // one element may be small by chance
+}
+
+TEST_CASE("an override excuses what the estimate would not let pass") {
+  ToleranceFile tolerance = allowing(0.05);
+  tolerance.overrides = {{"mlp", std::nullopt, 0.5, "known", 1}};
+  const Finding excused = judged_floats({3, 4}, {3, 4.5}, &tolerance), needless = judged_floats({3, 4}, {3, 4.1f}, &tolerance);
+  CHECK(excused.verdict == Verdict::kPass);
+  CHECK(excused.excused);
+  CHECK(excused.by_override == 0);
+  CHECK_FALSE(needless.excused);
+  CHECK(needless.by_override == 0);
+}
+
+TEST_CASE("of a tensor that is mostly NaN on both sides the rest proves nothing") {
+  const ToleranceFile tolerance = allowing(0.1);
+  check_verdict(judged_floats({kNan, kNan, 1}, {kNan, kNan, 1}, &tolerance), Verdict::kUntrusted, Reason::kEmpty,
+                "2 of 3 elements are NaN");
+  CHECK(judged_floats({kNan, 2, 1}, {kNan, 2, 1}, &tolerance).verdict == Verdict::kPass);
+  CHECK(judged_floats({-kInf, -kInf, 1}, {-kInf, -kInf, 1}, &tolerance).verdict == Verdict::kPass);  // a mask
+}
+
 TEST_CASE("a tolerance of 1 would pass anything, so that nothing is trusted by it") {
   const ToleranceFile noise = allowing(1), just_below = allowing(std::nextafter(1.0, 0.0));
   check_verdict(judged_floats({3, 4}, {3, 4.5}, &noise), Verdict::kUntrusted, Reason::kNoise,

@@ -14,10 +14,13 @@ namespace {
 
 // A file with one field a line; the tests replace one line.
 const std::string kWhole =
-    "ttrace_tolerance: 1\n"
+    "ttrace_tolerance: 2\n"
     "reference: 2f6c\n"
+    "digest: 9f86d081884c7d65\n"
     "perturbed:\n"
     "  - {run: 81aa, seed: 1}\n"
+    "  - {run: 82aa, seed: 2}\n"
+    "  - {run: 83aa, seed: 3}\n"
     "rerun: 97d0\n"
     "compute_dtype: bfloat16\n"
     "epsilon: 0.0078125\n"
@@ -27,7 +30,7 @@ const std::string kWhole =
     "  - {pattern: mlp.router, kind: output, allowed: 0.2, reason: a token near a tie may be re-routed}\n"
     "tensors:\n"
     "  output:\n"
-    "    embedding: {samples: [0.003], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}\n";
+    "    embedding: {samples: [0.003, 0.002, 0.001], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}\n";
 
 std::string with(const std::string& part, const std::string& other) {
   std::string text = kWhole;
@@ -47,6 +50,7 @@ std::string tolerance_error(const std::string& text) {
 
 void check_equal(const ToleranceFile& a, const ToleranceFile& b) {
   CHECK(a.reference_run == b.reference_run);
+  CHECK(a.reference_digest == b.reference_digest);
   CHECK(a.perturbed_runs == b.perturbed_runs);
   CHECK(a.seeds == b.seeds);
   CHECK(a.rerun == b.rerun);
@@ -81,8 +85,9 @@ TEST_CASE("every field of a tolerance file is read") {
   const ToleranceFile file = parse_tolerances(kWhole, "t.yaml");
   CHECK(file.path == "t.yaml");
   CHECK(file.reference_run == "2f6c");
-  CHECK(file.perturbed_runs == std::vector<std::string>{"81aa"});
-  CHECK(file.seeds == std::vector<std::uint64_t>{1});
+  CHECK(file.reference_digest == "9f86d081884c7d65");
+  CHECK(file.perturbed_runs == std::vector<std::string>{"81aa", "82aa", "83aa"});
+  CHECK(file.seeds == std::vector<std::uint64_t>{1, 2, 3});
   CHECK(file.rerun == "97d0");
   CHECK(file.compute_dtype == "bfloat16");
   CHECK(file.epsilon == 0.0078125);
@@ -95,15 +100,15 @@ TEST_CASE("every field of a tolerance file is read") {
   CHECK(file.overrides[0].line == 11);
   REQUIRE(file.tensors.size() == 1);
   const Tolerance& tolerance = file.tensors.at({Kind::kOutput, "embedding"});
-  CHECK(tolerance.samples == std::vector<double>{0.003});
+  CHECK(tolerance.samples == std::vector<double>{0.003, 0.002, 0.001});
   CHECK(tolerance.rerun == 0);
   CHECK(tolerance.allowed == 0.0234375);
 }
 
 TEST_CASE("what is written reads back the same, whatever the names and the numbers") {
   ToleranceFile file = parse_tolerances(kWhole, "t.yaml");
-  file.seeds = {std::numeric_limits<std::uint64_t>::max()};
-  file.perturbed_runs = {"null"};
+  file.seeds = {std::numeric_limits<std::uint64_t>::max(), 0, 1};
+  file.perturbed_runs = {"null", "~", "1e5"};
   file.rerun = std::nullopt;
   file.estimator = Estimator::kModules;
   file.notes = {"one: \"two\" \\ # three", "", "tab\tline\nend"};
@@ -111,7 +116,7 @@ TEST_CASE("what is written reads back the same, whatever the names and the numbe
   for (const char* name : {"null", "yes", "~", "1e5", "a: b", "shared:1#2", "\x01\x1b[2J", "\xc3\xa9", "\xc2\x85",
                            "\xe2\x80\xa8x", "\xff", "0.mlp", "-", "a'\"b"}) {
     file.tensors[{Kind::kParamDelta, name}] = {
-        {1.0 / 3, std::numeric_limits<double>::denorm_min(), 0}, std::nullopt, 1.0 / 3, 1e-300, 1e300};
+        {1.0 / 3, std::numeric_limits<double>::denorm_min(), 0}, std::nullopt, 1.0 / 3, 1e-300, 1.0};
   }
   const std::string text = to_yaml(file);
   const ToleranceFile back = parse_tolerances(text, "t.yaml");
@@ -131,10 +136,13 @@ TEST_CASE("a written tolerance file is one line a tensor") {
         "# What each tensor may differ by in `ttrace check`: allowed = margin * max(estimate, floor), where\n"
         "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. To allow something else, add\n"
         "# an override: {pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}\n"
-        "ttrace_tolerance: 1\n"
+        "ttrace_tolerance: 2\n"
         "reference: \"2f6c\"\n"
+        "digest: \"9f86d081884c7d65\"\n"
         "perturbed:\n"
         "  - {run: \"81aa\", seed: 1}\n"
+        "  - {run: \"82aa\", seed: 2}\n"
+        "  - {run: \"83aa\", seed: 3}\n"
         "rerun: \"97d0\"\n"
         "estimator: input\n"
         "compute_dtype: bfloat16\n"
@@ -145,81 +153,103 @@ TEST_CASE("a written tolerance file is one line a tensor") {
         "  - {pattern: mlp.router, kind: output, allowed: 0.2, reason: \"a token near a tie may be re-routed\"}\n"
         "tensors:\n"
         "  output:\n"
-        "    embedding: {samples: [0.003], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}\n");
+        "    embedding: {samples: [0.003, 0.002, 0.001], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}\n");
 }
 
 TEST_CASE("the header's mistakes are refused with their line") {
-  CHECK(tolerance_error(with("ttrace_tolerance: 1", "ttrace_tolerance: 2")) ==
-        "t.yaml:1: tolerance file version 2; expected 1, all that this program reads");
+  CHECK(tolerance_error(with("ttrace_tolerance: 2", "ttrace_tolerance: 1")) ==
+        "t.yaml:1: tolerance file version 1; expected 2: run `ttrace estimate-tolerance` again");
+  CHECK(tolerance_error(with("digest: 9f86d081884c7d65\n", "")) == "t.yaml:1: the file has no 'digest'; expected one");
   CHECK(tolerance_error(with("reference: 2f6c\n", "")) == "t.yaml:1: the file has no 'reference'; expected one");
   CHECK(tolerance_error(with("reference: 2f6c", "reference: []")) ==
         "t.yaml:2: 'reference' of the file is no word; expected one");
   CHECK(tolerance_error(with("margin: 3", "margin: 3\nmargin: 4")) ==
-        "t.yaml:9: the file has 'margin' twice; expected it once");
+        "t.yaml:12: the file has 'margin' twice; expected it once");
   CHECK(tolerance_error(with("margin: 3", "margin: 3\nmargn: 4")) ==
-        "t.yaml:9: the file has an unknown key 'margn'; expected none");
-  CHECK(tolerance_error(with("notes: []", "notes: none")) == "t.yaml:9: 'notes' of the file is no list; expected one");
-  CHECK(tolerance_error(with("seed: 1", "seed: -1")) == "t.yaml:4: seed '-1'; expected an integer from 0");
+        "t.yaml:12: the file has an unknown key 'margn'; expected none");
+  CHECK(tolerance_error(with("notes: []", "notes: none")) == "t.yaml:12: 'notes' of the file is no list; expected one");
+  CHECK(tolerance_error(with("seed: 1", "seed: -1")) == "t.yaml:5: seed '-1'; expected an integer from 0");
   CHECK(tolerance_error(with("seed: 1", "seed: 18446744073709551616")) ==
-        "t.yaml:4: seed '18446744073709551616'; expected an integer from 0");
-  CHECK(tolerance_error(with(", seed: 1", "")) == "t.yaml:4: a perturbed run has no 'seed'; expected one");
+        "t.yaml:5: seed '18446744073709551616'; expected an integer from 0");
+  CHECK(tolerance_error(with(", seed: 1", "")) == "t.yaml:5: a perturbed run has no 'seed'; expected one");
 }
 
 TEST_CASE("an estimator that is none is refused; a file that names none is of the first activation's") {
   CHECK(parse_tolerances(kWhole, "t.yaml").estimator == Estimator::kInput);
   CHECK(tolerance_error(with("rerun: 97d0\n", "rerun: 97d0\nestimator: outputs\n")) ==
-        "t.yaml:6: estimator is 'outputs'; expected one of input, modules, rewritten");
+        "t.yaml:9: estimator is 'outputs'; expected one of input, modules, rewritten");
 }
 
 TEST_CASE("an epsilon that is not the compute dtype's is refused") {
   CHECK(tolerance_error(with("compute_dtype: bfloat16", "compute_dtype: int64")) ==
-        "t.yaml:6: compute_dtype is 'int64'; expected a floating-point one, such as bfloat16");
+        "t.yaml:9: compute_dtype is 'int64'; expected a floating-point one, such as bfloat16");
   CHECK(tolerance_error(with("compute_dtype: bfloat16", "compute_dtype: bf16")) ==
-        "t.yaml:6: compute_dtype is 'bf16'; expected a floating-point one, such as bfloat16");
+        "t.yaml:9: compute_dtype is 'bf16'; expected a floating-point one, such as bfloat16");
   CHECK(tolerance_error(with("epsilon: 0.0078125", "epsilon: 0.5")) ==
-        "t.yaml:7: epsilon is 0.5; expected 0.0078125, that of bfloat16");
+        "t.yaml:10: epsilon is 0.5; expected 0.0078125, that of bfloat16");
 }
 
 TEST_CASE("numbers that are not finite, negative or no numbers are refused") {
   for (const char* word : {"-3", "inf", ".inf", "nan", ".nan", "1e999", "3x", "0x3", "''", "[3]"}) {
     const bool scalar = std::string(word) != "''" && std::string(word) != "[3]";
     CHECK(tolerance_error(with("margin: 3", std::string("margin: ") + word)) ==
-          std::string("t.yaml:8: 'margin' of the file is '") + (scalar ? word : "") +
+          std::string("t.yaml:11: 'margin' of the file is '") + (scalar ? word : "") +
               "'; expected a finite number from 0");
   }
-  CHECK(tolerance_error(with("samples: [0.003]", "samples: [0.003, -1]")) ==
-        "t.yaml:14: 'samples' of 'embedding' is '-1'; expected a finite number from 0");
+  CHECK(tolerance_error(with("samples: [0.003, 0.002, 0.001]", "samples: [0.003, 0.002, -1]")) ==
+        "t.yaml:17: 'samples' of 'embedding' is '-1'; expected a finite number from 0");
   CHECK(tolerance_error(with("allowed: 0.0234375", "allowed: nan")) ==
-        "t.yaml:14: 'allowed' of 'embedding' is 'nan'; expected a finite number from 0");
+        "t.yaml:17: 'allowed' of 'embedding' is 'nan'; expected a finite number from 0");
+}
+
+TEST_CASE("numbers that do not follow from the others are refused: an override is the place for them") {
+  const std::string remedy = ": to allow something else, add an override with a reason";
+  CHECK(tolerance_error(with("allowed: 0.0234375", "allowed: 0.9")) ==
+        "t.yaml:17: 'allowed' of 'embedding' is 0.9; expected 0.0234375, margin * max(estimate, floor)" + remedy);
+  CHECK(tolerance_error(with("allowed: 0.0234375", "allowed: 0.02")) ==
+        "t.yaml:17: 'allowed' of 'embedding' is 0.02; expected 0.0234375, margin * max(estimate, floor)" + remedy);
+  CHECK(tolerance_error(with("estimate: 0.003", "estimate: 0.3")) ==
+        "t.yaml:17: 'estimate' of 'embedding' is 0.3; expected 0.003, the largest of its samples and rerun" + remedy);
+  CHECK(tolerance_error(with("margin: 3", "margin: 0.5")) == "t.yaml:11: margin is 0.5; expected 1 or more");
+  CHECK(tolerance_error(with("allowed: 0.0234375", "allowed: 2.34375e-2")).empty());
+}
+
+TEST_CASE("a file of too few perturbed runs, or of other numbers of samples, is refused") {
+  CHECK(tolerance_error(with("  - {run: 83aa, seed: 3}\n", "")) ==
+        "t.yaml:4: 2 different perturbed runs of 2; expected 3 or more, each once");
+  CHECK(tolerance_error(with("83aa", "81aa")) ==
+        "t.yaml:4: 2 different perturbed runs of 3; expected 3 or more, each once");
+  CHECK(tolerance_error(with("[0.003, 0.002, 0.001]", "[0.003]")) ==
+        "t.yaml:17: 'embedding' has 1 samples; expected 3, one for each perturbed run");
 }
 
 TEST_CASE("an override needs a pattern, a number and a reason, and a kind that exists") {
   CHECK(tolerance_error(with(", reason: a token near a tie may be re-routed", "")) ==
-        "t.yaml:11: an override has no 'reason'; expected one");
+        "t.yaml:14: an override has no 'reason'; expected one");
   CHECK(tolerance_error(with("reason: a token near a tie may be re-routed", "reason: ''")) ==
-        "t.yaml:11: 'reason' of an override is no word; expected one");
+        "t.yaml:14: 'reason' of an override is no word; expected one");
   CHECK(tolerance_error(with("allowed: 0.2", "allowed: any")) ==
-        "t.yaml:11: 'allowed' of an override is 'any'; expected a finite number from 0");
-  CHECK(tolerance_error(with("pattern: mlp.router, ", "")) == "t.yaml:11: an override has no 'pattern'; expected one");
+        "t.yaml:14: 'allowed' of an override is 'any'; expected a finite number from 0");
+  CHECK(tolerance_error(with("pattern: mlp.router, ", "")) == "t.yaml:14: an override has no 'pattern'; expected one");
   CHECK(tolerance_error(with("kind: output", "kind: outputs")) ==
-        "t.yaml:11: 'outputs' is no kind of tensor; expected output, main_grad, ...");
+        "t.yaml:14: 'outputs' is no kind of tensor; expected output, main_grad, ...");
   CHECK(tolerance_error(with("kind: output", "iteration: 0")) ==
-        "t.yaml:11: an override has an unknown key 'iteration'; expected none");
+        "t.yaml:14: an override has an unknown key 'iteration'; expected none");
   CHECK(tolerance_error(with("  - {pattern: mlp.router, kind: output, allowed: 0.2, reason: a token near a tie may be "
                              "re-routed}",
-                             "  - mlp.router")) == "t.yaml:11: an override is no mapping; expected `key: value`");
+                             "  - mlp.router")) == "t.yaml:14: an override is no mapping; expected `key: value`");
 }
 
 TEST_CASE("a tensor's entry is complete and there once") {
   CHECK(tolerance_error(with("  output:\n", "  outputs:\n")) ==
-        "t.yaml:13: 'outputs' is no kind of tensor; expected output, main_grad, ...");
-  CHECK(tolerance_error(with(", allowed: 0.0234375", "")) == "t.yaml:14: 'embedding' has no 'allowed'; expected one");
+        "t.yaml:16: 'outputs' is no kind of tensor; expected output, main_grad, ...");
+  CHECK(tolerance_error(with(", allowed: 0.0234375", "")) == "t.yaml:17: 'embedding' has no 'allowed'; expected one");
   CHECK(tolerance_error(with("floor: 0.0078125", "floor: 0.0078125, scale: 2")) ==
-        "t.yaml:14: 'embedding' has an unknown key 'scale'; expected none");
+        "t.yaml:17: 'embedding' has an unknown key 'scale'; expected none");
   CHECK(tolerance_error(kWhole + "    embedding: {}\n") ==
-        "t.yaml:15: 'output' has 'embedding' twice; expected it once");
-  CHECK(tolerance_error(kWhole + "  output: {}\n") == "t.yaml:15: 'tensors' has 'output' twice; expected it once");
-  CHECK(tolerance_error(kWhole + "    mlp: 0.5\n") == "t.yaml:15: 'mlp' is no mapping; expected `key: value`");
+        "t.yaml:18: 'output' has 'embedding' twice; expected it once");
+  CHECK(tolerance_error(kWhole + "  output: {}\n") == "t.yaml:18: 'tensors' has 'output' twice; expected it once");
+  CHECK(tolerance_error(kWhole + "    mlp: 0.5\n") == "t.yaml:18: 'mlp' is no mapping; expected `key: value`");
 }
 
 TEST_CASE("what is no tolerance file is refused") {

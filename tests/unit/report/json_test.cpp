@@ -14,7 +14,7 @@ TEST_SUITE_BEGIN("report");
 
 TEST_CASE("the JSON report of two equal runs") {
   CHECK(to_json(report_of({}, 3)) == R"({
-  "schema": "ttrace-report/3",
+  "schema": "ttrace-report/4",
   "verdict": "same",
   "strict": false,
   "reference": "runs/reference",

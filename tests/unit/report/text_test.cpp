@@ -100,11 +100,11 @@ TEST_CASE("a difference that nobody says is allowed is not the same") {
 TEST_CASE("a check that trusted nothing, or compared nothing, is no success") {
   const Report untrusted_only = report_of({untrusted("w")}, 0);
   CHECK_FALSE(untrusted_only.same());
-  CHECK(to_text(untrusted_only, 10).starts_with("different: nothing trusted was compared\n\n"));
+  CHECK(to_text(untrusted_only, 10).starts_with("could-not-look: nothing trusted was compared\n\n"));
   const Report nothing = report_of({}, 0);
   CHECK_FALSE(nothing.same());
   CHECK(to_text(nothing, 10) ==
-        "different: nothing could be compared\n0 compared: 0 pass, 0 fail, 0 untrusted; 0 missing\n");
+        "could-not-look: nothing could be compared\n0 compared: 0 pass, 0 fail, 0 untrusted; 0 missing\n");
 }
 
 TEST_CASE("counts and findings must both say same") {

@@ -16,6 +16,8 @@ ToleranceFile with_overrides(std::vector<ToleranceOverride> overrides) {
   ToleranceFile file;
   file.path = "tolerances.yaml";
   file.reference_run = "2f6c";
+  file.reference_digest = "9f86";
+  file.compute_dtype = "bfloat16";
   file.overrides = std::move(overrides);
   file.tensors[{Kind::kOutput, "decoder.layers.0.mlp"}].allowed = 0.1;
   return file;
@@ -51,31 +53,96 @@ TEST_CASE("an override that matches nothing is mentioned with its line") {
                                  "tolerances.yaml:12: the override 'router' matches no tensor"});
 }
 
-TEST_CASE("a tolerance file of another reference is refused") {
-  const ToleranceFile file = with_overrides({});
+namespace {
+
+Trace reference_of(const ToleranceFile& file) {
   Trace reference;
   reference.directory = "runs/reference";
-  reference.run_id = "2f6c";
-  CHECK_NOTHROW(require_fits(file, reference, {}));
-  reference.run_id = "81aa";
-  CHECK_THROWS_WITH_AS(require_fits(file, reference, {}),
+  reference.run_id = file.reference_run;
+  reference.compute_dtype = file.compute_dtype;
+  return reference;
+}
+
+}  // namespace
+
+TEST_CASE("a tolerance file of another reference, of other data or of another dtype is refused") {
+  const ToleranceFile file = with_overrides({});
+  const Trace same = reference_of(file);
+  CHECK_NOTHROW(require_fits(file, same, "9f86", {}));
+  Trace other = same;
+  other.run_id = "81aa";
+  CHECK_THROWS_WITH_AS(require_fits(file, other, "9f86", {}),
                        "tolerances.yaml: estimated from the reference run 2f6c, but runs/reference holds run 81aa; "
                        "expected the same run: run `ttrace estimate-tolerance` again with this reference",
                        InputError);
+  other = same;
+  other.compute_dtype = "float16";
+  CHECK_THROWS_WITH_AS(require_fits(file, other, "9f86", {}),
+                       "tolerances.yaml: estimated in bfloat16, but runs/reference computes in 'float16'; expected the "
+                       "same dtype: run `ttrace estimate-tolerance` again with this reference",
+                       InputError);
+  CHECK_THROWS_WITH_AS(
+      require_fits(file, same, "1234", {}),
+      "tolerances.yaml: estimated from data with digest 9f86, but runs/reference now holds data with digest 1234; "
+      "expected what the reference held then: run `ttrace estimate-tolerance` again with this reference",
+      InputError);
+}
+
+TEST_CASE("an override that names no tensor, or allows any value, is refused unless it is accepted") {
+  const char* const rest = "; expected a pattern with a name in it and less than 1, or --accept-overrides";
+  const auto refused = [](const std::string& pattern, double allowed) {
+    const ToleranceFile file = with_overrides({{pattern, std::nullopt, allowed, "a test", 8}});
+    try {
+      require_modest_overrides(file);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const char* pattern : {"**", "*", "*.**", "?*", "[a-z]*", "**.[!x]*"}) {
+    CHECK(refused(pattern, 0.5) ==
+          std::string("tolerances.yaml:8: the override '") + pattern + "' (allowed 0.5) matches every tensor" + rest);
+  }
+  CHECK(refused("mlp", 1) == std::string("tolerances.yaml:8: the override 'mlp' (allowed 1) allows any value") + rest);
+  CHECK(refused("mlp", 0.99).empty());
+  CHECK(refused("layers.*.mlp", 0.5).empty());
+}
+
+TEST_CASE("a floor of more than a rounding step is refused where no optimizer steps") {
+  ToleranceFile file = with_overrides({});
+  file.epsilon = 1.0 / 128;
+  const ToleranceKey output = {Kind::kOutput, "decoder.layers.0.mlp"}, step = {Kind::kParamDelta, "w"};
+  file.tensors[output].floor = 1.0 / 128;
+  file.tensors[step].floor = 0.5;
+  const std::map<ToleranceKey, Dtype> dtypes = {{output, Dtype::kFloat32}, {step, Dtype::kFloat32}};
+  CHECK_NOTHROW(require_plausible_floors(file, dtypes));
+  file.tensors[output].floor = 0.3;
+  CHECK_THROWS_WITH_AS(require_plausible_floors(file, dtypes),
+                       "tolerances.yaml: the floor of decoder.layers.0.mlp output is 0.3; expected at most 0.0078125, a "
+                       "rounding step: run `ttrace estimate-tolerance` again, or write an override",
+                       InputError);
+}
+
+TEST_CASE("what an override allows is told from what was estimated") {
+  const ToleranceFile file = with_overrides({{"mlp", std::nullopt, 0.5, "first", 1}});
+  const Allowance allowance = allowance_for(file, test::tensor_id(Kind::kOutput, "decoder.layers.0.mlp", 0));
+  CHECK(allowance.allowed == 0.5);
+  CHECK(allowance.estimated == 0.1);
+  CHECK(allowance.by_override == 0);
 }
 
 TEST_CASE("tolerances of rewritten runs are refused for a candidate that was not rewritten") {
   ToleranceFile file = with_overrides({});
   file.estimator = Estimator::kRewritten;
-  Trace reference, candidate;
-  reference.run_id = file.reference_run;
+  const Trace reference = reference_of(file);
+  Trace candidate;
   candidate.directory = "runs/candidate";
   CHECK_THROWS_WITH_AS(
-      require_fits(file, reference, candidate),
+      require_fits(file, reference, "9f86", candidate),
       "tolerances.yaml: says how far a module by itself may differ, and runs/candidate let its modules "
       "compute from each other's values; expected a candidate collected with --inject, or tolerances "
       "of another estimator",
       InputError);
   candidate.provenance.rewritten = RewrittenFrom{"2f6c", "recorded", "", {}};
-  CHECK_NOTHROW(require_fits(file, reference, candidate));
+  CHECK_NOTHROW(require_fits(file, reference, "9f86", candidate));
 }

@@ -1,0 +1,79 @@
+#include "report/proof.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+// What to do where most of what proves nothing has this reason.
+std::string_view remedy_for(std::string_view reason) {
+  if (reason == name_of(Reason::kAllZero)) {
+    return "record an iteration in which they are not zero (--iterations), or mend what makes them so in both runs";
+  }
+  if (reason == name_of(Reason::kEmpty)) return "mend the NaN or Inf that both runs hold";
+  if (reason == name_of(Reason::kNoise)) {
+    return "make the reference repeat itself (its seeds, the order of its data), and estimate tolerances again; or "
+           "compute in a wider dtype";
+  }
+  if (reason == name_of(Reason::kRerouted)) return "compute in a wider dtype, in which fewer tokens are near a tie";
+  if (reason == kByOverride) return "mend what they excuse, or accept it: --accept-overrides";
+  if (reason == kByWaiver) return "mend what they excuse, or accept it: accept_overrides: true";
+  return "see the findings";
+}
+
+// `all-zero 3, noise 1`, the most frequent first.
+std::vector<std::pair<std::string, std::int64_t>> most_first(const std::map<std::string, std::int64_t>& reasons) {
+  std::vector<std::pair<std::string, std::int64_t>> sorted(reasons.begin(), reasons.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
+std::string describe_kind(Kind kind, const Proof& proof) {
+  std::vector<std::string> reasons;
+  for (const auto& [reason, count] : most_first(proof.others)) reasons.push_back(fmt::format("{} {}", count, reason));
+  return fmt::format("{} {} of {} ({})", name_of(kind), proof.proved, proof.compared, fmt::join(reasons, ", "));
+}
+
+}  // namespace
+
+std::string describe_proof(const Proofs& proofs) {
+  std::int64_t compared = 0, proved = 0;
+  std::vector<std::string> partly;
+  for (const auto& [kind, proof] : proofs) {
+    compared += proof.compared;
+    proved += proof.proved;
+    if (proof.proved == proof.compared) continue;
+    partly.push_back(fmt::format("{} {} of {}", name_of(kind), proof.proved, proof.compared));
+  }
+  return fmt::format("proof: {} of {} floating-point tensors{}", proved, compared,
+                     partly.empty() ? "" : fmt::format(" ({})", fmt::join(partly, ", ")));
+}
+
+std::string describe_lack_of_proof(const Report& report) {
+  if (const Finding* lost = report.lost()) {
+    return fmt::format("the loss is not finite on either side, so that nothing is proved: {}; {}", to_string(lost->id),
+                       remedy_for(name_of(Reason::kEmpty)));
+  }
+  std::vector<std::string> kinds;
+  std::map<std::string, std::int64_t> reasons;
+  for (const Kind kind : unproved_kinds(*report.proofs)) {
+    const Proof& proof = report.proofs->at(kind);
+    kinds.push_back(describe_kind(kind, proof));
+    for (const auto& [reason, count] : proof.others) reasons[reason] += count;
+  }
+  if (kinds.empty()) return "no floating-point tensor was compared, so that nothing is proved";
+  return fmt::format("too little is proved, of {}; expected half of each kind: {}", fmt::join(kinds, ", of "),
+                     remedy_for(most_first(reasons).front().first));
+}
+
+std::string describe(const OverrideUse& use) {
+  return fmt::format("the override '{}'{} ({}: {}) allows {} for {} tensors, of which {} need it", use.pattern,
+                     use.kind ? fmt::format(" of {}", name_of(*use.kind)) : "", use.where, use.reason, use.allowed,
+                     use.covered, use.excused);
+}
+
+}  // namespace ttrace

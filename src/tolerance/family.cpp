@@ -1,0 +1,172 @@
+// Perturbed runs answer the same rounding, each drawn anew, with the same network: their responses are of one size.
+// Over the 18 references of tools/sweeps (bf16, fp16, fp32, FP8; dense, experts; one iteration and more) the median, over
+// the tensors of a kind, of a run's response divided by the largest of the others' is at most 1.3, and that of a single
+// tensor at most 1.9; but for an optimizer's steps, which jump, and for tensors that a re-routed token may have changed
+// (4.7). A run that is 1.5 times the reference, is fed other data or begins with other weights is at 10 (FP8) to 10^6
+// (fp32) for most tensors. A rerun has only the noise of the program itself, which is no larger than that of rounding.
+#include "tolerance/family.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ttrace/error.h"
+#include "ttrace/outcome.h"
+
+namespace ttrace {
+namespace {
+
+constexpr double kKindSpan = 4;     // three times the largest median of a kind
+constexpr double kTensorSpan = 10;  // five times the largest of a tensor
+constexpr std::size_t kFewSteps = 8;  // the median of fewer may be a jump
+
+// An optimizer's step is not smooth (floors.cpp).
+bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
+
+using RunResponses = std::map<ToleranceKey, double>;
+
+RunResponses measured_in(const RunDifferences& run) {
+  RunResponses responses;
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const LogicalTensor& tensor = *run.pairs[i].reference;
+    const Difference& difference = run.differences[i];
+    if (!is_floating(tensor.dtype) || (!run.rerouted.empty() && run.rerouted[i])) continue;
+    if (difference.reference_square == 0 || difference.nonfinite_mismatch > 0) continue;
+    double& largest = responses[{tensor.id.kind, tensor.id.name}];
+    largest = std::max(largest, difference.rel_err());
+  }
+  return responses;
+}
+
+void require_finite(const RunDifferences& run) {
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const Difference& difference = run.differences[i];
+    const bool spoilt = difference.reference_nan + difference.reference_inf == 0 &&
+                        difference.candidate_nan + difference.candidate_inf > 0;
+    if (!spoilt) continue;
+    throw InputError(
+        fmt::format("{}: {} holds {} NaN and {} Inf, and none in the reference; expected a run of the same program", run.what,
+                    to_string(run.pairs[i].reference->id), difference.candidate_nan, difference.candidate_inf));
+  }
+}
+
+// Nothing that a perturbation reaches comes before the first iteration's parameters.
+void require_same_beginning(const RunDifferences& run, const EstimateOptions& options) {
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const LogicalTensor& tensor = *run.pairs[i].reference;
+    const double rel_err = run.differences[i].rel_err();
+    if (tensor.id.kind != Kind::kParam || tensor.id.iteration != 0 || !is_floating(tensor.dtype)) continue;
+    if (rel_err <= rounding_floor(Kind::kParam, tensor.dtype, options.compute_dtype)) continue;
+    throw InputError(
+        fmt::format("{}: begins with other parameters than the reference: {} differs by {:.3g}; expected a run of the "
+                    "same program: set its seeds",
+                    run.what, to_string(tensor.id), rel_err));
+  }
+}
+
+// Returns the lower of two.
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+[[noreturn]] void fail_as_outlier(const RunDifferences& run, const std::string& what, double times, const char* others) {
+  throw InputError(fmt::format(
+      "{}: moves {} {:.3g} times as far as {}; expected runs of one program: the same seeds, data and software", run.what,
+      what, times, others));
+}
+
+// Holds a run against the largest of the others' responses, and against a rounding step.
+void require_like(const RunDifferences& run, const RunResponses& own, const RunResponses& others, const char* what_others,
+                  const EstimateOptions& options) {
+  const double rounding = epsilon_of(options.compute_dtype);
+  std::map<Kind, std::vector<double>> ratios;
+  const ToleranceKey* worst = nullptr;
+  double most = kTensorSpan;
+  for (const auto& [key, response] : own) {
+    const auto found = others.find(key);
+    const double other = found == others.end() ? 0 : found->second;
+    const double ratio = response / std::max(other, rounding);
+    ratios[key.first].push_back(ratio);
+    const bool is_noise = options.margin * other >= 1;
+    if (jumps(key.first) || is_noise || ratio <= most) continue;
+    worst = &key;
+    most = ratio;
+  }
+  for (auto& [kind, values] : ratios) {
+    if (jumps(kind) && values.size() < kFewSteps) continue;
+    const double median = median_of(values);
+    if (median <= kKindSpan) continue;
+    fail_as_outlier(run, fmt::format("a typical {}", name_of(kind)), median, what_others);
+  }
+  if (worst != nullptr) {
+    fail_as_outlier(run, fmt::format("{} {}", printable(worst->second), name_of(worst->first)), most, what_others);
+  }
+}
+
+RunResponses largest_but(const std::vector<RunResponses>& runs, std::size_t left_out) {
+  RunResponses largest;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    if (r == left_out) continue;
+    for (const auto& [key, response] : runs[r]) largest[key] = std::max(largest[key], response);
+  }
+  return largest;
+}
+
+}  // namespace
+
+void require_one_family(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
+                        const EstimateOptions& options) {
+  std::vector<RunResponses> responses;
+  for (const RunDifferences& run : perturbed) {
+    require_finite(run);
+    require_same_beginning(run, options);
+    responses.push_back(measured_in(run));
+  }
+  for (std::size_t r = 0; r < perturbed.size(); ++r) {
+    require_like(perturbed[r], responses[r], largest_but(responses, r), "every other perturbed run", options);
+  }
+  if (rerun == nullptr) return;
+  require_finite(*rerun);
+  require_same_beginning(*rerun, options);
+  require_like(*rerun, measured_in(*rerun), largest_but(responses, responses.size()), "every perturbed run", options);
+}
+
+void require_signal(const ToleranceFile& file, std::span<const RunDifferences> perturbed) {
+  std::map<ToleranceKey, bool> has_value;  // in some iteration and micro-batch: finite, and not zero
+  for (const RunDifferences& run : perturbed) {
+    for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+      const LogicalTensor& tensor = *run.pairs[i].reference;
+      if (!is_floating(tensor.dtype)) continue;
+      has_value[{tensor.id.kind, tensor.id.name}] |= run.differences[i].reference_square > 0;
+    }
+  }
+  Proofs proofs;
+  for (const auto& [key, tolerance] : file.tensors) {
+    Proof& proof = proofs[key.first];
+    ++proof.compared;
+    if (tolerance.allowed >= 1) {
+      ++proof.others[std::string(name_of(Reason::kNoise))];
+    } else if (!has_value[key]) {
+      ++proof.others[std::string(name_of(Reason::kAllZero))];
+    } else {
+      ++proof.proved;
+    }
+  }
+  for (const Kind kind : unproved_kinds(proofs)) {
+    const Proof& proof = proofs.at(kind);
+    const auto noise = proof.others.find(std::string(name_of(Reason::kNoise)));
+    if (noise == proof.others.end() || noise->second <= proof.compared - noise->second - proof.proved) continue;
+    throw InputError(fmt::format(
+        "{} of {} tolerances of {} are 1 or more: pure noise, with which nothing can be checked; expected a program that "
+        "repeats itself: set its seeds, feed it the same data in the same order, without dropout",
+        noise->second, proof.compared, name_of(kind)));
+  }
+}
+
+}  // namespace ttrace

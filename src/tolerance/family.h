@@ -1,0 +1,22 @@
+// Refuses runs that are no runs of the reference's program: what they respond is no rounding, and the largest response
+// of all decides what is allowed.
+#pragma once
+
+#include <span>
+
+#include "ttrace/tolerance/estimate.h"
+
+namespace ttrace {
+
+// Throws InputError, naming the run, where one that is perturbed, or the rerun (may be null)
+// - holds NaN or Inf in a tensor that is finite in the reference;
+// - begins with other parameters than the reference: it has another seed, or is another program;
+// - moves a kind of tensors, or one tensor, much farther than every (other) perturbed run does, and than rounding.
+void require_one_family(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
+                        const EstimateOptions& options);
+
+// Throws InputError where most of what was measured, of any kind of tensors, is noise (`unproved_kinds` has the rule):
+// no run could be checked with such tolerances.
+void require_signal(const ToleranceFile& file, std::span<const RunDifferences> perturbed);
+
+}  // namespace ttrace
