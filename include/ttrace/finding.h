@@ -24,7 +24,10 @@ std::string_view name_of(Verdict verdict);  // "pass", "fail", "untrusted", "mis
 // Why a verdict is not `pass`. The words are part of the report's stable interface (lower case, hyphens).
 enum class Reason : std::uint8_t {
   kNone,
-  // fail
+  // fail; those of an optimizer's step come first, since they say why the tensor differs
+  kOptionsDiffer,     // "options-differ": the optimizer's options, or the optimizer, are not the reference's
+  kStepDiffers,       // "step-differs": not the step that the run's own gradients, options and state give
+  kCopyDiffers,       // "copy-differs": the parameter is not what the optimizer's step made of it, rounded
   kExceedsTolerance,  // "exceeds-tolerance"
   kNotFinite,         // "not-finite": NaN or Inf on one side only, or more on one side
   kIntegerDiffers,    // "integer-differs": integers and bool are compared exactly
@@ -117,6 +120,9 @@ struct Finding {
 
 // True when the tensor differs, or is not there.
 bool is_wrong(const Finding& finding);
+
+// True where an optimizer's step is wrong by itself, whatever the gradients are.
+bool is_of_step(const Finding& finding);
 
 // rel_err / allowed. Absent where nothing was allowed or measured, and where the ratio or the tensor is not finite.
 std::optional<double> ratio_of(const Finding& finding);

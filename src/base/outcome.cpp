@@ -8,7 +8,7 @@ namespace {
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 3> kRunVerdictNames = {"same", "different", "could-not-look"};
-constexpr std::array<std::string_view, 18> kCauseNames = {
+constexpr std::array<std::string_view, 19> kCauseNames = {
     "missing",
     "not-finite",
     "never-updated",
@@ -27,10 +27,11 @@ constexpr std::array<std::string_view, 18> kCauseNames = {
     "region",
     "accumulated-again",
     "other-initialisation",
+    "optimizer-step",
 };
 constexpr std::array<std::string_view, 3> kStandingNames = {"confirmed", "found", "moved"};
 static_assert(kRunVerdictNames.size() == static_cast<std::size_t>(RunVerdict::kCouldNotLook) + 1);
-static_assert(kCauseNames.size() == static_cast<std::size_t>(Cause::kOtherInitialisation) + 1);
+static_assert(kCauseNames.size() == static_cast<std::size_t>(Cause::kOptimizerStep) + 1);
 static_assert(kStandingNames.size() == static_cast<std::size_t>(Standing::kMoved) + 1);
 
 }  // namespace

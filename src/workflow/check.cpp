@@ -21,6 +21,7 @@
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/outcome.h"
 #include "ttrace/rewrite/rewritten.h"
+#include "ttrace/step/judge_steps.h"
 #include "workflow/annotations.h"
 
 namespace ttrace {
@@ -119,7 +120,11 @@ Checked check(const CheckOptions& options) {
 
   // judge
   const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;
-  Report report = judge_all(reference, matching, differences, tolerance, options.waivers);
+  const JudgedSteps steps =
+      judge_steps(loaded.reference, loaded.candidate, matching, differences, tolerance, options.threads);
+  Report report = judge_all(reference, matching, differences, tolerance, options.waivers, steps.verdicts);
+  report.steps = steps.coverage;
+  report.notes.insert(report.notes.end(), steps.notes.begin(), steps.notes.end());
   report.reference = options.reference;
   report.candidate = options.candidate;
   report.strict = options.strict;
