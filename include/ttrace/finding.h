@@ -24,7 +24,10 @@ std::string_view name_of(Verdict verdict);  // "pass", "fail", "untrusted", "mis
 // Why a verdict is not `pass`. The words are part of the report's stable interface (lower case, hyphens).
 enum class Reason : std::uint8_t {
   kNone,
-  // fail
+  // fail; those of an optimizer's step come first, since they say why the tensor differs
+  kOptionsDiffer,     // "options-differ": the optimizer's options, or the optimizer, are not the reference's
+  kStepDiffers,       // "step-differs": not the step that the run's own gradients, options and state give
+  kCopyDiffers,       // "copy-differs": the parameter is not what the optimizer's step made of it, rounded
   kExceedsTolerance,  // "exceeds-tolerance"
   kNotFinite,         // "not-finite": NaN or Inf on one side only, or more on one side
   kIntegerDiffers,    // "integer-differs": integers and bool are compared exactly
@@ -107,15 +110,15 @@ struct Finding {
   TensorId id;  // canonical; for a finding about a rank (`missing-rank`) the name is empty
   Verdict verdict = Verdict::kPass;
   Reason reason = Reason::kNone;
-  std::string message;                   // one line, complete in itself: what, where, exact ranges and ranks
-  std::vector<std::int32_t> ranks;       // candidate ranks that hold the error
-  std::optional<Difference> difference;  // when compared
-  std::optional<double> allowed;         // when a tolerance applied
-  bool floating = false;                 // compared by value, as floating-point numbers
+  std::string message;                     // one line, complete in itself: what, where, exact ranges and ranks
+  std::vector<std::int32_t> ranks;         // candidate ranks that hold the error
+  std::optional<Difference> difference;    // when compared
+  std::optional<double> allowed;           // when a tolerance applied
+  bool floating = false;                   // compared by value, as floating-point numbers
   std::optional<std::size_t> by_override;  // index of the tolerance file's override that says what is allowed
   bool excused = false;                    // what was estimated, without that override, would not let it pass
-  std::uint64_t order = 0;               // position in the reference's execution (the candidate's, if only there)
-  bool only_in_candidate = false;        // then `order` says nothing about the reference's tensors
+  std::uint64_t order = 0;                 // position in the reference's execution (the candidate's, if only there)
+  bool only_in_candidate = false;          // then `order` says nothing about the reference's tensors
 };
 
 // True for a scalar of a micro-batch, or one whose name ends in `loss`.
@@ -123,6 +126,9 @@ bool is_loss(const TensorId& id);
 
 // True when the tensor differs, or is not there.
 bool is_wrong(const Finding& finding);
+
+// True where an optimizer's step is wrong by itself, whatever the gradients are.
+bool is_of_step(const Finding& finding);
 
 // rel_err / allowed. Absent where nothing was allowed or measured, and where the ratio or the tensor is not finite.
 std::optional<double> ratio_of(const Finding& finding);

@@ -58,6 +58,7 @@ enum class Cause : std::uint8_t {
   kRegion,               // "region": wrong in one part, which ranks or indices tell, and right elsewhere
   kAccumulatedAgain,     // "accumulated-again": reduced after each micro-batch, with what was accumulated before
   kOtherInitialisation,  // "other-initialisation": the runs began with different random parameters
+  kOptimizerStep,        // "optimizer-step": the optimizer's options, its step or the copy of what it made is wrong
 };
 std::string_view name_of(Cause cause);
 
@@ -87,8 +88,8 @@ struct RootCause {
 // reference is finite and not zero, and the values were equal, or closer than a tolerance that was measured and is not
 // noise. What passes by an override alone, or is waived, does not, unless the user accepts that.
 struct Proof {
-  std::int64_t compared = 0;             // floating-point tensors
-  std::int64_t proved = 0;               // of these
+  std::int64_t compared = 0;                   // floating-point tensors
+  std::int64_t proved = 0;                     // of these
   std::map<std::string, std::int64_t> others;  // the others, by reason, kByOverride or kByWaiver
 };
 using Proofs = std::map<Kind, Proof>;
@@ -113,6 +114,19 @@ struct OverrideUse {
   std::int64_t excused = 0;  // of these, those that pass, or are untrusted, by it alone
 };
 
+// What a check of a run's optimizer steps has covered (ttrace/step/step.h). An update is one parameter's, in one
+// iteration, by all ranks that hold a part of it.
+struct StepCoverage {
+  std::int64_t parameters = 0;          // that have updates
+  std::int64_t parameters_checked = 0;  // all of whose updates were checked
+  std::int64_t updates = 0, updates_checked = 0;
+  std::int64_t copies_checked = 0;    // of what the optimizer made, to the parameter
+  std::set<std::int32_t> iterations;  // with a checked update
+  std::set<std::string> optimizers;   // the classes that made those
+  double worst = 0;                   // the largest error of a right update, in units of what rounding explains
+  std::map<std::string, std::int64_t> not_checkable;  // why updates were not checked, and how many
+};
+
 // A finding that a waiver accepts; without it the verdict would not be `same`.
 struct WaivedFinding {
   Finding finding;
@@ -132,9 +146,10 @@ struct Report {
   std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
   std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
   std::vector<MissingGroup> missing_groups;
+  std::optional<StepCoverage> steps;                       // none: the trace says nothing of an optimizer
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
-  std::optional<Proofs> proofs;        // none: of a trace that was checked against itself
-  std::vector<OverrideUse> overrides;  // all of the tolerance file's
+  std::optional<Proofs> proofs;                            // none: of a trace that was checked against itself
+  std::vector<OverrideUse> overrides;                      // all of the tolerance file's
   std::vector<std::string> notes;
   // Why the findings are not worth reading before something is done, and what: text shows this line in their place.
   std::string instead;

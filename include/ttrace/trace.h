@@ -83,8 +83,9 @@ enum class Kind : std::uint8_t {
   kParamDelta = 8,  // after minus before the optimizer step, on the fp32 master where there is one
   kParamAfter = 9,  // the parameter as the next iteration sees it
   kScalar = 10,     // loss, grad_norm, token counts: the name says which
-  // What an optimizer holds of a parameter before the step of an iteration, which the step cannot be checked without
-  // (`OptimizerStep`). Recorded where the iteration before was not.
+  // What an optimizer holds of a parameter before the first step of an iteration, which the step cannot be checked
+  // without (`OptimizerStep`). Recorded where it does not follow from the iteration before: that one was not recorded,
+  // it had several steps, or the optimizer keeps its moments in less than fp32. None is the parameter's first step.
   kMaster = 11,          // the value that the optimizer updates, where it is not the parameter itself
   kExpAvg = 12,          // PyTorch's names: Adam's first moment
   kExpAvgSq = 13,        // ... its second moment
@@ -186,8 +187,9 @@ inline constexpr std::size_t kMaxNamesNotSeen = 10'000;
 //                                  "step": 1, "calls": 1, "clip_factor": 0.96, "master": "float32",
 //                                  "options": {"lr": 0.001, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8}}]}
 //
-// where `parameters` of a step is the place of its names in the list above, and `step`, `clip_factor` and `master` may
-// be absent. Names are those that the rank records.
+// where `parameters` of a step is the place of its names in the list above, and `step`, `clip_factor`, `master` and
+// `changed_after` (true) may be absent. Names are those that the rank records. All is absent where the document would
+// be too long.
 struct OptimizerStep {
   std::int32_t iteration = 0;
   std::int32_t chunk = 0;
@@ -196,11 +198,12 @@ struct OptimizerStep {
   // amsgrad, maximize, nesterov, decoupled_weight_decay, bias_correction), a pair `betas` as beta1 and beta2. Others
   // that are numbers or truth values are there as well.
   std::map<std::string, double> options;
-  std::optional<double> step;         // the optimizer's own count: 1 after its first step
-  std::int64_t calls = 1;             // of `step` in this iteration
+  std::optional<double> step;  // the optimizer's own count: 1 after its first step
+  std::int64_t calls = 1;      // of `step` in this iteration, with gradients for these parameters and not skipped
   std::optional<double> clip_factor;  // the gradient that the optimizer was given = this times main_grad
-  std::string master;                 // dtype of the value that the optimizer updates; empty: the parameter's own
+  std::string master;                 // dtype of the value that it updates; empty: it updates the parameter itself
   std::vector<std::string> parameters;
+  bool changed_after = false;  // that value was changed after `step` had returned; param_delta has both
 };
 
 // What one rank's file holds.

@@ -11,8 +11,11 @@ namespace {
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 5> kVerdictNames = {"pass", "fail", "untrusted", "missing", "not-seen"};
-constexpr std::array<std::string_view, 28> kReasonNames = {
+constexpr std::array<std::string_view, 31> kReasonNames = {
     "none",
+    "options-differ",
+    "step-differs",
+    "copy-differs",
     "exceeds-tolerance",
     "not-finite",
     "integer-differs",
@@ -103,6 +106,11 @@ bool is_loss(const TensorId& id) {
 
 bool is_wrong(const Finding& finding) {
   return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
+}
+
+bool is_of_step(const Finding& finding) {
+  return finding.reason == Reason::kOptionsDiffer || finding.reason == Reason::kStepDiffers ||
+         finding.reason == Reason::kCopyDiffers;
 }
 
 std::optional<double> ratio_of(const Finding& finding) {

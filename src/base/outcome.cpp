@@ -11,7 +11,7 @@ constexpr std::array kAroundStep = {Kind::kMainGrad, Kind::kParamAfter};
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 3> kRunVerdictNames = {"same", "different", "could-not-look"};
-constexpr std::array<std::string_view, 18> kCauseNames = {
+constexpr std::array<std::string_view, 19> kCauseNames = {
     "missing",
     "not-finite",
     "never-updated",
@@ -30,10 +30,11 @@ constexpr std::array<std::string_view, 18> kCauseNames = {
     "region",
     "accumulated-again",
     "other-initialisation",
+    "optimizer-step",
 };
 constexpr std::array<std::string_view, 3> kStandingNames = {"confirmed", "found", "moved"};
 static_assert(kRunVerdictNames.size() == static_cast<std::size_t>(RunVerdict::kCouldNotLook) + 1);
-static_assert(kCauseNames.size() == static_cast<std::size_t>(Cause::kOtherInitialisation) + 1);
+static_assert(kCauseNames.size() == static_cast<std::size_t>(Cause::kOptimizerStep) + 1);
 static_assert(kStandingNames.size() == static_cast<std::size_t>(Standing::kMoved) + 1);
 
 // True where at least half of what was compared proves something. What is zero by design does not count.
@@ -85,8 +86,7 @@ RunVerdict Report::verdict() const {
   const bool wrong = counts.fail > 0 || counts.missing > 0 || root_cause() != nullptr || lacks_tolerance() ||
                      (strict && counts.untrusted > 0);
   if (wrong) return RunVerdict::kDifferent;
-  const bool open =
-      counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() || (strict && counts.not_seen > 0);
+  const bool open = counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() || (strict && counts.not_seen > 0);
   return open ? RunVerdict::kCouldNotLook : RunVerdict::kSame;
 }
 

@@ -51,6 +51,7 @@ int run(const AbftOptions& options) {
   Alignment nothing;
   if (!options.only.empty()) keep_only(aligned.alignment, nothing, options.only);
   how.threads = options.threads;
+  how.trace = aligned.trace.get();
   report = self_check(aligned.alignment, how);
   report.candidate = options.trace;
   report.command_for_all = "--all";

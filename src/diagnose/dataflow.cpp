@@ -65,6 +65,7 @@ class RootFinder {
   // Returns the root that explains a wrong tensor, or makes the tensor a root where none does.
   std::size_t find_or_add_root(std::size_t i) {
     const TensorId& id = observations_[i].id;
+    if (observations_[i].of_step) return add_root(i, true);
     const Sources sources = sources_of(id);
     std::size_t root = sources.first_root;
     if (root == kNone && rewritten_ && observations_[i].passed_on) root = root_before(id);
@@ -73,13 +74,23 @@ class RootFinder {
     const bool came_from_before =
         !sources.any || (sources.worst_ratio > 0 && sources.worst_ratio >= observations_[i].ratio / 2);
     if (root == kNone && came_from_before) root = id.kind == Kind::kParam ? root_before(id.iteration) : root_before(id);
+    // A model that a wrong step has made is another one, all over.
+    if (root == kNone && wrong_step_ != kNone &&
+        observations_[roots_[wrong_step_].observation].id.iteration < id.iteration)
+      root = wrong_step_;
     if (root != kNone) {
       roots_[root].explained.push_back(i);
       return root;
     }
-    roots_.push_back({i, sources.any, {}});
+    return add_root(i, sources.any);
+  }
+
+  std::size_t add_root(std::size_t i, bool made_here) {
+    const TensorId& id = observations_[i].id;
+    roots_.push_back({i, made_here, {}});
     calls_around_.push_back(calls_around(id));
     roots_of_batch_[{id.iteration, id.microbatch}].push_back(roots_.size() - 1);
+    if (observations_[i].of_step) wrong_step_ = std::min(wrong_step_, roots_.size() - 1);
     return roots_.size() - 1;
   }
 
@@ -221,7 +232,7 @@ class RootFinder {
   }
 
   void record(const Observation& observation, std::size_t root) {
-    const auto& [id, agrees, ratio, passed_on] = observation;
+    const auto& [id, agrees, ratio, passed_on, of_step] = observation;
     switch (id.kind) {
       case Kind::kInput:
       case Kind::kGradOutput:
@@ -267,6 +278,7 @@ class RootFinder {
   std::span<const TiedRule> tied_;
   const bool rewritten_;
   std::vector<Root> roots_;
+  std::size_t wrong_step_ = kNone;                                // the first root that is an optimizer's wrong step
   std::vector<std::map<std::string, std::string>> calls_around_;  // of each root
   std::map<ModuleKey, Calls> calls_;
   std::map<ParameterKey, Sources> param_grads_, main_grads_;

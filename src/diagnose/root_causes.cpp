@@ -56,6 +56,7 @@ Observed collect_observations(const Report& report) {
     observation.ratio = std::max(observation.ratio, largest_ratio(*finding));
     if (!is_wrong(*finding) || !observation.agrees) continue;
     observation.agrees = false;
+    observation.of_step = is_of_step(*finding);
     observed.findings[at->second] = static_cast<std::size_t>(finding - report.findings.data());
   }
   return observed;
@@ -184,6 +185,10 @@ std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const
   std::size_t diagnosed = 0;
   for (const std::size_t i : unlike_first(report)) {
     const Finding& finding = report.findings[report.roots[i].finding];
+    if (is_of_step(finding)) {
+      diagnoses[i] = Diagnosis{Cause::kOptimizerStep, 0, finding.message.substr(to_string(finding.id).size() + 2)};
+      continue;
+    }
     elements += finding.difference ? finding.difference->elements : 0;
     if (diagnosed++ < kMostExamined || elements <= kMostElements) {
       diagnoses[i] = diagnose(finding, made_here[i], evidence);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
@@ -80,6 +82,13 @@ std::optional<RewrittenFrom> parse_rewritten(const Json& value, std::string_view
                        string_or_empty(value, "parameters"), optional_seed(value, "seed")};
 }
 
+// Throws std::invalid_argument.
+void require_names(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (!objection_to_name(name).empty()) throw std::invalid_argument(fmt::format("the name '{}'", printable(name)));
+  }
+}
+
 // Throws the exceptions of nlohmann::json, and std::invalid_argument.
 NotSeen parse_statement(const Json& json) {
   NotSeen statement;
@@ -93,12 +102,47 @@ NotSeen parse_statement(const Json& json) {
   statement.chunk = json.value("chunk", 0);
   statement.tensors = json.value("tensors", std::vector<std::string>());
   statement.modules = json.value("modules", std::vector<std::string>());
-  for (const auto* names : {&statement.tensors, &statement.modules}) {
-    for (const std::string& name : *names) {
-      if (!objection_to_name(name).empty()) throw std::invalid_argument(fmt::format("the name '{}'", printable(name)));
-    }
-  }
+  require_names(statement.tensors);
+  require_names(statement.modules);
   return statement;
+}
+
+// Returns a whole number from 0 to `most`. Throws the exceptions of nlohmann::json, and std::invalid_argument.
+std::int64_t count_of(const Json& object, const char* key, std::int64_t most) {
+  const Json& value = object.at(key);
+  if (!value.is_number_integer() || value < 0 || value > most) {
+    throw std::invalid_argument(fmt::format("a '{}' that is no number from 0 to {}", key, most));
+  }
+  return value.get<std::int64_t>();
+}
+
+std::optional<double> optional_number(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() ? std::nullopt : std::optional(found->get<double>());
+}
+
+// Throws the exceptions of nlohmann::json, and std::invalid_argument.
+OptimizerStep parse_step(const Json& json, const std::vector<std::vector<std::string>>& lists) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  OptimizerStep step;
+  step.iteration = static_cast<std::int32_t>(count_of(json, "iteration", kMost));
+  step.chunk = static_cast<std::int32_t>(count_of(json, "chunk", kMost));
+  json.at("optimizer").get_to(step.optimizer);
+  json.at("options").get_to(step.options);
+  step.step = optional_number(json, "step");
+  step.calls = count_of(json, "calls", kMost);
+  step.clip_factor = optional_number(json, "clip_factor");
+  step.master = json.value("master", "");
+  if (!step.master.empty() && !dtype_from_name(step.master)) {
+    throw std::invalid_argument(fmt::format("the dtype '{}'", printable(step.master)));
+  }
+  step.changed_after = json.value("changed_after", false);
+  const std::int64_t list = count_of(json, "parameters", kMost);
+  if (static_cast<std::size_t>(list) >= lists.size()) {
+    throw std::invalid_argument(fmt::format("list {} of {} lists of parameters", list, lists.size()));
+  }
+  step.parameters = lists[static_cast<std::size_t>(list)];
+  return step;
 }
 
 }  // namespace
@@ -122,6 +166,29 @@ std::vector<NotSeen> parse_not_seen(const std::string& provenance, std::string_v
       fmt::format("{}: its provenance says of {} that it was not seen; expected kinds and names of tensors, "
                   "at most {}",
                   where, error.what(), kMaxNamesNotSeen));
+}
+
+std::vector<OptimizerStep> parse_optimizer_steps(const std::string& provenance, std::string_view where) try {
+  const Json json = value_or_null(Json::parse(provenance), "optimizer_steps");
+  std::vector<OptimizerStep> steps;
+  if (json.is_null()) return steps;
+  const auto lists = json.at("parameters").get<std::vector<std::vector<std::string>>>();
+  for (const std::vector<std::string>& names : lists) require_names(names);
+  std::size_t names = 0;
+  for (const Json& item : json.at("steps").get<std::vector<Json>>()) {
+    steps.push_back(parse_step(item, lists));
+    names += steps.back().parameters.size();
+    if (names > kMaxNamesInSteps) {
+      throw std::invalid_argument(fmt::format("more than {} names of parameters", kMaxNamesInSteps));
+    }
+  }
+  return steps;
+} catch (const nlohmann::json::exception&) {
+  throw InputError(fmt::format(
+      "{}: its provenance has 'optimizer_steps' that are none; expected what `ttrace collect` writes", where));
+} catch (const std::invalid_argument& error) {
+  throw InputError(fmt::format(
+      "{}: its provenance has 'optimizer_steps' with {}; expected what `ttrace collect` writes", where, error.what()));
 }
 
 Provenance parse_provenance(std::string text, std::string_view where) {

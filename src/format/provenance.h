@@ -20,4 +20,11 @@ Provenance parse_provenance(std::string text, std::string_view where);
 // InputError where it is malformed, holds what can't be a tensor's name, or is too long.
 std::vector<NotSeen> parse_not_seen(const std::string& provenance, std::string_view where);
 
+// The names of all steps of a rank, counted for each step, may be no more: a step's are written as one number.
+inline constexpr std::size_t kMaxNamesInSteps = 1'000'000;
+
+// Returns what the rank says of its optimizers' steps: `optimizer_steps`, whose grammar is in ttrace/trace.h. Throws
+// InputError where it is malformed, holds what can't be a tensor's name, or names too many.
+std::vector<OptimizerStep> parse_optimizer_steps(const std::string& provenance, std::string_view where);
+
 }  // namespace ttrace

@@ -44,6 +44,30 @@ void put_in_backward_order(std::vector<Finding>& findings, const Alignment& refe
   }
 }
 
+// Lets an update pass that is `noise` beside the reference's, where its step is proved, and what it was computed from
+// passes.
+void pass_what_is_proved(const StepVerdicts& steps, std::vector<Finding>& findings) {
+  if (steps.proved.empty()) return;
+  std::map<TensorId, bool> passes;
+  for (const Finding& finding : findings) {
+    bool& all = passes.try_emplace(finding.id, true).first->second;
+    all = all && finding.verdict == Verdict::kPass;
+  }
+  const auto is_right = [&](const TensorId& id) {
+    const auto found = passes.find(id);
+    return found != passes.end() && found->second;
+  };
+  for (Finding& finding : findings) {
+    const auto proof = steps.proved.find(finding.id);
+    if (finding.reason != Reason::kNoise || proof == steps.proved.end()) continue;
+    if (!std::all_of(proof->second.begin(), proof->second.end(), is_right)) continue;
+    finding.verdict = Verdict::kPass;
+    finding.reason = Reason::kNone;
+    finding.message =
+        fmt::format("{}: what its gradient, options and state give, which are the reference's", to_string(finding.id));
+  }
+}
+
 void count_verdicts(std::span<const Finding> findings, Report& report) {
   std::map<TensorId, Verdict> verdicts;
   for (const Finding& finding : findings) {
@@ -125,8 +149,9 @@ double coverage_of(const Alignment& reference, const Matching& matching) {
   for (const TensorPair& pair : matching.pairs) compared.insert(pair.reference->id);
   std::size_t total = 0;
   for (const auto& [id, tensor] : reference.tensors) {
-    // A recomputation that only the reference has is waived, and does not count.
-    total += id.pass == Pass::kForward || compared.contains(id) ? 1 : 0;
+    // A recomputation and an optimizer's state that only the reference has are waived, and do not count.
+    const bool may_be_missing = id.pass == Pass::kRecompute || is_optimizer_state(id.kind);
+    total += !may_be_missing || compared.contains(id) ? 1 : 0;
   }
   return total == 0 ? 0 : static_cast<double>(compared.size()) / static_cast<double>(total);
 }
@@ -166,7 +191,8 @@ Proofs prove(const std::map<TensorId, std::string>& doubts, const std::set<Tenso
 std::vector<OverrideUse> uses_of(const ToleranceFile& tolerance, std::span<const Finding> findings) {
   std::vector<OverrideUse> uses;
   for (const ToleranceOverride& item : tolerance.overrides) {
-    uses.push_back({fmt::format("{}:{}", tolerance.path, item.line), item.pattern, item.kind, item.allowed, item.reason});
+    uses.push_back(
+        {fmt::format("{}:{}", tolerance.path, item.line), item.pattern, item.kind, item.allowed, item.reason});
   }
   for (const Finding& finding : findings) {
     if (!finding.by_override) continue;
@@ -192,7 +218,7 @@ void summarize_findings(std::vector<Finding> findings, Report& report) {
 }
 
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
-                 const ToleranceFile* tolerance, const Acceptance& acceptance) {
+                 const ToleranceFile* tolerance, const Acceptance& acceptance, const StepVerdicts& steps) {
   assert(differences.size() == matching.pairs.size() + matching.recomputed.size());
   std::vector<Finding> findings = matching.findings;
   Report report;
@@ -208,11 +234,13 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   for (Finding& finding : judge_reroutes(matching.reroutes, tolerance, routing_notes)) {
     findings.push_back(std::move(finding));
   }
+  findings.insert(findings.end(), steps.findings.begin(), steps.findings.end());
   for (Finding& finding : findings) set_order(finding, reference);
   put_in_backward_order(findings, reference);
   std::vector<Reroute> ties = matching.reroutes;
   std::erase_if(ties, [&](const Reroute& reroute) { return !is_near_tie(reroute, tolerance); });
   for (Finding& finding : findings) downgrade_if_rerouted(finding, ties);
+  pass_what_is_proved(steps, findings);
 
   report.notes = matching.notes;
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());

@@ -215,7 +215,9 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
   DtypeNotes dtypes;
   for (const auto& [id, tensor] : candidate.tensors) {
     const TensorPair pair{counterpart(reference, id), &tensor};
-    if (pair.reference == nullptr) {
+    if (pair.reference == nullptr && is_optimizer_state(id.kind)) {
+      ++matching.waived;
+    } else if (pair.reference == nullptr) {
       Finding finding = finding_about_lack(tensor, kReference, kCandidate, reference);
       finding.ranks = ranks_holding(tensor);
       matching.findings.push_back(std::move(finding));
@@ -242,22 +244,29 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
 // about them already.
 void find_missing(const Alignment& reference, const Alignment& candidate, const std::set<TensorId>& incomplete,
                   Matching& matching) {
+  std::int64_t recomputed = 0;
   const auto holds = [&](const TensorId& id) { return candidate.tensors.contains(id) || incomplete.contains(id); };
   for (const auto& [id, tensor] : reference.tensors) {
     if (holds(id)) continue;
+    // What an optimizer holds is recorded for the sake of its step, where that needs it, and follows from that.
+    if (is_optimizer_state(id.kind)) {
+      ++matching.waived;
+      continue;
+    }
     // A program chooses for the sake of memory which activations it recomputes; their values are the forward's. The
     // forward is compared, and so are the gradients, which a wrong recomputation would spoil.
     if (id.pass == Pass::kRecompute && holds(forward_of(id))) {
-      ++matching.waived;
+      ++recomputed;
       continue;
     }
     matching.findings.push_back(finding_about_lack(tensor, kCandidate, kReference, candidate));
   }
-  if (matching.waived > 0) {
+  matching.waived += recomputed;
+  if (recomputed > 0) {
     matching.notes.push_back(
         fmt::format("waived: {} tensors that the reference recomputed and the candidate did not; "
                     "their first forward is compared",
-                    matching.waived));
+                    recomputed));
   }
 }
 

@@ -71,9 +71,10 @@ RankFile checked_rank(const fs::path& path, std::shared_ptr<const MappedFile> fi
   const RunDescription run = checked_run(attributes, path.string());
   check_entries(entries, data_end, path.string());
   set_mappings(entries, mappings, path.string());
-  std::vector<NotSeen> not_seen = parse_not_seen(run.provenance, path.string());
-  return {run,
-          {path, run.rank, run.coordinates, complete, std::move(entries), std::move(file), std::move(not_seen), {}}};
+  RankTrace rank{path, run.rank, run.coordinates, complete, std::move(entries), std::move(file), {}, {}};
+  rank.not_seen = parse_not_seen(run.provenance, path.string());
+  rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
+  return {run, std::move(rank)};
 }
 
 // Reads what a rank had recorded when it died; nothing without a readable journal.

@@ -104,6 +104,20 @@ Json to_object(const OverrideUse& use) {
           {"excused", use.excused}};
 }
 
+Json to_object(const StepCoverage& steps) {
+  Json json;
+  json["parameters"] = steps.parameters;
+  json["parameters_checked"] = steps.parameters_checked;
+  json["updates"] = steps.updates;
+  json["updates_checked"] = steps.updates_checked;
+  json["copies_checked"] = steps.copies_checked;
+  json["iterations"] = steps.iterations;
+  json["optimizers"] = steps.optimizers;
+  json["worst"] = number(steps.worst);
+  json["not_checkable"] = steps.not_checkable;
+  return json;
+}
+
 }  // namespace
 
 Json to_object(const Finding& finding) {
@@ -137,6 +151,7 @@ Json to_object(const Report& report) {
   json["root_cause"] = root_cause(report);
   json["roots"] = roots(report);
   json["wrong_in_second_run"] = report.wrong_in_second_run ? Json(*report.wrong_in_second_run) : Json(nullptr);
+  if (report.steps) json["optimizer_steps"] = to_object(*report.steps);
   json["findings"] = Json::array();
   for (const Finding& finding : report.findings) json["findings"].push_back(to_object(finding));
   json["notes"] = report.notes;

@@ -6,6 +6,7 @@
 #include "report/proof.h"
 #include "text/table.h"
 #include "ttrace/report/render.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -170,6 +171,26 @@ std::string headline(const Report& report) {
   return fmt::format("{}{}{}", name_of(report.verdict()), reason.empty() ? "" : ": ", reason);
 }
 
+std::string count_of(std::int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// Which optimizer steps were checked by themselves, and why others were not; empty where no trace says of any.
+std::string describe_steps(const Report& report) {
+  if (!report.steps) return "";
+  const StepCoverage& steps = *report.steps;
+  std::vector<std::string_view> classes;
+  for (const std::string& optimizer : steps.optimizers) classes.push_back(last_component(optimizer));
+  std::string text =
+      fmt::format("optimizer steps checked: {} of {} parameters, {}{}{}\n", steps.parameters_checked, steps.parameters,
+                  count_of(static_cast<std::int64_t>(steps.iterations.size()), "iteration"),
+                  classes.empty() ? "" : ", ", printable(fmt::format("{}", fmt::join(classes, ", "))));
+  for (const auto& [reason, updates] : steps.not_checkable) {
+    text += fmt::format("  {} not checked: {}\n", count_of(updates, "update"), printable(reason));
+  }
+  return text;
+}
+
 std::string totals(const Report& report) {
   const Counts& counts = report.counts;
   return fmt::format("{} compared: {} pass, {} fail, {} untrusted; {} missing{}{}\n", counts.compared, counts.pass,
@@ -213,7 +234,7 @@ std::string to_text(const Report& report, std::size_t most_findings) {
   if (!report.notes.empty()) text += '\n';
   for (const std::string& note : report.notes) text += fmt::format("note: {}\n", printable(note));
   if (!rows.empty() || !report.notes.empty()) text += '\n';
-  return text + describe_overrides(report) + proof + totals(report);
+  return text + describe_overrides(report) + describe_steps(report) + proof + totals(report);
 }
 
 }  // namespace ttrace

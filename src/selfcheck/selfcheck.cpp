@@ -12,6 +12,7 @@
 #include "ttrace/error.h"
 #include "ttrace/judge/judge.h"
 #include "ttrace/judge/routing.h"
+#include "ttrace/step/step.h"
 
 namespace ttrace {
 namespace {
@@ -70,6 +71,9 @@ Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   check_accumulation(alignment, findings);
   check_reductions(alignment, findings);
   check_replicas(alignment, options, findings);
+  StepCheck steps;
+  if (options.trace != nullptr) steps = check_steps(*options.trace, alignment, options.threads);
+  findings.insert(findings.end(), steps.findings.begin(), steps.findings.end());
   if (findings.empty() && alignment.findings.empty()) {
     throw InputError(
         "nothing to check: expected linear modules with their inputs, weights and outputs, embeddings, "
@@ -83,6 +87,7 @@ Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
                [&](const Finding& finding) { return !is_not_seen(alignment, finding); });
   Report report;
   summarize_findings(std::move(findings), report);
+  if (steps.coverage.parameters > 0) report.steps = steps.coverage;
   if (!alignment.tensors.empty()) {
     report.coverage = static_cast<double>(checked.size()) / static_cast<double>(alignment.tensors.size());
   }

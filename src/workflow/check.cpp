@@ -23,6 +23,7 @@
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/outcome.h"
 #include "ttrace/rewrite/rewritten.h"
+#include "ttrace/step/judge_steps.h"
 #include "workflow/annotations.h"
 
 namespace ttrace {
@@ -155,7 +156,8 @@ std::string what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded,
   const std::int64_t tensors = report.counts.compared + report.counts.missing;
   if (!is_mapping_known(options, candidate)) {
     return fmt::format(
-        "no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their shapes place "
+        "no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their shapes "
+        "place "
         "them, {} of {} differ; `ttrace annotate {} --reference {} -o annotations.yaml` drafts a file for -a",
         candidate.world_size, wrong, tensors, shell_word(options.candidate), shell_word(options.reference));
   }
@@ -165,7 +167,8 @@ std::string what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded,
   if (loaded.tolerance || !only_values) return "";
   const std::vector<std::string>& command = reference.provenance.command;
   return fmt::format(
-      "no tolerances (-t), and {} of {} tensors are not equal bit for bit: `ttrace estimate-tolerance -o tolerance.yaml "
+      "no tolerances (-t), and {} of {} tensors are not equal bit for bit: `ttrace estimate-tolerance -o "
+      "tolerance.yaml "
       "--reference {} -- {}` measures what rounding does to each, a file for -t",
       wrong, tensors, shell_word(options.reference), command.empty() ? "COMMAND" : shell_line(command));
 }
@@ -186,7 +189,12 @@ Checked check(const CheckOptions& options) {
 
   // judge
   const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;
-  Report report = judge_all(reference, matching, differences, tolerance, {options.waivers, options.accept_overrides});
+  const JudgedSteps steps =
+      judge_steps(loaded.reference, loaded.candidate, matching, differences, tolerance, options.threads);
+  Report report = judge_all(reference, matching, differences, tolerance, {options.waivers, options.accept_overrides},
+                            steps.verdicts);
+  report.steps = steps.coverage;
+  report.notes.insert(report.notes.end(), steps.notes.begin(), steps.notes.end());
   report.reference = options.reference;
   report.candidate = options.candidate;
   report.strict = options.strict;

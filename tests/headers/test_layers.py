@@ -20,10 +20,11 @@ ALLOWED = {
     "rewrite": {"merge"},
     "tolerance": {"compare", "rewrite"},
     "judge": {"tolerance"},
+    "step": {"judge"},
     "diagnose": {"judge"},
     "annotate": {"judge", "text"},
     "abft": {"numeric"},
-    "selfcheck": {"abft", "judge"},
+    "selfcheck": {"abft", "step"},
     "sdc": {"diagnose", "text"},
     "history": {"base"},
     "report": {"text"},
@@ -34,7 +35,7 @@ ALLOWED = {
     "capi": {"load", "record"},
     "inspect": {"load", "text"},
     "terminal": {"report"},
-    "workflow": {"diagnose", "history", "load", "process", "record", "terminal"},
+    "workflow": {"diagnose", "history", "load", "process", "record", "step", "terminal"},
     "cli": {"annotate", "inspect", "sdc", "selfcheck", "workflow"},
 }
 
@@ -46,7 +47,7 @@ LIBRARIES = {
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare", "abft", "numeric"},  # numeric: dtypes for kernels
     r"sqlite3\.h": {"history"},
-    r"omp\.h": {"compare", "sdc"},
+    r"omp\.h": {"compare", "sdc", "step"},
     r"CLI/.*": {"cli"},
     r"spdlog/.*": {"cli", "workflow"},
     r"xxh_x86dispatch\.h": {"compare"},

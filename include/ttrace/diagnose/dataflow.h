@@ -7,7 +7,8 @@
 //   a parameter's param_grad   the same, of all calls of the module
 //   main_grad                  the parameter's param_grads of all micro-batches
 //   param_delta, param_after   its main_grad, and the scalars of the step (the gradient's norm)
-// In later iterations a module also computes from the updates of its parameters, and of those tied to them.
+// In later iterations a module also computes from the updates of its parameters, and of those tied to them. A step that
+// is wrong by itself is a root, whatever its gradients are, and explains what nothing else does in later iterations.
 //
 // Another module made a module's input, or its output's gradient, just before. A wrong one therefore follows from the
 // last wrong tensor of its micro-batch. The same holds of a wrong tensor whose sources all agree, if one of them shows
@@ -29,6 +30,7 @@ struct Observation {
   bool agrees = true;
   double ratio = 0;        // error / allowed; infinity where the error has no size (a wrong shape, a missing tensor)
   bool passed_on = false;  // an output or grad_input that is, in both runs, what its module was given
+  bool of_step = false;    // an optimizer's step is wrong by itself, whatever the gradients are
 };
 
 struct Root {

@@ -1,6 +1,7 @@
 // Judges measured differences by allowed tolerances.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,9 +64,18 @@ void summarize_findings(std::vector<Finding> findings, Report& report);
 // for the verdict `same`.
 void apply_waivers(std::span<const Waiver> waivers, std::vector<Finding>& findings, Report& report);
 
-// Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one element for each of
-// `matching.pairs`, followed by one for each of `matching.recomputed`.
+// What is known of the optimizers' steps, beside how their tensors compare (ttrace/step/judge_steps.h).
+struct StepVerdicts {
+  std::vector<Finding> findings;  // about wrong steps
+  // Updates that are what the run's own gradients and state give, with the reference's options. Such an update is right
+  // if those tensors, which it was computed from, are.
+  std::map<TensorId, std::vector<TensorId>> proved;
+};
+
+// Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one element
+// for each of `matching.pairs`, followed by one for each of `matching.recomputed`. An update that is `untrusted` because
+// its tolerance is 1 or more passes where it is proved and all tensors that it was computed from pass.
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
-                 const ToleranceFile* tolerance, const Acceptance& acceptance = {});
+                 const ToleranceFile* tolerance, const Acceptance& acceptance = {}, const StepVerdicts& steps = {});
 
 }  // namespace ttrace

@@ -14,6 +14,7 @@
 //                          param_grad
 //   reduction over ranks   sum = sum of its terms      element by element
 //   replication            all replicas are equal      bit by bit
+//   optimizer's step       param_delta, param_after    element by element (ttrace/step/step.h)
 #pragma once
 
 #include <map>
@@ -28,10 +29,11 @@ struct SelfCheckOptions {
   abft::ThresholdMethod method = abft::ThresholdMethod::kVariance;
   int threads = 0;                     // 0: OpenMP's default
   std::map<Dtype, double> e_max = {};  // V-ABFT's, calibrated; keyed by the dtype that product and operands share
+  const Trace* trace = nullptr;        // of the alignment; null: its optimizers' steps are not checked
 };
 
 // Returns one finding for each tensor and relation: `pass`, `fail` (product-differs, lookup-differs, sum-differs,
-// not-finite, replicas-disagree), or `untrusted` (not-checkable: a linear whose operands were not recorded, or whose
+// not-finite, replicas-disagree, step-differs, copy-differs), or `untrusted` (not-checkable: a linear whose operands were not recorded, or whose
 // module does more than the product; attention that is fused). The alignment's own findings are among them. The
 // report's coverage is the share of tensors that some relation was tested on; the others are counted in its notes.
 // Throws InputError where there is nothing to check.

@@ -7,6 +7,10 @@ What is recorded:
     compiled_functions.py   functions that torch.compile returns
     gradients.py            gradients of activations and parameters, the loss
     optimizers.py           main gradients, gradient norm, parameter deltas, parameters after the step
+    steps.py                what optimizers step with: options, step count, clip factor, state
+    step_facts.py           ... as they say it themselves
+    step_gradients.py       ... of the gradient that they are given
+    optimizer_steps.py      ... as the trace says it
     explicit.py             what the program passes to `record`, below
     gaps.py                 what is not recorded of modules
     not_seen.py             what is not recorded, as the trace says it

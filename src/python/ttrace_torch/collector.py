@@ -18,6 +18,7 @@ from .config import Config
 from .coordinates import rank_and_world_size
 from .library import Kind, Status, TensorId, TraceError
 from .not_seen import NotSeen
+from .optimizer_steps import OptimizerSteps
 from .rank_file import RankFile
 from .tensors import NotTraceable
 
@@ -29,6 +30,7 @@ class Collector:
         self.active = True
         self.file: RankFile | None = None  # opened with the first tensor
         self._not_seen = NotSeen()
+        self.optimizer_steps = OptimizerSteps()
         self.seconds = 0.0  # spent in here
         self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
         self.on_iteration_end: list[Callable[[], None]] = []  # called after the last tensor of each is recorded
@@ -122,7 +124,7 @@ class Collector:
         self.active = False
         file, self.file = self.file, None
         if file is not None:
-            file.close(complete, self.seconds, self._not_seen.as_list())
+            file.close(complete, self.seconds, self._not_seen.as_list(), self.optimizer_steps.as_document())
 
     def stop(self, problem: str | None) -> None:
         """Records nothing more. What was recorded stays, without the mark of a whole trace."""

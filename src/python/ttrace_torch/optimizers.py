@@ -7,12 +7,13 @@ same, with what it did to the parameters: nothing. Once it was seen, a gradient 
 the scale on it, and is taken where it is clipped or where its own optimizer steps. Fused optimizers divide in their
 kernel, by their attribute `grad_scale`: what is recorded is what the kernel will use.
 
-Some frameworks copy the masters (masters.py) back after `step` has returned, so `param_after` is read late: when the
-program calls a module again, or ends. Where ranks gather what others own later still, when a module is about to use it,
-each rank's `param_after` is what it owns."""
+Some frameworks copy the masters (masters.py) back after `step` has returned, and an optimizer may step more than once
+in an iteration. So `param_delta` and `param_after` are read late: when the program calls a module again, or ends. Where
+ranks gather what others own later still, when a module is about to use it, each rank's `param_after` is what it
+owns."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +27,9 @@ from .gradients import Gradients
 from .library import Kind, TensorId
 from .masters import TrainedParameter, record_part, trained_parameters
 from .problems import listed
-from .tensors import is_dtensor
+from .step_facts import is_flat_shard
+from .steps import Key, Steps
+from .tensors import is_dtensor, local_part
 
 _TAKES_NORM = ("clip_grads_with_norm_", "clip_grad_by_total_norm_fp32")  # as third argument; others return it
 _UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"
@@ -37,7 +40,9 @@ class Optimizers:
     def __init__(self, collector: Collector, gradients: Gradients):
         self._collector, self._gradients = collector, gradients
         self._iteration = -1  # the one that the next five belong to
-        self._before_step: dict[tuple[int, str], torch.Tensor] = {}  # chunk and name -> value of the master
+        self._steps = Steps(collector)
+        self._before_step: dict[Key, torch.Tensor] = {}  # values of the masters
+        self._main_grads: dict[Key, torch.Tensor] = {}  # as recorded, on the host; of those that may yet be clipped
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
         self._norms = CallCounts()
         self._clipping = False  # in a function that clips gradients
@@ -52,6 +57,7 @@ class Optimizers:
         )
         register_optimizer_step_post_hook(lambda optimizer, *_: collector.safely(self._on_step_end, optimizer))
         collector.record_params_after = self._record_params_after
+        collector.on_iteration_end.append(self._finish_steps)
         scaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
         scaler._check_inf_per_device = self._wrap_overflow_check(scaler._check_inf_per_device)
         if hasattr(torch, _UNSCALING):
@@ -117,6 +123,9 @@ class Optimizers:
 
     def _after_wrapped_step(self, adapter: ModuleType, optimizer: Any, scale: float) -> None:
         self._record_norm(adapter.gradient_norm(optimizer, scale))
+        if self._collector.is_recorded():
+            kept = [each for each in self._trained_parameters() if (each.chunk, each.name) in self._before_step]
+            self._steps.add_unseen(getattr(optimizer, "optimizer", optimizer), kept, self._before_step)
         self._collector.clock.step()  # also one that overflow has forbidden
 
     def _wrap_overflow_check(self, check: Callable) -> Callable:
@@ -173,13 +182,17 @@ class Optimizers:
 
     def _before_update(self, optimizer: torch.optim.Optimizer) -> None:
         given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        self._record_main_grads(given, getattr(optimizer, "grad_scale", None))
+        self._record_main_grads(given, getattr(optimizer, "grad_scale", None), stepping=True)
         if self._collector.is_recorded():
-            self._keep_masters(self._stepped_by(optimizer))
+            stepped = self._stepped_by(optimizer)
+            self._keep_masters(stepped)
+            self._steps.begin(optimizer, stepped, self._main_grads)
 
     def _on_step_end(self, optimizer: torch.optim.Optimizer) -> None:
         if self._collector.is_recorded():
-            self._record_deltas(self._stepped_by(optimizer))
+            self._steps.end(optimizer)
+            if self._collector.clock.params_read:  # by an evaluation between two optimizers' steps
+                self._record_deltas(self._stepped_by(optimizer))
         self._collector.clock.step()
 
     def _stepped_by(self, optimizer: torch.optim.Optimizer) -> list[TrainedParameter]:
@@ -204,6 +217,7 @@ class Optimizers:
         if self._iteration != self._collector.clock.iteration:
             self._iteration = self._collector.clock.iteration
             self._before_step, self._recorded, self._norms = {}, set(), CallCounts()
+            self._main_grads = {}
             self._norm_used = None
             self._unscaled = False
 
@@ -216,11 +230,15 @@ class Optimizers:
         return True
 
     def _record_delta(self, trained: TrainedParameter, before: torch.Tensor) -> None:
-        master = trained.share.master
-        if trained.share.owned is None and master.shape != trained.share.held.shape:
-            self._collector.warn(f"not traceable: param_delta of '{trained.name}', whose master is a flat shard")
+        master, reason = trained.share.master, ""
+        if is_flat_shard(trained.share):
+            reason = "whose master is a flat shard"
+        elif master.shape != before.shape or master.dtype != before.dtype:
+            reason = "whose master is no more where it was"
+        if reason:
+            self._collector.warn(f"not traceable: param_delta of '{trained.name}', {reason}")
             self._collector.not_seen(
-                "of a master that is a flat shard", (Kind.PARAM_DELTA,), trained.chunk, tensors=[trained.name]
+                f"of a parameter {reason}", (Kind.PARAM_DELTA,), trained.chunk, tensors=[trained.name]
             )
             return
         wide = torch.float64 if master.dtype == torch.float64 else torch.float32
@@ -229,23 +247,28 @@ class Optimizers:
         record_part(self._collector, trained, Kind.PARAM_DELTA, delta, trained.share.owned)
 
     def _record_main_grads(
-        self, given: torch.Tensor | Iterable[torch.Tensor], scale: torch.Tensor | None = None
+        self, given: torch.Tensor | Iterable[torch.Tensor], scale: torch.Tensor | None = None, stepping: bool = False
     ) -> None:
         """Before a function uses the gradients of `given`, which are parameters or masters. `scale` is the loss scale
-        that is still on them."""
+        that is still on them. `stepping`: that function is an optimizer's step."""
         self._gradients.record_portions()
         if not self._collector.is_recorded():
             return
         self._begin_iteration()
         ready = list(self._trained_parameters())
+        keys = {id(tensor) for tensor in ([given] if isinstance(given, torch.Tensor) else given)}
         if self._unscaled or scale is not None:
-            keys = {id(tensor) for tensor in ([given] if isinstance(given, torch.Tensor) else given)}
             ready = [trained for trained in ready if keys & {id(trained.share.stepped), id(trained.share.held)}]
-        self._record_main_grads_of(ready, scale)
+        self._record_main_grads_of(ready, scale, keys if stepping else set())
 
     def _record_main_grads_of(
-        self, ready: Iterable[TrainedParameter], scale: torch.Tensor | float | None = None
+        self,
+        ready: Iterable[TrainedParameter],
+        scale: torch.Tensor | float | None = None,
+        used_now: Collection[int] = (),
     ) -> None:
+        """`used_now`: ids of what an optimizer is about to step with. Until another one uses the rest, that may be
+        clipped."""
         self._begin_iteration()
         for trained in ready:
             gradient = trained.share.gradient()
@@ -253,6 +276,10 @@ class Optimizers:
                 with torch.no_grad():
                     unscaled = gradient if scale is None else gradient / scale
                 record_part(self._collector, trained, Kind.MAIN_GRAD, unscaled, trained.share.owned)
+                if id(trained.share.stepped) not in used_now:
+                    kept = local_part(unscaled).detach().to("cpu")
+                    own = kept.data_ptr() != local_part(gradient).data_ptr()
+                    self._main_grads[trained.chunk, trained.name] = kept if own else kept.clone()
 
     def _record_norm(self, norm: Any, is_given: bool = False) -> None:
         """`is_given`: to a function that clips by it. Several may be given one norm, each for some parameters."""
@@ -267,8 +294,9 @@ class Optimizers:
         self._collector.record(self._collector.clock.parameter_id(0, Kind.SCALAR, name), value)
 
     def _record_params_after(self) -> None:
-        self._record_deltas(self._trained_parameters())  # of a step that was skipped
-        self._before_step = {}
+        self._record_deltas(self._trained_parameters())  # also of a step that was skipped
+        self._steps.find_changes(self._trained_parameters())
+        self._before_step, self._main_grads = {}, {}
         self._name_unseen()
         for trained in self._trained_parameters():
             share = trained.share
@@ -281,18 +309,33 @@ class Optimizers:
     def _name_unseen(self) -> None:
         """Parameters that got a gradient in this iteration, of which no optimizer was seen to use it."""
         clock = self._collector.clock
-        for chunk in [chunk for chunk in clock.chunks.values() if chunk.microbatches and clock.ever_stepped]:
-            arrived = set().union(*(microbatch.arrived for microbatch in chunk.microbatches))
-            arrived = {tensor.name for tensor in arrived if tensor.kind == Kind.PARAM_GRAD}
-            owned = [trained.name for trained in trained_parameters(chunk) if trained.share.owns_any()]
-            trains = [name for name in owned if name in arrived]
+        with_gradients = list(self._with_gradients())
+        for chunk in clock.chunks.values():
+            trains = [trained.name for trained in with_gradients if trained.chunk == chunk.number]
             for kind in (Kind.MAIN_GRAD, Kind.PARAM_DELTA):
-                ids = {name: clock.parameter_id(chunk.number, kind, name) for name in trains}
-                names = [name for name in trains if ids[name] not in self._recorded]
+                names = [name for name in trains if clock.parameter_id(chunk.number, kind, name) not in self._recorded]
                 if names:
                     self._collector.warn(
                         f"not recorded: {kind.text} of {listed(names)}, with which no step of an optimizer was seen"
                     )
+
+    def _finish_steps(self) -> None:
+        clock = self._collector.clock
+        if self._collector.is_recorded() and clock.ever_stepped:
+            arrived = {(each.chunk, each.name) for each in self._with_gradients()}
+            arrived |= {(each.chunk, each.name) for each in self._recorded if each.kind == Kind.MAIN_GRAD}
+            self._steps.finish(each for each in self._trained_parameters() if (each.chunk, each.name) in arrived)
+
+    def _with_gradients(self) -> Iterator[TrainedParameter]:
+        """Parameters of which this rank owns some, and for which a gradient arrived in this iteration. None where the
+        program was not seen to step at all."""
+        for chunk in self._collector.clock.chunks.values() if self._collector.clock.ever_stepped else ():
+            if chunk.microbatches:
+                arrived = set().union(*(microbatch.arrived for microbatch in chunk.microbatches))
+                arrived = {tensor.name for tensor in arrived if tensor.kind == Kind.PARAM_GRAD}
+                for trained in trained_parameters(chunk):
+                    if trained.name in arrived and trained.share.owns_any():
+                        yield trained
 
     def _trained_parameters(self) -> Iterator[TrainedParameter]:
         """Of the chunks that ran in this iteration."""
@@ -303,7 +346,7 @@ class Optimizers:
 
 def _addresses(tensor: torch.Tensor) -> range:
     """Of its bytes."""
-    local = tensor._local_tensor if is_dtensor(tensor) else tensor
+    local = local_part(tensor)
     return range(local.data_ptr(), local.data_ptr() + max(local.numel(), 1) * local.element_size())
 
 

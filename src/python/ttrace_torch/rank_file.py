@@ -19,6 +19,8 @@ from .tensors import dtype_name, is_dtensor, to_host, view_of
 if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
     from torch.distributed.device_mesh import DeviceMesh
 
+_MOST_BYTES = 1 << 20  # of the provenance; libttrace takes no more
+
 
 class RankFile:
     """Its methods raise TraceError where libttrace refuses."""
@@ -118,14 +120,19 @@ class RankFile:
         if self.position.is_known:
             self._recorder.describe_axes(self.position.axes, self.position.coordinates)
 
-    def close(self, complete: bool, seconds: float, not_seen: list[dict]) -> None:
-        """`not_seen`: of `NotSeen.as_list`."""
+    def close(self, complete: bool, seconds: float, not_seen: list[dict], steps: dict) -> None:
+        """`not_seen`: of `NotSeen.as_list`; `steps`: of `OptimizerSteps.as_document`."""
+        provenance = self._provenance(seconds, not_seen, steps)
+        if steps and len(provenance) > _MOST_BYTES:
+            text = f"not recorded: optimizers' options: {len(provenance)} bytes; expected at most {_MOST_BYTES}"
+            problems.warning(self._config.directory, self.position.rank, text)
+            provenance = self._provenance(seconds, not_seen)
         try:
-            self._recorder.describe("", self._provenance(seconds, not_seen))
+            self._recorder.describe("", provenance)
         finally:
             self._recorder.close(complete)
 
-    def _provenance(self, seconds: float, not_seen: list[dict] | None = None) -> str:
+    def _provenance(self, seconds: float, not_seen: list[dict] | None = None, steps: dict | None = None) -> str:
         facts = dict(self._config.provenance)
         facts["python"] = platform.python_version()
         facts["torch"] = str(torch.__version__)
@@ -137,6 +144,8 @@ class RankFile:
         facts["recording_seconds"] = round(seconds, 3)
         if not_seen:
             facts["not_seen"] = not_seen
+        if steps:
+            facts["optimizer_steps"] = steps
         return json.dumps(facts)
 
 

@@ -24,13 +24,17 @@ def is_dtensor(tensor: torch.Tensor) -> bool:
     return isinstance(getattr(tensor, "_local_tensor", None), torch.Tensor)
 
 
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a DTensor, this rank's part."""
+    return tensor._local_tensor if is_dtensor(tensor) else tensor
+
+
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor in host memory that libttrace can read by address, the same one where possible; of a DTensor this
     rank's part. Raises NotTraceable."""
     if torch.nn.parameter.is_lazy(tensor):
         raise NotTraceable("a lazy parameter: it has no value before its module is called")
-    if is_dtensor(tensor):
-        tensor = tensor._local_tensor
+    tensor = local_part(tensor)
     if type(tensor).__name__ == "AsyncCollectiveTensor":
         tensor = tensor.wait()
     if not isinstance(tensor, _PLAIN) or type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:

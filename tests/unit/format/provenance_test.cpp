@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "ttrace/error.h"
 
 using namespace ttrace;
@@ -146,4 +148,94 @@ TEST_CASE("a list of what was not seen that is none is refused") {
   for (std::size_t i = 0; i < kMaxNamesNotSeen; ++i) names += R"(,"m")";
   CHECK(refusal_of_not_seen(R"([{"reason": "r", "kinds": [], "iterations": [], "modules": [)" + names + "]}]") ==
         "runs/a: its provenance says of 10001 names that it was not seen" + expected);
+}
+
+namespace {
+
+std::string refusal_of_steps(const std::string& document) {
+  try {
+    parse_optimizer_steps(R"({"optimizer_steps": )" + document + "}", "runs/a");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A document with one sound step, but for `changed`, the fields that replace its own.
+std::string one_step(const std::string& changed) {
+  nlohmann::json step = {{"iteration", 0}, {"chunk", 0},         {"parameters", 0},
+                         {"calls", 1},     {"optimizer", "SGD"}, {"options", {{"lr", 0.5}}}};
+  step.update(nlohmann::json::parse(changed));
+  return R"({"parameters": [["w"]], "steps": [)" + step.dump() + "]}";
+}
+
+}  // namespace
+
+TEST_CASE("what a rank says of its optimizers' steps is read") {
+  const std::vector<OptimizerStep> steps = parse_optimizer_steps(
+      R"({"optimizer_steps": {"parameters": [["a.weight", "a.bias"], ["b"]], "steps": [
+          {"iteration": 3, "chunk": 1, "parameters": 0, "optimizer": "torch.optim.adam.Adam", "step": 4, "calls": 2,
+           "clip_factor": 0.5, "master": "float32", "changed_after": true, "options": {"lr": 1e-3, "amsgrad": 0}},
+          {"iteration": 3, "chunk": 0, "parameters": 1, "optimizer": "", "calls": 0, "options": {}}]}})",
+      "runs/a");
+  REQUIRE(steps.size() == 2);
+  CHECK(steps[0].iteration == 3);
+  CHECK(steps[0].chunk == 1);
+  CHECK(steps[0].parameters == std::vector<std::string>{"a.weight", "a.bias"});
+  CHECK(steps[0].optimizer == "torch.optim.adam.Adam");
+  CHECK(steps[0].options == std::map<std::string, double>{{"lr", 1e-3}, {"amsgrad", 0}});
+  CHECK(steps[0].step == 4);
+  CHECK(steps[0].calls == 2);
+  CHECK(steps[0].clip_factor == 0.5);
+  CHECK(steps[0].master == "float32");
+  CHECK(steps[0].changed_after);
+  CHECK(steps[1].parameters == std::vector<std::string>{"b"});
+  CHECK(steps[1].optimizer == "");
+  CHECK(steps[1].options.empty());
+  CHECK(!steps[1].step);
+  CHECK(steps[1].calls == 0);
+  CHECK(!steps[1].clip_factor);
+  CHECK(steps[1].master == "");
+  CHECK(!steps[1].changed_after);
+  CHECK(parse_optimizer_steps("{}", "runs/a").empty());
+}
+
+TEST_CASE("steps of an optimizer that are none are refused") {
+  const std::string malformed =
+      "runs/a: its provenance has 'optimizer_steps' that are none; expected what `ttrace collect` writes";
+  CHECK(refusal_of_steps(one_step("{}")) == "");
+  for (const std::string document : {"1", "[]", R"({"steps": []})", R"({"parameters": []})",
+                                     R"({"parameters": [[1]], "steps": []})", R"({"parameters": [], "steps": [1]})"}) {
+    CAPTURE(document);
+    CHECK(refusal_of_steps(document) == malformed);
+  }
+  for (const std::string changed : {R"({"options": 1})", R"({"options": [0.5]})", R"({"options": {"lr": true}})",
+                                    R"({"options": {"lr": "1"}})", R"({"optimizer": null})", R"({"step": "1"})",
+                                    R"({"clip_factor": null})", R"({"master": 1})", R"({"changed_after": 1})"}) {
+    CAPTURE(changed);
+    CHECK(refusal_of_steps(one_step(changed)) == malformed);
+  }
+  const auto with = [](const std::string& what) {
+    return "runs/a: its provenance has 'optimizer_steps' with " + what + "; expected what `ttrace collect` writes";
+  };
+  for (const std::string key : {"iteration", "chunk", "calls", "parameters"}) {
+    for (const std::string number : {"-1", "0.5", "true", "null", "2147483648", "18446744073709551615"}) {
+      CAPTURE(key + number);
+      CHECK(refusal_of_steps(one_step("{\"" + key + "\": " + number + "}")) ==
+            with("a '" + key + "' that is no number from 0 to 2147483647"));
+    }
+  }
+  CHECK(refusal_of_steps(one_step(R"({"parameters": 1})")) == with("list 1 of 1 lists of parameters"));
+  CHECK(refusal_of_steps(one_step(R"({"master": "float33"})")) == with("the dtype 'float33'"));
+  CHECK(refusal_of_steps(R"({"parameters": [[""]], "steps": []})") == with("the name ''"));
+}
+
+TEST_CASE("steps that name more parameters than memory should hold are refused") {
+  nlohmann::json step = {{"iteration", 0}, {"chunk", 0},      {"parameters", 0},
+                         {"calls", 1},     {"optimizer", ""}, {"options", nlohmann::json::object()}};
+  const nlohmann::json document = {{"parameters", {std::vector<std::string>(kMaxNamesInSteps / 2, "w")}},
+                                   {"steps", {step, step, step}}};
+  CHECK(refusal_of_steps(document.dump()) ==
+        "runs/a: its provenance has 'optimizer_steps' with more than 1000000 names of parameters; expected what "
+        "`ttrace collect` writes");
 }

@@ -86,6 +86,22 @@ TEST_SUITE("load") {
     CHECK(verify_checksum(trace.ranks[1], trace.ranks[1].entries[0]));
   }
 
+  TEST_CASE("each rank's steps of an optimizer are read from its provenance, and a rank that says nothing has none") {
+    TraceBuilder builder;
+    builder.provenance(R"({"optimizer_steps": {"parameters": [["w"]], "steps": [{"iteration": 0, "chunk": 0,
+        "parameters": 0, "optimizer": "torch.optim.sgd.SGD", "calls": 1, "options": {"lr": 0.5}}]}})");
+    const Trace trace = builder.axes("dp=2").tensor("w", Kind::kParam, {2}, index_value).read();
+    REQUIRE(trace.ranks.size() == 2);
+    for (const RankTrace& rank : trace.ranks) {
+      REQUIRE(rank.optimizer_steps.size() == 1);
+      CHECK(rank.optimizer_steps[0].options.at("lr") == 0.5);
+    }
+    CHECK(TraceBuilder().tensor("w", Kind::kParam, {2}, index_value).read().ranks[0].optimizer_steps.empty());
+    CHECK(run_error([](RunAttributes& run) {
+            run.provenance = R"({"optimizer_steps": 1})";
+          }).ends_with("its provenance has 'optimizer_steps' that are none; expected what `ttrace collect` writes"));
+  }
+
   TEST_CASE("A directory that is no trace is named as such") {
     const TemporaryDirectory directory;
     CHECK(error_of(directory.path()) ==

@@ -1,0 +1,52 @@
+"""What optimizers did with the parameters, as the trace itself says it: `OptimizerStep` in include/ttrace/trace.h has
+the format."""
+
+from typing import NamedTuple
+
+_MOST_NAMES = 1_000_000  # a reader takes no more, those of all steps together: kMaxNamesInSteps
+
+
+class StepFacts(NamedTuple):
+    """Of one parameter in one iteration."""
+
+    optimizer: str  # the class with its module; "" where no optimizer has the parameter
+    options: tuple[tuple[str, float], ...]
+    step: float | None
+    calls: int
+    clip_factor: float | None
+    master: str
+    changed_after: bool
+
+
+class OptimizerSteps:
+    def __init__(self) -> None:
+        self._names: dict[tuple[int, int, StepFacts], list[str]] = {}  # by iteration, chunk and facts
+        self._count = 0
+
+    def add(self, iteration: int, chunk: int, facts: StepFacts, name: str) -> bool:
+        """Returns whether there was room for it."""
+        if self._count == _MOST_NAMES:
+            return False
+        self._count += 1
+        self._names.setdefault((iteration, chunk, facts), []).append(name)
+        return True
+
+    def as_document(self) -> dict:
+        """Empty where nothing was added."""
+        lists: dict[tuple[str, ...], int] = {}
+        steps = []
+        for (iteration, chunk, facts), names in self._names.items():
+            step = {
+                "iteration": iteration,
+                "chunk": chunk,
+                "parameters": lists.setdefault(tuple(names), len(lists)),
+                "optimizer": facts.optimizer,
+                "step": facts.step,
+                "calls": facts.calls,
+                "clip_factor": facts.clip_factor,
+                "master": facts.master or None,
+                "changed_after": facts.changed_after or None,
+                "options": dict(facts.options),
+            }
+            steps.append({key: value for key, value in step.items() if value is not None})
+        return {"parameters": [list(names) for names in lists], "steps": steps} if steps else {}

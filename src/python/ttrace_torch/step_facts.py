@@ -1,0 +1,116 @@
+"""What PyTorch's optimizers, and those that others build like them, say of themselves."""
+
+import math
+import numbers
+from typing import Any
+
+import torch
+
+from .library import Kind
+from .masters import TrainedParameter
+from .shares import Share
+from .tensors import local_part
+
+# What an optimizer keeps of a parameter, that a step follows from.
+STATES = {
+    "exp_avg": Kind.EXP_AVG,
+    "exp_avg_sq": Kind.EXP_AVG_SQ,
+    "max_exp_avg_sq": Kind.MAX_EXP_AVG_SQ,
+    "momentum_buffer": Kind.MOMENTUM_BUFFER,
+}
+_PIECE = 1 << 20  # elements
+
+
+def class_name(optimizer: Any) -> str:
+    kind = type(optimizer)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def options_of(optimizer: Any, group: dict[str, Any]) -> tuple[tuple[str, float], ...]:
+    """Those of a parameter group that are numbers or truth values, by name."""
+    options = {}
+    for name, value in group.items():
+        if name == "betas" and isinstance(value, (tuple, list)):
+            members = {f"beta{place}": beta for place, beta in enumerate(value, 1)}
+        else:
+            members = {} if name in ("params", "step") else {name: value}
+        for member, given in members.items():
+            number = _number(given)
+            if number is not None:
+                options[member] = number
+    if "decoupled_weight_decay" not in options:
+        # Fused ones of other makers say it beside their groups; PyTorch's before 2.6 by their class.
+        mode = getattr(optimizer, "adam_w_mode", None)
+        if mode is None and isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)):
+            mode = isinstance(optimizer, torch.optim.AdamW)
+        if mode is not None:
+            options["decoupled_weight_decay"] = float(bool(mode))
+    return tuple(sorted(options.items()))
+
+
+def step_count(state: dict[str, Any], group: dict[str, Any]) -> float | None:
+    """Steps that the optimizer has taken with a parameter; some keep it for the whole group."""
+    return _number(state.get("step", group.get("step")))
+
+
+def _number(value: Any) -> float | None:
+    """None where it is none, and where JSON has no word for it."""
+    if isinstance(value, torch.Tensor):
+        value = local_part(value).item() if value.numel() == 1 and not value.is_meta else None
+    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def gradient_of(share: Share) -> torch.Tensor | None:
+    """The whole of what the optimizer finds as the gradient of `share.stepped`."""
+    gradient = share.stepped.grad
+    return getattr(share.stepped, "decoupled_grad", None) if gradient is None else gradient
+
+
+def is_flat_shard(share: Share) -> bool:
+    """Whether its master is some range of the parameter, nobody knows which."""
+    return share.owned is None and share.master.shape != share.held.shape
+
+
+def updates_itself(share: Share) -> bool:
+    """Whether the optimizer updates what the model uses, or this rank's part of it, without a master."""
+    master, held = local_part(share.master), local_part(share.held)
+    return master.dtype == held.dtype and _address(held) <= _address(master) < _address(held) + _bytes(held)
+
+
+def part_of(trained: TrainedParameter, tensor: torch.Tensor) -> torch.Tensor | None:
+    """Of a tensor as large as `share.stepped`, such as its gradient: the owned elements, in the shape of the master.
+    None where `tensor` has another size."""
+    stepped, master = trained.share.stepped, trained.share.master
+    if tensor.numel() != stepped.numel() or tensor.layout is not torch.strided:
+        return None
+    tensor = tensor.detach()
+    if tensor.numel() == master.numel():
+        return tensor if tensor.shape == master.shape else tensor.reshape(master.shape)
+    begin = (_address(master) - _address(stepped)) // master.element_size()
+    if begin < 0 or begin + master.numel() > stepped.numel():
+        return None
+    return tensor.reshape(-1)[begin : begin + master.numel()].reshape(master.shape)
+
+
+def fingerprint(tensor: torch.Tensor) -> int:
+    """Of its bits, at their places: another one almost certainly where any was changed."""
+    flat = local_part(tensor).detach().reshape(-1)
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
+    total = torch.zeros((), dtype=torch.int64, device=flat.device)
+    # Odd factors lose no bit of what they multiply, modulo 2^64.
+    factors = torch.arange(min(flat.numel(), _PIECE), dtype=torch.int64, device=flat.device)
+    factors.mul_(2).add_(1).mul_(-0x61C8864680B583EB)  # the golden ratio's: Knuth, volume 3, 6.4
+    for begin in range(0, flat.numel(), _PIECE):
+        piece = flat[begin : begin + _PIECE].view(whole).to(torch.int64)
+        total = total * 0x9E3779B1 + (piece * factors[: piece.numel()]).sum()
+    return int(total.item())
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return local_part(tensor).data_ptr()
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return local_part(tensor).numel() * local_part(tensor).element_size()

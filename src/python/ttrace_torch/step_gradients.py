@@ -1,0 +1,66 @@
+"""How the gradient that an optimizer was given follows from the main gradient: clipping by a norm multiplies all by one
+number, which is not known beforehand (a program may clip by hand) and so is measured."""
+
+from collections.abc import Hashable, Iterator
+
+import torch
+
+from .tensors import local_part
+
+_PIECE = 1 << 20  # elements; in fp64 they take 8 MiB
+
+
+def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> dict[Hashable, float | None]:
+    """Of gradients that are clipped together, each as given to the optimizer and as recorded: the number that the
+    recorded one was multiplied by, one for all that are not unchanged. None where that does not give, in every element,
+    what was given, to 2 ulp; below fp32, whose ulp is no small error, to the bit."""
+    factors: dict[Hashable, float | None] = {}
+    changed = {}
+    for key, (given, main) in pairs.items():
+        given, main = local_part(given).detach(), local_part(main).detach()
+        if _are_equal(given, main):
+            factors[key] = 1.0
+        else:
+            factors[key] = None
+            if given.dtype in (torch.float32, torch.float64) and given.numel() == main.numel():
+                changed[key] = given, main
+    factor = _common_factor(changed.values())
+    for key, (given, main) in changed.items():
+        if _is_product(given, factor, main):
+            factors[key] = factor
+    return factors
+
+
+def _are_equal(given: torch.Tensor, main: torch.Tensor) -> bool:
+    if given.numel() != main.numel():
+        return False
+    if given.data_ptr() == main.data_ptr() != 0 and given.dtype == main.dtype:
+        return True
+    return all(torch.equal(a, b) for a, b in _pieces(given, main))
+
+
+def _common_factor(pairs: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> float:
+    """Least squares."""
+    product = square = 0.0
+    for given, main in pairs:
+        for a, b in _pieces(given, main):
+            product += torch.dot(a, b).item()
+            square += torch.dot(b, b).item()
+    return product / square if square else 0.0
+
+
+def _is_product(given: torch.Tensor, factor: float, main: torch.Tensor) -> bool:
+    info = torch.finfo(given.dtype)
+    subnormal = info.smallest_normal * info.eps
+    # One to two ulp, and as much where they are all equal.
+    return all(
+        bool(((a - factor * b).abs() <= info.eps * a.abs() + 2 * subnormal).all()) for a, b in _pieces(given, main)
+    )
+
+
+def _pieces(given: torch.Tensor, main: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Of equal sizes, in fp64."""
+    given, main = given.reshape(-1), main.reshape(-1)
+    for begin in range(0, given.numel(), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        yield given[piece].double(), main[piece].to(given.device).double()

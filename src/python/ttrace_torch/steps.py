@@ -1,0 +1,244 @@
+"""The steps of optimizers: with what options, how often, with what part of the main gradient, and from what state.
+
+That is what a check needs to work out a step for itself (`OptimizerStep` in include/ttrace/trace.h). Nothing is
+looked at in an iteration that is not recorded.
+
+An optimizer may be wrapped in another one, whose `step` calls that of the first: PyTorch's ZeroRedundancyOptimizer
+does. The step is that of the inner one where it alone changed the masters, else the outer one's."""
+
+import gc
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .collector import Collector
+from .library import Kind
+from .masters import TrainedParameter, record_part
+from .optimizer_steps import StepFacts
+from .problems import listed
+from .step_facts import (
+    STATES,
+    class_name,
+    fingerprint,
+    gradient_of,
+    is_flat_shard,
+    options_of,
+    part_of,
+    step_count,
+    updates_itself,
+)
+from .step_gradients import clip_factors
+from .tensors import dtype_name, local_part
+
+Key = tuple[int, str]  # chunk and name of a parameter
+
+
+@dataclass
+class _Step:
+    """Of one parameter."""
+
+    facts: StepFacts  # of `calls`, those that are counted
+    master_after: int | None = None  # fingerprint
+
+
+@dataclass
+class _Call:
+    """Of `step`, in progress."""
+
+    optimizer: torch.optim.Optimizer
+    stepped: dict[Key, tuple[TrainedParameter, dict[str, Any]]]  # with the parameter group
+    factors: dict[Key, float | None]  # of those that have a gradient
+    options: dict[int, tuple[tuple[str, float], ...]]  # by id of the group
+    at_begin: dict[Key, tuple]
+    inner: dict[Key, _Step] = field(default_factory=dict)  # of the calls that this one makes
+
+
+class Steps:
+    def __init__(self, collector: Collector):
+        self._collector = collector
+        self._running: list[_Call] = []  # each makes the next
+        self._steps: dict[Key, _Step] = {}  # of this iteration
+        self._state_recorded: set[Key] = set()  # in this iteration
+        self._gradients_recorded: set[Key] = set()
+        # Parameters whose state at the end of the iteration `_known_until` follows from what was recorded.
+        self._known: set[Key] = set()
+        self._known_until = -1
+        self._not_known: set[Key] = set()  # of this iteration's
+
+    def begin(
+        self, optimizer: torch.optim.Optimizer, stepped: Iterable[TrainedParameter], main_grads: dict[Key, torch.Tensor]
+    ) -> None:
+        """Before `optimizer` updates the parameters `stepped`. `main_grads` has those that may have changed since they
+        were recorded; the others were recorded as they are now, but for `grad_scale`."""
+        if self._running and self._running[-1].optimizer is optimizer:  # its closure is evaluated once more
+            self._running.pop()
+        groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+        call = _Call(optimizer, {}, {}, {}, {})
+        for trained in stepped:
+            if trained.share.owns_any():
+                key, group = (trained.chunk, trained.name), groups[id(trained.share.stepped)]
+                call.stepped[key] = trained, group
+                call.at_begin[key] = _versions(trained)
+                call.options.setdefault(id(group), options_of(optimizer, group))
+        for group in optimizer.param_groups:
+            members = {key: trained for key, (trained, of) in call.stepped.items() if of is group}
+            call.factors |= self._factors(members, main_grads, getattr(optimizer, "grad_scale", None))
+        for key, (trained, group) in call.stepped.items():
+            if key in call.factors and key not in self._state_recorded and not self._knows(key):
+                self._state_recorded.add(key)
+                self._record_state(trained, optimizer.state.get(trained.share.stepped, {}), group)
+        self._running.append(call)
+
+    def end(self, optimizer: torch.optim.Optimizer) -> None:
+        """After it has updated them."""
+        while self._running and self._running[-1].optimizer is not optimizer:  # it has raised an exception
+            self._running.pop()
+        if not self._running:
+            return
+        call = self._running.pop()
+        found_inf = getattr(optimizer, "found_inf", None)  # a fused one looks at it itself
+        skipped = isinstance(found_inf, torch.Tensor) and bool(found_inf.item())
+        for key, (trained, group) in call.stepped.items():
+            step = self._step_of(call, key, trained, group, 0 if skipped or key not in call.factors else 1)
+            outer = self._running[-1] if self._running else None
+            if outer is None or key not in outer.stepped:
+                self._count(key, step)
+            elif call.at_begin[key] == outer.at_begin[key]:
+                outer.inner[key] = step
+
+    def add_unseen(self, optimizer: Any, ready: Iterable[TrainedParameter], before: dict[Key, torch.Tensor]) -> None:
+        """After a step of a wrapper around `optimizer`, which had gradients for `ready`. Where it called no step of
+        that, it skipped it, or the optimizer is none of PyTorch's kind. `before`: the masters."""
+        for trained in ready:
+            key = trained.chunk, trained.name
+            if key not in self._steps and trained.share.owns_any():
+                calls = int(not torch.equal(before[key], trained.share.master))
+                facts = StepFacts(class_name(optimizer), (), None, calls, None, _master(trained), False)
+                self._steps[key] = _Step(facts)
+
+    def find_changes(self, trained: Iterable[TrainedParameter]) -> None:
+        """Where the program goes on: masters that are no more what `step` has left."""
+        changed = []
+        for each in trained:
+            step = self._steps.get((each.chunk, each.name))
+            after = None if step is None else step.master_after
+            if after is not None and after != fingerprint(each.share.master):
+                step.facts = step.facts._replace(changed_after=True)
+                changed.append(each.name)
+        if changed:
+            self._collector.warn(f"{listed(changed)} changed after the optimizer's step; param_delta has both")
+
+    def finish(self, with_gradients: Iterable[TrainedParameter]) -> None:
+        """At the end of a recorded iteration. `with_gradients`: parameters that have some, or got some."""
+        iteration = self._collector.clock.iteration
+        self._name_unstepped([each for each in with_gradients if (each.chunk, each.name) not in self._steps])
+        for (chunk, name), step in self._steps.items():
+            if not self._collector.optimizer_steps.add(iteration, chunk, step.facts, name):
+                self._collector.warn("not recorded: optimizers' options of further steps, which are too many")
+                break
+        if self._known_until != iteration - 1:
+            self._known = set()
+        several = {key for key, step in self._steps.items() if step.facts.calls > 1}
+        self._known = (self._known | self._steps.keys()) - several - self._not_known
+        self._known_until = iteration
+        self._running, self._steps, self._not_known = [], {}, set()
+        self._state_recorded, self._gradients_recorded = set(), set()
+
+    def _knows(self, key: Key) -> bool:
+        return self._known_until == self._collector.clock.iteration - 1 and key in self._known
+
+    def _factors(
+        self, members: dict[Key, TrainedParameter], main_grads: dict[Key, torch.Tensor], scale: torch.Tensor | None
+    ) -> dict[Key, float | None]:
+        """Clip factors, by key of those that have a gradient; records the gradient where there is no such factor."""
+        gradients = {key: gradient_of(trained.share) for key, trained in members.items()}
+        factors: dict[Key, float | None] = {key: None for key, found in gradients.items() if found is not None}
+        parts = {key: part_of(members[key], gradients[key]) for key in factors}
+        pairs = {}
+        for key, part in parts.items():
+            main = main_grads.get(key)
+            if main is not None and scale is not None and part is not None:
+                part = part / scale
+            main = members[key].share.gradient() if main is None else main
+            if part is not None and main is not None:
+                pairs[key] = part, main
+        with torch.no_grad():
+            factors |= clip_factors(pairs)
+        for key, part in parts.items():
+            is_shard = is_flat_shard(members[key].share)
+            if factors[key] is None and part is not None and not is_shard and key not in self._gradients_recorded:
+                self._gradients_recorded.add(key)
+                part = part if scale is None else part / scale
+                record_part(self._collector, members[key], Kind.STEP_GRAD, part, members[key].share.owned)
+        return factors
+
+    def _record_state(self, trained: TrainedParameter, state: dict[str, Any], group: dict[str, Any]) -> None:
+        share = trained.share
+        if is_flat_shard(share):
+            return
+        if not updates_itself(share):
+            record_part(self._collector, trained, Kind.MASTER, share.master, share.owned)
+        step = step_count(state, group)
+        for name, kind in STATES.items():
+            part = part_of(trained, state[name]) if isinstance(state.get(name), torch.Tensor) else None
+            if part is not None and (step is None or step > 0):
+                record_part(self._collector, trained, kind, part, share.owned)
+
+    def _step_of(self, call: _Call, key: Key, trained: TrainedParameter, group: dict[str, Any], calls: int) -> _Step:
+        master_after = None if is_flat_shard(trained.share) else fingerprint(trained.share.master)
+        inner = call.inner.get(key)
+        if inner is not None and inner.master_after == master_after:
+            return inner
+        state = call.optimizer.state.get(trained.share.stepped, {})
+        if any(isinstance(state.get(name), torch.Tensor) and state[name].element_size() < 4 for name in STATES):
+            self._not_known.add(key)
+        step = step_count(state, group)
+        options, factor = call.options[id(group)], call.factors.get(key)
+        facts = StepFacts(class_name(call.optimizer), options, step, calls, factor, _master(trained), False)
+        return _Step(facts, master_after)
+
+    def _count(self, key: Key, step: _Step) -> None:
+        before = self._steps.get(key)
+        if before is not None:
+            calls = before.facts.calls + step.facts.calls
+            # The main gradient is that of the first.
+            factor = step.facts.clip_factor if calls == step.facts.calls else None
+            step.facts = step.facts._replace(calls=calls, clip_factor=factor)
+        self._steps[key] = step
+
+    def _name_unstepped(self, unstepped: list[TrainedParameter]) -> None:
+        """Their optimizer has left out the iteration, or they have none."""
+        if not unstepped:
+            return
+        owners = _owners()
+        for trained in unstepped:
+            optimizer, group = owners.get(id(trained.share.stepped), (None, {}))
+            options = () if optimizer is None else options_of(optimizer, group)
+            name = "" if optimizer is None else class_name(optimizer)
+            step = None if optimizer is None else step_count(optimizer.state.get(trained.share.stepped, {}), group)
+            facts = StepFacts(name, options, step, 0, None, _master(trained), False)
+            self._steps[trained.chunk, trained.name] = _Step(facts)
+
+
+def _master(trained: TrainedParameter) -> str:
+    return "" if updates_itself(trained.share) else dtype_name(trained.share.master.dtype)
+
+
+def _versions(trained: TrainedParameter) -> tuple:
+    """Another one where the master or its gradient has changed in between."""
+    gradient = gradient_of(trained.share)
+    tensors = [local_part(tensor) for tensor in (trained.share.stepped, gradient) if tensor is not None]
+    return tuple((tensor.data_ptr(), tensor._version) for tensor in tensors if tensor.layout is torch.strided)
+
+
+def _owners() -> dict[int, tuple[torch.optim.Optimizer, dict[str, Any]]]:
+    """By id of what its groups list. PyTorch keeps no list of its optimizers."""
+    found = [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
+    return {
+        id(parameter): (optimizer, group)
+        for optimizer in found
+        for group in getattr(optimizer, "param_groups", ())
+        for parameter in group["params"]
+    }

@@ -1,0 +1,235 @@
+#include "ttrace/step/judge_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "step/options.h"
+#include "ttrace/step/step.h"
+
+namespace ttrace {
+namespace {
+
+// How far the clip factors of two runs may be apart: the factor follows the norm.
+constexpr double kClipMargin = 3;
+// What the norm itself rounds, which both runs sum up in an order of their own.
+constexpr double kNormRounding = 1e-5;
+
+// How far apart the gradients of each iteration are, and which parameters have some.
+class GradientDifferences {
+ public:
+  GradientDifferences(const Matching& matching, std::span<const Difference> differences, const ToleranceFile* tolerance)
+      : tolerance_(tolerance) {
+    for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
+      const TensorId& id = matching.pairs[i].candidate->id;
+      const Difference& difference = differences[i];
+      if (id.kind == Kind::kScalar && id.name.starts_with("grad_norm")) add_norm(id, difference);
+      if (id.kind != Kind::kMainGrad) continue;
+      Sums& sums = sums_[id.iteration];
+      sums.difference += difference.difference_square;
+      sums.reference += difference.reference_square;
+      for (const LogicalTensor* side : {matching.pairs[i].reference, matching.pairs[i].candidate}) {
+        const double epsilon = epsilon_of(side->dtype);
+        if (epsilon > epsilon_of(Dtype::kFloat32)) sums.rounding = std::max(sums.rounding, epsilon);
+      }
+      if (difference.reference_square > 0 && difference.candidate_square > 0)
+        has_gradient_.emplace(id.iteration, id.name);
+    }
+  }
+
+  // Relatively; below 0 where nothing can be said.
+  double allowed_clip(std::int32_t iteration, const std::string& parameter) const {
+    if (!has_gradient_.contains({iteration, parameter})) return -1;
+    const auto norm = norms_.find(iteration);
+    if (norm != norms_.end() && norm->second.allowed) {
+      return std::max(kClipMargin * *norm->second.allowed, norm->second.measured * 1.5) + kNormRounding;
+    }
+    const Sums& sums = sums_.at(iteration);
+    const double allowed = 1.01 * std::sqrt(sums.difference / sums.reference) + kNormRounding + sums.rounding;
+    return std::isfinite(allowed) ? allowed : -1;
+  }
+
+ private:
+  struct Sums {
+    double difference = 0, reference = 0, rounding = 0;
+  };
+  struct Norm {
+    std::optional<double> allowed;
+    double measured = 0;
+  };
+
+  void add_norm(const TensorId& id, const Difference& difference) {
+    Norm& norm = norms_[id.iteration];
+    norm.measured = std::max(norm.measured, difference.rel_err());
+    if (tolerance_ == nullptr) return;
+    const std::optional<double> allowed = allowed_for(*tolerance_, id);
+    if (allowed && *allowed > 0) norm.allowed = std::max(norm.allowed.value_or(0), *allowed);
+  }
+
+  const ToleranceFile* tolerance_;
+  std::map<std::int32_t, Sums> sums_;
+  std::map<std::int32_t, Norm> norms_;
+  std::set<std::pair<std::int32_t, std::string>> has_gradient_;
+};
+
+// The update's identity where it was recorded, and that of the reference's where only that one has it.
+const LogicalTensor* find_update(const AlignedTrace& reference, const AlignedTrace& candidate, std::int32_t iteration,
+                                 const std::string& name) {
+  for (const Kind kind : {Kind::kParamDelta, Kind::kParam}) {
+    TensorId id;
+    id.iteration = iteration;
+    id.kind = kind;
+    id.name = name;
+    for (const AlignedTrace* side : {&candidate, &reference}) {
+      const auto found = side->alignment.tensors.find(id);
+      if (found != side->alignment.tensors.end()) return &found->second;
+    }
+  }
+  return nullptr;
+}
+
+// Compares the options of all steps; returns the updates whose options are the reference's.
+std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedTrace& candidate,
+                                   const GradientDifferences& gradients, JudgedSteps& judged) {
+  const StatedSteps of_reference = stated_steps(reference), of_candidate = stated_steps(candidate);
+  std::set<TensorId> equal;
+  std::set<std::pair<std::string, std::string>> not_comparable;
+  for (const auto& [key, steps] : of_candidate) {
+    const auto& [iteration, name] = key;
+    const auto other = of_reference.find(key);
+    const LogicalTensor* update = find_update(reference, candidate, iteration, name);
+    if (other == of_reference.end() || update == nullptr) continue;
+    const StatedStep& wanted = other->second.front();
+    TensorId id = update->id;
+    id.kind = Kind::kParamDelta;
+    std::string words;
+    std::vector<std::int32_t> ranks;
+    bool comparable = true;
+    for (const StatedStep& stated : steps) {
+      if (!are_comparable(*wanted.step, *stated.step)) {
+        not_comparable.emplace(stated.step->optimizer, wanted.step->optimizer);
+        comparable = false;
+        continue;
+      }
+      const std::string differs = describe_other_options(wanted, stated, gradients.allowed_clip(iteration, name));
+      if (differs.empty()) continue;
+      if (words.empty()) words = differs;
+      ranks.push_back(stated.rank);
+    }
+    if (words.empty()) {
+      if (comparable) equal.insert(id);
+      continue;
+    }
+    Finding& finding = judged.verdicts.findings.emplace_back();
+    finding = finding_about(*update, Verdict::kFail, Reason::kOptionsDiffer, "");
+    finding.id = id;
+    finding.message = fmt::format("{}: {}", to_string(id), words);
+    finding.ranks = std::move(ranks);
+  }
+  for (const auto& [mine, wanted] : not_comparable) {
+    judged.notes.push_back(fmt::format("optimizer {}, reference {}: their options could not be compared",
+                                       printable(mine), printable(wanted)));
+  }
+  return equal;
+}
+
+struct RightAndWrong {
+  std::int64_t right = 0, wrong = 0;
+};
+// By class of optimizer, and the kind that was checked.
+using StepTally = std::map<std::pair<std::string, Kind>, RightAndWrong>;
+
+std::pair<std::string, Kind> class_of(const StepCheck& check, const Finding& finding) {
+  TensorId id = finding.id;
+  id.kind = Kind::kParamDelta;
+  const auto found = check.optimizers.find(id);
+  return {found == check.optimizers.end() ? "" : found->second, finding.id.kind};
+}
+
+StepTally tally_of(const StepCheck& check) {
+  StepTally tally;
+  for (const Finding& finding : check.findings) {
+    RightAndWrong& one = tally[class_of(check, finding)];
+    one.right += finding.verdict == Verdict::kPass;
+    one.wrong += finding.verdict == Verdict::kFail;
+  }
+  return tally;
+}
+
+// The classes that follow, in both runs, another rule than is known of them.
+std::set<std::pair<std::string, Kind>> not_understood(const StepTally& reference, const StepTally& candidate) {
+  std::set<std::pair<std::string, Kind>> classes;
+  for (const auto& [one, count] : reference) {
+    const auto other = candidate.find(one);
+    const bool none_right = count.right == 0 && (other == candidate.end() || other->second.right == 0);
+    if (count.wrong > 0 && none_right) classes.insert(one);
+  }
+  return classes;
+}
+
+std::string describe_unknown(const std::string& optimizer, Kind kind) {
+  if (kind == Kind::kParamDelta) {
+    return fmt::format(
+        "no step of {} is what its gradient, options and state give, in either run: it follows another rule, and its "
+        "steps were not checked",
+        optimizer);
+  }
+  return fmt::format(
+      "no parameter of {} is what its step made, in either run: something else changes them, and they were not checked",
+      optimizer);
+}
+
+// Counts an update whose rule is not known as not checked.
+void take_out(const StepCheck& check, const std::set<std::pair<std::string, Kind>>& classes, StepCoverage& coverage) {
+  std::set<std::string> parameters;  // that were not checked in every iteration
+  for (const Finding& finding : check.findings) {
+    if (finding.reason == Reason::kNotCheckable) parameters.insert(finding.id.name);
+    if (finding.verdict != Verdict::kFail || !classes.contains(class_of(check, finding))) continue;
+    if (finding.id.kind == Kind::kParamAfter) {
+      --coverage.copies_checked;
+      continue;
+    }
+    --coverage.updates_checked;
+    ++coverage.not_checkable[fmt::format("{} follows another rule in both runs", class_of(check, finding).first)];
+    parameters.insert(finding.id.name);
+    coverage.optimizers.erase(class_of(check, finding).first);
+  }
+  coverage.parameters_checked = coverage.parameters - static_cast<std::int64_t>(parameters.size());
+}
+
+}  // namespace
+
+JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Matching& matching,
+                        std::span<const Difference> differences, const ToleranceFile* tolerance, int threads) {
+  JudgedSteps judged;
+  const StepCheck of_candidate = check_steps(*candidate.trace, candidate.alignment, threads);
+  const StepCheck of_reference = check_steps(*reference.trace, reference.alignment, threads);
+  const std::set<TensorId> equal =
+      compare_options(reference, candidate, GradientDifferences(matching, differences, tolerance), judged);
+  const auto unknown = not_understood(tally_of(of_reference), tally_of(of_candidate));
+  for (const auto& [optimizer, kind] : unknown) judged.notes.push_back(describe_unknown(printable(optimizer), kind));
+  for (const auto& [check, words] : {std::pair(&of_candidate, ""), std::pair(&of_reference, "in the reference, ")}) {
+    for (const Finding& finding : check->findings) {
+      if (finding.verdict != Verdict::kFail || unknown.contains(class_of(*check, finding))) continue;
+      Finding& kept = judged.verdicts.findings.emplace_back(finding);
+      const std::string id = to_string(finding.id) + ": ";
+      if (check == &of_reference) {
+        kept.message = id + words + finding.message.substr(id.size());
+        kept.ranks.clear();
+      }
+    }
+  }
+  for (const auto& [id, rests_on] : of_candidate.rests_on) {
+    if (equal.contains(id)) judged.verdicts.proved.emplace(id, rests_on);
+  }
+  if (of_candidate.coverage.parameters > 0) {
+    judged.coverage = of_candidate.coverage;
+    take_out(of_candidate, unknown, *judged.coverage);
+  }
+  return judged;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,152 @@
+#include "step/options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <set>
+#include <string_view>
+
+#include "step/series.h"
+#include "step/update_rule.h"
+#include "ttrace/tensor_name.h"
+
+namespace ttrace {
+namespace {
+
+// Options are stored as fp32 by some programs and as fp64 by others.
+constexpr double kOptionTolerance = 1e-6;
+
+bool are_equal(double a, double b) { return std::abs(a - b) <= kOptionTolerance * std::max(std::abs(a), std::abs(b)); }
+
+// Two numbers that differ, with as many digits as show it.
+std::string describe_numbers(std::string_view what, double candidate, double reference) {
+  for (const int digits : {4, 6, 9}) {
+    const std::string a = fmt::format("{:.{}g}", candidate, digits), b = fmt::format("{:.{}g}", reference, digits);
+    if (a != b) return fmt::format("{} {}, reference {}", what, a, b);
+  }
+  return fmt::format("{} {}, reference {}", what, candidate, reference);
+}
+
+class OptionWords {
+ public:
+  void number(std::string_view what, double candidate, double reference) {
+    if (!are_equal(candidate, reference)) add(describe_numbers(what, candidate, reference));
+  }
+  void flag(std::string_view what, bool candidate, bool reference) {
+    if (candidate != reference)
+      add(fmt::format("{} {}, reference {}", what, candidate ? "on" : "off", reference ? "on" : "off"));
+  }
+  void add(const std::string& words) { text_ += (text_.empty() ? "" : "; ") + words; }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+void compare_rules(const UpdateRule& candidate, const UpdateRule& reference, OptionWords& words) {
+  words.number("learning rate", candidate.lr, reference.lr);
+  if (candidate.family == UpdateFamily::kAdam) {
+    words.number("beta1", candidate.beta1, reference.beta1);
+    words.number("beta2", candidate.beta2, reference.beta2);
+    words.number("eps", candidate.eps, reference.eps);
+    words.flag("amsgrad", candidate.amsgrad, reference.amsgrad);
+    words.flag("bias correction", candidate.bias_correction, reference.bias_correction);
+  } else {
+    words.number("momentum", candidate.momentum, reference.momentum);
+    if (candidate.momentum != 0) words.number("dampening", candidate.dampening, reference.dampening);
+    words.flag("nesterov", candidate.nesterov, reference.nesterov);
+  }
+  words.flag("maximize", candidate.maximize, reference.maximize);
+  words.number("weight decay", candidate.weight_decay, reference.weight_decay);
+  if (candidate.weight_decay != 0) words.flag("decoupled weight decay", candidate.decoupled, reference.decoupled);
+}
+
+// Of a class whose rule is not known: the options whose names say what they are.
+void compare_named(const OptimizerStep& candidate, const OptimizerStep& reference, OptionWords& words) {
+  const std::pair<const char*, const char*> names[] = {
+      {"lr", "learning rate"},  {"beta1", "beta1"},
+      {"beta2", "beta2"},       {"beta3", "beta3"},
+      {"eps", "eps"},           {"weight_decay", "weight decay"},
+      {"momentum", "momentum"}, {"dampening", "dampening"},
+      {"nesterov", "nesterov"}, {"maximize", "maximize"},
+      {"amsgrad", "amsgrad"},   {"alpha", "alpha"},
+  };
+  for (const auto& [name, what] : names) {
+    const auto a = candidate.options.find(name), b = reference.options.find(name);
+    if (a != candidate.options.end() && b != reference.options.end()) words.number(what, a->second, b->second);
+  }
+}
+
+Dtype updated_dtype(const StatedStep& stated) {
+  return dtype_from_name(stated.step->master).value_or(stated.parameter);
+}
+
+std::string describe_class(const OptimizerStep& step) {
+  return step.optimizer.empty() ? "in no optimizer" : fmt::format("optimizer {}", printable(step.optimizer));
+}
+
+}  // namespace
+
+StatedSteps stated_steps(const AlignedTrace& aligned) {
+  const ParameterNames names = parameter_names(aligned.alignment);
+  StatedSteps stated;
+  std::set<std::int32_t> seen;
+  for (const RankTrace& rank : aligned.trace->ranks) {
+    if (!seen.insert(rank.rank).second) continue;
+    std::map<std::pair<std::int32_t, std::string>, Dtype> dtypes;
+    for (const Entry& entry : rank.entries) {
+      if (entry.id.kind == Kind::kParam) dtypes.try_emplace({entry.id.chunk, entry.id.name}, entry.dtype);
+    }
+    for (const OptimizerStep& step : rank.optimizer_steps) {
+      for (const std::string& local : step.parameters) {
+        const auto name = names.find({rank.rank, step.chunk, local});
+        if (name == names.end()) continue;
+        const auto dtype = dtypes.find({step.chunk, local});
+        stated[{step.iteration, name->second}].push_back(
+            {rank.rank, &step, dtype == dtypes.end() ? Dtype::kFloat32 : dtype->second});
+      }
+    }
+  }
+  return stated;
+}
+
+bool are_comparable(const OptimizerStep& reference, const OptimizerStep& candidate) {
+  if (reference.optimizer == candidate.optimizer) return true;
+  return (reference.optimizer.empty() || rule_of(reference).rule) &&
+         (candidate.optimizer.empty() || rule_of(candidate).rule);
+}
+
+std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate, double allowed_clip) {
+  const OptimizerStep &a = *candidate.step, &b = *reference.step;
+  if (a.optimizer.empty() != b.optimizer.empty()) {
+    return fmt::format("{}, reference {}", describe_class(a), describe_class(b));
+  }
+  if (a.optimizer.empty() || !are_comparable(b, a)) return "";
+  OptionWords words;
+  const RuleOrReason of_candidate = rule_of(a), of_reference = rule_of(b);
+  if (of_candidate.rule && of_reference.rule) {
+    if (of_candidate.rule->family != of_reference.rule->family) {
+      return fmt::format("{}, reference {}", describe_class(a), describe_class(b));
+    }
+    compare_rules(*of_candidate.rule, *of_reference.rule, words);
+  } else {
+    compare_named(a, b, words);
+  }
+  if (a.step && b.step && *a.step != *b.step) words.add(fmt::format("step {:g}, reference {:g}", *a.step, *b.step));
+  if (a.calls != b.calls) {
+    words.add(
+        fmt::format("stepped {} time{} in the iteration, reference {}", a.calls, a.calls == 1 ? "" : "s", b.calls));
+  }
+  if (epsilon_of(updated_dtype(candidate)) > epsilon_of(updated_dtype(reference))) {
+    words.add(fmt::format("updates a value in {}, reference {}", name_of(updated_dtype(candidate)),
+                          name_of(updated_dtype(reference))));
+  }
+  if (allowed_clip >= 0 && a.clip_factor && b.clip_factor &&
+      !(std::abs(*a.clip_factor - *b.clip_factor) <= allowed_clip * std::abs(*b.clip_factor))) {
+    words.add(describe_numbers("gradients clipped by", *a.clip_factor, *b.clip_factor) +
+              fmt::format(" (may differ by {:.2g})", allowed_clip));
+  }
+  return words.text();
+}
+
+}  // namespace ttrace

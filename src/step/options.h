@@ -1,0 +1,32 @@
+// Compares the options with which two runs' optimizers stepped.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ttrace/align/aligned_trace.h"
+
+namespace ttrace {
+
+// What a rank says of a parameter's step.
+struct StatedStep {
+  std::int32_t rank = 0;
+  const OptimizerStep* step = nullptr;
+  Dtype parameter = Dtype::kFloat32;  // of the parameter; the value that is updated has another where `master` says so
+};
+
+// By iteration and canonical name, what each rank says that has the parameter.
+using StatedSteps = std::map<std::pair<std::int32_t, std::string>, std::vector<StatedStep>>;
+StatedSteps stated_steps(const AlignedTrace& aligned);
+
+// Says how two steps' options differ: `learning rate 0.0012, reference 0.001`. Empty where they are equal.
+// `allowed_clip` is how far the clip factors may be apart, relatively; below 0: they are not compared.
+std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate, double allowed_clip);
+
+// True where the options of both could be compared: they are of one class, or both of known rules.
+bool are_comparable(const OptimizerStep& reference, const OptimizerStep& candidate);
+
+}  // namespace ttrace

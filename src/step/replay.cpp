@@ -1,0 +1,356 @@
+#include "step/replay.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "ttrace/numeric/convert.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::int64_t kBlock = 2048;  // elements: all of a block's numbers lie in the second level cache
+
+using Numbers = std::vector<double>;
+
+// The rounding of a floating dtype.
+struct Rounding {
+  explicit Rounding(Dtype dtype) : half_epsilon(epsilon_of(dtype) / 2) {
+    const int smallest = dtype == Dtype::kFloat64      ? -1022
+                         : dtype == Dtype::kFloat16    ? -14
+                         : dtype == Dtype::kFloat8E4M3 ? -6
+                         : dtype == Dtype::kFloat8E5M2 ? -14
+                                                       : -126;
+    smallest_normal = std::ldexp(1.0, smallest);
+  }
+  // Half of the distance between two neighbours at `magnitude`.
+  double half_ulp(double magnitude) const {
+    const double power = std::bit_cast<double>(std::bit_cast<std::uint64_t>(magnitude) & 0x7ff0000000000000u);
+    return std::max(power, smallest_normal) * half_epsilon;
+  }
+
+  double half_epsilon, smallest_normal;
+};
+
+bool is_narrow(Dtype dtype) { return epsilon_of(dtype) > epsilon_of(Dtype::kFloat32); }
+
+// The numbers that go from one iteration to the next, of one block.
+struct Carried {
+  Numbers first = Numbers(kBlock), second = Numbers(kBlock), largest = Numbers(kBlock);  // the moments
+  Numbers size = Numbers(kBlock);                                                        // the moving average of |g|
+  Numbers value = Numbers(kBlock);                                                       // that is updated
+  Numbers doubt = Numbers(kBlock);  // how far `value` may be from it, where subtraction has rounded
+};
+
+struct Block {
+  Numbers gradient = Numbers(kBlock), delta = Numbers(kBlock), parameter = Numbers(kBlock);
+  Numbers direction = Numbers(kBlock), expected = Numbers(kBlock), bound = Numbers(kBlock);
+  Numbers low = Numbers(kBlock), high = Numbers(kBlock), after = Numbers(kBlock);
+  std::vector<std::byte> bytes = std::vector<std::byte>(kBlock * sizeof(double));
+};
+
+// Sums of the fit.
+struct FitSums {
+  double uu = 0, up = 0, pp = 0, du = 0, dp = 0, dd = 0;
+  std::int64_t elements = 0;
+
+  StepFit solve(bool with_decay) const {
+    StepFit fit;
+    const double determinant = uu * pp - up * up;
+    if (uu == 0) return fit;
+    if (with_decay && determinant > 1e-9 * uu * pp) {
+      fit.lr = -(du * pp - dp * up) / determinant;
+      fit.decay = -(dp * uu - du * up) / determinant;
+    } else {
+      fit.lr = -du / uu;
+    }
+    const double left = dd + 2 * (fit.lr * du + fit.decay * dp) + fit.lr * fit.lr * uu + fit.decay * fit.decay * pp +
+                        2 * fit.lr * fit.decay * up;
+    fit.explains = elements > 2 && left <= static_cast<double>(elements) * 1.0 + 1e-9 * dd;
+    return fit;
+  }
+};
+
+class BlockReplay {
+ public:
+  BlockReplay(std::int64_t begin, std::int64_t count, Block& block, Carried& carried)
+      : begin_(begin), count_(count), block_(block), carried_(carried) {}
+
+  // Computes one update, and adds what is measured to `tally`.
+  void run(const RankUpdate& update, UpdateTally& tally, UpdateDetail* detail, FitSums* sums) {
+    read(update.delta, block_.delta);
+    find_value(update);
+    if (update.skipped) {
+      load_state(update);
+      std::fill_n(block_.expected.begin(), count_, 0.0);
+      std::fill_n(block_.bound.begin(), count_, 0.0);
+    } else {
+      read(update.gradient, block_.gradient);
+      load_state(update);
+      update.rule.family == UpdateFamily::kAdam ? step_adam(update) : step_sgd(update);
+    }
+    compare_update(update, tally, detail, sums);
+    check_copy(update, tally, detail);
+    carry_value(update);
+  }
+
+ private:
+  void read(const StepOperand& operand, Numbers& out) const {
+    widen(operand.data + begin_ * size_of(operand.entry->dtype), operand.entry->dtype, count_, out.data());
+  }
+
+  void find_value(const RankUpdate& update) {
+    if (update.source == BeforeStep::kCarried) return;
+    read(update.before, carried_.value);
+    std::fill_n(carried_.doubt.begin(), count_, 0.0);
+  }
+
+  void load_state(const RankUpdate& update) {
+    if (update.state_is_zero) {
+      for (Numbers* moment : {&carried_.first, &carried_.second, &carried_.largest, &carried_.size}) {
+        std::fill_n(moment->begin(), count_, 0.0);
+      }
+    }
+    if (!update.state[0]) return;
+    read(update.state[0], carried_.first);
+    if (update.state[1]) read(update.state[1], carried_.second);
+    if (update.state[2]) read(update.state[2], carried_.largest);
+    for (std::int64_t i = 0; i < count_; ++i) carried_.size[at(i)] = std::abs(carried_.first[at(i)]);
+  }
+
+  // What the arithmetic of the optimizer rounds, relative to the numbers that it adds up: k e.
+  double rounding_of(const RankUpdate& update) const {
+    Dtype arithmetic = update.updated;
+    for (const StepOperand& state : update.state) {
+      if (state && epsilon_of(state.entry->dtype) > epsilon_of(arithmetic)) arithmetic = state.entry->dtype;
+    }
+    const double steps = 4 * static_cast<double>(std::max<std::int64_t>(update.rolled, 1));
+    return ((is_narrow(arithmetic) ? 8 : 32) + steps) * Rounding(arithmetic).half_epsilon;
+  }
+
+  // How far the value is from the one that is updated, relative to it, where only the parameter is known.
+  static double doubt_of_value(const RankUpdate& update) {
+    return update.source == BeforeStep::kRounded ? epsilon_of(update.before.entry->dtype) / 2 : 0;
+  }
+
+  void step_adam(const RankUpdate& update) {
+    const UpdateRule& rule = update.rule;
+    const double sign = rule.maximize ? -1 : 1, factor = sign * update.clip_factor;
+    const double l2 = rule.decoupled ? 0 : rule.weight_decay, decay = rule.decoupled ? rule.lr * rule.weight_decay : 0;
+    const double first_share = rule.bias_correction ? 1 - std::pow(rule.beta1, update.count) : 1;
+    const double second_share = rule.bias_correction ? 1 - std::pow(rule.beta2, update.count) : 1;
+    const double rounding = rounding_of(update), doubt = doubt_of_value(update);
+    const double units = decay != 0 ? 2 : 1;
+    const Rounding of_value(update.updated);
+    // fp32's smallest normal number: kernels may take what is smaller for zero.
+    const double tiny = 0x1p-126, tiny_root = 0x1p-63;
+    const bool amsgrad = rule.amsgrad;
+    for (std::int64_t j = 0; j < count_; ++j) {
+      const std::size_t i = at(j);
+      const double value = carried_.value[i], magnitude = std::abs(value);
+      const double given = factor * block_.gradient[i];
+      const double g = given + l2 * value;
+      const double m = rule.beta1 * carried_.first[i] + (1 - rule.beta1) * g;
+      const double v = rule.beta2 * carried_.second[i] + (1 - rule.beta2) * g * g;
+      const double size = rule.beta1 * carried_.size[i] + (1 - rule.beta1) * (std::abs(given) + l2 * magnitude);
+      carried_.first[i] = m;
+      carried_.second[i] = v;
+      carried_.size[i] = size;
+      double scale = v;
+      if (amsgrad) scale = carried_.largest[i] = std::max(carried_.largest[i], v);
+      const double denominator = std::sqrt(scale / second_share) + rule.eps;
+      const double direction = m / first_share / denominator;
+      const double expected = -rule.lr * direction - decay * value;
+      block_.direction[i] = direction;
+      block_.expected[i] = expected;
+      const double moved = rule.lr / denominator;
+      block_.bound[i] = units * of_value.half_ulp(magnitude * (1 + doubt) + std::abs(block_.delta[i])) +
+                        rounding * (moved * size / first_share + std::abs(expected)) +
+                        doubt * magnitude * (decay + 4 * moved * l2) + moved * (tiny + std::abs(direction) * tiny_root);
+    }
+  }
+
+  void step_sgd(const RankUpdate& update) {
+    const UpdateRule& rule = update.rule;
+    const double factor = (rule.maximize ? -1 : 1) * update.clip_factor, l2 = rule.weight_decay;
+    const double rounding = rounding_of(update), doubt = doubt_of_value(update);
+    // The first step takes the gradient for the buffer, undamped.
+    const bool first = update.state_is_zero;
+    const double kept = first ? 0 : rule.momentum, added = first || rule.momentum == 0 ? 1 : 1 - rule.dampening;
+    const double ahead = rule.nesterov ? 1 : 0, behind = rule.nesterov ? rule.momentum : 1;
+    const bool has_state = rule.has_state();
+    const Rounding of_value(update.updated);
+    for (std::int64_t j = 0; j < count_; ++j) {
+      const std::size_t i = at(j);
+      const double value = carried_.value[i], magnitude = std::abs(value);
+      const double given = factor * block_.gradient[i];
+      const double g = given + l2 * value, g_size = std::abs(given) + l2 * magnitude;
+      double direction = g, size = g_size;
+      if (has_state) {
+        carried_.first[i] = kept * carried_.first[i] + added * g;
+        carried_.size[i] = kept * carried_.size[i] + std::abs(added) * g_size;
+        direction = ahead * g + behind * carried_.first[i];
+        size = ahead * g_size + behind * carried_.size[i];
+      }
+      const double expected = -rule.lr * direction;
+      block_.direction[i] = direction;
+      block_.expected[i] = expected;
+      block_.bound[i] = of_value.half_ulp(magnitude * (1 + doubt) + std::abs(block_.delta[i])) +
+                        rounding * rule.lr * size + 4 * doubt * magnitude * rule.lr * l2 + rule.lr * 0x1p-126;
+    }
+  }
+
+  void compare_update(const RankUpdate& update, UpdateTally& tally, UpdateDetail* detail, FitSums* sums) {
+    double worst = tally.worst.ratio;
+    for (std::int64_t j = 0; j < count_; ++j) {
+      const std::size_t i = at(j);
+      const double expected = block_.expected[i], delta = block_.delta[i], bound = block_.bound[i];
+      if (!std::isfinite(expected) || !std::isfinite(bound)) {
+        ++tally.not_finite;
+        continue;
+      }
+      const double error = std::abs(delta - expected);
+      if (error > worst * bound || std::isnan(error)) {  // rare: the ratio is worth its division
+        const double ratio = error == 0 ? 0 : bound == 0 || std::isnan(error) ? INFINITY : error / bound;
+        if (ratio > worst) {
+          worst = ratio;
+          tally.worst = {ratio, begin_ + j, delta, expected};
+        }
+      }
+      if (error <= kStepMargin * bound) continue;
+      ++tally.wrong;
+      tally.wrong_and_zero += delta == 0;
+      if (detail == nullptr) continue;
+      detail->wrong[static_cast<std::size_t>(begin_ + j)] = 1;
+      if (update.skipped) continue;
+      const double weight = 1 / (bound * bound), u = block_.direction[i], p = carried_.value[i];
+      sums->uu += weight * u * u;
+      sums->up += weight * u * p;
+      sums->pp += weight * p * p;
+      sums->du += weight * delta * u;
+      sums->dp += weight * delta * p;
+      sums->dd += weight * delta * delta;
+      ++sums->elements;
+    }
+  }
+
+  // Where both ends of a subtraction are within a factor of 2, it rounds nothing (Sterbenz).
+  double rounded_by_subtraction(double value, double delta, const Rounding& of_delta) const {
+    const double after = value + delta;
+    const bool exact = value > 0   ? after >= value / 2 && after <= 2 * value
+                       : value < 0 ? after <= value / 2 && after >= 2 * value
+                                   : true;
+    return exact ? 0 : of_delta.half_ulp(std::abs(delta));
+  }
+
+  void check_copy(const RankUpdate& update, UpdateTally& tally, UpdateDetail* detail) {
+    if (!update.after || size_of(update.after.entry->dtype) == 1) return;
+    const Dtype dtype = update.after.entry->dtype;
+    read(update.after, block_.after);
+    const Rounding of_delta(update.delta.entry->dtype), of_copy(dtype);
+    bool in_doubt = false;
+    if (update.source == BeforeStep::kRounded) {
+      // Half a unit was lost when the value was rounded to the parameter, and half is lost now.
+      for (std::int64_t j = 0; j < count_; ++j) {
+        const std::size_t i = at(j);
+        const double value = carried_.value[i], made = value + block_.delta[i];
+        const double room = 1.001 * (of_copy.half_ulp(std::abs(value)) +
+                                     of_copy.half_ulp(std::max(std::abs(made), std::abs(block_.after[i]))));
+        block_.low[i] = made - room;
+        block_.high[i] = made + room;
+      }
+    } else {
+      const bool in_fp64 = update.updated == Dtype::kFloat64;
+      for (std::int64_t j = 0; j < count_; ++j) {
+        const std::size_t i = at(j);
+        const double made = carried_.value[i] + block_.delta[i];
+        const double room = carried_.doubt[i] + rounded_by_subtraction(carried_.value[i], block_.delta[i], of_delta);
+        block_.low[i] = in_fp64 ? made - room : static_cast<float>(made - room);
+        block_.high[i] = in_fp64 ? made + room : static_cast<float>(made + room);
+        in_doubt = in_doubt || room != 0;
+      }
+      round(block_.low, dtype);
+      if (in_doubt) {
+        round(block_.high, dtype);
+      } else {
+        std::copy_n(block_.low.begin(), count_, block_.high.begin());
+      }
+    }
+    tally.copied += count_;
+    for (std::int64_t j = 0; j < count_; ++j) {
+      const std::size_t i = at(j);
+      const double after = block_.after[i];
+      if ((after >= block_.low[i] && after <= block_.high[i]) || std::isnan(block_.low[i])) continue;
+      ++tally.wrong_copies;
+      const double made = carried_.value[i] + block_.delta[i];
+      const double before = carried_.value[i];
+      tally.stale_copies += after == before || std::abs(after - before) <= of_copy.half_ulp(std::abs(after));
+      const double ratio = std::abs(after - made) / (2 * of_copy.half_ulp(std::abs(made)));
+      if (!(ratio <= tally.worst_copy.ratio)) tally.worst_copy = {ratio, begin_ + j, after, made};
+      if (detail != nullptr) detail->wrong_copy[static_cast<std::size_t>(begin_ + j)] = 1;
+    }
+  }
+
+  void round(Numbers& numbers, Dtype dtype) {
+    narrow(numbers.data(), dtype, count_, block_.bytes.data());
+    widen(block_.bytes.data(), dtype, count_, numbers.data());
+  }
+
+  // The value as the next iteration finds it.
+  void carry_value(const RankUpdate& update) {
+    const Rounding of_delta(update.delta.entry->dtype);
+    const bool in_fp64 = update.updated == Dtype::kFloat64;
+    for (std::int64_t j = 0; j < count_; ++j) {
+      const std::size_t i = at(j);
+      const double made = carried_.value[i] + block_.delta[i];
+      carried_.doubt[i] += rounded_by_subtraction(carried_.value[i], block_.delta[i], of_delta);
+      carried_.value[i] = in_fp64 ? made : static_cast<float>(made);
+    }
+  }
+
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+  const std::int64_t begin_, count_;
+  Block& block_;
+  Carried& carried_;
+};
+
+}  // namespace
+
+void UpdateTally::add(const UpdateTally& other) {
+  wrong += other.wrong;
+  wrong_and_zero += other.wrong_and_zero;
+  not_finite += other.not_finite;
+  if (other.worst.ratio > worst.ratio) worst = other.worst;
+  copied += other.copied;
+  wrong_copies += other.wrong_copies;
+  stale_copies += other.stale_copies;
+  if (other.worst_copy.ratio > worst_copy.ratio) worst_copy = other.worst_copy;
+}
+
+std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,
+                                std::size_t detailed, UpdateDetail* detail) {
+  std::vector<UpdateTally> tallies(series.updates.size());
+  if (detail != nullptr) {
+    detail->wrong.assign(static_cast<std::size_t>(series.elements), 0);
+    detail->wrong_copy.assign(static_cast<std::size_t>(series.elements), 0);
+  }
+  Block block;
+  Carried carried;
+  FitSums sums;
+  for (std::int64_t first = begin; first < end; first += kBlock) {
+    BlockReplay part(first, std::min(kBlock, end - first), block, carried);
+    for (std::size_t i = 0; i < series.updates.size(); ++i) {
+      if (!series.updates[i].reason.empty()) continue;
+      const bool in_detail = detail != nullptr && i == detailed;
+      part.run(series.updates[i], tallies[i], in_detail ? detail : nullptr, in_detail ? &sums : nullptr);
+    }
+  }
+  if (detail != nullptr) {
+    const UpdateRule& rule = series.updates[detailed].rule;
+    detail->fit = sums.solve(rule.family == UpdateFamily::kAdam);
+  }
+  return tallies;
+}
+
+}  // namespace ttrace

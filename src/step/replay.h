@@ -1,0 +1,53 @@
+// Computes updates again, element by element, and measures how far the recorded ones are from that.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "step/series.h"
+
+namespace ttrace {
+
+// How far errors of an update may go, in units of the bound (ttrace/step/step.h).
+inline constexpr double kStepMargin = 2;
+
+// The element whose error is largest, in units of what rounding explains.
+struct WorstElement {
+  double ratio = 0;
+  std::int64_t index = -1;  // in the rank's part; -1: none has an error
+  double recorded = 0, expected = 0;
+};
+
+// What was measured of one update. Tallies of the parts of a tensor add up in the order of its elements.
+struct UpdateTally {
+  std::int64_t wrong = 0;           // elements
+  std::int64_t wrong_and_zero = 0;  // ... that were not updated at all
+  std::int64_t not_finite = 0;      // elements that no number is expected of: their gradient or state is none
+  WorstElement worst;
+  std::int64_t copied = 0;                          // elements whose copy to the parameter was looked at
+  std::int64_t wrong_copies = 0, stale_copies = 0;  // of the latter, those that are as before the step
+  WorstElement worst_copy;
+
+  void add(const UpdateTally& other);
+};
+
+// The least-squares fit of the wrong elements, recorded = -lr direction - decay value, weighted by their bounds.
+struct StepFit {
+  double lr = 0, decay = 0;
+  bool explains = false;  // the elements are that, within what rounding explains
+};
+
+// What is wrong with one update, element by element.
+struct UpdateDetail {
+  std::vector<std::uint8_t> wrong, wrong_copy;  // one for each element of the rank's part
+  StepFit fit;
+};
+
+// Replays the elements [begin, end) of all updates of a series. Returns a tally for each; one that has a reason, or that
+// follows one that has and does not know its state, is empty. Where `detail` is given, the elements are the whole part,
+// and it is filled for the update at `detailed`.
+std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,
+                                std::size_t detailed = 0, UpdateDetail* detail = nullptr);
+
+}  // namespace ttrace

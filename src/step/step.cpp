@@ -1,0 +1,269 @@
+#include "ttrace/step/step.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+
+#include "step/replay.h"
+#include "step/series.h"
+#include "step/wording.h"
+#include "ttrace/judge/judge.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::int64_t kTaskElements = 128 << 10;                // that one thread replays in one go
+constexpr std::uint64_t kBatchBytes = std::uint64_t{512} << 20;  // of recorded tensors, whose pages are then released
+constexpr std::size_t kMostDescribed = 64;                       // wrong updates that are looked at element by element
+
+// Part of a series, and what was measured of it.
+struct ReplayTask {
+  std::size_t series;
+  std::int64_t begin, end;
+  std::vector<UpdateTally> tallies;
+};
+
+void add_operands(const RankUpdate& update, std::vector<StepOperand>& operands) {
+  for (const StepOperand& operand : {update.delta, update.gradient, update.before, update.after, update.state[0],
+                                     update.state[1], update.state[2]}) {
+    if (operand) operands.push_back(operand);
+  }
+}
+
+std::uint64_t bytes_of(const ParameterSeries& series) {
+  std::vector<StepOperand> operands;
+  for (const RankUpdate& update : series.updates) add_operands(update, operands);
+  std::uint64_t bytes = 0;
+  for (const StepOperand& operand : operands) {
+    bytes += static_cast<std::uint64_t>(series.elements * size_of(operand.entry->dtype));
+  }
+  return bytes;
+}
+
+void release_pages(const ParameterSeries& series) {
+  std::vector<StepOperand> operands;
+  for (const RankUpdate& update : series.updates) add_operands(update, operands);
+  for (const StepOperand& operand : operands) {
+    series.rank->file->release(operand.data,
+                               static_cast<std::uint64_t>(series.elements * size_of(operand.entry->dtype)));
+  }
+}
+
+// Copies of a parameter on several ranks have the same updates: equal keys, equal tallies. Bytes are told apart by their
+// checksums; copies are compared bit by bit elsewhere.
+std::string key_of(const ParameterSeries& series) {
+  std::string key = fmt::format("{} {}", series.name, series.elements);
+  for (const RankUpdate& update : series.updates) {
+    key += fmt::format("|{} {} {}", update.iteration, update.reason, static_cast<int>(update.source));
+    if (update.step != nullptr) {
+      const OptimizerStep& step = *update.step;
+      key += fmt::format(" {} {} {} {} {}", step.optimizer, step.step.value_or(-1), step.calls,
+                         step.clip_factor.value_or(-1), step.master);
+      for (const auto& [name, value] : step.options) key += fmt::format(" {}={}", name, value);
+    }
+    std::vector<StepOperand> operands;
+    add_operands(update, operands);
+    for (const StepOperand& operand : operands) {
+      key += fmt::format(" {}:{:x}+{}", static_cast<int>(operand.entry->id.kind), operand.entry->checksum,
+                         operand.data - series.rank->bytes_of(*operand.entry));
+    }
+  }
+  return key;
+}
+
+// Replays a batch of series on all threads; an exception in one is thrown after all have finished.
+void run_tasks(const std::vector<ParameterSeries>& all, std::vector<ReplayTask>& tasks, int threads) {
+  std::vector<std::exception_ptr> failures(tasks.size());
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (tasks.size() > 1)
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    try {
+      tasks[i].tallies = replay(all[tasks[i].series], tasks[i].begin, tasks[i].end);
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+// Returns a tally for each update of each series.
+std::vector<std::vector<UpdateTally>> replay_all(const std::vector<ParameterSeries>& all, int threads) {
+  std::map<std::string, std::size_t> first_of;
+  std::vector<std::size_t> same_as(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) same_as[i] = first_of.try_emplace(key_of(all[i]), i).first->second;
+  std::vector<std::vector<UpdateTally>> tallies(all.size());
+  for (std::size_t next = 0; next < all.size();) {
+    const std::size_t first = next;
+    std::vector<ReplayTask> tasks;
+    for (std::uint64_t bytes = 0; next < all.size() && bytes < kBatchBytes; ++next) {
+      tallies[next].resize(all[next].updates.size());
+      if (same_as[next] != next) continue;
+      bytes += bytes_of(all[next]);
+      for (std::int64_t begin = 0; begin < all[next].elements; begin += kTaskElements) {
+        tasks.push_back({next, begin, std::min(begin + kTaskElements, all[next].elements), {}});
+      }
+    }
+    run_tasks(all, tasks, threads);
+    for (const ReplayTask& task : tasks) {
+      for (std::size_t i = 0; i < task.tallies.size(); ++i) tallies[task.series][i].add(task.tallies[i]);
+    }
+    for (std::size_t i = first; i < next; ++i) release_pages(all[i]);
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) tallies[i] = tallies[same_as[i]];
+  return tallies;
+}
+
+// After a gradient that is not finite, the state is none either, until it is recorded again.
+void refuse_what_is_not_finite(std::vector<ParameterSeries>& all,
+                               const std::vector<std::vector<UpdateTally>>& tallies) {
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t j = 0; j < all[i].updates.size(); ++j) {
+      RankUpdate& update = all[i].updates[j];
+      if (update.reason.empty() && tallies[i][j].not_finite > 0) {
+        update.reason = "its gradient or its optimizer's state is not finite";
+      }
+    }
+  }
+}
+
+// The ranks' parts of one update.
+struct LogicalUpdate {
+  std::vector<WrongPart> parts;
+  std::string reason;  // of the first part that has one
+};
+
+class StepFindings {
+ public:
+  StepFindings(const Alignment& alignment, const std::vector<ParameterSeries>& all,
+               const std::vector<std::vector<UpdateTally>>& tallies)
+      : alignment_(alignment) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      for (std::size_t j = 0; j < all[i].updates.size(); ++j) {
+        const RankUpdate& update = all[i].updates[j];
+        TensorId id;
+        id.iteration = update.iteration;
+        id.kind = Kind::kParamDelta;
+        id.name = all[i].name;
+        LogicalUpdate& logical = updates_[id];
+        logical.parts.push_back({&all[i], j, &tallies[i][j]});
+        if (logical.reason.empty()) logical.reason = update.reason;
+      }
+    }
+  }
+
+  StepCheck make() {
+    std::map<std::string, bool> parameters;  // name -> all of its updates were checked
+    std::map<std::string, std::vector<TensorId>> rests_on;
+    for (const auto& [id, update] : updates_) {
+      const auto tensor = alignment_.tensors.find(id);
+      if (tensor == alignment_.tensors.end()) continue;  // in part missing: a finding of the alignment
+      ++check_.coverage.updates;
+      bool& all_checked = parameters.try_emplace(id.name, true).first->second;
+      all_checked = all_checked && update.reason.empty();
+      if (update.parts.front().series->updates[update.parts.front().update].step != nullptr) {
+        check_.optimizers[id] = update.parts.front().series->updates[update.parts.front().update].step->optimizer;
+      }
+      add_update(tensor->second, update, rests_on[id.name]);
+      add_copy(tensor->second, update);
+    }
+    check_.coverage.parameters = static_cast<std::int64_t>(parameters.size());
+    check_.coverage.parameters_checked =
+        std::count_if(parameters.begin(), parameters.end(), [](const auto& one) { return one.second; });
+    return std::move(check_);
+  }
+
+ private:
+  // `rests_on`: what the parameter's update before was computed from.
+  void add_update(const LogicalTensor& tensor, const LogicalUpdate& update, std::vector<TensorId>& rests_on) {
+    if (!update.reason.empty()) {
+      ++check_.coverage.not_checkable[update.reason];
+      check_.findings.push_back(
+          finding_about(tensor, Verdict::kUntrusted, Reason::kNotCheckable, "step not checked: " + update.reason));
+      return;
+    }
+    ++check_.coverage.updates_checked;
+    check_.coverage.iterations.insert(tensor.id.iteration);
+    std::vector<WrongPart> wrong;
+    double worst = 0;
+    bool goes_on = false;
+    for (const WrongPart& part : update.parts) {
+      const RankUpdate& one = part.series->updates[part.update];
+      check_.coverage.optimizers.insert(one.step->optimizer);
+      if (part.tally->wrong > 0) wrong.push_back(part);
+      worst = std::max(worst, part.tally->worst.ratio);
+      goes_on = goes_on || one.rolled > 1 || one.skipped;
+    }
+    if (!wrong.empty()) {
+      Finding finding = finding_about(tensor, Verdict::kFail, Reason::kStepDiffers,
+                                      describe_wrong_update(tensor, wrong, ++described_ <= kMostDescribed));
+      set_ranks(wrong, finding);
+      check_.findings.push_back(std::move(finding));
+      return;
+    }
+    check_.coverage.worst = std::max(check_.coverage.worst, worst);
+    if (!goes_on) rests_on.clear();
+    for (const WrongPart& part : update.parts) {
+      for (const Kind kind : part.series->updates[part.update].rests_on) {
+        TensorId id = tensor.id;
+        id.kind = kind;
+        if (std::find(rests_on.begin(), rests_on.end(), id) == rests_on.end()) rests_on.push_back(id);
+      }
+    }
+    check_.rests_on[tensor.id] = rests_on;
+    check_.findings.push_back(finding_about(tensor, Verdict::kPass, Reason::kNone,
+                                            fmt::format("what its gradient, options and state give, to {:.2g} of what "
+                                                        "rounding explains",
+                                                        worst)));
+  }
+
+  void add_copy(const LogicalTensor& delta, const LogicalUpdate& update) {
+    std::vector<WrongPart> wrong;
+    std::int64_t copied = 0;
+    for (const WrongPart& part : update.parts) {
+      copied += part.tally->copied;
+      if (part.tally->wrong_copies > 0) wrong.push_back(part);
+    }
+    TensorId id = delta.id;
+    id.kind = Kind::kParamAfter;
+    const auto after = alignment_.tensors.find(id);
+    if (copied == 0 || after == alignment_.tensors.end()) return;
+    ++check_.coverage.copies_checked;
+    if (wrong.empty()) {
+      check_.findings.push_back(finding_about(after->second, Verdict::kPass, Reason::kNone, "what the step made"));
+      return;
+    }
+    Finding finding = finding_about(after->second, Verdict::kFail, Reason::kCopyDiffers,
+                                    describe_wrong_copy(delta, wrong, ++described_ <= kMostDescribed));
+    set_ranks(wrong, finding);
+    check_.findings.push_back(std::move(finding));
+  }
+
+  static void set_ranks(const std::vector<WrongPart>& parts, Finding& finding) {
+    for (const WrongPart& part : parts) finding.ranks.push_back(part.series->rank->rank);
+    std::sort(finding.ranks.begin(), finding.ranks.end());
+    finding.ranks.erase(std::unique(finding.ranks.begin(), finding.ranks.end()), finding.ranks.end());
+  }
+
+  const Alignment& alignment_;
+  std::map<TensorId, LogicalUpdate> updates_;
+  std::size_t described_ = 0;
+  StepCheck check_;
+};
+
+}  // namespace
+
+StepCheck check_steps(const Trace& trace, const Alignment& alignment, int threads) {
+  const bool says_of_steps = std::any_of(trace.ranks.begin(), trace.ranks.end(),
+                                         [](const RankTrace& rank) { return !rank.optimizer_steps.empty(); });
+  if (!says_of_steps) return {};
+  std::vector<ParameterSeries> all = find_series(trace, alignment);
+  const auto tallies = replay_all(all, threads > 0 ? threads : omp_get_max_threads());
+  refuse_what_is_not_finite(all, tallies);
+  return StepFindings(alignment, all, tallies).make();
+}
+
+}  // namespace ttrace

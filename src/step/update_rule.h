@@ -1,0 +1,34 @@
+// The rules by which known optimizers update a parameter, with the options of one step.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+enum class UpdateFamily : std::uint8_t { kAdam, kSgd };
+
+struct UpdateRule {
+  UpdateFamily family = UpdateFamily::kAdam;
+  double lr = 0, weight_decay = 0;
+  bool decoupled = false;  // weight decay: AdamW's; else it is L2's, and added to the gradient
+  bool maximize = false;
+  double beta1 = 0, beta2 = 0, eps = 0;  // Adam's
+  bool amsgrad = false, bias_correction = true;
+  double momentum = 0, dampening = 0;  // SGD's
+  bool nesterov = false;
+
+  bool has_state() const { return family == UpdateFamily::kAdam || momentum != 0; }
+};
+
+struct RuleOrReason {
+  std::optional<UpdateRule> rule;
+  std::string reason;  // why there is none
+};
+
+// `step` names an optimizer.
+RuleOrReason rule_of(const OptimizerStep& step);
+
+}  // namespace ttrace
