@@ -16,14 +16,14 @@ constexpr const char* kRules =
     "experts.*:0:\n  input: {rows: {ids: 'experts.*:1', of: mlp}}\n"
     "experts.*:1:\n  input: local\n"
     "parallelism: {experts: {axis: ep, layers: mlp.experts}}\n";
-constexpr std::size_t kTokens = 12, kWidth = 16;
+constexpr std::size_t kTokens = 12, kHidden = 16;
 
 using Order = std::vector<std::size_t>;
 
 std::vector<float> hidden_of(std::size_t token) {
   std::mt19937_64 random(token + 1);
   std::vector<float> hidden;
-  for (std::size_t i = 0; i < kWidth; ++i) hidden.push_back(std::uniform_real_distribution<float>(-1, 1)(random));
+  for (std::size_t i = 0; i < kHidden; ++i) hidden.push_back(std::uniform_real_distribution<float>(-1, 1)(random));
   return hidden;
 }
 
@@ -40,7 +40,7 @@ void add_expert(Trace& trace, std::size_t rank, int expert, const Order& ids, co
   }
   std::vector<float> bits(identities.size() * 2);
   std::memcpy(bits.data(), identities.data(), identities.size() * sizeof(std::int64_t));
-  add_tensor(trace, rank, tensor_id(Kind::kInput, name + ":0", 0), {rows, kWidth}, hidden);
+  add_tensor(trace, rank, tensor_id(Kind::kInput, name + ":0", 0), {rows, kHidden}, hidden);
   add_tensor(trace, rank, tensor_id(Kind::kInput, name + ":1", 0), {static_cast<std::int64_t>(bits.size())}, bits);
   trace.ranks[rank].entries.back().dtype = Dtype::kInt64;
   trace.ranks[rank].entries.back().shape = {rows, 2};
@@ -55,7 +55,7 @@ Trace trace_of(const std::string& mesh, std::int32_t ranks, const Order& first, 
       const std::vector<float> row = hidden_of(token);
       hidden.insert(hidden.end(), row.begin(), row.end());
     }
-    add_tensor(trace, rank, tensor_id(Kind::kInput, "mlp", 0), {kTokens, 1, kWidth}, hidden);
+    add_tensor(trace, rank, tensor_id(Kind::kInput, "mlp", 0), {kTokens, 1, kHidden}, hidden);
   }
   add_expert(trace, 0, 0, first, values);
   const Order odd = {1, 3, 5, 7, 9, 11};
