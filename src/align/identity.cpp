@@ -193,7 +193,8 @@ NotSeenTensors not_seen_by(const GroupingContext& context) {
       const Part part{virtual_stage(context.pipeline, rank, entry), statement.chunk,
                       coordinate_on(rank, context.experts.axis)};
       // Of several kinds, which share a name, those of inputs go by the name that the others have.
-      const Kind kind = std::all_of(statement.kinds.begin(), statement.kinds.end(), is_input) ? Kind::kInput : Kind::kOutput;
+      const Kind kind =
+          std::all_of(statement.kinds.begin(), statement.kinds.end(), is_input) ? Kind::kInput : Kind::kOutput;
       const auto canonical = [&](const std::string& name) {
         return tied_name(context.annotations, canonical_name(context, part, kind, name).text).first;
       };
@@ -219,8 +220,7 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
   grouping.pipeline = pipeline_of(table, annotations, layout);
   grouping.experts = experts_of(table, annotations, grouping.pipeline, layout);
   grouping.microbatches = microbatches_of(table, annotations, layout);
-  const GroupingContext context{table,           annotations, grouping.pipeline, grouping.experts, grouping.microbatches,
-                                layout};
+  const GroupingContext context{table, annotations, grouping.pipeline, grouping.experts, grouping.microbatches, layout};
   Names names;
   std::unordered_map<GroupKey, std::size_t, GroupKeyHash> index;
   for (const PresentRank& rank : table.ranks) {

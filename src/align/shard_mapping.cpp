@@ -102,9 +102,10 @@ void note_order(const Microbatches& microbatches, const RankTable& table, std::v
   std::vector<std::string> axes;
   for (const int axis : microbatches.axes) axes.push_back(table.axes[static_cast<std::size_t>(axis)].name);
   if (!microbatches.are_slices()) {
-    notes.push_back(fmt::format("each of the ranks along {} runs consecutive micro-batches of the reference's, as the "
-                                "integer inputs say (microbatches: {{order: blocked}})",
-                                fmt::join(axes, " and ")));
+    notes.push_back(
+        fmt::format("each of the ranks along {} runs consecutive micro-batches of the reference's, as the "
+                    "integer inputs say (microbatches: {{order: blocked}})",
+                    fmt::join(axes, " and ")));
     return;
   }
   notes.push_back(

@@ -85,7 +85,9 @@ def test_a_communication_hook_of_the_programs_own_is_noted_and_its_scale_can_be_
     assert said(candidate) == {"loss_scale": "unknown"}
     checked = check(reference, candidate)
     assert checked.returncode == 0, checked.stdout
-    note = "note: candidate: the program divides the gradients that it adds up by what nobody knows (a communication hook"
+    note = (
+        "note: candidate: the program divides the gradients that it adds up by what nobody knows (a communication hook"
+    )
     assert note in checked.stdout
     file = candidate.directory.parent / "annotations.yaml"
     file.write_text("parallelism: {loss_scale: 1}\n")

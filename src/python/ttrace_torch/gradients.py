@@ -189,12 +189,7 @@ class Gradients:
         return hook
 
     def _parameter_arrived(
-        self,
-        chunk: Chunk,
-        parameter: torch.Tensor,
-        names: list[str],
-        in_portions: bool,
-        gradient: torch.Tensor | None,
+        self, chunk: Chunk, parameter: torch.Tensor, names: list[str], in_portions: bool, gradient: torch.Tensor | None
     ) -> None:
         microbatch = chunk.in_backward
         if gradient is None or not self._collector.is_recorded():
@@ -214,7 +209,9 @@ class Gradients:
         for name in names:
             tensor_id = microbatch.tensor_id(Kind.PARAM_GRAD, name)
             first = tensor_id not in microbatch.arrived
-            if (in_portions or microbatch.gets_portions(name)) and (first or name in self._portions.get(microbatch, ())):
+            if (in_portions or microbatch.gets_portions(name)) and (
+                first or name in self._portions.get(microbatch, ())
+            ):
                 microbatch.arrived.add(tensor_id)
                 self._add_portion(microbatch, name, gradient, mapping)
             elif not first:
