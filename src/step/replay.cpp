@@ -166,6 +166,7 @@ class BlockReplay {
       const double moved = rule.lr / denominator;
       block_.bound[i] = units * of_value.half_ulp(magnitude * (1 + doubt) + std::abs(block_.delta[i])) +
                         rounding * (moved * size / first_share + std::abs(expected)) +
+                        rule.correction_rounding * std::abs(expected) +
                         doubt * magnitude * (decay + 4 * moved * l2) +
                         moved * (tiny + std::abs(direction) * tiny_root);
     }
