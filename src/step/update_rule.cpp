@@ -18,7 +18,7 @@ struct KnownClass {
   std::string_view name;
   UpdateFamily family;
   Decay decay;
-  // Its kernel takes the betas as fp32 and subtracts those from 1.
+  // Its kernel takes the betas as fp32, and subtracts those and their powers from 1.
   bool betas_are_floats;
 };
 
@@ -29,7 +29,6 @@ constexpr std::array kKnownClasses = {
     KnownClass{"torch.optim.sgd.SGD", UpdateFamily::kSgd, Decay::kByOption, false},
     KnownClass{"deepspeed.ops.adam.cpu_adam.DeepSpeedCPUAdam", UpdateFamily::kAdam, Decay::kOpen, true},
     KnownClass{"deepspeed.ops.adam.fused_adam.FusedAdam", UpdateFamily::kAdam, Decay::kOpen, true},
-    KnownClass{"apex.optimizers.fused_adam.FusedAdam", UpdateFamily::kAdam, Decay::kOpen, true},
 };
 
 // Looks up the options that the rule needs; remembers the first that is not there.
@@ -83,6 +82,7 @@ RuleOrReason rule_of(const OptimizerStep& step) {
     if (known->betas_are_floats) {
       rule.beta1 = static_cast<float>(rule.beta1);
       rule.beta2 = static_cast<float>(rule.beta2);
+      rule.correction_rounding = epsilon_of(Dtype::kFloat32) / 2 * (1 / (1 - rule.beta1) + 1 / (1 - rule.beta2));
     }
     if (known->decay == Decay::kOpen && rule.weight_decay != 0 && !options.has("decoupled_weight_decay")) {
       return {std::nullopt, "whether its weight decay is decoupled was not recorded"};

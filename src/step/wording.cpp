@@ -141,6 +141,10 @@ std::string describe_wrong_update(const LogicalTensor& tensor, std::span<const W
     which = describe_marks(mark(tensor, parts, false, first), tensor.shape);
     instead = describe_fit(first.fit, update.rule);
   }
+  if (update.step->changed_after) {
+    return fmt::format("{} changed after the step, or not what its gradient, options and state give, {}: {}", which,
+                       holders, size);
+  }
   if (update.skipped) return fmt::format("{} changed, {}, though the optimizer did not step: {}", which, holders, size);
   if (total.wrong_and_zero == total.wrong) return fmt::format("{} not updated, {}", which, holders);
   if (!instead.empty())

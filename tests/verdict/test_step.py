@@ -1,0 +1,47 @@
+"""Faults in an optimizer's step are found in the iteration where they happen, and named as the step's."""
+
+import pytest
+
+# fault -> kind and reason of what is first wrong, its iteration, words of the message
+FAULTS = {
+    "lr-slightly": ("param_delta", "step-differs", 0, ""),
+    "weight-decay": ("param_delta", "step-differs", 0, "what decoupled weight decay 0.01 gives; its option is 0"),
+    "beta2": ("param_delta", "step-differs", 1, "not what its gradient, options and state give"),
+    "vector-not-updated": ("param_delta", "step-differs", 0, "every element not updated, on rank 0"),
+    "no-clipping": ("param_delta", "options-differ", 0, "gradients clipped by 1, reference 0."),
+    "bias-left-out": ("param_delta", "options-differ", 0, "in no optimizer, reference optimizer torch.optim.adam.Adam"),
+    "bfloat16-masters": ("param_delta", "options-differ", 0, "updates a value in bfloat16, reference float32"),
+    "twice": ("param_delta", "options-differ", 0, "stepped 2 times in the iteration, reference 1"),
+    "vector-not-copied": ("param_after", "copy-differs", 0, "not brought up to date after the step"),
+    "truncated-copies": ("param_after", "copy-differs", 0, "not what the step made, rounded"),
+}
+
+
+def test_a_right_run_is_the_same_and_its_steps_are_proved(runs):
+    report = runs.check(runs.collect("none", 1, "--micro-batch-size", "2"), runs.collect("none"), expect=0)
+    steps = report["optimizer_steps"]
+    assert steps["parameters_checked"] == steps["parameters"] > 10
+    assert steps["copies_checked"] == steps["updates_checked"] == steps["updates"] == 2 * steps["parameters"]
+    assert steps["iterations"] == [0, 1]
+    assert steps["optimizers"] == ["torch.optim.adam.Adam"]
+    assert 0.1 < steps["worst"] <= 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named_as_the_steps_where_it_happens(runs, fault):
+    kind, reason, iteration, words = FAULTS[fault]
+    report = runs.check(runs.collect(fault), runs.collect("none"), expect=1)
+    root = report["root_cause"]
+    assert (root["kind"], root["reason"], root["iteration"]) == (kind, reason, iteration), root["message"]
+    assert words in root["message"]
+    assert root["diagnosis"] == "optimizer-step"
+    # Nothing else is to blame, in the next iteration neither.
+    assert {each["diagnosis"] for each in report["roots"]} <= {"optimizer-step", "missing"}
+
+
+def test_a_slice_on_one_rank_is_named_without_a_reference(runs):
+    report = runs.abft(runs.collect("one-rank-not-updated", 2, "--tp", "2"), expect=1)
+    wrong = [each for each in report["findings"] if each["verdict"] == "fail"]
+    assert {each["reason"] for each in wrong} == {"step-differs"}
+    assert "rows 64-127 not updated, on rank 1 (tp=1)" in wrong[0]["message"]
+    assert report["optimizer_steps"]["parameters_checked"] == report["optimizer_steps"]["parameters"]
