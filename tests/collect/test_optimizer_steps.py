@@ -117,6 +117,13 @@ def test_the_clip_factor_is_what_the_gradient_was_multiplied_by(replayed):
     assert replay.rank.names("step_grad") == []
 
 
+def test_a_gradient_of_zeros_has_the_clip_factor_of_the_others(replayed):
+    zero = "parameters[1].grad.zero_(); "
+    replay = replayed(before=zero + CLIPPED)
+    assert replay.steps_of("0.bias") == replay.steps_of("0.weight") and replay.steps_of("0.bias")[0]["clip_factor"] < 1
+    assert replayed(before=zero).steps_of("0.bias")[0]["clip_factor"] == 1
+
+
 def test_a_gradient_that_is_no_multiple_of_the_main_gradient_is_recorded(replayed):
     replay = replayed(before="nn.utils.clip_grad_value_(parameters, 0.1)")
     step_grads = {(i, name): values for (i, _, _, _, kind, name), values in replay.rank.all.items()
@@ -223,6 +230,7 @@ for iteration in range(5):
     optimizer.step()
     for parameter in model.parameters():
         parameter.data.copy_(parameter.main_param)
+    {after}
 """
 
 
@@ -231,6 +239,15 @@ def test_masters_are_recorded_once_and_the_gradient_is_that_of_the_master(replay
     masters = {i for (i, _, _, _, kind, name) in replay.rank.all if kind == "master" and name == "weight"}
     assert masters == {1, 4} and len(replay.ratios) == 6 and replay.worst() < 1.5
     assert {(step["master"], step["clip_factor"]) for step in replay.document["steps"]} == {("float32", 0.5)}
+
+
+def test_what_changes_a_master_after_the_step_is_in_its_delta_and_named(replayed):
+    change = "model.bias.main_param.data.copy_(model.bias)"  # back from its rounded copy
+    replay = replayed("--iterations", "0,1", program=MASTERS, after=change, messages=3)
+    for iteration in range(2):
+        (weight,), (bias,) = (replay.steps_of(name, iteration) for name in ("weight", "bias"))
+        assert bias["changed_after"] and "changed_after" not in weight
+        assert replay.ratios[iteration, 0, "bias"] > 100 and replay.ratios[iteration, 0, "weight"] < 1.5
 
 
 def test_a_master_that_is_given_no_gradient_is_no_call(replayed):

@@ -30,7 +30,7 @@ from .step_facts import (
     updates_itself,
 )
 from .step_gradients import clip_factors
-from .tensors import dtype_name, local_part
+from .tensors import dtype_name, has_plain_values, local_part
 
 Key = tuple[int, str]  # chunk and name of a parameter
 
@@ -74,6 +74,8 @@ class Steps:
         were recorded; the others were recorded as they are now, but for `grad_scale`."""
         if self._running and self._running[-1].optimizer is optimizer:  # its closure is evaluated once more
             self._running.pop()
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return  # nothing can be looked at
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
         call = _Call(optimizer, {}, {}, {}, {})
         for trained in stepped:
@@ -162,7 +164,7 @@ class Steps:
             if main is not None and scale is not None and part is not None:
                 part = part / scale
             main = members[key].share.gradient() if main is None else main
-            if part is not None and main is not None:
+            if part is not None and main is not None and has_plain_values(main):
                 pairs[key] = part, main
         with torch.no_grad():
             factors |= clip_factors(pairs)
@@ -187,7 +189,7 @@ class Steps:
                 record_part(self._collector, trained, kind, part, share.owned)
 
     def _step_of(self, call: _Call, key: Key, trained: TrainedParameter, group: dict[str, Any], calls: int) -> _Step:
-        master_after = None if is_flat_shard(trained.share) else fingerprint(trained.share.master)
+        master_after = fingerprint(trained.share.master)
         inner = call.inner.get(key)
         if inner is not None and inner.master_after == master_after:
             return inner
@@ -236,6 +238,7 @@ def _versions(trained: TrainedParameter) -> tuple:
 def _owners() -> dict[int, tuple[torch.optim.Optimizer, dict[str, Any]]]:
     """By id of what its groups list. PyTorch keeps no list of its optimizers."""
     found = [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
+    found.sort(key=lambda optimizer: hasattr(type(optimizer).step, "hooked"))  # the last ones: no wrappers of others
     return {
         id(parameter): (optimizer, group)
         for optimizer in found
