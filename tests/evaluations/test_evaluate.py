@@ -41,10 +41,10 @@ def test_one_bug_and_its_rules_are_measured_and_shown(tmp_path):
     assert (page.RESULTS.read_bytes() if page.RESULTS.exists() else None) == published
 
     results = {
-        name: {"data": evidence[key], "seconds": 1, "machine": "here"}
+        name: {"data": evidence[key], "seconds": 1, "machine": "here", "commit": "0123456789"}
         for name, key in (("bugs", "bug_rows"), ("rules", "rules"))
     }
-    text = "\n".join(page.page(results))
+    text = page.page(page.rendered(results))
     assert (
         "1 of 1 detected" in text
         and "| embedding-mask |" in text

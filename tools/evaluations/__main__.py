@@ -22,7 +22,7 @@ def parse_options() -> argparse.Namespace:
         description="Measures how well ttrace tells wrong programs from correct ones, on real processes:\n"
         + "".join(f"  {name:14}{module.__doc__.strip().splitlines()[0]}\n" for name, module in SECTIONS.items()),
         epilog="What is measured whole is kept in build/evaluations/results.json, from which RESULTS.md and figures/\n"
-        "beside it are made; with every section they are copied to tools/evaluations. --quick and --case leave\n"
+        "beside it are made, and the sections of the page in tools/evaluations. --quick and --case leave\n"
         "all of it as it is.\n\n"
         "Exit code: 0 when every bug was found, first at the right tensor, and no correct program was called\n"
         "wrong; 1 when not; 2 when something could not be run.\n\n"
@@ -72,7 +72,7 @@ def measure(name: str, bench: Bench) -> dict:
     data = SECTIONS[name].measure(bench)
     seconds = round(time.monotonic() - started)
     print(f"evaluate: {name}: {seconds} s", file=sys.stderr, flush=True)
-    return {"data": data, "seconds": seconds, "machine": page.machine()}
+    return {"data": data, "seconds": seconds, "machine": page.machine(), "commit": page.commit()}
 
 
 def evidence(data: dict[str, dict]) -> dict:

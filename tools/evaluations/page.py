@@ -1,11 +1,13 @@
 """The evidence page. Nothing on it is typed by hand: `results.json` in the build directory keeps what was measured, and
-the page is made from it, so that a section can be measured again alone. The page and its figures are copied beside this
-file, to be published, once every section has been measured."""
+the page is made from it, so that a section can be measured again alone. Each section and its figures are published
+beside this file, in the page that is there."""
 
 import json
 import os
 import platform
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import torch
@@ -40,35 +42,58 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}, gloo"
 
 
+def commit() -> str:
+    """The commit that is measured, and whether the tree differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
+
+    return git("rev-parse", "--short=10", "HEAD") + (", changed" if git("status", "--porcelain") else "")
+
+
 def store(results: dict[str, dict]) -> None:
-    """Writes results, figures and page, and publishes a page that is whole."""
+    """Writes results, figures and page, and publishes the sections that were measured."""
     FIGURES.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     for name, module in SECTIONS.items():
         if name in results and hasattr(module, "draw"):
             module.draw(results[name]["data"], FIGURES)
-    PAGE.write_text("\n".join(page(results)) + "\n")
-    if results.keys() == SECTIONS.keys():
-        shutil.copy(PAGE, HERE)
-        for figure in FIGURES.glob("*.svg"):
-            shutil.copy(figure, HERE / "figures")
+    sections = rendered(results)
+    PAGE.write_text(page(sections))
+    published = HERE / PAGE.name
+    published.write_text(page({**sections_of(published.read_text()), **sections}))
+    for figure in FIGURES.glob("*.svg"):
+        shutil.copy(figure, HERE / "figures")
 
 
-def page(results: dict[str, dict]) -> list[str]:
-    lines = [
-        "# How well ttrace tells wrong programs from correct ones",
-        "",
-        "Made by `tools/evaluate`: real PyTorch processes over gloo, real traces. `tools/evaluate --help` says how to "
-        "measure it again, whole or by section.",
-        "",
-    ]
+def rendered(results: dict[str, dict]) -> dict[str, str]:
+    """The text of each section that was measured, by its title."""
+    sections = {}
     for name, module in SECTIONS.items():
         if name not in results:
             continue
         data = results[name]["data"]
         # The correct configurations are run once for both.
         extra = [results.get("false-alarms", {}).get("data", [])] if module is rules else []
-        lines += [f"## {module.TITLE}", "", *module.render(data, *extra), ""]
-        seconds, machine = results[name]["seconds"], results[name]["machine"]
-        lines += [f"Measured by `tools/evaluate --only {name}` in {seconds} s: {machine}.", ""]
-    return lines[:-1]
+        seconds, machine, measured = (results[name][key] for key in ("seconds", "machine", "commit"))
+        made = f"Measured by `tools/evaluate --only {name}` in {seconds} s, at commit {measured}: {machine}."
+        sections[module.TITLE] = "\n".join([*module.render(data, *extra), "", made])
+    return sections
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """What `page` was made from."""
+    parts = re.split(r"^## (.*)\n\n", text, flags=re.MULTILINE)[1:]
+    return {title: section.strip("\n") for title, section in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def page(sections: dict[str, str]) -> str:
+    lines = [
+        "# How well ttrace tells wrong programs from correct ones",
+        "",
+        "Made by `tools/evaluate`: real PyTorch processes over gloo, real traces. `tools/evaluate --help` says how to "
+        "measure it again, whole or by section.",
+    ]
+    for title in [module.TITLE for module in SECTIONS.values() if module.TITLE in sections]:
+        lines += ["", f"## {title}", "", sections[title]]
+    return "\n".join(lines) + "\n"
