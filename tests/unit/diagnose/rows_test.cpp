@@ -13,8 +13,9 @@ using namespace ttrace::test;
 namespace {
 
 constexpr const char* kRowRules =
-    "experts.*:0:\n  input: {rows: {ids: 'experts.*:1', of: mlp}}\n"
+    "experts.*:0:\n  input: {rows: {ids: 'experts.*:1', of: mlp, logits: mlp.router}}\n"
     "experts.*:1:\n  input: local\n"
+    "mlp.router:\n  output: {}\n"
     "parallelism: {experts: {axis: ep, layers: mlp.experts}}\n";
 constexpr std::int64_t kTokenCount = 12, kHidden = 16;
 
@@ -56,6 +57,11 @@ Trace routed_trace(const std::string& mesh, std::int32_t ranks, const TokenOrder
       hidden.insert(hidden.end(), row.begin(), row.end());
     }
     add_tensor(trace, rank, tensor_id(Kind::kInput, "mlp", 0), {kTokenCount, 1, kHidden}, hidden);
+    std::vector<float> logits;
+    for (std::size_t token = 0; token < kTokenCount; ++token) {
+      logits.insert(logits.end(), {token % 2 == 0 ? 1.0F : 0.0F, token % 2 == 0 ? 0.0F : 1.0F});
+    }
+    add_tensor(trace, rank, tensor_id(Kind::kOutput, "mlp.router", 0), {kTokenCount, 2}, logits);
   }
   add_expert(trace, 0, 0, first, values);
   const TokenOrder odd = {1, 3, 5, 7, 9, 11};

@@ -60,8 +60,9 @@ def _engine(model: torch.nn.Module | None) -> Any:
 
 
 def _living(kind: type) -> Iterator[Any]:
-    """DeepSpeed keeps no list of its engines."""
-    return (found for found in gc.get_objects() if isinstance(found, kind))
+    """DeepSpeed keeps no list of its engines. isinstance() would ask each object for its class, at which some of torch's
+    warn that they are deprecated."""
+    return (found for found in gc.get_objects() if issubclass(type(found), kind))
 
 
 def _group_or_none(getter: Any) -> Any:

@@ -77,4 +77,5 @@ def _keeps_numbers(stage: torch.nn.Module) -> bool:
 def _living(module: str, kind: str) -> list[Any]:
     """PyTorch keeps no list of them."""
     of_kind = getattr(sys.modules.get(module), kind, None)
-    return [] if of_kind is None else [found for found in gc.get_objects() if isinstance(found, of_kind)]
+    # isinstance() would ask each object for its class, at which some of torch's warn that they are deprecated.
+    return [] if of_kind is None else [found for found in gc.get_objects() if issubclass(type(found), of_kind)]
