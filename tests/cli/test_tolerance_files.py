@@ -109,6 +109,7 @@ def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace
         "  verdict    reason        rel_err  allowed  ratio  ranks  tensor\n"
         "  untrusted  no-tolerance  3.66     -        -      -      embedding output, iteration 0, micro-batch 0\n"
         "\n"
+        "proof: 3 of 4 floating-point tensors (output 1 of 2)\n"
         "4 compared: 3 pass, 0 fail, 1 untrusted; 0 missing\n"
     )
     # A consumer of JUnit sees failures and no exit code.
@@ -119,7 +120,7 @@ def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace
 
 def test_an_override_counts_and_one_that_fits_nothing_is_noted(ttrace, reference, candidate, tmp_path):
     overrides = OVERRIDE % ("layers.*.mlp", "0.5", "a test")
-    overrides += "\n  - {pattern: layers.*.mpl, allowed: 1, reason: a typo}"
+    overrides += "\n  - {pattern: layers.*.mpl, allowed: 0.5, reason: a typo}"
     (tmp_path / "t.yaml").write_text(TOLERANCES.replace("overrides: []", overrides))
     candidate(changed(model(), "layers.0.mlp", (1, 2), 8))
     assert ttrace.reports(*CHECK, "-t", "t.yaml", code=0) == (
@@ -127,5 +128,7 @@ def test_an_override_counts_and_one_that_fits_nothing_is_noted(ttrace, reference
         "\n"
         "note: t.yaml:15: the override 'layers.*.mpl' matches no tensor\n"
         "\n"
+        "the override 'layers.*.mlp' (t.yaml:14: a test) allows 0.5 for 1 tensors, of which 0 need it\n"
+        "proof: 4 of 4 floating-point tensors\n"
         "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n"
     )
