@@ -49,7 +49,7 @@ std::string describe_proof(const Proofs& proofs) {
     if (proof.proved == proof.compared) continue;
     partly.push_back(fmt::format("{} {} of {}", name_of(kind), proof.proved, proof.compared));
   }
-  return fmt::format("proof: {} of {} floating-point tensors{}", proved, compared,
+  return fmt::format("{} of {} floating-point tensors{}", proved, compared,
                      partly.empty() ? "" : fmt::format(" ({})", fmt::join(partly, ", ")));
 }
 

@@ -7,7 +7,7 @@
 
 namespace ttrace {
 
-// `proof: 1289 of 1293 floating-point tensors (param_delta 49 of 53)`; names the kinds of which some prove nothing.
+// `1289 of 1293 floating-point tensors (param_delta 49 of 53)`; names the kinds of which some prove nothing.
 std::string describe_proof(const Proofs& proofs);
 
 // Says of what too little was proved, why, and what to do. The report must lack proof.

@@ -220,7 +220,7 @@ std::string sentence_of(const Report& report) {
 }
 
 std::string to_text(const Report& report, std::size_t most_findings) {
-  const std::string proof = report.proofs ? describe_proof(*report.proofs) + "\n" : "";
+  const std::string proof = report.proofs ? fmt::format("proof: {}\n", describe_proof(*report.proofs)) : "";
   if (!report.instead.empty() && most_findings < report.findings.size()) {
     return fmt::format("{}: {}\n\nall findings: {}\n\n{}", name_of(report.verdict()), printable(report.instead),
                        printable(report.command_for_all), totals(report));
@@ -231,9 +231,11 @@ std::string to_text(const Report& report, std::size_t most_findings) {
   const std::vector<TextTable::Row> rows = rows_of(report, most_findings, left_out);
   if (!rows.empty()) text += "\nfindings, wrong ones first, in order of execution:\n" + table_of(rows);
   if (left_out > 0) text += fmt::format("  ... and {} more: {}\n", left_out, printable(report.command_for_all));
-  if (!report.notes.empty()) text += '\n';
-  for (const std::string& note : report.notes) text += fmt::format("note: {}\n", printable(note));
-  if (!rows.empty() || !report.notes.empty()) text += '\n';
+  std::vector<std::string> notes = report.notes;
+  if (!report.instead.empty()) notes.insert(notes.begin(), report.instead);
+  if (!notes.empty()) text += '\n';
+  for (const std::string& note : notes) text += fmt::format("note: {}\n", printable(note));
+  if (!rows.empty() || !notes.empty()) text += '\n';
   return text + describe_overrides(report) + describe_steps(report) + proof + totals(report);
 }
 

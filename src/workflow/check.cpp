@@ -92,7 +92,6 @@ void require_two_runs(const Trace& reference, const Trace& candidate) {
 
 LoadedRuns load_and_align(const CheckOptions& options) {
   Trace reference = read_trace(options.reference), candidate = read_trace(options.candidate);
-  if (!options.allow_same_run) require_two_runs(reference, candidate);
   require_same_values(reference, candidate);
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations);
@@ -101,6 +100,7 @@ LoadedRuns load_and_align(const CheckOptions& options) {
     require_fits(*loaded.tolerance, reference, digest_of(reference), candidate);
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
+  if (!options.allow_same_run) require_two_runs(reference, candidate);
   loaded.reference = align_whole(std::move(reference), loaded.annotations);
   // The candidate is measured against the reference's number of layers, not against its own.
   loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));

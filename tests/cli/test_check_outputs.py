@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy
 import pytest
-from conftest import CHECK, changed, model, shards
+from conftest import CHECK, TOLERANCES, changed, model, shards
 
 from traces import Tensor, record_run
 
@@ -29,6 +29,12 @@ def without(name):
 
 def all_zero():
     return [tensor.with_values(numpy.zeros_like(tensor.values)) for tensor in model()]
+
+
+def tolerances_of_deep():
+    line = "    layers.0.mlp: {samples: [0.02, 0.02, 0.02], estimate: 0.02, floor: 1.1920928955078125e-07, allowed: 0.06}\n"
+    assert line in TOLERANCES
+    return TOLERANCES.replace(line, "".join(line.replace("layers.0", f"layers.{i}") for i in range(12)))
 
 
 def deep(value):
@@ -62,19 +68,22 @@ CASES = {
         ["-t", "t.yaml", "--strict"],
         1,
     ),
-    "untrusted_only.txt": (all_zero(), all_zero(), ["-t", "t.yaml"], 1),
-    "untrusted_only.json": (all_zero(), all_zero(), ["-t", "t.yaml", "--json", "-"], 1),
-    "untrusted_only.xml": (all_zero(), all_zero(), ["-t", "t.yaml", "--junit", "-"], 1),
+    "untrusted_only.txt": (all_zero(), all_zero(), ["-t", "t.yaml"], 2),
+    "untrusted_only.json": (all_zero(), all_zero(), ["-t", "t.yaml", "--json", "-"], 2),
+    "untrusted_only.xml": (all_zero(), all_zero(), ["-t", "t.yaml", "--junit", "-"], 2),
     "only_the_right_ones.txt": (model(), wrong(), ["-t", "t.yaml", "--only", "layers.0.mlp.weight"], 0),
     "only_the_layer.txt": (model(), wrong(), ["-t", "t.yaml", "--only", "layers.**"], 1),
-    "the_first_ten.txt": (deep(1), deep(2), [], 1),
-    "all.txt": (deep(1), deep(2), ["--all"], 1),
+    "the_first_ten.txt": (deep(1), deep(2), ["-t", "t.yaml"], 1),
+    "all.txt": (deep(1), deep(2), ["-t", "t.yaml", "--all"], 1),
+    "many_without_tolerances.txt": (deep(1), deep(2), [], 1),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_check_prints(ttrace, candidate, tmp_path, name):
     reference, tensors, options, code = CASES[name]
+    if len(reference) == len(deep(0)):
+        (tmp_path / "t.yaml").write_text(tolerances_of_deep())
     record_run(tmp_path / "reference", [reference])
     candidate(tensors)
     assert ttrace.reports(*CHECK, *options, code=code) == (EXPECTED / name).read_text()
@@ -96,9 +105,10 @@ def test_the_report_is_the_same_for_any_number_of_threads(ttrace, reference, can
 
 
 def test_the_command_that_shows_more_shows_all(ttrace, candidate, tmp_path):
+    (tmp_path / "t.yaml").write_text(tolerances_of_deep())
     record_run(tmp_path / "reference", [deep(1)])
     candidate(deep(2))
-    (more,) = [line for line in ttrace.reports(*CHECK, code=1).splitlines() if "... and" in line]
+    (more,) = [line for line in ttrace.reports(*CHECK, "-t", "t.yaml", code=1).splitlines() if "... and" in line]
     program, *words = more.split(": ")[1].split()
     assert program == "ttrace"
     assert ttrace.reports(*words, code=1) == (EXPECTED / "all.txt").read_text()
@@ -121,11 +131,13 @@ def test_later_microbatches_are_findings_of_their_own(ttrace, tmp_path, candidat
     assert report == (EXPECTED / "a_wrong_microbatch.txt").read_text()
 
 
-def test_a_run_held_against_itself_is_noted(ttrace, reference):
-    assert ttrace.reports("check", "--reference", "reference", "--candidate", "reference", code=0) == (
+def test_a_run_held_against_itself_is_noted_where_that_is_allowed(ttrace, reference):
+    words = ("check", "--reference", "reference", "--candidate", "reference", "--allow-same-run")
+    assert ttrace.reports(*words, code=0) == (
         "same\n"
         "\n"
-        "note: reference and candidate are one and the same run\n"
+        "note: reference and candidate are one and the same run (--allow-same-run)\n"
         "\n"
+        "proof: 4 of 4 floating-point tensors\n"
         "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n"
     )

@@ -1,5 +1,6 @@
 """`ttrace run`: what it runs, what it uses again, what it refuses, and what it tells whom."""
 
+import datetime
 import json
 import os
 import pathlib
@@ -262,14 +263,20 @@ def test_a_reference_that_was_taken_away_is_made_again_with_its_tolerance(projec
     assert project.calls() == ALL[:5]
 
 
-WAIVER = "waivers:\n  - {pattern: mlp, kinds: [output], reason: issue 12, expires: 9999-12-31}\n"
+def day(days):
+    """That day counted from today."""
+    return (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=days)).date().isoformat()
+
+
+SOON = day(30)
+WAIVER = f"waivers:\n  - {{pattern: mlp, kinds: [output], reason: issue 12, expires: {SOON}}}\n"
 
 
 def test_a_waived_finding_is_listed_and_does_not_fail_until_the_day(project):
     project.write("ttrace.yaml", RUN + WRONG + WAIVER)
     stdout = project.run("--json", "r.json", "--junit", "r.xml", code=0)
     assert (
-        "wrong: waived: layers.0.mlp output, iteration 0, micro-batch 0: exceeds-tolerance until 9999-12-31: issue 12"
+        f"wrong: waived: layers.0.mlp output, iteration 0, micro-batch 0: exceeds-tolerance until {SOON}: issue 12"
         in stdout
     )
     candidate = json.loads((project.directory / "r.json").read_text())["candidates"][2]
@@ -280,10 +287,10 @@ def test_a_waived_finding_is_listed_and_does_not_fail_until_the_day(project):
     )
     assert candidate["waived"][0]["waiver"]["reason"] == "issue 12"
     (skipped,) = xml.parse(project.directory / "r.xml").getroot().findall("testsuite/testcase/skipped")
-    assert skipped.get("message").startswith("waived until 9999-12-31: issue 12; ")
+    assert skipped.get("message").startswith(f"waived until {SOON}: issue 12; ")
     assert "waived nothing" not in stdout
 
-    project.write("ttrace.yaml", RUN + WRONG + WAIVER.replace("9999-12-31", "2020-06-30"))
+    project.write("ttrace.yaml", RUN + WRONG + WAIVER.replace(SOON, "2020-06-30"))
     stdout = project.run(code=1)
     assert "the waiver of 'mlp' expired on 2020-06-30 and waives nothing: issue 12" in stdout
 
@@ -294,17 +301,50 @@ def test_a_waiver_that_waives_nothing_is_reported_where_all_was_checked(project)
     assert "waived nothing" not in project.run("--only", "tp1", code=0)
 
 
-def test_waivers_make_no_verdict_out_of_nothing(project):
-    project.write(
-        "ttrace.yaml",
-        RUN.replace("--ranks", "--all-wrong --ranks")
-        + """\
-waivers:
-  - {pattern: "**", reason: everything, expires: 9999-12-31}
-""",
+def waivers(pattern, expires=SOON):
+    return f"waivers:\n  - {{pattern: '{pattern}', reason: everything, expires: {expires}}}\n"
+
+
+ALL_WRONG = RUN.replace("--ranks", "--all-wrong --ranks")
+
+
+@pytest.mark.parametrize("pattern", ["**", "*", "[a-z]*"])
+def test_a_waiver_of_everything_is_refused_before_anything_runs(empty, pattern):
+    empty.write("ttrace.yaml", ALL_WRONG + waivers(pattern))
+    assert empty.refusal() == (
+        f"ttrace.yaml:9: the waiver of '{pattern}' matches every tensor; expected a pattern with a name in it, or "
+        "accept_overrides: true"
     )
-    stdout = project.run("--only", "tp1", "--json", "r.json", code=1)
-    assert stdout.splitlines()[-1].startswith("tp1: different: nothing ")
+    assert empty.calls() == []
+
+
+def test_a_waiver_for_ever_is_refused(project):
+    for expires, ends in {day(367): 2, "9999-12-31": 2, day(366): 0}.items():
+        project.write("ttrace.yaml", RUN + waivers("mlp", expires))
+        stderr = project("run", code=ends)[1]
+        assert ends == 0 or f"the waiver of 'mlp' expires on {expires}; expected a day in the next 366, or " in stderr
+
+
+def test_waivers_that_excuse_most_of_a_kind_prove_nothing(project):
+    wrong = RUN + WRONG.replace("--wrong layers.0.mlp", "--all-wrong")
+    project.write("ttrace.yaml", wrong + waivers("[!x]*.mlp*") + waivers("embedding").replace("waivers:\n", ""))
+    stdout = project.run("--only", "wrong", code=1)  # the loss and the gradient are not waived
+    assert "wrong: waived: layers.0.mlp output" in stdout
+    off = RUN + WRONG.replace("--wrong layers.0.mlp", "--wrong layers.0.mlp.weight")
+    project.write("ttrace.yaml", off + waivers("layers.0.mlp.weight"))
+    stdout = project.run("--only", "wrong", code=2)
+    assert stdout.splitlines()[-1] == (
+        "wrong: could-not-look: too little is proved, of main_grad 0 of 1 (1 waiver); expected half of each kind: mend "
+        "what they excuse, or accept it: accept_overrides: true"
+    )
+    project.write("ttrace.yaml", off + waivers("layers.0.mlp.weight") + "accept_overrides: true\n")
+    assert "wrong: waived: layers.0.mlp.weight" in project.run("--only", "wrong", code=0)
+
+
+def test_waivers_make_no_verdict_out_of_nothing(project):
+    project.write("ttrace.yaml", ALL_WRONG + waivers("**", "9999-12-31") + "accept_overrides: true\n")
+    stdout = project.run("--only", "tp1", "--json", "r.json", code=2)
+    assert stdout.splitlines()[-1].startswith("tp1: could-not-look: no")
     report = json.loads((project.directory / "r.json").read_text())["candidates"][0]["report"]
     assert (report["waived"], report["counts"]["compared"], report["counts"]["fail"]) == (4, 0, 0)
 

@@ -17,65 +17,65 @@ REFUSED = {
         "run `ttrace estimate-tolerance` again with this reference",
     ),
     "another version": (
-        "ttrace_tolerance: 1",
         "ttrace_tolerance: 2",
-        "t.yaml:1: tolerance file version 2; expected 1, all that this program reads",
+        "ttrace_tolerance: 1",
+        "t.yaml:1: tolerance file version 1; expected 2: run `ttrace estimate-tolerance` again",
     ),
     "a misspelt key": ("margin: 3", "margins: 3", "t.yaml:1: the file has no 'margin'; expected one"),
     "an additional key": (
         "margin: 3",
         "margin: 3\nslack: 2",
-        "t.yaml:11: the file has an unknown key 'slack'; expected none",
+        "t.yaml:12: the file has an unknown key 'slack'; expected none",
     ),
     "a misspelt key of a tensor": (
         "allowed: 0.03}",
         "alowed: 0.03}",
-        "t.yaml:15: 'embedding' has no 'allowed'; expected one",
+        "t.yaml:16: 'embedding' has no 'allowed'; expected one",
     ),
     "a negative tolerance": (
         "allowed: 0.03}",
         "allowed: -0.03}",
-        "t.yaml:15: 'allowed' of 'embedding' is '-0.03'; expected a finite number from 0",
+        "t.yaml:16: 'allowed' of 'embedding' is '-0.03'; expected a finite number from 0",
     ),
     "an infinite tolerance": (
         "allowed: 0.03}",
         "allowed: .inf}",
-        "t.yaml:15: 'allowed' of 'embedding' is '.inf'; expected a finite number from 0",
+        "t.yaml:16: 'allowed' of 'embedding' is '.inf'; expected a finite number from 0",
     ),
     "a tolerance that is no number": (
         "allowed: 0.03}",
         "allowed: some}",
-        "t.yaml:15: 'allowed' of 'embedding' is 'some'; expected a finite number from 0",
+        "t.yaml:16: 'allowed' of 'embedding' is 'some'; expected a finite number from 0",
     ),
     "a misspelt kind": (
         "  output:",
         "  outptu:",
-        "t.yaml:14: 'outptu' is no kind of tensor; expected output, main_grad, ...",
+        "t.yaml:15: 'outptu' is no kind of tensor; expected output, main_grad, ...",
     ),
     "a tensor twice": (
         "    layers.0.mlp: {",
         "    embedding: {",
-        "t.yaml:16: 'output' has 'embedding' twice; expected it once",
+        "t.yaml:17: 'output' has 'embedding' twice; expected it once",
     ),
     "another epsilon": (
-        "epsilon: 0.0078125",
+        "epsilon: 1.1920928955078125e-07",
         "epsilon: 0.1",
-        "t.yaml:9: epsilon is 0.1; expected 0.0078125, that of bfloat16",
+        "t.yaml:10: epsilon is 0.1; expected 1.1920928955078125e-07, that of float32",
     ),
     "an override without a reason": (
         "overrides: []",
         "overrides:\n  - {pattern: embedding, allowed: 1}",
-        "t.yaml:13: an override has no 'reason'; expected one",
+        "t.yaml:14: an override has no 'reason'; expected one",
     ),
     "an override of an unknown kind": (
         "overrides: []",
         OVERRIDE % ("embedding, kind: outptu", "1", "none"),
-        "t.yaml:13: 'outptu' is no kind of tensor; expected output, main_grad, ...",
+        "t.yaml:14: 'outptu' is no kind of tensor; expected output, main_grad, ...",
     ),
     "what is not YAML": (
         "margin: 3",
         "margin: {3",
-        "t.yaml:10: end of map flow not found; expected YAML as `ttrace estimate-tolerance` writes it",
+        "t.yaml:11: end of map flow not found; expected YAML as `ttrace estimate-tolerance` writes it",
     ),
     "a list": (TOLERANCES, "- 1\n", "t.yaml: not one YAML mapping; expected a file of `ttrace estimate-tolerance`"),
     "nothing": (TOLERANCES, "", "t.yaml: not one YAML mapping; expected a file of `ttrace estimate-tolerance`"),
@@ -109,6 +109,7 @@ def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace
         "  verdict    reason        rel_err  allowed  ratio  ranks  tensor\n"
         "  untrusted  no-tolerance  3.66     -        -      -      embedding output, iteration 0, micro-batch 0\n"
         "\n"
+        "proof: 3 of 4 floating-point tensors (output 1 of 2)\n"
         "4 compared: 3 pass, 0 fail, 1 untrusted; 0 missing\n"
     )
     # A consumer of JUnit sees failures and no exit code.
@@ -119,13 +120,15 @@ def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace
 
 def test_an_override_counts_and_one_that_fits_nothing_is_noted(ttrace, reference, candidate, tmp_path):
     overrides = OVERRIDE % ("layers.*.mlp", "0.5", "a test")
-    overrides += "\n  - {pattern: layers.*.mpl, allowed: 1, reason: a typo}"
+    overrides += "\n  - {pattern: layers.*.mpl, allowed: 0.5, reason: a typo}"
     (tmp_path / "t.yaml").write_text(TOLERANCES.replace("overrides: []", overrides))
     candidate(changed(model(), "layers.0.mlp", (1, 2), 8))
     assert ttrace.reports(*CHECK, "-t", "t.yaml", code=0) == (
         "same\n"
         "\n"
-        "note: t.yaml:14: the override 'layers.*.mpl' matches no tensor\n"
+        "note: t.yaml:15: the override 'layers.*.mpl' matches no tensor\n"
         "\n"
+        "the override 'layers.*.mlp' (t.yaml:14: a test) allows 0.5 for 1 tensors, of which 0 need it\n"
+        "proof: 4 of 4 floating-point tensors\n"
         "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n"
     )

@@ -90,6 +90,32 @@ def record_run(directory, tensors_of_rank, axes="", **run):
     return directory
 
 
+def digest_of(directory):
+    """What a tolerance file calls the reference's digest: include/ttrace/load/trace_reader.h. Of complete ranks."""
+    import h5py  # here: processes that only record start sooner
+
+    lines = []
+    for path in sorted(directory.glob("rank-*.h5")):
+        with h5py.File(path) as file:
+            tables = {name: file[f"ttrace/{name}"][()] for name in ("index", "text", "shapes")}
+            rank = int(file.attrs["rank"])
+        for row in sorted(tables["index"], key=lambda row: row["order"]):
+            start, length = int(row["name"]), int(row["name_length"])
+            name = bytes(tables["text"][start : start + length]).decode()
+            shape = tables["shapes"][int(row["shape"]) :][: int(row["ndim"])]
+            words = [rank, row["iteration"], row["microbatch"], row["chunk"]]
+            words += [Pass(row["pass"]).name.lower(), Kind(row["kind"]).name.lower(), Dtype(row["dtype"]).name.lower()]
+            lines.append(" ".join(map(str, [*words, f"[{','.join(map(str, shape))}]", row["checksum"], name])) + "\n")
+    return f"{checksum_of(''.join(lines).encode(), 0):016x}"
+
+
+def checksum_of(data, seed):
+    """XXH3-64."""
+    xxhash = ctypes.CDLL("libxxhash.so.0")
+    xxhash.XXH3_64bits_withSeed.restype = ctypes.c_uint64
+    return xxhash.XXH3_64bits_withSeed(bytes(data), ctypes.c_size_t(len(data)), ctypes.c_uint64(seed))
+
+
 def edit_index(path, row, **fields):
     """Makes the index of a rank's file lie about one tensor; the seal no longer fits."""
     import h5py  # here: processes that only record start sooner
@@ -103,14 +129,8 @@ def edit_index(path, row, **fields):
 
 def seal_again(path):
     """Gives an edited file the seal of an honest one: src/format/format.h."""
-    xxhash = ctypes.CDLL("libxxhash.so.0")
-    xxhash.XXH3_64bits_withSeed.restype = ctypes.c_uint64
-
-    def checksum(data, seed):
-        return xxhash.XXH3_64bits_withSeed(bytes(data), ctypes.c_size_t(len(data)), ctypes.c_uint64(seed))
-
     data = bytearray(path.read_bytes())
     (metadata,) = struct.unpack_from("<Q", data, 80)
     data[160:168] = bytes(8)
-    struct.pack_into("<Q", data, 160, checksum(data[metadata:], checksum(data[:4096], 0)))
+    struct.pack_into("<Q", data, 160, checksum_of(data[metadata:], checksum_of(data[:4096], 0)))
     path.write_bytes(data)

@@ -1,55 +1,62 @@
-"""Runs of the real program, right and with faults that leave no trace in most tensors."""
+"""A training run that a test can edit: forged traces of a reference, of perturbed runs, of a rerun and of candidates, and
+the tolerances that the program itself estimates from them."""
 
 import json
-import os
 import pathlib
-import subprocess
+import shutil
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TTRACE = os.environ["TTRACE_PROGRAM"]
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cli"))  # program, traces
+
+from forged import training_run  # noqa: E402 (found by the path just set)
+from program import Program  # noqa: E402
+from traces import record_run  # noqa: E402
+
+CHECK = ("check", "--reference", "reference", "--candidate", "candidate")
 
 
-class Runs:
-    def __init__(self, directory):
-        self._directory = directory
+class Project(Program):
+    """A directory with a reference, three perturbed runs p1, p2 and p3, and a rerun `again`."""
 
-    def collect(self, fault, ranks=1, *options):
-        """The trace of two small iterations of tinygpt with a fault in its step; made when first asked for."""
-        trace = self._directory / f"{fault}-{ranks}{''.join(options)}"
-        if not trace.exists():
-            python = pathlib.Path(sys.executable)
-            launch = [python.parent / "torchrun", "--standalone", "--nproc-per-node", ranks] if ranks > 1 else [python]
-            program = [ROOT / "tests/verdict/programs/faulty_step.py", fault]
-            model = ["--layers", 1, "--steps", 2, "--micro-batches", 2, *options]
-            collect = [TTRACE, "collect", "-o", trace, "--iterations", "0,1", "--"]
-            self.run(0, *collect, *launch, *program, *model)
-        return trace
+    def record(self, name, tensors, seed=None, **run):
+        shutil.rmtree(self.directory / name, ignore_errors=True)
+        provenance = {"command": ["python", "train.py"]}
+        if seed is not None:
+            provenance["perturb_seed"] = seed
+        return record_run(self.directory / name, [tensors], provenance=json.dumps(provenance), **run)
 
-    def check(self, candidate, reference, expect):
-        return self._report(expect, "check", "--reference", reference, "--candidate", candidate)
+    def estimate_words(self):
+        perturbed = ("--perturbed", "p1", "p2", "p3", "--rerun", "again")
+        return ("estimate-tolerance", "-o", "t.yaml", "--reference", "reference", *perturbed)
 
-    def abft(self, trace, expect):
-        return self._report(expect, "abft", trace)
+    def estimate(self):
+        self(*self.estimate_words(), code=0)
+        return (self.directory / "t.yaml").read_text()
 
-    def _report(self, expect, *words):
-        output = self._directory / "report.json"
-        self.run(expect, TTRACE, *words, "--json", output)
-        return json.loads(output.read_text())
+    def check(self, *words, code):
+        return self(*CHECK, *words, code=code)[0]
 
-    def run(self, expect, *words):
-        result = subprocess.run(
-            [str(word) for word in words],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        assert result.returncode == expect, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
+    def edit(self, old, new):
+        """Edits t.yaml."""
+        path = self.directory / "t.yaml"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
 
 
-@pytest.fixture(scope="session")
-def runs(tmp_path_factory):
-    return Runs(tmp_path_factory.mktemp("runs"))
+@pytest.fixture
+def project(tmp_path):
+    project = Project(tmp_path)
+    project.record("reference", training_run())
+    for seed in (1, 2, 3):
+        project.record(f"p{seed}", training_run(seed), seed)
+    project.record("again", training_run())
+    return project
+
+
+@pytest.fixture
+def estimated(project):
+    project.estimate()
+    return project

@@ -97,7 +97,7 @@ TEST_CASE("every field of a tolerance file is read") {
   CHECK(file.overrides[0].kind == Kind::kOutput);
   CHECK(file.overrides[0].allowed == 0.2);
   CHECK(file.overrides[0].reason == "a token near a tie may be re-routed");
-  CHECK(file.overrides[0].line == 11);
+  CHECK(file.overrides[0].line == 14);
   REQUIRE(file.tensors.size() == 1);
   const Tolerance& tolerance = file.tensors.at({Kind::kOutput, "embedding"});
   CHECK(tolerance.samples == std::vector<double>{0.003, 0.002, 0.001});

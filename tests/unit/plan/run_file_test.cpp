@@ -158,4 +158,28 @@ TEST_CASE("tolerances of rewritten runs are no use to candidates that compute fr
                        "t.yaml:13: estimator is 'rewritten'; expected one of input, modules", InputError);
 }
 
+TEST_CASE("a waiver of everything or for years is refused, unless the file accepts overrides") {
+  const auto refusal_of = [](const std::string& pattern, const std::string& expires) {
+    RunFile file = parse_run_file(kFile, "ttrace.yaml");
+    file.waivers = {{pattern, {}, {}, "issue 1", expires, 11}};
+    file.accept_overrides = true;
+    CHECK_NOTHROW(require_modest_waivers(file, "2029-01-31"));
+    file.accept_overrides = false;
+    try {
+      require_modest_waivers(file, "2029-01-31");
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal_of("router", "2030-02-01").empty());
+  CHECK(refusal_of("router", "2020-01-01").empty());  // has expired
+  CHECK(refusal_of("router", "2030-02-02") ==
+        "ttrace.yaml:11: the waiver of 'router' expires on 2030-02-02; expected a day in the next 366, or "
+        "accept_overrides: true");
+  CHECK(refusal_of("**", "2029-02-01") ==
+        "ttrace.yaml:11: the waiver of '**' matches every tensor; expected a pattern with a name in it, or "
+        "accept_overrides: true");
+}
+
 TEST_SUITE_END();

@@ -1,0 +1,39 @@
+"""Runs the program as a user types it, in a directory of its own."""
+
+import subprocess
+
+from traces import PROGRAM, digest_of
+
+# In a tolerance file that a test writes by hand: of whatever the directory `reference` holds when the program runs.
+DIGEST = "digest: of the reference"
+
+
+class Program:
+    def __init__(self, directory):
+        self.directory = directory
+
+    def __call__(self, *words, code):
+        """Runs it and returns (stdout, stderr); `code` is the exit code it must have."""
+        self._fill_in_digests()
+        result = subprocess.run([PROGRAM, *words], cwd=self.directory, capture_output=True, text=True, timeout=60)
+        assert result.returncode == code, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
+        return result.stdout, result.stderr
+
+    def refuses(self, *words):
+        """The text of the one error line that a run which could not look leaves: nothing else, nowhere else."""
+        stdout, stderr = self(*words, code=2)
+        assert stdout == ""
+        assert stderr.startswith("ttrace: error: ") and stderr.endswith("\n") and stderr.count("\n") == 1, stderr
+        return stderr[len("ttrace: error: ") : -1]
+
+    def reports(self, *words, code):
+        """The report on stdout; nothing on stderr."""
+        stdout, stderr = self(*words, code=code)
+        assert stderr == ""
+        return stdout
+
+    def _fill_in_digests(self):
+        for path in self.directory.glob("*.yaml"):
+            text = path.read_text()
+            if DIGEST in text and (self.directory / "reference").is_dir():
+                path.write_text(text.replace(DIGEST, f'digest: "{digest_of(self.directory / "reference")}"'))

@@ -1,0 +1,63 @@
+#include <doctest/doctest.h>
+
+#include "support/reports.h"
+#include "ttrace/outcome.h"
+
+using namespace ttrace;
+
+namespace {
+
+Proof proof(std::int64_t proved, std::int64_t compared, Reason reason = Reason::kNoise) {
+  Proof proof{compared, proved, {}};
+  if (proved < compared) proof.others[std::string(name_of(reason))] = compared - proved;
+  return proof;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("base");
+
+TEST_CASE("half of what was compared of a kind must prove something") {
+  CHECK(unproved_kinds({{Kind::kOutput, proof(2, 4)}}).empty());
+  CHECK(unproved_kinds({{Kind::kOutput, proof(2, 5)}}) == std::set{Kind::kOutput});
+  CHECK(unproved_kinds({{Kind::kOutput, proof(9, 9)}, {Kind::kMainGrad, proof(0, 1)}}) == std::set{Kind::kMainGrad});
+  CHECK(unproved_kinds({{Kind::kOutput, proof(0, 0)}}).empty());
+}
+
+TEST_CASE("an optimizer's step may be noise where gradient and parameter around it are proved") {
+  const Proof most = proof(4, 5), none = proof(0, 5);
+  const auto unproved = [&](const Proof& gradient, const Proof& after) {
+    return unproved_kinds({{Kind::kMainGrad, gradient}, {Kind::kParamDelta, none}, {Kind::kParamAfter, after}});
+  };
+  CHECK(unproved(most, most).empty());
+  CHECK(unproved(none, most) == std::set{Kind::kMainGrad, Kind::kParamDelta});
+  CHECK(unproved(most, none) == std::set{Kind::kParamDelta, Kind::kParamAfter});
+  CHECK(unproved_kinds({{Kind::kParamDelta, none}}) == std::set{Kind::kParamDelta});
+}
+
+TEST_CASE("initial parameters that are zero do not count, unless there are no others") {
+  CHECK(unproved_kinds({{Kind::kParam, proof(1, 9, Reason::kAllZero)}}).empty());
+  CHECK(unproved_kinds({{Kind::kParam, proof(1, 9, Reason::kNoise)}}) == std::set{Kind::kParam});
+  CHECK(unproved_kinds({{Kind::kParam, proof(0, 9, Reason::kAllZero)}}) == std::set{Kind::kParam});
+  CHECK(unproved_kinds({{Kind::kMainGrad, proof(1, 9, Reason::kAllZero)}}) == std::set{Kind::kMainGrad});
+}
+
+TEST_CASE("a run of which nothing was proved could not be judged, and one with something wrong is different") {
+  Report report = test::report_of({}, 3);
+  report.proofs = Proofs{{Kind::kOutput, proof(3, 3)}};
+  CHECK(report.verdict() == RunVerdict::kSame);
+  report.proofs = Proofs{};
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  report.findings = {test::wrong("mlp")};
+  CHECK(report.verdict() == RunVerdict::kDifferent);
+}
+
+TEST_CASE("a loss that is finite on neither side leaves a run without proof; another scalar does not") {
+  for (const auto& [name, verdict] : {std::pair("loss", RunVerdict::kCouldNotLook), {"grad_norm", RunVerdict::kSame}}) {
+    Finding empty = test::finding(test::tensor_id(Kind::kScalar, name), Verdict::kUntrusted, Reason::kEmpty, "NaN");
+    empty.floating = true;
+    Report report = test::report_of({empty}, 3);
+    report.proofs = Proofs{{Kind::kScalar, proof(1, 2)}};
+    CHECK(report.verdict() == verdict);
+  }
+}
