@@ -140,7 +140,7 @@ class BlockReplay {
     const double first_share = rule.bias_correction ? 1 - std::pow(rule.beta1, update.count) : 1;
     const double second_share = rule.bias_correction ? 1 - std::pow(rule.beta2, update.count) : 1;
     const double rounding = rounding_of(update), doubt = doubt_of_value(update);
-    const double units = decay != 0 ? 2 : 1;
+    const double units = decay != 0 ? 3 : 1;
     const Rounding of_value(update.updated);
     // fp32's smallest normal number: kernels may take what is smaller for zero.
     const double tiny = 0x1p-126, tiny_root = 0x1p-63;

@@ -31,8 +31,8 @@ class Runs:
     def check(self, candidate, reference, expect):
         return self._report(expect, "check", "--reference", reference, "--candidate", candidate)
 
-    def abft(self, trace, expect):
-        return self._report(expect, "abft", trace)
+    def abft(self, trace, *options, expect):
+        return self._report(expect, "abft", trace, *options)
 
     def _report(self, expect, *words):
         output = self._directory / "report.json"

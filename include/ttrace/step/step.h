@@ -10,7 +10,8 @@
 //          update = -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)  (- lr weight_decay p, where it is decoupled)
 //   SGD    m = momentum m + (1 - dampening) g, update = -lr m or, with Nesterov's, -lr (g + momentum m)
 //
-//   bound  half a unit of p in its last place (a whole one with decoupled weight decay), for what adding it to p rounds
+//   bound  half a unit of p in its last place, for what adding it to p rounds (three halves with decoupled weight decay:
+//          1 - lr weight_decay is rounded, and its product with p)
 //          + k e (lr M / (sqrt(v) + eps) + |update|), for the rest: e is half the machine epsilon of the arithmetic, and
 //          k = 32 + 4 times the steps since the state was known, which leaves room for kernels that compute less
 //          carefully than IEEE 754 asks; 8 + 4 times where the arithmetic is bf16 or fp16, whose e is a percent.

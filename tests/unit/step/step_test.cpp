@@ -161,7 +161,7 @@ struct Run {
 };
 
 AlignedTrace aligned(const Run& run) {
-  return align_trace(run.trace(), annotations("fc.weight: {tp_dim: 0}\nnorm.weight: {}\n"));
+  return align_trace(run.trace(), annotations("fc.weight: {tp_dim: 0}\nnorm.weight: {tp: replicate}\n"));
 }
 
 StepCheck checked(const Run& run, int threads = 1) {
@@ -260,7 +260,7 @@ TEST_CASE("a step with another number than the options' is named in the iteratio
   };
   SUBCASE("learning rate") {
     run.arithmetic.lr *= 1.01;
-    is_first("fc.weight 0: step-differs: every element is 1.01 times what lr 0.001 gives, on ranks 0, 1");
+    is_first("fc.weight 0: step-differs: the update is 1.01 times what lr 0.001 gives, on ranks 0, 1");
   }
   SUBCASE("learning rate, by 1e-4") {
     run.arithmetic.lr *= 1.0001;
@@ -463,7 +463,7 @@ TEST_CASE("a wrong step of the reference is a finding, and one of a class that i
   SUBCASE("the candidate follows the rule") {
     const JudgedSteps judged = compared(wrong, {}).judged;
     REQUIRE(!judged.verdicts.findings.empty());
-    CHECK(has(wrong_in(judged.verdicts.findings)[0], "in the reference, every element is 1.5 times"));
+    CHECK(has(wrong_in(judged.verdicts.findings)[0], "in the reference, the update is 1.5 times"));
   }
   SUBCASE("neither does") {
     const JudgedSteps judged = compared(wrong, wrong).judged;
