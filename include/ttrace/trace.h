@@ -80,7 +80,7 @@ enum class Kind : std::uint8_t {
   kParam = 5,       // before the iteration
   kParamGrad = 6,   // what one micro-batch's backward adds to the parameter's gradient
   kMainGrad = 7,    // the gradient the optimizer uses: accumulated, reduced, not yet clipped
-  kParamDelta = 8,  // after minus before the optimizer step, on the fp32 master where there is one
+  kParamDelta = 8,  // what the optimizer's steps of the iteration added, to the fp32 master where there is one
   kParamAfter = 9,  // the parameter as the next iteration sees it
   kScalar = 10,     // loss, grad_norm, token counts: the name says which
   // What an optimizer holds of a parameter before the first step of an iteration, which the step cannot be checked

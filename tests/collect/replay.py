@@ -93,7 +93,9 @@ class Replay:
         if delta.size:
             # The delta itself is a difference in fp32.
             half_ulp = e * 2.0 ** numpy.floor(numpy.log2(numpy.maximum(abs(before) + abs(delta), 2.0**-126)))
-            bound = half_ulp * (2 if step["options"].get("weight_decay") else 1) + rounding + min(e, 2.0**-24) * abs(delta)
+            # AdamW multiplies by 1 - lr * weight_decay, rounded to the value's dtype, before it adds the update.
+            roundings = 3 if step["options"].get("weight_decay") else 1
+            bound = half_ulp * roundings + rounding + min(e, 2.0**-24) * abs(delta)
             self.ratios[place] = float((abs(delta - predicted) / bound).max())
 
 

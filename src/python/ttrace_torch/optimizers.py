@@ -322,9 +322,10 @@ class Optimizers:
     def _finish_steps(self) -> None:
         clock = self._collector.clock
         if self._collector.is_recorded() and clock.ever_stepped:
-            arrived = {(each.chunk, each.name) for each in self._with_gradients()}
-            arrived |= {(each.chunk, each.name) for each in self._recorded if each.kind == Kind.MAIN_GRAD}
-            self._steps.finish(each for each in self._trained_parameters() if (each.chunk, each.name) in arrived)
+            have = {(each.chunk, each.name) for each in self._with_gradients()}
+            have |= {(each.chunk, each.name) for each in self._recorded if each.kind == Kind.MAIN_GRAD}
+            owned = (each for each in self._trained_parameters() if each.share.owns_any())
+            self._steps.finish(each for each in owned if (each.chunk, each.name) in have)
 
     def _with_gradients(self) -> Iterator[TrainedParameter]:
         """Parameters of which this rank owns some, and for which a gradient arrived in this iteration. None where the

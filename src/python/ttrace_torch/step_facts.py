@@ -9,7 +9,7 @@ import torch
 from .library import Kind
 from .masters import TrainedParameter
 from .shares import Share
-from .tensors import local_part
+from .tensors import has_plain_values, local_part
 
 # What an optimizer keeps of a parameter, that a step follows from.
 STATES = {
@@ -81,9 +81,9 @@ def updates_itself(share: Share) -> bool:
 
 def part_of(trained: TrainedParameter, tensor: torch.Tensor) -> torch.Tensor | None:
     """Of a tensor as large as `share.stepped`, such as its gradient: the owned elements, in the shape of the master.
-    None where `tensor` has another size."""
+    None where `tensor` has another size, or no plain values."""
     stepped, master = trained.share.stepped, trained.share.master
-    if tensor.numel() != stepped.numel() or tensor.layout is not torch.strided:
+    if tensor.numel() != stepped.numel() or not has_plain_values(tensor):
         return None
     tensor = tensor.detach()
     if tensor.numel() == master.numel():
@@ -94,8 +94,10 @@ def part_of(trained: TrainedParameter, tensor: torch.Tensor) -> torch.Tensor | N
     return tensor.reshape(-1)[begin : begin + master.numel()].reshape(master.shape)
 
 
-def fingerprint(tensor: torch.Tensor) -> int:
-    """Of its bits, at their places: another one almost certainly where any was changed."""
+def fingerprint(tensor: torch.Tensor) -> int | None:
+    """Of its bits, at their places: another one almost certainly where any was changed. None where there are none."""
+    if not has_plain_values(tensor):
+        return None
     flat = local_part(tensor).detach().reshape(-1)
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
     total = torch.zeros((), dtype=torch.int64, device=flat.device)

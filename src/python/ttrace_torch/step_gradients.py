@@ -13,13 +13,16 @@ _PIECE = 1 << 20  # elements; in fp64 they take 8 MiB
 def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> dict[Hashable, float | None]:
     """Of gradients that are clipped together, each as given to the optimizer and as recorded: the number that the
     recorded one was multiplied by, one for all that are not unchanged. None where that does not give, in every element,
-    what was given, to 2 ulp; below fp32, whose ulp is no small error, to the bit."""
+    what was given, to 2 ulp; below fp32, whose ulp is no small error, to the bit. Zeros have the number of the others.
+    """
     factors: dict[Hashable, float | None] = {}
-    changed = {}
+    changed, zeros = {}, []
     for key, (given, main) in pairs.items():
         given, main = local_part(given).detach(), local_part(main).detach()
         if _are_equal(given, main):
             factors[key] = 1.0
+            if not main.any():
+                zeros.append(key)
         else:
             factors[key] = None
             if given.dtype in (torch.float32, torch.float64) and given.numel() == main.numel():
@@ -28,6 +31,8 @@ def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> di
     for key, (given, main) in changed.items():
         if _is_product(given, factor, main):
             factors[key] = factor
+    if factor in factors.values():
+        factors |= dict.fromkeys(zeros, factor)
     return factors
 
 

@@ -30,7 +30,7 @@ from .step_facts import (
     updates_itself,
 )
 from .step_gradients import clip_factors
-from .tensors import dtype_name, local_part
+from .tensors import dtype_name, has_plain_values, local_part
 
 Key = tuple[int, str]  # chunk and name of a parameter
 
@@ -60,8 +60,7 @@ class Steps:
         self._collector = collector
         self._running: list[_Call] = []  # each makes the next
         self._steps: dict[Key, _Step] = {}  # of this iteration
-        self._state_recorded: set[Key] = set()  # in this iteration
-        self._gradients_recorded: set[Key] = set()
+        self._recorded: set[tuple[Key, Kind]] = set()  # in this iteration
         # Parameters whose state at the end of the iteration `_known_until` follows from what was recorded.
         self._known: set[Key] = set()
         self._known_until = -1
@@ -74,6 +73,8 @@ class Steps:
         were recorded; the others were recorded as they are now, but for `grad_scale`."""
         if self._running and self._running[-1].optimizer is optimizer:  # its closure is evaluated once more
             self._running.pop()
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return  # nothing can be looked at
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
         call = _Call(optimizer, {}, {}, {}, {})
         for trained in stepped:
@@ -86,8 +87,9 @@ class Steps:
             members = {key: trained for key, (trained, of) in call.stepped.items() if of is group}
             call.factors |= self._factors(members, main_grads, getattr(optimizer, "grad_scale", None))
         for key, (trained, group) in call.stepped.items():
-            if key in call.factors and key not in self._state_recorded and not self._knows(key):
-                self._state_recorded.add(key)
+            before = self._steps.get(key)
+            is_first = before is None or before.facts.calls == 0
+            if key in call.factors and is_first and not self._knows(key):
                 self._record_state(trained, optimizer.state.get(trained.share.stepped, {}), group)
         self._running.append(call)
 
@@ -143,8 +145,7 @@ class Steps:
         several = {key for key, step in self._steps.items() if step.facts.calls > 1}
         self._known = (self._known | self._steps.keys()) - several - self._not_known
         self._known_until = iteration
-        self._running, self._steps, self._not_known = [], {}, set()
-        self._state_recorded, self._gradients_recorded = set(), set()
+        self._running, self._steps, self._recorded, self._not_known = [], {}, set(), set()
 
     def _knows(self, key: Key) -> bool:
         return self._known_until == self._collector.clock.iteration - 1 and key in self._known
@@ -162,32 +163,33 @@ class Steps:
             if main is not None and scale is not None and part is not None:
                 part = part / scale
             main = members[key].share.gradient() if main is None else main
-            if part is not None and main is not None:
+            if part is not None and main is not None and has_plain_values(main):
                 pairs[key] = part, main
         with torch.no_grad():
             factors |= clip_factors(pairs)
         for key, part in parts.items():
-            is_shard = is_flat_shard(members[key].share)
-            if factors[key] is None and part is not None and not is_shard and key not in self._gradients_recorded:
-                self._gradients_recorded.add(key)
-                part = part if scale is None else part / scale
-                record_part(self._collector, members[key], Kind.STEP_GRAD, part, members[key].share.owned)
+            if factors[key] is None and part is not None:
+                self._record(members[key], Kind.STEP_GRAD, part if scale is None else part / scale)
         return factors
 
     def _record_state(self, trained: TrainedParameter, state: dict[str, Any], group: dict[str, Any]) -> None:
-        share = trained.share
-        if is_flat_shard(share):
-            return
-        if not updates_itself(share):
-            record_part(self._collector, trained, Kind.MASTER, share.master, share.owned)
+        if not updates_itself(trained.share):
+            self._record(trained, Kind.MASTER, trained.share.master)
         step = step_count(state, group)
         for name, kind in STATES.items():
             part = part_of(trained, state[name]) if isinstance(state.get(name), torch.Tensor) else None
             if part is not None and (step is None or step > 0):
-                record_part(self._collector, trained, kind, part, share.owned)
+                self._record(trained, kind, part)
+
+    def _record(self, trained: TrainedParameter, kind: Kind, part: torch.Tensor) -> None:
+        """The first of the iteration."""
+        key = (trained.chunk, trained.name), kind
+        if key not in self._recorded and not is_flat_shard(trained.share):
+            self._recorded.add(key)
+            record_part(self._collector, trained, kind, part, trained.share.owned)
 
     def _step_of(self, call: _Call, key: Key, trained: TrainedParameter, group: dict[str, Any], calls: int) -> _Step:
-        master_after = None if is_flat_shard(trained.share) else fingerprint(trained.share.master)
+        master_after = fingerprint(trained.share.master)
         inner = call.inner.get(key)
         if inner is not None and inner.master_after == master_after:
             return inner
@@ -236,6 +238,7 @@ def _versions(trained: TrainedParameter) -> tuple:
 def _owners() -> dict[int, tuple[torch.optim.Optimizer, dict[str, Any]]]:
     """By id of what its groups list. PyTorch keeps no list of its optimizers."""
     found = [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
+    found.sort(key=lambda optimizer: hasattr(type(optimizer).step, "hooked"))  # the last ones: no wrappers of others
     return {
         id(parameter): (optimizer, group)
         for optimizer in found

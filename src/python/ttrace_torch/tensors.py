@@ -25,8 +25,16 @@ def is_dtensor(tensor: torch.Tensor) -> bool:
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Of a DTensor, this rank's part."""
-    return tensor._local_tensor if is_dtensor(tensor) else tensor
+    """Of a DTensor, this rank's part, when it has arrived."""
+    tensor = tensor._local_tensor if is_dtensor(tensor) else tensor
+    return tensor.wait() if type(tensor).__name__ == "AsyncCollectiveTensor" else tensor
+
+
+def has_plain_values(tensor: torch.Tensor) -> bool:
+    """Whether the elements of this rank's part are floating-point numbers in memory, one after the other or strided."""
+    tensor = local_part(tensor)
+    is_plain = isinstance(tensor, _PLAIN) and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return is_plain and is_floating(tensor) and tensor.layout is torch.strided and not tensor.is_meta
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
@@ -35,8 +43,6 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
     if torch.nn.parameter.is_lazy(tensor):
         raise NotTraceable("a lazy parameter: it has no value before its module is called")
     tensor = local_part(tensor)
-    if type(tensor).__name__ == "AsyncCollectiveTensor":
-        tensor = tensor.wait()
     if not isinstance(tensor, _PLAIN) or type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise NotTraceable(f"a {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
