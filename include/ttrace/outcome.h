@@ -90,10 +90,10 @@ struct StepCoverage {
   std::int64_t parameters = 0;          // that have updates
   std::int64_t parameters_checked = 0;  // all of whose updates were checked
   std::int64_t updates = 0, updates_checked = 0;
-  std::int64_t copies_checked = 0;       // of what the optimizer made, to the parameter
-  std::set<std::int32_t> iterations;     // with a checked update
-  std::set<std::string> optimizers;      // the classes that made those
-  double worst = 0;                      // the largest error of a right update, in units of what rounding explains
+  std::int64_t copies_checked = 0;    // of what the optimizer made, to the parameter
+  std::set<std::int32_t> iterations;  // with a checked update
+  std::set<std::string> optimizers;   // the classes that made those
+  double worst = 0;                   // the largest error of a right update, in units of what rounding explains
   std::map<std::string, std::int64_t> not_checkable;  // why updates were not checked, and how many
 };
 
@@ -116,7 +116,7 @@ struct Report {
   std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
   std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
   std::vector<MissingGroup> missing_groups;
-  std::optional<StepCoverage> steps;  // none: the trace says nothing of an optimizer
+  std::optional<StepCoverage> steps;                       // none: the trace says nothing of an optimizer
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::vector<std::string> notes;
   std::string command_for_all;  // the command that prints all findings

@@ -75,7 +75,8 @@ class RootFinder {
         !sources.any || (sources.worst_ratio > 0 && sources.worst_ratio >= observations_[i].ratio / 2);
     if (root == kNone && came_from_before) root = id.kind == Kind::kParam ? root_before(id.iteration) : root_before(id);
     // A model that a wrong step has made is another one, all over.
-    if (root == kNone && wrong_step_ != kNone && observations_[roots_[wrong_step_].observation].id.iteration < id.iteration)
+    if (root == kNone && wrong_step_ != kNone &&
+        observations_[roots_[wrong_step_].observation].id.iteration < id.iteration)
       root = wrong_step_;
     if (root != kNone) {
       roots_[root].explained.push_back(i);
@@ -282,7 +283,7 @@ class RootFinder {
   std::span<const TiedRule> tied_;
   const bool rewritten_;
   std::vector<Root> roots_;
-  std::size_t wrong_step_ = kNone;  // the first root that is an optimizer's wrong step
+  std::size_t wrong_step_ = kNone;                                // the first root that is an optimizer's wrong step
   std::vector<std::map<std::string, std::string>> calls_around_;  // of each root
   std::map<ModuleKey, Calls> calls_;
   std::map<ParameterKey, Sources> param_grads_, main_grads_;

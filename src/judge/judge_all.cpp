@@ -63,8 +63,8 @@ void pass_what_is_proved(const StepVerdicts& steps, std::vector<Finding>& findin
     if (!std::all_of(proof->second.begin(), proof->second.end(), is_right)) continue;
     finding.verdict = Verdict::kPass;
     finding.reason = Reason::kNone;
-    finding.message = fmt::format("{}: what its gradient, options and state give, which are the reference's",
-                                  to_string(finding.id));
+    finding.message =
+        fmt::format("{}: what its gradient, options and state give, which are the reference's", to_string(finding.id));
   }
 }
 

@@ -35,7 +35,8 @@ class GradientDifferences {
         const double epsilon = epsilon_of(side->dtype);
         if (epsilon > epsilon_of(Dtype::kFloat32)) sums.rounding = std::max(sums.rounding, epsilon);
       }
-      if (difference.reference_square > 0 && difference.candidate_square > 0) has_gradient_.emplace(id.iteration, id.name);
+      if (difference.reference_square > 0 && difference.candidate_square > 0)
+        has_gradient_.emplace(id.iteration, id.name);
     }
   }
 
@@ -113,8 +114,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
         comparable = false;
         continue;
       }
-      const std::string differs =
-          describe_other_options(wanted, stated, gradients.allowed_clip(iteration, name));
+      const std::string differs = describe_other_options(wanted, stated, gradients.allowed_clip(iteration, name));
       if (differs.empty()) continue;
       if (words.empty()) words = differs;
       ranks.push_back(stated.rank);

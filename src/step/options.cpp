@@ -65,10 +65,12 @@ void compare_rules(const UpdateRule& candidate, const UpdateRule& reference, Opt
 // Of a class whose rule is not known: the options whose names say what they are.
 void compare_named(const OptimizerStep& candidate, const OptimizerStep& reference, OptionWords& words) {
   const std::pair<const char*, const char*> names[] = {
-      {"lr", "learning rate"},           {"beta1", "beta1"},         {"beta2", "beta2"},
-      {"beta3", "beta3"},                {"eps", "eps"},             {"weight_decay", "weight decay"},
-      {"momentum", "momentum"},          {"dampening", "dampening"}, {"nesterov", "nesterov"},
-      {"maximize", "maximize"},          {"amsgrad", "amsgrad"},     {"alpha", "alpha"},
+      {"lr", "learning rate"},  {"beta1", "beta1"},
+      {"beta2", "beta2"},       {"beta3", "beta3"},
+      {"eps", "eps"},           {"weight_decay", "weight decay"},
+      {"momentum", "momentum"}, {"dampening", "dampening"},
+      {"nesterov", "nesterov"}, {"maximize", "maximize"},
+      {"amsgrad", "amsgrad"},   {"alpha", "alpha"},
   };
   for (const auto& [name, what] : names) {
     const auto a = candidate.options.find(name), b = reference.options.find(name);
@@ -139,7 +141,8 @@ std::string describe_other_options(const StatedStep& reference, const StatedStep
   }
   if (a.step && b.step && *a.step != *b.step) words.add(fmt::format("step {:g}, reference {:g}", *a.step, *b.step));
   if (a.calls != b.calls) {
-    words.add(fmt::format("stepped {} time{} in the iteration, reference {}", a.calls, a.calls == 1 ? "" : "s", b.calls));
+    words.add(
+        fmt::format("stepped {} time{} in the iteration, reference {}", a.calls, a.calls == 1 ? "" : "s", b.calls));
   }
   if (epsilon_of(updated_dtype(candidate)) > epsilon_of(updated_dtype(reference))) {
     words.add(fmt::format("updates a value in {}, reference {}", name_of(updated_dtype(candidate)),

@@ -50,7 +50,7 @@ struct RankUpdate {
 struct ParameterSeries {
   const RankTrace* rank = nullptr;
   std::int32_t chunk = 0;
-  std::string name;      // canonical
+  std::string name;                 // canonical
   std::vector<RankUpdate> updates;  // by iteration
   std::int64_t elements = 0;        // of each update
 };

@@ -15,9 +15,9 @@
 namespace ttrace {
 namespace {
 
-constexpr std::int64_t kTaskElements = 128 << 10;         // that one thread replays in one go
+constexpr std::int64_t kTaskElements = 128 << 10;                // that one thread replays in one go
 constexpr std::uint64_t kBatchBytes = std::uint64_t{512} << 20;  // of recorded tensors, whose pages are then released
-constexpr std::size_t kMostDescribed = 64;                // wrong updates that are looked at element by element
+constexpr std::size_t kMostDescribed = 64;                       // wrong updates that are looked at element by element
 
 // Part of a series, and what was measured of it.
 struct ReplayTask {
@@ -52,8 +52,8 @@ void release_pages(const ParameterSeries& series) {
   }
 }
 
-// Copies of a parameter on several ranks have the same updates: equal keys, equal tallies. Bytes are told apart by their
-// checksums; copies are compared bit by bit elsewhere.
+// Copies of a parameter on several ranks have the same updates: equal keys, equal tallies. Bytes are told apart by
+// their checksums; copies are compared bit by bit elsewhere.
 std::string key_of(const ParameterSeries& series) {
   std::string key = fmt::format("{} {}", series.name, series.elements);
   for (const RankUpdate& update : series.updates) {
@@ -118,7 +118,8 @@ std::vector<std::vector<UpdateTally>> replay_all(const std::vector<ParameterSeri
 }
 
 // After a gradient that is not finite, the state is none either, until it is recorded again.
-void refuse_what_is_not_finite(std::vector<ParameterSeries>& all, const std::vector<std::vector<UpdateTally>>& tallies) {
+void refuse_what_is_not_finite(std::vector<ParameterSeries>& all,
+                               const std::vector<std::vector<UpdateTally>>& tallies) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t j = 0; j < all[i].updates.size(); ++j) {
       RankUpdate& update = all[i].updates[j];
@@ -197,9 +198,8 @@ class StepFindings {
       goes_on = goes_on || one.rolled > 1 || one.skipped;
     }
     if (!wrong.empty()) {
-      Finding finding =
-          finding_about(tensor, Verdict::kFail, Reason::kStepDiffers,
-                        describe_wrong_update(tensor, wrong, ++described_ <= kMostDescribed));
+      Finding finding = finding_about(tensor, Verdict::kFail, Reason::kStepDiffers,
+                                      describe_wrong_update(tensor, wrong, ++described_ <= kMostDescribed));
       set_ranks(wrong, finding);
       check_.findings.push_back(std::move(finding));
       return;

@@ -18,7 +18,8 @@ struct Marks {
   std::int64_t count = 0;
   Shape low, high;  // the smallest box that holds them, [low, high)
 
-  explicit Marks(const Shape& shape) : wrong(static_cast<std::size_t>(element_count(shape))), low(shape), high(shape.size(), 0) {}
+  explicit Marks(const Shape& shape)
+      : wrong(static_cast<std::size_t>(element_count(shape))), low(shape), high(shape.size(), 0) {}
 
   // Whether they fill that box.
   bool is_box() const {
@@ -152,7 +153,8 @@ std::string describe_wrong_update(const LogicalTensor& tensor, std::span<const W
     instead = describe_fit(first.fit, update.rule);
     // Elements that hardly move do not show it, here and there.
     const bool is_slice = marks.is_box() && marks.count < element_count(tensor.shape);
-    if (!instead.empty()) instead = (is_slice ? which + (marks.count == 1 ? " is " : " are ") : "the update is ") + instead;
+    if (!instead.empty())
+      instead = (is_slice ? which + (marks.count == 1 ? " is " : " are ") : "the update is ") + instead;
   }
   if (update.step->changed_after) {
     return fmt::format("{} changed after the step, or not what its gradient, options and state give, {}: {}", which,
@@ -172,13 +174,14 @@ std::string describe_wrong_copy(const LogicalTensor& tensor, std::span<const Wro
     which = describe_marks(mark(tensor, parts, true, first), tensor.shape);
   }
   const std::string holders = describe_holders(parts);
-  const WorstElement& worst = total.worst_copy;
+  const WorstUpdate& worst = total.worst_copy;
   if (total.stale_copies == total.wrong_copies) {
     return fmt::format("{} not brought up to date after the step, {}: at worst {:.6g}, expected {:.6g}", which, holders,
                        worst.recorded, worst.expected);
   }
-  return fmt::format("{} not what the step made, rounded, {}: {:.2g} ulp away at worst, {:.6g} where {:.6g} is expected",
-                     which, holders, worst.ratio, worst.recorded, worst.expected);
+  return fmt::format(
+      "{} not what the step made, rounded, {}: {:.2g} ulp away at worst, {:.6g} where {:.6g} is expected", which,
+      holders, worst.ratio, worst.recorded, worst.expected);
 }
 
 }  // namespace ttrace
