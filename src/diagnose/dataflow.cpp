@@ -104,8 +104,12 @@ class RootFinder {
       case Kind::kMainGrad:
         return find_sources(param_grads_, id);
       case Kind::kParamDelta:
-      case Kind::kParamAfter:
         return step_sources(id);
+      case Kind::kParamAfter: {
+        Sources sources = step_sources(id);
+        sources.add(find_sources(wrong_steps_, id));
+        return sources;
+      }
       default:
         return {};
     }
@@ -249,6 +253,7 @@ class RootFinder {
     }
     if (id.kind == Kind::kScalar && id.microbatch == kNoMicrobatch) step_scalars_[id.iteration].add(root, ratio);
     if (root == kNone) return;
+    if (of_step) wrong_steps_[{id.iteration, id.chunk, id.name}].add(root, ratio);
     if (is_parameter_kind(id.kind) && id.kind != Kind::kParamGrad) record_parameter(id, root);
     if (id.kind == Kind::kOutput) wrong_outputs_.try_emplace(id, root);
     last_of_batch_[{id.iteration, id.microbatch}] = root;
@@ -282,6 +287,7 @@ class RootFinder {
   std::vector<std::map<std::string, std::string>> calls_around_;  // of each root
   std::map<ModuleKey, Calls> calls_;
   std::map<ParameterKey, Sources> param_grads_, main_grads_;
+  std::map<ParameterKey, Sources> wrong_steps_;
   std::map<std::int32_t, Sources> step_scalars_;  // the gradient's norm
   std::map<TensorId, std::size_t> wrong_outputs_;
   std::map<std::pair<std::int32_t, std::string>, std::size_t> wrong_parameters_;  // chunk, module: the first root

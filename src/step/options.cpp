@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string_view>
@@ -106,6 +107,12 @@ StatedSteps stated_steps(const AlignedTrace& aligned) {
             {rank.rank, &step, dtype == dtypes.end() ? Dtype::kFloat32 : dtype->second});
       }
     }
+  }
+  // Where ranks share an optimizer's work, only some have a part of the parameter in theirs.
+  for (auto& [key, steps] : stated) {
+    const auto in_none = std::stable_partition(steps.begin(), steps.end(),
+                                               [](const StatedStep& one) { return !one.step->optimizer.empty(); });
+    if (in_none != steps.begin()) steps.erase(in_none, steps.end());
   }
   return stated;
 }

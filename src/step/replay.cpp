@@ -16,8 +16,8 @@ using Numbers = std::vector<double>;
 // The rounding of a floating dtype.
 struct Rounding {
   explicit Rounding(Dtype dtype) : half_epsilon(epsilon_of(dtype) / 2) {
-    const int smallest = dtype == Dtype::kFloat64   ? -1022
-                         : dtype == Dtype::kFloat16 ? -14
+    const int smallest = dtype == Dtype::kFloat64      ? -1022
+                         : dtype == Dtype::kFloat16    ? -14
                          : dtype == Dtype::kFloat8E4M3 ? -6
                          : dtype == Dtype::kFloat8E5M2 ? -14
                                                        : -126;
@@ -37,8 +37,8 @@ bool is_narrow(Dtype dtype) { return epsilon_of(dtype) > epsilon_of(Dtype::kFloa
 // The numbers that go from one iteration to the next, of one block.
 struct Carried {
   Numbers first = Numbers(kBlock), second = Numbers(kBlock), largest = Numbers(kBlock);  // the moments
-  Numbers size = Numbers(kBlock);   // the moving average of |g|
-  Numbers value = Numbers(kBlock);  // that is updated
+  Numbers size = Numbers(kBlock);                                                        // the moving average of |g|
+  Numbers value = Numbers(kBlock);                                                       // that is updated
   Numbers doubt = Numbers(kBlock);  // how far `value` may be from it, where subtraction has rounded
 };
 
@@ -140,7 +140,7 @@ class BlockReplay {
     const double first_share = rule.bias_correction ? 1 - std::pow(rule.beta1, update.count) : 1;
     const double second_share = rule.bias_correction ? 1 - std::pow(rule.beta2, update.count) : 1;
     const double rounding = rounding_of(update), doubt = doubt_of_value(update);
-    const double units = decay != 0 ? 2 : 1;
+    const double units = decay != 0 ? 3 : 1;
     const Rounding of_value(update.updated);
     // fp32's smallest normal number: kernels may take what is smaller for zero.
     const double tiny = 0x1p-126, tiny_root = 0x1p-63;
@@ -166,8 +166,7 @@ class BlockReplay {
       const double moved = rule.lr / denominator;
       block_.bound[i] = units * of_value.half_ulp(magnitude * (1 + doubt) + std::abs(block_.delta[i])) +
                         rounding * (moved * size / first_share + std::abs(expected)) +
-                        rule.correction_rounding * std::abs(expected) +
-                        doubt * magnitude * (decay + 4 * moved * l2) +
+                        rule.correction_rounding * std::abs(expected) + doubt * magnitude * (decay + 4 * moved * l2) +
                         moved * (tiny + std::abs(direction) * tiny_root);
     }
   }
@@ -239,8 +238,9 @@ class BlockReplay {
   // Where both ends of a subtraction are within a factor of 2, it rounds nothing (Sterbenz).
   double rounded_by_subtraction(double value, double delta, const Rounding& of_delta) const {
     const double after = value + delta;
-    const bool exact = value > 0 ? after >= value / 2 && after <= 2 * value
-                                 : value < 0 ? after <= value / 2 && after >= 2 * value : true;
+    const bool exact = value > 0   ? after >= value / 2 && after <= 2 * value
+                       : value < 0 ? after <= value / 2 && after >= 2 * value
+                                   : true;
     return exact ? 0 : of_delta.half_ulp(std::abs(delta));
   }
 
@@ -265,8 +265,7 @@ class BlockReplay {
       for (std::int64_t j = 0; j < count_; ++j) {
         const std::size_t i = at(j);
         const double made = carried_.value[i] + block_.delta[i];
-        const double room =
-            carried_.doubt[i] + rounded_by_subtraction(carried_.value[i], block_.delta[i], of_delta);
+        const double room = carried_.doubt[i] + rounded_by_subtraction(carried_.value[i], block_.delta[i], of_delta);
         block_.low[i] = in_fp64 ? made - room : static_cast<float>(made - room);
         block_.high[i] = in_fp64 ? made + room : static_cast<float>(made + room);
         in_doubt = in_doubt || room != 0;

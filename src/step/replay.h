@@ -13,7 +13,7 @@ namespace ttrace {
 inline constexpr double kStepMargin = 2;
 
 // The element whose error is largest, in units of what rounding explains.
-struct WorstElement {
+struct WorstUpdate {
   double ratio = 0;
   std::int64_t index = -1;  // in the rank's part; -1: none has an error
   double recorded = 0, expected = 0;
@@ -24,10 +24,10 @@ struct UpdateTally {
   std::int64_t wrong = 0;           // elements
   std::int64_t wrong_and_zero = 0;  // ... that were not updated at all
   std::int64_t not_finite = 0;      // elements that no number is expected of: their gradient or state is none
-  WorstElement worst;
+  WorstUpdate worst;
   std::int64_t copied = 0;                          // elements whose copy to the parameter was looked at
   std::int64_t wrong_copies = 0, stale_copies = 0;  // of the latter, those that are as before the step
-  WorstElement worst_copy;
+  WorstUpdate worst_copy;
 
   void add(const UpdateTally& other);
 };
@@ -44,9 +44,9 @@ struct UpdateDetail {
   StepFit fit;
 };
 
-// Replays the elements [begin, end) of all updates of a series. Returns a tally for each; one that has a reason, or that
-// follows one that has and does not know its state, is empty. Where `detail` is given, the elements are the whole part,
-// and it is filled for the update at `detailed`.
+// Replays the elements [begin, end) of all updates of a series. Returns a tally for each, which is empty for one that
+// cannot be computed again. Where `detail` is given, the elements are the whole part, and it is filled for the update at
+// `detailed`.
 std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,
                                 std::size_t detailed = 0, UpdateDetail* detail = nullptr);
 

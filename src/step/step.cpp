@@ -52,8 +52,8 @@ void release_pages(const ParameterSeries& series) {
   }
 }
 
-// Copies of a parameter on several ranks have the same updates: equal keys, equal tallies. Bytes are told apart by their
-// checksums; copies are compared bit by bit elsewhere.
+// Copies of a parameter on several ranks have the same updates: equal keys, equal tallies. Bytes are told apart by
+// their checksums; copies are compared bit by bit elsewhere.
 std::string key_of(const ParameterSeries& series) {
   std::string key = fmt::format("{} {}", series.name, series.elements);
   for (const RankUpdate& update : series.updates) {

@@ -17,7 +17,7 @@ struct UpdateRule {
   bool maximize = false;
   double beta1 = 0, beta2 = 0, eps = 0;  // Adam's
   bool amsgrad = false, bias_correction = true;
-  double correction_rounding = 0;  // how far the bias corrections may be off, relatively
+  double correction_rounding = 0;      // how far the bias corrections may be off, relatively
   double momentum = 0, dampening = 0;  // SGD's
   bool nesterov = false;
 

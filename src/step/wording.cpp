@@ -21,6 +21,13 @@ struct Marks {
   explicit Marks(const Shape& shape)
       : wrong(static_cast<std::size_t>(element_count(shape))), low(shape), high(shape.size(), 0) {}
 
+  // Whether they fill that box.
+  bool is_box() const {
+    std::int64_t elements = 1;
+    for (std::size_t d = 0; d < low.size(); ++d) elements *= high[d] - low[d];
+    return elements == count;
+  }
+
   void add(const Shape& index, std::size_t position) {
     if (wrong[position] != 0) return;
     wrong[position] = 1;
@@ -120,7 +127,10 @@ std::string describe_fit(const StepFit& fit, const UpdateRule& rule) {
   // The fit is good to a few units of 1e-5: src/step/replay.h.
   const bool lr_is_right = std::abs(factor - 1) < 2e-5;
   const bool decay_is_right = std::abs(decay - known) <= std::max(2e-3 * std::abs(known), 1e-4);
-  if (!lr_is_right && decay_is_right) return fmt::format("{:.4g} times what lr {:g} gives", factor, rule.lr);
+  if (!lr_is_right && decay_is_right) {
+    const bool is_slight = std::abs(factor - 1) < 1e-3;
+    return fmt::format("{:.{}g} times what lr {:g} gives", factor, is_slight ? 6 : 4, rule.lr);
+  }
   if (lr_is_right && !decay_is_right) {
     return fmt::format("what decoupled weight decay {:.3g} gives; its option is {:g}", decay, known);
   }
@@ -138,8 +148,13 @@ std::string describe_wrong_update(const LogicalTensor& tensor, std::span<const W
   std::string which = fmt::format("{} elements", total.wrong), instead;
   if (look_closely && element_count(tensor.shape) <= kMostElements) {
     UpdateDetail first;
-    which = describe_marks(mark(tensor, parts, false, first), tensor.shape);
+    const Marks marks = mark(tensor, parts, false, first);
+    which = describe_marks(marks, tensor.shape);
     instead = describe_fit(first.fit, update.rule);
+    // Elements that hardly move do not show it, here and there.
+    const bool is_slice = marks.is_box() && marks.count < element_count(tensor.shape);
+    if (!instead.empty())
+      instead = (is_slice ? which + (marks.count == 1 ? " is " : " are ") : "the update is ") + instead;
   }
   if (update.step->changed_after) {
     return fmt::format("{} changed after the step, or not what its gradient, options and state give, {}: {}", which,
@@ -147,8 +162,7 @@ std::string describe_wrong_update(const LogicalTensor& tensor, std::span<const W
   }
   if (update.skipped) return fmt::format("{} changed, {}, though the optimizer did not step: {}", which, holders, size);
   if (total.wrong_and_zero == total.wrong) return fmt::format("{} not updated, {}", which, holders);
-  if (!instead.empty())
-    return fmt::format("{} {} {}, {}", which, which == "every element" ? "is" : "are", instead, holders);
+  if (!instead.empty()) return fmt::format("{}, {}", instead, holders);
   return fmt::format("{} not what its gradient, options and state give, {}: {}", which, holders, size);
 }
 
@@ -160,7 +174,7 @@ std::string describe_wrong_copy(const LogicalTensor& tensor, std::span<const Wro
     which = describe_marks(mark(tensor, parts, true, first), tensor.shape);
   }
   const std::string holders = describe_holders(parts);
-  const WorstElement& worst = total.worst_copy;
+  const WorstUpdate& worst = total.worst_copy;
   if (total.stale_copies == total.wrong_copies) {
     return fmt::format("{} not brought up to date after the step, {}: at worst {:.6g}, expected {:.6g}", which, holders,
                        worst.recorded, worst.expected);

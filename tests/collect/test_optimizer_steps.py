@@ -2,6 +2,8 @@
 
 import numpy
 import pytest
+from conftest import TTRACE, python, run
+from rank_file import RankFile
 from replay import Replay
 
 pytestmark = pytest.mark.usefixtures("warm_programs")
@@ -40,51 +42,76 @@ def replayed(collect, script):
 NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]
 CLIPPED = "nn.utils.clip_grad_norm_(model.parameters(), 0.5)"
 ADAM = "Adam(parameters, lr=1e-2, betas=(0.8, 0.9)"
+
+# Each with a model of its own, in one process: optimizer, what comes before its step, the model's dtype.
 STEPS = {
-    "Adam": {"optimizer": f"{ADAM})"},
-    "Adam, foreach": {"optimizer": f"{ADAM}, foreach=True)"},
-    "Adam, fused": {"optimizer": f"{ADAM}, fused=True)"},
-    "Adam, L2": {"optimizer": f"{ADAM}, weight_decay=0.1)"},
-    "Adam, amsgrad": {"optimizer": f"{ADAM}, amsgrad=True)"},
-    "Adam, in fp64": {"optimizer": f"{ADAM})", "model": ".double()"},
-    "AdamW, maximize, clipped": {"optimizer": "AdamW(parameters, lr=1e-2, maximize=True)", "before": CLIPPED},
-    "AdamW, two groups, lr a tensor": {
-        "optimizer": "AdamW([{'params': parameters[:1], 'lr': torch.tensor(2e-3)}, "
-        "{'params': parameters[1:], 'weight_decay': 0.0}], lr=1e-2, eps=1e-6)"
-    },
-    "SGD": {"before": CLIPPED},
-    "SGD, momentum": {"optimizer": "SGD(parameters, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01)"},
-    "SGD, nesterov": {"optimizer": "SGD(parameters, lr=0.1, momentum=0.9, nesterov=True)", "before": CLIPPED},
-    "clipped by value": {"optimizer": f"{ADAM})", "before": "nn.utils.clip_grad_value_(parameters, 0.1)"},
-    "clipped by hand": {
-        "optimizer": f"{ADAM})",
-        "before": "nn.utils.get_total_norm([p.grad for p in parameters]); [p.grad.mul_(0.5) for p in parameters]",
-    },
+    "Adam": (f"{ADAM})", "", "float"),
+    "Adam, foreach": (f"{ADAM}, foreach=True)", "", "float"),
+    "Adam, fused": (f"{ADAM}, fused=True)", "", "float"),
+    "Adam, L2": (f"{ADAM}, weight_decay=0.1)", "", "float"),
+    "Adam, amsgrad": (f"{ADAM}, amsgrad=True)", "", "float"),
+    "Adam, in fp64": (f"{ADAM})", "", "double"),
+    "AdamW, maximize, clipped": ("AdamW(parameters, lr=1e-2, maximize=True)", CLIPPED, "float"),
+    "AdamW, two groups, lr a tensor": (
+        "AdamW([{'params': parameters[:1], 'lr': torch.tensor(2e-3)}, "
+        "{'params': parameters[1:], 'weight_decay': 0.0}], lr=1e-2, eps=1e-6)",
+        "",
+        "float",
+    ),
+    "SGD": ("SGD(parameters, lr=0.1)", CLIPPED, "float"),
+    "SGD, momentum": ("SGD(parameters, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01)", "", "float"),
+    "SGD, nesterov": ("SGD(parameters, lr=0.1, momentum=0.9, nesterov=True)", CLIPPED, "float"),
+    "clipped by value": (f"{ADAM})", "nn.utils.clip_grad_value_(parameters, 0.1)", "float"),
+    "clipped by hand": (f"{ADAM})", "[p.grad.mul_(0.5) for p in parameters]", "float"),
 }
+MANY = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+runs = []
+for optimizer, before, dtype in STEPS.values():
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(getattr(torch, dtype))
+    parameters = list(model.parameters())
+    runs.append((model, parameters, eval(f"torch.optim.{optimizer}"), before))
+for iteration in range(7):
+    for model, parameters, _, _ in runs:
+        model.zero_grad()
+        (model(torch.randn(4, 6, dtype=parameters[0].dtype)) ** 2).sum().backward()
+    for model, parameters, optimizer, before in runs:
+        exec(before)
+        optimizer.step()
+"""
+RECORDED, WITH_STATE = (0, 1, 3, 4, 6), (3, 6)  # of the others the iteration before is recorded
+
+
+@pytest.fixture(scope="module")
+def many(warm_programs, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("many")
+    (directory / "many.py").write_text(f"STEPS = {STEPS}\n{MANY}")
+    iterations = ",".join(map(str, RECORDED))
+    command = [TTRACE, "collect", "-o", directory / "trace", "--iterations", iterations, "--"]
+    process = run([*command, *python(directory / "many.py")])
+    assert process.returncode == 0, process.stderr
+    return Replay(RankFile(directory / "trace" / "rank-00000.h5"))
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_follows_from_what_was_recorded_of_it(replayed, name):
-    replay = replayed(**STEPS[name])
-    assert len(replay.ratios) == 12 and not replay.unknown
-    assert 0.1 < replay.worst() < 1.5
+def test_a_step_follows_from_what_was_recorded_of_it(many, name):
+    chunk = list(STEPS).index(name)
+    ratios = [ratio for (_, of, _), ratio in many.ratios.items() if of == chunk]
+    assert len(ratios) == 4 * len(RECORDED) and not many.unknown
+    assert 0.1 < max(ratios) < 1.5
 
 
-LATE = {
-    "Adam, amsgrad": f"{ADAM}, amsgrad=True)",
-    "SGD, nesterov": "SGD(parameters, lr=0.1, momentum=0.9, nesterov=True)",
-}
-
-
-@pytest.mark.parametrize("name", LATE)
-def test_state_is_recorded_where_the_iteration_before_was_not(replayed, name):
-    replay = replayed("--iterations", "0,3,4,6", iterations=7, optimizer=LATE[name])
-    assert len(replay.ratios) == 16 and not replay.unknown and replay.worst() < 1.5
-    expected = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"} if "Adam" in name else {"momentum_buffer"}
-    for iteration in (0, 3, 4, 6):
-        kinds = {kind for (i, _, _, _, kind, of) in replay.rank.all if i == iteration and of == "0.weight"}
-        state = kinds & {"master", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "step_grad"}
-        assert state == (expected if iteration in (3, 6) else set()), iteration
+@pytest.mark.parametrize("name", STEPS)
+def test_state_is_recorded_where_the_iteration_before_was_not(many, name):
+    expected = {"exp_avg", "exp_avg_sq"} if "SGD" not in name else {"momentum_buffer"} if "," in name else set()
+    expected |= {"max_exp_avg_sq"} if "amsgrad" in name else set()
+    for iteration in RECORDED:
+        place = (iteration, list(STEPS).index(name), "0.weight")
+        kinds = {kind for (i, _, chunk, _, kind, of) in many.rank.all if (i, chunk, of) == place}
+        state = kinds & {"master", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"}
+        assert state == (expected if iteration in WITH_STATE else set()), iteration
 
 
 def test_moments_in_less_than_fp32_are_recorded_at_each_iteration(replayed):
@@ -265,7 +292,7 @@ model = nn.Linear(6, 3)
 class Wrapper(torch.optim.Optimizer):
     def __init__(self, parameters):
         super().__init__(parameters, dict(lr=7.0))
-        self.inner = torch.optim.SGD(parameters, lr=0.5)
+        self.inner = torch.optim.SGD(parameters, lr=0.5, momentum=0.5)
     def step(self):
         {before}
         self.inner.step()
@@ -282,8 +309,8 @@ for iteration in range(3):
 
 @pytest.mark.parametrize("before, after", [("", ""), ("model.weight.grad.mul_(2)", ""), ("", "model.weight.data *= 2")])
 def test_a_step_within_a_step_is_the_one_that_made_the_change(replayed, before, after):
-    replay = replayed(program=WRAPPED, before=before, after=after)
-    for iteration in range(3):
+    replay = replayed("--iterations", "1,2", program=WRAPPED, before=before, after=after)
+    for iteration in (1, 2):
         (weight,), (bias,) = (replay.steps_of(name, iteration) for name in ("weight", "bias"))
         assert weight["calls"] == bias["calls"] == 1 and "changed_after" not in weight
         assert bias["optimizer"] == "torch.optim.sgd.SGD" and bias["options"]["lr"] == 0.5
@@ -292,6 +319,32 @@ def test_a_step_within_a_step_is_the_one_that_made_the_change(replayed, before, 
         else:
             assert weight["optimizer"] == "torch.optim.sgd.SGD"
     assert replay.worst() < 1.5
+
+
+OF_OTHERS = """
+import torch
+from torch import nn
+class FusedOther(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, dict(lr=0.5, bias_correction=True, betas=(0.9, 0.95), name="adam"))
+        self.adam_w_mode = 1
+    def step(self):
+        for group in self.param_groups:
+            group["step"] = group.get("step", 0) + 1
+model = nn.Linear(6, 3)
+optimizer = FusedOther(model.parameters())
+for iteration in range(2):
+    model(torch.randn(4, 6)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_options_that_others_keep_elsewhere_are_found(replayed):
+    replay = replayed("--iterations", "0,1", program=OF_OTHERS)
+    options = {"lr": 0.5, "bias_correction": 1, "beta1": 0.9, "beta2": 0.95, "decoupled_weight_decay": 1}
+    for iteration in range(2):
+        (step,) = replay.steps_of("weight", iteration)
+        assert step["options"] == options and step["step"] == iteration + 1
 
 
 LONG = """

@@ -1,18 +1,22 @@
 """Faults in an optimizer's step are found in the iteration where they happen, and named as the step's."""
 
+import pathlib
+
 import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # fault -> kind and reason of what is first wrong, its iteration, words of the message
 FAULTS = {
-    "lr-slightly": ("param_delta", "step-differs", 0, ""),
+    "lr-slightly": ("param_delta", "step-differs", 0, "the update is 1.0001 times what lr 0.001 gives"),
     "weight-decay": ("param_delta", "step-differs", 0, "what decoupled weight decay 0.01 gives; its option is 0"),
-    "beta2": ("param_delta", "step-differs", 1, "not what its gradient, options and state give"),
     "vector-not-updated": ("param_delta", "step-differs", 0, "every element not updated, on rank 0"),
     "no-clipping": ("param_delta", "options-differ", 0, "gradients clipped by 1, reference 0."),
     "bias-left-out": ("param_delta", "options-differ", 0, "in no optimizer, reference optimizer torch.optim.adam.Adam"),
     "bfloat16-masters": ("param_delta", "options-differ", 0, "updates a value in bfloat16, reference float32"),
     "twice": ("param_delta", "options-differ", 0, "stepped 2 times in the iteration, reference 1"),
-    "vector-not-copied": ("param_after", "copy-differs", 0, "not brought up to date after the step"),
+    # The norm's weights are 1, and one step of 0.001 does not show in bf16.
+    "vector-not-copied": ("param_after", "copy-differs", 1, "not brought up to date after the step"),
     "truncated-copies": ("param_after", "copy-differs", 0, "not what the step made, rounded"),
 }
 
@@ -36,12 +40,19 @@ def test_a_fault_is_named_as_the_steps_where_it_happens(runs, fault):
     assert words in root["message"]
     assert root["diagnosis"] == "optimizer-step"
     # Nothing else is to blame, in the next iteration neither.
-    assert {each["diagnosis"] for each in report["roots"]} <= {"optimizer-step", "missing"}
+    assert {each["diagnosis"] for each in report["roots"]} == {"optimizer-step"}
+
+
+def test_a_step_is_checked_without_a_reference(runs):
+    report = runs.abft(runs.collect("beta2"), expect=1)
+    assert (report["root_cause"]["reason"], report["root_cause"]["iteration"]) == ("step-differs", 1)
+    assert runs.abft(runs.collect("none"), expect=0)["optimizer_steps"]["worst"] <= 1
 
 
 def test_a_slice_on_one_rank_is_named_without_a_reference(runs):
-    report = runs.abft(runs.collect("one-rank-not-updated", 2, "--tp", "2"), expect=1)
+    trace = runs.collect("one-rank-not-updated", 2, "--tp", "2")
+    report = runs.abft(trace, "-a", ROOT / "annotations/megatron_gpt.yaml", "--axes", "tp=2", expect=1)
     wrong = [each for each in report["findings"] if each["verdict"] == "fail"]
     assert {each["reason"] for each in wrong} == {"step-differs"}
-    assert "rows 64-127 not updated, on rank 1 (tp=1)" in wrong[0]["message"]
+    assert "in rows 64-127 not updated, on rank 1 (tp=1)" in wrong[0]["message"]
     assert report["optimizer_steps"]["parameters_checked"] == report["optimizer_steps"]["parameters"]

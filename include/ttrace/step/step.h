@@ -1,19 +1,20 @@
 // Checks the steps that a run's optimizers took, against that run alone: no reference, no tolerance, no mapping.
 //
-// What an elementwise optimizer does with a parameter follows from what was recorded on the same rank: its gradient, the
-// options of its group, and its state, which is zero before the first step, was recorded once, or is what the recorded
-// gradients have made of that. In fp64 an update is computed again; the recorded one may be away from that by what the
-// optimizer's own arithmetic rounds, element by element:
+// What an elementwise optimizer does with a parameter follows from what was recorded on the same rank: its gradient,
+// the options of its group, and its state, which is zero before the first step, was recorded once, or is what the
+// recorded gradients have made of that. An update is computed again, in fp64; the recorded one may be away from that by
+// what the optimizer's own arithmetic rounds, element by element:
 //
 //   Adam   g = clip_factor main_grad (+ weight_decay p, where that is L2)     p the value that is updated, its master
 //          m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  M = b1 M + (1 - b1) |g|    (amsgrad: the largest v)
 //          update = -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)  (- lr weight_decay p, where it is decoupled)
 //   SGD    m = momentum m + (1 - dampening) g, update = -lr m or, with Nesterov's, -lr (g + momentum m)
 //
-//   bound  half a unit of p in its last place (a whole one with decoupled weight decay), for what adding it to p rounds
-//          + k e (lr M / (sqrt(v) + eps) + |update|), for the rest: e is half the machine epsilon of the arithmetic, and
-//          k = 32 + 4 times the steps since the state was known, which leaves room for kernels that compute less
-//          carefully than IEEE 754 asks; 8 + 4 times where the arithmetic is bf16 or fp16, whose e is a percent.
+//   bound  half a unit of p in its last place, for what adding it to p rounds (three halves with decoupled weight
+//          decay: 1 - lr weight_decay is rounded, and its product with p)
+//          + k e (lr M / (sqrt(v) + eps) + |update|), for the rest: e is half the machine epsilon of the arithmetic,
+//          and k = 32 + 4 times the steps since the state was known, which leaves room for kernels that compute less
+//          carefully than IEEE 754 asks; 8 + 4 times where the arithmetic is bf16 or fp16, whose e is up to 0.4 %.
 //
 // An element is wrong where it is more than twice the bound away. Then the parameter must be what the step made of the
 // value that is updated, rounded to its dtype: bit by bit where that value is known, else to a unit in the last place.

@@ -60,8 +60,7 @@ class Steps:
         self._collector = collector
         self._running: list[_Call] = []  # each makes the next
         self._steps: dict[Key, _Step] = {}  # of this iteration
-        self._state_recorded: set[Key] = set()  # in this iteration
-        self._gradients_recorded: set[Key] = set()
+        self._recorded: set[tuple[Key, Kind]] = set()  # in this iteration
         # Parameters whose state at the end of the iteration `_known_until` follows from what was recorded.
         self._known: set[Key] = set()
         self._known_until = -1
@@ -88,8 +87,9 @@ class Steps:
             members = {key: trained for key, (trained, of) in call.stepped.items() if of is group}
             call.factors |= self._factors(members, main_grads, getattr(optimizer, "grad_scale", None))
         for key, (trained, group) in call.stepped.items():
-            if key in call.factors and key not in self._state_recorded and not self._knows(key):
-                self._state_recorded.add(key)
+            before = self._steps.get(key)
+            is_first = before is None or before.facts.calls == 0
+            if key in call.factors and is_first and not self._knows(key):
                 self._record_state(trained, optimizer.state.get(trained.share.stepped, {}), group)
         self._running.append(call)
 
@@ -145,8 +145,7 @@ class Steps:
         several = {key for key, step in self._steps.items() if step.facts.calls > 1}
         self._known = (self._known | self._steps.keys()) - several - self._not_known
         self._known_until = iteration
-        self._running, self._steps, self._not_known = [], {}, set()
-        self._state_recorded, self._gradients_recorded = set(), set()
+        self._running, self._steps, self._recorded, self._not_known = [], {}, set(), set()
 
     def _knows(self, key: Key) -> bool:
         return self._known_until == self._collector.clock.iteration - 1 and key in self._known
@@ -169,24 +168,25 @@ class Steps:
         with torch.no_grad():
             factors |= clip_factors(pairs)
         for key, part in parts.items():
-            is_shard = is_flat_shard(members[key].share)
-            if factors[key] is None and part is not None and not is_shard and key not in self._gradients_recorded:
-                self._gradients_recorded.add(key)
-                part = part if scale is None else part / scale
-                record_part(self._collector, members[key], Kind.STEP_GRAD, part, members[key].share.owned)
+            if factors[key] is None and part is not None:
+                self._record(members[key], Kind.STEP_GRAD, part if scale is None else part / scale)
         return factors
 
     def _record_state(self, trained: TrainedParameter, state: dict[str, Any], group: dict[str, Any]) -> None:
-        share = trained.share
-        if is_flat_shard(share):
-            return
-        if not updates_itself(share):
-            record_part(self._collector, trained, Kind.MASTER, share.master, share.owned)
+        if not updates_itself(trained.share):
+            self._record(trained, Kind.MASTER, trained.share.master)
         step = step_count(state, group)
         for name, kind in STATES.items():
             part = part_of(trained, state[name]) if isinstance(state.get(name), torch.Tensor) else None
             if part is not None and (step is None or step > 0):
-                record_part(self._collector, trained, kind, part, share.owned)
+                self._record(trained, kind, part)
+
+    def _record(self, trained: TrainedParameter, kind: Kind, part: torch.Tensor) -> None:
+        """The first of the iteration."""
+        key = (trained.chunk, trained.name), kind
+        if key not in self._recorded and not is_flat_shard(trained.share):
+            self._recorded.add(key)
+            record_part(self._collector, trained, kind, part, trained.share.owned)
 
     def _step_of(self, call: _Call, key: Key, trained: TrainedParameter, group: dict[str, Any], calls: int) -> _Step:
         master_after = fingerprint(trained.share.master)
