@@ -39,8 +39,8 @@ def test_a_draft_does_not_fit_a_gather_that_sums_gradients_twice(ttrace):
     report = ttrace.reports(*CHECK, "-a", "draft.yaml", code=1)
     assert "first wrong tensor: layers.0.mlp grad_output" in report
     note = (
-        "draft.yaml:7: 'loss_scale: tp' is a guess that does not count; with it 3 of 6 wrong tensors would be right: take "
-        "its #? away only where the program means it so"
+        "draft.yaml:7: 'loss_scale: tp' is a guess that does not count; with it 3 of 6 wrong tensors would be right: "
+        "take its #? away only where the program means it so"
     )
     assert note in " ".join(report.split())
     assert note in json.loads(ttrace.reports(*CHECK, "-a", "draft.yaml", "--json", "-", code=1))["notes"]
@@ -95,8 +95,8 @@ def test_an_annotation_that_blesses_a_forgotten_all_reduce_is_named(ttrace):
     record(ttrace.directory, model(), forgotten_all_reduce(), "tp=2")
     (ttrace.directory / "a.yaml").write_text("layers.*.mlp.weight:\n  tp: replicate\n  main_grad: {tp: partial}\n")
     note = (
-        "a.yaml:3: 'layers.*.mlp.weight': main_grad: tp: partial adds up what ranks hold of 1 tensor (main_grad), which "
-        "each rank's optimizer uses as it holds them: a forgotten all-reduce looks the same"
+        "a.yaml:3: 'layers.*.mlp.weight': main_grad: tp: partial adds up what ranks hold of 1 tensor (main_grad), "
+        "which each rank's optimizer uses as it holds them: a forgotten all-reduce looks the same"
     )
     report = ttrace.reports(*CHECK, "-a", "a.yaml", code=0)
     assert note in " ".join(report.split())

@@ -74,8 +74,8 @@ def _text(numbers: dict[str, int]) -> str:
 
 
 def words(model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
-    """Its DistributedDataParallel averages gradients over dp, unless the loss is summed over tokens. With cp it depends on
-    the release how the schedule scales the loss."""
+    """Its DistributedDataParallel averages gradients over dp, unless the loss is summed over tokens. With cp it depends
+    on the release how the schedule scales the loss."""
     kind = getattr(sys.modules.get("megatron.core.distributed"), "DistributedDataParallel", None)
     wrappers = [module for module in model.modules() if kind is not None and isinstance(module, kind)]
     if {wrapper.config.calculate_per_token_loss for wrapper in wrappers} != {False}:
