@@ -57,9 +57,10 @@ std::vector<std::string> notes_of_declared_sums(const Annotations& annotations, 
   for (const auto& [id, tensor] : candidate.alignment.tensors) {
     if (!is_parameter_kind(id.kind) || (id.kind == Kind::kParamGrad && stepped.contains(id.name))) continue;
     const AnnotationRule* rule = rule_for(annotations, id.kind, id.name);
-    if (rule == nullptr || is_placed_by_program(tensor)) continue;
+    if (rule == nullptr) continue;
     for (const AxisPlacement& axis : rule->axes) {
       if (axis.placement != Placement::kPartial || size_of_axis(mesh, axis.axis) == 1) continue;
+      if (is_placed_by_program(tensor)) continue;
       DeclaredSum& sum = sums[{rule->source.file, axis.line, rule}];
       sum.axis = &axis;
       sum.kinds.insert(id.kind);
