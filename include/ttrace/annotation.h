@@ -20,6 +20,7 @@ struct AnnotationSource {
   std::string file;                        // a path or the name of a preset; empty: none
   std::vector<std::string> settings = {};  // values of parameters, `NAME=VALUE` with VALUE in YAML
   std::string axes = {};                   // as in parse_mesh; empty: what the file says, or the trace
+  bool with_guesses = false;               // read the guesses of a draft (`Guess`) as if they counted
 };
 
 // A line of an annotation file, for messages.
@@ -116,6 +117,12 @@ struct Factor {
 // In a factor: how many micro-batches a rank runs in an iteration.
 inline constexpr std::string_view kMicrobatchCount = "microbatches";
 
+// A line of a draft that would excuse a wrong tensor and is therefore a comment: `#? loss_scale: tp`.
+struct Guess {
+  SourceLine source;
+  std::string text;  // `loss_scale: tp`
+};
+
 // How the ranks of a trace are arranged, said when it is checked.
 struct DeclaredAxes {
   std::string text;   // as in parse_mesh
@@ -137,6 +144,10 @@ struct Annotations {
   std::optional<DeclaredAxes> axes;
   // Kinds of a parameter's tensors that the candidate may hold in a narrower dtype than the reference.
   std::set<Kind> narrower;
+  // The axes that the rules were written for. One that is not here, and that a rule does not name, splits what shapes
+  // say. Empty: all axes, so that one that a rule does not name replicates.
+  std::vector<std::string> known_axes;
+  std::vector<Guess> guesses;  // of all files
 };
 
 // What the programs of a trace's ranks say of how they are parallel: the collector asks the frameworks.

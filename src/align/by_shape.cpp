@@ -175,6 +175,14 @@ class ShapePlacer {
     return grouping_.microbatches.are_slices() && std::find(axes.begin(), axes.end(), axis) != axes.end();
   }
 
+  // True where the tensor has a rule that was written without a thought of this axis.
+  bool is_beyond_the_rules(const TensorPlacement& placement, int axis) const {
+    const std::vector<std::string>& known = grouping_.known_axes;
+    return placement.rule != nullptr && !known.empty() &&
+           std::none_of(known.begin(), known.end(),
+                        [&](const std::string& name) { return axis_index(table_.mesh, name) == axis; });
+  }
+
   std::vector<OpenAxis> open_axes(const Group& group) const {
     std::vector<OpenAxis> open;
     const std::vector<std::size_t>& factoring = table_.factorings[group.placement->factoring].axes;
@@ -186,7 +194,8 @@ class ShapePlacer {
                            std::find(microbatch_axes.begin(), microbatch_axes.end(), axis) != microbatch_axes.end();
       const bool is_the_experts = group.expert && axis == grouping_.experts.axis;
       if (table_.axes[factoring[i]].size == 1 || axis == stage_axis_ || selects || is_the_experts) continue;
-      if (names_axis(*group.placement, axis) || (group.placement->is_placed() && !slices)) continue;
+      if (names_axis(*group.placement, axis)) continue;
+      if (group.placement->is_placed() && !slices && !is_beyond_the_rules(*group.placement, axis)) continue;
       open.push_back({axis, table_.axes[factoring[i]].size, table_.axes[factoring[i]].name, slices});
     }
     return open;

@@ -220,6 +220,7 @@ Grouping group_shards(const RankTable& table, const Annotations& annotations, co
   grouping.pipeline = pipeline_of(table, annotations, layout);
   grouping.experts = experts_of(table, annotations, grouping.pipeline, layout);
   grouping.microbatches = microbatches_of(table, annotations, layout);
+  grouping.known_axes = annotations.known_axes;
   const GroupingContext context{table, annotations, grouping.pipeline, grouping.experts, grouping.microbatches, layout};
   Names names;
   std::unordered_map<GroupKey, std::size_t, GroupKeyHash> index;

@@ -80,7 +80,8 @@ struct Grouping {
   Pipeline pipeline;
   Experts experts;
   Microbatches microbatches;
-  std::vector<Finding> findings;  // about model chunks and micro-batches that no rank ran
+  std::vector<std::string> known_axes;  // as in Annotations
+  std::vector<Finding> findings;        // about model chunks and micro-batches that no rank ran
 };
 
 // Throws InputError as `align` does.

@@ -18,7 +18,8 @@ constexpr double kMargin = 3;
 constexpr double kNear = 0.5;
 
 std::string describe_error(const Fit& fit) {
-  return fmt::format("{} tensor{}, rel_err {:.2g}", fit.tensors, fit.tensors == 1 ? "" : "s", fit.error());
+  const std::string compared = fit.held == fit.tensors ? "" : fmt::format("{} of ", fit.tensors);
+  return fmt::format("{}{} tensor{}, rel_err {:.2g}", compared, fit.held, fit.held == 1 ? "" : "s", fit.error());
 }
 
 std::string describe_misfit(const Fit& fit) {
@@ -57,20 +58,20 @@ std::set<std::string> competing_roles(const Decision& decision, const AxisPlacem
   return others;
 }
 
-// Writes the line of one axis: certain when all plausible hypotheses agree about it.
-DraftLine draft_line(const Decision& decision, const AxisPlacement& axis) {
+// Says what the best hypothesis does with the axis: certain when all plausible hypotheses agree about it.
+AxisObservation observe_axis(const Decision& decision, const AxisPlacement& axis) {
   const std::string role = role_of(decision.best().axes, axis.axis);
   const Fit& fit = decision.best().fit;
-  DraftLine line{to_string(axis), false, {}};
+  AxisObservation seen{axis, false, false, {}};
   if (!decision.near_reference) {
-    line.why = describe_misfit(fit);
-    return line;
+    seen.why = describe_misfit(fit);
+    return seen;
   }
   if (const std::set<std::string> also = competing_roles(decision, axis); !also.empty()) {
-    line.why = fmt::format("{}; fits as well: {}", describe_error(fit), fmt::join(also, ", "));
-    return line;
+    seen.why = fmt::format("{}; fits as well: {}", describe_error(fit), fmt::join(also, ", "));
+    return seen;
   }
-  line.certain = true;
+  seen.certain = true;
   double otherwise = std::numeric_limits<double>::infinity();
   bool alternatives = false;
   for (const Hypothesis* other : decision.viable) {
@@ -78,9 +79,9 @@ DraftLine draft_line(const Decision& decision, const AxisPlacement& axis) {
     alternatives = true;
     otherwise = std::min(otherwise, other->fit.error());
   }
-  line.why = fmt::format("{}; {}", describe_error(fit),
+  seen.why = fmt::format("{}; {}", describe_error(fit),
                          alternatives ? fmt::format("otherwise {:.2g}", otherwise) : "the shapes allow no other");
-  return line;
+  return seen;
 }
 
 }  // namespace
@@ -88,6 +89,11 @@ DraftLine draft_line(const Decision& decision, const AxisPlacement& axis) {
 bool is_near(double error) { return error <= kNear; }
 
 bool clearly_better(double error, double other, double epsilon) { return other > kMargin * std::max(error, epsilon); }
+
+const Decision* find_decision(const Decisions& decisions, const std::string& pattern, Kind kind) {
+  const auto found = decisions.find({pattern, kind});
+  return found == decisions.end() || found->second.empty() ? nullptr : &found->second;
+}
 
 Decision decide(const Search& search) {
   Decision decision;
@@ -139,8 +145,7 @@ Placements named_placements(const Decision& decision, const PlacementChoices& ch
   Placements named;
   for (const AxisPlacement& axis : decision.best().axes) {
     const bool overrides_default = decision.search->in_microbatches && is_microbatch_axis(choices, axis.axis);
-    const bool has_no_doubt = !decision.near_reference || draft_line(decision, axis).certain;
-    if (axis.placement != Placement::kReplicate || overrides_default || !has_no_doubt) named.push_back(axis);
+    if (axis.placement != Placement::kReplicate || overrides_default) named.push_back(axis);
   }
   // The named axes also tell which factoring of the ranks the tensor uses: fewer of them may mean another.
   const bool same = equivalence_key(named, choices, decision.search->in_microbatches) ==
@@ -148,18 +153,14 @@ Placements named_placements(const Decision& decision, const PlacementChoices& ch
   return same ? named : decision.best().axes;
 }
 
-std::vector<DraftLine> draft_lines(const Decision& decision, const PlacementChoices& choices) {
-  std::vector<DraftLine> lines;
-  for (const AxisPlacement& axis : named_placements(decision, choices)) lines.push_back(draft_line(decision, axis));
-  if (!lines.empty()) return lines;
-  const bool may_be_empty = !is_parameter_kind(decision.search->kind);
-  // Where the best hypothesis has the spare axis, its line can say how near the values came.
+std::vector<AxisObservation> observe_axes(const Decision& decision, const PlacementChoices& choices) {
+  const Placements named = named_placements(decision, choices);
+  std::vector<AxisObservation> seen;
   for (const AxisPlacement& axis : decision.best().axes) {
-    if (axis.axis == choices.spare_axis) return {draft_line(decision, axis)};
+    seen.push_back(observe_axis(decision, axis));
+    seen.back().by_default = role_of(named, axis.axis).empty();
   }
-  const std::string text = may_be_empty ? "{}" : choices.spare_axis + ": replicate";
-  return {{text, decision.near_reference,
-           decision.near_reference ? describe_error(decision.best().fit) : describe_misfit(decision.best().fit)}};
+  return seen;
 }
 
 }  // namespace ttrace

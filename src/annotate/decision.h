@@ -1,11 +1,13 @@
-// Decides which of a search's hypotheses may be right, and writes down the one that fits best.
+// Decides which of a search's hypotheses may be right.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "annotate/observation.h"
 #include "annotate/search.h"
-#include "ttrace/annotate/propose.h"
 
 namespace ttrace {
 
@@ -25,6 +27,11 @@ struct Decision {
   const Hypothesis& best() const { return *plausible[0]; }
 };
 
+using Decisions = std::map<SubjectKey, Decision>;
+
+// Null where there is none, or no placement fits.
+const Decision* find_decision(const Decisions& decisions, const std::string& pattern, Kind kind);
+
 // A viable hypothesis is ruled out by one that is clearly better. Where none comes near the reference, all viable ones
 // are plausible, the likeliest first.
 Decision decide(const Search& search);
@@ -38,11 +45,10 @@ void narrow(Decision& lead, Kind lead_kind, const Decision& follower, Kind follo
 bool is_plausible(const Decision& decision, const Placements& placements, const PlacementChoices& choices);
 
 // Returns the placements that a rule must name to place tensors as `decision.best()` does. It leaves out axes that
-// would replicate without being named, unless there is a doubt about them to write down.
+// would replicate without being named.
 Placements named_placements(const Decision& decision, const PlacementChoices& choices);
 
-// Returns the lines of that rule. A rule that names no axis gets `{}`; a parameter's, which may not be empty, gets a
-// line that says that an axis replicates.
-std::vector<DraftLine> draft_lines(const Decision& decision, const PlacementChoices& choices);
+// Returns what `decision.best()` does along each axis that it names.
+std::vector<AxisObservation> observe_axes(const Decision& decision, const PlacementChoices& choices);
 
 }  // namespace ttrace

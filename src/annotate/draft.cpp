@@ -1,5 +1,6 @@
 // Writes a draft as an annotation file.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -21,34 +22,51 @@ std::string yaml_key(const std::string& pattern) {
   return text + "'";
 }
 
-std::string confidence_comment(const DraftLine& line) {
-  return fmt::format("  # {}: {}", line.certain ? "certain" : "guess", printable(line.why));
+// A line of the file: of a guess that does not count, a comment that `check` can read.
+std::string yaml_line(std::size_t indent, bool counts, const std::string& text) {
+  return fmt::format("{:{}}{}{}\n", "", indent, counts ? "" : "#? ", text);
 }
 
-std::string rule_yaml(const DraftRule& rule) {
-  const std::string head = rule.kind ? fmt::format("  {}:", name_of(*rule.kind)) : "";
-  if (rule.lines.empty()) {
-    return fmt::format("  # {}: {}\n", rule.kind ? name_of(*rule.kind) : "the parameter", printable(rule.remark));
+std::string with_reason(const DraftLine& line) {
+  return fmt::format("{}  # {} {}", line.text, line.certain ? "certain" : "guess", printable(line.why));
+}
+
+bool any_counts(const std::vector<DraftLine>& lines) {
+  return std::any_of(lines.begin(), lines.end(), [](const DraftLine& line) { return line.counts; });
+}
+
+std::string rule_yaml(const Draft& draft, const DraftRule& rule) {
+  const std::string kind = rule.kind ? std::string(name_of(*rule.kind)) : "";
+  std::string text;
+  for (const std::string& remark : rule.remarks) {
+    text += fmt::format("  # {}: {}\n", kind.empty() ? "the parameter" : kind, printable(remark));
   }
-  if (rule.kind && rule.lines.size() == 1 && rule.lines[0].text.starts_with('{')) {
-    return fmt::format("{} {}{}\n", head, rule.lines[0].text, confidence_comment(rule.lines[0]));
+  if (rule.whole) {
+    return text + (kind.empty() ? fmt::format("  {}: replicate\n", draft.known_axes[0])
+                                : fmt::format("  {}: {{}}  # whole on every rank\n", kind));
   }
-  std::string text = rule.kind ? head + "\n" : "";
-  for (const DraftLine& line : rule.lines) {
-    text += fmt::format("  {}{}{}\n", rule.kind ? "  " : "", line.text, confidence_comment(line));
-  }
+  if (rule.lines.empty()) return text;
+  if (!kind.empty()) text += yaml_line(2, any_counts(rule.lines), kind + ":");
+  for (const DraftLine& line : rule.lines) text += yaml_line(kind.empty() ? 2 : 4, line.counts, with_reason(line));
   return text;
 }
 
 // Writes the block `parallelism:`, or comments where `given` has one: YAML takes it only once, so that a person must
 // add to it.
 std::string parallelism_yaml(const Draft& draft, const std::string& given) {
-  if (draft.parallelism.empty()) return "";
+  std::vector<DraftLine> lines = draft.parallelism;
+  const bool has_rules = std::any_of(draft.rules.begin(), draft.rules.end(),
+                                     [](const DraftRule& rule) { return rule.whole || any_counts(rule.lines); });
+  std::string text;
+  for (const std::string& remark : draft.remarks) text += fmt::format("# {}\n", printable(remark));
+  if (lines.empty() && !has_rules) return text;
   const bool has_one = given.starts_with("parallelism:") || given.find("\nparallelism:") != given.npos;
-  std::string text = has_one ? "# Lacking in parallelism, above:\n" : "parallelism:\n";
-  for (const DraftLine& line : draft.parallelism) {
-    text += fmt::format("{}  {}{}\n", has_one ? "#" : "", line.text, confidence_comment(line));
-  }
+  const std::string known = fmt::format("known_axes: [{}]  # along others, tensors lie as their shapes say",
+                                        fmt::join(draft.known_axes, ", "));
+  text += has_one ? "# Lacking in parallelism, above:\n" : yaml_line(0, has_rules || any_counts(lines), "parallelism:");
+  const std::string comment = has_one ? "#" : "";
+  if (has_rules) text += comment + yaml_line(2, true, known);
+  for (const DraftLine& line : lines) text += comment + yaml_line(2, line.counts || has_one, with_reason(line));
   return text;
 }
 
@@ -58,29 +76,41 @@ std::string to_yaml(const Draft& draft, const std::string& given) {
   std::string text = given;
   if (!given.empty()) text += given.back() == '\n' ? "\n" : "\n\n";
   text += "# Drafted by `ttrace annotate` (" + summary_of(draft) + ").\n";
-  text += "# Read what is called a guess: what was measured is what a program does, not what it should do.\n";
+  for (const std::string& candidate : draft.candidates) text += fmt::format("# Seen on {}.\n", printable(candidate));
+  text +=
+      "# Read what is called a guess: what was measured is what a program does, not what it should do. Lines that "
+      "begin\n";
+  text +=
+      "# with #? do not count: they would excuse a sum that was forgotten or made twice. Where the program means it "
+      "so,\n";
+  text += "# take the #? away.\n";
   text += parallelism_yaml(draft, given);
   for (std::size_t i = 0; i < draft.rules.size();) {
     std::string body;
-    bool says_something = false;
+    bool counts = false, says_something = false;
     const std::string& pattern = draft.rules[i].pattern;
     for (; i < draft.rules.size() && draft.rules[i].pattern == pattern; ++i) {
-      body += rule_yaml(draft.rules[i]);
-      says_something = says_something || !draft.rules[i].lines.empty();
+      const DraftRule& rule = draft.rules[i];
+      body += rule_yaml(draft, rule);
+      counts = counts || rule.whole || any_counts(rule.lines);
+      says_something = says_something || !rule.lines.empty();
     }
-    text += fmt::format("{}{}:\n{}", says_something ? "" : "# ", yaml_key(pattern), body);
+    const std::string key = yaml_key(pattern) + ":";
+    text += (counts || says_something ? yaml_line(0, counts, key) : fmt::format("# {}\n", key)) + body;
   }
   return text;
 }
 
 std::string summary_of(const Draft& draft) {
-  std::size_t certain = 0, guessed = 0, remarks = 0;
+  std::size_t certain = 0, guessed = 0, remarks = draft.remarks.size();
   for (const DraftRule& rule : draft.rules) {
     const bool sure = std::all_of(rule.lines.begin(), rule.lines.end(), [](const auto& line) { return line.certain; });
-    ++(rule.lines.empty() ? remarks : sure ? certain : guessed);
+    if (!rule.lines.empty() || rule.whole) ++(sure ? certain : guessed);
+    remarks += rule.remarks.size();
   }
-  return fmt::format("{} placement{}: {} certain, {} guessed; {} remark{}", certain + guessed,
-                     certain + guessed == 1 ? "" : "s", certain, guessed, remarks, remarks == 1 ? "" : "s");
+  return fmt::format("{} placement{}: {} certain, {} guessed; {} need{} no rule; {} remark{}", certain + guessed,
+                     certain + guessed == 1 ? "" : "s", certain, guessed, draft.without_rule,
+                     draft.without_rule == 1 ? "s" : "", remarks, remarks == 1 ? "" : "s");
 }
 
 }  // namespace ttrace

@@ -167,6 +167,20 @@ const Axes& factoring_with(const Placements& placements, const PlacementChoices&
 
 }  // namespace
 
+std::vector<Axes> distinct_factorings(const Mesh& mesh) {
+  std::vector<Axes> factorings = factorings_of(mesh);
+  for (Axes& axes : factorings) std::erase_if(axes, [](const Axis& axis) { return axis.size == 1; });
+  const Axes own = factorings[0];
+  const auto is_of_experts = [](const Axis& axis, const Axis& other) {
+    return axis.size == other.size && (axis.name == other.name || axis.name == "e" + other.name);
+  };
+  const auto repeats = std::remove_if(factorings.begin() + 1, factorings.end(), [&](const Axes& axes) {
+    return std::equal(axes.begin(), axes.end(), own.begin(), own.end(), is_of_experts);
+  });
+  factorings.erase(repeats, factorings.end());
+  return factorings;
+}
+
 bool is_microbatch_axis(const PlacementChoices& choices, const std::string& axis) {
   return std::find(choices.microbatch_axes.begin(), choices.microbatch_axes.end(), axis) !=
          choices.microbatch_axes.end();

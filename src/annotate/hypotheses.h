@@ -18,11 +18,13 @@ struct PlacementChoices {
   std::vector<Axes> factorings;
   // Where a rule names none of them, their ranks work on different micro-batches.
   std::vector<std::string> microbatch_axes;
-  // The axis that a rule says replicates when it must not be empty and has nothing else to say. Its ranks do hold
-  // replicas then, or the trace has no such axis.
-  std::string spare_axis = "tp";
   std::vector<std::string> layouts;  // the likelier first
 };
+
+// The factorings of the mesh, without axes of one rank. One that tells no ranks apart but as the mesh's own axes do, by
+// the experts' names of these (etp, edp), is left out: which of the two a tensor uses cannot be told, and does not
+// matter.
+std::vector<Axes> distinct_factorings(const Mesh& mesh);
 
 bool is_microbatch_axis(const PlacementChoices& choices, const std::string& axis);
 

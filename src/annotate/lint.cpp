@@ -10,6 +10,9 @@
 
 #include "align/describe.h"
 #include "align/ranks.h"
+#include "annotate/misplaced.h"
+#include "annotate/sequence.h"
+#include "annotate/shared_parameters.h"
 #include "ttrace/mesh.h"
 
 namespace ttrace {
@@ -23,8 +26,12 @@ std::string describe_subject(const NameAndKind& subject) {
 
 class Linter {
  public:
-  Linter(const AlignedTrace& aligned, const Annotations& annotations)
-      : mesh_(aligned.trace->mesh), annotations_(annotations), alignment_(aligned.alignment) {
+  Linter(const AlignedTrace& aligned, const Annotations& annotations, const Alignment* reference)
+      : aligned_(aligned),
+        mesh_(aligned.trace->mesh),
+        annotations_(annotations),
+        alignment_(aligned.alignment),
+        reference_(reference) {
     for (const auto& [id, tensor] : alignment_.tensors) subjects_.emplace(id.name, id.kind);
     for (const Finding& finding : alignment_.findings) {
       if (!finding.id.name.empty()) subjects_.emplace(finding.id.name, finding.id.kind);
@@ -39,6 +46,8 @@ class Linter {
     find_ambiguous();
     find_absent_axes();
     find_uneven_splits();
+    find_wrong_splits();
+    find_untied();
     std::stable_sort(messages_.begin(), messages_.end(), [this](const LintMessage& a, const LintMessage& b) {
       return reading_order(a) < reading_order(b);
     });
@@ -73,10 +82,13 @@ class Linter {
   }
 
   void find_unplaced() {
-    std::set<NameAndKind> placed;  // by a rule, or by what the program recorded
+    std::set<NameAndKind> placed, open;  // by a rule, the program, its shape or its bits; and what is not
     for (const auto& [id, tensor] : alignment_.tensors) {
-      if (tensor.annotated || !tensor.deduced.empty()) placed.emplace(id.name, id.kind);
+      const bool is_placed =
+          tensor.annotated || !tensor.deduced.empty() || tensor.pieces().size() == 1 || is_same_on_all_ranks(tensor);
+      (is_placed ? placed : open).emplace(id.name, id.kind);
     }
+    for (const NameAndKind& subject : open) placed.erase(subject);
     std::map<std::string, std::vector<std::string>> kinds;
     for (const NameAndKind& subject : subjects_) {
       // A scalar needs no rule: every rank that has it has the same.
@@ -172,9 +184,38 @@ class Linter {
     }
   }
 
+  void find_wrong_splits() {
+    // What rules split over sp is not looked at one by one where sp is not.
+    if (const std::int64_t whole = count_whole_sequences(aligned_, annotations_, reference_); whole > 0) {
+      const std::string& axis = mesh_.aliases.at(kSequenceAxis);
+      messages_.push_back(
+          {LintCheck::kNoSequenceParallelism,
+           {},
+           fmt::format("sp={0}: all {1} tensors that rules split over sp are whole on every rank of {0}: "
+                       "the program runs without sequence parallelism; expected axes without sp={0}",
+                       axis, whole)});
+      if (reference_ == nullptr) return;
+    }
+    for (const auto& [rule, text] : find_misplaced(aligned_, annotations_, reference_)) {
+      add(LintCheck::kMisplaced, *rule, rule->source.line, text);
+    }
+  }
+
+  void find_untied() {
+    for (const auto& [name, of] : find_shared_parameters(alignment_, reference_)) {
+      messages_.push_back({LintCheck::kUntied,
+                           {},
+                           fmt::format("{0} has the bits of {1} before and after every step, and no rule ties them; "
+                                       "expected `parallelism: {{tied: {{{0}: {1}}}}}`",
+                                       printable(name), printable(of))});
+    }
+  }
+
+  const AlignedTrace& aligned_;
   const Mesh& mesh_;
   const Annotations& annotations_;
   const Alignment& alignment_;
+  const Alignment* reference_;
   std::set<NameAndKind> subjects_;
   std::vector<LintMessage> messages_;
 };
@@ -197,6 +238,12 @@ std::string_view name_of(LintCheck check) {
       return "absent-axis";
     case LintCheck::kUnevenSplit:
       return "uneven-split";
+    case LintCheck::kMisplaced:
+      return "misplaced";
+    case LintCheck::kUntied:
+      return "untied";
+    case LintCheck::kNoSequenceParallelism:
+      return "no-sequence-parallelism";
   }
   return "";
 }
@@ -205,8 +252,8 @@ bool is_mistake(LintCheck check) {
   return check != LintCheck::kPlacedByShape && check != LintCheck::kAbsentAxis && check != LintCheck::kUnevenSplit;
 }
 
-std::vector<LintMessage> lint(const AlignedTrace& aligned, const Annotations& annotations) {
-  return Linter(aligned, annotations).run();
+std::vector<LintMessage> lint(const AlignedTrace& aligned, const Annotations& annotations, const Alignment* reference) {
+  return Linter(aligned, annotations, reference).run();
 }
 
 }  // namespace ttrace

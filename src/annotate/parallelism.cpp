@@ -9,6 +9,7 @@
 #include "align/microbatch.h"
 #include "align/pipeline.h"
 #include "align/ranks.h"
+#include "annotate/shared_parameters.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/tensor_name.h"
 
@@ -137,7 +138,7 @@ void propose_pipeline(const Trace& trace, const Alignment* reference, Annotation
   settings.pipeline.emplace();
   settings.pipeline->axis = axis.name;
   settings.pipeline->layers = found[0];
-  DraftLine line{fmt::format("pipeline: {{axis: {}, layers: {}}}", axis.name, found[0]), false,
+  DraftLine line{fmt::format("pipeline: {{axis: {}, layers: {}}}", axis.name, found[0]), false, true,
                  fmt::format("the stages hold {} layers with the same numbers", fmt::join(counts, ", "))};
   if (reference != nullptr) {
     const ModelLayout layout = layout_of(*reference);
@@ -156,11 +157,8 @@ void propose_microbatches(const Trace& trace, const Alignment& reference, bool o
   const bool on_one_rank = std::all_of(axes.begin(), axes.end(),
                                        [&](const std::string& axis) { return size_of_axis(trace.mesh, axis) == 1; });
   if (order_is_given || on_one_rank) return;
-  const std::string axis = axes.size() == 1 ? axes[0] : fmt::format("[{}]", fmt::join(axes, ", "));
   if (microbatches_of(rank_table_of(trace), settings, layout_of(reference)).are_slices()) {
     settings.microbatches.order = MicrobatchOrder::kSlices;
-    lines.push_back({fmt::format("microbatches: {{axis: {}, order: slices}}", axis), true,
-                     "each rank runs as many micro-batches as the reference, and is given parts of its inputs"});
     return;
   }
   Annotations blocked = settings;
@@ -174,21 +172,32 @@ void propose_microbatches(const Trace& trace, const Alignment& reference, bool o
     if (clearly_better(error, other->second, epsilon_of(Dtype::kBFloat16))) ++for_interleaved;
     if (clearly_better(other->second, error, epsilon_of(Dtype::kBFloat16))) ++for_blocked;
   }
-  const bool is_blocked = for_blocked > for_interleaved;
-  if (is_blocked) settings.microbatches.order = MicrobatchOrder::kBlocked;
-  DraftLine line{fmt::format("microbatches: {{axis: {}, order: {}}}", axis, is_blocked ? "blocked" : "interleaved"),
-                 (for_blocked == 0) != (for_interleaved == 0),
-                 {}};
-  line.why = for_blocked + for_interleaved == 0
-                 ? "no input tells the orders apart"
-                 : fmt::format("{} inputs for interleaved, {} for blocked", for_interleaved, for_blocked);
-  lines.push_back(std::move(line));
+  if (for_blocked <= for_interleaved) return;
+  settings.microbatches.order = MicrobatchOrder::kBlocked;
+  const std::string axis = axes.size() == 1 ? axes[0] : fmt::format("[{}]", fmt::join(axes, ", "));
+  lines.push_back({fmt::format("microbatches: {{axis: {}, order: blocked}}", axis), for_interleaved == 0, true,
+                   fmt::format("{} inputs for interleaved, {} for blocked", for_interleaved, for_blocked)});
 }
 
-void propose_loss_scale(const Trace& trace, const Alignment& reference, const std::map<SubjectKey, Decision>& decisions,
-                        const PlacementChoices& choices, bool main_grads_fit, Annotations& settings,
-                        std::vector<DraftLine>& lines) {
-  if (settings.loss_scale) return;
+void propose_ties(const Trace& trace, const Alignment* reference, Annotations& settings,
+                  std::vector<DraftLine>& lines) {
+  if (!settings.tied.empty()) return;
+  const Alignment aligned = align(trace, settings, reference == nullptr ? ModelLayout{} : layout_of(*reference));
+  std::vector<std::string> words;
+  for (const auto& [name, of] : find_shared_parameters(aligned, reference)) {
+    settings.tied.push_back({name, of, {}});
+    words.push_back(fmt::format("{}: {}", name, of));
+  }
+  if (words.empty()) return;
+  lines.push_back({fmt::format("tied: {{{}}}", fmt::join(words, ", ")), reference != nullptr, true,
+                   "the same bits before and after every step"});
+}
+
+std::optional<LossScaleObservation> propose_loss_scale(const Trace& trace, const Alignment& reference,
+                                                       const std::map<SubjectKey, Decision>& decisions,
+                                                       const PlacementChoices& choices, bool main_grads_fit,
+                                                       Annotations& settings) {
+  if (settings.loss_scale) return std::nullopt;
   std::vector<ScaleCandidate> candidates = scale_candidates(choices);
   std::vector<std::vector<double>> errors;  // by candidate, gradient
   for (const ScaleCandidate& candidate : candidates) {
@@ -216,24 +225,23 @@ void propose_loss_scale(const Trace& trace, const Alignment& reference, const st
     }
     if (clear) ++votes[candidates[best].value];
   }
-  if (votes.empty()) return;
+  if (votes.empty()) return std::nullopt;
   const auto winner =
       std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (winner->first == 1) return;
-  std::vector<const ScaleCandidate*> names;
+  LossScaleObservation seen;
+  seen.value = winner->first;
+  seen.certain = main_grads_fit && votes.size() == 1;
   for (const ScaleCandidate& candidate : candidates) {
-    if (candidate.value == winner->first) names.push_back(&candidate);
+    if (candidate.value != winner->first || candidate.text.empty()) continue;
+    if (seen.factors.empty() && seen.certain) settings.loss_scale = candidate.factor;
+    seen.factors.push_back(candidate.text);
   }
-  settings.loss_scale = names[0]->factor;
-  DraftLine line{"loss_scale: " + names[0]->text, false, {}};
   std::int64_t others = -winner->second;
   for (const auto& [value, count] : votes) others += count;
-  line.why = fmt::format("{} activation gradients are {:g} times the reference's, {} are not", winner->second,
-                         winner->first, others);
-  for (std::size_t i = 1; i < names.size(); ++i) line.why += fmt::format("; {} is as much", names[i]->text);
-  line.why += main_grads_fit ? "; main gradients agree without it" : "; a forgotten average looks the same";
-  line.certain = main_grads_fit && names.size() == 1 && votes.size() == 1;
-  lines.push_back(std::move(line));
+  seen.why = fmt::format(
+      "{} activation gradients are {:g} times the reference's, {} are not; {}", winner->second, winner->first, others,
+      main_grads_fit ? "main gradients agree without it" : "main gradients are wrong, too: a bug looks the same");
+  return seen;
 }
 
 }  // namespace ttrace

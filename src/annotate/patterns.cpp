@@ -8,22 +8,26 @@
 #include <string_view>
 
 #include "ttrace/tensor_name.h"
+#include "ttrace/trace.h"
 
 namespace ttrace {
 namespace {
 
 bool says_the_same(const DraftRule& a, const DraftRule& b) {
-  return a.remark.empty() && b.remark.empty() &&
-         std::equal(
-             a.lines.begin(), a.lines.end(), b.lines.begin(), b.lines.end(),
-             [](const DraftLine& x, const DraftLine& y) { return x.text == y.text && (x.certain || !y.certain); });
+  return a.remarks.empty() && b.remarks.empty() &&
+         std::equal(a.lines.begin(), a.lines.end(), b.lines.begin(), b.lines.end(),
+                    [](const DraftLine& x, const DraftLine& y) {
+                      return x.text == y.text && x.counts == y.counts && (x.certain || !y.certain);
+                    });
 }
 
 // Picks one recorded name for each pattern: a shorter pattern is tried on it.
-std::map<std::string, std::string> example_names(const Trace& trace) {
+std::map<std::string, std::string> example_names(std::span<const Trace* const> traces) {
   std::map<std::string, std::string> names;
-  for (const RankTrace& rank : trace.ranks) {
-    for (const Entry& entry : rank.entries) names.try_emplace(pattern_of(entry.id.name), entry.id.name);
+  for (const Trace* trace : traces) {
+    for (const RankTrace& rank : trace->ranks) {
+      for (const Entry& entry : rank.entries) names.try_emplace(pattern_of(entry.id.name), entry.id.name);
+    }
   }
   return names;
 }
@@ -56,20 +60,23 @@ std::string shortest_pattern(const Shortener& shortener, const std::string& patt
   return pattern.find('*') != pattern.npos ? pattern : fmt::format("[{}]{}", pattern.substr(0, 1), pattern.substr(1));
 }
 
-}  // namespace
+using Member = std::pair<std::string, std::optional<Kind>>;  // the module, and the kind
 
-void merge_members(std::vector<DraftRule>& rules) {
-  std::map<std::pair<std::string, std::optional<Kind>>, const DraftRule*> first;
+Member member_of(const DraftRule& rule) { return {std::string(TensorName(rule.pattern).path), rule.kind}; }
+
+// Makes one rule of those about members of a module that say the same, unless other members are `whole`.
+void merge_members(std::vector<DraftRule>& rules, const std::vector<DraftRule>& whole) {
+  std::set<Member> apart;
+  for (const DraftRule& rule : whole) apart.insert(member_of(rule));
+  std::map<Member, const DraftRule*> first;
   std::set<const DraftRule*> merged;
   std::vector<DraftRule*> renamed;
   for (DraftRule& rule : rules) {
     if (rule.kind && is_parameter_kind(*rule.kind)) continue;
-    const auto [found, is_first] = first.try_emplace({std::string(TensorName(rule.pattern).path), rule.kind}, &rule);
-    if (is_first) {
-      renamed.push_back(&rule);
-    } else if (says_the_same(*found->second, rule)) {
-      merged.insert(&rule);
-    }
+    const auto [found, is_first] = first.try_emplace(member_of(rule), &rule);
+    const bool may_speak_of_all = !apart.contains(member_of(rule)) || TensorName(found->second->pattern).member.empty();
+    if (may_speak_of_all && is_first) renamed.push_back(&rule);
+    if (may_speak_of_all && !is_first && says_the_same(*found->second, rule)) merged.insert(&rule);
   }
   for (DraftRule* rule : renamed) rule->pattern = std::string(TensorName(rule->pattern).path);
   std::vector<DraftRule> kept;
@@ -79,13 +86,67 @@ void merge_members(std::vector<DraftRule>& rules) {
   rules = std::move(kept);
 }
 
-void shorten_patterns(const Trace& trace, const Annotations& given, std::vector<DraftRule>& rules) {
-  Shortener shortener{example_names(trace), {"parallelism"}};
-  for (const AnnotationRule& rule : given.rules) shortener.taken.insert(rule.pattern);
+void shorten_patterns(const Shortener& shortener, std::vector<DraftRule>& rules) {
   for (DraftRule& rule : rules) {
     const bool is_parameter = !rule.kind || is_parameter_kind(*rule.kind);
     rule.pattern = shortest_pattern(shortener, rule.pattern, is_parameter);
   }
+}
+
+// The annotations that the lines of the rules make, as far as it matters which rule speaks of a tensor.
+Annotations annotations_of(const std::vector<DraftRule>& rules) {
+  Annotations annotations;
+  for (const DraftRule& rule : rules) {
+    const bool counts = std::any_of(rule.lines.begin(), rule.lines.end(), [](const auto& line) { return line.counts; });
+    if (counts || rule.whole) annotations.rules.push_back({rule.pattern, rule.kind, {}, {}});
+  }
+  return annotations;
+}
+
+// Returns where in `rules` to insert one about the tensors of `whole`: behind the one that counts and would speak of
+// them. Nothing where none does.
+std::optional<std::size_t> place_for(const DraftRule& whole, const Shortener& shortener,
+                                     const std::vector<DraftRule>& rules) {
+  const auto name = shortener.names.find(whole.pattern);
+  if (name == shortener.names.end()) return std::nullopt;
+  const Annotations annotations = annotations_of(rules);
+  const AnnotationRule* rule = rule_for(annotations, whole.kind.value_or(Kind::kParam), name->second);
+  if (rule == nullptr) return std::nullopt;
+  const auto last = std::find_if(rules.rbegin(), rules.rend(),
+                                 [&](const DraftRule& other) { return other.pattern == rule->pattern; });
+  return static_cast<std::size_t>(rules.rend() - last);
+}
+
+void group_by_pattern(std::vector<DraftRule>& rules) {
+  std::map<std::string, std::size_t> first;
+  for (const DraftRule& rule : rules) first.try_emplace(rule.pattern, first.size());
+  std::stable_sort(rules.begin(), rules.end(),
+                   [&](const DraftRule& a, const DraftRule& b) { return first.at(a.pattern) < first.at(b.pattern); });
+}
+
+}  // namespace
+
+void choose_patterns(std::span<const Trace* const> traces, const Annotations& given, Draft& draft) {
+  Shortener shortener{example_names(traces), {"parallelism"}};
+  for (const AnnotationRule& rule : given.rules) shortener.taken.insert(rule.pattern);
+  std::vector<DraftRule> whole;
+  for (const DraftRule& rule : draft.rules) {
+    if (rule.whole) whole.push_back(rule);
+  }
+  std::erase_if(draft.rules, [](const DraftRule& rule) { return rule.whole; });
+  merge_members(draft.rules, whole);
+  shorten_patterns(shortener, draft.rules);
+  std::vector<DraftRule>& rules = draft.rules;
+  for (DraftRule& rule : whole) {
+    const auto place = place_for(rule, shortener, rules);
+    rule.whole = place.has_value();
+    if (!rule.whole) ++draft.without_rule;
+    if (!rule.whole && rule.remarks.empty()) continue;
+    std::vector<DraftRule> one = {rule};
+    shorten_patterns(shortener, one);
+    rules.insert(rules.begin() + static_cast<std::ptrdiff_t>(place.value_or(rules.size())), std::move(one[0]));
+  }
+  group_by_pattern(rules);
 }
 
 }  // namespace ttrace

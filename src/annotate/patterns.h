@@ -1,6 +1,7 @@
 // Chooses the patterns of a draft's rules.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,12 +10,12 @@
 
 namespace ttrace {
 
-// Replaces rules about members of one module (`attn`, `attn:1`) that say the same by one rule about the module; the
-// others keep their patterns.
-void merge_members(std::vector<DraftRule>& rules);
-
-// Gives each rule the shortest dotted suffix of its pattern that fits nothing else in the trace and is no
-// pattern of `given`. A parameter keeps its module's name.
-void shorten_patterns(const Trace& trace, const Annotations& given, std::vector<DraftRule>& rules);
+// Gives the rules of a draft their patterns, and drops those that are not needed.
+// - Rules about members of one module (`attn`, `attn:1`) that say the same become one rule about the module.
+// - A pattern is the shortest dotted suffix that fits nothing else in the traces and is no pattern of `given`. A
+//   parameter keeps its module's name.
+// - A rule that says that a tensor is whole is dropped, unless another rule's pattern fits that tensor, too.
+// The rules of one pattern come next to the first of them.
+void choose_patterns(std::span<const Trace* const> traces, const Annotations& given, Draft& draft);
 
 }  // namespace ttrace

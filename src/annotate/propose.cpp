@@ -10,9 +10,12 @@
 // its gradient.
 //
 // A program that is wrong is measured as it is. Downstream of a bug nothing comes near the reference, and the
-// draft falls back on shapes; a sum that somebody forgot looks like a tensor that is meant to be partial. So
-// parameters and main gradients are never called partial, and where others are, that is a guess unless
-// something later in the trace shows the sum to have been made.
+// draft falls back on shapes; a sum that somebody forgot looks like a tensor that is meant to be partial, one made
+// twice like a legal factor. So parameters and main gradients are never called partial, and where others are, that
+// does not count (it is a comment, for a person) unless something later in the trace shows the sum to have been made:
+// a main gradient that is whole, or an activation that is as near the reference without a sum (sum_witness.h).
+//
+// Candidates are observed one by one, and what they show is put together (combine.cpp).
 #include "ttrace/annotate/propose.h"
 
 #include <fmt/format.h>
@@ -20,26 +23,24 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "align/microbatch.h"
 #include "align/pipeline.h"
 #include "align/ranks.h"
+#include "annotate/combine.h"
 #include "annotate/decision.h"
 #include "annotate/parallelism.h"
 #include "annotate/patterns.h"
+#include "annotate/sequence.h"
+#include "annotate/sum_witness.h"
 #include "annotate/without_reference.h"
 #include "ttrace/align/layout.h"
+#include "ttrace/align/program.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
 namespace {
-
-// The kinds that are placed alike. The first is the lead, which a rule names; the others follow it.
-const std::vector<std::vector<Kind>> kFamilies = {
-    {Kind::kInput, Kind::kGradInput},
-    {Kind::kOutput, Kind::kGradOutput},
-    {Kind::kParam, Kind::kMainGrad, Kind::kParamDelta, Kind::kParamAfter, Kind::kParamGrad},
-    {Kind::kScalar}};
 
 // Kinds that a loss scale multiplies are tried later, once it is known.
 const std::vector<Kind> kUnscaled = {Kind::kInput,    Kind::kOutput,     Kind::kParam,
@@ -59,18 +60,11 @@ void require_whole_ranks(const Trace& trace, const Annotations& given, const Ali
 PlacementChoices choices_for(const Trace& trace, const Annotations& given) {
   PlacementChoices choices;
   const int stages = stage_axis(trace.mesh, given);
-  choices.factorings = factorings_of(trace.mesh);
+  choices.factorings = distinct_factorings(trace.mesh);
   for (Axes& axes : choices.factorings) {
-    std::erase_if(axes,
-                  [&](const Axis& axis) { return axis.size == 1 || axis_index(trace.mesh, axis.name) == stages; });
+    std::erase_if(axes, [&](const Axis& axis) { return axis_index(trace.mesh, axis.name) == stages; });
   }
   choices.microbatch_axes = microbatch_axes(given, trace.mesh);
-  // A parameter that all ranks hold whole needs an axis to say so.
-  for (const bool microbatches : {true, false}) {
-    for (const Axis& axis : choices.factorings[0]) {
-      if (is_microbatch_axis(choices, axis.name) == microbatches) choices.spare_axis = axis.name;
-    }
-  }
   for (const std::string& name : layout_names()) {
     if (find_layout(name)->options.empty()) choices.layouts.push_back(name);
   }
@@ -100,8 +94,6 @@ std::vector<Search> searches_for(const Subjects& subjects, const PlacementChoice
   return searches;
 }
 
-using Decisions = std::map<SubjectKey, Decision>;
-
 void decide_all(const std::vector<Search>& searches, const std::vector<Kind>& kinds, Decisions& decisions) {
   for (const Search& search : searches) {
     if (std::find(kinds.begin(), kinds.end(), search.kind) == kinds.end()) continue;
@@ -109,15 +101,10 @@ void decide_all(const std::vector<Search>& searches, const std::vector<Kind>& ki
   }
 }
 
-const Decision* find_decision(const Decisions& decisions, const std::string& pattern, Kind kind) {
-  const auto found = decisions.find({pattern, kind});
-  return found == decisions.end() || found->second.empty() ? nullptr : &found->second;
-}
-
 // Lets the followers of each lead rule out hypotheses that its own values could not.
 void narrow_all(Decisions& decisions, const PlacementChoices& choices) {
   for (auto& [key, decision] : decisions) {
-    for (const std::vector<Kind>& family : kFamilies) {
+    for (const std::vector<Kind>& family : kind_families()) {
       if (family[0] != key.second) continue;
       for (const Kind kind : family) {
         const Decision* follower = find_decision(decisions, key.first, kind);
@@ -139,82 +126,67 @@ bool main_grads_fit(const Decisions& decisions) {
   return any;
 }
 
-// Makes a guess of each `partial` line, unless `made_later`: a later tensor shows that the program makes the sum. By
-// its values alone, a tensor that is meant to be partial looks like one whose sum the program forgot.
-void doubt_sums(std::vector<DraftLine>& lines, bool made_later) {
-  for (DraftLine& line : lines) {
-    if (!line.text.ends_with(": partial")) continue;
-    line.certain = line.certain && made_later;
-    line.why += made_later ? "; the main gradient is whole" : "; a forgotten sum looks the same";
-  }
+double smallest_error(const Decision& decision) {
+  double error = decision.viable[0]->fit.error();
+  for (const Hypothesis* hypothesis : decision.viable) error = std::min(error, hypothesis->fit.error());
+  return error;
 }
 
-// Writes a rule, or a remark, for each pattern and family of kinds.
-class Composer {
+// Writes down what was decided about each pattern and family of kinds.
+class Observer {
  public:
-  Composer(const Subjects& subjects, const Decisions& decisions, const PlacementChoices& choices)
-      : subjects_(subjects), decisions_(decisions), choices_(choices) {}
+  Observer(const Subjects& subjects, const Decisions& decisions, const PlacementChoices& choices,
+           const Alignment& reference)
+      : subjects_(subjects), decisions_(decisions), choices_(choices), witness_(subjects, decisions, reference) {}
 
-  // Returns the rules in order of execution, those of one pattern together.
-  std::vector<DraftRule> run() {
-    std::map<std::string, std::uint64_t> order;
-    for (const auto& [key, subject] : subjects_) {
-      const auto found = order.try_emplace(key.first, subject.order).first;
-      found->second = std::min(found->second, subject.order);
+  Observations run() {
+    std::set<std::string> patterns;
+    for (const auto& [key, subject] : subjects_) patterns.insert(key.first);
+    for (const std::string& pattern : patterns) {
+      for (const std::vector<Kind>& family : kind_families()) add_family(pattern, family);
     }
-    std::vector<std::pair<std::uint64_t, std::string>> patterns;
-    for (const auto& [pattern, first] : order) patterns.emplace_back(first, pattern);
-    std::sort(patterns.begin(), patterns.end());
-    for (const auto& [first, pattern] : patterns) {
-      for (const std::vector<Kind>& family : kFamilies) add_family(pattern, family);
-    }
-    return std::move(rules_);
+    return std::move(observations_);
   }
 
  private:
+  SubjectObservation& add(const std::string& pattern, Kind kind) {
+    SubjectObservation& seen = observations_[{pattern, kind}];
+    seen.order = subjects_.at({pattern, kind}).order;
+    return seen;
+  }
+
+  void observe(const std::string& pattern, Kind kind, const Decision& decision) {
+    SubjectObservation& seen = add(pattern, kind);
+    seen.axes = observe_axes(decision, choices_);
+    witness_.doubt_sums({pattern, kind}, decision, seen.axes);
+  }
+
   void add_family(const std::string& pattern, const std::vector<Kind>& family) {
     const auto lead =
         std::find_if(family.begin(), family.end(), [&](Kind kind) { return find_decision(decisions_, pattern, kind); });
     if (lead == family.end()) return add_undetermined(pattern, family);
-    const Decision& decision = *find_decision(decisions_, pattern, *lead);
-    if (*lead == Kind::kScalar && only_replicates(decision.best().axes)) return;  // needs no rule
-    DraftRule rule{pattern, *lead, draft_lines(decision, choices_), {}};
-    if (family[0] == Kind::kParam && *lead != Kind::kParamGrad) rule.kind.reset();
-    doubt_sums(rule.lines, false);
-    rules_.push_back(std::move(rule));
-    for (auto kind = lead + 1; kind != family.end(); ++kind) add_follower(pattern, decision, *lead, *kind);
+    observe(pattern, *lead, *find_decision(decisions_, pattern, *lead));
+    for (auto kind = lead + 1; kind != family.end(); ++kind) add_follower(pattern, *lead, *kind);
   }
 
-  static bool only_replicates(const Placements& placements) {
-    return std::all_of(placements.begin(), placements.end(),
-                       [](const AxisPlacement& axis) { return axis.placement == Placement::kReplicate; });
-  }
-
-  // Adds a rule for a follower that is not placed as its lead is, and a remark for one that is, but is far from the
-  // reference.
-  void add_follower(const std::string& pattern, const Decision& lead, Kind lead_kind, Kind kind) {
+  // A follower that is placed as its lead is gets a remark where it is far from the reference.
+  void add_follower(const std::string& pattern, Kind lead_kind, Kind kind) {
+    const Decision& lead = *find_decision(decisions_, pattern, lead_kind);
     const Decision* decision = find_decision(decisions_, pattern, kind);
     if (decision == nullptr) return;
-    if (is_plausible(*decision, follower_placements(named_placements(lead, choices_), lead_kind, kind), choices_)) {
-      if (decision->near_reference || !lead.near_reference) return;
-      rules_.push_back(
-          {pattern,
-           kind,
-           {},
-           fmt::format("lies so by its shapes, yet is far from the reference (rel_err {:.2g} at best): noise, or a bug",
-                       smallest_error(*decision))});
-      return;
+    if (!is_plausible(*decision, follower_placements(named_placements(lead, choices_), lead_kind, kind), choices_)) {
+      return observe(pattern, kind, *decision);
     }
-    DraftRule rule{pattern, kind, draft_lines(*decision, choices_), {}};
-    const Decision* main_grad = find_decision(decisions_, pattern, Kind::kMainGrad);
-    doubt_sums(rule.lines, kind == Kind::kParamGrad && main_grad != nullptr && main_grad->near_reference);
-    rules_.push_back(std::move(rule));
-  }
-
-  static double smallest_error(const Decision& decision) {
-    double error = decision.viable[0]->fit.error();
-    for (const Hypothesis* hypothesis : decision.viable) error = std::min(error, hypothesis->fit.error());
-    return error;
+    SubjectObservation& seen = add(pattern, kind);
+    seen.follows = true;
+    for (const AxisObservation& axis : observations_.at({pattern, lead_kind}).axes) {
+      seen.axes.push_back(axis);
+      seen.axes.back().placement = follower_placements({axis.placement}, lead_kind, kind)[0];
+    }
+    if (decision->near_reference || !lead.near_reference) return;
+    seen.remark =
+        fmt::format("lies so by its shapes, yet is far from the reference (rel_err {:.2g} at best): noise, or a bug",
+                    smallest_error(*decision));
   }
 
   void add_undetermined(const std::string& pattern, const std::vector<Kind>& family) {
@@ -231,8 +203,7 @@ class Composer {
         why += fmt::format("no placement of shards of {} makes up the reference's {}", to_string(subject.local.largest),
                            to_string(subject.reference.largest));
       }
-      const bool is_parameter = is_parameter_kind(kind) && kind != Kind::kParamGrad;
-      rules_.push_back({pattern, is_parameter ? std::nullopt : std::optional(kind), {}, why});
+      add(pattern, kind).remark = why;
       return;
     }
   }
@@ -240,66 +211,83 @@ class Composer {
   const Subjects& subjects_;
   const Decisions& decisions_;
   const PlacementChoices& choices_;
-  std::vector<DraftRule> rules_;
+  const SumWitness witness_;
+  Observations observations_;
 };
 
-std::vector<DraftRule> propose_by_reference(const Trace& trace, const Annotations& given, const Alignment& reference,
-                                            Subjects subjects, const PlacementChoices& choices, Annotations& settings,
-                                            std::vector<DraftLine>& parallelism) {
-  propose_microbatches(trace, reference, given.microbatches.order.has_value(), settings, parallelism);
+void observe_by_reference(const Trace& trace, const Annotations& given, const Alignment& reference, Subjects subjects,
+                          const PlacementChoices& choices, Annotations& settings, ObservedCandidate& candidate) {
+  propose_microbatches(trace, reference, given.microbatches.order.has_value(), settings, candidate.parallelism);
   add_reference(subjects, reference);
   std::vector<Search> searches = searches_for(subjects, choices);
   Decisions decisions;
   try_hypotheses({trace, settings, reference}, searches, kUnscaled);
   decide_all(searches, kUnscaled, decisions);
   narrow_all(decisions, choices);
-  propose_loss_scale(trace, reference, decisions, choices, main_grads_fit(decisions), settings, parallelism);
+  candidate.loss_scale = propose_loss_scale(trace, reference, decisions, choices, main_grads_fit(decisions), settings);
   try_hypotheses({trace, settings, reference}, searches, kScaled);
   decide_all(searches, kScaled, decisions);
   narrow_all(decisions, choices);
-  return Composer(subjects, decisions, choices).run();
+  candidate.tensors = Observer(subjects, decisions, choices, reference).run();
+  name_sequence_splits(candidate.tensors, subjects, trace.mesh, reference);
 }
 
-std::vector<DraftRule> propose_without_reference(const Subjects& subjects, const PlacementChoices& choices) {
-  std::vector<std::pair<std::uint64_t, DraftRule>> rules;
-  for (const auto& [key, subject] : subjects) {
-    const Kind kind = key.second;
-    // The other kinds follow these.
-    if (kind != Kind::kInput && kind != Kind::kOutput && kind != Kind::kParam) continue;
-    DraftRule rule = propose_rule_without_reference(key, subject, choices);
-    rule.pattern = key.first;
-    if (kind != Kind::kParam) rule.kind = kind;
-    rules.emplace_back(subject.order, std::move(rule));
+ObservedCandidate observe(const Trace& trace, const Annotations& annotations, const Alignment* reference) {
+  const Annotations given = with_program_words(annotations, trace);
+  require_whole_ranks(trace, given, reference);
+  ObservedCandidate candidate{trace.directory.string(), trace.mesh, {}, {}, {}};
+  Annotations settings = given;
+  propose_pipeline(trace, reference, settings, candidate.parallelism);
+  propose_ties(trace, reference, settings, candidate.parallelism);
+  const PlacementChoices choices = choices_for(trace, settings);
+  const Subjects subjects = unplaced_subjects(trace, settings);
+  if (reference != nullptr) {
+    observe_by_reference(trace, given, *reference, subjects, choices, settings, candidate);
+    return candidate;
   }
-  std::stable_sort(rules.begin(), rules.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<DraftRule> ordered;
-  for (auto& [order, rule] : rules) ordered.push_back(std::move(rule));
-  return ordered;
+  for (const auto& [key, subject] : subjects) {
+    // The other kinds follow these.
+    if (key.second != Kind::kInput && key.second != Kind::kOutput && key.second != Kind::kParam) continue;
+    candidate.tensors[key] = observe_without_reference(key, subject, choices);
+  }
+  return candidate;
 }
 
-// Moves the rules of one pattern next to the first of them.
-void group_by_pattern(std::vector<DraftRule>& rules) {
-  std::map<std::string, std::size_t> first;
-  for (const DraftRule& rule : rules) first.try_emplace(rule.pattern, first.size());
-  std::stable_sort(rules.begin(), rules.end(),
-                   [&](const DraftRule& a, const DraftRule& b) { return first.at(a.pattern) < first.at(b.pattern); });
+std::vector<std::string> axes_of(std::span<const Trace* const> candidates) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const Trace* trace : candidates) {
+    for (const Axes& axes : distinct_factorings(trace->mesh)) {
+      for (const Axis& axis : axes) add(axis.name);
+    }
+    for (const auto& [alias, axis] : trace->mesh.aliases) {
+      if (size_of_axis(trace->mesh, axis) > 1) add(alias);
+    }
+  }
+  return names;
 }
 
 }  // namespace
 
-Draft propose(const Trace& trace, const Annotations& given, const Alignment* reference) {
-  require_whole_ranks(trace, given, reference);
+const std::vector<std::vector<Kind>>& kind_families() {
+  static const std::vector<std::vector<Kind>> families = {
+      {Kind::kInput, Kind::kGradInput},
+      {Kind::kOutput, Kind::kGradOutput},
+      {Kind::kParam, Kind::kMainGrad, Kind::kParamDelta, Kind::kParamAfter, Kind::kParamGrad},
+      {Kind::kScalar}};
+  return families;
+}
+
+Draft propose(std::span<const Trace* const> candidates, const Annotations& given, const Alignment* reference) {
+  std::vector<ObservedCandidate> observed;
+  for (const Trace* trace : candidates) observed.push_back(observe(*trace, given, reference));
+  name_sequence_splits(observed);
   Draft draft;
-  Annotations settings = given;
-  propose_pipeline(trace, reference, settings, draft.parallelism);
-  const PlacementChoices choices = choices_for(trace, settings);
-  const Subjects subjects = unplaced_subjects(trace, settings);
-  draft.rules = reference == nullptr
-                    ? propose_without_reference(subjects, choices)
-                    : propose_by_reference(trace, given, *reference, subjects, choices, settings, draft.parallelism);
-  merge_members(draft.rules);
-  shorten_patterns(trace, given, draft.rules);
-  group_by_pattern(draft.rules);
+  draft.known_axes = axes_of(candidates);
+  combine(observed, draft);
+  choose_patterns(candidates, given, draft);
   return draft;
 }
 

@@ -74,6 +74,7 @@ void measure(const Trial& trial, const Alignment& alignment, const std::vector<A
   std::vector<TensorPair> pairs;
   std::vector<Fit*> fits;
   for (auto& [key, item] : measured) {
+    item.first->held += static_cast<std::int64_t>(item.second.size());
     for (const TensorPair& pair : sample_evenly(item.second)) {
       pairs.push_back(pair);
       fits.push_back(item.first);

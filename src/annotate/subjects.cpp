@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "align/identity.h"
 #include "ttrace/mesh.h"
 #include "ttrace/tensor_name.h"
 
@@ -59,7 +60,8 @@ Subjects unplaced_subjects(const Trace& trace, const Annotations& settings) {
       if (entry.mapping && entry.mapping->axes) continue;
       if (flows_between_stages(trace, rank, entry, settings)) continue;
       if (rule_for(settings, entry.id.kind, entry.id.name) != nullptr) continue;
-      const auto [found, is_new] = subjects.try_emplace({pattern_of(entry.id.name), entry.id.kind});
+      const auto [found, is_new] =
+          subjects.try_emplace({pattern_of(tied_name(settings, entry.id.name).first), entry.id.kind});
       Subject& subject = found->second;
       if (is_new) {
         subject.dtype = entry.dtype;

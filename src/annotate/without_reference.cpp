@@ -104,45 +104,38 @@ AxisComparisons compare_ranks(const Subject& subject, const PlacementChoices& ch
 
 }  // namespace
 
-DraftRule propose_rule_without_reference(const SubjectKey& key, const Subject& subject,
-                                         const PlacementChoices& choices) {
-  DraftRule rule;
-  std::vector<std::pair<std::string, DraftLine>> replicated;
+SubjectObservation observe_without_reference(const SubjectKey& key, const Subject& subject,
+                                             const PlacementChoices& choices) {
+  SubjectObservation seen;
+  seen.order = subject.order;
+  const auto add_axis = [&](const std::string& axis, Placement placement, std::size_t dim, bool certain,
+                            std::string why) {
+    AxisPlacement along;
+    along.axis = axis;
+    along.placement = placement;
+    along.dim = static_cast<std::int32_t>(dim);
+    seen.axes.push_back({along, certain, placement == Placement::kReplicate, std::move(why)});
+  };
   const std::size_t dims = subject.local.ragged ? 0 : subject.local.largest.size();
   for (const auto& [axis, found] : compare_ranks(subject, choices)) {
     const std::int64_t equal = found.same + found.constant;
     if (found.other_shape > 0 && found.dim) {
-      rule.lines.push_back(
-          {fmt::format("{}_dim: {}", axis.name, *found.dim), false,
-           fmt::format("{} pairs of ranks differ in its size, and there is no reference", found.other_shape)});
+      add_axis(axis.name, Placement::kShard, *found.dim, false,
+               fmt::format("{} pairs of ranks differ in its size, and there is no reference", found.other_shape));
     } else if (found.different == 0 && found.other_shape == 0) {
-      DraftLine line{axis.name + ": replicate", found.same > 0, fmt::format("{} pairs of ranks, the same bits", equal)};
-      if (!line.certain) line.why += ", but constant ones";
-      replicated.emplace_back(axis.name, std::move(line));
+      add_axis(axis.name, Placement::kReplicate, 0, found.same > 0,
+               fmt::format("{} pairs of ranks, the same bits{}", equal, found.same > 0 ? "" : ", but constant ones"));
     } else if (dims == 1 && is_parameter_kind(key.second) && key.second != Kind::kParamGrad) {
-      rule.lines.push_back({fmt::format("{}_dim: 0", axis.name), false,
-                            fmt::format("{} pairs of ranks differ, and there is no reference", found.different)});
+      add_axis(axis.name, Placement::kShard, 0, false,
+               fmt::format("{} pairs of ranks differ, and there is no reference", found.different));
     } else {
-      rule.remark += fmt::format("{}{} of {} pairs of ranks along {} differ: {}?", rule.remark.empty() ? "" : "; ",
+      seen.remark += fmt::format("{}{} of {} pairs of ranks along {} differ: {}?", seen.remark.empty() ? "" : "; ",
                                  found.different + found.other_shape, found.different + found.other_shape + equal,
                                  axis.name, describe_possible_roles(axis, subject, key.second));
     }
   }
-  if (!rule.remark.empty()) {
-    rule.lines.clear();
-    return rule;
-  }
-  // An axis replicates without being named: the rule names it only where that is a guess, or where the rule would
-  // otherwise be empty.
-  for (const auto& [axis, line] : replicated) {
-    if (!line.certain || (rule.lines.empty() && axis == choices.spare_axis)) rule.lines.push_back(line);
-  }
-  if (rule.lines.empty()) {
-    rule.lines.push_back(
-        {is_parameter_kind(key.second) ? choices.spare_axis + ": replicate" : "{}", true,
-         replicated.empty() ? "no axis is left on which ranks could differ" : replicated[0].second.why});
-  }
-  return rule;
+  if (!seen.remark.empty()) seen.axes.clear();
+  return seen;
 }
 
 }  // namespace ttrace

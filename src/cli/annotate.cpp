@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <memory>
+#include <vector>
 
 #include "cli/commands.h"
 #include "terminal/report_files.h"
@@ -19,7 +20,8 @@ namespace ttrace::cli {
 namespace {
 
 struct AnnotateOptions {
-  std::string trace, reference;
+  std::vector<std::string> traces;
+  std::string reference;
   AnnotationSource annotations;
   std::string output;
 };
@@ -32,9 +34,15 @@ int run(const AnnotateOptions& options) {
     given_text.assign(std::istreambuf_iterator<char>(file), {});
   }
   const auto reference = read_reference(options.reference, given);
-  Trace trace = read_trace(options.trace);
-  settle_axes(trace, given, AxesOf::kThisTrace);
-  const Draft draft = propose(trace, with_program_words(given, trace), reference ? &reference->alignment : nullptr);
+  std::vector<Trace> traces;
+  std::vector<const Trace*> candidates;
+  for (const std::string& path : options.traces) {
+    traces.push_back(read_trace(path));
+    // Of several traces, axes are said of those that do not say their own.
+    settle_axes(traces.back(), given, options.traces.size() == 1 ? AxesOf::kThisTrace : AxesOf::kAnother);
+  }
+  for (const Trace& trace : traces) candidates.push_back(&trace);
+  const Draft draft = propose(candidates, given, reference ? &reference->alignment : nullptr);
   std::string text = to_yaml(draft, given_text);
   parse_annotations(text, options.output.empty() ? "the draft" : options.output, preset_directory());
   if (!options.output.empty()) {
@@ -50,20 +58,27 @@ int run(const AnnotateOptions& options) {
 void add_annotate(CLI::App& app, Run& run_command) {
   const auto options = std::make_shared<AnnotateOptions>();
   CLI::App* annotate = app.add_subcommand("annotate", "Draft annotations for a trace");
-  annotate->add_option("TRACE", options->trace, "Directory of the parallel program's trace")->required();
+  annotate->add_option("TRACE", options->traces, "Directories of the parallel program's traces, on one mesh or several")
+      ->required();
   annotate->add_option("-o,--output", options->output, "Write the draft to this file [stdout]")->type_name("FILE");
   add_reference_option(*annotate, options->reference)
       ->description("Trace of the trusted run: with it a draft is measured, without it mostly guessed");
   add_annotation_options(*annotate, options->annotations)
       ->description("Annotations to start from (YAML): the draft holds them, and lines for what they do not place");
   add_axes_option(*annotate, options->annotations);
-  annotate->footer(R"(Each line of a draft says why it is there: `# certain` where only this placement
-puts the shards together to the reference's values, `# guess` where others would
-do, or none does. Read the guesses: a draft made from a wrong program must not
-be made to fit it.
+  annotate->footer(R"(Each line of a draft says what it was seen on and why it is there: `# certain`
+where only this placement puts the shards together to the reference's values,
+`# guess` where others would do, or none does. Lines that begin with `#?` do not
+count: sums and factors by which a wrong program would look right. `ttrace
+check` names those it would need; take the `#?` away where they are meant.
+
+One draft may hold for several meshes: give the traces of all. What they say of
+different axes is put together; where they contradict each other it says so.
+Tensors that are whole on every rank need no rule.
 
 Examples:
   ttrace annotate candidate --reference reference -o draft.yaml
+  ttrace annotate tp2 dp2 pp2 --reference reference -o draft.yaml
   ttrace annotate candidate --reference reference -a gpt.yaml -o draft.yaml
 
 Exit codes: 0 the draft is written, 2 could not look.)");

@@ -58,7 +58,8 @@ int run(const LintOptions& options) {
   files.add("--json", options.json, [&] { return to_json(options, messages); });
   const Annotations annotations = load_annotations(options.annotations);
   const auto reference = read_reference(options.reference, annotations);
-  messages = lint(align_trace(read_trace(options.trace), annotations, layout_of(reference)), annotations);
+  messages = lint(align_trace(read_trace(options.trace), annotations, layout_of(reference)), annotations,
+                  reference ? &reference->alignment : nullptr);
   const auto mistakes = static_cast<std::size_t>(std::count_if(
       messages.begin(), messages.end(), [](const LintMessage& message) { return is_mistake(message.check); }));
   files.write([&] { return to_text(messages, mistakes); });
@@ -74,7 +75,7 @@ void add_lint(CLI::App& app, Run& run_command) {
   add_annotation_options(*lint, options->annotations)->required();
   add_axes_option(*lint, options->annotations);
   add_reference_option(*lint, options->reference)
-      ->description("Trace of the trusted run: it knows the number of layers");
+      ->description("Trace of the trusted run: it knows the number of layers, and shapes");
   add_json_option(*lint, options->json);
   lint->footer(R"(Examples:
   ttrace lint candidate -a gpt.yaml
@@ -82,7 +83,7 @@ void add_lint(CLI::App& app, Run& run_command) {
 
 JSON: {"schema": "ttrace-lint/1", "trace", "annotations", "messages": [{"check":
 misfit | unplaced | placed-by-shape | unused-rule | ambiguous | absent-axis |
-uneven-split,
+uneven-split | misplaced | untied | no-sequence-parallelism,
 "mistake": bool, "file", "line" (null: none), "text"}]}
 
 Exit codes: 0 nothing to mend, 1 something to mend, 2 could not look.)");

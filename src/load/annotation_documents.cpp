@@ -16,6 +16,25 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostFiles = 64;  // far more than anybody includes
 
+constexpr std::string_view kGuess = "#? ";  // begins a guess, after blanks
+
+// Finds the guesses in the text, and removes their marks from it where `counting`.
+std::vector<Guess> take_guesses(std::string& text, const std::string& path, bool counting) {
+  std::vector<Guess> guesses;
+  int line = 1;
+  for (std::size_t begin = 0; begin < text.size(); ++line) {
+    const std::size_t mark = text.find_first_not_of(' ', begin);
+    if (mark != text.npos && text.compare(mark, kGuess.size(), kGuess) == 0) {
+      if (counting) text.erase(mark, kGuess.size());
+      const std::size_t from = text.find_first_not_of(' ', counting ? mark : mark + kGuess.size());
+      const std::size_t end = std::min({text.find("  #", from), text.find('\n', mark), text.size()});
+      guesses.push_back({{path, line}, text.substr(std::min(from, end), end - std::min(from, end))});
+    }
+    begin = std::min(text.find('\n', begin), text.size() - 1) + 1;
+  }
+  return guesses;
+}
+
 std::vector<Item> parse(const std::string& text, const std::string& path) {
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
@@ -45,20 +64,22 @@ fs::path canonical_path(const fs::path& file) {
 
 class DocumentReader {
  public:
-  explicit DocumentReader(const fs::path& presets) : presets_(presets) {}
+  explicit DocumentReader(const fs::path& presets, bool with_guesses)
+      : presets_(presets), with_guesses_(with_guesses) {}
 
   void read(const std::string& name) {
     const fs::path file = find_file(name, "");
     add(read_text_file(file, what_is_expected(name)), file);
   }
 
-  void add(const std::string& text, const fs::path& file) {
+  void add(std::string text, const fs::path& file) {
     if (seen_.size() == kMostFiles) {
       throw InputError(fmt::format("{}: one file more than {}; expected fewer", file.string(), kMostFiles));
     }
     being_read_.push_back(canonical_path(file));
     seen_.insert(being_read_.back());
-    Document document{file.string(), parse(text, file.string())};
+    Document document{file.string(), {}, take_guesses(text, file.string(), with_guesses_)};
+    document.items = parse(text, file.string());
     for (const Item& item : document.items) {
       if (item.key == kInclude) include_all(item, file);
     }
@@ -105,6 +126,7 @@ class DocumentReader {
   }
 
   const fs::path presets_;
+  const bool with_guesses_;
   std::vector<Document> documents_;
   std::set<fs::path> seen_;           // files that were read, or are being read
   std::vector<fs::path> being_read_;  // files whose includes are being read, the outermost first
@@ -112,14 +134,14 @@ class DocumentReader {
 
 }  // namespace
 
-std::vector<Document> read_documents(const std::string& file, const fs::path& presets) {
-  DocumentReader reader(presets);
+std::vector<Document> read_documents(const std::string& file, const fs::path& presets, bool with_guesses) {
+  DocumentReader reader(presets, with_guesses);
   reader.read(file);
   return reader.documents();
 }
 
 std::vector<Document> parse_documents(const std::string& text, const std::string& file, const fs::path& presets) {
-  DocumentReader reader(presets);
+  DocumentReader reader(presets, false);
   reader.add(text, file);
   return reader.documents();
 }

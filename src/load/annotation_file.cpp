@@ -238,6 +238,7 @@ Annotations read(const std::vector<Document>& documents, const std::vector<std::
   std::set<std::string> patterns;
   for (const Document& document : documents) {
     annotations.files.push_back(document.path);
+    annotations.guesses.insert(annotations.guesses.end(), document.guesses.begin(), document.guesses.end());
     const Context file{document.path, "", &parameters};
     for (const Item& item : document.items) {
       if (item.key == kInclude || item.key == kParameters) continue;
@@ -257,7 +258,7 @@ Annotations read(const std::vector<Document>& documents, const std::vector<std::
 }  // namespace
 
 Annotations read_annotations(const AnnotationSource& source, const std::filesystem::path& presets) {
-  return read(read_documents(source.file, presets), source.settings);
+  return read(read_documents(source.file, presets, source.with_guesses), source.settings);
 }
 
 Annotations parse_annotations(const std::string& text, const std::string& where, const std::filesystem::path& presets) {

@@ -19,17 +19,17 @@ constexpr std::int64_t kMaxLayers = 1'000'000;     // far above any model
 constexpr std::size_t kMaxVirtualStages = 65'536;  // far above any pipeline
 
 // Reads an axis, or a list of axes, each once.
-std::vector<std::string> read_axes(const YAML::Node& node, const Context& context, int line) {
-  constexpr std::string_view kExpected = "an axis, or a list of axes, outermost first";
-  if (!node.IsSequence()) return {read_word(node, context, line, kExpected)};
+std::vector<std::string> read_axes(const YAML::Node& node, const Context& context, int line,
+                                   std::string_view expected) {
+  if (!node.IsSequence()) return {read_word(node, context, line, expected)};
   std::vector<std::string> axes;
   for (const YAML::Node& item : node) {
-    axes.push_back(read_word(item, context, line, kExpected));
+    axes.push_back(read_word(item, context, line, expected));
     if (std::count(axes.begin(), axes.end(), axes.back()) > 1) {
       fail(context, line, fmt::format("'{}' appears twice; expected it once", axes.back()));
     }
   }
-  if (axes.empty()) fail(context, line, fmt::format("no axis; expected {}", kExpected));
+  if (axes.empty()) fail(context, line, fmt::format("no axis; expected {}", expected));
   return axes;
 }
 
@@ -49,7 +49,7 @@ void read_microbatches(const YAML::Node& node, const Context& context, int line,
   for (const auto& [key, at, value] : read_items(node, context, line, kExpected)) {
     const Context inside = context.inside(key);
     if (key == "axis") {
-      rule.axes = read_axes(value, inside, at);
+      rule.axes = read_axes(value, inside, at, "an axis, or a list of axes, outermost first");
     } else if (key == "order") {
       rule.order = read_order(value, inside, at);
     } else if (key == "layout") {
@@ -229,7 +229,8 @@ std::set<Kind> read_narrower(const YAML::Node& node, const Context& context, int
 }  // namespace
 
 void read_parallelism(const Item& section, const Context& file, Annotations& annotations) {
-  constexpr std::string_view kExpected = "microbatches, pipeline, tied, experts, loss_scale, axes or narrower";
+  constexpr std::string_view kExpected =
+      "microbatches, pipeline, tied, experts, loss_scale, axes, known_axes or narrower";
   const Context context{file.file, fmt::format("'{}'", kParallelism), file.parameters};
   for (const auto& [key, at, value] : read_items(section.value, context, section.line, kExpected)) {
     const Context inside = context.inside(key);
@@ -247,6 +248,8 @@ void read_parallelism(const Item& section, const Context& file, Annotations& ann
       annotations.axes = read_mesh(value, inside, at);
     } else if (key == "narrower") {
       annotations.narrower = read_narrower(value, inside, at);
+    } else if (key == "known_axes") {
+      annotations.known_axes = read_axes(value, inside, at, "an axis, or a list of axes");
     } else {
       fail(context, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
     }

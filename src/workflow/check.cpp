@@ -18,6 +18,7 @@
 #include "ttrace/diagnose/root_causes.h"
 #include "ttrace/error.h"
 #include "ttrace/history/history.h"
+#include "ttrace/judge/declared_sums.h"
 #include "ttrace/judge/judge.h"
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
@@ -25,6 +26,7 @@
 #include "ttrace/rewrite/rewritten.h"
 #include "ttrace/step/judge_steps.h"
 #include "workflow/annotations.h"
+#include "workflow/guesses.h"
 
 namespace ttrace {
 namespace {
@@ -120,6 +122,7 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
   if (!settings.empty()) notes.push_back(fmt::format("parameters of the annotations: {}", fmt::join(settings, ", ")));
   add_notes("reference", reference, notes);
   add_notes("candidate", candidate, notes);
+  for (std::string& note : notes_of_declared_sums(annotations, candidate)) notes.push_back(std::move(note));
   if (tolerance) note_overrides(*tolerance, reference.alignment, notes);
   if (reference.trace->run_id == candidate.trace->run_id) {
     notes.push_back("reference and candidate are one and the same run (--allow-same-run)");
@@ -202,6 +205,11 @@ Checked check(const CheckOptions& options) {
   report.instead = what_it_lacks(options, loaded, report);
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   const Trace& trace = *loaded.candidate.trace;
+  if (!loaded.annotations.guesses.empty() && !report.same()) {
+    for (std::string& note : notes_of_guesses(options.annotations, reference, trace, tolerance, report)) {
+      report.notes.push_back(std::move(note));
+    }
+  }
   add_root_causes(report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});
   return {std::move(report), make_record(*loaded.reference.trace, trace)};
 }

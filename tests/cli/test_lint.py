@@ -2,9 +2,10 @@
 
 import json
 
+import numpy
 from conftest import ANNOTATIONS, model, shards
 
-from traces import record_run
+from traces import Tensor, record_run
 
 LINT = ("lint", "candidate", "-a", "a.yaml")
 
@@ -47,3 +48,36 @@ def test_an_axis_of_another_factoring_is_in_the_trace(ttrace, tmp_path):
     record_run(tmp_path / "candidate", shards(model()), axes="tp=2/etp=1,ep=2")
     (tmp_path / "a.yaml").write_text(ANNOTATIONS.replace("  tp_dim: 0", "  ep_dim: 0"))
     assert ttrace.reports(*LINT, code=0) == "0 to mend, 0 to know of\n"
+
+
+def test_a_lint_says_what_to_write_for_a_mask_below_a_rule_for_hidden_states(ttrace, tmp_path):
+    hidden, mask = numpy.arange(8, dtype="float32").reshape(4, 2), numpy.tri(4, dtype=bool)[None]
+    tensors = [Tensor("attn:0", hidden, kind="input"), Tensor("attn:mask", mask, kind="input")]
+    record_run(tmp_path / "reference", [tensors])
+    parts = [[Tensor("attn:0", half, kind="input"), tensors[1]] for half in numpy.split(hidden, 2)]
+    record_run(tmp_path / "candidate", parts, axes="tp=2,sp=tp")
+    (tmp_path / "a.yaml").write_text("attn:\n  input: {sp_dim: 0}\n")
+    for reference in ((), ("--reference", "reference")):
+        text = ttrace.reports(*LINT, *reference, code=1)
+        assert text.startswith("a.yaml:1: 'attn': input: splits attn:mask input, of which ")
+        assert text.endswith("expected `attn:mask: {input: {}}` [misplaced]\n1 to mend, 0 to know of\n")
+    (tmp_path / "a.yaml").write_text("attn:\n  input: {sp_dim: 0}\nattn:mask: {input: {}}\n")
+    assert ttrace.reports(*LINT, "--reference", "reference", code=0) == "0 to mend, 0 to know of\n"
+
+
+def test_a_lint_sees_what_two_stages_share_and_axes_that_claim_too_much(ttrace, tmp_path):
+    before, after = numpy.arange(4, dtype="float32"), numpy.arange(1, 5, dtype="float32")
+
+    def weight(name):
+        kinds = {"param": before, "param_after": after}
+        return [Tensor(name, values, kind=kind, microbatch=-1) for kind, values in kinds.items()]
+
+    record_run(tmp_path / "candidate", [weight("embedding.weight"), weight("head.weight")], axes="pp=2")
+    (tmp_path / "a.yaml").write_text("embedding.weight: {tp: replicate}\nhead.weight: {tp: replicate}\n")
+    assert "`parallelism: {tied: {head.weight: embedding.weight}}` [untied]\n" in ttrace.reports(*LINT, code=1)
+
+    hidden = Tensor("norm", before, kind="input")
+    record_run(tmp_path / "whole", [[hidden], [hidden]], axes="tp=2,sp=tp")
+    (tmp_path / "a.yaml").write_text("norm:\n  input: {sp_dim: 0}\n")
+    report = json.loads(ttrace.reports("lint", "whole", "-a", "a.yaml", "--json", "-", code=1))
+    assert [message["check"] for message in report["messages"]] == ["no-sequence-parallelism"]

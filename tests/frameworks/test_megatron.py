@@ -49,6 +49,16 @@ def test_sequence_parallelism_is_what_the_models_configuration_says(tmp_path, ar
         assert rank.attributes["aliases"] == aliases
 
 
+def test_a_data_parallel_run_needs_no_annotations(tmp_path):
+    collect(tmp_path / "reference", 1, "--zero-biases")
+    collect(tmp_path / "trace", 2, "--zero-biases")
+    sides = ("--reference", tmp_path / "reference", "--candidate", tmp_path / "trace")
+    result = ttrace("check", *sides, "--all")
+    assert 'as the program says: loss_scale: "dp"' in result.stdout
+    # Each rank's own gradients are scaled, to the bit; only what is summed over ranks is rounded in another order.
+    assert "output_layer grad_output" not in result.stdout
+
+
 def test_stages_after_the_first_call_the_mask_by_the_same_name(tmp_path):
     first, last = collect(tmp_path / "trace", 2, "--pp", "2")
     assert "decoder:attention_mask" in first.names("input") and "decoder:attention_mask" in last.names("input")

@@ -60,3 +60,8 @@ def project(tmp_path):
 def estimated(project):
     project.estimate()
     return project
+
+
+@pytest.fixture
+def ttrace(tmp_path):
+    return Program(tmp_path)

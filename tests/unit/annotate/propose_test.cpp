@@ -54,9 +54,19 @@ struct Runs {
     }
   }
 
-  Draft draft(const Annotations& given = {}) const {
-    const Alignment aligned = align(reference, given, {});
-    return propose(candidate, given, &aligned);
+  Draft draft(const Annotations& given = {}) const { return propose_for({this}, given); }
+
+  // Drafts for several candidates, of which each has the reference of the first.
+  static Draft propose_for(const std::vector<const Runs*>& all, const Annotations& given = {}) {
+    const Alignment aligned = align(all[0]->reference, given, {});
+    std::vector<const Trace*> candidates;
+    for (const Runs* runs : all) candidates.push_back(&runs->candidate);
+    return propose(candidates, given, &aligned);
+  }
+
+  Draft draft_without_reference() const {
+    const Trace* const only = &candidate;
+    return propose({&only, 1}, {}, nullptr);
   }
 };
 
@@ -70,10 +80,12 @@ const DraftRule* find(const Draft& draft, const std::string& pattern, std::optio
 std::string drafted_rule(const Draft& draft, const std::string& pattern, std::optional<Kind> kind) {
   const DraftRule* rule = find(draft, pattern, kind);
   if (rule == nullptr) return "nothing";
+  if (rule->whole) return "{}";
   if (rule->lines.empty()) return "remark";
   std::string text;
   for (const DraftLine& line : rule->lines) {
-    text += (text.empty() ? "" : ", ") + line.text + (line.certain ? " (certain)" : " (guess)");
+    const char* standing = line.certain ? " (certain)" : line.counts ? " (guess)" : " (guess that does not count)";
+    text += (text.empty() ? "" : ", ") + line.text + standing;
   }
   return text;
 }
@@ -94,7 +106,7 @@ TEST_CASE("the dimension that a parameter is split in is certain when its parts 
   const Draft draft = runs.draft();
   CHECK(drafted_rule(draft, "fc1.weight", std::nullopt) == "tp_dim: 0 (certain)");
   CHECK(drafted_rule(draft, "fc2.weight", std::nullopt) == "tp_dim: 1 (certain)");
-  CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "nothing");
 }
 
 TEST_CASE("which of two axes of one size splits a tensor is told by its values") {
@@ -131,7 +143,7 @@ TEST_CASE("where zeros say nothing there is nothing certain, and a gradient help
   };
   Runs alone("tp=2,cp=2", 4);
   alone.add(tensor_id(Kind::kParam, "fc.bias"), shape, zeros, {2}, split(zeros));
-  CHECK(drafted_rule(alone.draft(), "fc.bias", std::nullopt) == "cp: replicate (guess), tp_dim: 0 (guess)");
+  CHECK(drafted_rule(alone.draft(), "fc.bias", std::nullopt) == "tp_dim: 0 (guess)");
   Runs helped("tp=2,cp=2", 4);
   helped.add(tensor_id(Kind::kParam, "fc.bias"), shape, zeros, {2}, split(zeros));
   helped.add(tensor_id(Kind::kMainGrad, "fc.bias"), shape, gradient, {2}, split(gradient));
@@ -146,8 +158,9 @@ TEST_CASE("two factorings of the ranks that split a tensor alike leave a doubt w
   runs.add(tensor_id(Kind::kParam, "norm.weight"), {4}, norm, {4}, [&](const Coordinates&) { return norm; });
   const Draft draft = runs.draft();
   CHECK(drafted_rule(draft, "experts.weight", std::nullopt) == "tp_dim: 0 (guess)");
-  CHECK(find(draft, "experts.weight", std::nullopt)->lines[0].why == "1 tensor, rel_err 0; fits as well: ep_dim: 0");
-  CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+  CHECK(find(draft, "experts.weight", std::nullopt)->lines[0].why ==
+        "on tp=2/ep=2: 1 tensor, rel_err 0; fits as well: ep_dim: 0");
+  CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "nothing");
 }
 
 TEST_CASE("an axis of another factoring of the ranks is certain where no other splits the tensor so") {
@@ -186,9 +199,9 @@ TEST_CASE("a sum is certain when the optimizer's gradient is whole, and a guess 
   wrong.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), shape, gradient, shape, term);
   wrong.add(tensor_id(Kind::kMainGrad, "norm.weight"), shape, gradient, shape, term);
   const Draft draft = wrong.draft();
-  CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "nothing");
   CHECK(drafted_rule(draft, "norm.weight", Kind::kMainGrad) == "remark");
-  CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "tp: partial (guess)");
+  CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "tp: partial (guess that does not count)");
   CHECK(to_yaml(draft, "").find("main_grad:\n") == std::string::npos);
 }
 
@@ -201,7 +214,7 @@ TEST_CASE("an output that its ranks hold terms of is a guess: a forgotten sum lo
     return term;
   });
   const Draft draft = runs.draft();
-  CHECK(drafted_rule(draft, "proj", Kind::kOutput) == "tp: partial (guess)");
+  CHECK(drafted_rule(draft, "proj", Kind::kOutput) == "tp: partial (guess that does not count)");
   CHECK(find(draft, "proj", Kind::kOutput)->lines[0].why.ends_with("a forgotten sum looks the same"));
 }
 
@@ -219,8 +232,8 @@ TEST_CASE("shapes that nothing explains leave a remark and no rule") {
   runs.add(tensor_id(Kind::kOutput, "mlp", 0), {5}, whole, {2}, [&](const Coordinates&) { return part; });
   const Draft draft = runs.draft();
   CHECK(drafted_rule(draft, "mlp", Kind::kOutput) == "remark");
-  CHECK(find(draft, "mlp", Kind::kOutput)->remark ==
-        "not determined: no placement of shards of [2] makes up the reference's [5]");
+  CHECK(find(draft, "mlp", Kind::kOutput)->remarks[0] ==
+        "on tp=2: not determined: no placement of shards of [2] makes up the reference's [5]");
   CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules.empty());
 }
 
@@ -267,11 +280,12 @@ TEST_CASE("the order of micro-batches is the one in which the inputs are the ref
       add_tensor(runs.candidate, static_cast<std::size_t>(rank), tensor_id(Kind::kInput, "model", local), {4}, values);
     }
     const Draft draft = runs.draft();
-    REQUIRE(draft.parallelism.size() == 1);
-    CHECK(draft.parallelism[0].text ==
-          (blocked ? "microbatches: {axis: dp, order: blocked}" : "microbatches: {axis: dp, order: interleaved}"));
-    CHECK(draft.parallelism[0].certain);
-    CHECK(drafted_rule(draft, "model", Kind::kInput) == "{} (certain)");
+    REQUIRE(draft.parallelism.size() == (blocked ? 1 : 0));  // interleaved needs no word
+    if (blocked) {
+      CHECK(draft.parallelism[0].text == "microbatches: {axis: dp, order: blocked}");
+      CHECK(draft.parallelism[0].certain);
+    }
+    CHECK(drafted_rule(draft, "model", Kind::kInput) == "nothing");
   }
 }
 
@@ -287,7 +301,7 @@ TEST_CASE("layer numbers that stages share are local ones") {
   REQUIRE(draft.parallelism.size() == 1);
   CHECK(draft.parallelism[0].text == "pipeline: {axis: pp, layers: layers}");
   CHECK(draft.parallelism[0].certain);
-  CHECK(drafted_rule(draft, "layers.*.weight", std::nullopt) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "layers.*.weight", std::nullopt) == "nothing");
   CHECK(parse_annotations(to_yaml(draft, ""), "draft").pipeline->layers == "layers");
 }
 
@@ -303,7 +317,7 @@ TEST_CASE("what flows between pipeline stages is no output of the model") {
   add_tensor(runs.reference, 0, tensor_id(Kind::kOutput, "(model)", 0), {3}, loss);
   add_tensor(runs.candidate, 0, tensor_id(Kind::kOutput, "(model)", 0), {2, 4}, hidden);
   add_tensor(runs.candidate, 1, tensor_id(Kind::kOutput, "(model)", 0), {3}, loss);
-  CHECK(drafted_rule(runs.draft(), "(model)", Kind::kOutput) == "{} (certain)");
+  CHECK(drafted_rule(runs.draft(), "(model)", Kind::kOutput) == "nothing");
 }
 
 TEST_CASE("a factor that all activation gradients share is a loss scale, certain when main gradients lack it") {
@@ -332,7 +346,12 @@ TEST_CASE("a factor that all activation gradients share is a loss scale, certain
     const DraftLine& line = draft.parallelism.back();
     CHECK(line.text == "loss_scale: dp");
     CHECK(line.certain == averaged);
-    CHECK(drafted_rule(draft, "mlp", Kind::kGradOutput) == "nothing");  // it follows
+    // Where main gradients are wrong as well, a gather that adds up twice looks the same.
+    CHECK(line.counts == averaged);
+    const std::string text = to_yaml(draft, "");
+    CHECK(parse_annotations(text, "draft").loss_scale.has_value() == averaged);
+    CHECK((text.find("\n  #? loss_scale: dp  # guess on dp=2: ") == text.npos) == averaged);
+    CHECK(drafted_rule(draft, "mlp", Kind::kGradOutput) == (averaged ? "nothing" : "remark"));  // it follows
   }
 }
 
@@ -347,13 +366,13 @@ TEST_CASE("without a reference, equal bits replicate and what differs is not cal
   runs.add(tensor_id(Kind::kParam, "fc.bias"), {8}, bias, {4}, part_of(bias));
   runs.add(tensor_id(Kind::kParam, "fc.scale"), {8}, Values(8, 1), {4},
            [](const Coordinates&) { return Values(4, 1); });
-  const Draft draft = propose(runs.candidate, {}, nullptr);
-  CHECK(drafted_rule(draft, "fc", Kind::kInput) == "tp: replicate (certain)");
+  const Draft draft = runs.draft_without_reference();
+  CHECK(drafted_rule(draft, "fc", Kind::kInput) == "nothing");
   CHECK(drafted_rule(draft, "fc", Kind::kOutput) == "remark");
-  CHECK(find(draft, "fc", Kind::kOutput)->remark ==
-        "1 of 1 pairs of ranks along tp differ: tp_dim: 0, or tp_dim: 1, or tp: partial?");
+  CHECK(find(draft, "fc", Kind::kOutput)->remarks[0] ==
+        "on tp=2: 1 of 1 pairs of ranks along tp differ: tp_dim: 0, or tp_dim: 1, or tp: partial?");
   CHECK(drafted_rule(draft, "fc.bias", std::nullopt) == "tp_dim: 0 (guess)");
-  CHECK(drafted_rule(draft, "fc.scale", std::nullopt) == "tp: replicate (guess)");
+  CHECK(drafted_rule(draft, "fc.scale", std::nullopt) == "nothing");
 }
 
 TEST_CASE("a draft keeps the annotations it starts from, and says nothing of what they place") {
@@ -378,7 +397,7 @@ TEST_CASE("a pattern is the shortest that fits nothing else") {
   const Values a = values_of("a", {4});
   for (const std::string name :
        {"layers.0.attn.proj", "layers.1.attn.proj", "layers.0.mlp.proj", "mlp", "layers.0.mlp"}) {
-    runs.add(tensor_id(Kind::kInput, name, 0), {4}, a, {4}, [&](const Coordinates&) { return a; });
+    runs.add(tensor_id(Kind::kInput, name, 0), {4}, a, {2}, [&](Coordinates at) { return rows_of(a, at["tp"], 2); });
   }
   const Draft draft = runs.draft();
   std::vector<std::string> patterns;
@@ -399,7 +418,7 @@ TEST_CASE("members of a module share a pattern where they lie alike") {
   const Draft draft = runs.draft();
   CHECK(drafted_rule(draft, "attn", Kind::kInput) == "tp_dim: 0 (certain)");
   CHECK(drafted_rule(draft, "attn:1", Kind::kInput) == "nothing");
-  CHECK(drafted_rule(draft, "attn:2", Kind::kInput) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "attn:2", Kind::kInput) == "{}");
 }
 
 TEST_CASE("a member's name is not cut at its dots") {
@@ -411,9 +430,9 @@ TEST_CASE("a member's name is not cut at its dots") {
     runs.add(tensor_id(Kind::kInput, module + ":b.1", 0), {4}, b, {4}, [&](const Coordinates&) { return b; });
   }
   const Draft draft = runs.draft();
-  CHECK(drafted_rule(draft, "loss", Kind::kInput) == "tp_dim: 0 (certain)");
-  CHECK(drafted_rule(draft, "loss:b.1", Kind::kInput) == "tp: replicate (certain)");
-  CHECK(drafted_rule(draft, "model:b.1", Kind::kInput) == "tp: replicate (certain)");
+  CHECK(drafted_rule(draft, "loss:a.1", Kind::kInput) == "tp_dim: 0 (certain)");
+  CHECK(drafted_rule(draft, "loss:b.1", Kind::kInput) == "nothing");
+  CHECK(drafted_rule(draft, "model:b.1", Kind::kInput) == "nothing");
   CHECK_NOTHROW(parse_annotations(to_yaml(draft, ""), "draft"));
 }
 
@@ -421,13 +440,13 @@ TEST_CASE("a draft names no axis that the trace lacks") {
   Runs runs("dp=2", 2);
   const Values w = values_of("w", {4});
   runs.add(tensor_id(Kind::kParam, "fc.weight"), {4}, w, {4}, [&](const Coordinates&) { return w; });
-  CHECK(drafted_rule(runs.draft(), "fc.weight", std::nullopt) == "dp: replicate (certain)");
+  CHECK(drafted_rule(runs.draft(), "fc.weight", std::nullopt) == "nothing");
 }
 
 TEST_CASE("a trace that lacks a rank is not drafted from") {
   Runs runs("tp=2", 2);
   runs.candidate.ranks.pop_back();
-  CHECK_THROWS_WITH_AS(propose(runs.candidate, {}, nullptr),
+  CHECK_THROWS_WITH_AS(runs.draft_without_reference(),
                        "trace: rank 1 of 2 left no file in trace; expected a whole trace", InputError);
 }
 
@@ -439,12 +458,206 @@ TEST_CASE("without a reference, ranks are held against each other on the factori
     runs.add(tensor_id(Kind::kParam, "experts.bias"), {4}, whole, {2},
              [&](Coordinates at) { return rows_of(whole, at["ep"], 2); });
     runs.add(tensor_id(Kind::kParam, "norm.weight"), {4}, whole, {4}, [&](const Coordinates&) { return whole; });
-    const Draft draft = propose(runs.candidate, {}, nullptr);
+    const Draft draft = runs.draft_without_reference();
     CHECK(drafted_rule(draft, "experts.bias", std::nullopt) ==
           (mesh[0] == 't' ? "tp_dim: 0 (guess)" : "ep_dim: 0 (guess)"));
-    CHECK(drafted_rule(draft, "norm.weight", std::nullopt) ==
-          (mesh[0] == 't' ? "tp: replicate (certain)" : "dp: replicate (certain)"));
+    CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == (mesh[0] == 't' ? "nothing" : "nothing"));
   }
+}
+
+TEST_CASE("a draft holds on a mesh with a further axis, which lies as the shapes say") {
+  const Values out = values_of("out", {4, 8}), weight = values_of("w", {8, 8}), hidden = values_of("h", {4, 8});
+  const auto add_all = [&](Runs& runs) {
+    const auto along = [](Coordinates at, const char* axis) { return at.contains(axis) ? at[axis] : 0; };
+    const std::int64_t cp = runs.candidate.world_size / 2;
+    runs.add(tensor_id(Kind::kOutput, "fc", 0), {4, 8}, out, {4 / cp, 4},
+             [&](const Coordinates& at) { return columns_of(rows_of(out, along(at, "cp"), cp), 8, at.at("tp"), 2); });
+    runs.add(tensor_id(Kind::kInput, "fc", 0), {4, 8}, hidden, {4 / cp, 8},
+             [&](const Coordinates& at) { return rows_of(hidden, along(at, "cp"), cp); });
+    runs.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
+             [&](const Coordinates& at) { return rows_of(weight, at.at("tp"), 2); });
+  };
+  Runs tp("tp=2", 2), both("tp=2,cp=2", 4);
+  add_all(tp);
+  add_all(both);
+  const Draft draft = tp.draft();
+  CHECK(drafted_rule(draft, "fc", Kind::kOutput) == "tp_dim: 1 (certain)");
+  CHECK(drafted_rule(draft, "fc", Kind::kInput) == "nothing");
+  const Annotations annotations = parse_annotations(to_yaml(draft, ""), "draft");
+  CHECK(annotations.known_axes == std::vector<std::string>{"tp"});
+  const Alignment reference = align(both.reference, annotations, {});
+  const Alignment aligned = align(both.candidate, annotations, layout_of(reference));
+  CHECK(aligned.findings.empty());
+  for (const auto& [id, tensor] : aligned.tensors) CHECK(tensor.shape == reference.tensors.at(id).shape);
+  // Who writes a rule for all axes means it: one that is not named replicates.
+  Annotations of_all = annotations;
+  of_all.known_axes.clear();
+  CHECK(align(both.candidate, of_all, layout_of(reference)).tensors.at(tensor_id(Kind::kOutput, "fc", 0)).shape ==
+        Shape{2, 8});
+}
+
+TEST_CASE("a draft of several candidates says what each of them shows, and what it was seen on") {
+  const Values weight = values_of("w", {8, 8});
+  Runs tp("tp=2", 2), dp("fsdp=2", 2);
+  tp.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {8, 4},
+         [&](const Coordinates& at) { return columns_of(weight, 8, at.at("tp"), 2); });
+  dp.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
+         [&](const Coordinates& at) { return rows_of(weight, at.at("fsdp"), 2); });
+  const Draft draft = Runs::propose_for({&tp, &dp});
+  CHECK(drafted_rule(draft, "fc.weight", std::nullopt) == "tp_dim: 1 (certain), fsdp_dim: 0 (certain)");
+  CHECK(
+      find(draft, "fc.weight", std::nullopt)->lines[0].why.starts_with("on A (tp=2): 1 tensor, rel_err 0; otherwise "));
+  CHECK(draft.candidates == std::vector<std::string>{"A: trace (tp=2)", "B: trace (fsdp=2)"});
+  CHECK(draft.known_axes == std::vector<std::string>{"tp", "fsdp"});
+}
+
+TEST_CASE("candidates that contradict each other are named, and no rule says either") {
+  const Values weight = values_of("w", {8, 8});
+  Runs one("tp=2", 2), other("tp=2", 2);
+  one.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {8, 4},
+          [&](const Coordinates& at) { return columns_of(weight, 8, at.at("tp"), 2); });
+  other.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
+            [&](const Coordinates& at) { return rows_of(weight, at.at("tp"), 2); });
+  const Draft draft = Runs::propose_for({&one, &other});
+  CHECK(drafted_rule(draft, "fc.weight", std::nullopt) == "remark");
+  const std::string remark = find(draft, "fc.weight", std::nullopt)->remarks[0];
+  CHECK(remark.starts_with("candidates contradict each other: tp_dim: 1 on A (tp=2): "));
+  CHECK(remark.find("; tp_dim: 0 on B (tp=2): ") != remark.npos);
+  CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules.empty());
+}
+
+TEST_CASE("what sequence parallelism splits is called sp, so that the rule holds without it") {
+  const Values hidden = values_of("h", {6, 8}), gradient = values_of("g", {8}), weight = values_of("w", {8});
+  const auto add_all = [&](Runs& runs, bool sp, const std::string& tokens) {
+    const std::int64_t parts = sp ? 2 : 1;
+    const auto rank_of = [sp](const Coordinates& at) { return sp ? at.at("tp") : 0; };
+    if (!tokens.empty()) {
+      const auto ids = values_of(tokens, {2, 6});
+      runs.add(tensor_id(Kind::kInput, "(model)", 0), {2, 6}, ids, {2, 6}, [&](const Coordinates&) { return ids; });
+      for (Trace* trace : {&runs.reference, &runs.candidate}) {
+        for (RankTrace& rank : trace->ranks) rank.entries.back().dtype = Dtype::kInt32;
+      }
+    }
+    runs.add(tensor_id(Kind::kInput, "norm", 0), {6, 8}, hidden, {6 / parts, 8},
+             [&](const Coordinates& at) { return rows_of(hidden, rank_of(at), parts); });
+    runs.add(tensor_id(Kind::kParam, "norm.weight"), {8}, weight, {8}, [&](const Coordinates&) { return weight; });
+    runs.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), {8}, gradient, {8}, [&](const Coordinates& at) {
+      Values term = gradient;
+      for (float& value : term) value *= sp ? (at.at("tp") == 0 ? 0.25f : 0.75f) : 1;
+      return term;
+    });
+    runs.add(tensor_id(Kind::kMainGrad, "norm.weight"), {8}, gradient, {8},
+             [&](const Coordinates&) { return gradient; });
+  };
+  SUBCASE("by the tokens: a sequence has six") {
+    Runs runs("tp=2,sp=tp", 2);
+    add_all(runs, true, "ids");
+    const Draft draft = runs.draft();
+    CHECK(drafted_rule(draft, "norm", Kind::kInput) == "sp_dim: 0 (certain)");
+    CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "sp: partial (certain)");
+  }
+  SUBCASE("by a candidate without it") {
+    Runs with("tp=2,sp=tp", 2), without("tp=2", 2);
+    add_all(with, true, "");
+    add_all(without, false, "");
+    CHECK(drafted_rule(with.draft(), "norm", Kind::kInput) == "tp_dim: 0 (certain)");
+    const Draft draft = Runs::propose_for({&with, &without});
+    CHECK(drafted_rule(draft, "norm", Kind::kInput) == "sp_dim: 0 (certain)");
+    CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "sp: partial (certain)");
+    const Annotations annotations = parse_annotations(to_yaml(draft, ""), "draft");
+    for (const Runs* runs : {&with, &without}) {
+      const Alignment reference = align(runs->reference, annotations, {});
+      CHECK(align(runs->candidate, annotations, layout_of(reference)).findings.empty());
+    }
+  }
+}
+
+TEST_CASE("a factor that fits several axes is the one that fits all candidates") {
+  const auto add_all = [](Runs& runs) {
+    for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
+      for (std::int32_t m = 0; m < 2; ++m) {
+        Values values = values_of(std::to_string(m) + std::string(name_of(kind)), {4});
+        add_tensor(runs.reference, 0, tensor_id(kind, "mlp", m), {4}, values);
+        for (std::size_t rank = 0; rank < runs.candidate.ranks.size(); ++rank) {
+          const Coordinates at = runs.candidate.ranks[rank].coordinates;
+          if (at.at("dp") != m) continue;
+          Values recorded = values;
+          for (float& value : recorded) value *= kind == Kind::kGradOutput ? 2 : 1;
+          add_tensor(runs.candidate, rank, tensor_id(kind, "mlp", 0), {4}, recorded);
+        }
+      }
+    }
+    const Values gradient = values_of("main", {4});
+    runs.add(tensor_id(Kind::kMainGrad, "mlp.weight"), {4}, gradient, {4},
+             [&](const Coordinates&) { return gradient; });
+  };
+  Runs both("tp=2,dp=2", 4), dp("dp=2", 2);
+  add_all(both);
+  add_all(dp);
+  const DraftLine alone = both.draft().parallelism.back();
+  CHECK(alone.text == "loss_scale: dp");
+  CHECK_FALSE(alone.certain);
+  CHECK(alone.counts);  // by what it multiplies is certain, only not after which axis it is called
+  CHECK(alone.why.ends_with("; tp is as much"));
+  const DraftLine together = Runs::propose_for({&both, &dp}).parallelism.back();
+  CHECK(together.text == "loss_scale: dp");
+  CHECK(together.certain);
+}
+
+TEST_CASE("a sum counts where the module around it shows that it is made") {
+  for (const bool is_made : {true, false}) {
+    CAPTURE(is_made);
+    Runs runs("tp=2", 2);
+    const Values out = values_of("out", {4, 2}), around = values_of("around", {4, 2});
+    const auto term = [](const Values& values) {
+      return [&values](const Coordinates& at) {
+        Values part = values;
+        for (float& value : part) value *= at.at("tp") == 0 ? 0.25f : 0.75f;
+        return part;
+      };
+    };
+    runs.add(tensor_id(Kind::kOutput, "mlp.proj", 0), {4, 2}, out, {4, 2}, term(out));
+    const auto whole = [&](const Coordinates&) { return around; };
+    runs.add(tensor_id(Kind::kOutput, "mlp", 0), {4, 2}, around, {4, 2},
+             is_made ? std::function<Values(const Coordinates&)>(whole) : term(around));
+    const Draft draft = runs.draft();
+    CHECK(drafted_rule(draft, "proj", Kind::kOutput) ==
+          (is_made ? "tp: partial (certain)" : "tp: partial (guess that does not count)"));
+    CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules.size() == (is_made ? 1 : 0));
+  }
+}
+
+TEST_CASE("a sum counts where the next module gets the same tensor whole") {
+  for (const bool is_made : {true, false}) {
+    CAPTURE(is_made);
+    Runs runs("tp=2", 2);
+    const Values gradient = values_of("gradient", {4, 2});
+    const auto term = [&](const Coordinates& at) {
+      Values part = gradient;
+      for (float& value : part) value *= at.at("tp") == 0 ? 0.25f : 0.75f;
+      return part;
+    };
+    const auto whole = [&](const Coordinates&) { return gradient; };
+    runs.add(tensor_id(Kind::kGradInput, "head", 0), {4, 2}, gradient, {4, 2}, term);
+    runs.add(tensor_id(Kind::kGradOutput, "norm", 0), {4, 2}, gradient, {4, 2},
+             is_made ? std::function<Values(const Coordinates&)>(whole) : term);
+    CHECK(drafted_rule(runs.draft(), "head", Kind::kGradInput) ==
+          (is_made ? "tp: partial (certain)" : "tp: partial (guess that does not count)"));
+  }
+}
+
+TEST_CASE("a parameter that two stages share is drafted as tied") {
+  Runs runs("pp=2", 2);
+  const Values before = values_of("before", {4}), after = values_of("after", {4});
+  for (const auto& [kind, values] : {std::pair(Kind::kParam, before), std::pair(Kind::kParamAfter, after)}) {
+    add_tensor(runs.reference, 0, tensor_id(kind, "embedding.weight"), {4}, values);
+    add_tensor(runs.candidate, 0, tensor_id(kind, "embedding.weight"), {4}, values);
+    add_tensor(runs.candidate, 1, tensor_id(kind, "head.weight"), {4}, values);
+  }
+  const Draft draft = runs.draft();
+  REQUIRE(draft.parallelism.size() == 1);
+  CHECK(draft.parallelism[0].text == "tied: {head.weight: embedding.weight}");
+  CHECK(draft.rules.empty());
 }
 
 TEST_SUITE_END();

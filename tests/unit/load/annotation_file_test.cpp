@@ -171,7 +171,7 @@ TEST_CASE("what is wrong with a file is said with its line") {
       {"? [x]\n: {tp_dim: 0}", "gpt.yaml:1: a key that is no word; expected patterns and their rules"},
       {"parallelism: {pipelines: {}}",
        "gpt.yaml:1: 'parallelism': unknown key 'pipelines'; expected microbatches, pipeline, tied, experts, "
-       "loss_scale, axes or narrower"},
+       "loss_scale, axes, known_axes or narrower"},
       {"parallelism:\n  pipeline: {axis: pp}",
        "gpt.yaml:2: 'parallelism': pipeline: no layers; expected layers (decoder.layers), and axis, first, "
        "last, embedding, head or per_stage where they apply; or names: global, and axis or chunks"},
@@ -284,4 +284,41 @@ TEST_CASE("a pattern may speak of tensors that not every program has") {
   CHECK_THROWS_WITH_AS(parse_annotations("softmax: {optional: maybe, input: {}}", "a.yaml"),
                        "a.yaml:1: 'softmax': optional: 'maybe'; expected true", InputError);
   CHECK_THROWS_AS(parse_annotations("softmax: {optional: true}", "a.yaml"), InputError);
+}
+
+TEST_CASE("the guesses of a draft are comments, found by their lines, and count where that is asked for") {
+  const std::string text =
+      "parallelism:\n"
+      "  known_axes: [tp, dp]\n"
+      "  #? loss_scale: tp  # guess on tp=2: 40 gradients\n"
+      "fc:\n"
+      "  input: {tp_dim: 0}\n"
+      "  #? output:\n"
+      "    #? tp: partial  # guess on tp=2: 4 tensors\n"
+      "#? proj:\n"
+      "  #? output:\n"
+      "    #? tp: partial\n"
+      "# ? no guess\n";
+  const Annotations annotations = parse_annotations(text, "draft.yaml");
+  CHECK(annotations.known_axes == std::vector<std::string>{"tp", "dp"});
+  CHECK_FALSE(annotations.loss_scale);
+  REQUIRE(annotations.rules.size() == 1);
+  std::vector<std::string> guesses;
+  for (const Guess& guess : annotations.guesses) guesses.push_back(to_string(guess.source) + " " + guess.text);
+  CHECK(guesses == std::vector<std::string>{"draft.yaml:3 loss_scale: tp",
+                                            "draft.yaml:6 output:", "draft.yaml:7 tp: partial",
+                                            "draft.yaml:8 proj:", "draft.yaml:9 output:", "draft.yaml:10 tp: partial"});
+
+  const auto file = std::filesystem::temp_directory_path() / "ttrace-draft-with-guesses.yaml";
+  std::ofstream(file) << text;
+  AnnotationSource source;
+  source.file = file.string();
+  source.with_guesses = true;
+  const Annotations counting = read_annotations(source, {});
+  std::filesystem::remove(file);
+  CHECK(counting.loss_scale->numerator == std::vector<std::string>{"tp"});
+  CHECK(counting.loss_scale->source.line == 3);
+  REQUIRE(counting.rules.size() == 3);
+  CHECK(counting.rules[1].axes[0].line == 7);
+  CHECK(counting.rules[2].pattern == "proj");
 }

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ..mesh_position import MeshPosition
 from ..shares import Share, owned_share
 
 MODULE = "megatron.core.parallel_state"
@@ -70,6 +71,17 @@ def _splits_the_sequence() -> bool:
 
 def _text(numbers: dict[str, int]) -> str:
     return ",".join(f"{name}={number}" for name, number in numbers.items())
+
+
+def words(model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
+    """Its DistributedDataParallel averages gradients over dp, unless the loss is summed over tokens. With cp it depends
+    on the release how the schedule scales the loss."""
+    kind = getattr(sys.modules.get("megatron.core.distributed"), "DistributedDataParallel", None)
+    wrappers = [module for module in model.modules() if kind is not None and isinstance(module, kind)]
+    if {wrapper.config.calculate_per_token_loss for wrapper in wrappers} != {False}:
+        return {}
+    sizes = position.sizes()
+    return {"loss_scale": "dp"} if sizes.get("dp", 1) > 1 and sizes.get("cp", 1) == 1 else {}
 
 
 def share(parameter: torch.nn.Parameter) -> Share | None:

@@ -1,0 +1,75 @@
+#include "ttrace/judge/declared_sums.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "ttrace/mesh.h"
+
+namespace ttrace {
+namespace {
+
+struct DeclaredSum {
+  const AxisPlacement* axis = nullptr;
+  std::set<Kind> kinds;
+  std::set<std::string> names;
+};
+
+bool is_placed_by_program(const LogicalTensor& tensor) {
+  for (const Piece& piece : tensor.pieces()) {
+    if (piece.entry->mapping && piece.entry->mapping->axes) return true;
+  }
+  return false;
+}
+
+// The parameters whose main gradients or steps the trace has.
+std::set<std::string> stepped_parameters(const Alignment& alignment) {
+  std::set<std::string> names;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.kind == Kind::kMainGrad || id.kind == Kind::kParamDelta) names.insert(id.name);
+  }
+  return names;
+}
+
+std::string describe(const AnnotationRule& rule, const DeclaredSum& sum) {
+  std::vector<std::string> kinds;
+  for (const Kind kind : sum.kinds) kinds.emplace_back(name_of(kind));
+  const bool of_backward = sum.kinds == std::set<Kind>{Kind::kParamGrad};
+  return fmt::format(
+      "{}: {}: {} adds up what ranks hold of {} tensor{} ({}), {}: a forgotten all-reduce looks the same",
+      where(rule, sum.axis->line), sum.axis->axis, sum.axis->mean ? "mean" : "partial", sum.names.size(),
+      sum.names.size() == 1 ? "" : "s", fmt::join(kinds, ", "),
+      of_backward ? "and no main gradient shows that the program does"
+                  : "which each rank's optimizer uses as it holds them");
+}
+
+}  // namespace
+
+std::vector<std::string> notes_of_declared_sums(const Annotations& annotations, const AlignedTrace& candidate) {
+  Mesh mesh = candidate.trace->mesh;
+  mesh.aliases = candidate.alignment.aliases;
+  const std::set<std::string> stepped = stepped_parameters(candidate.alignment);
+  std::map<std::tuple<std::string, int, const AnnotationRule*>, DeclaredSum> sums;  // in the order of the lines
+  for (const auto& [id, tensor] : candidate.alignment.tensors) {
+    if (!is_parameter_kind(id.kind) || (id.kind == Kind::kParamGrad && stepped.contains(id.name))) continue;
+    const AnnotationRule* rule = rule_for(annotations, id.kind, id.name);
+    if (rule == nullptr) continue;
+    for (const AxisPlacement& axis : rule->axes) {
+      if (axis.placement != Placement::kPartial || size_of_axis(mesh, axis.axis) == 1) continue;
+      if (is_placed_by_program(tensor)) continue;
+      DeclaredSum& sum = sums[{rule->source.file, axis.line, rule}];
+      sum.axis = &axis;
+      sum.kinds.insert(id.kind);
+      sum.names.insert(id.name);
+    }
+  }
+  std::vector<std::string> notes;
+  for (const auto& [key, sum] : sums) notes.push_back(describe(*std::get<2>(key), sum));
+  return notes;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,18 @@
+// Tries the guesses of a draft, which do not count, on what a check found wrong.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ttrace/align/shard_mapping.h"
+#include "ttrace/outcome.h"
+#include "ttrace/tolerance/tolerance.h"
+
+namespace ttrace {
+
+// Returns a note for each guess in the annotations' files (`Guess`) with which tensors would pass that are wrong or
+// missing in `report`. `candidate` has settled axes. `tolerance` may be null.
+std::vector<std::string> notes_of_guesses(const AnnotationSource& source, const Alignment& reference,
+                                          const Trace& candidate, const ToleranceFile* tolerance, const Report& report);
+
+}  // namespace ttrace
