@@ -107,15 +107,15 @@ struct Finding {
   TensorId id;  // canonical; for a finding about a rank (`missing-rank`) the name is empty
   Verdict verdict = Verdict::kPass;
   Reason reason = Reason::kNone;
-  std::string message;                   // one line, complete in itself: what, where, exact ranges and ranks
-  std::vector<std::int32_t> ranks;       // candidate ranks that hold the error
-  std::optional<Difference> difference;  // when compared
-  std::optional<double> allowed;         // when a tolerance applied
-  bool floating = false;                 // compared by value, as floating-point numbers
+  std::string message;                     // one line, complete in itself: what, where, exact ranges and ranks
+  std::vector<std::int32_t> ranks;         // candidate ranks that hold the error
+  std::optional<Difference> difference;    // when compared
+  std::optional<double> allowed;           // when a tolerance applied
+  bool floating = false;                   // compared by value, as floating-point numbers
   std::optional<std::size_t> by_override;  // index of the tolerance file's override that says what is allowed
   bool excused = false;                    // what was estimated, without that override, would not let it pass
-  std::uint64_t order = 0;               // position in the reference's execution (the candidate's, if only there)
-  bool only_in_candidate = false;        // then `order` says nothing about the reference's tensors
+  std::uint64_t order = 0;                 // position in the reference's execution (the candidate's, if only there)
+  bool only_in_candidate = false;          // then `order` says nothing about the reference's tensors
 };
 
 // True for a scalar of a micro-batch, or one whose name ends in `loss`.

@@ -87,8 +87,8 @@ struct RootCause {
 // reference is finite and not zero, and the values were equal, or closer than a tolerance that was measured and is not
 // noise. What passes by an override alone, or is waived, does not, unless the user accepts that.
 struct Proof {
-  std::int64_t compared = 0;             // floating-point tensors
-  std::int64_t proved = 0;               // of these
+  std::int64_t compared = 0;                   // floating-point tensors
+  std::int64_t proved = 0;                     // of these
   std::map<std::string, std::int64_t> others;  // the others, by reason, kByOverride or kByWaiver
 };
 using Proofs = std::map<Kind, Proof>;
@@ -133,8 +133,8 @@ struct Report {
   std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
   std::vector<MissingGroup> missing_groups;
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
-  std::optional<Proofs> proofs;        // none: of a trace that was checked against itself
-  std::vector<OverrideUse> overrides;  // all of the tolerance file's
+  std::optional<Proofs> proofs;                            // none: of a trace that was checked against itself
+  std::vector<OverrideUse> overrides;                      // all of the tolerance file's
   std::vector<std::string> notes;
   // Why the findings are not worth reading before something is done, and what: text shows this line in their place.
   std::string instead;

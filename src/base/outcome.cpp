@@ -85,8 +85,7 @@ RunVerdict Report::verdict() const {
   const bool wrong = counts.fail > 0 || counts.missing > 0 || root_cause() != nullptr || lacks_tolerance() ||
                      (strict && counts.untrusted > 0);
   if (wrong) return RunVerdict::kDifferent;
-  const bool open =
-      counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() || (strict && counts.not_seen > 0);
+  const bool open = counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() || (strict && counts.not_seen > 0);
   return open ? RunVerdict::kCouldNotLook : RunVerdict::kSame;
 }
 

@@ -166,7 +166,8 @@ Proofs prove(const std::map<TensorId, std::string>& doubts, const std::set<Tenso
 std::vector<OverrideUse> uses_of(const ToleranceFile& tolerance, std::span<const Finding> findings) {
   std::vector<OverrideUse> uses;
   for (const ToleranceOverride& item : tolerance.overrides) {
-    uses.push_back({fmt::format("{}:{}", tolerance.path, item.line), item.pattern, item.kind, item.allowed, item.reason});
+    uses.push_back(
+        {fmt::format("{}:{}", tolerance.path, item.line), item.pattern, item.kind, item.allowed, item.reason});
   }
   for (const Finding& finding : findings) {
     if (!finding.by_override) continue;

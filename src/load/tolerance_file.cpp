@@ -37,8 +37,8 @@ void require_made_of(double value, double expected, const char* key, const char*
   constexpr double kRounding = 1e-9;  // for those who compute with other tools
   if (std::abs(value - expected) <= kRounding * expected) return;
   fail_at(at.file, at.line,
-          fmt::format("'{}' of '{}' is {}; expected {}, {}: to allow something else, add an override with a reason", key,
-                      name, value, expected, rule));
+          fmt::format("'{}' of '{}' is {}; expected {}, {}: to allow something else, add an override with a reason",
+                      key, name, value, expected, rule));
 }
 
 void read_perturbed(const std::string& where, Fields& header, ToleranceFile& file) {

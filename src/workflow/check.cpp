@@ -148,7 +148,8 @@ std::string what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded,
   const std::int64_t tensors = report.counts.compared + report.counts.missing;
   if (!is_mapping_known(options, candidate)) {
     return fmt::format(
-        "no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their shapes place "
+        "no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their shapes "
+        "place "
         "them, {} of {} differ; `ttrace annotate {} --reference {} -o annotations.yaml` drafts a file for -a",
         candidate.world_size, wrong, tensors, shell_word(options.candidate), shell_word(options.reference));
   }
@@ -158,7 +159,8 @@ std::string what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded,
   if (loaded.tolerance || !only_values) return "";
   const std::vector<std::string>& command = reference.provenance.command;
   return fmt::format(
-      "no tolerances (-t), and {} of {} tensors are not equal bit for bit: `ttrace estimate-tolerance -o tolerance.yaml "
+      "no tolerances (-t), and {} of {} tensors are not equal bit for bit: `ttrace estimate-tolerance -o "
+      "tolerance.yaml "
       "--reference {} -- {}` measures what rounding does to each, a file for -t",
       wrong, tensors, shell_word(options.reference), command.empty() ? "COMMAND" : shell_line(command));
 }
