@@ -63,8 +63,8 @@ void summarize_findings(std::vector<Finding> findings, Report& report);
 // for the verdict `same`.
 void apply_waivers(std::span<const Waiver> waivers, std::vector<Finding>& findings, Report& report);
 
-// Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one element for each of
-// `matching.pairs`, followed by one for each of `matching.recomputed`.
+// Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one
+// element for each of `matching.pairs`, followed by one for each of `matching.recomputed`.
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
                  const ToleranceFile* tolerance, const Acceptance& acceptance = {});
 
