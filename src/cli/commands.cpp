@@ -34,8 +34,9 @@ CLI::Option* add_tolerance_option(CLI::App& command, std::string& file) {
 }
 
 CLI::Option* add_accept_option(CLI::App& command, bool& accept) {
-  return command.add_flag("--accept-overrides", accept,
-                          "Take overrides of the tolerance file however much they allow, and what they excuse for proved");
+  return command.add_flag(
+      "--accept-overrides", accept,
+      "Take overrides of the tolerance file however much they allow, and what they excuse for proved");
 }
 
 CLI::Option* add_only_option(CLI::App& command, std::string& pattern) {

@@ -30,15 +30,15 @@ Kind read_kind(const std::string& where, const Fields& fields, const std::string
   return *kind;
 }
 
-// Refuses a number that is not what the file itself says it is made of; `expected` is that. Numbers are written in full,
-// and read back as they were.
+// Refuses a number that is not what the file itself says it is made of; `expected` is that. Numbers are written in
+// full, and read back as they were.
 void require_made_of(double value, double expected, const char* key, const char* rule, const std::string& name,
                      const FilePlace& at) {
   constexpr double kRounding = 1e-9;  // for those who compute with other tools
   if (std::abs(value - expected) <= kRounding * expected) return;
   fail_at(at.file, at.line,
-          fmt::format("'{}' of '{}' is {}; expected {}, {}: to allow something else, add an override with a reason", key,
-                      name, value, expected, rule));
+          fmt::format("'{}' of '{}' is {}; expected {}, {}: to allow something else, add an override with a reason",
+                      key, name, value, expected, rule));
 }
 
 void read_perturbed(const std::string& where, Fields& header, ToleranceFile& file) {

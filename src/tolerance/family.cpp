@@ -1,5 +1,5 @@
 // Perturbed runs answer the same rounding, each drawn anew, with the same network: their responses are of one size.
-// Over the 18 references of tools/sweeps (bf16, fp16, fp32, FP8; dense, experts; one iteration and more) the median, over
+// Over 18 references of tools/sweeps (bf16, fp16, fp32, FP8; dense, experts; one iteration and more) the median, over
 // the tensors of a kind, of a run's response divided by the largest of the others' is at most 1.3, and that of a single
 // tensor at most 1.9; but for an optimizer's steps, which jump, and for tensors that a re-routed token may have changed
 // (4.7). A run that is 1.5 times the reference, is fed other data or begins with other weights is at 10 (FP8) to 10^6
@@ -20,8 +20,8 @@
 namespace ttrace {
 namespace {
 
-constexpr double kKindSpan = 4;     // three times the largest median of a kind
-constexpr double kTensorSpan = 10;  // five times the largest of a tensor
+constexpr double kKindSpan = 4;       // three times the largest median of a kind
+constexpr double kTensorSpan = 10;    // five times the largest of a tensor
 constexpr std::size_t kFewSteps = 8;  // the median of fewer may be a jump
 
 // An optimizer's step is not smooth (floors.cpp).
@@ -48,9 +48,9 @@ void require_finite(const RunDifferences& run) {
     const bool spoilt = difference.reference_nan + difference.reference_inf == 0 &&
                         difference.candidate_nan + difference.candidate_inf > 0;
     if (!spoilt) continue;
-    throw InputError(
-        fmt::format("{}: {} holds {} NaN and {} Inf, and none in the reference; expected a run of the same program", run.what,
-                    to_string(run.pairs[i].reference->id), difference.candidate_nan, difference.candidate_inf));
+    throw InputError(fmt::format(
+        "{}: {} holds {} NaN and {} Inf, and none in the reference; expected a run of the same program", run.what,
+        to_string(run.pairs[i].reference->id), difference.candidate_nan, difference.candidate_inf));
   }
 }
 
@@ -75,15 +75,16 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-[[noreturn]] void fail_as_outlier(const RunDifferences& run, const std::string& what, double times, const char* others) {
+[[noreturn]] void fail_as_outlier(const RunDifferences& run, const std::string& what, double times,
+                                  const char* others) {
   throw InputError(fmt::format(
-      "{}: moves {} {:.3g} times as far as {}; expected runs of one program: the same seeds, data and software", run.what,
-      what, times, others));
+      "{}: moves {} {:.3g} times as far as {}; expected runs of one program: the same seeds, data and software",
+      run.what, what, times, others));
 }
 
 // Holds a run against the largest of the others' responses, and against a rounding step.
-void require_like(const RunDifferences& run, const RunResponses& own, const RunResponses& others, const char* what_others,
-                  const EstimateOptions& options) {
+void require_like(const RunDifferences& run, const RunResponses& own, const RunResponses& others,
+                  const char* what_others, const EstimateOptions& options) {
   const double rounding = epsilon_of(options.compute_dtype);
   std::map<Kind, std::vector<double>> ratios;
   const ToleranceKey* worst = nullptr;
@@ -162,10 +163,11 @@ void require_signal(const ToleranceFile& file, std::span<const RunDifferences> p
     const Proof& proof = proofs.at(kind);
     const auto noise = proof.others.find(std::string(name_of(Reason::kNoise)));
     if (noise == proof.others.end() || noise->second <= proof.compared - noise->second - proof.proved) continue;
-    throw InputError(fmt::format(
-        "{} of {} tolerances of {} are 1 or more: pure noise, with which nothing can be checked; expected a program that "
-        "repeats itself: set its seeds, feed it the same data in the same order, without dropout",
-        noise->second, proof.compared, name_of(kind)));
+    throw InputError(
+        fmt::format("{} of {} tolerances of {} are 1 or more: pure noise, with which nothing can be checked; expected "
+                    "a program that "
+                    "repeats itself: set its seeds, feed it the same data in the same order, without dropout",
+                    noise->second, proof.compared, name_of(kind)));
   }
 }
 

@@ -69,17 +69,18 @@ void require_plausible_floors(const ToleranceFile& file, const std::map<Toleranc
     if (stored == tensors.end() || is_step || !is_floating(stored->second)) continue;
     const double most = std::max(file.epsilon, epsilon_of(stored->second));
     if (tolerance.floor <= most) continue;
-    throw InputError(fmt::format("{}: the floor of {} {} is {}; expected at most {}, a rounding step: run `ttrace "
-                                 "estimate-tolerance` again, or write an override",
-                                 file.path, key.second, name_of(key.first), tolerance.floor, most));
+    throw InputError(
+        fmt::format("{}: the floor of {} {} is {}; expected at most {}, a rounding step: run `ttrace "
+                    "estimate-tolerance` again, or write an override",
+                    file.path, key.second, name_of(key.first), tolerance.floor, most));
   }
 }
 
 void require_modest_overrides(const ToleranceFile& file) {
   for (const ToleranceOverride& item : file.overrides) {
     const char* const objection = is_all_wildcards(item.pattern) ? "matches every tensor"
-                                  : item.allowed >= 1              ? "allows any value"
-                                                                   : nullptr;
+                                  : item.allowed >= 1            ? "allows any value"
+                                                                 : nullptr;
     if (objection == nullptr) continue;
     fail_at(file.path, item.line,
             fmt::format("the override '{}' (allowed {}) {}; expected a pattern with a name in it and less than 1, or "

@@ -1,9 +1,9 @@
 """Runs the program as a user types it, in a directory of its own, on traces of a model small enough to see through."""
 
 import pytest
+from program import DIGEST, Program
 
 from models import changed, model, shards  # noqa: F401  for the tests
-from program import DIGEST, Program
 from traces import record_run
 
 ANNOTATIONS = """\
@@ -15,6 +15,8 @@ layers.*.mlp.weight:
   tp_dim: 0
 """
 
+EPSILON = 2**-23  # of float32
+
 TOLERANCES = f"""\
 ttrace_tolerance: 2
 reference: reference
@@ -25,18 +27,18 @@ perturbed:
   - {{run: p3, seed: 3}}
 rerun: null
 compute_dtype: float32
-epsilon: 1.1920928955078125e-07
+epsilon: {EPSILON}
 margin: 3
 notes: []
 overrides: []
 tensors:
   output:
-    embedding: {{samples: [0.01, 0.01, 0.01], estimate: 0.01, floor: 1.1920928955078125e-07, allowed: 0.03}}
-    layers.0.mlp: {{samples: [0.02, 0.02, 0.02], estimate: 0.02, floor: 1.1920928955078125e-07, allowed: 0.06}}
+    embedding: {{samples: [0.01, 0.01, 0.01], estimate: 0.01, floor: {EPSILON}, allowed: 0.03}}
+    layers.0.mlp: {{samples: [0.02, 0.02, 0.02], estimate: 0.02, floor: {EPSILON}, allowed: 0.06}}
   main_grad:
-    layers.0.mlp.weight: {{samples: [0.02, 0.02, 0.02], estimate: 0.02, floor: 1.1920928955078125e-07, allowed: 0.06}}
+    layers.0.mlp.weight: {{samples: [0.02, 0.02, 0.02], estimate: 0.02, floor: {EPSILON}, allowed: 0.06}}
   scalar:
-    loss: {{samples: [0.0078125, 0.0078125, 0.0078125], estimate: 0.0078125, floor: 1.1920928955078125e-07, allowed: 0.0234375}}
+    loss: {{samples: [0.0078125, 0.0078125, 0.0078125], estimate: 0.0078125, floor: {EPSILON}, allowed: 0.0234375}}
 """
 
 

@@ -1,5 +1,5 @@
-"""A training run that a test can edit: forged traces of a reference, of perturbed runs, of a rerun and of candidates, and
-the tolerances that the program itself estimates from them."""
+"""A training run that a test can edit: forged traces of a reference, of perturbed runs, of a rerun and of candidates,
+and the tolerances that the program itself estimates from them."""
 
 import json
 import pathlib
@@ -10,9 +10,10 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cli"))  # program, traces
 
-from forged import training_run  # noqa: E402 (found by the path just set)
-from program import Program  # noqa: E402
-from traces import record_run  # noqa: E402
+from forged import training_run
+from program import Program
+
+from traces import record_run
 
 CHECK = ("check", "--reference", "reference", "--candidate", "candidate")
 

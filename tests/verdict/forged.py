@@ -1,5 +1,5 @@
-"""One iteration of a model of four layers with two micro-batches, as values: what is computed is made up, and two correct
-runs differ by rounding. The gradient of a key's bias is exactly zero in theory, and so nothing but rounding."""
+"""One iteration of a model of four layers with two micro-batches, as values: what is computed is made up, and two
+correct runs differ by rounding. The gradient of a key's bias is exactly zero in theory, and so nothing but rounding."""
 
 import numpy
 

@@ -49,9 +49,9 @@ def test_a_parallel_trace_of_which_nobody_knows_the_mapping_gets_one_line(estima
     report = estimated.check("-t", "t.yaml", code=1)
     first, _, command, _, total = report.splitlines()
     assert re.fullmatch(
-        r"different: no annotations \(-a\), and neither the program nor its tensors say how 2 ranks hold them: as their "
-        r"shapes place them, \d+ of \d+ differ; `ttrace annotate candidate --reference reference -o annotations.yaml` "
-        r"drafts a file for -a",
+        r"different: no annotations \(-a\), and neither the program nor its tensors say how 2 ranks hold them: as "
+        r"their shapes place them, \d+ of \d+ differ; `ttrace annotate candidate --reference reference -o "
+        r"annotations.yaml` drafts a file for -a",
         first,
     )
     assert command.startswith("all findings: ttrace check ") and " compared: " in total

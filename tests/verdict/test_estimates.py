@@ -22,8 +22,8 @@ BROKEN = {
         "p2",
         nan_in_one_place(training_run(2)),
         2,
-        "p2: layers.2.mlp output, iteration 0, micro-batch 0 holds 1 NaN and 0 Inf, and none in the reference; expected a "
-        "run of the same program",
+        "p2: layers.2.mlp output, iteration 0, micro-batch 0 holds 1 NaN and 0 Inf, and none in the reference; "
+        "expected a run of the same program",
     ),
     "a perturbed run 1.5 times the reference": (
         "p2",
@@ -60,8 +60,8 @@ BROKEN = {
         "again",
         nan_in_one_place(training_run()),
         None,
-        "again: layers.2.mlp output, iteration 0, micro-batch 0 holds 1 NaN and 0 Inf, and none in the reference; expected "
-        "a run of the same program",
+        "again: layers.2.mlp output, iteration 0, micro-batch 0 holds 1 NaN and 0 Inf, and none in the reference; "
+        "expected a run of the same program",
     ),
 }
 
@@ -98,6 +98,6 @@ def test_a_program_without_a_seed_for_its_data_gets_no_tolerances(project):
         project.record(f"p{seed}", training_run(seed, data=seed), seed, run_id=f"unseeded-{seed}")
     project.record("again", training_run(4, data=4), run_id="unseeded-again")
     assert project.refuses(*project.estimate_words()) == (
-        "4 of 4 tolerances of input are 1 or more: pure noise, with which nothing can be checked; expected a program that "
-        "repeats itself: set its seeds, feed it the same data in the same order, without dropout"
+        "4 of 4 tolerances of input are 1 or more: pure noise, with which nothing can be checked; expected a program "
+        "that repeats itself: set its seeds, feed it the same data in the same order, without dropout"
     )

@@ -39,8 +39,8 @@ double rounding_floor(Kind kind, Dtype stored, Dtype compute);
 // Estimates the tolerance of every floating-point tensor; integers and bool are compared exactly. `rerun` may be null.
 // Fills `tensors`, `notes`, `margin`, `epsilon`, `estimator` and `compute_dtype` of the result. Throws InputError for
 // fewer than kLeastPerturbedRuns perturbed runs, for runs that lack some of the tensors, for a run that equals the
-// reference in every floating-point element (its perturbation had no effect), for one that is no run of the same program
-// (NaN, other initial parameters, responses of another size), and where most of what was measured is noise.
+// reference in every floating-point element (its perturbation had no effect), for one that is no run of the same
+// program (NaN, other initial parameters, responses of another size), and where most of what was measured is noise.
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options);
 

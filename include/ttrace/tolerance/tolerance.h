@@ -65,8 +65,7 @@ std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id)
 // Throws InputError when the file was estimated from another reference than this trace, whose digest is `digest`, from
 // the same run with other data, or in another compute dtype, or from rewritten runs while the candidate was not
 // rewritten. Such tolerances say nothing about the comparison.
-void require_fits(const ToleranceFile& file, const Trace& reference, const std::string& digest,
-                  const Trace& candidate);
+void require_fits(const ToleranceFile& file, const Trace& reference, const std::string& digest, const Trace& candidate);
 
 // Throws InputError where a tensor's floor is larger than a rounding step of the dtype that computes or stores it, and
 // no optimizer's step: nothing estimates such a floor.

@@ -131,7 +131,8 @@ TEST_CASE("noise has the magnitude of noise: a value far larger, far smaller or 
 TEST_CASE("an override excuses what the estimate would not let pass") {
   ToleranceFile tolerance = allowing(0.05);
   tolerance.overrides = {{"mlp", std::nullopt, 0.5, "known", 1}};
-  const Finding excused = judged_floats({3, 4}, {3, 4.5}, &tolerance), needless = judged_floats({3, 4}, {3, 4.1f}, &tolerance);
+  const Finding excused = judged_floats({3, 4}, {3, 4.5}, &tolerance),
+                needless = judged_floats({3, 4}, {3, 4.1f}, &tolerance);
   CHECK(excused.verdict == Verdict::kPass);
   CHECK(excused.excused);
   CHECK(excused.by_override == 0);

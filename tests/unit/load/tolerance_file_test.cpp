@@ -30,7 +30,8 @@ const std::string kWhole =
     "  - {pattern: mlp.router, kind: output, allowed: 0.2, reason: a token near a tie may be re-routed}\n"
     "tensors:\n"
     "  output:\n"
-    "    embedding: {samples: [0.003, 0.002, 0.001], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}\n";
+    "    embedding: {samples: [0.003, 0.002, 0.001], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: "
+    "0.0234375}\n";
 
 std::string with(const std::string& part, const std::string& other) {
   std::string text = kWhole;
@@ -153,7 +154,8 @@ TEST_CASE("a written tolerance file is one line a tensor") {
         "  - {pattern: mlp.router, kind: output, allowed: 0.2, reason: \"a token near a tie may be re-routed\"}\n"
         "tensors:\n"
         "  output:\n"
-        "    embedding: {samples: [0.003, 0.002, 0.001], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}\n");
+        "    embedding: {samples: [0.003, 0.002, 0.001], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: "
+        "0.0234375}\n");
 }
 
 TEST_CASE("the header's mistakes are refused with their line") {

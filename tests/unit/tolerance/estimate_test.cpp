@@ -126,8 +126,8 @@ TEST_CASE("an initial parameter may differ by a rounding step of the dtype it is
   Model model;
   const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kParam, "w"),
                                model.tensor(Kind::kParam, "b", kNoMicrobatch, Dtype::kBFloat16)};
-  const ToleranceFile file =
-      estimate(runs_of(tensors, {{0.25, 0, 0}, {0.25, 0, 0}, {0.25, 0, 0}}), nullptr, {.compute_dtype = Dtype::kBFloat16});
+  const ToleranceFile file = estimate(runs_of(tensors, {{0.25, 0, 0}, {0.25, 0, 0}, {0.25, 0, 0}}), nullptr,
+                                      {.compute_dtype = Dtype::kBFloat16});
   CHECK(file.tensors.at({Kind::kParam, "w"}).floor == kFloat32Epsilon);
   CHECK(file.tensors.at({Kind::kParam, "b"}).floor == 1.0 / 128);
 }
@@ -236,9 +236,10 @@ TEST_CASE("a perturbed run that answers more than the others is no run of the pr
   CHECK(refusal_of(runs_of(tensors, {normal, outlier, normal})) ==
         "perturbed run 'p1': moves a typical output 30 times as far as every other perturbed run; expected runs of one "
         "program: the same seeds, data and software");
-  CHECK(refusal_of(runs_of(tensors, {normal, {0.01, 0.01, 0.3}, normal})) ==
-        "perturbed run 'p1': moves c output 30 times as far as every other perturbed run; expected runs of one program: "
-        "the same seeds, data and software");
+  CHECK(
+      refusal_of(runs_of(tensors, {normal, {0.01, 0.01, 0.3}, normal})) ==
+      "perturbed run 'p1': moves c output 30 times as far as every other perturbed run; expected runs of one program: "
+      "the same seeds, data and software");
   // Rounding alone is no measure of size.
   CHECK(refusal_of(runs_of(tensors, {{0, 0, 0.01}, {0, 0, 0.01}, {1e-7, 1e-7, 0.01}})).empty());
 }
@@ -249,9 +250,10 @@ TEST_CASE("a rerun that answers more than rounding does is refused") {
   const auto runs = runs_of(tensors, {{0.01}, {0.01}, {0.01}});
   const RunDifferences near = run_of("rerun 'again'", tensors, {0.02}), far = run_of("rerun 'again'", tensors, {0.3});
   CHECK(refusal_of(runs, &near).empty());
-  CHECK(refusal_of(runs, &far) ==
-        "rerun 'again': moves a typical output 30 times as far as every perturbed run; expected runs of one program: the "
-        "same seeds, data and software");
+  CHECK(
+      refusal_of(runs, &far) ==
+      "rerun 'again': moves a typical output 30 times as far as every perturbed run; expected runs of one program: the "
+      "same seeds, data and software");
 }
 
 TEST_CASE("a run with NaN where the reference has none is refused") {
@@ -283,9 +285,10 @@ TEST_CASE("runs of which most is noise give no tolerances; a step may be noise w
     return runs_of(tensors, std::vector(3, std::vector<double>{0.1, gradient, step, 0.1}));
   };
   CHECK(refusal_of(all(0.1, 0.5)).empty());
-  CHECK(refusal_of(all(0.5, 0.5)) ==
-        "1 of 1 tolerances of main_grad are 1 or more: pure noise, with which nothing can be checked; expected a program "
-        "that repeats itself: set its seeds, feed it the same data in the same order, without dropout");
+  CHECK(
+      refusal_of(all(0.5, 0.5)) ==
+      "1 of 1 tolerances of main_grad are 1 or more: pure noise, with which nothing can be checked; expected a program "
+      "that repeats itself: set its seeds, feed it the same data in the same order, without dropout");
 }
 
 TEST_CASE("fewer than three perturbed runs are refused") {

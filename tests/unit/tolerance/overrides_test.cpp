@@ -117,10 +117,11 @@ TEST_CASE("a floor of more than a rounding step is refused where no optimizer st
   const std::map<ToleranceKey, Dtype> dtypes = {{output, Dtype::kFloat32}, {step, Dtype::kFloat32}};
   CHECK_NOTHROW(require_plausible_floors(file, dtypes));
   file.tensors[output].floor = 0.3;
-  CHECK_THROWS_WITH_AS(require_plausible_floors(file, dtypes),
-                       "tolerances.yaml: the floor of decoder.layers.0.mlp output is 0.3; expected at most 0.0078125, a "
-                       "rounding step: run `ttrace estimate-tolerance` again, or write an override",
-                       InputError);
+  CHECK_THROWS_WITH_AS(
+      require_plausible_floors(file, dtypes),
+      "tolerances.yaml: the floor of decoder.layers.0.mlp output is 0.3; expected at most 0.0078125, a "
+      "rounding step: run `ttrace estimate-tolerance` again, or write an override",
+      InputError);
 }
 
 TEST_CASE("what an override allows is told from what was estimated") {
