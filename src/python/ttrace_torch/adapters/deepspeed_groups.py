@@ -60,8 +60,8 @@ def _engine(model: torch.nn.Module | None) -> Any:
 
 
 def _living(kind: type) -> Iterator[Any]:
-    """DeepSpeed keeps no list of its engines. isinstance() would ask each object for its class, at which some of torch's
-    warn that they are deprecated."""
+    """DeepSpeed keeps no list of its engines."""
+    # isinstance() would ask each object for its class, at which some of torch's warn that they are deprecated.
     return (found for found in gc.get_objects() if issubclass(type(found), kind))
 
 
