@@ -55,8 +55,26 @@ bool verify_and_release(const RankTrace& rank, const Entry& entry) {
 void print_provenance(const Trace& trace, std::FILE* out) {
   const auto facts = nlohmann::json::parse(trace.provenance.text);
   for (const auto& [key, value] : facts.items()) {
+    if (key == "optimizer_steps") continue;
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     fmt::print(out, "{:<18}{}\n", printable(key), printable(text));
+  }
+}
+
+// Prints what the lowest rank says of its optimizers, a line for each step with each group of parameters.
+void print_optimizer_steps(const RankTrace& rank, std::FILE* out) {
+  for (const OptimizerStep& step : rank.optimizer_steps) {
+    std::string text = fmt::format("iteration {}: {}, {} parameter{}", step.iteration,
+                                   step.optimizer.empty() ? "in no optimizer" : printable(step.optimizer),
+                                   step.parameters.size(), step.parameters.size() == 1 ? "" : "s");
+    if (step.chunk != 0) text += fmt::format(" of chunk {}", step.chunk);
+    if (!step.optimizer.empty() && step.calls != 1) text += fmt::format(", {} calls", step.calls);
+    if (step.step) text += fmt::format(", step {}", *step.step);
+    if (step.clip_factor) text += fmt::format(", gradients times {:.6g}", *step.clip_factor);
+    if (!step.master.empty()) text += fmt::format(", {} masters", step.master);
+    if (step.changed_after) text += ", changed after the step";
+    for (const auto& [option, value] : step.options) text += fmt::format(", {} {}", printable(option), value);
+    fmt::print(out, "{:<18}{}\n", "optimizer", text);
   }
 }
 
@@ -211,6 +229,7 @@ void print_summary(const Trace& trace, std::FILE* out) {
   fmt::print(out, "{:<18}{}{}{}\n", "ranks", trace.world_size, axes.empty() ? unknown : ": ", axes);
   fmt::print(out, "{:<18}{}\n", "compute dtype", trace.compute_dtype.empty() ? "not known" : trace.compute_dtype);
   print_provenance(trace, out);
+  if (!trace.ranks.empty()) print_optimizer_steps(trace.ranks.front(), out);
   for (const RankTrace& rank : trace.ranks) {
     std::uint64_t bytes = 0;
     for (const Entry& entry : rank.entries) bytes += entry.bytes;

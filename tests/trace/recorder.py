@@ -28,6 +28,9 @@ class Recorder:
         view = TensorView(address, dtype, shape, strides)
         self._recorder.record(tensor_id, view, module_class="Module", mapping=mapping)
 
+    def describe(self, provenance):
+        self._recorder.describe("", provenance)
+
     def close(self, complete=True):
         self._recorder.close(complete)
 

@@ -45,6 +45,36 @@ rank  iter  micro-batch  kind    name                 dtype    shape          no
 """  # noqa: E501 (a table, as it is printed)
 
 
+def test_optimizers_steps_are_shown_a_line_each(trace_directory):
+    recorder = Recorder(trace_directory)
+    options = {"eps": 1e-8, "lr": 0.001}
+    facts = {
+        "iteration": 0,
+        "chunk": 0,
+        "optimizer": "Adam",
+        "calls": 1,
+        "step": 3.0,
+        "clip_factor": 0.5,
+        "options": {},
+    }
+    steps = [
+        {**facts, "parameters": 0, "master": "float32", "options": options},
+        {**facts, "parameters": 1, "chunk": 1, "calls": 2, "changed_after": True},
+        {"iteration": 1, "chunk": 0, "parameters": 1, "optimizer": "", "calls": 0, "options": {}},
+    ]
+    document = {"parameters": [["w", "b"], ["c"]], "steps": steps}
+    recorder.describe(json.dumps({"optimizer_steps": document}))
+    recorder.close(complete=True)
+    _, out, _ = run_inspect(trace_directory)
+    assert [line for line in out.splitlines() if line.startswith("optimizer")] == [
+        "optimizer         iteration 0: Adam, 2 parameters, step 3, gradients times 0.5, float32 masters, eps 1e-08, "
+        "lr 0.001",
+        "optimizer         iteration 0: Adam, 1 parameter of chunk 1, 2 calls, step 3, gradients times 0.5, changed "
+        "after the step",
+        "optimizer         iteration 1: in no optimizer, 1 parameter",
+    ]
+
+
 def test_the_listing_shows_ranks_and_tensors(trace_directory):
     two_ranks(trace_directory)
     assert run_inspect(trace_directory) == (

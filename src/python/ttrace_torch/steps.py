@@ -203,6 +203,8 @@ class Steps:
 
     def _count(self, key: Key, step: _Step) -> None:
         before = self._steps.get(key)
+        if before is not None and step.facts.calls == 0:
+            return
         if before is not None:
             calls = before.facts.calls + step.facts.calls
             # The main gradient is that of the first.
