@@ -82,6 +82,16 @@ double few_elements_floor(const std::vector<double>& responses, std::int64_t ele
   return rms * of_elements[std::min(responses.size() - kLeastPerturbedRuns, of_elements.size() - 1)] / margin;
 }
 
+}  // namespace
+
+double largest_luck(const std::vector<double>& samples, std::int64_t elements, double margin) {
+  if (samples.empty()) return 0;
+  const std::vector<double> least(kLeastPerturbedRuns, *std::max_element(samples.begin(), samples.end()));
+  return few_elements_floor(least, elements, margin);
+}
+
+namespace {
+
 using Norms = std::map<std::pair<std::string, std::int32_t>, double>;
 
 // Returns the root mean square of each parameter after the step, by name and iteration.

@@ -16,4 +16,8 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
                                                const std::map<ToleranceKey, std::vector<double>>& responses,
                                                const EstimateOptions& options);
 
+// The most that `estimate_floors` asks for because a tensor of so few elements was measured a few times: `samples` are the
+// largest responses of the runs.
+double largest_luck(const std::vector<double>& samples, std::int64_t elements, double margin);
+
 }  // namespace ttrace

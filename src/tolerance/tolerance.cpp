@@ -62,16 +62,17 @@ void require_fits(const ToleranceFile& file, const Trace& reference, const std::
   }
 }
 
-void require_plausible_floors(const ToleranceFile& file, const std::map<ToleranceKey, Dtype>& tensors) {
+void require_plausible_floors(const ToleranceFile& file, const std::map<ToleranceKey, StoredTensor>& tensors) {
   for (const auto& [key, tolerance] : file.tensors) {
     const auto stored = tensors.find(key);
     const bool is_step = key.first == Kind::kParamDelta || key.first == Kind::kParamAfter;  // their jumps are measured
-    if (stored == tensors.end() || is_step || !is_floating(stored->second)) continue;
-    const double most = std::max(file.epsilon, epsilon_of(stored->second));
+    if (stored == tensors.end() || is_step || !is_floating(stored->second.dtype)) continue;
+    const double most = std::max({file.epsilon, epsilon_of(stored->second.dtype),
+                                  largest_luck(tolerance.samples, stored->second.elements, file.margin)});
     if (tolerance.floor <= most) continue;
     throw InputError(
-        fmt::format("{}: the floor of {} {} is {}; expected at most {}, a rounding step: run `ttrace "
-                    "estimate-tolerance` again, or write an override",
+        fmt::format("{}: the floor of {} {} is {}; expected at most {}, a rounding step or what the samples "
+                    "leave to luck: run `ttrace estimate-tolerance` again, or write an override",
                     file.path, key.second, name_of(key.first), tolerance.floor, most));
   }
 }

@@ -132,13 +132,15 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
 
 // Throws InputError where tolerances allow what nothing can have measured.
 void require_sound(const ToleranceFile& tolerance, const Alignment& reference) {
-  std::map<ToleranceKey, Dtype> dtypes;  // of several, the coarsest
+  std::map<ToleranceKey, StoredTensor> stored;
   for (const auto& [id, tensor] : reference.tensors) {
     if (!is_floating(tensor.dtype)) continue;
-    Dtype& dtype = dtypes.emplace(ToleranceKey{id.kind, id.name}, tensor.dtype).first->second;
-    if (epsilon_of(tensor.dtype) > epsilon_of(dtype)) dtype = tensor.dtype;
+    const StoredTensor one{tensor.dtype, element_count(tensor.shape)};
+    StoredTensor& known = stored.emplace(ToleranceKey{id.kind, id.name}, one).first->second;
+    if (epsilon_of(one.dtype) > epsilon_of(known.dtype)) known.dtype = one.dtype;
+    known.elements = std::min(known.elements, one.elements);
   }
-  require_plausible_floors(tolerance, dtypes);
+  require_plausible_floors(tolerance, stored);
 }
 
 // True where the annotations, the program or its recorded tensors say how the ranks hold them.

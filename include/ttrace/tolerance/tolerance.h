@@ -67,9 +67,14 @@ std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id)
 // rewritten. Such tolerances say nothing about the comparison.
 void require_fits(const ToleranceFile& file, const Trace& reference, const std::string& digest, const Trace& candidate);
 
+struct StoredTensor {
+  Dtype dtype = Dtype::kFloat32;  // of several tensors of the name, the coarsest
+  std::int64_t elements = 0;      // ... the fewest
+};
+
 // Throws InputError where a tensor's floor is larger than a rounding step of the dtype that computes or stores it, and
-// no optimizer's step: nothing estimates such a floor.
-void require_plausible_floors(const ToleranceFile& file, const std::map<ToleranceKey, Dtype>& tensors);
+// than what few samples say of few elements, and it is no optimizer's step: nothing estimates such a floor.
+void require_plausible_floors(const ToleranceFile& file, const std::map<ToleranceKey, StoredTensor>& tensors);
 
 // Throws InputError for an override that matches every name, or that allows 1 or more and so any value.
 void require_modest_overrides(const ToleranceFile& file);

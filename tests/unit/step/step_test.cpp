@@ -205,7 +205,7 @@ struct Compared {
 Compared compared(const Run& reference, const Run& candidate) {
   Compared both{aligned(reference), aligned(candidate), {}};
   const Matching matching = match(both.reference.alignment, both.candidate.alignment);
-  both.judged = judge_steps(both.reference, both.candidate, matching, compare(matching.pairs, {1, {}}), nullptr, 1);
+  both.judged = judge_steps(both.reference, both.candidate, matching, compare(matching.pairs, {1, {}, false}), nullptr, 1);
   return both;
 }
 
@@ -480,7 +480,7 @@ TEST_CASE("a wrong step of the reference is a finding, and one of a class that i
 TEST_CASE("a proved update passes where its tolerance is noise, if its gradients pass") {
   const Compared both = compared({}, {});
   const Matching matching = match(both.reference.alignment, both.candidate.alignment);
-  std::vector<Difference> differences = compare(matching.pairs, {1, {}});
+  std::vector<Difference> differences = compare(matching.pairs, {1, {}, false});
   ToleranceFile tolerance;
   for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
     const TensorId& id = matching.pairs[i].candidate->id;

@@ -114,14 +114,20 @@ TEST_CASE("a floor of more than a rounding step is refused where no optimizer st
   const ToleranceKey output = {Kind::kOutput, "decoder.layers.0.mlp"}, step = {Kind::kParamDelta, "w"};
   file.tensors[output].floor = 1.0 / 128;
   file.tensors[step].floor = 0.5;
-  const std::map<ToleranceKey, Dtype> dtypes = {{output, Dtype::kFloat32}, {step, Dtype::kFloat32}};
-  CHECK_NOTHROW(require_plausible_floors(file, dtypes));
+  std::map<ToleranceKey, StoredTensor> stored = {{output, {Dtype::kFloat32, 64}}, {step, {Dtype::kFloat32, 64}}};
+  CHECK_NOTHROW(require_plausible_floors(file, stored));
   file.tensors[output].floor = 0.3;
   CHECK_THROWS_WITH_AS(
-      require_plausible_floors(file, dtypes),
-      "tolerances.yaml: the floor of decoder.layers.0.mlp output is 0.3; expected at most 0.0078125, a "
-      "rounding step: run `ttrace estimate-tolerance` again, or write an override",
+      require_plausible_floors(file, stored),
+      "tolerances.yaml: the floor of decoder.layers.0.mlp output is 0.3; expected at most 0.0078125, a rounding step or "
+      "what the samples leave to luck: run `ttrace estimate-tolerance` again, or write an override",
       InputError);
+  // One number, of which three runs say little.
+  file.tensors[output].samples = {0.01, 0.02, 0.04};
+  stored[output].elements = 1;
+  CHECK_NOTHROW(require_plausible_floors(file, stored));
+  file.tensors[output].floor = 0.4;  // 28 * 0.04 / 3 are 0.373
+  CHECK_THROWS_AS(require_plausible_floors(file, stored), InputError);
 }
 
 TEST_CASE("what an override allows is told from what was estimated") {
