@@ -76,8 +76,9 @@ class BlockReplay {
   BlockReplay(std::int64_t begin, std::int64_t count, Block& block, Carried& carried)
       : begin_(begin), count_(count), block_(block), carried_(carried) {}
 
-  // Computes one update, and adds what is measured to `tally`.
-  void run(const RankUpdate& update, UpdateTally& tally, UpdateDetail* detail, FitSums* sums) {
+  // Computes one update, and adds what is measured to `tally`. `is_carried_on`: the next one begins with the value that
+  // this one leaves.
+  void run(const RankUpdate& update, bool is_carried_on, UpdateTally& tally, UpdateDetail* detail, FitSums* sums) {
     read(update.delta, block_.delta);
     find_value(update);
     if (update.skipped) {
@@ -91,7 +92,7 @@ class BlockReplay {
     }
     compare_update(update, tally, detail, sums);
     check_copy(update, tally, detail);
-    carry_value(update);
+    if (is_carried_on) carry_value(update);
   }
 
  private:
@@ -144,30 +145,33 @@ class BlockReplay {
     const Rounding of_value(update.updated);
     // fp32's smallest normal number: kernels may take what is smaller for zero.
     const double tiny = 0x1p-126, tiny_root = 0x1p-63;
-    const bool amsgrad = rule.amsgrad;
-    for (std::int64_t j = 0; j < count_; ++j) {
-      const std::size_t i = at(j);
-      const double value = carried_.value[i], magnitude = std::abs(value);
-      const double given = factor * block_.gradient[i];
+    const double to_first = 1 / first_share, to_second = 1 / second_share;
+    // Plain pointers, so that the loop is computed several elements at a time.
+    double* __restrict first = carried_.first.data(), * __restrict second = carried_.second.data();
+    double* __restrict size = carried_.size.data(), * __restrict largest = carried_.largest.data();
+    const double* __restrict values = carried_.value.data(), * __restrict gradients = block_.gradient.data();
+    const double* __restrict deltas = block_.delta.data();
+    double* __restrict directions = block_.direction.data(), * __restrict expected = block_.expected.data();
+    double* __restrict bounds = block_.bound.data();
+    const double keep = rule.amsgrad ? 1 : 0;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      const double value = values[i], magnitude = std::abs(value);
+      const double given = factor * gradients[i];
       const double g = given + l2 * value;
-      const double m = rule.beta1 * carried_.first[i] + (1 - rule.beta1) * g;
-      const double v = rule.beta2 * carried_.second[i] + (1 - rule.beta2) * g * g;
-      const double size = rule.beta1 * carried_.size[i] + (1 - rule.beta1) * (std::abs(given) + l2 * magnitude);
-      carried_.first[i] = m;
-      carried_.second[i] = v;
-      carried_.size[i] = size;
-      double scale = v;
-      if (amsgrad) scale = carried_.largest[i] = std::max(carried_.largest[i], v);
-      const double denominator = std::sqrt(scale / second_share) + rule.eps;
-      const double direction = m / first_share / denominator;
-      const double expected = -rule.lr * direction - decay * value;
-      block_.direction[i] = direction;
-      block_.expected[i] = expected;
-      const double moved = rule.lr / denominator;
-      block_.bound[i] = units * of_value.half_ulp(magnitude * (1 + doubt) + std::abs(block_.delta[i])) +
-                        rounding * (moved * size / first_share + std::abs(expected)) +
-                        rule.correction_rounding * std::abs(expected) + doubt * magnitude * (decay + 4 * moved * l2) +
-                        moved * (tiny + std::abs(direction) * tiny_root);
+      first[i] = rule.beta1 * first[i] + (1 - rule.beta1) * g;
+      second[i] = rule.beta2 * second[i] + (1 - rule.beta2) * g * g;
+      size[i] = rule.beta1 * size[i] + (1 - rule.beta1) * (std::abs(given) + l2 * magnitude);
+      const double kept = keep * largest[i];
+      const double scale = kept > second[i] ? kept : second[i];
+      largest[i] = scale;
+      const double inverse = 1 / (std::sqrt(scale * to_second) + rule.eps);
+      const double direction = first[i] * to_first * inverse, moved = rule.lr * inverse;
+      directions[i] = direction;
+      expected[i] = -rule.lr * direction - decay * value;
+      bounds[i] = units * of_value.half_ulp(magnitude * (1 + doubt) + std::abs(deltas[i])) +
+                  rounding * (moved * size[i] * to_first + std::abs(expected[i])) +
+                  rule.correction_rounding * std::abs(expected[i]) + doubt * magnitude * (decay + 4 * moved * l2) +
+                  moved * (tiny + std::abs(direction) * tiny_root);
     }
   }
 
@@ -201,8 +205,20 @@ class BlockReplay {
     }
   }
 
+  // True where each error is below `limit` bounds; false where one is not, or is no number.
+  bool all_below(double limit) const {
+    const double* __restrict expected = block_.expected.data(), * __restrict deltas = block_.delta.data();
+    const double* __restrict bounds = block_.bound.data();
+    std::int64_t others = 0;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      others += std::abs(deltas[i] - expected[i]) < limit * bounds[i] ? 0 : 1;
+    }
+    return others == 0;
+  }
+
   void compare_update(const RankUpdate& update, UpdateTally& tally, UpdateDetail* detail, FitSums* sums) {
     double worst = tally.worst.ratio;
+    if (all_below(std::min(worst, kStepMargin))) return;
     for (std::int64_t j = 0; j < count_; ++j) {
       const std::size_t i = at(j);
       const double expected = block_.expected[i], delta = block_.delta[i], bound = block_.bound[i];
@@ -235,13 +251,25 @@ class BlockReplay {
     }
   }
 
-  // Where both ends of a subtraction are within a factor of 2, it rounds nothing (Sterbenz).
-  double rounded_by_subtraction(double value, double delta, const Rounding& of_delta) const {
-    const double after = value + delta;
-    const bool exact = value > 0   ? after >= value / 2 && after <= 2 * value
-                       : value < 0 ? after <= value / 2 && after >= 2 * value
-                                   : true;
+  // Where the ends of a subtraction are within a factor of 2 of each other, it rounds nothing (Sterbenz).
+  static double rounded_by_subtraction(double value, double delta, const Rounding& of_delta) {
+    const bool exact = std::abs(delta) <= std::abs(value) / 2 || value == 0;
     return exact ? 0 : of_delta.half_ulp(std::abs(delta));
+  }
+
+  // True where the parameter is, in every element, what the value and its update make, rounded.
+  bool all_copied(const RankUpdate& update, Dtype dtype) {
+    const bool in_fp64 = update.updated == Dtype::kFloat64;
+    const double* __restrict values = carried_.value.data(), * __restrict deltas = block_.delta.data();
+    double* __restrict made = block_.low.data();
+    for (std::int64_t i = 0; i < count_; ++i) {
+      made[i] = in_fp64 ? values[i] + deltas[i] : static_cast<float>(values[i] + deltas[i]);
+    }
+    round(block_.low, dtype);
+    const double* __restrict after = block_.after.data();
+    std::int64_t others = 0;
+    for (std::int64_t i = 0; i < count_; ++i) others += made[i] == after[i] ? 0 : 1;
+    return others == 0;
   }
 
   void check_copy(const RankUpdate& update, UpdateTally& tally, UpdateDetail* detail) {
@@ -250,6 +278,8 @@ class BlockReplay {
     read(update.after, block_.after);
     const Rounding of_delta(update.delta.entry->dtype), of_copy(dtype);
     bool in_doubt = false;
+    tally.copied += count_;
+    if (update.source != BeforeStep::kRounded && all_copied(update, dtype)) return;
     if (update.source == BeforeStep::kRounded) {
       // Half a unit was lost when the value was rounded to the parameter, and half is lost now.
       for (std::int64_t j = 0; j < count_; ++j) {
@@ -277,7 +307,6 @@ class BlockReplay {
         std::copy_n(block_.low.begin(), count_, block_.high.begin());
       }
     }
-    tally.copied += count_;
     for (std::int64_t j = 0; j < count_; ++j) {
       const std::size_t i = at(j);
       const double after = block_.after[i];
@@ -344,7 +373,8 @@ std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begi
     for (std::size_t i = 0; i < series.updates.size(); ++i) {
       if (!series.updates[i].reason.empty()) continue;
       const bool in_detail = detail != nullptr && i == detailed;
-      part.run(series.updates[i], tallies[i], in_detail ? detail : nullptr, in_detail ? &sums : nullptr);
+      const bool is_carried_on = i + 1 < series.updates.size() && series.updates[i + 1].source == BeforeStep::kCarried;
+      part.run(series.updates[i], is_carried_on, tallies[i], in_detail ? detail : nullptr, in_detail ? &sums : nullptr);
     }
   }
   if (detail != nullptr) {
