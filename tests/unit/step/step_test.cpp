@@ -205,7 +205,8 @@ struct Compared {
 Compared compared(const Run& reference, const Run& candidate) {
   Compared both{aligned(reference), aligned(candidate), {}};
   const Matching matching = match(both.reference.alignment, both.candidate.alignment);
-  both.judged = judge_steps(both.reference, both.candidate, matching, compare(matching.pairs, {1, {}, false}), nullptr, 1);
+  both.judged =
+      judge_steps(both.reference, both.candidate, matching, compare(matching.pairs, {1, {}, false}), nullptr, 1);
   return both;
 }
 
