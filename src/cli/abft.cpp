@@ -85,9 +85,10 @@ its queries, keys and values, where its softmax is a module; embeddings and bags
 of them the rows that their ids name; main gradients the sum of the
 micro-batches'; sums over ranks those of their terms; copies on several ranks
 equal; updates what their gradients and the optimizer's options and state give,
-and parameters what those made. Each rank's own products come first, then all over the logical
-tensors: a communication that is missing or doubled shows as well as wrong
-arithmetic. What could not be checked is untrusted, or counted in a note.
+and parameters what those made. Each rank's own products come first, then all
+over the logical tensors: a communication that is missing or doubled shows as
+well as wrong arithmetic. What could not be checked is untrusted, or counted in
+a note.
 
 Examples:
   ttrace abft candidate -a gpt.yaml

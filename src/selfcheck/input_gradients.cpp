@@ -374,7 +374,7 @@ void InputGradients::refuse(const Candidate& candidate, std::string why) {
     why = fmt::format("its input was given to {}, too: their gradients are added up",
                       comma_list(std::vector<std::string>(others.begin(), others.end())));
   }
-  findings_.push_back(finding_about(*candidate.grad_input, Verdict::kUntrusted, Reason::kNotCheckable, std::move(why)));
+  findings_.push_back(finding_about(*candidate.grad_input, Verdict::kUntrusted, Reason::kNotCheckable, why));
 }
 
 }  // namespace ttrace
