@@ -64,9 +64,9 @@ def test_shards_survive_a_trace_of_their_own(tmp_path):
     write_shards(first, first.values, tmp_path / "again")
     again = read_shards(tmp_path / "again", "layer", "output", 0)
     assert all(torch.equal(a, b) for a, b in zip(first.values, again.values, strict=True))
-    assert all(
-        first.attributes[name] == again.attributes[name] for name in ("axes", "aliases", "coordinates", "run_id")
-    )
+    for was, is_now in zip(first.ranks, again.ranks, strict=True):
+        for attribute in ("axes", "aliases", "coordinates", "run_id", "rank"):
+            assert was.attributes[attribute] == is_now.attributes[attribute]
     with pytest.raises(ValueError):
         read_shards(trace, "nothing", "output", 0)
     assert math.isclose(again.values[1].float().sum().item(), values.sum() + 64)
