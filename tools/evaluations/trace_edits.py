@@ -75,8 +75,11 @@ def read_trace(trace: Path) -> list[Rank]:
 
 def axes_text(attributes: dict) -> str:
     """As `ttrace collect --axes` takes it."""
-    words = [f"{axis}={size}" for axis, size in json.loads(attributes["axes"])]
-    return ",".join(words + [f"{alias}={axis}" for alias, axis in json.loads(attributes["aliases"]).items()])
+    factorings = [json.loads(attributes["axes"]), *json.loads(attributes.get("views", "[]"))]
+    aliases = [f"{alias}={axis}" for alias, axis in json.loads(attributes["aliases"]).items()]
+    words = [[f"{axis}={size}" for axis, size in factoring] for factoring in factorings]
+    words[0] += aliases
+    return "/".join(",".join(factoring) for factoring in words)
 
 
 def write_rank(rank: Rank, trace: Path) -> None:
