@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PLACES = ["-a", ROOT / "annotations/megatron_gpt.yaml", "--axes", "tp=2"]
+PLACES = ["-a", ROOT / "annotations/megatron_gpt.yaml", "--axes", "dp=2"]
 MUON, ADAMW = "torch.optim._muon.Muon", "torch.optim.adamw.AdamW"
 
 
@@ -15,7 +15,7 @@ def check(runs):
 
     def check(fault, ranks=1, *, expect):
         reference, tolerance = runs.estimate("muon")
-        candidate = runs.collect(fault, ranks, "--tp", ranks, optimizer="muon")
+        candidate = runs.collect(fault, ranks, "--dp", ranks, optimizer="muon")
         return runs.check(candidate, reference, "-t", tolerance, *(PLACES if ranks > 1 else []), expect=expect)
 
     return check
