@@ -25,8 +25,8 @@ std::string_view name_of(Verdict verdict);  // "pass", "fail", "untrusted", "mis
 enum class Reason : std::uint8_t {
   kNone,
   // fail; those of an optimizer's step come first, since they say why the tensor differs
-  kOptionsDiffer,     // "options-differ": the optimizer's options, or the optimizer, are not the reference's
-  kStepDiffers,       // "step-differs": not the step that the run's own gradients, options and state give
+  kOptionsDiffer,  // "options-differ": the optimizer's options, or the optimizer, are not the reference's
+  kStepDiffers,  // "step-differs": not the step that the run's own gradients, options and state give, or the reference's
   kCopyDiffers,       // "copy-differs": the parameter is not what the optimizer's step made of it, rounded
   kExceedsTolerance,  // "exceeds-tolerance"
   kNotFinite,         // "not-finite": NaN or Inf on one side only, or more on one side

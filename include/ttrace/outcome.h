@@ -125,6 +125,12 @@ struct StepCoverage {
   std::set<std::int32_t> iterations;  // with a checked update
   std::set<std::string> optimizers;   // the classes that made those
   double worst = 0;                   // the largest error of a right update, in units of what rounding explains
+  // Of optimizers whose rule is not known, updates that were checked by regression on the reference's
+  // (ttrace/step/regression.h): how many of all, the classes, and the largest error of a right one, in units of what
+  // correct runs explain.
+  std::int64_t updates_regressed = 0;
+  std::set<std::string> regressed_optimizers;
+  double worst_regressed = 0;
   std::map<std::string, std::int64_t> not_checkable;  // why updates were not checked, and how many
 };
 

@@ -9,6 +9,8 @@
 #include <set>
 #include <string_view>
 
+#include "load/tolerance_seal.h"
+#include "load/update_tolerances.h"
 #include "load/yaml_fields.h"
 #include "ttrace/error.h"
 
@@ -144,7 +146,18 @@ void read_estimator(const std::string& where, Fields& header, ToleranceFile& fil
   file.estimator = *estimator;
 }
 
-ToleranceFile read_header(const std::string& where, Fields& header) {
+// Refuses a file whose numbers are not those that were measured.
+void require_seal(const std::string& where, Fields& header, const std::string& text) {
+  if (!header.has("seal")) return;  // written by hand
+  const std::string seal = header.take_word("seal"), expected = seal_of(text);
+  if (seal == expected) return;
+  fail_at(where, header.last_line(),
+          fmt::format("the seal is {}; expected {}, that of the lines but overrides and comments: they are not those "
+                      "that `ttrace estimate-tolerance` wrote; run it again, or add an override with a reason",
+                      seal, expected));
+}
+
+ToleranceFile read_header(const std::string& where, Fields& header, const std::string& text) {
   ToleranceFile file;
   file.path = where;
   const std::string version = header.take_word("ttrace_tolerance");
@@ -167,6 +180,11 @@ ToleranceFile read_header(const std::string& where, Fields& header) {
   }
   read_overrides(where, header, file);
   read_tensors(where, header, file);
+  if (const auto updates = header.take_if("updates")) {
+    file.updates =
+        read_update_tolerances(where, *updates, header.last_line(), file.perturbed_runs.size() + (file.rerun ? 1 : 0));
+  }
+  require_seal(where, header, text);
   header.done();
   return file;
 }
@@ -176,7 +194,7 @@ ToleranceFile read_header(const std::string& where, Fields& header) {
 ToleranceFile parse_tolerances(const std::string& text, const std::string& where) {
   ToleranceFile file;
   read_mapping(text, where, kToleranceFile, "YAML as `ttrace estimate-tolerance` writes it",
-               [&](Fields& header) { file = read_header(where, header); });
+               [&](Fields& header) { file = read_header(where, header, text); });
   return file;
 }
 

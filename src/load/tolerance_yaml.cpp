@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "load/tolerance_seal.h"
+#include "load/update_tolerances.h"
 #include "ttrace/load/tolerance_file.h"
 
 namespace ttrace {
@@ -51,14 +53,14 @@ std::string header_yaml(const ToleranceFile& file) {
                         item.kind ? fmt::format("kind: {}, ", name_of(*item.kind)) : "", item.allowed,
                         yaml_word(item.reason));
   }
-  return text;
+  return text + to_yaml(file.updates, yaml_word);
 }
 
 }  // namespace
 
 std::string to_yaml(const ToleranceFile& file) {
-  std::string text = header_yaml(file);
-  text += file.tensors.empty() ? "tensors: {}\n" : "tensors:\n";
+  const std::string header = header_yaml(file);
+  std::string text = file.tensors.empty() ? "tensors: {}\n" : "tensors:\n";
   std::optional<Kind> kind;
   for (const auto& [key, tolerance] : file.tensors) {
     if (kind != key.first) text += fmt::format("  {}:\n", name_of(key.first));
@@ -68,7 +70,7 @@ std::string to_yaml(const ToleranceFile& file) {
     text +=
         fmt::format("estimate: {}, floor: {}, allowed: {}}}\n", tolerance.estimate, tolerance.floor, tolerance.allowed);
   }
-  return text;
+  return fmt::format("{}{} {}\n{}", header, kSealKey, seal_of(header + text), text);
 }
 
 }  // namespace ttrace

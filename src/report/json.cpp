@@ -114,6 +114,9 @@ Json to_object(const StepCoverage& steps) {
   json["iterations"] = steps.iterations;
   json["optimizers"] = steps.optimizers;
   json["worst"] = number(steps.worst);
+  json["updates_regressed"] = steps.updates_regressed;
+  json["regressed_optimizers"] = steps.regressed_optimizers;
+  json["worst_regressed"] = number(steps.worst_regressed);
   json["not_checkable"] = steps.not_checkable;
   return json;
 }

@@ -185,6 +185,12 @@ std::string describe_steps(const Report& report) {
       fmt::format("optimizer steps checked: {} of {} parameters, {}{}{}\n", steps.parameters_checked, steps.parameters,
                   count_of(static_cast<std::int64_t>(steps.iterations.size()), "iteration"),
                   classes.empty() ? "" : ", ", printable(fmt::format("{}", fmt::join(classes, ", "))));
+  if (steps.updates_regressed > 0) {
+    std::vector<std::string_view> regressed;
+    for (const std::string& optimizer : steps.regressed_optimizers) regressed.push_back(last_component(optimizer));
+    text += fmt::format("  {} judged by regression on the reference's{}\n", count_of(steps.updates_regressed, "update"),
+                        regressed.empty() ? "" : printable(fmt::format(": {}", fmt::join(regressed, ", "))));
+  }
   for (const auto& [reason, updates] : steps.not_checkable) {
     text += fmt::format("  {} not checked: {}\n", count_of(updates, "update"), printable(reason));
   }

@@ -28,5 +28,6 @@ def read_tolerances(path: Path) -> dict[tuple[str, str], dict]:
 def keep_one(path: Path, name: str, kind: str, output: Path) -> None:
     """Writes the file with the tolerance of this tensor alone: one of a deep model takes a second to read."""
     lines = path.read_text().splitlines()
-    head = lines[: lines.index("tensors:") + 1]
+    # Its seal is of all of them.
+    head = [line for line in lines[: lines.index("tensors:") + 1] if not line.startswith("seal:")]
     output.write_text("\n".join([*head, f"  {kind}:", read_tolerances(path)[name, kind]["line"]]) + "\n")

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ttrace/estimator.h"
+#include "ttrace/tolerance/update_tolerance.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
@@ -51,6 +52,7 @@ struct ToleranceFile {
   std::vector<std::string> notes;  // for people: how the runs behaved
   std::vector<ToleranceOverride> overrides;
   std::map<ToleranceKey, Tolerance> tensors;
+  UpdateTolerances updates;
 };
 
 // What a tensor may differ by, and where that comes from.

@@ -133,7 +133,11 @@ TEST_CASE("a file without tensors, notes and overrides reads back") {
 }
 
 TEST_CASE("a written tolerance file is one line a tensor") {
-  CHECK(to_yaml(parse_tolerances(kWhole, "t.yaml")) ==
+  const std::string text = to_yaml(parse_tolerances(kWhole, "t.yaml"));
+  const std::size_t seal = text.find("seal: x");
+  REQUIRE(seal != std::string::npos);
+  CHECK(text.substr(seal + 23, 1) == "\n");
+  CHECK(text.substr(0, seal) + text.substr(seal + 24) ==
         "# What each tensor may differ by in `ttrace check`: allowed = margin * max(estimate, floor), where\n"
         "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. To allow something else, add\n"
         "# an override: {pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}\n"
@@ -156,6 +160,60 @@ TEST_CASE("a written tolerance file is one line a tensor") {
         "  output:\n"
         "    embedding: {samples: [0.003, 0.002, 0.001], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: "
         "0.0234375}\n");
+}
+
+TEST_CASE("numbers that were changed to fit each other are refused by the seal; overrides and comments may change") {
+  const std::string text = to_yaml(parse_tolerances(kWhole, "t.yaml"));
+  const auto changed = [&](const std::string& part, const std::string& other) {
+    std::string result = text;
+    const std::size_t at = result.find(part);
+    REQUIRE(at != std::string::npos);
+    return tolerance_error(result.replace(at, part.size(), other));
+  };
+  CHECK(tolerance_error(text).empty());
+  const std::string refused =
+      changed("[0.003, 0.002, 0.001], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375",
+              "[0.3, 0.002, 0.001], rerun: 0, estimate: 0.3, floor: 0.0078125, allowed: 0.9");
+  CHECK(refused.find("they are not those that `ttrace estimate-tolerance` wrote") != std::string::npos);
+  CHECK_FALSE(changed("margin: 3", "margin: 3.0").empty());
+  CHECK_FALSE(changed("digest: \"9f", "digest: \"8f").empty());
+  CHECK(changed("allowed: 0.2,", "allowed: 0.3,").empty());
+  CHECK(changed("overrides:\n", "overrides:\n# mine\n  - {pattern: mlp, allowed: 0.1, reason: why}\n\n").empty());
+  CHECK(changed("notes: []\n", "notes: []  \r\n").empty());
+}
+
+TEST_CASE("how far updates may be from the reference's is read back, and refused where nothing measures it so") {
+  const std::string section =
+      "updates:\n"
+      "  mine.Lion:\n"
+      "    0: {pool: [0, 1e-08, 0, 0], tensor: [1e-06, 0, 0, 0], decay: [0, 0, 0, 0], norm: [1, 1, 1, 1], "
+      "still_above: [0, 0, 0, 0], still: [0, 0, 0, 0.25]}\n"
+      "    2: {pool: [0, 1e-07, 0, 0], tensor: [1e-06, 0, 0, 0], decay: [0, 0, 0, 0], norm: [1, 1, 1, 1], "
+      "still_above: [0, 0, 0, 0], still: [0, 0, 0, 0]}\n";
+  const auto error_with = [&](const std::string& part, const std::string& other) {
+    std::string changed = section;
+    const std::size_t at = changed.find(part);
+    REQUIRE(at != std::string::npos);
+    return tolerance_error(with("tensors:\n", changed.replace(at, part.size(), other) + "tensors:\n"));
+  };
+  const ToleranceFile file = parse_tolerances(with("tensors:\n", section + "tensors:\n"), "t.yaml");
+  REQUIRE(file.updates.size() == 2);
+  const UpdateTolerance& first = file.updates.at({"mine.Lion", 0});
+  CHECK(allowed_for(first, UpdateMeasure::kPool) == 0x1p-22);  // its least
+  CHECK(allowed_for(first, UpdateMeasure::kTensor) == doctest::Approx(3e-6));
+  CHECK(allowed_for(first, UpdateMeasure::kStill) == 0.75);
+  CHECK(allowed_for(first, UpdateMeasure::kStillAbove) == 0.01);
+  CHECK(parse_tolerances(to_yaml(file), "t.yaml").updates == file.updates);
+  CHECK(error_with("pool: [0, 1e-08, 0, 0]", "pool: [0, 2, 0, 0]") ==
+        "t.yaml:17: 'pool' has the sample 2; expected at most 1");
+  CHECK(error_with("pool: [0, 1e-08, 0, 0]", "pool: [0, 0, 0]") ==
+        "t.yaml:17: 'pool' has 3 samples; expected 4, one for each perturbed run and the rerun");
+  CHECK(error_with("pool: [0, 1e-08, 0, 0]", "pool: [0, .nan, 0, 0]").find("expected a finite number from 0") !=
+        std::string::npos);
+  CHECK(error_with("    2:", "    -2:") == "t.yaml:18: '-2' is no iteration; expected an integer from 0");
+  CHECK(error_with("    2:", "    0:") == "t.yaml:18: 'mine.Lion' has '0' twice; expected it once");
+  CHECK(error_with("pool: [0, 1e-08, 0, 0], ", "") ==
+        "t.yaml:17: iteration 0 of 'mine.Lion' has no 'pool'; expected one");
 }
 
 TEST_CASE("the header's mistakes are refused with their line") {

@@ -22,6 +22,10 @@ class Model {
  public:
   const LogicalTensor* tensor(Kind kind, const std::string& name, std::int32_t microbatch = kNoMicrobatch,
                               Dtype dtype = Dtype::kFloat32, Shape shape = {8}) {
+    return changeable(kind, name, microbatch, dtype, std::move(shape));
+  }
+  LogicalTensor* changeable(Kind kind, const std::string& name, std::int32_t microbatch = kNoMicrobatch,
+                            Dtype dtype = Dtype::kFloat32, Shape shape = {8}) {
     LogicalTensor& one = tensors_.emplace_back();
     one.id = test::tensor_id(kind, name, microbatch);
     one.dtype = dtype;
@@ -242,6 +246,24 @@ TEST_CASE("a perturbed run that answers more than the others is no run of the pr
       "the same seeds, data and software");
   // Rounding alone is no measure of size.
   CHECK(refusal_of(runs_of(tensors, {{0, 0, 0.01}, {0, 0, 0.01}, {1e-7, 1e-7, 0.01}})).empty());
+}
+
+TEST_CASE("a run whose tokens were sent elsewhere may answer more after that, not before and not without it") {
+  Model model;
+  LogicalTensor* const tensors[] = {model.changeable(Kind::kOutput, "embedding", 0),
+                                    model.changeable(Kind::kOutput, "router", 0, Dtype::kInt64),
+                                    model.changeable(Kind::kOutput, "mlp", 0), model.changeable(Kind::kMainGrad, "w")};
+  for (std::uint64_t i = 0; i < 4; ++i) tensors[i]->order = i;
+  const auto refused = [&](const std::vector<double>& last) {
+    const std::vector<const LogicalTensor*> all(std::begin(tensors), std::end(tensors));
+    return refusal_of(runs_of(all, {{1e-3, 0, 1e-3, 1e-3}, {1e-3, 0, 1e-3, 1e-3}, last}));
+  };
+  CHECK(refused({1e-3, 0.5, 0.1, 0.1}).empty());
+  CHECK_FALSE(refused({1e-3, 0, 0.1, 0.1}).empty());   // nobody was sent elsewhere
+  CHECK_FALSE(refused({0.1, 0.5, 0.1, 0.1}).empty());  // it was another before
+  tensors[1]->order = 0;
+  tensors[0]->order = 1;
+  CHECK_FALSE(refused({1e-3, 0.5, 0.1, 0.1}).empty());  // other data
 }
 
 TEST_CASE("a rerun that answers more than rounding does is refused") {
