@@ -24,6 +24,20 @@ def pytest_addoption(parser):
     parser.addoption("--exhaustive", action="store_true", help="all kills, disks and launchers: tools/faults")
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "exhaustive: only with --exhaustive")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--exhaustive"):
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+
+
+def rare(*values):
+    """Parameters of a test that are only run with --exhaustive."""
+    return [pytest.param(value, marks=pytest.mark.exhaustive) for value in values]
+
+
 @pytest.fixture
 def exhaustive(request):
     return request.config.getoption("--exhaustive")
@@ -85,24 +99,27 @@ def results_in(directory):
 
 @pytest.fixture(scope="session")
 def collect_job(tmp_path_factory):
-    """collect_job(fault, *options, ranks=1, iterations="0-1") -> Collected. Runs the job without ttrace, too, and
-    requires the same results and exit code; but where only the trace is at fault, `ttrace collect` exits with 2."""
+    """collect_job(fault, *options, ranks=1) -> Collected. Runs the job without ttrace, too, and requires the same
+    results and exit code; but where only the trace is at fault, `ttrace collect` exits with 2. What was run without
+    ttrace is the result of `without`, another fault, where that is given: the two compute the same."""
+    plain = {}
 
-    def collect_job(fault, *options, ranks=1, iterations="0-1", trace=None, launcher=None):
-        base = tmp_path_factory.mktemp(fault)
-        processes = {}
-        for name in ("plain", "traced"):
-            (base / name).mkdir()
-            command = [*(launcher or ranks_of(ranks)), JOB, base / name, fault, *options]
-            if name == "traced":
-                place = trace or base / "trace"
-                axes = ["--axes", f"dp={ranks}"] if ranks > 1 else []
-                command = [TTRACE, "collect", "-o", place, "--iterations", iterations, *axes, "--", *command]
-            processes[name] = run(command)
-        collected = Collected(processes["traced"], place)
-        plain = processes["plain"]
-        assert results_in(base / "plain") == results_in(base / "traced"), (plain, collected)
-        assert collected.code == plain.returncode or (plain.returncode, collected.code) == (0, 2), (plain, collected)
+    def collect_job(fault, *options, ranks=1, trace=None, without=None):
+        base = tmp_path_factory.mktemp("job")
+        job = [*ranks_of(ranks), JOB]
+        key = (without or fault, *options, ranks)
+        if key not in plain:
+            (base / "plain").mkdir()
+            plain[key] = run([*job, base / "plain", without or fault, *options]), results_in(base / "plain")
+        (base / "traced").mkdir()
+        axes = ["--axes", f"dp={ranks}"] if ranks > 1 else []
+        options = ["--iterations", "0-1", *axes, "--", *job, base / "traced", fault, *options]
+        collected = Collected(
+            run([TTRACE, "collect", "-o", trace or base / "trace", *options]), trace or base / "trace"
+        )
+        process, collected.results = plain[key]
+        assert results_in(base / "traced") == collected.results, (process, collected)
+        assert collected.code == process.returncode or (process.returncode, collected.code) == (0, 2), collected
         return collected
 
     return collect_job

@@ -41,7 +41,7 @@ def launch(tmp_path, undisturbed):
         assert collected.is_whole(), collected
         wanted = undisturbed(ranks)
         if reference is None:  # the same PyTorch
-            assert results_in(results) == results_in(wanted.trace.parent / "plain")
+            assert results_in(results) == wanted.results
             assert check(wanted, collected).returncode == 0, collected
         assert collected.tensors() == wanted.tensors(), collected
         return collected
@@ -53,6 +53,7 @@ def test_python_m(launch):
     launch([PYTHON, "-m", "job", "RESULTS"])
 
 
+@pytest.mark.exhaustive
 def test_python_c(launch):
     launch([PYTHON, "-c", "import job; job.main(['RESULTS'])"])
 
@@ -66,6 +67,7 @@ def test_a_zipapp(launch, tmp_path):
     launch([PYTHON, archive, "RESULTS"])
 
 
+@pytest.mark.exhaustive
 def test_a_console_script(launch, tmp_path):
     script = tmp_path / "train"
     script.write_text(
@@ -75,6 +77,7 @@ def test_a_console_script(launch, tmp_path):
     launch([script, "RESULTS"])
 
 
+@pytest.mark.exhaustive
 def test_a_shell_script_that_changes_the_directory(launch, tmp_path):
     launch(["sh", "-c", f"cd / && PYTHONPATH=$PYTHONPATH:{PROGRAMS} exec {PYTHON} -m job RESULTS"])
 
@@ -99,11 +102,13 @@ def test_a_command_line_of_many_words(launch):
     assert collected.inspect()["provenance"]["command"] is None
 
 
+@pytest.mark.exhaustive
 def test_a_notebook(launch, tmp_path):
     python, _ = environment_of(".venv-faults", "python", "jupyter")
     launch([python, PROGRAMS / "notebook.py", "RESULTS"])
 
 
+@pytest.mark.exhaustive
 def test_mpirun(launch):
     mpirun, _ = environment_of(".venv-faults", "mpirun", "jupyter")
     names = "RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE MASTER_ADDR=localhost"
@@ -111,9 +116,8 @@ def test_mpirun(launch):
     launch([mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", "sh", "-c", rank], ranks=2)
 
 
-def test_accelerate(launch, exhaustive):
-    if not exhaustive:
-        pytest.skip("--exhaustive")
+@pytest.mark.exhaustive
+def test_accelerate(launch):
     python, accelerate = environment_of(".venv-transformers-deepspeed", "python", "accelerate")
     options = [
         "--cpu",
@@ -130,9 +134,8 @@ def test_accelerate(launch, exhaustive):
     launch([python, accelerate, "launch", *options, JOB, "RESULTS"], ranks=2, reference="another PyTorch")
 
 
-def test_deepspeed(launch, exhaustive):
-    if not exhaustive:
-        pytest.skip("--exhaustive")
+@pytest.mark.exhaustive
+def test_deepspeed(launch):
     python, deepspeed = environment_of(".venv-deepspeed", "python", "deepspeed")
     options = ["--num_gpus", "2", "--no_local_rank", "--master_port", str(_free_port())]
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"

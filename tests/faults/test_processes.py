@@ -1,10 +1,14 @@
 """What a process starts while it is recorded, or before."""
 
 import pytest
+from conftest import rare
 
 WITHOUT_TORCH = ["subprocess_without_python", "subprocess_of_another_python", "subprocess_without_torch"]
 EVALUATING = ["subprocess_isolated", "subprocess_that_evaluates", "fork_that_exits", "fork_that_evaluates"]
-TRAINING = ["fork_that_trains", "subprocess_that_trains", "subprocess_of_a_subprocess_that_trains"]
+TRAINING = ["fork_that_trains", "subprocess_of_a_subprocess_that_trains"]
+
+
+WORKERS = "workers_forked+workers_forked_with_model+workers_spawned_with_model"
 
 
 def test_processes_that_do_not_train_are_left_alone(collect_job, require_undisturbed):
@@ -13,9 +17,9 @@ def test_processes_that_do_not_train_are_left_alone(collect_job, require_undistu
     assert len(collected.messages) == 1, collected  # the summary
 
 
-@pytest.mark.parametrize("at", ["0", "1"])
+@pytest.mark.parametrize("at", ["0", *rare("1")])
 def test_workers_that_load_data_are_left_alone(collect_job, require_undisturbed, at):
-    collected = collect_job("workers_forked+workers_forked_with_model+workers_spawned_with_model", "--at", at)
+    collected = collect_job(WORKERS, "--at", at)
     require_undisturbed(collected)
     assert len(collected.messages) == 1, collected
 

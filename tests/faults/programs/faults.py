@@ -463,7 +463,9 @@ def _deep(depth):
 def deep_model(job, step):
     """As deep as Python's limit on recursion allows without ttrace."""
     model = _deep(200)
+    limit = sys.getrecursionlimit()
     model(torch.ones(1, 2)).sum().backward()
+    assert sys.getrecursionlimit() == limit
     job.say([p.grad.sum().item().hex() for p in model.parameters()])
 
 

@@ -1,8 +1,6 @@
 """`notebook.py RESULTS`: runs job.py in a Jupyter kernel, one cell after the other, with one that fails and one that is
 interrupted between them."""
 
-import contextlib
-import queue
 import sys
 import time
 from pathlib import Path
@@ -32,6 +30,13 @@ def wait_until_busy(client, message):
             return
 
 
+def answer_to(client, message):
+    while True:
+        answer = client.get_shell_msg(timeout=60)
+        if answer["parent_header"].get("msg_id") == message:
+            return answer
+
+
 manager, client = start_new_kernel(kernel_name="python3")
 try:
     for cell in CELLS:
@@ -40,10 +45,7 @@ try:
             wait_until_busy(client, message)
             time.sleep(0.5)
             manager.interrupt_kernel()
-        reply = client.get_shell_msg(timeout=60)
-        print(cell.splitlines()[0], reply["content"]["status"], reply["content"].get("ename", ""))
+        content = answer_to(client, message)["content"]
+        print(cell.splitlines()[0], content["status"], content.get("ename", ""))
 finally:
-    client.shutdown()
-    with contextlib.suppress(queue.Empty):
-        client.get_shell_msg(timeout=5)
     manager.shutdown_kernel()
