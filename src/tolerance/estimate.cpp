@@ -32,6 +32,8 @@
 // any correct run, it allows a typical tensor 1.3 times what `input` does, or as much where no router re-routes
 // (tools/evaluations/margins.py; the table is in README.md). So `input`, the paper's, is the default.
 //
+// Statistics beside the norm, and what they may be, are in statistics.cpp.
+//
 // What this cannot do: a quantity whose exact value is zero (the gradient of a key's bias) is noise on
 // both sides, its response is of the order of 1, and it is reported as untrusted rather than passed.
 #include "ttrace/tolerance/estimate.h"
@@ -45,6 +47,7 @@
 #include "tolerance/family.h"
 #include "tolerance/floors.h"
 #include "tolerance/reach.h"
+#include "tolerance/statistics.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -181,6 +184,7 @@ ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDiffe
     tolerance.floor = floors.at(key);
     tolerance.allowed = options.margin * std::max(tolerance.estimate, tolerance.floor);
   }
+  estimate_statistics(perturbed, rerun, options, file);
   require_signal(file, perturbed);
   return file;
 }

@@ -120,11 +120,25 @@ double rounding_floor(Kind kind, Dtype stored, Dtype compute) {
   return epsilon_of(kind == Kind::kParam ? stored : compute);
 }
 
+std::map<ToleranceKey, double> largest_step_jumps(std::span<const RunDifferences> perturbed) {
+  const std::map<Kind, double> measured = largest_jumps(perturbed);
+  const Norms parameters = parameter_norms(perturbed[0]);
+  std::map<ToleranceKey, double> jumps;
+  for (std::size_t i = 0; i < perturbed[0].pairs.size(); ++i) {
+    const LogicalTensor& tensor = *perturbed[0].pairs[i].reference;
+    if (!is_floating(tensor.dtype) || !is_changed_by_step(tensor.id.kind)) continue;
+    const auto of_kind = measured.find(tensor.id.kind);
+    double& jump = jumps[{tensor.id.kind, tensor.id.name}];
+    jump = std::max({jump, of_kind == measured.end() ? 0 : of_kind->second,
+                     rounding_jump(tensor, perturbed[0].differences[i], parameters)});
+  }
+  return jumps;
+}
+
 std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> perturbed,
                                                const std::map<ToleranceKey, std::vector<double>>& responses,
                                                const EstimateOptions& options) {
-  const std::map<Kind, double> jumps = largest_jumps(perturbed);
-  const Norms parameters = parameter_norms(perturbed[0]);
+  const std::map<ToleranceKey, double> jumps = largest_step_jumps(perturbed);
   std::map<ToleranceKey, double> floors;
   for (std::size_t i = 0; i < perturbed[0].pairs.size(); ++i) {
     const LogicalTensor& tensor = *perturbed[0].pairs[i].reference;
@@ -140,9 +154,7 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
       floor = std::max({floor, luck, rounding_floor(kind, tensor.dtype, options.compute_dtype)});
     }
     if (!is_changed_by_step(kind) || elements == 0) continue;
-    const auto measured = jumps.find(kind);
-    const double jump = std::max(measured == jumps.end() ? 0 : measured->second,
-                                 rounding_jump(tensor, perturbed[0].differences[i], parameters));
+    const double jump = jumps.at({kind, tensor.id.name});
     floor = std::max(floor, jump / std::sqrt(static_cast<double>(elements)));
   }
   return floors;

@@ -16,6 +16,10 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
                                                const std::map<ToleranceKey, std::vector<double>>& responses,
                                                const EstimateOptions& options);
 
+// Returns, for each tensor that an optimizer's step changes, how far one of its elements may jump, relative to their root
+// mean square.
+std::map<ToleranceKey, double> largest_step_jumps(std::span<const RunDifferences> perturbed);
+
 // The most that `estimate_floors` asks for because a tensor of so few elements was measured a few times: `samples` are the
 // largest responses of the runs.
 double largest_luck(const std::vector<double>& samples, std::int64_t elements, double margin);

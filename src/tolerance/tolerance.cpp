@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ttrace/annotation.h"
 #include "ttrace/error.h"
@@ -15,18 +16,34 @@ bool applies(const ToleranceOverride& override_, Kind kind, const std::string& n
   return (!override_.kind || *override_.kind == kind) && matches(override_.pattern, name);
 }
 
+// A floor is a rounding step times the largest element's share of the norm, and that is at most 1.
+void require_plausible_statistics(const ToleranceFile& file, const ToleranceKey& key, const Tolerance& tolerance,
+                                  const StoredTensor& stored) {
+  const double epsilon = std::max(file.epsilon, epsilon_of(stored.dtype));
+  for (const auto& [statistic, said] : tolerance.statistics) {
+    const double times = statistic == Statistic::kScale ? 1 : std::sqrt(static_cast<double>(stored.elements));
+    if (said.floor <= epsilon * times) continue;
+    throw InputError(
+        fmt::format("{}: the floor of {} of {} {} is {}; expected at most {}, a rounding step of its largest element: "
+                    "run `ttrace estimate-tolerance` again, or write an override",
+                    file.path, name_of(statistic), key.second, name_of(key.first), said.floor, epsilon * times));
+  }
+}
+
 }  // namespace
 
 Allowance allowance_for(const ToleranceFile& file, const TensorId& id) {
   Allowance result;
   if (const auto found = file.tensors.find({id.kind, id.name}); found != file.tensors.end()) {
     result.estimated = found->second.allowed;
+    result.tolerance = &found->second;
   }
   result.allowed = result.estimated;
   for (std::size_t i = file.overrides.size(); i-- > 0;) {
     if (!applies(file.overrides[i], id.kind, id.name)) continue;
     result.allowed = file.overrides[i].allowed;
     result.by_override = i;
+    result.tolerance = nullptr;
     break;
   }
   return result;
@@ -69,6 +86,7 @@ void require_plausible_floors(const ToleranceFile& file, const std::map<Toleranc
     if (stored == tensors.end() || is_step || !is_floating(stored->second.dtype)) continue;
     const double most = std::max({file.epsilon, epsilon_of(stored->second.dtype),
                                   largest_luck(tolerance.samples, stored->second.elements, file.margin)});
+    require_plausible_statistics(file, key, tolerance, stored->second);
     if (tolerance.floor <= most) continue;
     throw InputError(
         fmt::format("{}: the floor of {} {} is {}; expected at most {}, a rounding step or what the samples "

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ttrace/estimator.h"
+#include "ttrace/finding.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
@@ -18,12 +19,23 @@ namespace ttrace {
 // Tolerances are pooled over micro-batches and iterations: one per kind and canonical name.
 using ToleranceKey = std::pair<Kind, std::string>;
 
+// What a statistic beside the norm may be. src/tolerance/statistics.cpp has the rules.
+struct StatisticTolerance {
+  std::vector<double> samples;  // of each perturbed run, that of the largest magnitude; signed where it is the scale
+  std::optional<double> rerun;  // the same of the unperturbed rerun
+  double estimate = 0;          // of the scale the spread, of the others the largest, over the tensor's group
+  std::int64_t responses = 0;   // how many of them the estimate is made of
+  double floor = 0;             // derived from the dtype and the tensor's size
+  double allowed = 0;           // of its magnitude: `factor_of` times max(estimate, floor)
+};
+
 struct Tolerance {
   std::vector<double> samples;  // rel_err of each perturbed run, max over micro-batches
   std::optional<double> rerun;  // rel_err of the unperturbed rerun: the run's own noise
   double estimate = 0;          // max of the above
   double floor = 0;
-  double allowed = 0;  // margin * max(estimate, floor)
+  double allowed = 0;                                  // margin * max(estimate, floor)
+  std::map<Statistic, StatisticTolerance> statistics;  // those beside the norm; empty where the norm sees as much
 };
 
 struct ToleranceOverride {
@@ -53,11 +65,27 @@ struct ToleranceFile {
   std::map<ToleranceKey, Tolerance> tensors;
 };
 
+// The probability that one statistic of one tensor of a correct run exceeds its tolerance by chance, which the rules are
+// made for. With 10,000 tests, about those of 3,000 tensors, one run in a thousand would be a false alarm.
+inline constexpr double kTestLevel = 1e-7;
+
+// Returns what the largest of `estimate` and `floor` is multiplied by: of the scale, what Student's t with `responses`
+// degrees of freedom exceeds in magnitude with probability kTestLevel; of the others twice the margin.
+double factor_of(Statistic statistic, std::int64_t responses, double margin);
+
+// Returns the name without its components that are numbers: tensors of one kind and group are the same in several
+// layers.
+std::string group_of(const std::string& name);
+
+// Holds the statistics beside the norm against `tolerance`, in the order of their enumerators.
+std::vector<JudgedStatistic> measure_statistics(const Difference& difference, const Tolerance& tolerance);
+
 // What a tensor may differ by, and where that comes from.
 struct Allowance {
   std::optional<double> allowed;           // the last override that matches, or else the tensor's own entry; or neither
   std::optional<double> estimated;         // the tensor's own entry, whatever the overrides say
   std::optional<std::size_t> by_override;  // index of that override
+  const Tolerance* tolerance = nullptr;    // the tensor's own entry, where no override replaces it
 };
 Allowance allowance_for(const ToleranceFile& file, const TensorId& id);
 std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id);

@@ -95,6 +95,78 @@ TEST_CASE("what is allowed is the margin times the largest response of any run a
   CHECK(file.notes.empty());
 }
 
+// A tensor of 32 rows of 32 elements; `scale` is signed, the others relative as in Difference.
+Difference moved_along(double rel_err, double scale, double row, double element) {
+  Difference difference;
+  difference.elements = 1024;
+  difference.differing = 1024;
+  difference.reference_square = difference.candidate_square = 1024;
+  difference.difference_square = 1024 * rel_err * rel_err;
+  difference.along = 1024 * scale;
+  difference.reference_max_abs = 4;
+  difference.rows = 32;
+  difference.worst_row = 0;
+  difference.row_square = 32 * row * row;
+  difference.max_abs = element;
+  return difference;
+}
+
+TEST_CASE("the statistics beside the norm come from the responses of the same tensor in all layers") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "layers.0.mlp", 0, Dtype::kFloat32, {32, 32}),
+                               model.tensor(Kind::kOutput, "layers.1.mlp", 0, Dtype::kFloat32, {32, 32}),
+                               model.tensor(Kind::kOutput, "head", 0, Dtype::kFloat32, {8})};
+  std::vector<RunDifferences> runs = runs_of(tensors, {{0, 0, 0.01}, {0, 0, 0.01}, {0, 0, 0.01}});
+  for (std::size_t r = 0; r < 3; ++r) {
+    const double sign = r == 1 ? -1 : 1;
+    runs[r].differences[0] = moved_along(0.01, sign * 3e-4, 0.02, 0.05);
+    runs[r].differences[1] = moved_along(0.01, sign * 4e-4, r == 2 ? 0.04 : 0.03, 0.06);
+  }
+  const ToleranceFile file = estimate(runs, nullptr, {});
+  CHECK(file.tensors.at({Kind::kOutput, "head"}).statistics.empty());
+  const auto& statistics = file.tensors.at({Kind::kOutput, "layers.0.mlp"}).statistics;
+  const StatisticTolerance& scale = statistics.at(Statistic::kScale);
+  CHECK(scale.samples == std::vector<double>{3e-4, -3e-4, 3e-4});
+  CHECK(scale.responses == 6);
+  CHECK(scale.estimate == doctest::Approx(std::sqrt((9e-8 + 16e-8) / 2)));
+  CHECK(scale.floor == doctest::Approx(4 * kFloat32Epsilon / 32));
+  CHECK(scale.allowed == doctest::Approx(29.53 * scale.estimate));
+  const StatisticTolerance& row = statistics.at(Statistic::kRow);
+  CHECK(row.samples[0] == doctest::Approx(0.02));
+  CHECK(row.estimate == doctest::Approx(0.04));
+  CHECK(row.floor == doctest::Approx(4 * kFloat32Epsilon));
+  CHECK(row.allowed == doctest::Approx(0.24));
+  CHECK(statistics.at(Statistic::kElement).allowed == doctest::Approx(0.36));
+}
+
+TEST_CASE("what is allowed of the scale grows with the rest of the error, and not with the scale itself") {
+  Tolerance tolerance;
+  tolerance.estimate = 0.01;
+  tolerance.statistics[Statistic::kScale].allowed = 0.002;
+  const auto allowed = [&](double rel_err, double scale) {
+    return measure_statistics(moved_along(rel_err, scale, 0, 0), tolerance).at(0).allowed;
+  };
+  CHECK(allowed(0.01, 0.001) == 0.002);
+  CHECK(allowed(0.005, 0) == 0.002);
+  CHECK(allowed(0.02, 0) == doctest::Approx(0.004));
+  CHECK(allowed(std::hypot(0.02, 0.5), -0.5) == doctest::Approx(0.004));
+}
+
+TEST_CASE("a group is the same tensor of all layers") {
+  CHECK(group_of("decoder.layers.12.mlp.linear_fc1.weight") == group_of("decoder.layers.3.mlp.linear_fc1.weight"));
+  CHECK(group_of("layers.1.mlp") != group_of("layers.1.attention"));
+  CHECK(group_of("12") == group_of("3"));
+  CHECK(group_of("layers.1.linear_fc1") != group_of("layers.1.linear_fc2"));
+  CHECK(group_of("attention:0") != group_of("attention:1"));
+}
+
+TEST_CASE("more responses allow less of a scale, and few almost anything") {
+  CHECK(factor_of(Statistic::kScale, 3, 3) == 280.43);
+  CHECK(factor_of(Statistic::kScale, 7, 3) == 29.53);
+  CHECK(factor_of(Statistic::kScale, 1'000'000, 3) == 5.37);
+  CHECK(factor_of(Statistic::kRow, 3, 2.5) == 5);
+}
+
 TEST_CASE("a rerun that differs more than the perturbed runs decides, and is mentioned") {
   Model model;
   const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kMainGrad, "w")};
