@@ -100,7 +100,8 @@ inline constexpr const char* kByWaiver = "waiver";
 // tensors were compared, at least half prove something. Two exceptions:
 // - param_delta proves nothing in low precision, where rounding decides the sign of so many of Adam's steps that its
 //   relative error is noise. It needs no proof where main_grad and param_after, before and after the step, have theirs.
-// - an initial parameter may be zero by design, as most biases are; where one is, it does not count.
+// - an initial parameter may be zero by design, as most biases are, and so may what an optimizer holds of it; where one
+//   is, it does not count.
 std::set<Kind> unproved_kinds(const Proofs& proofs);
 
 // An override of the tolerance file, and what it did.

@@ -40,11 +40,12 @@ static_assert(kStandingNames.size() == static_cast<std::size_t>(Standing::kMoved
 // True where at least half of what was compared proves something. What is zero by design does not count.
 bool is_proved(Kind kind, const Proof& proof) {
   std::int64_t compared = proof.compared;
+  const bool is_state = is_optimizer_state(kind);
   if (const auto zero = proof.others.find(std::string(name_of(Reason::kAllZero)));
-      kind == Kind::kParam && zero != proof.others.end()) {
+      (kind == Kind::kParam || is_state) && zero != proof.others.end()) {
     compared -= zero->second;
   }
-  return proof.proved > 0 && 2 * proof.proved >= compared;
+  return (proof.proved > 0 || is_state) && 2 * proof.proved >= compared;
 }
 
 // True where the kinds before and after the optimizer's step are proved, so that its own difference need not be.

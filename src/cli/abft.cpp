@@ -78,14 +78,17 @@ void add_abft(CLI::App& app, Run& run_command) {
   add_report_options(*abft, options->report);
   add_threads_option(*abft, options->threads);
   abft->footer(R"(Linear modules must be the product of their recorded inputs and weights, forward
-and backward (by checksums: no product is computed again); attention that of its
-queries, keys and values, where its softmax is a module; embeddings and bags of
-them the rows that their ids name; main gradients the sum of the micro-batches';
-sums over ranks those of their terms; copies on several ranks equal; updates
-what their gradients and the optimizer's options and state give, and parameters
-what those made. Each rank's own products come first, then all over the logical
-tensors: a communication that is missing or doubled shows as well as wrong
-arithmetic. What could not be checked is untrusted, or counted in a note.
+and backward (by checksums: no product is computed again; the gradient of an
+input is a sum over the linears and the residual connection that were given it,
+and wrong only where the trace proves that nothing else was); attention that of
+its queries, keys and values, where its softmax is a module; embeddings and bags
+of them the rows that their ids name; main gradients the sum of the
+micro-batches'; sums over ranks those of their terms; copies on several ranks
+equal; updates what their gradients and the optimizer's options and state give,
+and parameters what those made. Each rank's own products come first, then all
+over the logical tensors: a communication that is missing or doubled shows as
+well as wrong arithmetic. What could not be checked is untrusted, or counted in
+a note.
 
 Examples:
   ttrace abft candidate -a gpt.yaml

@@ -15,15 +15,18 @@
 #include "process/installation.h"
 #include "process/shell_words.h"
 #include "terminal/write_file.h"
+#include "ttrace/abft/threshold.h"
 #include "ttrace/error.h"
 #include "ttrace/load/calibration_file.h"
+#include "ttrace/numeric/convert.h"
+#include "ttrace/numeric/dtype.h"
 
 namespace ttrace::cli {
 namespace {
 
 constexpr std::int64_t kLargestSize = 1 << 15;
 
-// The products that a command prints: matrices, of which it may print many gigabytes.
+// The checksums of products that a command prints.
 class Products {
  public:
   explicit Products(const std::vector<std::string>& command)
@@ -40,10 +43,12 @@ class Products {
     return line;
   }
 
-  std::vector<std::byte> read_matrix(std::int64_t bytes) {
-    std::vector<std::byte> data(static_cast<std::size_t>(bytes));
-    if (std::fread(data.data(), 1, data.size(), pipe_.get()) != data.size()) refuse("ends within a matrix");
-    return data;
+  std::vector<double> read_vector(Dtype dtype, std::int64_t size) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(size * size_of(dtype)));
+    if (std::fread(bytes.data(), 1, bytes.size(), pipe_.get()) != bytes.size()) refuse("ends within a product");
+    std::vector<double> values(static_cast<std::size_t>(size));
+    widen(bytes.data(), dtype, size, values.data());
+    return values;
   }
 
   [[noreturn]] void refuse(const std::string& what) const {
@@ -83,13 +88,8 @@ std::pair<Dtype, double> read_product(Products& products, const std::string& hea
   if (!dtype || !is_floating(*dtype) || size < 1 || size > kLargestSize) {
     products.refuse(fmt::format("'{}' is no dtype and size", head));
   }
-  const std::int64_t bytes = size * size * size_of(*dtype);
-  const std::vector<std::byte> a = products.read_matrix(bytes), b = products.read_matrix(bytes),
-                               c = products.read_matrix(bytes);
-  const auto view = [&](const std::vector<std::byte>& matrix) {
-    return abft::row_major(matrix.data(), *dtype, size, size);
-  };
-  const double error = abft::relative_error({.terms = {{view(a), view(b)}}, .c = view(c)});
+  const std::vector<double> sums = products.read_vector(*dtype, size), checksums = products.read_vector(*dtype, size);
+  const double error = abft::relative_error(sums, checksums);
   if (!std::isfinite(error)) products.refuse(fmt::format("a product of {} is not finite", head));
   return {*dtype, error};
 }
@@ -127,10 +127,11 @@ void add_calibrate(CLI::App& app, Run& run_command) {
   calibrate->add_option("-o,--output", options->output, "File to write, for `ttrace abft --e-max`")
       ->type_name("FILE")
       ->required();
-  calibrate->footer(R"(Runs the command, which prints products of positive random matrices as your
-platform computes them, and writes V-ABFT's e_max of each dtype: the largest
-relative error of a row's sum, with a margin of 20 % (section 3.6). PyTorch's
-are computed by `python -m ttrace_torch.calibrate`, which is there for every
+  calibrate->footer(R"(Runs the command, which multiplies positive random matrices on your platform and
+prints the sums of each product's rows, and what they should be by its operands'
+sums, both as the platform rounds them; writes V-ABFT's e_max of each dtype: the
+largest relative difference, with a margin of 20 % (section 3.6). PyTorch's are
+computed by `python -m ttrace_torch.calibrate`, which is there for every
 Python below this command; it takes --device, --sizes, --dtypes and --trials.
 
 Examples:

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "ttrace/mesh.h"
 
@@ -20,10 +22,9 @@ struct DeclaredSum {
 };
 
 bool is_placed_by_program(const LogicalTensor& tensor) {
-  for (const Piece& piece : tensor.pieces()) {
-    if (piece.entry->mapping && piece.entry->mapping->axes) return true;
-  }
-  return false;
+  const std::vector<Piece> pieces = tensor.pieces();
+  return std::any_of(pieces.begin(), pieces.end(),
+                     [](const Piece& piece) { return piece.entry->mapping && piece.entry->mapping->axes; });
 }
 
 // The parameters whose main gradients or steps the trace has.

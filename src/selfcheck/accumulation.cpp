@@ -7,6 +7,7 @@
 #include "merge/terms.h"
 #include "merge/values.h"
 #include "selfcheck/relations.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -14,15 +15,47 @@ namespace {
 // Compares one parameter's main gradient with the sum of its micro-batches' gradients.
 struct Accumulation {
   const LogicalTensor* main_grad = nullptr;
-  bool usable = true;   // the sum is finite and not zero
-  double factor = 0;    // main_grad = factor * sum, by least squares
-  double residual = 0;  // ||main_grad - factor * sum|| / ||main_grad||
-  double bound = 0;     // the largest residual that rounding explains
+  bool usable = true;        // the sum is finite and not zero
+  double factor = 0;         // main_grad = factor * sum, by least squares
+  double residual = 0;       // ||main_grad - factor * sum|| / ||main_grad||
+  double bound = 0;          // the largest residual that rounding explains where fp32 adds the terms up
+  double narrow_bound = 0;   // the same where their own, narrower dtype does; 0 where that is fp32 or wider
+  bool adds_narrow = false;  // the terms themselves are sums that were rounded to that dtype
 };
 
+// A sum that may be off by so much of itself could as well be another one.
+constexpr double kSaysNothing = 0.5;
+
 // The terms are exact in fp32, and adding n of them rounds n times, each time by half a unit. A term that is a sum over
-// ranks itself was rounded once more, to the main gradient's dtype. 4 n units leave room for both.
+// ranks itself was rounded once more, to the main gradient's dtype. 4 n units leave room for both. They are units of the
+// terms: where these cancel, as those of the bias of attention's keys do, the sum is as much smaller than its error.
 double allowed_residual(std::int64_t terms) { return 4 * static_cast<double>(terms) * epsilon_of(Dtype::kFloat32); }
+
+// Each of n additions, in any order, rounds a sum whose norm is at most that of all terms together by half a unit.
+double narrow_residual(const std::vector<const LogicalTensor*>& terms, double norms, double norm, Dtype narrowest) {
+  if (epsilon_of(narrowest) <= epsilon_of(Dtype::kFloat32) || norm == 0) return 0;
+  return static_cast<double>(terms.size()) * epsilon_of(narrowest) / 2 * norms / norm;
+}
+
+bool is_sum_over_ranks(const LogicalTensor& gradient) {
+  const std::vector<Piece> pieces = gradient.pieces();
+  return std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.term > 0; });
+}
+
+// Returns the norms, added up, of what was added up to the gradient, whose values are `values`.
+double norm_of_parts(const LogicalTensor& gradient, const Values& values) {
+  if (!is_sum_over_ranks(gradient)) return norm_of(values);
+  double norms = 0;
+  for (const auto& [rank, part] : values_by_rank(gradient)) norms += norm_of(part);
+  return norms;
+}
+
+// Returns whether what was recorded as a micro-batch's gradient is a sum: of terms that several ranks hold, or of the
+// portions that come from several calls of the module.
+bool is_sum(const Alignment& alignment, const LogicalTensor& gradient) {
+  if (is_sum_over_ranks(gradient)) return true;
+  return find_calls(alignment, gradient.id, Kind::kOutput, owner_of(gradient.id.name)).size() > 1;
+}
 
 std::vector<Accumulation> measure_accumulations(const Alignment& alignment) {
   std::vector<Accumulation> result;
@@ -35,8 +68,12 @@ std::vector<Accumulation> measure_accumulations(const Alignment& alignment) {
     });
     if (!fit) continue;
     Values sum(static_cast<std::size_t>(element_count(main_grad.shape)));
+    double norms = 0;
+    Dtype narrowest = main_grad.dtype;
     for (const LogicalTensor* term : found->second) {
       const Values values = values_of(*term);
+      norms += norm_of_parts(*term, values);
+      if (epsilon_of(term->dtype) > epsilon_of(narrowest)) narrowest = term->dtype;
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
     }
     const Values total = values_of(main_grad);
@@ -48,7 +85,11 @@ std::vector<Accumulation> measure_accumulations(const Alignment& alignment) {
     one.factor = dot_of(total, sum) / square;
     for (double& value : sum) value *= one.factor;
     one.residual = relative_distance(sum, total);
-    one.bound = allowed_residual(static_cast<std::int64_t>(found->second.size()));
+    const double norm = std::sqrt(square);
+    one.bound = allowed_residual(static_cast<std::int64_t>(found->second.size())) * std::max(1.0, norms / norm);
+    one.narrow_bound = narrow_residual(found->second, norms, norm, narrowest);
+    one.adds_narrow = std::any_of(found->second.begin(), found->second.end(),
+                                  [&](const LogicalTensor* term) { return is_sum(alignment, *term); });
   }
   return result;
 }
@@ -66,10 +107,26 @@ double median_factor(const std::vector<Accumulation>& accumulations, std::int32_
   return factors[factors.size() / 2];
 }
 
+// Some programs add gradients up in fp32 (Megatron-LM), others in the parameters' own dtype (PyTorch, DeepSpeed). All
+// parameters are alike in it: where fp32 explains most of them, it has to explain all but those whose terms are narrow
+// sums themselves.
+void choose_bounds(std::vector<Accumulation>& accumulations) {
+  std::int64_t narrow = 0, exact = 0;
+  for (const Accumulation& one : accumulations) {
+    if (!one.usable || one.narrow_bound == 0 || one.adds_narrow) continue;
+    ++narrow;
+    if (one.residual <= one.bound) ++exact;
+  }
+  for (Accumulation& one : accumulations) {
+    if (one.adds_narrow || 2 * exact < narrow) one.bound = std::max(one.bound, one.narrow_bound);
+  }
+}
+
 }  // namespace
 
 void check_accumulation(const Alignment& alignment, std::vector<Finding>& findings) {
-  const std::vector<Accumulation> accumulations = measure_accumulations(alignment);
+  std::vector<Accumulation> accumulations = measure_accumulations(alignment);
+  choose_bounds(accumulations);
   std::map<std::int32_t, double> common_factors;
   for (const Accumulation& one : accumulations) {
     const std::int32_t iteration = one.main_grad->id.iteration;
@@ -78,6 +135,11 @@ void check_accumulation(const Alignment& alignment, std::vector<Finding>& findin
     if (!one.usable) {
       findings.push_back(finding_about(*one.main_grad, Verdict::kUntrusted, Reason::kNotCheckable,
                                        "the sum of the micro-batches' gradients is zero or not finite"));
+    } else if (!(one.bound < kSaysNothing)) {
+      findings.push_back(finding_about(*one.main_grad, Verdict::kUntrusted, Reason::kNotCheckable,
+                                       fmt::format("the micro-batches' gradients cancel: rounding explains {:.3g} of "
+                                                   "their sum",
+                                                   one.bound)));
     } else if (!(one.residual <= one.bound)) {
       findings.push_back(finding_about(
           *one.main_grad, Verdict::kFail, Reason::kSumDiffers,

@@ -1,6 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
+#include "align/describe.h"
 #include "selfcheck/attention_heads.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -20,13 +25,43 @@ std::string describe_misfit(const AttentionCall& call) {
                      to_string(call.scores->shape), to_string(call.context->shape));
 }
 
+// Counts and names the modules whose scores and probabilities no module made: of a fused kernel such as PyTorch's
+// scaled_dot_product_attention nothing but its operands and its result could be recorded.
+std::vector<std::string> notes_of_unchecked(const Alignment& alignment, const std::set<std::string>& unseen,
+                                            const std::set<std::string>& fused) {
+  std::set<std::string> checked;  // modules inside of which some attention was looked at
+  for (const auto& [id, output] : alignment.tensors) {
+    if (id.kind == Kind::kOutput && is_floating(output.dtype) && find_attention_call(alignment, output))
+      checked.emplace(TensorName(id.name).path);
+  }
+  std::vector<std::string> names(fused.begin(), fused.end());
+  for (const std::string& path : unseen) {
+    const auto is_within = [&](const std::string& other) { return is_inside(other, path); };
+    if (std::none_of(checked.begin(), checked.end(), is_within) &&
+        std::none_of(unseen.begin(), unseen.end(), is_within))
+      names.push_back(path);
+  }
+  if (names.empty()) return {};
+  return {
+      fmt::format("of {} attention modules scores, probabilities and context are not checked, since no module of "
+                  "their own made them (a fused kernel such as scaled_dot_product_attention, or functions): {}",
+                  names.size(), comma_list(names))};
+}
+
 }  // namespace
 
-void check_attention(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
+std::vector<std::string> check_attention(const Alignment& alignment, const SelfCheckOptions& options,
+                                         std::vector<Finding>& findings) {
+  std::set<std::string> unseen;  // paths of modules whose queries, keys and values no module was given
+  std::set<std::string> fused;
   for (const auto& [id, output] : alignment.tensors) {
     if (id.kind != Kind::kOutput || !is_floating(output.dtype)) continue;
     const std::optional<AttentionCall> call = find_attention_call(alignment, output);
-    if (!call) continue;
+    if (!call) {
+      if (is_attention(output)) unseen.emplace(TensorName(id.name).path);
+      continue;
+    }
+    if (call->scores == nullptr) fused.insert(call->path);
     const auto refuse = [&](const std::string& why) {
       findings.push_back(finding_about(output, Verdict::kUntrusted, Reason::kNotCheckable, why));
     };
@@ -47,6 +82,7 @@ void check_attention(const Alignment& alignment, const SelfCheckOptions& options
     check_attention_forward(*call, *fit, heads, options, findings);
     if (id.pass == Pass::kForward) check_attention_backward(alignment, *call, *fit, heads, options, findings);
   }
+  return notes_of_unchecked(alignment, unseen, fused);
 }
 
 }  // namespace ttrace

@@ -71,9 +71,11 @@ void find_softmax_and_dropout(const Alignment& alignment, AttentionCall& call) {
 
 }  // namespace
 
+bool is_attention(const LogicalTensor& output) { return class_name_contains(output, "attention"); }
+
 std::optional<AttentionCall> find_attention_call(const Alignment& alignment, const LogicalTensor& output) {
   const TensorName name(output.id.name);
-  if (!name.member.empty() || !class_name_contains(output, "attention")) return {};
+  if (!name.member.empty() || !is_attention(output)) return {};
   AttentionCall call;
   call.context = &output;
   call.path = name.path;

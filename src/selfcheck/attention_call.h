@@ -22,6 +22,9 @@ struct AttentionCall {
   bool plain_softmax = true;  // rows sum to 1: nothing is added to the denominator
 };
 
+// True where the class of the module that returned `output` is named as attention is.
+bool is_attention(const LogicalTensor& output);
+
 // Returns the call whose context is `output`. Nothing if the module is no attention: its class is not named so, or its
 // first three inputs are not floating tensors of 4 dimensions.
 std::optional<AttentionCall> find_attention_call(const Alignment& alignment, const LogicalTensor& output);

@@ -10,8 +10,8 @@
 
 #include "align/describe.h"
 #include "align/holders.h"
-#include "align/passed_on.h"
 #include "align/recorded_bits.h"
+#include "selfcheck/input_gradients.h"
 #include "selfcheck/linear_form.h"
 #include "selfcheck/local_products.h"
 #include "selfcheck/matrices.h"
@@ -60,11 +60,13 @@ class Linears {
         options_(options),
         parameter_names_(parameter_names_of(alignment)),
         local_(options),
+        input_gradients_(alignment, options, local_, findings),
         findings_(findings) {}
 
   std::vector<std::string> notes() const {
     std::vector<std::string> notes;
     if (std::string note = local_.note(); !note.empty()) notes.push_back(std::move(note));
+    for (std::string& note : input_gradients_.notes()) notes.push_back(std::move(note));
     if (!without_bias_.empty()) {
       notes.push_back(
           fmt::format("{} modules return their product without adding their bias, as with Megatron-LM's skip_bias_add; "
@@ -93,27 +95,8 @@ class Linears {
     }
   }
 
-  // Checks the gradients of inputs that several modules were given: the sum of their products. Where a module among
-  // them is no linear, the sum is not known.
-  void check_shared() {
-    for (const Shared& one : shared_) {
-      std::set<std::string> missing;
-      for (std::string& name : other_consumers(one.linear, *one.grad_input)) missing.insert(std::move(name));
-      std::vector<Linear> linears = {one.linear};
-      for (const Shared& other : shared_) {
-        const TensorId& id = other.linear.input->id;
-        const bool same_batch =
-            id.iteration == one.linear.input->id.iteration && id.microbatch == one.linear.input->id.microbatch;
-        if (same_batch && missing.erase(id.name) > 0) linears.push_back(other.linear);
-      }
-      if (!missing.empty()) {
-        refuse(*one.grad_input, fmt::format("its input was given to {}, too: their gradients are added up",
-                                            comma_list(std::vector<std::string>(missing.begin(), missing.end()))));
-        continue;
-      }
-      verify_shared(one, linears);
-    }
-  }
+  // After all modules: the gradient of an input is the sum over all linears that were given it.
+  void check_input_gradients() { input_gradients_.check(); }
 
  private:
   // Returns the call if it can be checked; else a finding says why it can't, where the module is one that multiplies.
@@ -162,7 +145,7 @@ class Linears {
   void check(const Linear& linear) {
     check_forward(linear);
     if (linear.output->id.pass != Pass::kForward) return;
-    check_grad_input(linear);
+    input_gradients_.add(linear);
     if (TensorName(linear.output->id.name).call.empty()) check_weight_gradient(linear);
   }
 
@@ -204,31 +187,6 @@ class Linears {
 
   const LogicalTensor* grad_output_of(const Linear& call) const {
     return find_gradient(call, Kind::kGradOutput, call.output->id.name, call.output->shape);
-  }
-
-  void check_grad_input(const Linear& linear) {
-    const LogicalTensor* grad_output = grad_output_of(linear);
-    const LogicalTensor* grad_input =
-        find_gradient(linear, Kind::kGradInput, linear.output->id.name, linear.input->shape);
-    if (grad_output == nullptr || grad_input == nullptr) return;
-    // The gradient of a tensor is the sum of what all modules send back that were given it, such as the projections of
-    // queries, keys and values.
-    if (is_shared(linear, *grad_input)) {
-      shared_.push_back({linear, grad_input});
-      return;
-    }
-    constexpr std::string_view kOperands = "the gradient of its output times its weight";
-    if (found_wrong_on_a_rank(*grad_input, {grad_output}, weight_operand(linear, /*is_transposed=*/false), nullptr,
-                              kOperands)) {
-      return;
-    }
-    const Matrix dy = matrix_of(*grad_output), dx = matrix_of(*grad_input);
-    verify(*grad_input, {.terms = {{dy.view, weight_view(linear)}}, .c = dx.view}, {dy.stored, dx.stored}, kOperands);
-  }
-
-  abft::MatrixView weight_view(const Linear& linear) {
-    const abft::MatrixView& view = matrix_of_weight(*linear.weight).view;
-    return linear.form.weight_is_transposed ? abft::transposed(view) : view;
   }
 
   // Returns all calls of the module, with the operands that each adds to the gradient of the weight; none if those of
@@ -275,6 +233,10 @@ class Linears {
     const std::string_view operands =
         calls.size() == 1 ? "the gradient of the output, transposed, times the input"
                           : "the sum over all calls of the output's gradient, transposed, times the input";
+    const bool is_known = std::none_of(calls.begin(), calls.end(), [&](const Linear& call) {
+      return is_unplaced(*call.input) || is_unplaced(*grad_output_of(call));
+    });
+    if (!is_known) return refuse(*gradient, "its operands differ between ranks, and no annotation says how they lie");
     const bool on_ranks = calls.size() == 1;  // what each rank added to a sum over calls was not recorded
     const bool transposed = first.form.weight_is_transposed;
     const Operand dy = {grad_output_of(first), !transposed}, x = {first.input, transposed};
@@ -289,9 +251,11 @@ class Linears {
       transposed ? product.terms.push_back({abft::transposed(of_input), of_output})
                  : product.terms.push_back({abft::transposed(of_output), of_input});
     }
-    // Each product is rounded, and then each addition.
-    const double roundings = calls.size() == 1 ? 1 : 1 + static_cast<double>(calls.size());
-    verify(*gradient, product, {matrices[0].stored, dw.stored}, operands, roundings);
+    // Each product is rounded, and then each addition; so is an input that is converted to be multiplied.
+    const Dtype output = coarser(matrices[0].stored, dw.stored);
+    const int converted = coarser(matrices[1].stored, output) == matrices[1].stored ? 0 : 1;
+    const double roundings = (calls.size() == 1 ? 1 : 1 + static_cast<double>(calls.size())) + converted;
+    verify(*gradient, product, {output, output}, operands, roundings);
   }
 
   // Checks the product on each rank alone, which names the rank that is wrong. Adds a finding and returns true if one
@@ -321,71 +285,11 @@ class Linears {
     findings_.push_back(std::move(finding));
   }
 
-  // The consumers of a tensor: modules of which an input is recorded with the same bits, and its gradient as well.
-  using ConsumerKey = std::tuple<std::int32_t, std::int32_t, RecordedBits, RecordedBits>;
-
-  std::optional<ConsumerKey> consumer_key(const LogicalTensor& input, const LogicalTensor& grad_input) const {
-    RecordedBits bits = recorded_bits_of(input);
-    if (bits.empty()) return std::nullopt;
-    return ConsumerKey{input.id.iteration, input.id.microbatch, std::move(bits), recorded_bits_of(grad_input)};
-  }
-
-  void find_consumers() {
-    for (const auto& [id, tensor] : alignment_.tensors) {
-      if (id.kind != Kind::kInput || id.pass != Pass::kForward || !is_floating(tensor.dtype)) continue;
-      const LogicalTensor* gradient = find_tensor(alignment_, id, Kind::kGradInput, id.name);
-      if (gradient == nullptr) continue;
-      if (const auto key = consumer_key(tensor, *gradient)) consumers_[*key].push_back(&tensor);
-    }
-  }
-
-  // Returns the names of the other modules that were given the linear's input, but for those around it and those that
-  // only pass it on.
-  std::vector<std::string> other_consumers(const Linear& linear, const LogicalTensor& grad_input) {
-    if (consumers_.empty()) find_consumers();
-    const auto key = consumer_key(*linear.input, grad_input);
-    if (!key) return {};
-    const std::string_view own = TensorName(linear.input->id.name).path;
-    std::vector<std::string> others;
-    for (const LogicalTensor* input : consumers_[*key]) {
-      const TensorName name(input->id.name);
-      const TensorId gradient = find_tensor(alignment_, input->id, Kind::kGradInput, input->id.name)->id;
-      if (input == linear.input || is_inside(own, name.path) || is_passed_on(alignment_, gradient)) continue;
-      others.push_back(input->id.name);
-    }
-    return others;
-  }
-
-  bool is_shared(const Linear& linear, const LogicalTensor& grad_input) {
-    return !other_consumers(linear, grad_input).empty();
-  }
-
-  struct Shared {
-    Linear linear;
-    const LogicalTensor* grad_input;
-  };
-
-  void verify_shared(const Shared& one, const std::vector<Linear>& linears) {
-    const Matrix dx = matrix_of(*one.grad_input);
-    std::vector<Matrix> matrices;
-    abft::Product product{.terms = {}, .c = dx.view};
-    for (const Linear& linear : linears) {
-      const abft::MatrixView dy = matrices.emplace_back(matrix_of(*grad_output_of(linear))).view;
-      const abft::MatrixView w = matrices.emplace_back(matrix_of(*linear.weight)).view;
-      product.terms.push_back({dy, linear.form.weight_is_transposed ? abft::transposed(w) : w});
-    }
-    // Each product is rounded, and then each addition.
-    verify(*one.grad_input, product, {matrices[0].stored, dx.stored},
-           "the sum of the gradients of the outputs times the weights, of all linears that were given this input",
-           1 + static_cast<double>(linears.size()));
-  }
-
   const Alignment& alignment_;
   const SelfCheckOptions& options_;
-  std::map<ConsumerKey, std::vector<const LogicalTensor*>> consumers_;
-  std::vector<Shared> shared_;
   ParameterNames parameter_names_;
   LocalProducts local_;
+  InputGradients input_gradients_;
   std::vector<std::string> without_bias_;  // modules that do not add it
   const LogicalTensor* weight_ = nullptr;  // the last weight, whose matrix is `weight_matrix_`
   Matrix weight_matrix_;
@@ -410,7 +314,7 @@ std::vector<std::string> check_linears(const Alignment& alignment, const SelfChe
     while (end < outputs.size() && path(end) == path(begin)) ++end;
     linears.check(std::span(outputs).subspan(begin, end - begin));
   }
-  linears.check_shared();
+  linears.check_input_gradients();
   return linears.notes();
 }
 

@@ -67,7 +67,7 @@ std::optional<Finding> LocalProducts::check(const LogicalTensor& c, const Operan
   std::string first;
   for (const std::int32_t rank : ranks) {
     std::string error;
-    const Outcome outcome = check_on(rank, product, operands, error);
+    const Outcome outcome = check_on(rank, product, operands, /*of_part=*/false, error);
     ++counts_[outcome];
     if (outcome != Outcome::kWrong) continue;
     if (wrong.empty()) first = error;
@@ -83,13 +83,29 @@ std::optional<Finding> LocalProducts::check(const LogicalTensor& c, const Operan
   return finding;
 }
 
+std::optional<Finding> LocalProducts::find_unsummed(const LogicalTensor& c, const Operand& a, const Operand& b) {
+  const Product product{DistributedOperand(a), DistributedOperand(b), DistributedOperand({&c, false}), std::nullopt};
+  if (product.c.is_sum()) return {};
+  std::set<std::int32_t> ranks;
+  for (const Piece& piece : product.c.pieces()) ranks.insert(piece.rank);
+  for (const std::int32_t rank : ranks) {
+    std::string error;
+    if (check_on(rank, product, "", /*of_part=*/true, error) != Outcome::kVerified) return {};
+  }
+  Finding finding = finding_about(c, Verdict::kFail, Reason::kProductDiffers,
+                                  "is on each rank what the rank's own part of the product gives: it was not summed "
+                                  "over the ranks");
+  finding.ranks.assign(ranks.begin(), ranks.end());
+  return finding;
+}
+
 LocalProducts::Outcome LocalProducts::check_on(std::int32_t rank, const Product& product, std::string_view operands,
-                                               std::string& error) {
+                                               bool of_part, std::string& error) {
   const std::optional<RankMatrix> c = product.c.on(rank);
   std::optional<RankMatrix> a = product.a.on(rank), b = product.b.on(rank);
   if (!c || !a || !b) return Outcome::kDoesNotFit;
   const auto is_part_of_k = [&](const Stretches& inner) { return inner != product.a.whole().cols; };
-  if (a->cols == b->rows && is_part_of_k(a->cols) && !product.c.is_sum()) return Outcome::kSummed;
+  if (a->cols == b->rows && is_part_of_k(a->cols) && !product.c.is_sum() && !of_part) return Outcome::kSummed;
   std::vector<double> gathered;
   if (!chains(*a, *b, *c)) {
     // The rank gathered the operand that has less of the summed dimension, or else the one without all rows (columns)
@@ -103,7 +119,8 @@ LocalProducts::Outcome LocalProducts::check_on(std::int32_t rank, const Product&
     if (!a || !b || !chains(*a, *b, *c)) return Outcome::kDoesNotFit;
   }
   const bool is_term = is_part_of_k(a->cols);
-  if (is_term && !product.c.is_sum()) return Outcome::kSummed;
+  if (of_part && !is_term) return Outcome::kDoesNotFit;
+  if (is_term && !product.c.is_sum() && !of_part) return Outcome::kSummed;
   // C was recorded as terms of a sum over ranks. A rank's term is known to be its product alone only if the rank holds
   // a part of the summed dimension, and if there is no bias: the trace does not say which rank adds it.
   if (product.c.is_sum() && (!is_term || product.bias)) return Outcome::kDoesNotFit;

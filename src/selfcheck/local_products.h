@@ -28,6 +28,9 @@ class LocalProducts {
   // `operands` names the product in the message.
   std::optional<Finding> check(const LogicalTensor& c, const Operand& a, const Operand& b, const LogicalTensor* bias,
                                std::string_view operands);
+  // Returns a finding if C, which had to be summed over ranks, is on each of them what the rank's own parts of A and B
+  // give.
+  std::optional<Finding> find_unsummed(const LogicalTensor& c, const Operand& a, const Operand& b);
   // Counts the products that were checked, and those that were not, with the reasons; empty if no product lies on
   // several ranks.
   std::string note() const;
@@ -36,7 +39,9 @@ class LocalProducts {
   enum class Outcome { kVerified, kWrong, kNotFinite, kSummed, kDoesNotFit };
   struct Product;
 
-  Outcome check_on(std::int32_t rank, const Product& product, std::string_view operands, std::string& error);
+  // `of_part`: C, which was recorded after its sum over ranks, is compared with what was to be summed.
+  Outcome check_on(std::int32_t rank, const Product& product, std::string_view operands, bool of_part,
+                   std::string& error);
 
   const SelfCheckOptions& options_;
   std::map<Outcome, std::int64_t> counts_;

@@ -17,6 +17,8 @@ abft::Verification verify_product(const abft::Product& product, abft::Rounding r
   return abft::verify(rounded, verify_options);
 }
 
+Dtype coarser(Dtype a, Dtype b) { return epsilon_of(a) >= epsilon_of(b) ? a : b; }
+
 std::string describe(const abft::Verification& faulty, std::string_view operands) {
   std::int64_t located = 0, lines = 0;
   for (const abft::Fault& fault : faulty.faults) ++(fault.located() ? located : lines);

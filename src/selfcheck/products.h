@@ -17,4 +17,8 @@ abft::Verification verify_product(const abft::Product& product, abft::Rounding r
 // Describes a faulty product: "is not its input times its weight: row 2, column 1 is 77, not 0.5; ...".
 std::string describe(const abft::Verification& faulty, std::string_view operands);
 
+// Returns the dtype that rounds more. Under autocast a linear multiplies in the narrower dtype, of its output and that
+// one's gradient, whatever its weight and the gradients that come of it are stored in.
+Dtype coarser(Dtype a, Dtype b);
+
 }  // namespace ttrace

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "align/recorded_bits.h"
 #include "selfcheck/relations.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/judge.h"
@@ -39,6 +40,12 @@ bool fits_in_memory(const LogicalTensor& tensor) {
   return element_count(tensor.shape) <= std::int64_t{1} << 27 && !tensor.rows;
 }
 
+bool is_unplaced(const LogicalTensor& tensor) {
+  if (tensor.annotated || is_parameter_kind(tensor.id.kind)) return false;
+  const RecordedBits bits = recorded_bits_of(tensor);
+  return std::any_of(bits.begin(), bits.end(), [&](const auto& one) { return one.second != bits.front().second; });
+}
+
 void check_replicas(const Alignment& alignment, const SelfCheckOptions& options, std::vector<Finding>& findings) {
   std::vector<TensorPair> pairs;
   std::deque<LogicalTensor> routed;  // tensors of routed tokens, without the rows that no rank holds
@@ -56,6 +63,12 @@ void check_replicas(const Alignment& alignment, const SelfCheckOptions& options,
   }
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     Finding finding = judge(pairs[i], differences[i], nullptr);
+    if (finding.verdict == Verdict::kFail && finding.reason == Reason::kReplicasDisagree &&
+        is_unplaced(*pairs[i].candidate)) {
+      finding = finding_about(*pairs[i].candidate, Verdict::kUntrusted, Reason::kNotCheckable,
+                              "the ranks hold different values, and no annotation says whether these are parts of it, "
+                              "terms of a sum, or copies that must be equal");
+    }
     if (finding.verdict == Verdict::kPass || !on_known_ranks.contains(finding.id))
       findings.push_back(std::move(finding));
   }
@@ -64,7 +77,7 @@ void check_replicas(const Alignment& alignment, const SelfCheckOptions& options,
 Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   std::vector<Finding> findings;
   const std::vector<std::string> linears_notes = check_linears(alignment, options, findings);
-  check_attention(alignment, options, findings);
+  const std::vector<std::string> attention_notes = check_attention(alignment, options, findings);
   check_integer_linears(alignment, findings);
   check_embeddings(alignment, findings);
   check_embedding_bags(alignment, findings);
@@ -92,6 +105,7 @@ Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
     report.coverage = static_cast<double>(checked.size()) / static_cast<double>(alignment.tensors.size());
   }
   report.notes.insert(report.notes.end(), linears_notes.begin(), linears_notes.end());
+  report.notes.insert(report.notes.end(), attention_notes.begin(), attention_notes.end());
   note_unchecked(alignment, checked, report);
   return report;
 }

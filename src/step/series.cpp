@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 
@@ -27,6 +28,16 @@ FlatRange range_of(const Entry& entry) {
     return {entry.mapping->fragment->range->begin, entry.mapping->fragment->range->end};
   }
   return {0, element_count(entry.shape)};
+}
+
+constexpr std::string_view kTerm = "its gradient is a term of a sum that the optimizer makes";
+
+// True where the program says that the rank's values are added to other ranks': a DTensor whose placement is partial.
+bool is_term(const Entry& entry) {
+  if (!entry.mapping || !entry.mapping->axes) return false;
+  return std::any_of(entry.mapping->axes->begin(), entry.mapping->axes->end(), [](const RecordedMapping::Axis& axis) {
+    return axis.placement.placement == Placement::kPartial && axis.size > 1;
+  });
 }
 
 // Finds in `entry` the elements of `delta`: it has the same, or more of the same flattened tensor.
@@ -108,11 +119,12 @@ class Planner {
     update.gradient = operand(rank_, recorded.of(Kind::kStepGrad), delta);
     if (update.gradient) {
       update.rests_on.push_back(Kind::kStepGrad);
-      return "";
+      return is_term(*update.gradient.entry) ? std::string(kTerm) : "";
     }
     if (recorded.of(Kind::kMainGrad) == nullptr) return "its main_grad was not recorded";
     update.gradient = operand(rank_, recorded.of(Kind::kMainGrad), delta);
     if (!update.gradient) return "its main_grad and its param_delta are not of the same elements";
+    if (is_term(*update.gradient.entry)) return std::string(kTerm);
     if (!recorded.step->clip_factor) return "the gradient that its optimizer was given was not recorded";
     update.clip_factor = *recorded.step->clip_factor;
     update.rests_on.push_back(Kind::kMainGrad);
@@ -222,7 +234,9 @@ std::vector<ParameterSeries> find_series(const Trace& trace, const Alignment& al
       Planner planner(rank);
       for (const auto& [iteration, recorded] : iterations) {
         const Entry* delta = recorded.of(Kind::kParamDelta);
+        const Entry* parameter = recorded.of(Kind::kParam);
         if (delta == nullptr || !is_floating(delta->dtype)) continue;
+        if (parameter != nullptr && !is_floating(parameter->dtype)) continue;  // integers have no gradient to follow
         const std::int64_t elements = element_count(delta->shape);
         if (elements == 0) continue;
         RankUpdate update = planner.plan(iteration, recorded);

@@ -75,7 +75,7 @@ std::string describe_marks(const Marks& marks, const Shape& shape) {
   if (marks.count == 0) return "elements of padding";
   Box box{marks.low, marks.high};
   for (std::size_t d = 0; d < shape.size(); ++d) box.size[d] -= box.start[d];
-  const std::string where = describe_box(box, shape);
+  std::string where = describe_box(box, shape);
   if (element_count(box.size) == marks.count) return where;
   const std::string inside = box.size == shape ? "" : fmt::format(", in {}", where);
   return fmt::format("{} of {} elements{}", marks.count, elements, inside);

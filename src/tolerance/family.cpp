@@ -1,9 +1,10 @@
 // Perturbed runs answer the same rounding, each drawn anew, with the same network: their responses are of one size.
 // Over 18 references of tools/sweeps (bf16, fp16, fp32, FP8; dense, experts; one iteration and more) the median, over
 // the tensors of a kind, of a run's response divided by the largest of the others' is at most 1.3, and that of a single
-// tensor at most 1.9; but for an optimizer's steps, which jump, and for tensors that a re-routed token may have changed
-// (4.7). A run that is 1.5 times the reference, is fed other data or begins with other weights is at 10 (FP8) to 10^6
-// (fp32) for most tensors. A rerun has only the noise of the program itself, which is no larger than that of rounding.
+// tensor at most 1.9; but for an optimizer's steps, which jump and are left out, and for tensors that a re-routed token
+// may have changed (4.7). A run that is 1.5 times the reference, is fed other data or begins with other weights is at
+// 10 (FP8) to 10^6 (fp32) for most tensors. A rerun has only the noise of the program itself, which is no larger than
+// that of rounding.
 #include "tolerance/family.h"
 
 #include <fmt/format.h>
@@ -20,11 +21,11 @@
 namespace ttrace {
 namespace {
 
-constexpr double kKindSpan = 4;       // three times the largest median of a kind
-constexpr double kTensorSpan = 10;    // five times the largest of a tensor
-constexpr std::size_t kFewSteps = 8;  // the median of fewer may be a jump
+constexpr double kKindSpan = 4;     // three times the largest median of a kind
+constexpr double kTensorSpan = 10;  // five times the largest of a tensor
 
-// An optimizer's step is not smooth (floors.cpp).
+// An optimizer's step is not smooth (floors.cpp): a token that is routed elsewhere turns the sign of so many small
+// gradients that a typical update moves 17 times as far (Megatron-core's experts in bf16). It is held to the gradients.
 bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
 
 using RunResponses = std::map<ToleranceKey, double>;
@@ -90,17 +91,17 @@ void require_like(const RunDifferences& run, const RunResponses& own, const RunR
   const ToleranceKey* worst = nullptr;
   double most = kTensorSpan;
   for (const auto& [key, response] : own) {
+    if (jumps(key.first)) continue;
     const auto found = others.find(key);
     const double other = found == others.end() ? 0 : found->second;
     const double ratio = response / std::max(other, rounding);
     ratios[key.first].push_back(ratio);
     const bool is_noise = options.margin * other >= 1;
-    if (jumps(key.first) || is_noise || ratio <= most) continue;
+    if (is_noise || ratio <= most) continue;
     worst = &key;
     most = ratio;
   }
   for (auto& [kind, values] : ratios) {
-    if (jumps(kind) && values.size() < kFewSteps) continue;
     const double median = median_of(values);
     if (median <= kKindSpan) continue;
     fail_as_outlier(run, fmt::format("a typical {}", name_of(kind)), median, what_others);

@@ -17,7 +17,7 @@ struct CheckOptions {
   std::string only;       // pattern, or empty
   std::vector<Waiver> waivers;
   bool strict = false;
-  bool checksums = true;  // verify those of the tensors that are compared
+  bool checksums = true;          // verify those of the tensors that are compared
   bool accept_overrides = false;  // of the tolerance file, however much they allow; so it is with waivers
   bool allow_same_run = false;    // the candidate may be the reference itself
   int threads = 0;

@@ -29,8 +29,9 @@ def test_what_products_round_on_this_machine_is_within_a_few_roundings(tmp_path)
     result = calibrate(tmp_path / "e_max.yaml", *PRODUCTS, *FEW)
     assert (result.returncode, result.stderr) == (0, "")
     e_max = dict(re.findall(r"^  (\w+): (\S+)$", (tmp_path / "e_max.yaml").read_text(), re.MULTILINE))
-    assert 2**-30 < float(e_max["float32"]) < 2**-20
-    assert 2**-14 < float(e_max["bfloat16"]) < 2**-7
+    # At least the unit roundoff, as both sums are rounded: with less, right products of signed elements are wrong.
+    assert 2**-24 < float(e_max["float32"]) < 2**-18
+    assert 2**-8 < float(e_max["bfloat16"]) < 2**-6
 
 
 def test_products_that_end_early_calibrate_nothing(stream, tmp_path):

@@ -224,7 +224,7 @@ def test_a_bit_of_data_that_flipped_on_disk_is_refused(ttrace, reference, candid
     path.write_bytes(data)
 
     message = ttrace.refuses(*CHECK, "-t", "t.yaml")
-    assert message.startswith(f"{RANK}: embedding output, iteration 0, micro-batch 0: its bytes are not those that were ")
+    assert message.startswith(f"{RANK}: embedding output, iteration 0, micro-batch 0: its bytes are not those that ")
     assert message.endswith("of an undamaged file (`ttrace inspect --verify` lists all that is damaged)")
     assert ttrace.reports(*CHECK, "-t", "t.yaml", "--no-checksums", code=0).startswith("same\n")
 

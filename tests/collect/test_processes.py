@@ -71,7 +71,7 @@ def test_an_uncaught_exception_passes_through_with_its_traceback_and_leaves_an_i
     assert collected.code == 1
     assert "RuntimeError: the training program fails" in collected.process.stderr
     assert not collected.rank().complete
-    assert ("param_delta", "head.weight", -1) in collected.rank().tensors
+    assert ("main_grad", "head.weight", -1) in collected.rank().tensors
     assert collected.messages[-1] == "ttrace: error: the command exited with code 1; the trace is marked incomplete"
 
 

@@ -43,7 +43,7 @@ def test_the_steps_of_the_github_workflow(checkout, tmp_path):
             REFRESH="",
         )
     assert result.stdout.splitlines()[-1] == "2 candidates compute what the reference computes."
-    assert "\n| tp2-dp1 | same | 1317 | 0 | 0 | " in summary.read_text()
+    assert "\n| tp2-dp1 | same | 1370 | 0 | 0 | " in summary.read_text()
     report = json.loads((checkout.directory / "ttrace.json").read_text())
     assert [candidate["report"]["coverage"] for candidate in report["candidates"]] == [1, 1]
     assert (checkout.directory / "ttrace.xml").read_text().startswith("<?xml")

@@ -22,7 +22,7 @@ class Runs:
         if not trace.exists():
             python = pathlib.Path(sys.executable)
             launch = [python.parent / "torchrun", "--standalone", "--nproc-per-node", ranks] if ranks > 1 else [python]
-            program = [ROOT / "tests/step/programs/faulty_step.py", fault]
+            program = [ROOT / "tools/evaluations/faulty_step.py", fault]
             model = ["--layers", 1, "--steps", 2, "--micro-batches", 2, *options]
             collect = [TTRACE, "collect", "-o", trace, "--iterations", "0,1", "--"]
             self.run(0, *collect, *launch, *program, *model)

@@ -131,9 +131,12 @@ void print_calibration() {
   }
   print_table("V-ABFT table 7: e_max calibrated here by section 3.6, 160 rows a size", rows);
   print_note(
-      "The library's checksums are in fp64, so for narrower types only C's own rounding remains, and over a row of\n"
-      "positive elements it cancels as 1/sqrt(N): below the paper's 2 u, whose checksum is rounded to C's dtype, too.\n"
-      "The paper's values are the library's defaults; they err on the safe side.");
+      "As in the paper, both sums are the platform's own, rounded to C's dtype (the sums of B's rows to that of B). "
+      "The\n"
+      "library's checksums are in fp64, which leaves C's own rounding alone. Over a row of positive elements that "
+      "cancels\n"
+      "as 1/sqrt(N), and an e_max measured so would call right products of signed elements wrong. The paper's values\n"
+      "are the library's defaults.");
 }
 
 }  // namespace

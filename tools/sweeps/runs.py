@@ -103,9 +103,12 @@ def write_annotations(path: Path, preset: Path, parameters: dict[str, int | str]
     path.write_text(json.dumps({"include": str(preset), "parameters": parameters}, indent=2) + "\n")
 
 
-def collect(configuration: Configuration, home: Path, *arguments: str, options: Sequence[str] = ()) -> None:
+def collect(
+    configuration: Configuration, home: Path, *arguments: str, options: Sequence[str] = (), program: Sequence[str] = ()
+) -> None:
     """Runs this configuration, with these further arguments of the program and options of `ttrace collect`; leaves
-    `trace`, `annotations.yaml` and `output.txt`, what it printed, in `home`."""
+    `trace`, `annotations.yaml` and `output.txt`, what it printed, in `home`. `program`: in place of the model's, with
+    its first arguments."""
     write_annotations(home / "annotations.yaml", configuration.model.annotations, configuration.parameters)
     axes = ["--axes", configuration.axes] if configuration.axes else []
     output = run(
@@ -123,7 +126,7 @@ def collect(configuration: Configuration, home: Path, *arguments: str, options: 
             warm.__file__,
             launch.__file__,
             str(configuration.world_size),
-            program_of(configuration.model),
+            *(program or [program_of(configuration.model)]),
             *configuration.arguments,
             *arguments,
         ]

@@ -1,9 +1,11 @@
-"""Products of positive random matrices, as this machine's PyTorch computes them, for `ttrace calibrate` to read:
+"""Checksums of products of positive random matrices, as this machine's PyTorch computes them, for `ttrace calibrate` to
+read (V-ABFT, section 3.6):
 
     ttrace calibrate -o e_max.yaml -- python -m ttrace_torch.calibrate --device cuda
 
-The stream is a line of JSON (platform, trials, sizes); for each product a line `DTYPE N` and the bytes of A, B and C,
-each [N, N] and row-major; and a line `end`. A program on a platform without PyTorch may write the same."""
+The stream is a line of JSON (platform, trials, sizes); for each product C = A B of [N, N] matrices a line `DTYPE N` and
+the bytes of two vectors of N numbers in that dtype, the sums of C's rows and A times the sums of B's rows; and a line
+`end`. A program on a platform without PyTorch may write the same."""
 
 import argparse
 import json
@@ -42,14 +44,18 @@ def main() -> None:
             for _ in range(math.ceil(options.trials / size)):
                 a, b = (positive(size, getattr(torch, dtype), generator) for _ in range(2))
                 write_line(f"{dtype} {size}")
-                for matrix in (a, b, a @ b):
-                    sys.stdout.buffer.write(matrix.cpu().contiguous().view(torch.uint8).numpy())
+                ones = torch.ones(size, 1, dtype=a.dtype, device=device)
+                for sums in ((a @ b) @ ones, a @ (b @ ones)):
+                    sys.stdout.buffer.write(sums.flatten().cpu().contiguous().view(torch.uint8).numpy())
     write_line("end")
 
 
 def positive(size: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    """|N(1, 1)|, so that no checksum cancels to zero (V-ABFT, section 3.6)."""
-    return (1 + torch.randn(size, size, device=generator.device, generator=generator)).abs().to(dtype)
+    """|N(1, 1)|, so that no checksum cancels to zero (V-ABFT, section 3.6), times a power of two, which changes no
+    rounding: the sums of large products stay below what float16 can hold."""
+    scale = 2.0 ** min(0, 7 - math.ceil(math.log2(size)))
+    normal = torch.randn(size, size, device=generator.device, generator=generator)
+    return ((1 + normal).abs() * scale).to(dtype)
 
 
 def write_line(text: str) -> None:

@@ -104,9 +104,13 @@ class Gradients:
             return collector.safely(replacement, tensor_id, gradient)
 
         is_leaf = tensor.is_leaf
+        original = adapters.original_of(tensor) if replacement is None else None
         try:
             plain = type(tensor) is torch.Tensor
-            if plain and tensor._is_view() and tensor._base.requires_grad and not tensor._base.is_leaf:
+            if original is not None:
+                node, place = original
+                node.register_prehook(lambda gradients: arrived(gradients[place]))
+            elif plain and tensor._is_view() and tensor._base.requires_grad and not tensor._base.is_leaf:
                 _hook_view(tensor, arrived)
             else:
                 tensor.register_hook(arrived)

@@ -76,7 +76,8 @@ def is_flat_shard(share: Share) -> bool:
 def updates_itself(share: Share) -> bool:
     """Whether the optimizer updates what the model uses, or this rank's part of it, without a master."""
     master, held = local_part(share.master), local_part(share.held)
-    return master.dtype == held.dtype and _address(held) <= _address(master) < _address(held) + _bytes(held)
+    end = _address(held) + max(_bytes(held), 1)  # an empty shard is one without a master
+    return master.dtype == held.dtype and _address(held) <= _address(master) < end
 
 
 def part_of(trained: TrainedParameter, tensor: torch.Tensor) -> torch.Tensor | None:

@@ -42,6 +42,12 @@ TEST_CASE("initial parameters that are zero do not count, unless there are no ot
   CHECK(unproved_kinds({{Kind::kMainGrad, proof(1, 9, Reason::kAllZero)}}) == std::set{Kind::kMainGrad});
 }
 
+TEST_CASE("what an optimizer holds may be zero, all of it") {
+  CHECK(unproved_kinds({{Kind::kMaster, proof(1, 9, Reason::kAllZero)}}).empty());
+  CHECK(unproved_kinds({{Kind::kExpAvg, proof(0, 9, Reason::kAllZero)}}).empty());
+  CHECK(unproved_kinds({{Kind::kExpAvg, proof(0, 9, Reason::kNoise)}}) == std::set{Kind::kExpAvg});
+}
+
 TEST_CASE("a run of which nothing was proved could not be judged, and one with something wrong is different") {
   Report report = test::report_of({}, 3);
   report.proofs = Proofs{{Kind::kOutput, proof(3, 3)}};

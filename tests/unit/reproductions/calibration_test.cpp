@@ -14,7 +14,7 @@ using namespace ttrace::abft;
 using namespace ttrace::reproductions;
 
 TEST_SUITE("reproductions") {
-  TEST_CASE("calibration of products that round once to bf16 finds 2 u at most") {
+  TEST_CASE("calibration of products that round once to bf16 finds about 2 u") {
     const Multiply round_once = [](const MatrixView& a, const MatrixView& b, const MutableMatrixView& c) {
       const Product product{{{a, b}}, c.layout, {}};
       for (std::int64_t row = 0; row < c.layout.rows; ++row) {
@@ -25,13 +25,15 @@ TEST_SUITE("reproductions") {
         }
       }
     };
-    const std::array<CalibrationSize, 2> sizes = {{{8, 16, 1}, {8, 16, 24}}};
+    const std::array<CalibrationSize, 2> sizes = {{{8, 16, 24}, {8, 16, 96}}};
     const Calibration calibration = calibrate(round_once, Dtype::kBFloat16, Dtype::kBFloat16, sizes, 40, 5);
     REQUIRE(calibration.largest.size() == 2);
-    CHECK(calibration.largest[0] > 0x1p-10);
-    CHECK(calibration.largest[0] <= 0x1p-8);
-    CHECK(calibration.largest[1] < calibration.largest[0]);  // roundings of 24 elements cancel
-    CHECK(calibration.e_max == 1.2 * calibration.largest[0]);
+    // However long the rows: both sums are rounded.
+    for (const double largest : calibration.largest) {
+      CHECK(largest > 0x1p-9);
+      CHECK(largest <= 3 * 0x1p-8);
+    }
+    CHECK(calibration.e_max == 1.2 * std::max(calibration.largest[0], calibration.largest[1]));
   }
 }
 

@@ -212,39 +212,166 @@ TEST_CASE("the gradient of a weight that is tied to another parameter is not one
         "head.weight param_grad, iteration 0, micro-batch 0: product-differs");
 }
 
+namespace {
+
+// Tensors of one rank, in two micro-batches.
+struct Consumers {
+  Trace trace = mesh_trace("", 1);
+
+  void add(Kind kind, const std::string& name, std::int32_t batch, Shape shape, const Values& values) {
+    add_tensor(trace, 0, tensor_id(kind, name, kind == Kind::kParam ? kNoMicrobatch : batch), std::move(shape), values);
+  }
+  // A linear with all that is recorded of it.
+  void add_linear(const std::string& name, std::int32_t batch, const Values& x, const Values& weight, const Values& dy,
+                  const Values& dx) {
+    const std::int64_t in = std::ssize(x) / kTokens, out = std::ssize(dy) / kTokens;
+    if (batch == 0) add(Kind::kParam, name + ".weight", batch, {out, in}, weight);
+    add(Kind::kInput, name, batch, {kTokens, in}, x);
+    add(Kind::kOutput, name, batch, {kTokens, out}, times(x, transposed(weight, out, in), kTokens, in, out));
+    add(Kind::kGradOutput, name, batch, {kTokens, out}, dy);
+    add(Kind::kGradInput, name, batch, {kTokens, in}, dx);
+  }
+  Report report() const { return self_check(align(trace, annotations(""), {}), {.threads = 1}); }
+};
+
+void add_to(Values& sum, const Values& values) {
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+}
+
+}  // namespace
+
 TEST_CASE("the gradient of an input that several linears were given is the sum of what they send back") {
-  const Values q = drawn(1, kOut * kIn), k = drawn(2, kOut * kIn), x = drawn(3, kTokens * kIn);
-  const Values dq = drawn(4, kTokens * kOut), dk = drawn(5, kTokens * kOut);
+  const Values q = drawn(1, kOut * kIn), k = drawn(2, kOut * kIn);
   const auto report_of = [&](const std::string& of_third, float damage) {
-    Trace trace = mesh_trace("", 1);
-    const auto add = [&](Kind kind, const std::string& name, Shape shape, const Values& values) {
-      const bool is_parameter = kind == Kind::kParam;
-      add_tensor(trace, 0, tensor_id(kind, name, is_parameter ? kNoMicrobatch : 0), std::move(shape), values);
-    };
-    Values dx = times(dq, q, kTokens, kOut, kIn);
-    const Values of_k = times(dk, k, kTokens, kOut, kIn);
-    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] += of_k[i];
-    dx[3] += damage;
-    for (const auto& [name, weight, dy] : {std::tuple("attn.q", q, dq), std::tuple("attn.k", k, dk)}) {
-      add(Kind::kParam, std::string(name) + ".weight", {kOut, kIn}, weight);
-      add(Kind::kInput, name, {kTokens, kIn}, x);
-      add(Kind::kOutput, name, {kTokens, kOut}, times(x, transposed(weight, kOut, kIn), kTokens, kIn, kOut));
-      add(Kind::kGradOutput, name, {kTokens, kOut}, dy);
-      add(Kind::kGradInput, name, {kTokens, kIn}, dx);
+    Consumers program;
+    for (const std::int32_t batch : {0, 1}) {
+      const Values x = drawn(3 + batch, kTokens * kIn), dq = drawn(5 + batch, kTokens * kOut);
+      const Values dk = drawn(7 + batch, kTokens * kOut);
+      Values dx = times(dq, q, kTokens, kOut, kIn);
+      add_to(dx, times(dk, k, kTokens, kOut, kIn));
+      if (batch == 1 || !of_third.empty()) dx[3] += damage;
+      program.add_linear("attn.q", batch, x, q, dq, dx);
+      program.add_linear("attn.k", batch, x, k, dk, dx);
+      for (const std::string& name : {std::string("attn"), of_third}) {
+        if (name.empty()) continue;
+        program.add(Kind::kInput, name, batch, {kTokens, kIn}, x);
+        program.add(Kind::kGradInput, name, batch, {kTokens, kIn}, dx);
+      }
     }
-    for (const std::string& name : {std::string("attn"), of_third}) {
-      if (name.empty()) continue;
-      add(Kind::kInput, name, {kTokens, kIn}, x);
-      add(Kind::kGradInput, name, {kTokens, kIn}, dx);
-    }
-    return self_check(align(trace, annotations(""), {}), {.threads = 1});
+    return program.report();
   };
   CHECK(report_of("", 0).same());
-  CHECK(report_of("", 0).counts.pass == 4);
-  CHECK(first_of(report_of("", 9)) == "attn.q grad_input, iteration 0, micro-batch 0: product-differs");
+  CHECK(report_of("", 0).counts.pass == 8);
+  CHECK(first_of(report_of("", 9)) == "attn.q grad_input, iteration 0, micro-batch 1: product-differs");
   const Report gate = report_of("attn.gate", 9);  // which may have sent back anything
   CHECK(gate.counts.fail == 0);
-  CHECK(gate.counts.untrusted == 2);
+  CHECK(gate.counts.untrusted == 4);
+}
+
+TEST_CASE("a residual connection around a linear is a term of its input's gradient") {
+  const Values weight = drawn(1, kIn * kIn);
+  const auto report_of = [&](float damage, float in_sum) {
+    Consumers program;
+    for (const std::int32_t batch : {0, 1}) {
+      const Values x = drawn(3 + batch, kTokens * kIn), dz = drawn(5 + batch, kTokens * kIn);
+      Values dx = times(dz, weight, kTokens, kIn, kIn), z = times(x, transposed(weight, kIn, kIn), kTokens, kIn, kIn);
+      add_to(dx, dz);
+      add_to(z, x);
+      z[7] += in_sum;
+      if (batch == 1) dx[3] += damage;
+      program.add_linear("block.fc", batch, x, weight, dz, dx);
+      program.add(Kind::kInput, "norm", batch, {kTokens, kIn}, z);
+      program.add(Kind::kGradInput, "norm", batch, {kTokens, kIn}, dz);
+    }
+    return program.report();
+  };
+  CHECK(report_of(0, 0).same());
+  CHECK(report_of(0, 0).counts.pass == 4);
+  const Report damaged = report_of(9, 0);
+  CHECK(first_of(damaged) == "block.fc grad_input, iteration 0, micro-batch 1: product-differs");
+  CHECK(has(damaged.root_cause()->message, "row 0, column 3 is "));
+  // What is no sum of the input and the output is no residual connection.
+  CHECK(report_of(0, 2).counts.fail == 0);
+  CHECK(report_of(0, 2).counts.untrusted == 2);
+}
+
+TEST_CASE("what an operation outside of modules sends back makes no linear wrong") {
+  const Values weight = drawn(1, kOut * kIn);
+  // `more` is what else was given the input of each micro-batch, and `scale` multiplies the gradient.
+  const auto report_of = [&](std::set<std::int32_t> more, float scale) {
+    Consumers program;
+    for (const std::int32_t batch : {0, 1}) {
+      const Values x = drawn(3 + batch, kTokens * kIn), dy = drawn(5 + batch, kTokens * kOut);
+      Values dx = times(dy, weight, kTokens, kOut, kIn);
+      if (more.contains(batch)) add_to(dx, drawn(9 + batch, kTokens * kIn));
+      for (float& value : dx) value *= scale;
+      program.add_linear("fc", batch, x, weight, dy, dx);
+    }
+    return program.report();
+  };
+  CHECK(report_of({}, 1).counts.pass == 4);
+  const Report always = report_of({0, 1}, 1);
+  CHECK(always.counts.fail == 0);
+  CHECK(always.counts.untrusted == 2);
+  CHECK(has(always.findings[0].message, "nothing proves that no operation outside of modules was given its input"));
+  CHECK(first_of(report_of({1}, 1)) == "fc grad_input, iteration 0, micro-batch 1: product-differs");
+  const Report halved = report_of({}, 0.5f);
+  CHECK(halved.counts.fail == 2);
+  CHECK(has(halved.root_cause()->message, "it is 0.5 times that"));
+  CHECK(report_of({}, 0).counts.fail == 2);
+}
+
+TEST_CASE("a gradient of an input that was not summed over ranks is found") {
+  const auto report_of = [](bool is_summed) {
+    Trace trace = mesh_trace("tp=2", 2);
+    const Values weight = drawn(1, kOut * kIn), x = drawn(2, kTokens * kIn), dy = drawn(3, kTokens * kOut);
+    const Values y = times(x, transposed(weight, kOut, kIn), kTokens, kIn, kOut);
+    for (const std::int32_t rank : {0, 1}) {
+      const auto add = [&](Kind kind, const std::string& name, Shape shape, const Values& values) {
+        const std::int32_t batch = kind == Kind::kParam ? kNoMicrobatch : 0;
+        add_tensor(trace, static_cast<std::size_t>(rank), tensor_id(kind, name, batch), std::move(shape), values);
+      };
+      const std::int64_t half = kOut / 2;
+      const Values part(weight.begin() + rank * half * kIn, weight.begin() + (rank + 1) * half * kIn);
+      const Values dy_part = half_of(dy, kOut, rank);
+      add(Kind::kParam, "fc.weight", {half, kIn}, part);
+      add(Kind::kOutput, "fc", {kTokens, half}, half_of(y, kOut, rank));
+      add(Kind::kGradOutput, "fc", {kTokens, half}, dy_part);
+      // Each rank keeps its half of the tokens.
+      const Values dx = is_summed ? times(dy, weight, kTokens, kOut, kIn) : times(dy_part, part, kTokens, half, kIn);
+      const std::int64_t first = rank * kTokens / 2 * kIn, last = (rank + 1) * kTokens / 2 * kIn;
+      add(Kind::kInput, "fc", {kTokens / 2, kIn}, Values(x.begin() + first, x.begin() + last));
+      add(Kind::kGradInput, "fc", {kTokens / 2, kIn}, Values(dx.begin() + first, dx.begin() + last));
+    }
+    const std::string rules = "fc.weight: {tp_dim: 0}\nfc:\n  input: {tp_dim: 0}\n  output: {tp_dim: 1}\n";
+    return self_check(align(trace, annotations(rules), {}), {.threads = 1});
+  };
+  CHECK(report_of(true).same());
+  CHECK(report_of(true).counts.untrusted == 0);
+  const Report report = report_of(false);
+  CHECK(first_of(report) == "fc grad_input, iteration 0, micro-batch 0: product-differs");
+  CHECK(has(report.root_cause()->message, "it was not summed over the ranks"));
+}
+
+TEST_CASE("ranks that hold different values are copies only where somebody says so") {
+  const auto report_of = [](const std::string& rules) {
+    Trace trace = mesh_trace("tp=2", 2);
+    for (const std::size_t rank : {0, 1}) {
+      add_tensor(trace, rank, tensor_id(Kind::kOutput, "act", 0), {4}, drawn(static_cast<int>(rank), 4));
+      add_tensor(trace, rank, tensor_id(Kind::kOutput, "norm", 0), {4}, drawn(3, 4));
+    }
+    return self_check(align(trace, annotations(rules), {}), {.threads = 1});
+  };
+  const Report unplaced = report_of("");
+  CHECK(unplaced.counts.fail == 0);
+  bool said = false;
+  for (const Finding& finding : unplaced.findings) {
+    said =
+        said || (finding.id.name == "act" && has(finding.message, "no annotation says whether these are parts of it"));
+  }
+  CHECK(said);
+  CHECK(first_of(report_of("act:\n  output: {tp: replicate}\n")) ==
+        "act output, iteration 0, micro-batch 0: replicas-disagree");
 }
 
 TEST_CASE("products are held to the e_max that was calibrated for their dtype") {

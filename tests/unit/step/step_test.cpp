@@ -205,7 +205,8 @@ struct Compared {
 Compared compared(const Run& reference, const Run& candidate) {
   Compared both{aligned(reference), aligned(candidate), {}};
   const Matching matching = match(both.reference.alignment, both.candidate.alignment);
-  both.judged = judge_steps(both.reference, both.candidate, matching, compare(matching.pairs, {1, {}, false}), nullptr, 1);
+  both.judged =
+      judge_steps(both.reference, both.candidate, matching, compare(matching.pairs, {1, {}, false}), nullptr, 1);
   return both;
 }
 
@@ -286,6 +287,34 @@ TEST_CASE("a step with another number than the options' is named in the iteratio
     run.arithmetic.clip = 0.9995;
     run.says = [](OptimizerStep& step) { step.clip_factor = step.iteration == 1 ? 1 : 0.9995; };
     is_first("fc.weight 1: step-differs: ");
+  }
+}
+
+TEST_CASE("a step of a gradient that the optimizer has yet to add up over ranks is not checked, nor called wrong") {
+  for (const std::int64_t ranks : {1, 2}) {
+    CAPTURE(ranks);
+    Run run;
+    run.arithmetic.lr *= 1.01;
+    Trace trace = run.trace();
+    const Annotations rules = annotations("fc.weight: {tp_dim: 0}\nnorm.weight: {tp: replicate}\n");
+    const Alignment alignment = align(trace, rules, {});
+    AxisPlacement term;
+    term.axis = "tp";
+    term.placement = Placement::kPartial;
+    RecordedMapping mapping;
+    mapping.axes.emplace().push_back({term, ranks});
+    for (RankTrace& rank : trace.ranks) {
+      for (Entry& entry : rank.entries) {
+        if (entry.id.kind == Kind::kMainGrad) entry.mapping = std::make_shared<const RecordedMapping>(mapping);
+      }
+    }
+    const StepCheck check = check_steps(trace, alignment, 1);
+    const bool unsummed =
+        check.coverage.not_checkable.contains("its gradient is a term of a sum that the optimizer makes");
+    CHECK(unsummed == (ranks > 1));
+    CHECK((check.coverage.updates_checked == 0) == (ranks > 1));
+    const bool any_wrong = std::any_of(check.findings.begin(), check.findings.end(), is_wrong);
+    CHECK(any_wrong == (ranks == 1));
   }
 }
 

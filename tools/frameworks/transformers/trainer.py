@@ -1,4 +1,5 @@
-"""Fine-tunes a tiny pretrained model by `transformers.Trainer`: by one process, or under torchrun with DDP or FSDP."""
+"""Fine-tunes a tiny pretrained model by `transformers.Trainer`: by one process, or under torchrun with DDP, FSDP or
+DeepSpeed."""
 
 import argparse
 import os
@@ -19,10 +20,27 @@ class InOrder(Trainer):
         return SequentialSampler(self.train_dataset)
 
 
+def deepspeed_configuration(stage: int) -> dict:
+    """On CPU with none of DeepSpeed's own operators, one of which it would compile: gloo alone."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__ = {}
+    deepspeed.comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, verbose=False)
+    return {
+        "zero_optimization": {"stage": stage},
+        "gradient_clipping": "auto",
+        "gradient_accumulation_steps": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+        "zero_allow_untested_optimizer": True,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=CONFIGURATIONS, default="llama")
     parser.add_argument("--fsdp", type=int, choices=(1, 2), help="the version of FSDP; else DDP")
+    parser.add_argument("--deepspeed", type=int, choices=(1, 2, 3), help="the stage of ZeRO")
     arguments = parser.parse_args()
     world = int(os.environ.get("WORLD_SIZE", "1"))
     model = AutoModelForCausalLM.from_pretrained(checkpoint_of(arguments.model))
@@ -33,6 +51,8 @@ def main() -> None:
             "fsdp": "full_shard auto_wrap",
             "fsdp_config": {"fsdp_version": arguments.fsdp, "transformer_layer_cls_to_wrap": [layer]},
         }
+    if arguments.deepspeed:
+        options = {"deepspeed": deepspeed_configuration(arguments.deepspeed)}
     with tempfile.TemporaryDirectory() as output:
         training = TrainingArguments(
             output_dir=output,

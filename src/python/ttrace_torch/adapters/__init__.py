@@ -26,6 +26,8 @@ has imported what it uses;
 
 `is_rehearsal()` says that the framework runs the model just now, in grad mode, to learn its shapes and no more;
 `is_by_product(value)` that an object which a module takes or returns holds nothing but what is recorded elsewhere.
+`original_of(tensor)` is the node of autograd that made what `tensor` is a framework's copy of, with the place among its
+outputs, or None.
 `summed_later_over(parameter)` is the device mesh over which the framework sums the gradient after a backward, or None.
 `observe_framework_calls(observe)` has frameworks observed that call what a module does other than by calling it."""
 
@@ -53,6 +55,7 @@ from . import (
     pipelining,
     tensor_parallel,
 )
+from .deepspeed import original_of
 from .megatron_moe import Record
 from .pipelining import is_rehearsal
 from .transformers import is_by_product, summed_later_over
@@ -64,6 +67,7 @@ __all__ = [
     "is_by_product",
     "is_rehearsal",
     "observe_framework_calls",
+    "original_of",
     "parameter_dtype",
     "record_inside",
     "share",

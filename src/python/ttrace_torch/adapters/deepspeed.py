@@ -37,6 +37,17 @@ _GROUPS = (
 )
 
 
+def original_of(tensor: torch.Tensor) -> tuple[torch.autograd.graph.Node, int] | None:
+    """Under ZeRO-3 what a module returns is replaced by a copy, while the module may have used the original already, as
+    a model does that computes its loss from the logits that it returns. The node that made the original, and which of
+    the node's outputs it is; None where `tensor` is no copy, or was made by no node."""
+    node = tensor.grad_fn
+    if type(node).__name__ != "PreBackwardFunctionForModuleBackward":
+        return None
+    original, index = node.next_functions[0]
+    return None if original is None or hasattr(original, "variable") else (original, index)
+
+
 def loss_scale(optimizer: Any) -> float:
     """What the gradients are still multiplied by, before a step."""
     return float(getattr(optimizer, "loss_scale", 1.0))
