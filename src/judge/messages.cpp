@@ -51,7 +51,7 @@ std::string describe_statistic(const TensorPair& pair, const Difference& differe
                                std::span<const std::int32_t> ranks) {
   const std::string holders = describe_worst(difference) + describe_holders(ranks);
   if (judged.statistic == Statistic::kScale) {
-    return fmt::format("the whole tensor is {} times the reference's; correct runs: within {:.2g} of it{}",
+    return fmt::format("all elements together are {} times the reference's; correct runs: within {:.2g}{}",
                        digits_of(1 + judged.measured, judged.allowed), judged.allowed, describe_holders(ranks));
   }
   if (judged.statistic == Statistic::kRow) {

@@ -13,6 +13,7 @@
 
 #include "load/yaml_fields.h"
 #include "ttrace/error.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -188,7 +189,7 @@ void require_made_of_group(const std::string& where, const ToleranceFile& file) 
   for (const bool first : {true, false}) {
     for (const auto& [key, tolerance] : file.tensors) {
       for (const auto& [statistic, said] : tolerance.statistics) {
-        double& most = largest[{key.first, group_of(key.second), statistic}];
+        double& most = largest[{key.first, without_numbers(key.second), statistic}];
         if (first) {
           most = std::max(most, std::fabs(said.rerun.value_or(0)));
           for (const double sample : said.samples) most = std::max(most, std::fabs(sample));

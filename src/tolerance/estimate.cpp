@@ -149,7 +149,7 @@ void note_rerouting(const std::map<ToleranceKey, Responses>& perturbed, Toleranc
 }  // namespace
 
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
-                       const EstimateOptions& options) {
+                       const EstimateOptions& options, const OwnRoundings& own_sums) {
   require_effective_runs(perturbed);
   require_one_family(perturbed, rerun, options);
   ToleranceFile file;
@@ -178,13 +178,13 @@ ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDiffe
     }
     note_rerun(noise, file);
   }
-  const std::map<ToleranceKey, double> floors = estimate_floors(perturbed, pooled, options);
+  const std::map<ToleranceKey, double> floors = estimate_floors(perturbed, pooled, options, own_sums);
   for (auto& [key, tolerance] : file.tensors) {
     tolerance.estimate = std::max(largest_of(tolerance.samples), tolerance.rerun.value_or(0));
     tolerance.floor = floors.at(key);
     tolerance.allowed = options.margin * std::max(tolerance.estimate, tolerance.floor);
   }
-  estimate_statistics(perturbed, rerun, options, file);
+  estimate_statistics(perturbed, rerun, options, own_sums, file);
   require_signal(file, perturbed);
   return file;
 }

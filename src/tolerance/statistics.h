@@ -9,6 +9,6 @@ namespace ttrace {
 
 // Fills `statistics` of the tensors in `file`, whose estimates and floors are those of the norm. `rerun` may be null.
 void estimate_statistics(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
-                         const EstimateOptions& options, ToleranceFile& file);
+                         const EstimateOptions& options, const OwnRoundings& own_sums, ToleranceFile& file);
 
 }  // namespace ttrace
