@@ -1,9 +1,9 @@
-"""False alarms over drawn programs: correct parallel runs of models whose depth, width, data, seeds, dtype and optimizer
-are drawn at random, each checked against its own reference.
+"""False alarms over drawn programs: correct parallel runs of models whose depth, width, data, dtype and optimizer are
+drawn at random, each checked against its own reference.
 
-`python -m evaluations.drawn DIRECTORY [--count N] [--collect | --judge]`, in tools/, collects what DIRECTORY lacks of the
-first N draws, then checks all that it holds, and prints the page DRAWN.md beside this file. It goes on where it was
-stopped, and as traces stay, another version of the rules judges the very same runs."""
+`python -m evaluations.drawn DIRECTORY [--count N] [--judge]`, in tools/, collects what DIRECTORY lacks of the first N
+draws, then checks all that it holds, and prints the page DRAWN.md beside this file. It goes on where it was stopped,
+and as traces stay, another version of the rules judges the very same runs."""
 
 import argparse
 import csv
@@ -12,6 +12,7 @@ import json
 import random
 import shutil
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ def home_of(directory: Path, drawn: Draw) -> Path:
     return directory / drawn.model.name
 
 
-def collect_draw(directory: Path, drawn: Draw) -> None:
+def collect_draw(directory: Path, drawn: Draw) -> Path:
     """Leaves the reference in `home_of`, its perturbed runs in `runs` there, and each candidate in a directory of its
     own. What is there whole already stays."""
     home = home_of(directory, drawn)
@@ -106,6 +107,7 @@ def collect_draw(directory: Path, drawn: Draw) -> None:
         shutil.rmtree(candidate, ignore_errors=True)
         candidate.mkdir()
         collect(configuration, candidate)
+    return home
 
 
 def judge_draw(directory: Path, drawn: Draw) -> list[dict]:
@@ -167,9 +169,9 @@ def render(rows: list[dict]) -> list[str]:
         "dtype, optimizer and the ways to run in parallel are drawn; each candidate is a run of real processes over "
         "gloo, checked against its own model's reference.",
         "",
-        f"{len(rows)} configurations of {len(models)} models, with {len(outcomes)} distinct outcomes (runs of one model "
-        f"that measure the same in every tensor count once, and {equal} that equal the reference in every bit not at "
-        f"all): **{len(alarms)} false alarms**. With 95 % confidence fewer than "
+        f"{len(rows)} configurations of {len(models)} models, with {len(outcomes)} distinct outcomes (runs of one "
+        f"model that measure the same in every tensor count once, and {equal} that equal the reference in every bit "
+        f"not at all): **{len(alarms)} false alarms**. With 95 % confidence fewer than "
         f"{clopper_pearson(len(wrong), len(outcomes)):.2%} of such programs have one, and of models fewer than "
         f"{clopper_pearson(len({row['model'] for row in alarms}), len(models)):.2%}.",
         "",
@@ -205,7 +207,8 @@ def render(rows: list[dict]) -> list[str]:
     return lines + (["", "Called wrong although correct:", "", *messages] if messages else [])
 
 
-def attempt(what: str, work, drawn: Draw):
+def attempt(what: str, work: Callable, drawn: Draw):
+    """What the work returns; None where something could not be run, which is said."""
     try:
         result = work()
     except RunError as error:
