@@ -35,8 +35,9 @@ std::string yaml_word(std::string_view text) {
 std::string header_yaml(const ToleranceFile& file) {
   std::string text = fmt::format(
       "# What each tensor may differ by in `ttrace check`: allowed = margin * max(estimate, floor), where\n"
-      "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. To allow something else, add\n"
-      "# an override: {{pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}}\n"
+      "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. What `scale`, `row` and `element`\n"
+      "# may be comes from the samples of all tensors of a kind whose names differ in numbers. To allow something\n"
+      "# else, add an override: {{pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}}\n"
       "ttrace_tolerance: {}\nreference: {}\ndigest: \"{}\"\nperturbed:\n",
       kToleranceVersion, yaml_word(file.reference_run), file.reference_digest);
   for (std::size_t i = 0; i < file.perturbed_runs.size(); ++i) {
@@ -56,6 +57,13 @@ std::string header_yaml(const ToleranceFile& file) {
   return text + to_yaml(file.updates, yaml_word);
 }
 
+std::string statistic_yaml(Statistic statistic, const StatisticTolerance& said) {
+  return fmt::format(", {}: {{samples: [{}], {}estimate: {}, responses: {}, floor: {}, allowed: {}}}",
+                     name_of(statistic), fmt::join(said.samples, ", "),
+                     said.rerun ? fmt::format("rerun: {}, ", *said.rerun) : "", said.estimate, said.responses,
+                     said.floor, said.allowed);
+}
+
 }  // namespace
 
 std::string to_yaml(const ToleranceFile& file) {
@@ -67,8 +75,9 @@ std::string to_yaml(const ToleranceFile& file) {
     kind = key.first;
     text += fmt::format("    {}: {{samples: [{}], ", yaml_word(key.second), fmt::join(tolerance.samples, ", "));
     if (tolerance.rerun) text += fmt::format("rerun: {}, ", *tolerance.rerun);
-    text +=
-        fmt::format("estimate: {}, floor: {}, allowed: {}}}\n", tolerance.estimate, tolerance.floor, tolerance.allowed);
+    text += fmt::format("estimate: {}, floor: {}, allowed: {}", tolerance.estimate, tolerance.floor, tolerance.allowed);
+    for (const auto& [statistic, said] : tolerance.statistics) text += statistic_yaml(statistic, said);
+    text += "}\n";
   }
   return fmt::format("{}{} {}\n{}", header, kSealKey, seal_of(header + text), text);
 }

@@ -30,12 +30,18 @@ std::string short_ranks(const std::vector<std::int32_t>& ranks) {
   return ranges.empty() ? "-" : fmt::format("{}", fmt::join(ranges, ","));
 }
 
+// Names the statistic that exceeds its tolerance, where it is not the norm: `exceeds-tolerance (scale)`.
+std::string reason_of(const Finding& finding) {
+  const std::string reason(name_of(finding.reason));
+  return finding.exceeded == Statistic::kNorm ? reason : fmt::format("{} ({})", reason, name_of(finding.exceeded));
+}
+
 TextTable::Row row_of(const Finding& finding) {
   std::optional<double> rel_err;
   if (finding.difference) rel_err = finding.difference->rel_err();
   const bool measured = finding.difference.has_value();
   return {std::string(name_of(finding.verdict)),
-          std::string(name_of(finding.reason)),
+          reason_of(finding),
           short_number(rel_err),
           short_number(finding.allowed),
           short_number(ratio_of(finding)),

@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 
-from evaluations.mutations import MUTATIONS, flipped_bit, lost_term, scaled, swapped_chunk, zeroed_rows
+from evaluations.mutations import (
+    MUTATIONS,
+    changed_element,
+    changed_row,
+    flipped_bit,
+    lost_term,
+    scaled,
+    swapped_chunk,
+    zeroed_rows,
+)
 from evaluations.shards import read_shards, write_shards
 from traces import Tensor, bfloat16, record_run
 
@@ -35,6 +44,15 @@ def test_rows_are_zeroed_and_swapped(shards):
     assert torch.equal(changed[0][:8], shards[0][8:16]) and torch.equal(changed[0][8:16], shards[0][:8])
     assert torch.equal(changed[0][16:], shards[0][16:]) and torch.equal(changed[1], shards[1])
     assert zeroed_rows(shards, 1 / 512) is None and swapped_chunk(shards, 1 / 2) is None
+
+
+def test_one_row_and_one_element_are_changed(shards):
+    row = changed_row(shards, 0.5)[0] - shards[0]
+    assert row.count_nonzero() == 16 and torch.allclose(row.view(-1, 16)[64], shards[0].view(-1, 16)[64] / 2)
+    changed = changed_element(shards, 16)
+    difference = changed[0] - shards[0]
+    assert difference.count_nonzero() == 1 and torch.equal(changed[1], shards[1])
+    assert difference.abs().max().item() == pytest.approx(16, rel=0.05)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sweeps.runs import RunError
 
-from . import bugs, false_alarms, framework_mutants, localization, mutants, page
+from . import bugs, false_alarms, framework_mutants, localization, mutants, page, sensitivity
 from .bench import Bench
 from .page import SECTIONS
 
@@ -83,13 +83,15 @@ def measure(name: str, bench: Bench) -> dict:
 def evidence(data: dict[str, dict]) -> dict:
     """What --json writes. What was not measured is null."""
     names = ["bugs", "detected", "first_tensor_right", "configurations", "false_alarms"]
-    totals = dict.fromkeys([*names, "mutants", "mutant_kinds", "silent_passes", "other_verdicts"])
+    totals = dict.fromkeys([*names, "mutants", "mutant_kinds", "silent_passes", "other_verdicts", "scale_seen"])
     if "bugs" in data:
         totals.update(bugs.summary(data["bugs"]))
     if "false-alarms" in data:
         totals.update(false_alarms.summary(data["false-alarms"]))
     if "mutants" in data:
         totals.update(mutants.summary(data["mutants"]))
+    if "sensitivity" in data:
+        totals.update(sensitivity.summary(data["sensitivity"]))
     renamed = {"bugs": "bug_rows", "false-alarms": "configuration_rows", "mutants": "mutant_rows"}
     return {**totals, **{renamed.get(name, name.replace("-", "_")): rows for name, rows in data.items()}}
 

@@ -33,7 +33,9 @@ inline constexpr double kNoiseSpan = 10;
 //   every element equal                    pass
 //   no tolerance for it                    untrusted, no-tolerance
 //   allowed is 1 or more                   untrusted, noise; fail, exceeds-tolerance where that is no noise
-//   rel_err                                pass up to `allowed`, else fail, exceeds-tolerance
+//   rel_err above `allowed`                fail, exceeds-tolerance
+//   scale, row or element above its own    fail, exceeds-tolerance; `Finding::exceeded` says which
+//   else                                   pass
 // NaN and Inf at the same places on both sides are left out; the other elements decide, unless most are NaN.
 // A value that is noise still has the magnitude of noise, kNoiseSpan: it is no zero where the reference is not.
 Finding judge(const TensorPair& pair, const Difference& difference, const ToleranceFile* tolerance);

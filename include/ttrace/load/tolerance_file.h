@@ -1,6 +1,6 @@
 // Reads and writes tolerance files: YAML, one line a tensor, so that a diff shows what moved.
 //
-//   ttrace_tolerance: 2
+//   ttrace_tolerance: 3
 //   reference: 2f6c                        # run ids
 //   digest: 9f86d081884c7d65               # of what the reference held
 //   perturbed:
@@ -19,11 +19,15 @@
 //   seal: x1f2e3d4c5b6a7988                # of all but the overrides (load/tolerance_seal.h)
 //   tensors:                               # by kind
 //     output:
-//       embedding: {samples: [0.003], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}
+//       embedding: {samples: [0.003], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375,
+//         scale: {samples: [-2e-05], rerun: 0, estimate: 3e-05, responses: 48, floor: 0.0002, allowed: 0.00125},
+//         row: {...}, element: {...}}
 //
 // A check reads `reference`, `digest`, `compute_dtype`, `overrides`, `updates` and each `allowed`; the rest says where
 // they come from, and must say what they are: margin * max(estimate, floor), of an estimate that is the largest sample.
-// A file that people write may lack `updates` and `seal`.
+// What is allowed of the statistics beside the norm is `factor_of` times the larger of their estimate, no larger than the
+// largest sample of the tensor's group, and their floor. Tensors of few elements have none of them. A file that people
+// write may lack `updates` and `seal`.
 #pragma once
 
 #include <filesystem>
@@ -34,7 +38,7 @@
 
 namespace ttrace {
 
-inline constexpr std::string_view kToleranceVersion = "2";
+inline constexpr std::string_view kToleranceVersion = "3";
 
 // Throws InputError with `file:line` for YAML that does not parse, keys that are unknown, missing or
 // twice, numbers that are not finite or negative, an override without a reason, an epsilon that is not the compute
