@@ -47,6 +47,7 @@ CLI::Option* add_accept_option(CLI::App& command, bool& accept);  // --accept-ov
 CLI::Option* add_only_option(CLI::App& command, std::string& pattern);
 CLI::Option* add_threads_option(CLI::App& command, int& threads);
 CLI::Option* add_json_option(CLI::App& command, std::string& file);
+CLI::Option* add_html_option(CLI::App& command, std::string& file);
 CLI::Option* add_history_option(CLI::App& command, std::string& file);
 
 // Those of a command that writes a Report.
