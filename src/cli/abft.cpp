@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "process/shell_words.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
@@ -13,6 +14,7 @@
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/selfcheck/selfcheck.h"
 #include "workflow/annotations.h"
+#include "workflow/page_facts.h"
 
 namespace ttrace::cli {
 namespace {
@@ -43,9 +45,25 @@ SelfCheckOptions thresholds_of(const AbftOptions& options) {
   return how;
 }
 
+// Returns the command line of the same check.
+std::string command_of(const AbftOptions& options) {
+  std::string command = fmt::format("ttrace abft {}", shell_word(options.trace));
+  const auto add = [&](std::string_view name, const std::string& value) {
+    if (!value.empty()) command += fmt::format(" {} {}", name, shell_word(value));
+  };
+  add("-a", options.annotations.file);
+  for (const std::string& setting : options.annotations.settings) add("--set", setting);
+  add("--axes", options.annotations.axes);
+  add("--only", options.only);
+  if (options.threshold != AbftOptions().threshold) add("--threshold", options.threshold);
+  add("--e-max", options.e_max);
+  return command;
+}
+
 int run(const AbftOptions& options) {
   Report report;
-  ReportFiles files = report_files(options.report, report);
+  PageFacts page;
+  ReportFiles files = report_files(options.report, report, page);
   SelfCheckOptions how = thresholds_of(options);
   AlignedTrace aligned = align_trace(read_trace(options.trace), load_annotations(options.annotations));
   Alignment nothing;
@@ -55,6 +73,8 @@ int run(const AbftOptions& options) {
   report = self_check(aligned.alignment, how);
   report.candidate = options.trace;
   report.command_for_all = "--all";
+  page.command = command_of(options);
+  page.candidate = facts_of(*aligned.trace, options.trace);
   write_report(files, options.report, report);
   return exit_code_of(report.verdict());
 }

@@ -17,8 +17,10 @@ struct CheckArguments {
 
 int run(const CheckArguments& arguments) {
   Checked checked;
-  ReportFiles files = report_files(arguments.report, checked.report);
-  checked = check(arguments.check);
+  ReportFiles files = report_files(arguments.report, checked.report, checked.page);
+  CheckOptions options = arguments.check;
+  options.pictures = !arguments.report.html.empty();
+  checked = check(options);
   write_report(files, arguments.report, checked.report);
   if (!arguments.history.empty()) add_to_history(arguments.history, checked.record, checked.report);
   return exit_code_of(checked.report.verdict());

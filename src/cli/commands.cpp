@@ -70,6 +70,12 @@ CLI::Option* add_json_option(CLI::App& command, std::string& file) {
       ->type_name("FILE");
 }
 
+CLI::Option* add_html_option(CLI::App& command, std::string& file) {
+  return command
+      .add_option("--html", file, "Write the report as a page with pictures, one file for any browser (-: stdout)")
+      ->type_name("FILE");
+}
+
 CLI::Option* add_history_option(CLI::App& command, std::string& file) {
   return command.add_option("--history", file, "Add verdicts and ratios to this SQLite file, for `ttrace history`")
       ->type_name("FILE");
@@ -81,6 +87,7 @@ void add_report_options(CLI::App& command, ReportOptions& options) {
       ->type_name("FILE");
   command.add_option("--csv", options.csv, "Write a line for every tensor that was looked at to this file (-: stdout)")
       ->type_name("FILE");
+  add_html_option(command, options.html);
   command.add_flag("--all", options.all, "Print all findings, not just the first ten");
 }
 

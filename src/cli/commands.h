@@ -51,6 +51,7 @@ CLI::Option* add_only_option(CLI::App& command, std::string& pattern);
 void add_choice_options(CLI::App& command, TensorChoice& choice);  // --kind, --iteration, --microbatch
 CLI::Option* add_threads_option(CLI::App& command, int& threads);
 CLI::Option* add_json_option(CLI::App& command, std::string& file);
+CLI::Option* add_html_option(CLI::App& command, std::string& file);
 CLI::Option* add_history_option(CLI::App& command, std::string& file);
 
 // Those of a command that writes a Report.

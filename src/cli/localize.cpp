@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "process/shell_words.h"
 #include "ttrace/error.h"
 
 namespace ttrace::cli {
@@ -34,14 +35,20 @@ void run_again(CollectOptions run, const LocalizeArguments& arguments) {
 }
 
 int run(const LocalizeArguments& arguments) {
-  Report report;
-  ReportFiles files = report_files(arguments.report, report);
-  report = check(arguments.check).report;
+  Checked checked;
+  Report& report = checked.report;
+  ReportFiles files = report_files(arguments.report, report, checked.page);
+  CheckOptions options = arguments.check;
+  options.pictures = !arguments.report.html.empty();
+  checked = check(options);
   std::string reason;
   if (std::optional<CollectOptions> second = second_run_options(arguments.check, report, reason)) {
     second->output = arguments.output.empty() ? arguments.check.candidate + ".localized" : arguments.output.string();
     run_again(*second, arguments);
     add_second_run(report, arguments.check, second->output);
+    std::string& command = checked.page.command;  // that of the check
+    command.replace(0, std::string_view("ttrace check").size(), "ttrace localize");
+    command += " -o " + shell_word(second->output.string());
   } else {
     fmt::print(stderr, "ttrace: no second run: {}\n", reason);
   }

@@ -12,6 +12,7 @@
 #include "terminal/report_files.h"
 #include "ttrace/error.h"
 #include "ttrace/load/run_file.h"
+#include "ttrace/page/html.h"
 #include "ttrace/report/render.h"
 #include "ttrace/report/run_report.h"
 #include "workflow/annotations.h"
@@ -29,7 +30,7 @@ struct RunOptions {
   std::string file = "ttrace.yaml";
   std::string work = ".ttrace";
   std::string only;
-  std::string json, junit, markdown, history;
+  std::string json, junit, markdown, html, history;
   bool plan = false, refresh = false;
   int threads = 0;
 };
@@ -66,7 +67,7 @@ std::vector<Job> select_candidates(const RunFile& file, const std::string& only)
 // The files that the run itself writes.
 std::set<fs::path> written_by(const RunOptions& options) {
   std::set<fs::path> files;
-  for (const std::string& path : {options.json, options.junit, options.markdown, options.history}) {
+  for (const std::string& path : {options.json, options.junit, options.markdown, options.html, options.history}) {
     if (!path.empty() && path != "-") files.insert(fs::weakly_canonical(path));
   }
   return files;
@@ -115,7 +116,8 @@ void localize(const RunContext& context, const Job& job, const CheckOptions& opt
   }
 }
 
-Report check_candidate(const RunContext& context, const Job& job) {
+// Fills `page` with what the candidate's page shows.
+Report check_candidate(const RunContext& context, const Job& job, PageFacts& page) {
   const std::string artifact = candidate_artifact(job);
   const fs::path report_file = context.workspace.path_of(artifact) / "report.json";
   fs::remove(report_file);
@@ -127,19 +129,21 @@ Report check_candidate(const RunContext& context, const Job& job) {
   check_options.accept_overrides = context.file.accept_overrides;
   check_options.waivers = waivers_for(context.file, job.name, context.today);
   check_options.threads = context.options.threads;
+  check_options.pictures = !context.options.html.empty();
   Checked checked = check(check_options);
   localize(context, job, check_options, checked.report);
   replace_file(report_file, to_json(checked.report));
   checked.record.candidate = job.name;
   if (!context.options.history.empty()) add_to_history(context.options.history, checked.record, checked.report);
+  page = std::move(checked.page);
   return std::move(checked.report);
 }
 
-CandidateReport collect_and_check(const RunContext& context, const Job& job) {
+CandidateReport collect_and_check(const RunContext& context, const Job& job, PageFacts& page) {
   CandidateReport result{job.name, shell_line(job.command), "", {}};
   try {
     context.artifacts.make_candidate(job);
-    result.report = check_candidate(context, job);
+    result.report = check_candidate(context, job, page);
   } catch (const InputError& error) {
     result.problem = error.what();  // the other candidates are checked all the same
   }
@@ -156,7 +160,7 @@ void add_waiver_notes(const RunContext& context, RunReport& report) {
   report.notes = waiver_remarks(context.file, used, checked, context.today);
 }
 
-int run_candidates(const RunOptions& options, RunReport& report) {
+int run_candidates(const RunOptions& options, RunReport& report, std::vector<PageFacts>& pages) {
   // plan
   const std::string today = fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));  // UTC
   const RunFile file = load(options, today);
@@ -173,19 +177,23 @@ int run_candidates(const RunOptions& options, RunReport& report) {
 
   // collect and check each candidate
   const RunContext context{options, file, workspace, artifacts, today};
-  for (const Job& job : candidates) report.candidates.push_back(collect_and_check(context, job));
+  for (const Job& job : candidates) {
+    report.candidates.push_back(collect_and_check(context, job, pages.emplace_back()));
+  }
   add_waiver_notes(context, report);
   return exit_code_of(report.verdict());
 }
 
 int run(const RunOptions& options) {
   RunReport report;
+  std::vector<PageFacts> pages;  // by candidate
   ReportFiles files;
   files.add("--json", options.json, [&] { return to_json(report); });
   files.add("--junit", options.junit, [&] { return to_junit(report); });
   files.add("--markdown", options.markdown, [&] { return to_markdown(report); });
+  files.add("--html", options.html, [&] { return to_html(report, pages); });
   try {
-    const int code = run_candidates(options, report);
+    const int code = run_candidates(options, report, pages);
     if (!options.plan) files.write([&] { return to_text(report); });
     return code;
   } catch (const InputError& error) {
@@ -266,6 +274,7 @@ void add_run(CLI::App& app, Run& run_command) {
   command->add_option("--junit", options->junit, "Write it as JUnit XML, a suite per candidate (-: stdout)")
       ->type_name("FILE");
   command->add_option("--markdown", options->markdown, "Write a summary in Markdown (-: stdout)")->type_name("FILE");
+  add_html_option(*command, options->html);
   add_history_option(*command, options->history);
   add_threads_option(*command, options->threads);
   command->footer(kFooter);

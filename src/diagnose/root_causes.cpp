@@ -232,17 +232,21 @@ void join_alike(Report& report, std::vector<std::optional<Diagnosis>>& diagnoses
 
 }  // namespace
 
-void add_root_causes(Report& report, const Evidence& evidence) {
+std::vector<std::optional<std::size_t>> add_root_causes(Report& report, const Evidence& evidence) {
+  std::vector<std::optional<std::size_t>> follows_from(report.findings.size());
   Observed observed = collect_observations(report);
   if (evidence.rewritten) mark_passed_on(observed.observations, evidence);
   std::map<std::tuple<Kind, Pass, std::string>, std::size_t> first;  // kind, pass and name -> index in `report.roots`
   std::vector<bool> made_here;
   for (const Root& root : find_roots(observed.observations, evidence.tied, evidence.rewritten)) {
     const TensorId& id = observed.observations[root.observation].id;
+    const std::size_t origin = observed.findings[root.observation];
+    follows_from[origin] = origin;
+    for (const std::size_t explained : root.explained) follows_from[observed.findings[explained]] = origin;
     const auto [at, is_new] = first.emplace(std::tuple(id.kind, id.pass, id.name), report.roots.size());
     if (is_new) {
       RootCause& cause = report.roots.emplace_back();
-      cause.finding = observed.findings[root.observation];
+      cause.finding = origin;
       cause.module = is_parameter_kind(id.kind) ? std::string(owner_of(id.name)) : TensorName(id.name).without_member();
       made_here.push_back(root.made_here);
     }
@@ -264,6 +268,7 @@ void add_root_causes(Report& report, const Evidence& evidence) {
     }
     cause.sentence = describe_root(finding.id, cause, what);
   }
+  return follows_from;
 }
 
 }  // namespace ttrace

@@ -153,7 +153,7 @@ Json to_object(const Finding& finding) {
   return json;
 }
 
-Json to_object(const Report& report) {
+Json to_object_without_findings(const Report& report) {
   Json json;
   json["schema"] = "ttrace-report/5";
   json["verdict"] = name_of(report.verdict());
@@ -174,8 +174,13 @@ Json to_object(const Report& report) {
   json["wrong_in_second_run"] = report.wrong_in_second_run ? Json(*report.wrong_in_second_run) : Json(nullptr);
   if (report.steps) json["optimizer_steps"] = to_object(*report.steps);
   json["findings"] = Json::array();
-  for (const Finding& finding : report.findings) json["findings"].push_back(to_object(finding));
   json["notes"] = report.notes;
+  return json;
+}
+
+Json to_object(const Report& report) {
+  Json json = to_object_without_findings(report);
+  for (const Finding& finding : report.findings) json["findings"].push_back(to_object(finding));
   return json;
 }
 

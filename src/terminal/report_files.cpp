@@ -38,11 +38,12 @@ void ReportFiles::write(const std::function<std::string()>& text) {
   if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
 }
 
-ReportFiles report_files(const ReportOptions& options, const Report& report) {
+ReportFiles report_files(const ReportOptions& options, const Report& report, const PageFacts& page) {
   ReportFiles files;
   files.add("--json", options.json, [&report] { return to_json(report); });
   files.add("--junit", options.junit, [&report] { return to_junit(report); });
   files.add("--csv", options.csv, [&report] { return to_csv(report); });
+  files.add("--html", options.html, [&] { return to_html(report, page); });
   return files;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ttrace/outcome.h"
+#include "ttrace/page/html.h"
 
 namespace ttrace {
 
@@ -34,12 +35,12 @@ class ReportFiles {
 
 // The options by which `check` and `abft` write a Report.
 struct ReportOptions {
-  std::string json, junit, csv;
+  std::string json, junit, csv, html;
   bool all = false;
 };
 
-// Opens the files of `options`. `report` must live until they are written.
-ReportFiles report_files(const ReportOptions& options, const Report& report);
+// Opens the files of `options`. `report` and `page` must live until they are written.
+ReportFiles report_files(const ReportOptions& options, const Report& report, const PageFacts& page);
 void write_report(ReportFiles& files, const ReportOptions& options, const Report& report);
 
 }  // namespace ttrace

@@ -15,6 +15,7 @@
 #include "terminal/progress_line.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
+#include "ttrace/depict/depict.h"
 #include "ttrace/diagnose/root_causes.h"
 #include "ttrace/error.h"
 #include "ttrace/history/history.h"
@@ -27,12 +28,13 @@
 #include "ttrace/step/judge_steps.h"
 #include "workflow/annotations.h"
 #include "workflow/guesses.h"
+#include "workflow/page_facts.h"
 
 namespace ttrace {
 namespace {
 
-// Returns the command line of the same check that lists every finding.
-std::string command_for_all(const CheckOptions& options) {
+// Returns the command line of the same check.
+std::string command_of(const CheckOptions& options) {
   std::string command = fmt::format("ttrace check --reference {} --candidate {}", shell_word(options.reference),
                                     shell_word(options.candidate));
   const auto add = [&](std::string_view name, const std::string& value) {
@@ -45,7 +47,8 @@ std::string command_for_all(const CheckOptions& options) {
   add("--only", options.only);
   if (options.accept_overrides) command += " --accept-overrides";
   if (options.allow_same_run) command += " --allow-same-run";
-  return command + (options.strict ? " --strict --all" : " --all");
+  if (options.strict) command += " --strict";
+  return command;
 }
 
 // Adds the alignment's notes about the annotations, except those of a trace of one rank, which needs no annotations.
@@ -197,7 +200,7 @@ Checked check(const CheckOptions& options) {
   report.reference = options.reference;
   report.candidate = options.candidate;
   report.strict = options.strict;
-  report.command_for_all = command_for_all(options);
+  report.command_for_all = command_of(options) + " --all";
   report.instead = what_it_lacks(options, loaded, report);
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   const Trace& trace = *loaded.candidate.trace;
@@ -206,8 +209,17 @@ Checked check(const CheckOptions& options) {
       report.notes.push_back(std::move(note));
     }
   }
-  add_root_causes(report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});
-  return {std::move(report), make_record(*loaded.reference.trace, trace)};
+  PageFacts page;
+  page.follows_from = add_root_causes(
+      report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});
+  page.command = command_of(options);
+  if (options.pictures) {
+    page.reference = facts_of(*loaded.reference.trace, options.reference);
+    page.candidate = facts_of(trace, options.candidate);
+    if (tolerance != nullptr) page.tolerance = facts_of(*tolerance);
+    page.pictures = depict(report, reference, candidate);
+  }
+  return {std::move(report), make_record(*loaded.reference.trace, trace), std::move(page)};
 }
 
 }  // namespace ttrace

@@ -7,6 +7,7 @@
 #include "ttrace/annotation.h"
 #include "ttrace/history/history.h"
 #include "ttrace/outcome.h"
+#include "ttrace/page/html.h"
 
 namespace ttrace {
 
@@ -20,12 +21,14 @@ struct CheckOptions {
   bool checksums = true;          // verify those of the tensors that are compared
   bool accept_overrides = false;  // of the tolerance file, however much they allow; so it is with waivers
   bool allow_same_run = false;    // the candidate may be the reference itself
+  bool pictures = false;          // look again at what a page shows
   int threads = 0;
 };
 
 struct Checked {
   Report report;
   CheckRecord record;  // for add_to_history
+  PageFacts page;      // for to_html
 };
 
 // Throws InputError where it could not look.

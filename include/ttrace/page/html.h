@@ -1,0 +1,53 @@
+// The page: a report as one HTML file that needs no server and no network.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ttrace/mesh.h"
+#include "ttrace/outcome.h"
+#include "ttrace/picture.h"
+#include "ttrace/report/run_report.h"
+
+namespace ttrace {
+
+// A run that was looked at. An empty text is not known.
+struct RunFacts {
+  std::string directory, run_id, command, started, git_commit, python, torch, device, compute_dtype;
+  std::int32_t world_size = 1;
+  Mesh mesh;
+};
+
+// Where the tolerances come from.
+struct ToleranceFacts {
+  std::string file, estimator, compute_dtype;
+  double margin = 0, epsilon = 0;
+  std::size_t perturbed_runs = 0;
+  std::vector<std::string> notes;
+  // By kind and name, what rounding alone does: the larger of estimate and floor.
+  std::map<std::pair<Kind, std::string>, double> estimates;
+};
+
+// What a page shows beside a report.
+struct PageFacts {
+  std::string command;  // that makes the report again
+  std::optional<RunFacts> reference, candidate;
+  std::optional<ToleranceFacts> tolerance;
+  // By finding, the finding that it follows from (ttrace/diagnose/root_causes.h); empty where nobody looked.
+  std::vector<std::optional<std::size_t>> follows_from;
+  std::vector<Picture> pictures;
+};
+
+// Renders a page of one report.
+std::string to_html(const Report& report, const PageFacts& facts);
+
+// Renders a page of a run: its candidates, and the page of each. `facts` has one element for each candidate.
+std::string to_html(const RunReport& report, std::span<const PageFacts> facts);
+
+}  // namespace ttrace

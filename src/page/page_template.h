@@ -1,0 +1,15 @@
+// The page without its data, which the build makes of src/page/web/.
+#pragma once
+
+#include <string_view>
+
+namespace ttrace {
+
+// Has places to fill: kPageSentence (in the title and in the body), kPageContent ("report" or "run") and kPageData.
+extern const std::string_view kPageTemplate;
+
+inline constexpr std::string_view kPageSentence = "{{sentence}}";
+inline constexpr std::string_view kPageContent = "{{content}}";
+inline constexpr std::string_view kPageData = "{{data}}";
+
+}  // namespace ttrace

@@ -1,0 +1,157 @@
+// The verdict, the root causes, and what was compared.
+import type { Report, Root, Run, Table } from "./data";
+import { clip, code, commandLine, el, lazyDetails, table as tableOf } from "./dom";
+import { meshPicture } from "./mesh";
+import { count, plural, short } from "./numbers";
+
+const ROOTS_SHOWN = 3;
+
+const STANDINGS: Record<string, string> = {
+  confirmed: "confirmed: wrong by itself",
+  found: "found by the second run: wrong by itself",
+  moved: "moved: right by itself, its error came in",
+};
+
+function countsLine(report: Report): HTMLElement {
+  const { counts } = report;
+  const parts: [string, number][] = [
+    ["pass", counts.pass],
+    ["fail", counts.fail],
+    ["untrusted", counts.untrusted],
+    ["missing", counts.missing],
+    ["not-seen", counts.not_seen],
+    ["waived", report.waived],
+  ];
+  const total = parts.reduce((sum, [, value]) => sum + value, 0);
+  const bar = el(
+    "div",
+    { class: "bar", role: "img", "aria-label": parts.map(([word, value]) => `${value} ${word}`).join(", ") },
+    parts.filter(([, value]) => value).map(([word, value]) => el("span", { class: `part ${word}`, style: `flex:${Math.max(value / total, 0.004)}` })),
+  );
+  const words = parts.filter(([word, value]) => value || word === "pass" || word === "fail");
+  return el(
+    "div",
+    { class: "counts" },
+    bar,
+    el("p", {}, `${count(counts.compared)} compared: `, words.map(([word, value], i) => [i ? ", " : "", el("span", { class: `dot ${word}` }), ` ${count(value)} ${word}`])),
+  );
+}
+
+function rootCard(root: Root, number: number, table: Table, open: (row: number) => void): HTMLElement {
+  const name = el("button", { type: "button", class: "link name" }, clip(root.name || "(about ranks)"));
+  name.addEventListener("click", () => open(root.row));
+  const ratio = table.number("ratio", root.row);
+  return el(
+    "li",
+    { class: "root-card" },
+    el(
+      "p",
+      { class: "where" },
+      el("span", { class: "number" }, String(number)),
+      name,
+      ` ${root.kind ?? ""}`,
+      el("span", { class: "tags" },
+        ratio === null ? null : el("span", { class: "tag" }, `${short(ratio)} × allowed`),
+        root.diagnosis ? el("span", { class: "tag diagnosis" }, root.diagnosis) : null,
+        root.standing ? el("span", { class: `tag standing ${root.standing}` }, STANDINGS[root.standing] ?? root.standing) : null,
+      ),
+    ),
+    el("p", { class: "sentence" }, clip(root.sentence, 1200)),
+  );
+}
+
+function rootsSection(report: Report, table: Table, open: (row: number) => void): HTMLElement | null {
+  if (!report.roots.length) return null;
+  const cards = report.roots.map((root, i) => rootCard(root, i + 1, table, open));
+  const section = el("section", { id: "roots", "aria-labelledby": "roots-title" }, el("h2", { id: "roots-title" }, report.roots.length === 1 ? "The root cause" : `${count(report.roots.length + report.roots_left_out)} root causes`));
+  section.append(el("ol", { class: "roots" }, cards.slice(0, ROOTS_SHOWN)));
+  const rest = cards.slice(ROOTS_SHOWN);
+  if (rest.length) section.append(lazyDetails(`${plural(rest.length, "more root cause")}`, () => el("ol", { class: "roots" }, rest)));
+  if (report.roots_left_out) section.append(el("p", {}, `and ${count(report.roots_left_out)} more, which the JSON report lists`));
+  if (report.wrong_in_second_run !== null) {
+    section.append(el("p", {}, `Second run, modules given the reference's values: ${plural(report.wrong_in_second_run, "wrong tensor is", "wrong tensors are")} left.`));
+  }
+  return section;
+}
+
+function runCard(title: string, directory: string, run: Run | undefined, suspects: Set<number>): HTMLElement {
+  const facts: [string, string | HTMLElement][] = [];
+  const add = (name: string, value: string | undefined): void => {
+    if (value) facts.push([name, value]);
+  };
+  if (directory) facts.push(["trace", code(directory)]);
+  if (run?.command) facts.push(["command", code(clip(run.command, 400))]);
+  add("started", run?.started);
+  add("software", [run?.torch && `torch ${run.torch}`, run?.python && `Python ${run.python}`].filter(Boolean).join(", "));
+  add("device", run?.device);
+  add("computes in", run?.compute_dtype);
+  add("commit", run?.git_commit);
+  add("run", run?.run_id);
+  if (run && run.world_size === 1) add("ranks", "1");
+  return el(
+    "div",
+    { class: "card" },
+    el("h3", {}, title),
+    el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+    run ? meshPicture(run, suspects) : null,
+  );
+}
+
+function toleranceCard(report: Report): HTMLElement | null {
+  const { tolerance } = report;
+  if (!tolerance && !report.reference_run) return null;
+  if (!tolerance) return el("div", { class: "card" }, el("h3", {}, "Tolerances"), el("p", {}, "None were given: all must be equal bit for bit."));
+  const facts: [string, string | HTMLElement][] = [
+    ["file", code(tolerance.file)],
+    ["measured", `${plural(tolerance.tensors, "tensor")} from ${plural(tolerance.perturbed_runs, "perturbed run")} (${tolerance.estimator})`],
+    ["allowed", `${tolerance.margin} × what rounding does in ${tolerance.compute_dtype} (ε = ${short(tolerance.epsilon)})`],
+  ];
+  return el("div", { class: "card" }, el("h3", {}, "Tolerances"), el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), tolerance.notes.map((note) => el("p", { class: "small" }, note)));
+}
+
+function proofTable(report: Report): HTMLElement | null {
+  if (!report.proof) return null;
+  const rows = Object.entries(report.proof).map(([kind, proof]) => [
+    kind,
+    count(proof.compared),
+    count(proof.proved),
+    Object.entries(proof.others).map(([reason, tensors]) => `${tensors} ${reason}`).join(", "),
+    proof.enough ? "yes" : "no",
+  ]);
+  return lazyDetails("What was proved of each kind", () => tableOf(["kind", "compared", "proved", "others", "enough"], rows, { class: "numbers" }));
+}
+
+export function summary(report: Report, table: Table, open: (row: number) => void): HTMLElement[] {
+  const first = report.roots[0];
+  const ranks = first ? (JSON.parse(table.text("ranks", first.row) || "[]") as number[]) : [];
+  const suspects = new Set(ranks);
+  const steps = report.optimizer_steps;
+  const compared = el(
+    "section",
+    { id: "compared", "aria-labelledby": "compared-title" },
+    el("h2", { id: "compared-title" }, report.reference ? "What was compared" : "What was checked"),
+    el(
+      "div",
+      { class: "cards" },
+      report.reference ? runCard("Reference", report.reference, report.reference_run, new Set()) : null,
+      runCard(report.reference ? "Candidate" : "Trace", report.candidate, report.candidate_run, suspects),
+      toleranceCard(report),
+    ),
+  );
+  if (report.coverage !== null && report.reference) compared.append(el("p", {}, `${short(report.coverage * 100, 4)} % of the reference's tensors were compared${report.placed_by_shape ? `, ${count(report.placed_by_shape)} of them placed by their shape` : ""}.`));
+  if (steps) compared.append(el("p", {}, `Optimizer steps checked: ${count(steps.parameters_checked)} of ${plural(steps.parameters, "parameter")} (${steps.optimizers.join(", ")}).`));
+  const proof = proofTable(report);
+  if (proof) compared.append(proof);
+  if (report.overrides.length) {
+    const rows = report.overrides.map((one) => [one.where, clip(one.pattern), one.kind ?? "all", short(one.allowed), clip(one.reason), count(one.covered), count(one.excused)]);
+    compared.append(lazyDetails(plural(report.overrides.length, "override"), () => tableOf(["where", "pattern", "kind", "allowed", "reason", "covered", "excused"], rows)));
+  }
+  if (report.notes.length) compared.append(el("h3", {}, "Notes"), el("ul", { class: "notes" }, report.notes.slice(0, 100).map((note) => el("li", {}, clip(note, 1000)))));
+  const roots = rootsSection(report, table, open);
+  return [
+    el("section", { class: "overview" }, countsLine(report), report.instead ? el("p", { class: "sentence" }, report.instead) : null),
+    ...(roots ? [roots] : []),
+    ...(report.command ? [el("section", {}, el("h2", {}, "Run it again"), commandLine(report.command))] : []),
+    compared,
+  ];
+}

@@ -1,0 +1,15 @@
+// What a page shows beside a report, from what was read.
+#pragma once
+
+#include <string>
+
+#include "ttrace/page/html.h"
+#include "ttrace/tolerance/tolerance.h"
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+RunFacts facts_of(const Trace& trace, const std::string& directory);
+ToleranceFacts facts_of(const ToleranceFile& tolerance);
+
+}  // namespace ttrace

@@ -1,0 +1,100 @@
+"""Opens reports in headless Chromium: Debian's, driven by Playwright. There is no network, and nothing asks for it."""
+
+import csv
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+TESTS = pathlib.Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / "cli"), str(TESTS / "verdict")]  # program, traces; forged
+
+from program import Program  # noqa: E402 (found by the path just set)
+
+GENERATOR = pathlib.Path(os.environ["TTRACE_BUILD"]) / "tests" / "large_page"
+WIDTH = 1280
+
+
+class Opened:
+    """A page in the browser, and what it should not have done."""
+
+    def __init__(self, browser, path, scheme="light"):
+        self.requests, self.problems = [], []
+        self.context = browser.new_context(
+            viewport={"width": WIDTH, "height": 900}, color_scheme=scheme, offline=True, reduced_motion="reduce"
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(120_000)  # ms; for machines that do much else
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", lambda message: self.problems.append(f"{message.type}: {message.text}"))
+        self.page.goto(path.resolve().as_uri())
+        self.page.wait_for_selector("main[aria-busy=false]")
+
+    def text(self, selector):
+        return self.page.locator(selector).first.inner_text()
+
+    def open_tensor(self, row):
+        self.page.evaluate(f"location.hash = 'tensor/{row}'")
+        self.page.wait_for_selector("article.tensor h1")
+
+    def details(self, title):
+        """Opens what is folded, and waits for what it makes."""
+        for summary in self.page.locator("summary", has_text=title).all():
+            if summary.is_visible() and not summary.evaluate("e => e.parentElement.open"):
+                summary.click()
+
+    def table(self, selector):
+        """The texts of a table's cells, row by row, its head first."""
+        return self.page.locator(selector).first.evaluate(
+            "t => [...t.rows].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
+        )
+
+    def assert_clean(self):
+        local = [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))]
+        assert not local and not self.problems
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= WIDTH
+
+
+@pytest.fixture(scope="session")
+def browser():
+    executable = shutil.which("chromium")
+    assert executable, "no chromium: tools/setup tests installs it"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens a page; at the end of the test it must not have complained, nor asked the network."""
+    pages = []
+
+    def open_page(path, scheme="light"):
+        pages.append(Opened(browser, path, scheme))
+        return pages[-1]
+
+    yield open_page
+    for page in pages:
+        page.assert_clean()
+        page.context.close()
+
+
+@pytest.fixture
+def ttrace(tmp_path):
+    return Program(tmp_path)
+
+
+def read_csv(path):
+    csv.field_size_limit(1 << 24)
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_json(path):
+    return json.loads(path.read_text())
