@@ -38,9 +38,7 @@ def zeroed(tensor, damage):
     """Some neighbouring indices of the first dimension."""
     size = tensor.shape[0]
     first, count = int(damage.share * size), max(1, size // 8)
-    kept = torch.ones(size, dtype=tensor.dtype)
-    kept[first : first + count] = 0
-    return tensor * kept.view(-1, *[1] * (tensor.ndim - 1))
+    return torch.cat([tensor[:first], 0 * tensor[first : first + count], tensor[first + count :]])
 
 
 @change

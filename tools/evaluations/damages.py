@@ -255,7 +255,9 @@ def _true_words(damage: dict) -> set[str]:
     }
     if damage["change"] is None:
         return mechanisms.get(damage["mechanism"], set())
-    return changes.get(damage["change"], set()) if damage["mechanism"] != "inside" else set()
+    if damage["mechanism"] == "inside":  # of an input that is stale a stale output is made, and nothing else is kept
+        return {"stale"} if damage["change"] == "stale" else set()
+    return changes.get(damage["change"], set())
 
 
 def configuration_of(damage: dict) -> Configuration:
@@ -284,6 +286,11 @@ def row_of(damage: dict, bench: Bench) -> dict:
         bench.tolerance(configuration.model, configuration.dtype),
     )
     shutil.rmtree(home)
+    return judged(damage, report)
+
+
+def judged(damage: dict, report: dict) -> dict:
+    """The damage, with what the report says and what that is worth."""
     cause = report["root_cause"]
     found = cause and [cause["name"].split(":")[0].split("#")[0], cause["kind"]]
     word, sentence = (cause["diagnosis"], cause["sentence"]) if cause else (None, "")
@@ -296,8 +303,11 @@ def row_of(damage: dict, bench: Bench) -> dict:
         "diagnosis": word,
         "sentence": sentence,
         "judged": "none" if word is None else "right" if is_true(damage, word, sentence) else "wrong",
-        "roots": len(report["root_causes"]),
+        "roots": len(report["roots"]),
     }
+
+
+TOTALS = ["damages", "damages_seen", "damages_first_right", "diagnoses_right", "diagnoses_none", "diagnoses_wrong"]
 
 
 def summary(rows: list[dict]) -> dict:
@@ -321,9 +331,9 @@ def render(rows: list[dict]) -> list[str]:
         ],
     )
     return [
-        f"{total['damages']} programs, each with one mistake, drawn at random from fixed seeds: mechanism, place, size, model, "
-        "layout. Half of them change a tensor while the program runs, half are mistakes of programs (a sum left "
-        "out, a stale value, a bias twice). For many no hypothesis exists, and none is the right answer.",
+        f"{total['damages']} programs, each with one mistake, drawn at random from fixed seeds: mechanism, place, "
+        "size, model, layout. Half of them change a tensor while the program runs, half are mistakes of programs (a "
+        "sum left out, a stale value, a bias twice). For many no hypothesis exists, and none is the right answer.",
         "",
         *by_seed,
         "",
