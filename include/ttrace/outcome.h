@@ -57,6 +57,7 @@ enum class Cause : std::uint8_t {
   kCoarserPrecision,     // "coarser-precision": rounded to a narrower dtype than it is stored in
   kRegion,               // "region": wrong in one part, which ranks or indices tell, and right elsewhere
   kAccumulatedAgain,     // "accumulated-again": reduced after each micro-batch, with what was accumulated before
+  kLeftOver,             // "left-over": a sum that began with what an earlier iteration left
   kOtherInitialisation,  // "other-initialisation": the runs began with different random parameters
   kOptimizerStep,        // "optimizer-step": the optimizer's options, its step or the copy of what it made is wrong
 };
