@@ -118,6 +118,9 @@ UpdateSums sum_up(const SideValues& delta, const std::vector<double>& parameter,
     }
     sums.reference_square += d * d;
     sums.candidate_square += candidate * candidate;
+    const double size = std::abs(p) + std::abs(d);
+    const double unit = p == 0 ? 0 : std::exp2(std::floor(std::log2(size)));
+    sums.all_units = std::max(sums.all_units, std::abs(d) * unit);
     const bool moved = d != 0, still = moved && candidate == 0;
     sums.moved += moved;
     sums.still += still;
@@ -129,6 +132,8 @@ UpdateSums sum_up(const SideValues& delta, const std::vector<double>& parameter,
     sums.dp += d * p;
     sums.pp += p * p;
     sums.pe += p * e;
+    sums.d_units = std::max(sums.d_units, std::abs(d) * unit);
+    sums.p_units = std::max(sums.p_units, std::abs(p) * unit);
     sums.moved_above += moved;
     sums.still_above += still;
   }
@@ -288,6 +293,9 @@ void UpdateSums::add(const UpdateSums& other) {
   dp += other.dp;
   pp += other.pp;
   pe += other.pe;
+  d_units = std::max(d_units, other.d_units);
+  p_units = std::max(p_units, other.p_units);
+  all_units = std::max(all_units, other.all_units);
   moved_above += other.moved_above;
   still_above += other.still_above;
   moved += other.moved;
