@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <exception>
 #include <map>
@@ -107,6 +108,11 @@ void mark_above(const SideValues& gradient, double threshold, std::vector<std::u
   }
 }
 
+// The largest power of two up to a normal number.
+double power_of_two(double value) {
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & 0x7ff0000000000000u);
+}
+
 UpdateSums sum_up(const SideValues& delta, const std::vector<double>& parameter,
                   const std::vector<std::uint8_t>& above) {
   UpdateSums sums;
@@ -118,8 +124,7 @@ UpdateSums sum_up(const SideValues& delta, const std::vector<double>& parameter,
     }
     sums.reference_square += d * d;
     sums.candidate_square += candidate * candidate;
-    const double size = std::abs(p) + std::abs(d);
-    const double unit = p == 0 ? 0 : std::exp2(std::floor(std::log2(size)));
+    const double unit = p == 0 ? 0 : power_of_two(std::abs(p) + std::abs(d));
     sums.all_units = std::max(sums.all_units, std::abs(d) * unit);
     const bool moved = d != 0, still = moved && candidate == 0;
     sums.moved += moved;
