@@ -222,7 +222,7 @@ TEST_CASE("what the tolerance file does not say, or says to be noise, judges not
   CHECK(steps.coverage->not_checkable.at("the rule of mine.Lion is not known, and by regression: the tolerance file "
                                          "does not say how far it may be from the reference's") == 3);
   steps = judged(UnknownRun(4), [](ToleranceFile& file) {
-    file.updates[{kUnknown, 0}][static_cast<std::size_t>(UpdateMeasure::kTensor)] = {0.5, 0, 0};
+    file.updates[{kUnknown, 0}][static_cast<std::size_t>(UpdateMeasure::kTensor)] = {0.25, 0, 0};
   });
   CHECK(steps.coverage->updates_regressed == 3);
 }
