@@ -59,6 +59,9 @@ class UpdateGroup {
 
  private:
   double allowed(UpdateMeasure measure) const { return allowed_for(tolerance_, measure); }
+  double allowed(UpdateMeasure measure, double rounding) const { return std::max(allowed(measure), rounding); }
+  double allowed_slope(const UpdateSums& sums) const { return allowed(UpdateMeasure::kTensor, slope_rounding(sums)); }
+  double allowed_norm(const UpdateSums& sums) const { return allowed(UpdateMeasure::kNorm, norm_rounding(sums)); }
 
   // Why nothing that an update could do would be seen.
   std::string why_not(const Member& member) const {
@@ -66,17 +69,16 @@ class UpdateGroup {
     if (!member.update->reason.empty()) return member.update->reason;
     if (sums.moved == 0) return "the reference does not move it";
     if (has_slope(sums)) {
-      return allowed(UpdateMeasure::kTensor) < 1 ? "" : "rounding moves such updates as far as any fault would";
+      return allowed_slope(sums) < 1 ? "" : "rounding moves such updates as far as any fault would";
     }
-    return allowed(UpdateMeasure::kNorm) < 1
+    return allowed_norm(sums) < 1
                ? ""
                : fmt::format("fewer than {} of its elements have a gradient above rounding", kLeastAbove);
   }
 
   // True where `value` is more than correct runs explain.
-  bool exceeds(double value, UpdateMeasure measure, double& worst) const {
-    const double most = allowed(measure);
-    if (most >= 1 && measure != UpdateMeasure::kNorm) return false;
+  static bool exceeds(double value, double most, double& worst) {
+    if (most >= 1) return false;
     if (!(value <= most)) return true;
     worst = std::max(worst, value / most);
     return false;
@@ -88,24 +90,24 @@ class UpdateGroup {
     double worst = 0;
     std::string words;
     if (sums.candidate_square == 0) return "not updated; the reference updates it";
-    if (exceeds(share_still_above(sums), UpdateMeasure::kStillAbove, worst)) {
+    if (exceeds(share_still_above(sums), allowed(UpdateMeasure::kStillAbove), worst)) {
       words = fmt::format(
           "{} of {} elements that the reference updates are not updated, where gradients are above "
           "rounding; correct runs: at most {:.2g} of them",
           sums.still_above, sums.moved_above, allowed(UpdateMeasure::kStillAbove));
-    } else if (exceeds(share_still(sums), UpdateMeasure::kStill, worst)) {
+    } else if (exceeds(share_still(sums), allowed(UpdateMeasure::kStill), worst)) {
       words = fmt::format(
           "{} of {} elements that the reference updates are not updated; correct runs: at most {:.2g} "
           "of them",
           sums.still, sums.moved, allowed(UpdateMeasure::kStill));
-    } else if (has_slope(sums) && exceeds(std::abs(sums.slope_error()), UpdateMeasure::kTensor, worst)) {
+    } else if (has_slope(sums) && exceeds(std::abs(sums.slope_error()), allowed_slope(sums), worst)) {
       words = fmt::format(
           "the update is {} times the reference's, over {} elements with a gradient above rounding; "
           "correct runs: within {:.1g}",
-          describe_times(sums.slope_error()), sums.above, allowed(UpdateMeasure::kTensor));
-    } else if (!has_slope(sums) && exceeds(std::abs(norm_error(sums)), UpdateMeasure::kNorm, worst)) {
+          describe_times(sums.slope_error()), sums.above, allowed_slope(sums));
+    } else if (!has_slope(sums) && exceeds(std::abs(norm_error(sums)), allowed_norm(sums), worst)) {
       words = fmt::format("the update is {} times as large as the reference's; correct runs: within {:.1g}",
-                          describe_times(norm_error(sums)), allowed(UpdateMeasure::kNorm));
+                          describe_times(norm_error(sums)), allowed_norm(sums));
     }
     if (words.empty()) result.worst = std::max(result.worst, worst);
     return words;
@@ -126,15 +128,17 @@ class UpdateGroup {
     const PooledSlope pooled = pool(sums);
     if (pooled.tensors == 0) return;
     double worst = 0;
-    const bool other_slope = exceeds(std::abs(pooled.slope_error), UpdateMeasure::kPool, worst);
-    const bool other_decay = exceeds(pooled.decay_share, UpdateMeasure::kDecay, worst);
+    const double slope = allowed(UpdateMeasure::kPool, slope_rounding(pooled.total));
+    const double decay = allowed(UpdateMeasure::kDecay, decay_rounding(pooled.total));
+    const bool other_slope = exceeds(std::abs(pooled.slope_error), slope, worst);
+    const bool other_decay = exceeds(pooled.decay_share, decay, worst);
     if (!other_slope && !other_decay) {
       result.worst = std::max(result.worst, worst);
       return;
     }
     // Where both are more than they may be, the larger part is named.
     const bool decays = other_decay && (!other_slope || pooled.decay_share > std::abs(pooled.beside_decay));
-    const std::string words = decays ? describe_decay(pooled, *sloped.front()) : describe_slope(pooled);
+    const std::string words = decays ? describe_decay(pooled, *sloped.front(), decay) : describe_slope(pooled, slope);
     bool named = false;
     const Member* largest = sloped.front();
     for (const Member* member : sloped) {
@@ -142,8 +146,8 @@ class UpdateGroup {
       if (own.dd > largest->update->sums.dd) largest = member;
       const double expected = decays ? pooled.decay * own.dp / own.dd : pooled.slope_error;
       const double left = std::abs(own.slope_error() - expected);
-      const bool follows = left <= allowed(UpdateMeasure::kTensor) || left <= 0.05 * std::abs(expected);
-      const bool stands_out = std::abs(own.slope_error()) > allowed(UpdateMeasure::kPool);
+      const bool follows = left <= allowed_slope(own) || left <= 0.05 * std::abs(expected);
+      const bool stands_out = std::abs(own.slope_error()) > slope;
       if (is_wrong_alone(member) ? !follows : !stands_out) continue;
       wrong[member] = words;
       named = true;
@@ -151,13 +155,12 @@ class UpdateGroup {
     if (!named) wrong[largest] = words;
   }
 
-  std::string describe_slope(const PooledSlope& pooled) const {
+  static std::string describe_slope(const PooledSlope& pooled, double allowed) {
     return fmt::format("the update is {} times the reference's over {} tensor{}; correct runs: within {:.1g}",
-                       describe_times(pooled.slope_error), pooled.tensors, pooled.tensors == 1 ? "" : "s",
-                       allowed(UpdateMeasure::kPool));
+                       describe_times(pooled.slope_error), pooled.tensors, pooled.tensors == 1 ? "" : "s", allowed);
   }
 
-  std::string describe_decay(const PooledSlope& pooled, const Member& member) const {
+  static std::string describe_decay(const PooledSlope& pooled, const Member& member, double allowed) {
     const std::string cause = member.lr && *member.lr > 0 && pooled.decay < 0
                                   ? fmt::format(", as weight decay that is {:.3g} larger gives at lr {:g}",
                                                 -pooled.decay / *member.lr, *member.lr)
@@ -165,8 +168,7 @@ class UpdateGroup {
     return fmt::format(
         "the update has {:+.3g} times the parameter in it beside the reference's, {:.2g} of its size over "
         "{} tensor{}{}; correct runs: within {:.1g}",
-        pooled.decay, pooled.decay_share, pooled.tensors, pooled.tensors == 1 ? "" : "s", cause,
-        allowed(UpdateMeasure::kDecay));
+        pooled.decay, pooled.decay_share, pooled.tensors, pooled.tensors == 1 ? "" : "s", cause, allowed);
   }
 
   const UpdateTolerance& tolerance_;
@@ -215,12 +217,16 @@ JudgedRegression judge_by_regression(const AlignedTrace& reference, const Matchi
       judgeable.insert(id);
     }
   }
-  const std::vector<RegressedUpdate> updates = regress_updates(matching.pairs, differences, judgeable, threads);
+  std::vector<RegressedUpdate> updates = regress_updates(matching.pairs, differences, judgeable, threads);
   std::map<UpdateTolerances::key_type, UpdateGroup> groups;
-  for (const RegressedUpdate& update : updates) {
+  for (RegressedUpdate& update : updates) {
     const std::size_t place = places.at(update.id);
     const auto steps = stated.find({update.id.iteration, update.id.name});
     std::optional<double> lr;
+    const double epsilon = epsilon_of(steps == stated.end() ? Dtype::kFloat32 : updated_dtype(steps->second.front()));
+    for (double* units : {&update.sums.d_units, &update.sums.p_units, &update.sums.all_units}) {
+      *units *= epsilon;
+    }
     if (steps != stated.end()) {
       const auto& options = steps->second.front().step->options;
       if (const auto found = options.find("lr"); found != options.end()) lr = found->second;

@@ -78,15 +78,15 @@ void compare_named(const OptimizerStep& candidate, const OptimizerStep& referenc
   }
 }
 
-Dtype updated_dtype(const StatedStep& stated) {
-  return dtype_from_name(stated.step->master).value_or(stated.parameter);
-}
-
 std::string describe_class(const OptimizerStep& step) {
   return step.optimizer.empty() ? "in no optimizer" : fmt::format("optimizer {}", printable(step.optimizer));
 }
 
 }  // namespace
+
+Dtype updated_dtype(const StatedStep& stated) {
+  return dtype_from_name(stated.step->master).value_or(stated.parameter);
+}
 
 StatedSteps stated_steps(const AlignedTrace& aligned) {
   const ParameterNames names = parameter_names(aligned.alignment);

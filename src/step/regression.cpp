@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <exception>
 #include <map>
@@ -107,6 +108,11 @@ void mark_above(const SideValues& gradient, double threshold, std::vector<std::u
   }
 }
 
+// The largest power of two up to a normal number.
+double power_of_two(double value) {
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & 0x7ff0000000000000u);
+}
+
 UpdateSums sum_up(const SideValues& delta, const std::vector<double>& parameter,
                   const std::vector<std::uint8_t>& above) {
   UpdateSums sums;
@@ -118,6 +124,8 @@ UpdateSums sum_up(const SideValues& delta, const std::vector<double>& parameter,
     }
     sums.reference_square += d * d;
     sums.candidate_square += candidate * candidate;
+    const double unit = p == 0 ? 0 : power_of_two(std::abs(p) + std::abs(d));
+    sums.all_units = std::max(sums.all_units, std::abs(d) * unit);
     const bool moved = d != 0, still = moved && candidate == 0;
     sums.moved += moved;
     sums.still += still;
@@ -129,6 +137,8 @@ UpdateSums sum_up(const SideValues& delta, const std::vector<double>& parameter,
     sums.dp += d * p;
     sums.pp += p * p;
     sums.pe += p * e;
+    sums.d_units = std::max(sums.d_units, std::abs(d) * unit);
+    sums.p_units = std::max(sums.p_units, std::abs(p) * unit);
     sums.moved_above += moved;
     sums.still_above += still;
   }
@@ -288,6 +298,9 @@ void UpdateSums::add(const UpdateSums& other) {
   dp += other.dp;
   pp += other.pp;
   pe += other.pe;
+  d_units = std::max(d_units, other.d_units);
+  p_units = std::max(p_units, other.p_units);
+  all_units = std::max(all_units, other.all_units);
   moved_above += other.moved_above;
   still_above += other.still_above;
   moved += other.moved;

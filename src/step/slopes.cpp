@@ -16,6 +16,19 @@ double capped(double value) { return std::isfinite(value) ? std::min(std::abs(va
 
 }  // namespace
 
+namespace {
+
+// Of four elements.
+double rounding_of(double units, double whole) { return whole == 0 ? 0 : 4 * units / whole; }
+
+}  // namespace
+
+double slope_rounding(const UpdateSums& sums) { return rounding_of(sums.d_units, sums.dd); }
+
+double decay_rounding(const UpdateSums& sums) { return rounding_of(sums.p_units, std::sqrt(sums.pp * sums.dd)); }
+
+double norm_rounding(const UpdateSums& sums) { return rounding_of(sums.all_units, sums.reference_square); }
+
 bool has_slope(const UpdateSums& sums) { return sums.above >= kLeastAbove && sums.dd > 0; }
 
 double norm_error(const UpdateSums& sums) { return std::sqrt(sums.candidate_square / sums.reference_square) - 1; }
@@ -36,6 +49,7 @@ PooledSlope pool(std::span<const UpdateSums* const> updates) {
     total.add(*sums);
     ++result.tensors;
   }
+  result.total = total;
   if (result.tensors == 0) return result;
   const auto n = static_cast<double>(result.tensors);
   const double small_sample = n > 1 ? n / (n - 1) : 0;

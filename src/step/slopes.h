@@ -11,6 +11,7 @@ namespace ttrace {
 // How far the updates of several tensors, together, are from the reference's.
 struct PooledSlope {
   std::int64_t tensors = 0;  // with enough elements above rounding
+  UpdateSums total;          // of these
   double slope_error = 0;    // a - 1 of d' = a d
   double slope_doubt = 0;    // its standard error: tensors are independent draws
   double beside_decay = 0;   // a - 1 of d' - d = (a - 1) d + b p
@@ -23,6 +24,12 @@ PooledSlope pool(std::span<const UpdateSums* const> updates);
 // What a run measured of a class and an iteration, one number for each UpdateMeasure, as a sample of a tolerance: from
 // 0 to 1.
 std::array<double, kUpdateMeasures.size()> sample_of(std::span<const UpdateSums* const> updates);
+
+// How far what the parameters round may move the slope of these sums, their decay, and the ratio of the norms. Their
+// units are those of the dtype.
+double slope_rounding(const UpdateSums& sums);
+double decay_rounding(const UpdateSums& sums);
+double norm_rounding(const UpdateSums& sums);
 
 bool has_slope(const UpdateSums& sums);
 double norm_error(const UpdateSums& sums);         // |d'| / |d| - 1

@@ -6,7 +6,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLACES = ["-a", ROOT / "annotations/megatron_gpt.yaml", "--axes", "dp=2"]
-MUON, ADAMW = "torch.optim._muon.Muon", "torch.optim.adamw.AdamW"
+MUON, ADAMW = "torch.optim.Muon", "torch.optim.adamw.AdamW"
 
 
 @pytest.fixture(scope="module")

@@ -72,11 +72,29 @@ def test_tolerances_that_were_edited_are_refused(estimated):
     (estimated.directory / "t.yaml").write_text(re.sub(r"allowed: [^}]*}", "allowed: 1e9}", text))
     estimated.record("candidate", change(training_run(), negate))
     assert "; expected " in estimated.refuses(*CHECK, "-t", "t.yaml")
+    # Without its seal it is somebody's own.
+    text = re.sub(r"seal: .*\n", "", text)
     (estimated.directory / "t.yaml").write_text(
         re.sub(r"floor: [^,]*, allowed: [^}]*}", "floor: 0.3, allowed: 0.9}", text, count=1)
     )
     refusal = estimated.refuses(*CHECK, "-t", "t.yaml")
     assert refusal.startswith("t.yaml: the floor of layers.0.mlp input is 0.3; expected at most 1.19")
+
+
+def test_numbers_that_were_edited_to_fit_each_other_are_refused(estimated):
+    text = (estimated.directory / "t.yaml").read_text()
+    changed = re.sub(
+        r"(layers.1.mlp: \{samples: )\[[^,]*(, .*), estimate: .*, allowed: [^}]*}",
+        r"\1[0.3\2, estimate: 0.3, floor: 0.2, allowed: 0.9}",
+        text,
+    )
+    assert changed != text
+    (estimated.directory / "t.yaml").write_text(changed)
+    estimated.record("candidate", training_run(9))
+    refusal = estimated.refuses(*CHECK, "-t", "t.yaml")
+    assert "they are not those that `ttrace estimate-tolerance` wrote" in refusal
+    (estimated.directory / "t.yaml").write_text(f"# checked by hand\n{text}\n")
+    assert estimated.check("-t", "t.yaml", code=0).startswith("same\n")
 
 
 def test_one_tolerance_that_was_edited_is_refused_with_its_line(estimated):
@@ -126,6 +144,8 @@ def test_a_file_of_too_few_runs_is_refused(estimated):
 
 
 def test_a_file_of_another_compute_dtype_is_refused(estimated):
+    text = (estimated.directory / "t.yaml").read_text()
+    (estimated.directory / "t.yaml").write_text(re.sub(r"seal: .*\n", "", text))
     estimated.edit(
         "compute_dtype: float32\nepsilon: 1.1920928955078125e-07", "compute_dtype: float16\nepsilon: 0.0009765625"
     )
