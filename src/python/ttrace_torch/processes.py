@@ -5,8 +5,6 @@ process that trains as a rank, which is a problem."""
 import os
 import sys
 
-import torch
-
 VARIABLE = "TTRACE_RECORDED"  # in the environment of what a recorded process starts: run id and its process id
 
 
@@ -23,7 +21,8 @@ def recorded_above(run_id: str) -> int | None:
 
 def loads_data() -> bool:
     """Whether this is a worker of a DataLoader."""
-    return torch.utils.data.get_worker_info() is not None
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
 
 
 def this_process() -> str:
