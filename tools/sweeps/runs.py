@@ -54,6 +54,7 @@ class References:
                     str(home / "trace"),
                     "--iterations",
                     model.iterations,
+                    *(["--axes", Configuration(model, dtype, model.reference).axes] if model.reference else []),
                     "--",
                     *_command_of(model, dtype),
                 ]
@@ -91,6 +92,11 @@ def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str, 
 
 
 def _command_of(model: Model, dtype: str) -> list[str]:
+    """Of the reference."""
+    if model.reference:
+        configuration = Configuration(model, dtype, model.reference)
+        ranks = [launch.__file__, str(configuration.world_size)]
+        return [sys.executable, warm.__file__, *ranks, program_of(model), *configuration.arguments]
     return [sys.executable, warm.__file__, program_of(model), *dtype_arguments(dtype), *model.arguments.split()]
 
 
