@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -227,7 +228,9 @@ class RowTensors {
     tensor.dtype = shards_[0]->entry->dtype;
     tensor.module_class = shards_[0]->entry->module_class;
     tensor.scale = scale_of(annotations_, mesh_, microbatches_, tensor.id, placement_, LossRole::kNone);
-    tensor.order = shards_[0]->entry->order;
+    // The shards are of all micro-batches; the tensor's order is that of the first that holds one of its rows.
+    const bool is_empty = row_holders.by_row.empty();
+    tensor.order = is_empty ? shards_[0]->entry->order : std::numeric_limits<std::uint64_t>::max();
     tensor.annotated = true;
     tensor.factoring = placement_.factoring;
     tensor.shape = extents_of(dimensions_);

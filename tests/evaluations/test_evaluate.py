@@ -65,6 +65,7 @@ def test_the_same_numbers_make_the_same_figure(tmp_path):
     row = {
         "number": 1,
         "bug": "b",
+        "configuration": "c bf16 tp2",
         "direction": "forward",
         "tensor": "t",
         "epsilon": 0.0078125,

@@ -9,8 +9,9 @@ import traceback
 from pathlib import Path
 
 from sweeps.runs import RunError
+from sweeps.source import commit
 
-from . import bugs, false_alarms, framework_mutants, localization, mutants, page, sensitivity
+from . import bugs, damages, false_alarms, framework_mutants, freshness, localization, mutants, page, sensitivity
 from .bench import Bench
 from .page import SECTIONS
 
@@ -25,12 +26,13 @@ def parse_options() -> argparse.Namespace:
         "beside it are made, and the sections of the page in tools/evaluations. --quick and --case leave\n"
         "all of it as it is.\n\n"
         "Exit code: 0 when every bug was found, first at the right tensor, and no correct program was called\n"
-        "wrong; 1 when not; 2 when something could not be run.\n\n"
+        "wrong; 1 when not; 2 when something could not be run. --check: 1 when a section is out of date.\n\n"
         "Examples:\n"
         "  tools/evaluate                                  everything, about an hour on 2 cores\n"
         "  tools/evaluate --quick --json evidence.json     part of everything, within 10 minutes\n"
         "  tools/evaluate --only rules --only sensitivity  measures these again, and writes the page anew\n"
         "  tools/evaluate --only bugs --case embedding     what ttrace says about one bug\n"
+        "  tools/evaluate --check                          which figures the code has changed since\n"
         "  tools/evaluate --render                         writes the page from results.json",
     )
     add = parser.add_argument
@@ -38,12 +40,17 @@ def parse_options() -> argparse.Namespace:
     add("--only", metavar="SECTION", action="append", choices=SECTIONS, help="measure only this; may be repeated")
     add("--case", metavar="TEXT", default="", help="only bugs, configurations and mutants with TEXT in their names")
     add("--json", metavar="FILE", type=Path, help="write what was measured there")
+    add("--check", action="store_true", help="measure nothing; say which sections are older than the code they measure")
     add("--render", action="store_true", help="measure nothing, write the page anew")
     return parser.parse_args()
 
 
 def main() -> int:
     options = parse_options()
+    if options.check:
+        sections = freshness.sections()
+        print("\n".join(map(str, sections)))
+        return 1 if any(section.changed or section.commit is None for section in sections) else 0
     if options.render:
         page.store(page.load())
         return 0
@@ -77,13 +84,14 @@ def measure(name: str, bench: Bench) -> dict:
     data = SECTIONS[name].measure(bench)
     seconds = round(time.monotonic() - started)
     print(f"evaluate: {name}: {seconds} s", file=sys.stderr, flush=True)
-    return {"data": data, "seconds": seconds, "machine": page.machine(), "commit": page.commit()}
+    return {"data": data, "seconds": seconds, "machine": page.machine(), "commit": commit()}
 
 
 def evidence(data: dict[str, dict]) -> dict:
     """What --json writes. What was not measured is null."""
     names = ["bugs", "detected", "first_tensor_right", "configurations", "false_alarms"]
-    totals = dict.fromkeys([*names, "mutants", "mutant_kinds", "silent_passes", "other_verdicts", "scale_seen"])
+    names += [*damages.TOTALS, "mutants", "mutant_kinds", "silent_passes", "other_verdicts", "scale_seen"]
+    totals = dict.fromkeys(names)
     if "bugs" in data:
         totals.update(bugs.summary(data["bugs"]))
     if "false-alarms" in data:
@@ -92,7 +100,14 @@ def evidence(data: dict[str, dict]) -> dict:
         totals.update(mutants.summary(data["mutants"]))
     if "sensitivity" in data:
         totals.update(sensitivity.summary(data["sensitivity"]))
-    renamed = {"bugs": "bug_rows", "false-alarms": "configuration_rows", "mutants": "mutant_rows"}
+    if "damages" in data:
+        totals.update(damages.summary(data["damages"]))
+    renamed = {
+        "bugs": "bug_rows",
+        "damages": "damage_rows",
+        "false-alarms": "configuration_rows",
+        "mutants": "mutant_rows",
+    }
     return {**totals, **{renamed.get(name, name.replace("-", "_")): rows for name, rows in data.items()}}
 
 
@@ -117,6 +132,12 @@ def conclude(data: dict[str, dict]) -> int:
             f"kinds pass in silence, {counts['other_verdicts']} get another wrong verdict"
         )
         good &= counts["silent_passes"] == 0
+    if "damages" in data:
+        print(
+            f"{totals['damages_seen']} of {totals['damages']} damages seen, diagnosis right "
+            f"{totals['diagnoses_right']}, none {totals['diagnoses_none']}, wrong {totals['diagnoses_wrong']}"
+        )
+        good &= totals["diagnoses_wrong"] <= 0.02 * totals["damages_seen"]
     if "localization" in data:
         confirmed, twins = localization.summary(data["localization"])
         print(f"second run: {confirmed} of {len(data['localization'])} first tensors confirmed, {twins} twins the same")

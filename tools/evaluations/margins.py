@@ -131,10 +131,15 @@ def histogram_rows(rows: list[dict], width: float = 0.1) -> list[dict]:
 
 
 def false_alarm_rows(rows: list[dict]) -> list[dict]:
-    """Per estimator and margin, the probability that a correct configuration is called different: see `tails`."""
+    """Per estimator and margin, the probability that a correct configuration is called different: see `tails`. Those
+    with equal errors in every tensor count once."""
     table = []
     for (estimator,), group in _grouped(rows, "estimator").items():
-        largest = [max(row["ratio"] for row in one) for one in _grouped(group, "configuration").values()]
+        outcomes = {
+            tuple(sorted((row["kind"], row["name"], row["rel_err"]) for row in one)): max(row["ratio"] for row in one)
+            for one in _grouped(group, "configuration").values()
+        }
+        largest = list(outcomes.values())
         table += [{"estimator": estimator, "margin": margin, **false_alarms(largest, margin)} for margin in MARGINS]
     return table
 

@@ -7,12 +7,23 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import torch
 
-from . import bug_errors, bugs, cost, depth, false_alarms, framework_mutants, localization, mutants, rules, sensitivity
+from . import (
+    bug_errors,
+    bugs,
+    cost,
+    damages,
+    depth,
+    false_alarms,
+    framework_mutants,
+    localization,
+    mutants,
+    rules,
+    sensitivity,
+)
 from .peers import BUILD
 
 HERE = Path(__file__).resolve().parent
@@ -23,6 +34,7 @@ PAGE, RESULTS, FIGURES = MEASURED / "RESULTS.md", MEASURED / "results.json", MEA
 # the lines of Markdown; those with figures have draw(that, directory).
 SECTIONS = {
     "bugs": bugs,
+    "damages": damages,
     "localization": localization,
     "false-alarms": false_alarms,
     "mutants": mutants,
@@ -41,15 +53,6 @@ def load() -> dict[str, dict]:
 
 def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}, gloo"
-
-
-def commit() -> str:
-    """The commit that is measured, and whether the tree differs from it."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
-
-    return git("rev-parse", "--short=10", "HEAD") + (", changed" if git("status", "--porcelain") else "")
 
 
 def store(results: dict[str, dict]) -> None:

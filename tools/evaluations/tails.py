@@ -14,7 +14,8 @@ def false_alarms(largest: list[float], margin: float) -> dict[str, float]:
     """From the largest ratio of each correct configuration, the probability that another one has a ratio above
     `margin`. `observed` of all; `at_most` with 95 % confidence, whatever the distribution (Clopper-Pearson; 3 / n where
     none was observed); `fitted` by a Pareto tail over the upper half (Hill, 1975), whose log ratios above the median
-    are exponential. Configurations that share a reference share its estimate, so that they are fewer than they look."""
+    are exponential. Each must be an outcome of its own: one that was counted twice would make the bound too tight.
+    Configurations that share a reference share its estimate, so that they are fewer than they look all the same."""
     exceeding, all_ = sum(ratio > margin for ratio in largest), len(largest)
     return {
         "configurations": all_,

@@ -7,10 +7,11 @@
 
 int main(int argc, char** argv) {
   using namespace ttrace::reproductions;
-  const std::map<std::string, std::vector<void (*)()>> papers = {{"v-abft", {v_abft_tightness, v_abft_detection}},
-                                                                 {"dlrm", {dlrm}},
-                                                                 {"attnchecker", {attnchecker}},
-                                                                 {"sdc-llm", {sdc_llm}}};
+  const std::map<std::string, std::vector<void (*)()>> papers = {
+      {"v-abft", {v_abft_tightness, v_abft_detection, v_abft_sensitivity}},
+      {"dlrm", {dlrm}},
+      {"attnchecker", {attnchecker}},
+      {"sdc-llm", {sdc_llm}}};
   std::vector<std::string> names(argv + 1, argv + argc);
   if (names.empty()) names = {"v-abft", "dlrm", "attnchecker", "sdc-llm"};
   for (const std::string& name : names) {

@@ -8,6 +8,7 @@ from pathlib import Path
 from . import warm
 from .configurations import Configuration, configurations
 from .runs import ROOT, References, RunError, report_of
+from .source import commit
 
 TABLE = ROOT / "tools" / "sweeps" / "RESULTS.md"
 
@@ -58,6 +59,7 @@ def table(result: dict) -> str:
             f"| {row['name']} | {row['ranks']} | {'same' if row['same'] else 'different'} | {row['coverage']:.0%} "
             f"| {row['compared']} | {row['pass']} | {row['untrusted']} | {row['missing']} | {row['fail']} |"
         )
+    lines += ["", f"Measured at commit {commit()}."]
     return "\n".join(lines) + "\n"
 
 

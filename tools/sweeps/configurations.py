@@ -18,6 +18,7 @@ class Model:
     parameters: dict[str, int | str] = field(default_factory=dict, hash=False)  # of the annotations: its own numbers
     program: str = "tinygpt"
     iterations: str = "0"  # to record; the arguments need --steps for more than the first
+    reference: dict[str, int] = field(default_factory=dict, hash=False)  # sizes by axis, where it is no single process
 
 
 GPT = Model("gpt", "")
@@ -40,6 +41,8 @@ def _llama(heads: int, kv_heads: int) -> Model:
 LLAMA = _llama(4, 2)
 LLAMA_UNEVEN = _llama(6, 3)
 MOE = Model("moe", "--experts 4 --topk 2", ANNOTATIONS / "megatron_moe.yaml")
+# The reference of a model that no single process holds: a pipeline (TTrace, section 6.4).
+GPT_PIPELINED = Model("gpt-pipelined", "", reference=dict(pp=2))
 # Says itself where its tensors lie.
 TORCH = Model("torch", "", ANNOTATIONS / "torch_fsdp2_tp.yaml", program="torchgpt")
 
@@ -101,7 +104,7 @@ class Configuration:
         return [*self.model.arguments.split(), *dtype_arguments(self.dtype), *sizes, *self.flags.split()]
 
 
-_ONE_DTYPE = {"gpt-padded": "bf16", "gpt-per-token": "fp32", "llama-6-3": "bf16"}
+_ONE_DTYPE = {"gpt-pipelined": "bf16", "gpt-padded": "bf16", "gpt-per-token": "fp32", "llama-6-3": "bf16"}
 
 # (model, sizes, flags), run in both dtypes unless the model has one.
 _TABLE: list[tuple[Model, dict[str, int], str]] = [
@@ -114,6 +117,7 @@ _TABLE: list[tuple[Model, dict[str, int], str]] = [
     (GPT, dict(cp=2), "--cp-layout striped"),
     (GPT, dict(dp=4), ""),
     (GPT, dict(dp=2), "--zero 1"),
+    (GPT, dict(dp=2), "--zero 2"),
     (GPT, dict(pp=2), ""),
     (GPT, dict(pp=4), ""),
     (GPT, dict(pp=2), "--first-stage-layers 1"),
@@ -137,6 +141,8 @@ _TABLE: list[tuple[Model, dict[str, int], str]] = [
     (GPT_TIED, dict(pp=2), ""),
     (GPT_TIED, dict(tp=2, pp=2), "--sp"),
     (GPT_TIED, dict(dp=2, pp=2), "--zero 1"),
+    (GPT_PIPELINED, dict(tp=2), "--sp"),
+    (GPT_PIPELINED, dict(dp=2, pp=2), "--first-stage-layers 1"),
     (GPT_PADDED, dict(tp=2), "--pad-vocab-to 16"),
     (GPT_PADDED, dict(tp=4), "--pad-vocab-to 8 --sp"),
     (GPT_PER_TOKEN, dict(dp=2), ""),
@@ -178,6 +184,8 @@ _QUICK = {
     "gpt bf16 tp2 cp2 --sp",
     "gpt fp32 cp2 --cp-layout striped",
     "gpt bf16 dp2 --zero 1",
+    "gpt bf16 dp2 --zero 2",
+    "gpt-pipelined bf16 tp2 --sp",
     "gpt bf16 dp2 pp2 vpp2",
     "gpt fp32 pp2 --first-stage-layers 1",
     "gpt-tied bf16 pp2",

@@ -51,7 +51,7 @@ class References:
 
 
 def collect_reference(home: Path, model: Model, dtype: str) -> None:
-    """Runs the model on one process; makes `home`, with `trace`, `annotations.yaml`, and `output.txt`, what it
+    """Runs the model on one process, or on those of its own reference; makes `home`, with `trace`, `annotations.yaml`, and `output.txt`, what it
     printed."""
     home.mkdir()
     write_annotations(home / "annotations.yaml", model.annotations, model.parameters)
@@ -63,6 +63,7 @@ def collect_reference(home: Path, model: Model, dtype: str) -> None:
             str(home / "trace"),
             "--iterations",
             model.iterations,
+            *(["--axes", Configuration(model, dtype, model.reference).axes] if model.reference else []),
             "--",
             *_command_of(model, dtype),
         ]
@@ -97,6 +98,11 @@ def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str, 
 
 
 def _command_of(model: Model, dtype: str) -> list[str]:
+    """Of the reference."""
+    if model.reference:
+        configuration = Configuration(model, dtype, model.reference)
+        ranks = [launch.__file__, str(configuration.world_size)]
+        return [sys.executable, warm.__file__, *ranks, program_of(model), *configuration.arguments]
     return [sys.executable, warm.__file__, program_of(model), *dtype_arguments(dtype), *model.arguments.split()]
 
 

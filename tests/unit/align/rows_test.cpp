@@ -23,22 +23,24 @@ struct Row {
   float value;
 };
 
-void add_ids(Trace& trace, std::size_t rank, const std::string& name, const std::vector<Row>& rows) {
+void add_ids(Trace& trace, std::size_t rank, const std::string& name, const std::vector<Row>& rows,
+             std::int32_t batch = 0) {
   std::vector<std::int64_t> ids;
   for (const Row& row : rows) ids.insert(ids.end(), {row.rank, row.token});
   std::vector<float> bits(ids.size() * 2);
   std::memcpy(bits.data(), ids.data(), ids.size() * sizeof(std::int64_t));
-  add_tensor(trace, rank, tensor_id(Kind::kInput, name, 0), {static_cast<std::int64_t>(bits.size())}, bits);
+  add_tensor(trace, rank, tensor_id(Kind::kInput, name, batch), {static_cast<std::int64_t>(bits.size())}, bits);
   trace.ranks[rank].entries.back().dtype = Dtype::kInt64;
   trace.ranks[rank].entries.back().shape = {static_cast<std::int64_t>(rows.size()), 2};
 }
 
-void add_expert(Trace& trace, std::size_t rank, int expert, const std::vector<Row>& rows) {
+void add_expert(Trace& trace, std::size_t rank, int expert, const std::vector<Row>& rows, std::int32_t batch = 0) {
   const std::string name = "mlp.experts." + std::to_string(expert);
   std::vector<float> values;
   for (const Row& row : rows) values.insert(values.end(), {row.value, -row.value});
-  add_tensor(trace, rank, tensor_id(Kind::kInput, name + ":0", 0), {static_cast<std::int64_t>(rows.size()), 2}, values);
-  add_ids(trace, rank, name + ":1", rows);
+  add_tensor(trace, rank, tensor_id(Kind::kInput, name + ":0", batch), {static_cast<std::int64_t>(rows.size()), 2},
+             values);
+  add_ids(trace, rank, name + ":1", rows, batch);
 }
 
 void add_source(Trace& trace, std::size_t rank, std::int32_t local, const std::vector<float>& logits) {
@@ -102,6 +104,20 @@ TEST_CASE("tokens that were dispatched in another order, from another rank, are 
   CHECK(report.counts.pass == 4);  // two experts' inputs, the layer's input, the logits
   CHECK(report.coverage == 1);
   CHECK(report.waived == 2);  // the identities
+}
+
+TEST_CASE("the tokens of a later micro-batch come after what its router made") {
+  Trace trace = mesh_trace("", 1);
+  for (const std::int32_t batch : {0, 1, 2}) {
+    add_source(trace, 0, batch, kLogits);
+    add_expert(trace, 0, 0, {{0, 0, 1}, {0, 1, 2}}, batch);
+  }
+  const Alignment aligned = align(trace, annotations(kRules), {});
+  for (const std::int32_t batch : {0, 1, 2}) {
+    CAPTURE(batch);
+    CHECK(aligned.tensors.at(tensor_id(Kind::kInput, "mlp.experts.0:0", batch)).order >
+          aligned.tensors.at(tensor_id(Kind::kOutput, "mlp.router", batch)).order);
+  }
 }
 
 TEST_CASE("the tokens of a second call are those of the second call around it") {

@@ -1,0 +1,14 @@
+"""Which source was measured."""
+
+import subprocess
+from pathlib import Path
+
+
+def commit() -> str:
+    """The commit that is measured, and whether the tree differs from it."""
+
+    def git(*words: str) -> str:
+        here = Path(__file__).resolve().parent
+        return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+
+    return git("rev-parse", "--short=10", "HEAD") + (", changed" if git("status", "--porcelain") else "")
