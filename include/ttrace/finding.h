@@ -25,8 +25,8 @@ std::string_view name_of(Verdict verdict);  // "pass", "fail", "untrusted", "mis
 enum class Reason : std::uint8_t {
   kNone,
   // fail; those of an optimizer's step come first, since they say why the tensor differs
-  kOptionsDiffer,     // "options-differ": the optimizer's options, or the optimizer, are not the reference's
-  kStepDiffers,       // "step-differs": not the step that the run's own gradients, options and state give
+  kOptionsDiffer,  // "options-differ": the optimizer's options, or the optimizer, are not the reference's
+  kStepDiffers,  // "step-differs": not the step that the run's own gradients, options and state give, or the reference's
   kCopyDiffers,       // "copy-differs": the parameter is not what the optimizer's step made of it, rounded
   kExceedsTolerance,  // "exceeds-tolerance"
   kNotFinite,         // "not-finite": NaN or Inf on one side only, or more on one side
@@ -73,7 +73,9 @@ struct Difference {
   double reference_square = 0;          // sum of squares
   double candidate_square = 0;
   double difference_square = 0;
-  double dot = 0;  // <reference, candidate>
+  // <candidate - reference, reference>, summed by itself: as a difference of larger sums it would lose its digits.
+  double along = 0;
+  double reference_max_abs = 0;  // of the elements that are finite on both sides
   // The largest |reference - candidate|, exact at `worst_index`. Where both sides are at most fp32 wide, that element
   // was found in fp32; of several it is the first in the logical tensor.
   double max_abs = 0;
@@ -81,6 +83,11 @@ struct Difference {
   std::int32_t worst_rank = -1;           // the candidate rank that holds it
   std::vector<std::int64_t> worst_local_index;
   double worst_reference = 0, worst_candidate = 0;
+  // A row is what the last dimension holds at one index of the others. A tensor has rows where there are two or more of
+  // them, of two or more elements, and where it is a floating-point one; `rows` is 0 where not.
+  std::int64_t rows = 0;
+  double row_square = 0;        // the largest sum of squared differences of a row
+  std::int64_t worst_row = -1;  // of the rows that have it the first, in row-major order; -1 where no row differs
   // By candidate rank, its share of difference_square and of nonfinite_mismatch. Where an element has several terms,
   // its share is that of the first one's rank.
   std::map<std::int32_t, double> square_by_rank;
@@ -95,6 +102,16 @@ struct Difference {
   // ||reference - candidate||_F / ||reference||_F (papers: TTrace, section 2.3.2). 0 when both norms are
   // 0; infinity when only the reference's is.
   double rel_err() const;
+  // <candidate - reference, reference> / ||reference||^2: by how much the candidate is the reference's multiple. Rounding
+  // has no direction, and leaves this near 0 where rel_err is large. 0 where nothing differs, infinity where the sums
+  // cannot tell.
+  double scale_err() const;
+  // What `scale_err` leaves of rel_err: sqrt(rel_err^2 - scale_err^2).
+  double residual_err() const;
+  // The largest norm of a row's difference over the root mean square of the reference's row norms; 0 without rows.
+  double row_err() const;
+  // max_abs over the root mean square of the reference's elements.
+  double element_err() const;
   // The largest ||replica_k - replica_0|| / ||candidate||.
   double replica_rel_err() const;
   // 1 - cos(reference, candidate), computed as (||A-B||^2 - (||A||-||B||)^2) / (2 ||A|| ||B||), because the direct form
@@ -106,19 +123,32 @@ struct Difference {
   double uniform_factor_residual() const;
 };
 
+// What is measured of a difference, and held against a tolerance of its own.
+enum class Statistic : std::uint8_t { kNorm, kScale, kRow, kElement };
+std::string_view name_of(Statistic statistic);  // "rel_err", "scale", "row", "element"
+
+// A statistic beside the norm that was judged.
+struct JudgedStatistic {
+  Statistic statistic = Statistic::kScale;
+  double measured = 0;  // signed where it is the scale
+  double allowed = 0;   // of its magnitude
+};
+
 struct Finding {
   TensorId id;  // canonical; for a finding about a rank (`missing-rank`) the name is empty
   Verdict verdict = Verdict::kPass;
   Reason reason = Reason::kNone;
-  std::string message;                     // one line, complete in itself: what, where, exact ranges and ranks
-  std::vector<std::int32_t> ranks;         // candidate ranks that hold the error
-  std::optional<Difference> difference;    // when compared
-  std::optional<double> allowed;           // when a tolerance applied
-  bool floating = false;                   // compared by value, as floating-point numbers
-  std::optional<std::size_t> by_override;  // index of the tolerance file's override that says what is allowed
-  bool excused = false;                    // what was estimated, without that override, would not let it pass
-  std::uint64_t order = 0;                 // position in the reference's execution (the candidate's, if only there)
-  bool only_in_candidate = false;          // then `order` says nothing about the reference's tensors
+  std::string message;                      // one line, complete in itself: what, where, exact ranges and ranks
+  std::vector<std::int32_t> ranks;          // candidate ranks that hold the error
+  std::optional<Difference> difference;     // when compared
+  std::optional<double> allowed;            // of rel_err, when a tolerance applied
+  std::vector<JudgedStatistic> statistics;  // the others that a tolerance applied to
+  Statistic exceeded = Statistic::kNorm;    // the one that exceeds its tolerance, where that is the reason
+  bool floating = false;                    // compared by value, as floating-point numbers
+  std::optional<std::size_t> by_override;   // index of the tolerance file's override that says what is allowed
+  bool excused = false;                     // what was estimated, without that override, would not let it pass
+  std::uint64_t order = 0;                  // position in the reference's execution (the candidate's, if only there)
+  bool only_in_candidate = false;           // then `order` says nothing about the reference's tensors
 };
 
 // True for a scalar of a micro-batch, or one whose name ends in `loss`.
@@ -130,7 +160,8 @@ bool is_wrong(const Finding& finding);
 // True where an optimizer's step is wrong by itself, whatever the gradients are.
 bool is_of_step(const Finding& finding);
 
-// rel_err / allowed. Absent where nothing was allowed or measured, and where the ratio or the tensor is not finite.
+// Measured over allowed of the statistic that exceeds its tolerance, or else of rel_err. Absent where nothing was allowed
+// or measured, and where the ratio or the tensor is not finite.
 std::optional<double> ratio_of(const Finding& finding);
 
 // Execution order of findings: findings about ranks; then by iteration; then initial parameters, forward

@@ -57,6 +57,7 @@ enum class Cause : std::uint8_t {
   kCoarserPrecision,     // "coarser-precision": rounded to a narrower dtype than it is stored in
   kRegion,               // "region": wrong in one part, which ranks or indices tell, and right elsewhere
   kAccumulatedAgain,     // "accumulated-again": reduced after each micro-batch, with what was accumulated before
+  kLeftOver,             // "left-over": a sum that began with what an earlier iteration left
   kOtherInitialisation,  // "other-initialisation": the runs began with different random parameters
   kOptimizerStep,        // "optimizer-step": the optimizer's options, its step or the copy of what it made is wrong
 };
@@ -125,6 +126,12 @@ struct StepCoverage {
   std::set<std::int32_t> iterations;  // with a checked update
   std::set<std::string> optimizers;   // the classes that made those
   double worst = 0;                   // the largest error of a right update, in units of what rounding explains
+  // Of optimizers whose rule is not known, updates that were checked by regression on the reference's
+  // (ttrace/step/regression.h): how many of all, the classes, and the largest error of a right one, in units of what
+  // correct runs explain.
+  std::int64_t updates_regressed = 0;
+  std::set<std::string> regressed_optimizers;
+  double worst_regressed = 0;
   std::map<std::string, std::int64_t> not_checkable;  // why updates were not checked, and how many
 };
 

@@ -64,6 +64,9 @@ std::optional<NameNumber> number_in(std::string_view name, std::size_t from = 0)
 // The number right after `layers`, which must begin the name or follow one of its dots.
 std::optional<NameNumber> layer_number(std::string_view name, std::string_view layers);
 
+// The name with '#' for each component that is a number: equal for the same tensor of all layers.
+std::string without_numbers(std::string_view name);
+
 std::string with_number(std::string_view name, const NameNumber& number, std::int64_t value);
 
 }  // namespace ttrace

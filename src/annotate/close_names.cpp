@@ -1,5 +1,7 @@
 #include "annotate/close_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string_view>
@@ -48,6 +50,13 @@ std::vector<std::string> close_names(const std::string& pattern, const std::set<
   std::vector<std::string> close;
   for (auto& [distance, name] : found) close.push_back(std::move(name));
   return close;
+}
+
+InputError no_such_name(const std::string& pattern, const std::set<std::string>& names) {
+  const std::vector<std::string> close = close_names(pattern, names);
+  return InputError(fmt::format("pattern '{}': no tensor's name matches; expected {}", pattern,
+                                close.empty() ? "a name, what follows one of its dots, or a glob"
+                                              : fmt::format("something like {}", fmt::join(close, ", "))));
 }
 
 }  // namespace ttrace

@@ -11,15 +11,13 @@
 #include "align/describe.h"
 #include "align/microbatch.h"
 #include "annotate/close_names.h"
-#include "text/table.h"
+#include "annotate/piece_table.h"
 #include "ttrace/align/program.h"
 #include "ttrace/error.h"
 #include "ttrace/mesh.h"
 
 namespace ttrace {
 namespace {
-
-constexpr std::size_t kPiecesShown = 16;  // what a terminal shows at once, with both sides
 
 using ExplainedKey = std::tuple<std::string, Kind, Pass>;  // what all iterations and micro-batches share
 
@@ -107,49 +105,6 @@ std::string describe_axis(const Annotations& annotations, const AnnotationRule* 
   return "replicates (not named)";
 }
 
-// The part of the entry that a piece is, from its first element's index to behind its last one's. What lies
-// between is not all the piece's where the entry is a flat fragment.
-std::string describe_local(const Piece& piece) {
-  const Shape& shape = piece.entry->shape;
-  std::int64_t last = piece.offset;
-  for (std::size_t d = 0; d < piece.strides.size(); ++d) last += (piece.logical.size[d] - 1) * piece.strides[d];
-  Box box{index_at(piece.offset, shape), index_at(last, shape)};
-  for (std::size_t d = 0; d < shape.size(); ++d) box.size[d] -= box.start[d] - 1;
-  return describe(box);
-}
-
-std::string describe_coordinates(const Trace& trace, const Axes& axes, std::int32_t rank) {
-  std::vector<std::string> words;
-  for (const RankTrace& candidate : trace.ranks) {
-    if (candidate.rank != rank) continue;
-    for (const Axis& axis : axes) {
-      words.push_back(fmt::format("{}={}", axis.name, candidate.coordinates.at(axis.name)));
-    }
-    break;
-  }
-  return words.empty() ? "-" : fmt::format("{}", fmt::join(words, " "));
-}
-
-std::string table_of(const Trace& trace, const LogicalTensor& tensor) {
-  TextTable table({{"rank"}, {"coordinates"}, {"local"}, {"logical"}, {"replica"}, {"term"}}, 4);
-  const std::vector<Piece> pieces = tensor.pieces();
-  const Axes axes = factorings_of(trace.mesh)[tensor.factoring];
-  for (std::size_t i = 0; i < std::min(kPiecesShown, pieces.size()); ++i) {
-    const Piece& piece = pieces[i];
-    table.add({std::to_string(piece.rank), describe_coordinates(trace, axes, piece.rank), describe_local(piece),
-               describe(piece.logical), std::to_string(piece.replica), std::to_string(piece.term)});
-  }
-  if (pieces.size() <= kPiecesShown) return table.text();
-  std::set<std::int32_t> ranks, replicas, terms;
-  for (const Piece& piece : pieces) {
-    ranks.insert(piece.rank);
-    replicas.insert(piece.replica);
-    terms.insert(piece.term);
-  }
-  return table.text() + fmt::format("    ... ({} pieces in all: ranks {}, replicas {}, terms {})\n", pieces.size(),
-                                    ranks.size(), replicas.size(), terms.size());
-}
-
 std::string explain_side(const Annotations& annotations, const AnnotationRule* rule, const ExplainedSide& side,
                          const MappedTensors& mapped) {
   if (mapped.tensors.empty() && mapped.findings.empty()) return fmt::format("  {}: does not hold it\n", side.name);
@@ -170,7 +125,7 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
                           annotations.loss_scale ? "" : ", as the program says");
     }
     if (mapped.tensors.size() > 1) text += fmt::format("    the pieces of {}:\n", to_string(first.id));
-    text += table_of(*side.aligned.trace, first);
+    text += table_of_pieces(*side.aligned.trace, first, whole_box(first.shape));
   } else {
     text += fmt::format("  {}:\n", side.name);
   }
@@ -183,10 +138,7 @@ std::string explain_side(const Annotations& annotations, const AnnotationRule* r
   for (const ExplainedSide& side : sides) {
     for (const auto& [id, tensor] : side.aligned.alignment.tensors) names.insert(id.name);
   }
-  const std::vector<std::string> close = close_names(pattern, names);
-  throw InputError(fmt::format("pattern '{}': no tensor's name matches; expected {}", pattern,
-                               close.empty() ? "a name, what follows one of its dots, or a glob"
-                                             : fmt::format("something like {}", fmt::join(close, ", "))));
+  throw no_such_name(pattern, names);
 }
 
 }  // namespace

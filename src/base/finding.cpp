@@ -44,6 +44,7 @@ constexpr std::array<std::string_view, 31> kReasonNames = {
     "not-checkable",
     "re-routed",
 };
+constexpr std::array<std::string_view, 4> kStatisticNames = {"rel_err", "scale", "row", "element"};
 static_assert(kReasonNames.size() == static_cast<std::size_t>(Reason::kRerouted) + 1);
 static_assert(kVerdictNames.size() == static_cast<std::size_t>(Verdict::kNotSeen) + 1);
 
@@ -100,6 +101,8 @@ std::string_view name_of(Verdict verdict) { return kVerdictNames[static_cast<std
 
 std::string_view name_of(Reason reason) { return kReasonNames[static_cast<std::size_t>(reason)]; }
 
+std::string_view name_of(Statistic statistic) { return kStatisticNames[static_cast<std::size_t>(statistic)]; }
+
 bool is_loss(const TensorId& id) {
   return id.kind == Kind::kScalar && (id.microbatch != kNoMicrobatch || TensorName(id.name).path.ends_with("loss"));
 }
@@ -115,7 +118,10 @@ bool is_of_step(const Finding& finding) {
 
 std::optional<double> ratio_of(const Finding& finding) {
   if (!finding.difference || !finding.allowed || finding.reason == Reason::kNotFinite) return std::nullopt;
-  const double ratio = finding.difference->rel_err() / *finding.allowed;
+  double ratio = finding.difference->rel_err() / *finding.allowed;
+  for (const JudgedStatistic& judged : finding.statistics) {
+    if (judged.statistic == finding.exceeded) ratio = std::fabs(judged.measured) / judged.allowed;
+  }
   return std::isfinite(ratio) ? std::optional(ratio) : std::nullopt;
 }
 

@@ -11,7 +11,7 @@ constexpr std::array kAroundStep = {Kind::kMainGrad, Kind::kParamAfter};
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 3> kRunVerdictNames = {"same", "different", "could-not-look"};
-constexpr std::array<std::string_view, 19> kCauseNames = {
+constexpr std::array<std::string_view, 20> kCauseNames = {
     "missing",
     "not-finite",
     "never-updated",
@@ -29,6 +29,7 @@ constexpr std::array<std::string_view, 19> kCauseNames = {
     "coarser-precision",
     "region",
     "accumulated-again",
+    "left-over",
     "other-initialisation",
     "optimizer-step",
 };

@@ -97,6 +97,22 @@ std::optional<NameNumber> layer_number(std::string_view name, std::string_view l
   return std::nullopt;
 }
 
+std::string without_numbers(std::string_view name) {
+  std::string result;
+  std::size_t done = 0;
+  const auto replace = [&](std::size_t begin, std::size_t end) {
+    result.append(name.substr(done, begin - done)).push_back('#');
+    done = end;
+  };
+  const std::string_view path = TensorName(name).path;
+  for (std::size_t begin = 0; begin < path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    if (end > begin && path.substr(begin, end - begin).find_first_not_of(kDigits) == path.npos) replace(begin, end);
+    begin = end + 1;
+  }
+  return result.append(name.substr(done));
+}
+
 std::string with_number(std::string_view name, const NameNumber& number, std::int64_t value) {
   return fmt::format("{}{}{}", name.substr(0, number.begin), value, name.substr(number.end));
 }

@@ -89,6 +89,10 @@ Each module by itself (`ttrace localize` does this after a check):
   ttrace collect -o again --inject reference --layout candidate -a gpt.yaml \
     --axes tp=2,dp=2,sp=tp -- torchrun --nproc-per-node 4 train.py
 
+The command, and what it starts, inherit PYTHONPATH (a folder of ttrace comes
+first), TTRACE_CONFIG (what to record) and TTRACE_RECORDED (set by a process
+that is recorded, for what it starts). What does not train is left alone.
+
 Exit codes: the command's own where it fails (128 + n after signal n, 127 not
 found, 126 not executable); 2 where the trace is not whole; else 0.)");
   collect->callback([arguments, &run] {

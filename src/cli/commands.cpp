@@ -1,5 +1,7 @@
 #include "cli/commands.h"
 
+#include <vector>
+
 namespace ttrace::cli {
 
 CLI::Option* add_reference_option(CLI::App& command, std::string& trace) {
@@ -42,6 +44,19 @@ CLI::Option* add_accept_option(CLI::App& command, bool& accept) {
 CLI::Option* add_only_option(CLI::App& command, std::string& pattern) {
   return command.add_option("--only", pattern, "Only tensors whose name matches this glob or dotted suffix")
       ->type_name("PATTERN");
+}
+
+void add_choice_options(CLI::App& command, TensorChoice& choice) {
+  std::vector<std::string> kinds;
+  for (std::uint8_t kind = kKindFirst; kind <= kKindLast; ++kind) kinds.emplace_back(name_of(static_cast<Kind>(kind)));
+  command
+      .add_option_function<std::string>(
+          "--kind", [&choice](const std::string& word) { choice.kind = kind_from_name(word); },
+          "Only tensors of this kind: output, grad_input, param_grad, ...")
+      ->check(CLI::IsMember(kinds))
+      ->type_name("KIND");
+  command.add_option("--iteration", choice.iteration, "Only tensors of this iteration")->type_name("N");
+  command.add_option("--microbatch", choice.microbatch, "Only tensors of this micro-batch")->type_name("N");
 }
 
 CLI::Option* add_threads_option(CLI::App& command, int& threads) {

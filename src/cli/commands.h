@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "inspect/selection.h"
 #include "process/exit_codes.h"
 #include "terminal/report_files.h"
 #include "ttrace/annotation.h"
@@ -19,6 +20,8 @@ namespace ttrace::cli {
 using Run = std::function<int()>;
 void add_collect(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
+void add_show(CLI::App& app, Run& run);
+void add_export(CLI::App& app, Run& run);
 void add_estimate_tolerance(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);
 void add_localize(CLI::App& app, Run& run);
@@ -45,6 +48,7 @@ CLI::Option* add_axes_option(CLI::App& command, AnnotationSource& annotations);
 CLI::Option* add_tolerance_option(CLI::App& command, std::string& file);
 CLI::Option* add_accept_option(CLI::App& command, bool& accept);  // --accept-overrides
 CLI::Option* add_only_option(CLI::App& command, std::string& pattern);
+void add_choice_options(CLI::App& command, TensorChoice& choice);  // --kind, --iteration, --microbatch
 CLI::Option* add_threads_option(CLI::App& command, int& threads);
 CLI::Option* add_json_option(CLI::App& command, std::string& file);
 CLI::Option* add_html_option(CLI::App& command, std::string& file);

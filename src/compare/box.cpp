@@ -42,8 +42,8 @@ double integer_distance(std::int64_t a, std::int64_t b) {
   return static_cast<double>(larger - smaller);
 }
 
-bool add_narrow_block(const BoxReader& reader, Scales scales, std::int64_t position, std::int64_t count, LaneSums& sums,
-                      BlockCounts& counts) {
+bool add_narrow_block(const BoxReader& reader, Scales scales, std::int64_t position, std::int64_t count,
+                      const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
   std::array<std::byte, kBlockElements * sizeof(float)> gathered[2];
   NarrowBlock sides[2] = {{nullptr, reader.dtype(0), static_cast<float>(1 / scales.reference)},
                           {nullptr, reader.dtype(1), static_cast<float>(1 / scales.candidate)}};
@@ -55,7 +55,7 @@ bool add_narrow_block(const BoxReader& reader, Scales scales, std::int64_t posit
       sides[side].data = gathered[side].data();
     }
   }
-  return add_narrow(sides[0], sides[1], count, sums, counts);
+  return add_narrow(sides[0], sides[1], count, rows, sums, counts);
 }
 
 void gather_wide(const BoxReader& reader, Scales scales, std::int64_t position, std::int64_t count,
@@ -64,11 +64,11 @@ void gather_wide(const BoxReader& reader, Scales scales, std::int64_t position, 
   reader.gather_sum(reader.reference_terms(), reader.terms(), scales.candidate, position, count, candidate.data());
 }
 
-void add_wide_block(const BoxReader& reader, Scales scales, std::int64_t position, std::int64_t count, LaneSums& sums,
-                    BlockCounts& counts) {
+void add_wide_block(const BoxReader& reader, Scales scales, std::int64_t position, std::int64_t count,
+                    const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
   WideBlock reference, candidate;
   gather_wide(reader, scales, position, count, reference, candidate);
-  add_wide(reference.data(), candidate.data(), count, sums, counts);
+  add_wide(reference.data(), candidate.data(), count, rows, sums, counts);
 }
 
 void add_integer_block(const BoxReader& reader, std::int64_t position, std::int64_t count, LaneSums& sums,
@@ -76,45 +76,61 @@ void add_integer_block(const BoxReader& reader, std::int64_t position, std::int6
   IntegerBlock reference, candidate;
   reader.gather_integers(0, position, count, reference.data());
   reader.gather_integers(1, position, count, candidate.data());
-  counts.max_difference = 0;
+  counts.max_difference = counts.max_reference = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     const double a = static_cast<double>(reference[i]), b = static_cast<double>(candidate[i]);
     const double delta = integer_distance(reference[i], candidate[i]);
     sums.reference_square[i % kLanes] += a * a;
     sums.candidate_square[i % kLanes] += b * b;
     sums.difference_square[i % kLanes] += delta * delta;
-    sums.dot[i % kLanes] += a * b;
+    sums.along[i % kLanes] += (b - a) * a;
     counts.differing += reference[i] != candidate[i];
     counts.max_difference = std::max(counts.max_difference, delta);
+    counts.max_reference = std::max(counts.max_reference, std::fabs(a));
   }
 }
 
 // Adds a block in `arithmetic`, or in fp64 where fp32 does not do. Returns the arithmetic that was used.
 Arithmetic add_block(const BoxReader& reader, Arithmetic arithmetic, Scales scales, std::int64_t position,
-                     std::int64_t count, LaneSums& sums, BlockCounts& counts) {
+                     std::int64_t count, const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
   if (arithmetic == Arithmetic::kInteger) {
     add_integer_block(reader, position, count, sums, counts);
     return arithmetic;
   }
-  if (arithmetic == Arithmetic::kNarrow && add_narrow_block(reader, scales, position, count, sums, counts)) {
+  if (arithmetic == Arithmetic::kNarrow && add_narrow_block(reader, scales, position, count, rows, sums, counts)) {
     return arithmetic;
   }
-  add_wide_block(reader, scales, position, count, sums, counts);
+  add_wide_block(reader, scales, position, count, rows, sums, counts);
   return Arithmetic::kWide;
+}
+
+// Says how many elements the block at `position` has. With rows of `width`, it is several whole ones, or a part of one.
+std::int64_t block_length(const BoxReader& reader, std::int64_t width, std::int64_t position) {
+  std::int64_t count = std::min(kBlockElements, reader.elements() - position);
+  if (reader.run_length() >= kShortRun) count = std::min(count, reader.left_in_run(position));
+  if (width == 0) return count;
+  return width <= count ? count - count % width : std::min(count, width - position % width);
 }
 
 }  // namespace
 
-BoxDifference measure_box(const OverlayBox& box, double reference_scale, double candidate_scale) {
+BoxDifference measure_box(const OverlayBox& box, double reference_scale, double candidate_scale, BoxRows rows) {
   const BoxReader reader(box);
+  const std::int64_t width = rows == BoxRows::kYes ? box.logical.size.back() : 0;
+  std::array<double, kBlockElements> squares;
   const Scales scales{reference_scale, candidate_scale};
   const Arithmetic arithmetic = arithmetic_for(reader, scales);
   BoxDifference result;
+  if (width > 0) result.row_squares.resize(static_cast<std::size_t>(reader.elements() / width));
   LaneSums sums;
   for (std::int64_t position = 0; position < reader.elements();) {
-    std::int64_t count = std::min(kBlockElements, reader.elements() - position);
-    if (reader.run_length() >= kShortRun) count = std::min(count, reader.left_in_run(position));
-    const Arithmetic used = add_block(reader, arithmetic, scales, position, count, sums, result.counts);
+    const std::int64_t count = block_length(reader, width, position);
+    const BlockRows cut{width == 0 ? count : std::min(width, count), squares.data()};
+    const Arithmetic used = add_block(reader, arithmetic, scales, position, count, cut, sums, result.counts);
+    for (std::int64_t i = 0; width > 0 && i * cut.width < count; ++i) {
+      result.row_squares[static_cast<std::size_t>(position / width + i)] += squares[static_cast<std::size_t>(i)];
+    }
+    result.reference_max_abs = std::max(result.reference_max_abs, result.counts.max_reference);
     if (result.counts.max_difference > result.largest.difference) {
       result.largest = {result.counts.max_difference, position, count, used};
     }
@@ -124,7 +140,7 @@ BoxDifference measure_box(const OverlayBox& box, double reference_scale, double 
   result.reference_square = total_of(sums.reference_square);
   result.candidate_square = total_of(sums.candidate_square);
   result.difference_square = total_of(sums.difference_square);
-  result.dot = total_of(sums.dot);
+  result.along = total_of(sums.along);
   return result;
 }
 

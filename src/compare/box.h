@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "compare/box_reader.h"
 #include "compare/kernel.h"
@@ -25,11 +26,15 @@ struct LargestBlock {
 
 struct BoxDifference {
   std::int64_t elements = 0;
-  double reference_square = 0, candidate_square = 0, difference_square = 0, dot = 0;
-  BlockCounts counts;  // without `max_difference`
+  double reference_square = 0, candidate_square = 0, difference_square = 0, along = 0;
+  double reference_max_abs = 0;
+  BlockCounts counts;  // without the largest magnitudes
   LargestBlock largest;
+  std::vector<double> row_squares;  // of each row of the box, row-major, its squared difference; empty unless asked for
 };
-BoxDifference measure_box(const OverlayBox& box, double reference_scale, double candidate_scale);
+enum class BoxRows : bool { kNo, kYes };
+BoxDifference measure_box(const OverlayBox& box, double reference_scale, double candidate_scale,
+                          BoxRows rows = BoxRows::kNo);
 
 // The element with the largest difference of a measured box, and the values there.
 struct WorstElement {

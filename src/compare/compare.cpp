@@ -92,8 +92,20 @@ std::vector<TileTask> next_batch(std::span<const TensorPair> pairs, std::size_t&
   return batch;
 }
 
+// Ends the row whose parts came last.
+void end_row(TileDifference& sum) {
+  if (sum.part) add_row(sum.difference, *sum.part);
+  sum.part.reset();
+}
+
 void add_result(TileDifference& sum, const TileDifference& tile) {
   add_part(sum.difference, tile.difference);
+  if (tile.part && sum.part && tile.part->row == sum.part->row) {
+    sum.part->square += tile.part->square;
+  } else if (tile.part) {
+    end_row(sum);
+    sum.part = tile.part;
+  }
   for (std::size_t i = 0; i < tile.candidate_replicas.size(); ++i) {
     add_part(sum.candidate_replicas[i], tile.candidate_replicas[i]);
   }
@@ -113,12 +125,15 @@ void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& bat
                    ProgressMeter& meter, std::vector<TileDifference>& results) {
   const int threads = pass.threads;
   std::vector<Overlay> overlays(pairs.size());
+  std::vector<Rows> rows;
+  for (const TensorPair& pair : pairs) rows.push_back(rows_of(pair.reference->shape, pair.reference->dtype));
   parallel_for(pairs.size(), threads,
                [&](std::size_t i) { overlays[i] = overlay(*pairs[i].reference, *pairs[i].candidate); });
   Checksums checksums(pass.checksums ? overlays : std::vector<Overlay>());
   std::vector<ReadPages> read(static_cast<std::size_t>(threads));
   parallel_for(batch.size(), threads, [&](std::size_t i) {
-    batch[i].result = measure_tile(overlays[batch[i].pair], batch[i].tile);
+    const std::size_t pair = batch[i].pair;
+    batch[i].result = measure_tile(overlays[pair], batch[i].tile, rows[pair]);
     checksums.follow(batch[i].result.read);
     read[static_cast<std::size_t>(omp_get_thread_num())].add(batch[i].result.read);
     batch[i].result.read = {};
@@ -133,6 +148,10 @@ void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& bat
     results.back().reference_replicas.resize(overlay.reference_replicas.size());
   }
   for (const TileTask& task : batch) add_result(results[first + task.pair], task.result);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    end_row(results[first + i]);
+    if (rows[i].width > 0) results[first + i].difference.rows = element_count(rows[i].outer);
+  }
 }
 
 // Returns the sums of every pair over all of its tiles.

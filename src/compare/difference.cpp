@@ -25,6 +25,27 @@ double Difference::rel_err() const {
   return relative_norm(difference_square, reference_square, difference_square > 0 || max_abs > 0);
 }
 
+double Difference::scale_err() const {
+  if (difference_square == 0 && max_abs == 0) return 0;
+  const double value = along / reference_square;
+  return std::isfinite(value) && std::isfinite(rel_err()) ? value : kInfinity;
+}
+
+double Difference::residual_err() const {
+  const double whole = rel_err(), part = scale_err();
+  return std::isfinite(whole) ? std::sqrt(std::max(whole * whole - part * part, 0.0)) : kInfinity;
+}
+
+double Difference::row_err() const {
+  return rows == 0 ? 0 : relative_norm(row_square * static_cast<double>(rows), reference_square, worst_row >= 0);
+}
+
+double Difference::element_err() const {
+  if (max_abs == 0) return 0;
+  const double ratio = max_abs / std::sqrt(reference_square / static_cast<double>(elements));
+  return std::isnan(ratio) ? kInfinity : ratio;
+}
+
 double Difference::replica_rel_err() const {
   return relative_norm(replica_square, candidate_square, replica_square > 0);
 }
@@ -38,15 +59,13 @@ double Difference::one_minus_cosine() const {
 }
 
 double Difference::uniform_factor() const {
-  return reference_square > 0 ? dot / reference_square : std::numeric_limits<double>::quiet_NaN();
+  return reference_square > 0 ? 1 + along / reference_square : std::numeric_limits<double>::quiet_NaN();
 }
 
 double Difference::uniform_factor_residual() const {
-  // ||B - fA||^2 with the least-squares f, written as ||(B - A) - (f - 1) A||^2 = ||D||^2 - <D, A>^2 / ||A||^2,
-  // <D, A> = ||A||^2 - <A, B>.
+  // ||B - fA||^2 with the least-squares f, written as ||(B - A) - (f - 1) A||^2 = ||D||^2 - <D, A>^2 / ||A||^2.
   if (candidate_square == 0) return reference_square == 0 ? 0 : 1;
   if (reference_square == 0) return 1;
-  const double along = reference_square - dot;
   const double unexplained = difference_square - along * along / reference_square;
   const double value = std::sqrt(std::max(unexplained, 0.0) / candidate_square);
   return std::isnan(value) ? kInfinity : value;

@@ -1,5 +1,6 @@
 // One pass over two blocks gives four sums (the squares of reference, candidate and difference, and the
-// dot product), the largest difference and the number of elements that differ.
+// product of difference and reference), the squared difference of each row, the largest difference and reference, and
+// the number of elements that differ.
 //
 // Narrow types (fp32, fp16, bf16) are widened to fp32 in registers and summed in fp32 lanes. fp32 squares
 // are fine for most data, but not for all: above 1.8e19 they overflow, below 1e-19 they lose bits and at
@@ -11,10 +12,11 @@
 //     that much, either all elements are exactly zero or the block is refused.
 // A refused block is done again by `add_wide`, in fp64 with masks, at a third of the speed.
 //
-// The same bits on every machine: element i goes to lane i % kLanes however many vectors make up the
-// lanes, and no multiply is fused with an add, since not every instruction set can. (Memory is the limit,
+// The same bits on every machine: element i of a row goes to lane i % kLanes however many vectors make up the
+// lanes, the lanes of a row are added up as a tree of fixed shape, and no multiply is fused with an add, since not every instruction set can. (Memory is the limit,
 // not arithmetic: fusing gains nothing.) The largest difference and the counts do not depend on order.
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -56,16 +58,17 @@ constexpr std::size_t kPrefetchBytes = 2048;
 
 struct NarrowSums {
   static constexpr std::size_t kVectors = kLanes / hn::MaxLanes(Floats());
-  FloatVector reference[kVectors], candidate[kVectors], difference[kVectors], dot[kVectors];
-  FloatVector largest, reference_factor, candidate_factor;
+  FloatVector reference[kVectors], candidate[kVectors], difference[kVectors], along[kVectors], row[kVectors];
+  FloatVector largest, largest_reference, reference_factor, candidate_factor;
   std::size_t differing = 0;
 
   HWY_INLINE NarrowSums(float reference_times, float candidate_times)
       : largest(hn::Zero(Floats())),
+        largest_reference(hn::Zero(Floats())),
         reference_factor(hn::Set(Floats(), reference_times)),
         candidate_factor(hn::Set(Floats(), candidate_times)) {
     for (std::size_t v = 0; v < kVectors; ++v) {
-      reference[v] = candidate[v] = difference[v] = dot[v] = hn::Zero(Floats());
+      reference[v] = candidate[v] = difference[v] = along[v] = row[v] = hn::Zero(Floats());
     }
   }
 
@@ -74,14 +77,29 @@ struct NarrowSums {
     for (std::size_t v = 0; v < kVectors; ++v) {
       const FloatVector a = hn::Mul(Reference::load(Floats(), a_data + v * hn::MaxLanes(Floats())), reference_factor);
       const FloatVector b = hn::Mul(Candidate::load(Floats(), b_data + v * hn::MaxLanes(Floats())), candidate_factor);
-      const FloatVector delta = hn::Sub(a, b);
+      const FloatVector delta = hn::Sub(b, a);
       reference[v] = hn::Add(reference[v], hn::Mul(a, a));
       candidate[v] = hn::Add(candidate[v], hn::Mul(b, b));
-      difference[v] = hn::Add(difference[v], hn::Mul(delta, delta));
-      dot[v] = hn::Add(dot[v], hn::Mul(a, b));
+      row[v] = hn::Add(row[v], hn::Mul(delta, delta));
+      along[v] = hn::Add(along[v], hn::Mul(delta, a));
       largest = hn::Max(largest, hn::Abs(delta));
+      largest_reference = hn::Max(largest_reference, hn::Abs(a));
       differing += hn::CountTrue(Floats(), hn::Ne(a, b));
     }
+  }
+
+  // Adds the row's squares to the block's, and returns their sum.
+  HWY_INLINE double end_row() {
+    float stage[kLanes];
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      hn::StoreU(row[v], Floats(), stage + v * hn::MaxLanes(Floats()));
+      difference[v] = hn::Add(difference[v], row[v]);
+      row[v] = hn::Zero(Floats());
+    }
+    for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+      for (std::size_t i = 0; i < half; ++i) stage[i] += stage[i + half];
+    }
+    return static_cast<double>(stage[0]);
   }
 
   static HWY_INLINE float largest_lane(const FloatVector* lanes) {
@@ -110,24 +128,30 @@ struct NarrowSums {
 
 template <class Reference, class Candidate>
 HWY_NOINLINE bool add_narrow_as(const NarrowBlock& reference_side, const NarrowBlock& candidate_side,
-                                std::size_t elements, LaneSums& sums, BlockCounts& counts) {
+                                std::size_t elements, const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
   using A = Reference::Stored;
   using B = Candidate::Stored;
   const A* reference = reinterpret_cast<const A*>(reference_side.data);
   const B* candidate = reinterpret_cast<const B*>(candidate_side.data);
   NarrowSums block(reference_side.factor, candidate_side.factor);
+  const std::size_t width = static_cast<std::size_t>(rows.width);
   std::size_t i = 0;
-  for (; i + kLanes <= elements; i += kLanes) {
-    hwy::Prefetch(reference_side.data + i * sizeof(A) + kPrefetchBytes);
-    hwy::Prefetch(candidate_side.data + i * sizeof(B) + kPrefetchBytes);
-    block.add<Reference, Candidate>(reference + i, candidate + i);
-  }
-  if (i < elements) {
-    A reference_tail[kLanes] = {};
-    B candidate_tail[kLanes] = {};
-    std::memcpy(reference_tail, reference + i, (elements - i) * sizeof(A));
-    std::memcpy(candidate_tail, candidate + i, (elements - i) * sizeof(B));
-    block.add<Reference, Candidate>(reference_tail, candidate_tail);
+  for (std::size_t row = 0; i < elements; ++row) {
+    const std::size_t end = std::min(i + width, elements);
+    for (; i + kLanes <= end; i += kLanes) {
+      hwy::Prefetch(reference_side.data + i * sizeof(A) + kPrefetchBytes);
+      hwy::Prefetch(candidate_side.data + i * sizeof(B) + kPrefetchBytes);
+      block.add<Reference, Candidate>(reference + i, candidate + i);
+    }
+    if (i < end) {
+      A reference_tail[kLanes] = {};
+      B candidate_tail[kLanes] = {};
+      std::memcpy(reference_tail, reference + i, (end - i) * sizeof(A));
+      std::memcpy(candidate_tail, candidate + i, (end - i) * sizeof(B));
+      block.add<Reference, Candidate>(reference_tail, candidate_tail);
+      i = end;
+    }
+    rows.squares[row] = block.end_row();
   }
   if (!block.all_moderate()) return false;
   const float largest = hn::GetLane(hn::MaxOfLanes(Floats(), block.largest));
@@ -139,34 +163,35 @@ HWY_NOINLINE bool add_narrow_as(const NarrowBlock& reference_side, const NarrowB
   NarrowSums::flush(block.reference, sums.reference_square);
   NarrowSums::flush(block.candidate, sums.candidate_square);
   NarrowSums::flush(block.difference, sums.difference_square);
-  NarrowSums::flush(block.dot, sums.dot);
+  NarrowSums::flush(block.along, sums.along);
   counts.max_difference = static_cast<double>(largest);
+  counts.max_reference = static_cast<double>(hn::GetLane(hn::MaxOfLanes(Floats(), block.largest_reference)));
   counts.differing += static_cast<std::int64_t>(block.differing);
   return true;
 }
 
 template <class Reference>
-bool add_narrow_to(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements, LaneSums& sums,
-                   BlockCounts& counts) {
+bool add_narrow_to(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements,
+                   const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
   switch (candidate.dtype) {
     case Dtype::kFloat32:
-      return add_narrow_as<Reference, Float32>(reference, candidate, elements, sums, counts);
+      return add_narrow_as<Reference, Float32>(reference, candidate, elements, rows, sums, counts);
     case Dtype::kBFloat16:
-      return add_narrow_as<Reference, BFloat16>(reference, candidate, elements, sums, counts);
+      return add_narrow_as<Reference, BFloat16>(reference, candidate, elements, rows, sums, counts);
     default:
-      return add_narrow_as<Reference, Float16>(reference, candidate, elements, sums, counts);
+      return add_narrow_as<Reference, Float16>(reference, candidate, elements, rows, sums, counts);
   }
 }
 
-bool AddNarrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements, LaneSums& sums,
-               BlockCounts& counts) {
+bool AddNarrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements, const BlockRows& rows,
+               LaneSums& sums, BlockCounts& counts) {
   switch (reference.dtype) {
     case Dtype::kFloat32:
-      return add_narrow_to<Float32>(reference, candidate, elements, sums, counts);
+      return add_narrow_to<Float32>(reference, candidate, elements, rows, sums, counts);
     case Dtype::kBFloat16:
-      return add_narrow_to<BFloat16>(reference, candidate, elements, sums, counts);
+      return add_narrow_to<BFloat16>(reference, candidate, elements, rows, sums, counts);
     default:
-      return add_narrow_to<Float16>(reference, candidate, elements, sums, counts);
+      return add_narrow_to<Float16>(reference, candidate, elements, rows, sums, counts);
   }
 }
 
@@ -189,10 +214,10 @@ bool is_narrow(Dtype dtype) {
   return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 || dtype == Dtype::kBFloat16;
 }
 
-bool add_narrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::int64_t elements, LaneSums& sums,
-                BlockCounts& counts) {
+bool add_narrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::int64_t elements,
+                const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
   assert(is_narrow(reference.dtype) && is_narrow(candidate.dtype) && elements <= kBlockElements);
-  return HWY_DYNAMIC_DISPATCH(AddNarrow)(reference, candidate, static_cast<std::size_t>(elements), sums, counts);
+  return HWY_DYNAMIC_DISPATCH(AddNarrow)(reference, candidate, static_cast<std::size_t>(elements), rows, sums, counts);
 }
 
 }  // namespace ttrace

@@ -40,7 +40,8 @@ Difference difference_of(const BoxDifference& box, std::int32_t rank) {
   part.reference_square = box.reference_square;
   part.candidate_square = box.candidate_square;
   part.difference_square = box.difference_square;
-  part.dot = box.dot;
+  part.along = box.along;
+  part.reference_max_abs = box.reference_max_abs;
   part.square_by_rank[rank] = box.difference_square;
   if (box.counts.nonfinite_mismatch > 0) part.nonfinite_by_rank[rank] = box.counts.nonfinite_mismatch;
   return part;
@@ -56,21 +57,68 @@ void set_worst(Difference& difference, const OverlayBox& box, const WorstElement
   difference.worst_candidate = worst.candidate;
 }
 
+// The row-major position, in a box of `sizes` and one more dimension, of the row that is `row` in the box `inside`, which
+// starts `offset` later.
+std::int64_t row_in(const Shape& sizes, const Shape& offset, const Shape& inside, std::int64_t row) {
+  std::int64_t position = 0, stride = 1;
+  for (std::size_t d = sizes.size(); d-- > 0; row /= inside[d], stride *= sizes[d]) {
+    position += (offset[d] + row % inside[d]) * stride;
+  }
+  return position;
+}
+
+Shape without_last(Shape shape) {
+  shape.pop_back();
+  return shape;
+}
+
+// Adds up the rows of a tile over the boxes in it, which may hold parts of rows.
+class TileRows {
+ public:
+  explicit TileRows(const Box& tile)
+      : tile_(tile), outer_(without_last(tile.size)), squares_(static_cast<std::size_t>(element_count(outer_))) {}
+
+  void add(const Box& box, const std::vector<double>& squares) {
+    Shape offset = without_last(box.start);
+    for (std::size_t d = 0; d < offset.size(); ++d) offset[d] -= tile_.start[d];
+    const Shape inside = without_last(box.size);
+    for (std::size_t row = 0; row < squares.size(); ++row) {
+      const std::int64_t at = row_in(outer_, offset, inside, static_cast<std::int64_t>(row));
+      squares_[static_cast<std::size_t>(at)] += squares[row];
+    }
+  }
+
+  // The first of the largest. Its row is counted in the whole tensor.
+  RowPart largest(const Rows& rows) const {
+    const auto found = std::max_element(squares_.begin(), squares_.end());
+    return {row_in(rows.outer, without_last(tile_.start), outer_, found - squares_.begin()), *found};
+  }
+
+ private:
+  const Box& tile_;
+  Shape outer_;
+  std::vector<double> squares_;
+};
+
 // Compares replica 0 with the reference.
-Difference measure_first_replica(const Overlay& overlay, const Box& tile, std::vector<PageRange>& read) {
+void measure_first_replica(const Overlay& overlay, const Box& tile, const Rows& rows, TileDifference& result) {
   struct Measured {
     OverlayBox box;
     LargestBlock largest;
   };
   std::vector<Measured> measured;
-  Difference total;
+  Difference& total = result.difference;
   double largest = 0;
+  std::optional<TileRows> tile_rows;
+  if (rows.width > 0) tile_rows.emplace(tile);
   for (const OverlayBox& whole : overlay.boxes) {
     auto box = clip(whole, tile);
     if (!box) continue;
-    const BoxDifference part = measure_box(*box, overlay.reference_scale, overlay.candidate_scale);
+    const BoxDifference part = measure_box(*box, overlay.reference_scale, overlay.candidate_scale,
+                                           rows.width > 0 ? BoxRows::kYes : BoxRows::kNo);
     add_part(total, difference_of(part, box->candidate.front().rank));
-    record_reads(*box, read);
+    if (tile_rows) tile_rows->add(box->logical, part.row_squares);
+    record_reads(*box, result.read);
     largest = std::max(largest, part.largest.difference);
     measured.push_back({std::move(*box), part.largest});
   }
@@ -81,7 +129,13 @@ Difference measure_first_replica(const Overlay& overlay, const Box& tile, std::v
     set_worst(worst, part.box, find_worst(part.box, part.largest, overlay.reference_scale, overlay.candidate_scale));
     add_part(total, worst);
   }
-  return total;
+  if (!tile_rows) return;
+  const RowPart row = tile_rows->largest(rows);
+  if (tile.size.back() == rows.width) {
+    add_row(total, row);
+  } else {
+    result.part = row;  // a tile that cuts a row lies in it
+  }
 }
 
 // Compares the further replicas of one side with its replica 0. Most have equal bytes, which memcmp tells fastest.
@@ -134,9 +188,15 @@ std::vector<Box> tiles_of(const Shape& shape, std::int64_t elements) {
   return tiles;
 }
 
-TileDifference measure_tile(const Overlay& overlay, const Box& tile) {
+Rows rows_of(const Shape& shape, Dtype dtype) {
+  if (shape.size() < 2 || shape.back() < 2 || !is_floating(dtype)) return {};
+  Rows rows{without_last(shape), shape.back()};
+  return element_count(rows.outer) < 2 ? Rows() : rows;
+}
+
+TileDifference measure_tile(const Overlay& overlay, const Box& tile, const Rows& rows) {
   TileDifference result;
-  result.difference = measure_first_replica(overlay, tile, result.read);
+  measure_first_replica(overlay, tile, rows, result);
   result.candidate_replicas = measure_replicas(overlay.candidate_replicas, overlay.candidate_scale, tile, result.read);
   result.reference_replicas = measure_replicas(overlay.reference_replicas, overlay.reference_scale, tile, result.read);
   return result;
@@ -153,9 +213,11 @@ void add_part(Difference& total, const Difference& part) {
   total.reference_square += part.reference_square;
   total.candidate_square += part.candidate_square;
   total.difference_square += part.difference_square;
-  total.dot += part.dot;
+  total.along += part.along;
+  total.reference_max_abs = std::max(total.reference_max_abs, part.reference_max_abs);
   for (const auto& [rank, square] : part.square_by_rank) total.square_by_rank[rank] += square;
   for (const auto& [rank, count] : part.nonfinite_by_rank) total.nonfinite_by_rank[rank] += count;
+  if (part.worst_row >= 0) add_row(total, {part.worst_row, part.row_square});
   const bool worse = part.max_abs > total.max_abs ||
                      (part.max_abs > 0 && part.max_abs == total.max_abs && part.worst_index < total.worst_index);
   if (!worse) return;
@@ -165,6 +227,13 @@ void add_part(Difference& total, const Difference& part) {
   total.worst_local_index = part.worst_local_index;
   total.worst_reference = part.worst_reference;
   total.worst_candidate = part.worst_candidate;
+}
+
+void add_row(Difference& total, const RowPart& row) {
+  if (row.square == 0 || row.square < total.row_square) return;
+  if (row.square == total.row_square && total.worst_row >= 0 && total.worst_row < row.row) return;
+  total.row_square = row.square;
+  total.worst_row = row.row;
 }
 
 void add_part(ReplicaDifference& total, const ReplicaDifference& part) {

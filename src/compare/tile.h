@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "compare/pages.h"
@@ -21,15 +22,32 @@ struct ReplicaDifference {
   std::vector<std::int32_t> ranks;  // ascending; empty when all values agree
 };
 
+// How a tensor is cut into rows (`Difference::rows`): it has none where `width` is 0.
+struct Rows {
+  Shape outer;  // the shape without the last dimension
+  std::int64_t width = 0;
+};
+Rows rows_of(const Shape& shape, Dtype dtype);
+
+// A part of a row that is longer than a tile.
+struct RowPart {
+  std::int64_t row;  // row-major
+  double square;     // of the differences
+};
+
 struct TileDifference {
-  Difference difference;  // of replica 0; the replica fields are left for the whole tensor
+  Difference difference;        // of replica 0; the replica fields are left for the whole tensor
+  std::optional<RowPart> part;  // what the tile holds of a row, where that is a part of one
   std::vector<ReplicaDifference> candidate_replicas, reference_replicas;  // as in Overlay
   std::vector<PageRange> read;
 };
-TileDifference measure_tile(const Overlay& overlay, const Box& tile);
+TileDifference measure_tile(const Overlay& overlay, const Box& tile, const Rows& rows);
 
 // Adds `part`, whose elements come after those of `total` or lie among them, to `total`.
 void add_part(Difference& total, const Difference& part);
+
+// Takes note of a whole row.
+void add_row(Difference& total, const RowPart& row);
 void add_part(ReplicaDifference& total, const ReplicaDifference& part);
 
 }  // namespace ttrace

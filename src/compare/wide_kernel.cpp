@@ -2,6 +2,7 @@
 // loop refuses. It masks NaN and Inf out of the sums and counts them. Its lanes are those of narrow_kernel.cpp, so that
 // it gives the same bits on every machine.
 
+#include <algorithm>
 #include <cstring>
 
 #include "compare/kernel.h"
@@ -39,12 +40,12 @@ HWY_INLINE void count_nonfinite(DoubleVector a, DoubleVector b, BlockCounts& cou
 
 struct WideSums {
   static constexpr std::size_t kVectors = kLanes / 2 / hn::MaxLanes(Doubles());
-  DoubleVector reference[kVectors], candidate[kVectors], difference[kVectors], dot[kVectors];
-  DoubleVector largest;
+  DoubleVector reference[kVectors], candidate[kVectors], difference[kVectors], along[kVectors], row[kVectors];
+  DoubleVector largest, largest_reference;
 
-  HWY_INLINE WideSums() : largest(hn::Zero(Doubles())) {
+  HWY_INLINE WideSums() : largest(hn::Zero(Doubles())), largest_reference(hn::Zero(Doubles())) {
     for (std::size_t v = 0; v < kVectors; ++v) {
-      reference[v] = candidate[v] = difference[v] = dot[v] = hn::Zero(Doubles());
+      reference[v] = candidate[v] = difference[v] = along[v] = row[v] = hn::Zero(Doubles());
     }
   }
 
@@ -58,14 +59,29 @@ struct WideSums {
         a = hn::IfThenElseZero(finite, a);
         b = hn::IfThenElseZero(finite, b);
       }
-      const DoubleVector delta = hn::Sub(a, b);
+      const DoubleVector delta = hn::Sub(b, a);
       reference[v] = hn::Add(reference[v], hn::Mul(a, a));
       candidate[v] = hn::Add(candidate[v], hn::Mul(b, b));
-      difference[v] = hn::Add(difference[v], hn::Mul(delta, delta));
-      dot[v] = hn::Add(dot[v], hn::Mul(a, b));
+      row[v] = hn::Add(row[v], hn::Mul(delta, delta));
+      along[v] = hn::Add(along[v], hn::Mul(delta, a));
       largest = hn::Max(largest, hn::Abs(delta));
+      largest_reference = hn::Max(largest_reference, hn::Abs(a));
       counts.differing += static_cast<std::int64_t>(hn::CountTrue(Doubles(), hn::Ne(a, b)));
     }
+  }
+
+  // Adds the row's squares to the block's, and returns their sum.
+  HWY_INLINE double end_row() {
+    double stage[kLanes / 2];
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      hn::StoreU(row[v], Doubles(), stage + v * hn::MaxLanes(Doubles()));
+      difference[v] = hn::Add(difference[v], row[v]);
+      row[v] = hn::Zero(Doubles());
+    }
+    for (std::size_t half = kLanes / 4; half > 0; half /= 2) {
+      for (std::size_t i = 0; i < half; ++i) stage[i] += stage[i + half];
+    }
+    return stage[0];
   }
 
   static HWY_INLINE void flush(const DoubleVector* lanes, LaneSums::Lanes& sums) {
@@ -75,22 +91,29 @@ struct WideSums {
   }
 };
 
-void AddWide(const double* reference, const double* candidate, std::size_t elements, LaneSums& sums,
-             BlockCounts& counts) {
+void AddWide(const double* reference, const double* candidate, std::size_t elements, const BlockRows& rows,
+             LaneSums& sums, BlockCounts& counts) {
   WideSums block;
+  const std::size_t width = static_cast<std::size_t>(rows.width);
   std::size_t i = 0;
-  for (; i + kLanes / 2 <= elements; i += kLanes / 2) block.add(reference + i, candidate + i, counts);
-  if (i < elements) {
-    double reference_tail[kLanes / 2] = {}, candidate_tail[kLanes / 2] = {};
-    std::memcpy(reference_tail, reference + i, (elements - i) * sizeof(double));
-    std::memcpy(candidate_tail, candidate + i, (elements - i) * sizeof(double));
-    block.add(reference_tail, candidate_tail, counts);
+  for (std::size_t row = 0; i < elements; ++row) {
+    const std::size_t end = std::min(i + width, elements);
+    for (; i + kLanes / 2 <= end; i += kLanes / 2) block.add(reference + i, candidate + i, counts);
+    if (i < end) {
+      double reference_tail[kLanes / 2] = {}, candidate_tail[kLanes / 2] = {};
+      std::memcpy(reference_tail, reference + i, (end - i) * sizeof(double));
+      std::memcpy(candidate_tail, candidate + i, (end - i) * sizeof(double));
+      block.add(reference_tail, candidate_tail, counts);
+      i = end;
+    }
+    rows.squares[row] = block.end_row();
   }
   WideSums::flush(block.reference, sums.reference_square);
   WideSums::flush(block.candidate, sums.candidate_square);
   WideSums::flush(block.difference, sums.difference_square);
-  WideSums::flush(block.dot, sums.dot);
+  WideSums::flush(block.along, sums.along);
   counts.max_difference = hn::GetLane(hn::MaxOfLanes(Doubles(), block.largest));
+  counts.max_reference = hn::GetLane(hn::MaxOfLanes(Doubles(), block.largest_reference));
 }
 
 }  // namespace HWY_NAMESPACE
@@ -102,9 +125,9 @@ namespace ttrace {
 
 HWY_EXPORT(AddWide);
 
-void add_wide(const double* reference, const double* candidate, std::int64_t elements, LaneSums& sums,
-              BlockCounts& counts) {
-  HWY_DYNAMIC_DISPATCH(AddWide)(reference, candidate, static_cast<std::size_t>(elements), sums, counts);
+void add_wide(const double* reference, const double* candidate, std::int64_t elements, const BlockRows& rows,
+              LaneSums& sums, BlockCounts& counts) {
+  HWY_DYNAMIC_DISPATCH(AddWide)(reference, candidate, static_cast<std::size_t>(elements), rows, sums, counts);
 }
 
 }  // namespace ttrace

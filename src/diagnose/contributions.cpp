@@ -23,10 +23,10 @@ void add_values(Values& to, const Values& from) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
 }
 
-// Returns the parameter's gradients, one of each micro-batch; none where they are too large or of other shapes.
-std::vector<const LogicalTensor*> find_addends(const Suspect& suspect, const Alignment& side) {
+// Returns the parameter's gradients in an iteration, one of each micro-batch; none where they are too large or of other shapes.
+std::vector<const LogicalTensor*> find_addends(const Suspect& suspect, const Alignment& side, std::int32_t iteration) {
   const auto addends = terms_of_main_gradients(side);
-  const auto found = addends.find({suspect.finding.id.iteration, suspect.finding.id.name});
+  const auto found = addends.find({iteration, suspect.finding.id.name});
   if (found == addends.end()) return {};
   const bool fit = std::all_of(found->second.begin(), found->second.end(), [&](const LogicalTensor* tensor) {
     return tensor->shape == suspect.reference.shape && is_small(*tensor);
@@ -35,9 +35,9 @@ std::vector<const LogicalTensor*> find_addends(const Suspect& suspect, const Ali
   return fit && stored <= kMostStored ? found->second : std::vector<const LogicalTensor*>();
 }
 
-Addends addends_by_microbatch(const Suspect& suspect) {
+Addends addends_by_microbatch(const Suspect& suspect, std::int32_t iteration) {
   Addends addends;
-  for (const LogicalTensor* tensor : find_addends(suspect, suspect.evidence.reference)) {
+  for (const LogicalTensor* tensor : find_addends(suspect, suspect.evidence.reference, iteration)) {
     addends[tensor->id.microbatch] = values_of(*tensor);
   }
   return addends;
@@ -45,7 +45,7 @@ Addends addends_by_microbatch(const Suspect& suspect) {
 
 Addends addends_by_rank(const Suspect& suspect) {
   Addends addends;
-  for (const LogicalTensor* tensor : find_addends(suspect, suspect.evidence.candidate)) {
+  for (const LogicalTensor* tensor : find_addends(suspect, suspect.evidence.candidate, suspect.finding.id.iteration)) {
     const std::size_t ranks = ranks_holding(*tensor).size() + addends.size();
     if (static_cast<double>(ranks * suspect.reference_values.size()) > kMostStored) return {};
     for (auto& [rank, values] : values_by_rank(*tensor)) {
@@ -86,16 +86,16 @@ bool solve(std::vector<Values>& matrix, Values& right) {
   return true;
 }
 
-// Fits how often each addend is in these elements of the candidate's sum, to the nearest integer. Addends that are zero
-// there are left out. The result is empty where the fit has no solution, or finds an addend more than twice.
-Times fit_times(const Elements& elements, const Addends& addends, double scale, const Suspect& suspect) {
+// Fits `sum` by multiples of the addends on these elements, by least squares. Addends that are zero there are left out.
+// The result is empty where the fit has no solution.
+Times fit_multiples(const Elements& elements, const Addends& addends, const Values& sum) {
   std::vector<std::int32_t> keys;
   std::vector<Values> matrix;
   Values right;
   const auto dot = [&](const Values& a, const Values& b) {
-    double sum = 0;
-    for (const std::size_t i : elements) sum += a[i] * b[i];
-    return sum;
+    double total = 0;
+    for (const std::size_t i : elements) total += a[i] * b[i];
+    return total;
   };
   for (const auto& [key, values] : addends) {
     if (dot(values, values) > 0) keys.push_back(key);
@@ -106,16 +106,47 @@ Times fit_times(const Elements& elements, const Addends& addends, double scale, 
     Values& line = matrix.emplace_back();
     for (const std::int32_t column : keys) line.push_back(dot(addends.at(row), addends.at(column)));
     line.push_back(line[matrix.size() - 1]);
-    right.push_back(dot(addends.at(row), suspect.candidate_values));
+    right.push_back(dot(addends.at(row), sum));
   }
   if (!solve(matrix, right)) return {};
-  Times times;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const double rounded = std::round(right[i] / scale);
-    if (!(rounded >= 0 && rounded <= kMostTimes)) return {};
-    times[keys[i]] = rounded;
+  Times multiples;
+  for (std::size_t i = 0; i < keys.size(); ++i) multiples[keys[i]] = right[i];
+  return multiples;
+}
+
+// Fits how often each addend is in these elements of the candidate's sum, to the nearest integer. The result is empty
+// where the fit finds an addend more than twice.
+Times fit_times(const Elements& elements, const Addends& addends, double scale, const Suspect& suspect) {
+  Times times = fit_multiples(elements, addends, suspect.candidate_values);
+  for (auto& [key, count] : times) {
+    count = std::round(count / scale);
+    if (!(count >= 0 && count <= kMostTimes)) return {};
   }
   return times;
+}
+
+// What an error has of an earlier iteration: some of its micro-batches' gradients, all times one factor.
+struct LeftOver {
+  std::vector<std::int32_t> microbatches;  // empty: nothing
+  double factor = 0;
+};
+
+LeftOver fit_left_over(const Elements& elements, const Addends& addends, const Values& errors) {
+  constexpr double kNear = 0.1;  // of the largest multiple: how far those that are there, or not there, may lie
+  const Times multiples = fit_multiples(elements, addends, errors);
+  double largest = 0;
+  for (const auto& [microbatch, multiple] : multiples) largest = std::max(largest, multiple);
+  LeftOver left;
+  for (const auto& [microbatch, multiple] : multiples) {
+    if (multiple > (1 - kNear) * largest) {
+      left.microbatches.push_back(microbatch);
+      left.factor += multiple;
+    } else if (std::abs(multiple) > kNear * largest) {
+      return {};
+    }
+  }
+  left.factor /= std::max(1.0, static_cast<double>(left.microbatches.size()));
+  return left;
 }
 
 // Sets `to` at `elements` to the sum with each addend as often as `times` says.
@@ -193,7 +224,7 @@ std::string describe_parts(const std::map<std::int32_t, Times>& parts) {
 }
 
 std::optional<Diagnosis> explain_by_microbatches(const Suspect& suspect) {
-  const Addends addends = addends_by_microbatch(suspect);
+  const Addends addends = addends_by_microbatch(suspect, suspect.finding.id.iteration);
   const double scale = addends.size() < 2 ? 0 : fit_scale(addends, suspect);
   if (scale == 0) return std::nullopt;
   Elements all(suspect.candidate_values.size());
@@ -232,7 +263,7 @@ std::optional<Diagnosis> explain_by_ranks(const Suspect& suspect) {
 // size s, the k-th (from 1) counts s^(n - k) times.
 std::optional<Diagnosis> accumulated_again(const Suspect& suspect) {
   if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
-  const Addends addends = addends_by_microbatch(suspect);
+  const Addends addends = addends_by_microbatch(suspect, suspect.finding.id.iteration);
   const double scale = addends.size() < 2 ? 0 : fit_scale(addends, suspect);
   if (scale == 0) return std::nullopt;
   for (const Axis& axis : all_axes(suspect.evidence.mesh)) {
@@ -249,6 +280,34 @@ std::optional<Diagnosis> accumulated_again(const Suspect& suspect) {
     if (auto found = suspect.explained_by(Cause::kAccumulatedAgain, sum, words)) return found;
   }
   return std::nullopt;
+}
+
+// Gradients are added to what their memory holds. Where nobody zeroed it, that is what the iteration before has left: the
+// terms of its micro-batches, or those that one rank made of them, all times one number (a loss scale, a clipping
+// factor). Where ranks own parts of the sum, each part is fitted by itself.
+std::optional<Diagnosis> left_over(const Suspect& suspect) {
+  if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
+  const Addends addends = addends_by_microbatch(suspect, suspect.finding.id.iteration - 1);
+  const auto is_finite = [](const auto& addend) { return std::isfinite(norm_of(addend.second)); };
+  if (addends.empty() || !std::all_of(addends.begin(), addends.end(), is_finite)) return std::nullopt;
+  Values errors = suspect.candidate_values, prediction = suspect.reference_values;
+  for (std::size_t i = 0; i < errors.size(); ++i) errors[i] -= suspect.reference_values[i];
+  std::string words;
+  for (const auto& [rank, elements] : elements_by_rank(suspect)) {
+    const LeftOver left = fit_left_over(elements, addends, errors);
+    if (left.microbatches.empty()) continue;
+    for (const std::int32_t microbatch : left.microbatches) {
+      for (const std::size_t i : elements) prediction[i] += left.factor * addends.at(microbatch)[i];
+    }
+    words += fmt::format("{}in the part of rank {}, {:.4g} times the gradients of its micro-batches {}",
+                         words.empty() ? "" : "; ", rank, left.factor, fmt::join(left.microbatches, ", "));
+  }
+  if (words.empty()) return std::nullopt;
+  const std::string began =
+      fmt::format("the sum began with what iteration {} had left", suspect.finding.id.iteration - 1);
+  auto found = suspect.explained_by(Cause::kLeftOver, prediction, fmt::format("{}: {}", began, words));
+  if (found) found->group = began;
+  return found;
 }
 
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect) {

@@ -17,11 +17,13 @@ namespace {
 
 // Hypotheses in the order in which they are tested, the most telling first. Those that the measured sums answer are
 // tested before them.
-constexpr std::array kHypotheses = {stale,
+constexpr std::array kHypotheses = {bias_alone,
+                                    stale,
                                     other_tensor,
                                     permuted_blocks,
                                     reinterpreted,
                                     missing_contribution,
+                                    left_over,
                                     stale_operand,
                                     reinterpreted_operand,
                                     reinterpreted_in_attention,
@@ -104,7 +106,11 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
                                          const LogicalTensor& candidate, const Evidence& evidence) {
   const double bound = explaining_bound(finding, candidate);
   if (auto diagnosis = diagnose_sums(finding, bound, evidence)) return diagnosis;
-  if (reference.shape != candidate.shape || !is_small(reference) || !is_small(candidate)) return std::nullopt;
+  if (reference.shape != candidate.shape || reference.rows || candidate.rows) return std::nullopt;
+  if (!is_small(reference) || !is_small(candidate)) {
+    const bool is_measured = finding.difference && finding.reason != Reason::kReplicasDisagree;
+    return is_measured ? uniform_factor(finding, reference, candidate, bound, evidence) : std::nullopt;
+  }
   const Values reference_values = values_of(reference);
   const ReplicaErrors replicas = compare_replicas(candidate, reference_values, bound);
   const std::vector<LocalTensor> parts = local_tensors_of(candidate, replicas.replica);
@@ -156,9 +162,9 @@ std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const 
   const LogicalTensor* candidate = find_tensor(evidence.candidate, finding.id);
   if (reference == nullptr || candidate == nullptr) return std::nullopt;
   if (finding.reason == Reason::kNotFinite) {
+    const std::string where = made_here ? ", though all that it was computed from is" : " where it first shows";
     return Diagnosis{Cause::kNotFinite, 0,
-                     fmt::format("it is not finite{}{}", describe_first_nonfinite(*candidate),
-                                 made_here ? ", though all that it was computed from is" : " where it first shows")};
+                     fmt::format("it is not finite{}{}", describe_first_nonfinite(*candidate), where), where};
   }
   if (reference->rows && candidate->rows) return diagnose_common_rows(finding, *reference, *candidate, evidence);
   return diagnose_values(finding, *reference, *candidate, evidence);

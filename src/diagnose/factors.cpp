@@ -7,6 +7,7 @@
 
 #include "align/lookup.h"
 #include "diagnose/hypothesis.h"
+#include "ttrace/compare/compare.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -88,20 +89,6 @@ ElementRanks ranks_of_input_rows(const Suspect& suspect) {
   ElementRanks ranks(suspect.candidate_values.size());
   for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = row_ranks[i / static_cast<std::size_t>(shape.back())];
   return ranks;
-}
-
-// Returns the bias that the module has added to each element; zeros where it has none.
-Values added_biases(const Suspect& suspect) {
-  Values biases(suspect.candidate_values.size());
-  const TensorId& id = suspect.finding.id;
-  const TensorName name(id.name);
-  const LogicalTensor* bias = parameter_at(suspect.evidence.candidate, id, parameter_of(name.path, "bias"));
-  if (!name.member.empty() || bias == nullptr || !is_small(*bias) ||
-      bias->shape != Shape{suspect.reference.shape.back()})
-    return biases;
-  const Values values = values_of(*bias);
-  for (std::size_t i = 0; i < biases.size(); ++i) biases[i] = values[i % values.size()];
-  return biases;
 }
 
 // Names a part of a tensor: the rank that holds it, and the rank that held the input it was computed from.
@@ -195,16 +182,58 @@ std::optional<Diagnosis> explain_by_factor(const FactorFit& fit, const TensorId&
   // A few numbers are nearly a multiple of others by chance, and a single one always is.
   if (fit.elements < static_cast<std::int64_t>(kFewestValues) && meaning.empty()) return std::nullopt;
   return Diagnosis{Cause::kUniformFactor, fit.residual,
-                   fmt::format("every element is {:.4g} times the reference's{}", fit.factor, meaning)};
+                   fmt::format("every element is {:.4g} times the reference's{}", fit.factor, meaning),
+                   meaning.empty() ? fmt::format("{:.2g}", fit.factor) : meaning};
 }
 
 }  // namespace
+
+Values added_biases(const Suspect& suspect) {
+  Values biases(suspect.candidate_values.size());
+  const TensorId& id = suspect.finding.id;
+  const TensorName name(id.name);
+  const LogicalTensor* bias = parameter_at(suspect.evidence.candidate, id, parameter_of(name.path, "bias"));
+  if (!name.member.empty() || bias == nullptr || !is_small(*bias) ||
+      bias->shape != Shape{suspect.reference.shape.back()})
+    return biases;
+  const Values values = values_of(*bias);
+  for (std::size_t i = 0; i < biases.size(); ++i) biases[i] = values[i % values.size()];
+  return biases;
+}
 
 std::optional<Diagnosis> uniform_factor(const Finding& finding, double bound, const Evidence& evidence) {
   const Difference& difference = *finding.difference;
   const FactorFit fit{difference.uniform_factor(), difference.uniform_factor_residual(), difference.rel_err(),
                       difference.elements};
   return explain_by_factor(fit, finding.id, bound, evidence);
+}
+
+// Differences of sums over many elements say to three or four digits what is left over, and an exact factor leaves
+// nothing. So the tensor is compared once more, divided by the factor: by a likely one that is near enough, or as fitted.
+std::optional<Diagnosis> uniform_factor(const Finding& finding, const LogicalTensor& reference,
+                                        const LogicalTensor& candidate, double bound, const Evidence& evidence) {
+  constexpr double kPrecisionOfSums = 1e-3;
+  const double fitted = finding.difference->uniform_factor();
+  if (!(finding.difference->uniform_factor_residual() <= kPrecisionOfSums) || !(std::abs(fitted) > 0))
+    return std::nullopt;
+  double likely = fitted;
+  const auto prefer = [&](double factor) {
+    if (std::abs(factor - fitted) <= kPrecisionOfSums * std::abs(fitted)) likely = factor;
+  };
+  for (const NamedNumber& number : likely_factors(finding.id, evidence)) {
+    prefer(number.value);
+    prefer(1 / number.value);
+  }
+  prefer(std::copysign(std::exp2(std::round(std::log2(std::abs(fitted)))), fitted));
+  for (const double factor : {likely, fitted}) {
+    LogicalTensor divided = candidate;
+    divided.scale *= factor;
+    const TensorPair pair{&reference, &divided};
+    const Difference left = compare({&pair, 1}, {.threads = 0, .progress = {}, .checksums = false}).front();
+    const FactorFit fit{factor, left.rel_err(), finding.difference->rel_err(), left.elements};
+    if (auto found = explain_by_factor(fit, finding.id, bound, evidence)) return found;
+  }
+  return std::nullopt;
 }
 
 std::optional<Diagnosis> uniform_factor(const Suspect& suspect) {

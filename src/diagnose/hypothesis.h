@@ -55,6 +55,9 @@ struct Suspect {
 // These use the measured sums alone, and work for tensors of any size: factors.cpp, others.cpp.
 std::optional<Diagnosis> uniform_factor(const Finding& finding, double bound, const Evidence& evidence);
 std::optional<Diagnosis> zero(const Finding& finding);
+// The same for a tensor of any size without `rows`, compared once more.
+std::optional<Diagnosis> uniform_factor(const Finding& finding, const LogicalTensor& reference,
+                                        const LogicalTensor& candidate, double bound, const Evidence& evidence);
 // The same with the values: the sums of wide dtypes are rounded by more than the values are.
 std::optional<Diagnosis> uniform_factor(const Suspect& suspect);
 
@@ -62,6 +65,7 @@ std::optional<Diagnosis> uniform_factor(const Suspect& suspect);
 std::optional<Diagnosis> unreduced(const Suspect& suspect);
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect);
 std::optional<Diagnosis> accumulated_again(const Suspect& suspect);  // fits nothing to the candidate's values
+std::optional<Diagnosis> left_over(const Suspect& suspect);
 // The values have a factor, or lack precision: factors.cpp.
 std::optional<Diagnosis> rank_factor(const Suspect& suspect);
 std::optional<Diagnosis> coarser_precision(const Suspect& suspect);
@@ -72,12 +76,16 @@ std::optional<Diagnosis> other_rows(const Suspect& suspect);
 std::optional<Diagnosis> region(const Suspect& suspect);
 // The values are those of another tensor or time: others.cpp.
 std::optional<Diagnosis> never_updated(const Suspect& suspect);
+std::optional<Diagnosis> bias_alone(const Suspect& suspect);
 std::optional<Diagnosis> stale(const Suspect& suspect);
 std::optional<Diagnosis> other_tensor(const Suspect& suspect);
 // The module computed with a wrong operand: operands.cpp, attention.cpp.
 std::optional<Diagnosis> stale_operand(const Suspect& suspect);
 std::optional<Diagnosis> reinterpreted_operand(const Suspect& suspect);
 std::optional<Diagnosis> reinterpreted_in_attention(const Suspect& suspect);
+
+// Returns the bias that the module has added to each element; zeros where it has none.
+Values added_biases(const Suspect& suspect);
 
 // Calls `test` with `values` as a kernel misreads them that swaps two dimensions in memory, in the whole tensor or in
 // each rank's part, for all pairs of dimensions, until it returns a diagnosis. `how` describes the reading.

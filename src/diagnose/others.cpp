@@ -34,6 +34,13 @@ std::optional<Diagnosis> zero(const Finding& finding) {
   return Diagnosis{Cause::kZero, 0, "every element is zero"};
 }
 
+std::optional<Diagnosis> bias_alone(const Suspect& suspect) {
+  if (suspect.finding.id.kind != Kind::kOutput || suspect.reference.shape.empty()) return std::nullopt;
+  const Values biases = added_biases(suspect);
+  if (norm_of(biases) == 0) return std::nullopt;
+  return suspect.explained_by(Cause::kZero, biases, "every row is the bias alone: what the bias is added to is zero");
+}
+
 std::optional<Diagnosis> never_updated(const Suspect& suspect) {
   TensorId before = suspect.finding.id;
   if (before.kind != Kind::kParamAfter) return std::nullopt;

@@ -146,6 +146,7 @@ std::optional<Diagnosis> other_rows(const Suspect& suspect) {
       }
     }
     const double of_source = slices.square_between(suspect.reference_values, source, zeros, 0, 1);
+    if (of_source == 0) return std::nullopt;  // zeros are no other row's, though some row may be zero
     if (!(least <= suspect.bound * suspect.bound * of_source)) return std::nullopt;
     sources.insert(source);
     std::copy_n(suspect.reference_values.begin() + source * width, width, explained.begin() + row * width);

@@ -84,6 +84,15 @@ PartErrors errors_by_rank(const Suspect& suspect) {
   return parts;
 }
 
+// True where the candidate is zero at these indices of the dimension.
+bool is_zero_at(const Suspect& suspect, std::size_t dim, const std::vector<std::int64_t>& indices) {
+  const Slices slices(suspect.reference.shape, dim);
+  const Values zeros(suspect.candidate_values.size());
+  return std::all_of(indices.begin(), indices.end(), [&](std::int64_t i) {
+    return slices.square_between(suspect.candidate_values, i, zeros, 0, 1) == 0;
+  });
+}
+
 std::string describe_ranges(const std::vector<std::int64_t>& indices) {
   std::string text;
   for (std::size_t i = 0; i < indices.size();) {
@@ -117,8 +126,9 @@ std::optional<Diagnosis> region(const Suspect& suspect) {
   });
   for (std::size_t dim = 0; dim < suspect.reference.shape.size(); ++dim) {
     consider(find_wrong_parts(errors_along(suspect, dim), suspect.bound), [&](const WrongParts& wrong) {
-      return fmt::format("wrong at {} of dimension {} only ({} of {}), right elsewhere", describe_ranges(wrong.parts),
-                         dim, wrong.parts.size(), suspect.reference.shape[dim]);
+      return fmt::format("{} at {} of dimension {} only ({} of {}), right elsewhere",
+                         is_zero_at(suspect, dim, wrong.parts) ? "zero" : "wrong", describe_ranges(wrong.parts), dim,
+                         wrong.parts.size(), suspect.reference.shape[dim]);
     });
   }
   return best;

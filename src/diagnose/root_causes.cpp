@@ -214,8 +214,8 @@ void join_alike(Report& report, std::vector<std::optional<Diagnosis>>& diagnoses
   for (std::size_t i = 0; i < report.roots.size(); ++i) {
     const TensorId& id = report.findings[report.roots[i].finding].id;
     if (diagnoses[i] && diagnoses[i]->cause != Cause::kMissing) {
-      const auto [at, is_new] =
-          first.emplace(std::tuple(id.kind, id.pass, diagnoses[i]->cause, diagnoses[i]->what), roots.size());
+      const std::string& group = diagnoses[i]->group.empty() ? diagnoses[i]->what : diagnoses[i]->group;
+      const auto [at, is_new] = first.emplace(std::tuple(id.kind, id.pass, diagnoses[i]->cause, group), roots.size());
       if (!is_new) {
         RootCause& one = roots[at->second];
         one.alike.push_back(id.name);

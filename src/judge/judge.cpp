@@ -85,6 +85,45 @@ std::string objection_to_noise(const Difference& difference, double allowed) {
   return "";
 }
 
+// Returns the ranks that hold what a statistic found: where it is about a place, those of the worst element, if it lies
+// there.
+std::vector<std::int32_t> ranks_of(Statistic statistic, const TensorPair& pair, const Difference& difference) {
+  const bool there = statistic == Statistic::kElement ||
+                     (statistic == Statistic::kRow && row_of_worst(difference, pair) == difference.worst_row);
+  return with_ranks_of_same_boxes(*pair.candidate,
+                                  there ? std::vector<std::int32_t>{difference.worst_rank} : ranks_holding(difference));
+}
+
+// Returns the share of the squared difference that is where, or as, the statistic says. An element has no more than its
+// row, and is named if it has most of that.
+double share_of(Statistic statistic, const Difference& difference) {
+  switch (statistic) {
+    case Statistic::kScale:
+      return std::pow(difference.scale_err() / difference.rel_err(), 2);
+    case Statistic::kRow:
+      return difference.row_square / difference.difference_square;
+    default:
+      return 2 * std::pow(difference.max_abs, 2) / difference.difference_square;
+  }
+}
+
+// Judges what the norm let pass by the statistics beside it. Of several that exceed their tolerances the one is named
+// that explains most.
+void judge_statistics(Finding& finding, const TensorPair& pair, const Difference& difference) {
+  const JudgedStatistic* exceeded = nullptr;
+  for (const JudgedStatistic& judged : finding.statistics) {
+    if (std::fabs(judged.measured) <= judged.allowed) continue;
+    const bool explains_more =
+        exceeded == nullptr || share_of(judged.statistic, difference) > share_of(exceeded->statistic, difference);
+    if (explains_more) exceeded = &judged;
+  }
+  if (exceeded == nullptr) return;
+  finding.exceeded = exceeded->statistic;
+  finding.ranks = ranks_of(exceeded->statistic, pair, difference);
+  set_verdict(finding, Verdict::kFail, Reason::kExceedsTolerance,
+              describe_statistic(pair, difference, *exceeded, finding.ranks));
+}
+
 // Judges a pair whose NaN and Inf are at the same places on both sides.
 void judge_floating(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, allowed_between_copies(finding))) return;
@@ -113,7 +152,7 @@ void judge_floating(Finding& finding, const TensorPair& pair, const Difference& 
         finding, Verdict::kUntrusted, Reason::kNoise,
         fmt::format("rel_err {:.3g}, allowed {:.3g}: noise as large as the value", difference.rel_err(), allowed));
   }
-  if (allowed > 0 && difference.rel_err() <= allowed) return;
+  if (allowed > 0 && difference.rel_err() <= allowed) return judge_statistics(finding, pair, difference);
   finding.ranks = with_ranks_of_same_boxes(*pair.candidate, ranks_holding(difference));
   set_verdict(finding, Verdict::kFail, Reason::kExceedsTolerance,
               describe_excess(pair, difference, allowed, finding.ranks));
@@ -162,6 +201,7 @@ Finding judge(const TensorPair& pair, const Difference& difference, const Tolera
     allowance = allowance_for(*tolerance, finding.id);
     finding.allowed = allowance.allowed;
     finding.by_override = allowance.by_override;
+    if (allowance.tolerance != nullptr) finding.statistics = measure_statistics(difference, *allowance.tolerance);
   }
   finding.floating = !exact;
 

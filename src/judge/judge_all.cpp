@@ -45,26 +45,29 @@ void put_in_backward_order(std::vector<Finding>& findings, const Alignment& refe
 }
 
 // Lets an update pass that is `noise` beside the reference's, where its step is proved, and what it was computed from
-// passes.
+// passes; and then the parameter that it was added to.
 void pass_what_is_proved(const StepVerdicts& steps, std::vector<Finding>& findings) {
   if (steps.proved.empty()) return;
-  std::map<TensorId, bool> passes;
+  std::map<TensorId, std::int64_t> doubts;  // of each tensor, the findings that let nothing rest on it
   for (const Finding& finding : findings) {
-    bool& all = passes.try_emplace(finding.id, true).first->second;
-    all = all && finding.verdict == Verdict::kPass;
+    doubts[finding.id] += finding.verdict == Verdict::kPass || finding.reason == Reason::kAllZero ? 0 : 1;
   }
   const auto is_right = [&](const TensorId& id) {
-    const auto found = passes.find(id);
-    return found != passes.end() && found->second;
+    const auto found = doubts.find(id);
+    return found != doubts.end() && found->second == 0;
   };
-  for (Finding& finding : findings) {
-    const auto proof = steps.proved.find(finding.id);
-    if (finding.reason != Reason::kNoise || proof == steps.proved.end()) continue;
-    if (!std::all_of(proof->second.begin(), proof->second.end(), is_right)) continue;
-    finding.verdict = Verdict::kPass;
-    finding.reason = Reason::kNone;
-    finding.message =
-        fmt::format("{}: what its gradient, options and state give, which are the reference's", to_string(finding.id));
+  for (const Kind kind : {Kind::kParamDelta, Kind::kParamAfter}) {
+    for (Finding& finding : findings) {
+      const auto proof = steps.proved.find(finding.id);
+      if (finding.id.kind != kind || finding.reason != Reason::kNoise || proof == steps.proved.end()) continue;
+      if (!std::all_of(proof->second.begin(), proof->second.end(), is_right)) continue;
+      finding.verdict = Verdict::kPass;
+      finding.reason = Reason::kNone;
+      finding.message = fmt::format("{}: {}, which are the reference's", to_string(finding.id),
+                                    kind == Kind::kParamDelta ? "what its gradient, options and state give"
+                                                              : "what its value before and its update give");
+      --doubts[finding.id];
+    }
   }
 }
 

@@ -17,6 +17,12 @@ std::string describe_worst(const Difference& difference) {
                      difference.worst_rank, to_string(difference.worst_local_index));
 }
 
+// Writes `value` with one digit more than `tolerance` has.
+std::string digits_of(double value, double tolerance) {
+  const int digits = tolerance > 0 ? static_cast<int>(std::ceil(-std::log10(tolerance))) + 1 : 1;
+  return fmt::format("{:.{}f}", value, std::clamp(digits, 1, 15));
+}
+
 std::string describe_holders(std::span<const std::int32_t> ranks) {
   return ranks.empty() ? "" : fmt::format("; on {}", describe_ranks(ranks));
 }
@@ -32,6 +38,32 @@ std::string describe_factor(const TensorPair& pair, const Difference& difference
 }
 
 }  // namespace
+
+std::int64_t row_of_worst(const Difference& difference, const TensorPair& pair) {
+  std::int64_t row = 0;
+  for (std::size_t d = 0; d + 1 < difference.worst_index.size(); ++d) {
+    row = row * pair.reference->shape[d] + difference.worst_index[d];
+  }
+  return row;
+}
+
+std::string describe_statistic(const TensorPair& pair, const Difference& difference, const JudgedStatistic& judged,
+                               std::span<const std::int32_t> ranks) {
+  const std::string holders = describe_worst(difference) + describe_holders(ranks);
+  if (judged.statistic == Statistic::kScale) {
+    return fmt::format("all elements together are {} times the reference's; correct runs: within {:.2g}{}",
+                       digits_of(1 + judged.measured, judged.allowed), judged.allowed, describe_holders(ranks));
+  }
+  if (judged.statistic == Statistic::kRow) {
+    const Shape& shape = pair.reference->shape;
+    const Shape row = index_at(difference.worst_row, {shape.begin(), shape.end() - 1});
+    return fmt::format("row {} of {} differs by {:.3g} times the norm of a typical row; correct runs: up to {:.2g}{}",
+                       to_string(row), difference.rows, judged.measured, judged.allowed, holders);
+  }
+  return fmt::format(
+      "one of {} elements differs by {:.3g} times the size of a typical one; correct runs: up to {:.2g}{}",
+      difference.elements, judged.measured, judged.allowed, holders);
+}
 
 std::string describe_excess(const TensorPair& pair, const Difference& difference, double allowed,
                             std::span<const std::int32_t> ranks) {

@@ -15,6 +15,14 @@ namespace ttrace {
 std::string describe_excess(const TensorPair& pair, const Difference& difference, double allowed,
                             std::span<const std::int32_t> ranks);
 
+// Of a statistic beside the norm, such as `the whole tensor is 1.0078 times the reference's; correct runs: within 0.00086
+// of it; on ranks 0, 1`.
+std::string describe_statistic(const TensorPair& pair, const Difference& difference, const JudgedStatistic& judged,
+                               std::span<const std::int32_t> ranks);
+
+// The row-major position of the row that holds the worst element.
+std::int64_t row_of_worst(const Difference& difference, const TensorPair& pair);
+
 std::string describe_exact(const Difference& difference, std::span<const std::int32_t> ranks);
 std::string describe_nonfinite(const Difference& difference);
 // `side` is empty for the candidate's copies, and `in the reference, ` for the reference's.

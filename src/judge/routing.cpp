@@ -232,8 +232,10 @@ std::vector<bool> find_changed_pairs(std::span<const TensorPair> pairs, std::spa
     Finding finding;
     finding.id = pair.reference->id;
     finding.order = pair.reference->order;
-    changed.push_back(std::any_of(choices.begin(), choices.end(),
-                                  [&](const auto& choice) { return may_change(*choice.second, finding); }));
+    // The step that follows a choice makes other parameters, and all later iterations begin with those.
+    changed.push_back(std::any_of(choices.begin(), choices.end(), [&](const auto& choice) {
+      return choice.first.iteration < finding.id.iteration || may_change(*choice.second, finding);
+    }));
   }
   return changed;
 }

@@ -6,11 +6,16 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 
+#include "load/tolerance_seal.h"
+#include "load/update_tolerances.h"
 #include "load/yaml_fields.h"
 #include "ttrace/error.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -32,13 +37,13 @@ Kind read_kind(const std::string& where, const Fields& fields, const std::string
 
 // Refuses a number that is not what the file itself says it is made of; `expected` is that. Numbers are written in
 // full, and read back as they were.
-void require_made_of(double value, double expected, const char* key, const char* rule, const std::string& name,
+void require_made_of(double value, double expected, const char* key, const char* rule, const std::string& what,
                      const FilePlace& at) {
   constexpr double kRounding = 1e-9;  // for those who compute with other tools
   if (std::abs(value - expected) <= kRounding * expected) return;
   fail_at(at.file, at.line,
-          fmt::format("'{}' of '{}' is {}; expected {}, {}: to allow something else, add an override with a reason",
-                      key, name, value, expected, rule));
+          fmt::format("'{}' of {} is {}; expected {}, {}: to allow something else, add an override with a reason", key,
+                      what, value, expected, rule));
 }
 
 void read_perturbed(const std::string& where, Fields& header, ToleranceFile& file) {
@@ -77,6 +82,36 @@ void read_overrides(const std::string& where, Fields& header, ToleranceFile& fil
   }
 }
 
+// Reads what is said of a statistic beside the norm.
+StatisticTolerance read_statistic(const std::string& where, const YAML::Node& node, Statistic statistic,
+                                  const std::string& name, const FilePlace& at, const ToleranceFile& file) {
+  const std::string what = fmt::format("{} of '{}'", name_of(statistic), name);
+  Fields fields(where, node, at.line, what);
+  StatisticTolerance tolerance;
+  for (const YAML::Node& sample : fields.take_list("samples")) {
+    tolerance.samples.push_back(fields.signed_number_of(sample, "samples"));
+  }
+  if (const auto rerun = fields.take_if("rerun")) tolerance.rerun = fields.signed_number_of(*rerun, "rerun");
+  tolerance.estimate = fields.take_number("estimate");
+  const double responses = fields.take_number("responses");
+  tolerance.responses = responses < 1e15 ? static_cast<std::int64_t>(responses) : 0;
+  tolerance.floor = fields.take_number("floor");
+  tolerance.allowed = fields.take_number("allowed");
+  fields.done();
+  const auto runs = static_cast<std::int64_t>(file.perturbed_runs.size());
+  if (static_cast<std::int64_t>(tolerance.samples.size()) != runs || tolerance.responses < runs) {
+    fail_at(where, at.line,
+            fmt::format("{} has {} samples and {} responses; expected {} samples, one for each perturbed run, and as "
+                        "many responses or more",
+                        what, tolerance.samples.size(), tolerance.responses, runs));
+  }
+  require_made_of(
+      tolerance.allowed,
+      factor_of(statistic, tolerance.responses, file.margin) * std::max(tolerance.estimate, tolerance.floor), "allowed",
+      "its factor * max(estimate, floor)", what, at);
+  return tolerance;
+}
+
 Tolerance read_tolerance(const std::string& where, const YAML::Node& node, int line, const std::string& name,
                          const ToleranceFile& file) {
   Fields fields(where, node, line, fmt::format("'{}'", name));
@@ -88,6 +123,11 @@ Tolerance read_tolerance(const std::string& where, const YAML::Node& node, int l
   tolerance.estimate = fields.take_number("estimate");
   tolerance.floor = fields.take_number("floor");
   tolerance.allowed = fields.take_number("allowed");
+  for (const Statistic statistic : {Statistic::kScale, Statistic::kRow, Statistic::kElement}) {
+    const auto said = fields.take_if(std::string(name_of(statistic)));
+    if (!said) continue;
+    tolerance.statistics.emplace(statistic, read_statistic(where, *said, statistic, name, {where, line}, file));
+  }
   fields.done();
   if (tolerance.samples.size() != file.perturbed_runs.size()) {
     fail_at(where, line,
@@ -96,10 +136,11 @@ Tolerance read_tolerance(const std::string& where, const YAML::Node& node, int l
   }
   const double largest = *std::max_element(tolerance.samples.begin(), tolerance.samples.end());
   const FilePlace at{where, line};
+  const std::string quoted = fmt::format("'{}'", name);
   require_made_of(tolerance.estimate, std::max(largest, tolerance.rerun.value_or(0)), "estimate",
-                  "the largest of its samples and rerun", name, at);
+                  "the largest of its samples and rerun", quoted, at);
   require_made_of(tolerance.allowed, file.margin * std::max(tolerance.estimate, tolerance.floor), "allowed",
-                  "margin * max(estimate, floor)", name, at);
+                  "margin * max(estimate, floor)", quoted, at);
   return tolerance;
 }
 
@@ -144,7 +185,39 @@ void read_estimator(const std::string& where, Fields& header, ToleranceFile& fil
   file.estimator = *estimator;
 }
 
-ToleranceFile read_header(const std::string& where, Fields& header) {
+// Refuses a file whose numbers are not those that were measured.
+void require_seal(const std::string& where, Fields& header, const std::string& text) {
+  if (!header.has("seal")) return;  // written by hand
+  const std::string seal = header.take_word("seal"), expected = seal_of(text);
+  if (seal == expected) return;
+  fail_at(where, header.last_line(),
+          fmt::format("the seal is {}; expected {}, that of the lines but overrides and comments: they are not those "
+                      "that `ttrace estimate-tolerance` wrote; run it again, or add an override with a reason",
+                      seal, expected));
+}
+
+// Refuses an estimate that is larger than any response of the tensor's group.
+void require_made_of_group(const std::string& where, const ToleranceFile& file) {
+  std::map<std::tuple<Kind, std::string, Statistic>, double> largest;
+  for (const bool first : {true, false}) {
+    for (const auto& [key, tolerance] : file.tensors) {
+      for (const auto& [statistic, said] : tolerance.statistics) {
+        double& most = largest[{key.first, without_numbers(key.second), statistic}];
+        if (first) {
+          most = std::max(most, std::fabs(said.rerun.value_or(0)));
+          for (const double sample : said.samples) most = std::max(most, std::fabs(sample));
+        } else if (said.estimate > most) {
+          throw InputError(fmt::format(
+              "{}: 'estimate' of {} of {} {} is {}; expected at most {}, the largest of the samples of its group: to "
+              "allow something else, add an override with a reason",
+              where, name_of(statistic), key.second, name_of(key.first), said.estimate, most));
+        }
+      }
+    }
+  }
+}
+
+ToleranceFile read_header(const std::string& where, Fields& header, const std::string& text) {
   ToleranceFile file;
   file.path = where;
   const std::string version = header.take_word("ttrace_tolerance");
@@ -167,7 +240,13 @@ ToleranceFile read_header(const std::string& where, Fields& header) {
   }
   read_overrides(where, header, file);
   read_tensors(where, header, file);
+  if (const auto updates = header.take_if("updates")) {
+    file.updates =
+        read_update_tolerances(where, *updates, header.last_line(), file.perturbed_runs.size() + (file.rerun ? 1 : 0));
+  }
+  require_seal(where, header, text);
   header.done();
+  require_made_of_group(where, file);
   return file;
 }
 
@@ -176,7 +255,7 @@ ToleranceFile read_header(const std::string& where, Fields& header) {
 ToleranceFile parse_tolerances(const std::string& text, const std::string& where) {
   ToleranceFile file;
   read_mapping(text, where, kToleranceFile, "YAML as `ttrace estimate-tolerance` writes it",
-               [&](Fields& header) { file = read_header(where, header); });
+               [&](Fields& header) { file = read_header(where, header, text); });
   return file;
 }
 

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "load/tolerance_seal.h"
+#include "load/update_tolerances.h"
 #include "ttrace/load/tolerance_file.h"
 
 namespace ttrace {
@@ -33,8 +35,9 @@ std::string yaml_word(std::string_view text) {
 std::string header_yaml(const ToleranceFile& file) {
   std::string text = fmt::format(
       "# What each tensor may differ by in `ttrace check`: allowed = margin * max(estimate, floor), where\n"
-      "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. To allow something else, add\n"
-      "# an override: {{pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}}\n"
+      "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. What `scale`, `row` and `element`\n"
+      "# may be comes from the samples of all tensors of a kind whose names differ in numbers. To allow something\n"
+      "# else, add an override: {{pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}}\n"
       "ttrace_tolerance: {}\nreference: {}\ndigest: \"{}\"\nperturbed:\n",
       kToleranceVersion, yaml_word(file.reference_run), file.reference_digest);
   for (std::size_t i = 0; i < file.perturbed_runs.size(); ++i) {
@@ -51,24 +54,32 @@ std::string header_yaml(const ToleranceFile& file) {
                         item.kind ? fmt::format("kind: {}, ", name_of(*item.kind)) : "", item.allowed,
                         yaml_word(item.reason));
   }
-  return text;
+  return text + to_yaml(file.updates, yaml_word);
+}
+
+std::string statistic_yaml(Statistic statistic, const StatisticTolerance& said) {
+  return fmt::format(", {}: {{samples: [{}], {}estimate: {}, responses: {}, floor: {}, allowed: {}}}",
+                     name_of(statistic), fmt::join(said.samples, ", "),
+                     said.rerun ? fmt::format("rerun: {}, ", *said.rerun) : "", said.estimate, said.responses,
+                     said.floor, said.allowed);
 }
 
 }  // namespace
 
 std::string to_yaml(const ToleranceFile& file) {
-  std::string text = header_yaml(file);
-  text += file.tensors.empty() ? "tensors: {}\n" : "tensors:\n";
+  const std::string header = header_yaml(file);
+  std::string text = file.tensors.empty() ? "tensors: {}\n" : "tensors:\n";
   std::optional<Kind> kind;
   for (const auto& [key, tolerance] : file.tensors) {
     if (kind != key.first) text += fmt::format("  {}:\n", name_of(key.first));
     kind = key.first;
     text += fmt::format("    {}: {{samples: [{}], ", yaml_word(key.second), fmt::join(tolerance.samples, ", "));
     if (tolerance.rerun) text += fmt::format("rerun: {}, ", *tolerance.rerun);
-    text +=
-        fmt::format("estimate: {}, floor: {}, allowed: {}}}\n", tolerance.estimate, tolerance.floor, tolerance.allowed);
+    text += fmt::format("estimate: {}, floor: {}, allowed: {}", tolerance.estimate, tolerance.floor, tolerance.allowed);
+    for (const auto& [statistic, said] : tolerance.statistics) text += statistic_yaml(statistic, said);
+    text += "}\n";
   }
-  return text;
+  return fmt::format("{}{} {}\n{}", header, kSealKey, seal_of(header + text), text);
 }
 
 }  // namespace ttrace

@@ -57,15 +57,32 @@ std::vector<YAML::Node> Fields::take_list(const std::string& key) {
   return {node.begin(), node.end()};
 }
 
-double Fields::number_of(const YAML::Node& node, const std::string& key) const {
-  double value = -1;
+namespace {
+
+// Nothing where the node is no finite number.
+std::optional<double> finite_number(const YAML::Node& node) {
+  double value = 0;
   const std::string text = node.IsScalar() ? node.Scalar() : "";
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || !std::isfinite(value) || value < 0) {
-    fail_at(file_, last_line_, fmt::format("'{}' of {} is '{}'; expected a finite number from 0", key, what_, text));
-  }
-  return value;
+  return whole && std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+double Fields::number_of(const YAML::Node& node, const std::string& key) const {
+  const std::optional<double> value = finite_number(node);
+  if (value && *value >= 0) return *value;
+  fail_at(file_, last_line_,
+          fmt::format("'{}' of {} is '{}'; expected a finite number from 0", key, what_,
+                      node.IsScalar() ? node.Scalar() : ""));
+}
+
+double Fields::signed_number_of(const YAML::Node& node, const std::string& key) const {
+  if (const std::optional<double> value = finite_number(node)) return *value;
+  fail_at(
+      file_, last_line_,
+      fmt::format("'{}' of {} is '{}'; expected a finite number", key, what_, node.IsScalar() ? node.Scalar() : ""));
 }
 
 void Fields::done() const {

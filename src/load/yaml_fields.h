@@ -34,6 +34,8 @@ class Fields {
 
   // `node`, a value of the field taken last, as a number that is finite and not negative.
   double number_of(const YAML::Node& node, const std::string& key) const;
+  // The same, of either sign.
+  double signed_number_of(const YAML::Node& node, const std::string& key) const;
 
   int line() const { return line_; }            // of the mapping
   int last_line() const { return last_line_; }  // of the field taken last

@@ -77,6 +77,17 @@ Json roots(const Report& report) {
   return list;
 }
 
+// How many statistics were held against tolerances.
+std::int64_t tests_of(const Report& report) {
+  std::int64_t tests = 0;
+  for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
+    for (const Finding& finding : *findings) {
+      if (finding.floating && finding.allowed) tests += 1 + static_cast<std::int64_t>(finding.statistics.size());
+    }
+  }
+  return tests;
+}
+
 Json to_object(const Counts& counts) {
   return {{"compared", counts.compared},   {"pass", counts.pass},       {"fail", counts.fail},
           {"untrusted", counts.untrusted}, {"missing", counts.missing}, {"not_seen", counts.not_seen}};
@@ -114,6 +125,9 @@ Json to_object(const StepCoverage& steps) {
   json["iterations"] = steps.iterations;
   json["optimizers"] = steps.optimizers;
   json["worst"] = number(steps.worst);
+  json["updates_regressed"] = steps.updates_regressed;
+  json["regressed_optimizers"] = steps.regressed_optimizers;
+  json["worst_regressed"] = number(steps.worst_regressed);
   json["not_checkable"] = steps.not_checkable;
   return json;
 }
@@ -127,6 +141,12 @@ Json to_object(const Finding& finding) {
   json["rel_err"] = finding.difference ? number(finding.difference->rel_err()) : Json(nullptr);
   json["allowed"] = number(finding.allowed);
   json["ratio"] = number(ratio_of(finding));
+  json["exceeded"] = finding.reason == Reason::kExceedsTolerance ? Json(name_of(finding.exceeded)) : Json(nullptr);
+  json["statistics"] = Json::object();
+  for (const JudgedStatistic& judged : finding.statistics) {
+    json["statistics"][std::string(name_of(judged.statistic))] = {{"measured", number(judged.measured)},
+                                                                  {"allowed", number(judged.allowed)}};
+  }
   json["worst"] = worst(finding);
   json["ranks"] = finding.ranks;
   json["message"] = finding.message;
@@ -135,12 +155,13 @@ Json to_object(const Finding& finding) {
 
 Json to_object_without_findings(const Report& report) {
   Json json;
-  json["schema"] = "ttrace-report/4";
+  json["schema"] = "ttrace-report/5";
   json["verdict"] = name_of(report.verdict());
   json["strict"] = report.strict;
   json["reference"] = report.reference;
   json["candidate"] = report.candidate;
   json["counts"] = to_object(report.counts);
+  json["tests"] = tests_of(report);
   json["waived"] = report.waived;
   json["placed_by_shape"] = report.placed_by_shape;
   json["coverage"] = number(report.coverage);

@@ -30,12 +30,18 @@ std::string short_ranks(const std::vector<std::int32_t>& ranks) {
   return ranges.empty() ? "-" : fmt::format("{}", fmt::join(ranges, ","));
 }
 
+// Names the statistic that exceeds its tolerance, where it is not the norm: `exceeds-tolerance (scale)`.
+std::string reason_of(const Finding& finding) {
+  const std::string reason(name_of(finding.reason));
+  return finding.exceeded == Statistic::kNorm ? reason : fmt::format("{} ({})", reason, name_of(finding.exceeded));
+}
+
 TextTable::Row row_of(const Finding& finding) {
   std::optional<double> rel_err;
   if (finding.difference) rel_err = finding.difference->rel_err();
   const bool measured = finding.difference.has_value();
   return {std::string(name_of(finding.verdict)),
-          std::string(name_of(finding.reason)),
+          reason_of(finding),
           short_number(rel_err),
           short_number(finding.allowed),
           short_number(ratio_of(finding)),
@@ -185,6 +191,12 @@ std::string describe_steps(const Report& report) {
       fmt::format("optimizer steps checked: {} of {} parameters, {}{}{}\n", steps.parameters_checked, steps.parameters,
                   count_of(static_cast<std::int64_t>(steps.iterations.size()), "iteration"),
                   classes.empty() ? "" : ", ", printable(fmt::format("{}", fmt::join(classes, ", "))));
+  if (steps.updates_regressed > 0) {
+    std::vector<std::string_view> regressed;
+    for (const std::string& optimizer : steps.regressed_optimizers) regressed.push_back(last_component(optimizer));
+    text += fmt::format("  {} judged by regression on the reference's{}\n", count_of(steps.updates_regressed, "update"),
+                        regressed.empty() ? "" : printable(fmt::format(": {}", fmt::join(regressed, ", "))));
+  }
   for (const auto& [reason, updates] : steps.not_checkable) {
     text += fmt::format("  {} not checked: {}\n", count_of(updates, "update"), printable(reason));
   }

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "step/judge_regression.h"
 #include "step/options.h"
 #include "ttrace/step/step.h"
 
@@ -183,7 +186,7 @@ std::string describe_unknown(const std::string& optimizer, Kind kind) {
 }
 
 // Counts an update whose rule is not known as not checked.
-void take_out(const StepCheck& check, const std::set<std::pair<std::string, Kind>>& classes, StepCoverage& coverage) {
+void take_out(StepCheck& check, const std::set<std::pair<std::string, Kind>>& classes, StepCoverage& coverage) {
   std::set<std::string> parameters;  // that were not checked in every iteration
   for (const Finding& finding : check.findings) {
     if (finding.reason == Reason::kNotCheckable) parameters.insert(finding.id.name);
@@ -193,11 +196,60 @@ void take_out(const StepCheck& check, const std::set<std::pair<std::string, Kind
       continue;
     }
     --coverage.updates_checked;
-    ++coverage.not_checkable[fmt::format("{} follows another rule in both runs", class_of(check, finding).first)];
+    std::string& reason = check.unchecked[finding.id];
+    reason = fmt::format("{} follows another rule in both runs", class_of(check, finding).first);
+    ++coverage.not_checkable[reason];
     parameters.insert(finding.id.name);
     coverage.optimizers.erase(class_of(check, finding).first);
   }
   coverage.parameters_checked = coverage.parameters - static_cast<std::int64_t>(parameters.size());
+}
+
+// Takes an update out of those that were not checked for `reason`.
+void count_out(const std::string& reason, StepCoverage& coverage) {
+  if (--coverage.not_checkable.at(reason) == 0) coverage.not_checkable.erase(reason);
+}
+
+// Without what says of optimizers, every update is one that was not checked.
+StepCoverage cover_unstated(const Matching& matching, std::map<TensorId, std::string>& unchecked) {
+  StepCoverage coverage;
+  std::set<std::string> parameters;
+  for (const TensorPair& pair : matching.pairs) {
+    const TensorId& id = pair.candidate->id;
+    if (id.kind != Kind::kParamDelta || !is_floating(pair.reference->dtype) || !is_floating(pair.candidate->dtype)) {
+      continue;
+    }
+    unchecked[id] = "its optimizer was not recorded";
+    parameters.insert(id.name);
+    ++coverage.updates;
+  }
+  coverage.parameters = static_cast<std::int64_t>(parameters.size());
+  if (coverage.updates > 0) coverage.not_checkable["its optimizer was not recorded"] = coverage.updates;
+  return coverage;
+}
+
+// Judges the updates that were not checked by regression, and counts them.
+void judge_unchecked(const AlignedTrace& reference, const Matching& matching, std::span<const Difference> differences,
+                     const ToleranceFile& tolerance, const std::map<TensorId, std::string>& unchecked, int threads,
+                     JudgedSteps& judged) {
+  std::set<TensorId> wanted;
+  for (const auto& [id, reason] : unchecked) wanted.insert(id);
+  for (const Finding& finding : judged.verdicts.findings) wanted.erase(finding.id);  // other options: other updates
+  JudgedRegression regression = judge_by_regression(reference, matching, differences, tolerance, wanted, threads);
+  std::move(regression.findings.begin(), regression.findings.end(), std::back_inserter(judged.verdicts.findings));
+  StepCoverage& coverage = *judged.coverage;
+  coverage.worst_regressed = regression.worst;
+  coverage.updates_regressed = static_cast<std::int64_t>(regression.judged.size());
+  for (const auto& [id, optimizer] : regression.judged) {
+    coverage.iterations.insert(id.iteration);
+    if (!optimizer.empty()) coverage.regressed_optimizers.insert(optimizer);
+    count_out(unchecked.at(id), coverage);
+  }
+  for (const auto& [id, why] : regression.not_judged) {
+    const std::string& reason = unchecked.at(id);
+    count_out(reason, coverage);
+    ++coverage.not_checkable[fmt::format("{}, and by regression: {}", reason, why)];
+  }
 }
 
 }  // namespace
@@ -205,13 +257,14 @@ void take_out(const StepCheck& check, const std::set<std::pair<std::string, Kind
 JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Matching& matching,
                         std::span<const Difference> differences, const ToleranceFile* tolerance, int threads) {
   JudgedSteps judged;
-  const StepCheck of_candidate = check_steps(*candidate.trace, candidate.alignment, threads);
+  StepCheck of_candidate = check_steps(*candidate.trace, candidate.alignment, threads);
   const StepCheck of_reference = check_steps(*reference.trace, reference.alignment, threads);
   const std::set<TensorId> equal =
       compare_options(reference, candidate, GradientDifferences(matching, differences, tolerance), judged);
   const auto unknown = not_understood(tally_of(of_reference), tally_of(of_candidate));
   for (const auto& [optimizer, kind] : unknown) judged.notes.push_back(describe_unknown(printable(optimizer), kind));
-  for (const auto& [check, words] : {std::pair(&of_candidate, ""), std::pair(&of_reference, "in the reference, ")}) {
+  for (const auto& [check, words] :
+       {std::pair(&std::as_const(of_candidate), ""), std::pair(&of_reference, "in the reference, ")}) {
     for (const Finding& finding : check->findings) {
       if (finding.verdict != Verdict::kFail || unknown.contains(class_of(*check, finding))) continue;
       Finding& kept = judged.verdicts.findings.emplace_back(finding);
@@ -223,12 +276,18 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
     }
   }
   for (const auto& [id, rests_on] : of_candidate.rests_on) {
-    if (equal.contains(id)) judged.verdicts.proved.emplace(id, rests_on);
+    // A copy needs no options: the update that it rests on is judged by itself.
+    if (id.kind == Kind::kParamAfter || equal.contains(id)) judged.verdicts.proved.emplace(id, rests_on);
   }
   if (of_candidate.coverage.parameters > 0) {
     judged.coverage = of_candidate.coverage;
     take_out(of_candidate, unknown, *judged.coverage);
   }
+  if (tolerance == nullptr) return judged;
+  if (!judged.coverage) judged.coverage = cover_unstated(matching, of_candidate.unchecked);
+  judge_unchecked(reference, matching, differences, *tolerance, of_candidate.unchecked, threads, judged);
+  // Where nothing says of optimizers, nothing is said of their steps.
+  if (of_candidate.coverage.parameters == 0 && judged.coverage->updates_regressed == 0) judged.coverage.reset();
   return judged;
 }
 

@@ -81,6 +81,13 @@ class BlockReplay {
   void run(const RankUpdate& update, bool is_carried_on, UpdateTally& tally, UpdateDetail* detail, FitSums* sums) {
     read(update.delta, block_.delta);
     find_value(update);
+    if (update.reason.empty()) compute_again(update, tally, detail, sums);
+    check_copy(update, tally, detail);
+    if (is_carried_on) carry_value(update);
+  }
+
+ private:
+  void compute_again(const RankUpdate& update, UpdateTally& tally, UpdateDetail* detail, FitSums* sums) {
     if (update.skipped) {
       load_state(update);
       std::fill_n(block_.expected.begin(), count_, 0.0);
@@ -91,11 +98,8 @@ class BlockReplay {
       update.rule.family == UpdateFamily::kAdam ? step_adam(update) : step_sgd(update);
     }
     compare_update(update, tally, detail, sums);
-    check_copy(update, tally, detail);
-    if (is_carried_on) carry_value(update);
   }
 
- private:
   void read(const StepOperand& operand, Numbers& out) const {
     widen(operand.data + begin_ * size_of(operand.entry->dtype), operand.entry->dtype, count_, out.data());
   }
@@ -371,7 +375,7 @@ std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begi
   for (std::int64_t first = begin; first < end; first += kBlock) {
     BlockReplay part(first, std::min(kBlock, end - first), block, carried);
     for (std::size_t i = 0; i < series.updates.size(); ++i) {
-      if (!series.updates[i].reason.empty()) continue;
+      if (!series.updates[i].has_value) continue;
       const bool in_detail = detail != nullptr && i == detailed;
       const bool is_carried_on = i + 1 < series.updates.size() && series.updates[i + 1].source == BeforeStep::kCarried;
       part.run(series.updates[i], is_carried_on, tallies[i], in_detail ? detail : nullptr, in_detail ? &sums : nullptr);

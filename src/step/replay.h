@@ -44,8 +44,8 @@ struct UpdateDetail {
   StepFit fit;
 };
 
-// Replays the elements [begin, end) of all updates of a series. Returns a tally for each, which is empty for one that
-// cannot be computed again. Where `detail` is given, the elements are the whole part, and it is filled for the update at
+// Replays the elements [begin, end) of all updates of a series. Of one that cannot be computed again, the tally has
+// what its copy shows, and nothing where the value is not known either. Where `detail` is given, the elements are the whole part, and it is filled for the update at
 // `detailed`.
 std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,
                                 std::size_t detailed = 0, UpdateDetail* detail = nullptr);

@@ -66,10 +66,14 @@ class Planner {
     const bool follows = iteration == last_iteration_ + 1;
     last_iteration_ = iteration;
     update.reason = problem_with(recorded, update);
-    if (update.reason.empty()) update.reason = find_value(recorded, delta, follows, update);
+    if (steps_once(recorded)) {
+      const std::string problem = find_value(recorded, delta, follows, update);
+      update.has_value = problem.empty();
+      if (update.reason.empty()) update.reason = problem;
+    }
     if (update.reason.empty()) update.reason = find_gradient(recorded, delta, update);
     if (update.reason.empty()) update.reason = find_state(recorded, delta, follows, update);
-    value_is_known_ = update.reason.empty() && update.source != BeforeStep::kRounded;
+    value_is_known_ = update.has_value && update.source != BeforeStep::kRounded;
     rolled_ = update.reason.empty() ? update.rolled : kUnknown;
     if (update.reason.empty() && update.step->step) last_count_ = *update.step->step;
     return update;
@@ -77,6 +81,12 @@ class Planner {
 
  private:
   static constexpr std::int64_t kNoneYet = -2, kUnknown = -1;
+
+  // True where one optimizer made the update, in one step or none.
+  static bool steps_once(const RecordedUpdate& recorded) {
+    return recorded.step != nullptr && !recorded.in_two_optimizers && !recorded.step->optimizer.empty() &&
+           recorded.step->calls <= 1;
+  }
 
   std::string problem_with(const RecordedUpdate& recorded, RankUpdate& update) const {
     if (recorded.in_two_optimizers) return "two optimizers have it";
@@ -241,7 +251,10 @@ std::vector<ParameterSeries> find_series(const Trace& trace, const Alignment& al
         if (elements == 0) continue;
         RankUpdate update = planner.plan(iteration, recorded);
         if (series.updates.empty()) series.elements = elements;
-        if (elements != series.elements) update.reason = "its part of the parameter changes between iterations";
+        if (elements != series.elements) {
+          update.reason = "its part of the parameter changes between iterations";
+          update.has_value = false;
+        }
         series.updates.push_back(std::move(update));
       }
       if (!series.updates.empty()) all.push_back(std::move(series));

@@ -33,7 +33,9 @@ struct RankUpdate {
   std::int32_t iteration = 0;
   const OptimizerStep* step = nullptr;  // null: none was recorded
   StepOperand delta;
-  std::string reason;  // why it cannot be computed again; the rest has no meaning then, but for `step` and `delta`
+  // Why it cannot be computed again. The rest has no meaning then, but for `step`, `delta` and what says of the value.
+  std::string reason;
+  bool has_value = false;  // the value that is updated is known, and with it what the copy must be
   UpdateRule rule{};
   bool skipped = false;  // the optimizer did not step: overflow, for example
   double count = 1;      // of the optimizer's steps, with this one

@@ -157,7 +157,7 @@ class StepFindings {
 
   StepCheck make() {
     std::map<std::string, bool> parameters;  // name -> all of its updates were checked
-    std::map<std::string, std::vector<TensorId>> rests_on;
+    std::map<std::string, std::vector<TensorId>> rests_on, copies_rest_on;
     for (const auto& [id, update] : updates_) {
       const auto tensor = alignment_.tensors.find(id);
       if (tensor == alignment_.tensors.end()) continue;  // in part missing: a finding of the alignment
@@ -168,7 +168,7 @@ class StepFindings {
         check_.optimizers[id] = update.parts.front().series->updates[update.parts.front().update].step->optimizer;
       }
       add_update(tensor->second, update, rests_on[id.name]);
-      add_copy(tensor->second, update);
+      add_copy(tensor->second, update, copies_rest_on[id.name]);
     }
     check_.coverage.parameters = static_cast<std::int64_t>(parameters.size());
     check_.coverage.parameters_checked =
@@ -181,6 +181,7 @@ class StepFindings {
   void add_update(const LogicalTensor& tensor, const LogicalUpdate& update, std::vector<TensorId>& rests_on) {
     if (!update.reason.empty()) {
       ++check_.coverage.not_checkable[update.reason];
+      check_.unchecked[tensor.id] = update.reason;
       check_.findings.push_back(
           finding_about(tensor, Verdict::kUntrusted, Reason::kNotCheckable, "step not checked: " + update.reason));
       return;
@@ -220,13 +221,16 @@ class StepFindings {
                                                         worst)));
   }
 
-  void add_copy(const LogicalTensor& delta, const LogicalUpdate& update) {
+  // `rests_on`: what the copy of the iteration before was made of.
+  void add_copy(const LogicalTensor& delta, const LogicalUpdate& update, std::vector<TensorId>& rests_on) {
     std::vector<WrongPart> wrong;
-    std::int64_t copied = 0;
+    std::int64_t copied = 0, elements = 0;
     for (const WrongPart& part : update.parts) {
       copied += part.tally->copied;
+      elements += part.series->elements;
       if (part.tally->wrong_copies > 0) wrong.push_back(part);
     }
+    add_what_made_copy(delta, update, rests_on);
     TensorId id = delta.id;
     id.kind = Kind::kParamAfter;
     const auto after = alignment_.tensors.find(id);
@@ -234,12 +238,32 @@ class StepFindings {
     ++check_.coverage.copies_checked;
     if (wrong.empty()) {
       check_.findings.push_back(finding_about(after->second, Verdict::kPass, Reason::kNone, "what the step made"));
+      if (copied == elements) check_.rests_on[id] = rests_on;
       return;
     }
     Finding finding = finding_about(after->second, Verdict::kFail, Reason::kCopyDiffers,
                                     describe_wrong_copy(delta, wrong, ++described_ <= kMostDescribed));
     set_ranks(wrong, finding);
     check_.findings.push_back(std::move(finding));
+  }
+
+  // Adds the update, and the value that it was added to: that of this iteration, or what the ones before made of it.
+  static void add_what_made_copy(const LogicalTensor& delta, const LogicalUpdate& update,
+                                 std::vector<TensorId>& rests_on) {
+    const auto is_carried = [](const WrongPart& part) {
+      return part.series->updates[part.update].source == BeforeStep::kCarried;
+    };
+    if (!std::any_of(update.parts.begin(), update.parts.end(), is_carried)) rests_on.clear();
+    std::vector<TensorId> added = {delta.id};
+    for (const WrongPart& part : update.parts) {
+      const RankUpdate& one = part.series->updates[part.update];
+      if (is_carried(part) || !one.before) continue;
+      added.push_back(delta.id);
+      added.back().kind = one.before.entry->id.kind;
+    }
+    for (const TensorId& id : added) {
+      if (std::find(rests_on.begin(), rests_on.end(), id) == rests_on.end()) rests_on.push_back(id);
+    }
   }
 
   static void set_ranks(const std::vector<WrongPart>& parts, Finding& finding) {

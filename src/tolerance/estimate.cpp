@@ -32,6 +32,8 @@
 // any correct run, it allows a typical tensor 1.3 times what `input` does, or as much where no router re-routes
 // (tools/evaluations/margins.py; the table is in README.md). So `input`, the paper's, is the default.
 //
+// Statistics beside the norm, and what they may be, are in statistics.cpp.
+//
 // What this cannot do: a quantity whose exact value is zero (the gradient of a key's bias) is noise on
 // both sides, its response is of the order of 1, and it is reported as untrusted rather than passed.
 #include "ttrace/tolerance/estimate.h"
@@ -45,6 +47,7 @@
 #include "tolerance/family.h"
 #include "tolerance/floors.h"
 #include "tolerance/reach.h"
+#include "tolerance/statistics.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -146,7 +149,7 @@ void note_rerouting(const std::map<ToleranceKey, Responses>& perturbed, Toleranc
 }  // namespace
 
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
-                       const EstimateOptions& options) {
+                       const EstimateOptions& options, const OwnRoundings& own_sums) {
   require_effective_runs(perturbed);
   require_one_family(perturbed, rerun, options);
   ToleranceFile file;
@@ -175,12 +178,13 @@ ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDiffe
     }
     note_rerun(noise, file);
   }
-  const std::map<ToleranceKey, double> floors = estimate_floors(perturbed, pooled, options);
+  const std::map<ToleranceKey, double> floors = estimate_floors(perturbed, pooled, options, own_sums);
   for (auto& [key, tolerance] : file.tensors) {
     tolerance.estimate = std::max(largest_of(tolerance.samples), tolerance.rerun.value_or(0));
     tolerance.floor = floors.at(key);
     tolerance.allowed = options.margin * std::max(tolerance.estimate, tolerance.floor);
   }
+  estimate_statistics(perturbed, rerun, options, own_sums, file);
   require_signal(file, perturbed);
   return file;
 }

@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,12 +33,51 @@ bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParam
 
 using RunResponses = std::map<ToleranceKey, double>;
 
+Finding place_of(const TensorPair& pair) {
+  Finding place;
+  place.id = pair.reference->id;
+  place.order = pair.reference->order;
+  return place;
+}
+
+// Says of each pair whether another choice may have changed it. Where experts' rows are not known, a token that a run
+// sends elsewhere shows in integers that differ: the experts that a router chose. What follows in the iteration, and
+// all of the iterations after it, responds to more than rounding. Integers that differ before any floating-point tensor
+// of the micro-batch does are no choice, but other data.
+std::vector<bool> find_chosen_otherwise(const RunDifferences& run) {
+  std::vector<std::size_t> order(run.pairs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<Finding> places;
+  for (const TensorPair& pair : run.pairs) places.push_back(place_of(pair));
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return executes_before(places[a], places[b]); });
+  std::vector<bool> changed(run.pairs.size());
+  std::optional<std::int32_t> first;  // iteration with a choice
+  // Iterations and micro-batches in which a floating-point tensor differs, and those with a choice.
+  std::set<std::pair<std::int32_t, std::int32_t>> moved, chosen;
+  for (const std::size_t i : order) {
+    const TensorId& id = places[i].id;
+    const bool of_all = id.microbatch == kNoMicrobatch && first == id.iteration;
+    changed[i] = of_all || (first && *first < id.iteration) || chosen.contains({id.iteration, id.microbatch});
+    if (run.differences[i].differing == 0) continue;
+    if (is_floating(run.pairs[i].reference->dtype)) {
+      moved.emplace(id.iteration, id.microbatch);
+    } else if (moved.contains({id.iteration, id.microbatch})) {
+      if (!first) first = id.iteration;
+      chosen.emplace(id.iteration, id.microbatch);
+    }
+  }
+  return changed;
+}
+
 RunResponses measured_in(const RunDifferences& run) {
   RunResponses responses;
+  const std::vector<bool> chosen_otherwise = find_chosen_otherwise(run);
   for (std::size_t i = 0; i < run.pairs.size(); ++i) {
     const LogicalTensor& tensor = *run.pairs[i].reference;
     const Difference& difference = run.differences[i];
     if (!is_floating(tensor.dtype) || (!run.rerouted.empty() && run.rerouted[i])) continue;
+    if (chosen_otherwise[i]) continue;
     if (difference.reference_square == 0 || difference.nonfinite_mismatch > 0) continue;
     double& largest = responses[{tensor.id.kind, tensor.id.name}];
     largest = std::max(largest, difference.rel_err());

@@ -22,10 +22,14 @@
 // responses, the square of a candidate's error divided by the mean square of the responses follows Fisher's F with n and
 // n v degrees of freedom (for one element it is the square of Student's t with v), and
 //
-//   floor = rms(responses) * f(n, v) / margin         P(F > f(n, v)^2) = 1e-4
+//   floor = rms(responses) * f(n, v) / margin         P(F > f(n, v)^2) = kFewLevel
 //
-// From 7 elements on f is below the default margin, which the largest response is allowed in any case. Of three
-// responses one number allows 28 times their root mean square: more runs, or micro-batches, make that less.
+// The responses are those of the tensor's group, the same tensor in all layers, unless its own are larger in root mean
+// square. From 9 elements on f is below the default margin, which the largest response is allowed in any case. Of three
+// responses one number allows 60 times their root mean square, of 48 in 4 layers of 4 micro-batches 4.9.
+//
+// A sum over tokens that a program rounds token by token is off by more than any perturbed run says (own_sums.cpp): its
+// floor is what the reference's own sums are off by.
 //
 // For a single number that is no tensor (the loss, the gradient's norm) a rounding step of bf16 is a hundred times what
 // it really moves by, and hides a wrong loss. Its floor is that of one element, but no less than a rounding step of the
@@ -33,23 +37,17 @@
 #include "tolerance/floors.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
 
+#include "tolerance/quantiles.h"
+#include "ttrace/tensor_name.h"
+
 namespace ttrace {
 namespace {
 
-// f(n, v) of the essay above, for n = 1 to 6 elements (one a row) and v = 3 to 12 responses. More responses count as 12.
-constexpr std::array<std::array<double, 10>, 6> kFisher = {{
-    {28.00, 15.54, 11.18, 9.08, 7.88, 7.12, 6.59, 6.21, 5.92, 5.69},
-    {7.85, 6.00, 5.15, 4.67, 4.37, 4.16, 4.01, 3.89, 3.80, 3.72},
-    {5.04, 4.23, 3.83, 3.58, 3.42, 3.31, 3.23, 3.16, 3.11, 3.07},
-    {3.97, 3.48, 3.23, 3.07, 2.96, 2.89, 2.83, 2.79, 2.75, 2.72},
-    {3.41, 3.06, 2.88, 2.76, 2.68, 2.63, 2.58, 2.55, 2.52, 2.50},
-    {3.06, 2.79, 2.65, 2.55, 2.49, 2.45, 2.41, 2.38, 2.36, 2.34},
-}};
+constexpr std::int64_t kFewElements = 8;
 
 bool is_changed_by_step(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
 
@@ -72,22 +70,33 @@ std::map<Kind, double> largest_jumps(std::span<const RunDifferences> runs) {
   return jumps;
 }
 
+struct Squares {
+  double sum = 0, count = 0;
+
+  void add(const std::vector<double>& responses) {
+    for (const double response : responses) sum += response * response;
+    count += static_cast<double>(responses.size());
+  }
+  double rms() const { return std::sqrt(sum / count); }
+};
+
 // Returns what luck asks for: nothing where the tensor has many elements, or none.
-double few_elements_floor(const std::vector<double>& responses, std::int64_t elements, double margin) {
-  if (elements < 1 || elements > static_cast<std::int64_t>(kFisher.size())) return 0;
-  double square = 0;
-  for (const double response : responses) square += response * response;
-  const double rms = std::sqrt(square / static_cast<double>(responses.size()));
-  const auto& of_elements = kFisher[static_cast<std::size_t>(elements - 1)];
-  return rms * of_elements[std::min(responses.size() - kLeastPerturbedRuns, of_elements.size() - 1)] / margin;
+double few_elements_floor(double rms, double responses, std::int64_t elements, double margin) {
+  if (elements < 1 || elements > kFewElements) return 0;
+  const auto n = static_cast<double>(elements);
+  return rms * std::sqrt(fisher_quantile(kFewLevel, n, n * responses)) / margin;
+}
+
+std::map<ToleranceKey, Squares> squares_of_groups(const std::map<ToleranceKey, std::vector<double>>& responses) {
+  std::map<ToleranceKey, Squares> groups;
+  for (const auto& [key, measured] : responses) groups[{key.first, without_numbers(key.second)}].add(measured);
+  return groups;
 }
 
 }  // namespace
 
-double largest_luck(const std::vector<double>& samples, std::int64_t elements, double margin) {
-  if (samples.empty()) return 0;
-  const std::vector<double> least(kLeastPerturbedRuns, *std::max_element(samples.begin(), samples.end()));
-  return few_elements_floor(least, elements, margin);
+double largest_luck(double largest, std::int64_t elements, double margin) {
+  return few_elements_floor(largest, static_cast<double>(kLeastPerturbedRuns), elements, margin);
 }
 
 namespace {
@@ -120,29 +129,47 @@ double rounding_floor(Kind kind, Dtype stored, Dtype compute) {
   return epsilon_of(kind == Kind::kParam ? stored : compute);
 }
 
+std::map<ToleranceKey, double> largest_step_jumps(std::span<const RunDifferences> perturbed) {
+  const std::map<Kind, double> measured = largest_jumps(perturbed);
+  const Norms parameters = parameter_norms(perturbed[0]);
+  std::map<ToleranceKey, double> jumps;
+  for (std::size_t i = 0; i < perturbed[0].pairs.size(); ++i) {
+    const LogicalTensor& tensor = *perturbed[0].pairs[i].reference;
+    if (!is_floating(tensor.dtype) || !is_changed_by_step(tensor.id.kind)) continue;
+    const auto of_kind = measured.find(tensor.id.kind);
+    double& jump = jumps[{tensor.id.kind, tensor.id.name}];
+    jump = std::max({jump, of_kind == measured.end() ? 0 : of_kind->second,
+                     rounding_jump(tensor, perturbed[0].differences[i], parameters)});
+  }
+  return jumps;
+}
+
 std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> perturbed,
                                                const std::map<ToleranceKey, std::vector<double>>& responses,
-                                               const EstimateOptions& options) {
-  const std::map<Kind, double> jumps = largest_jumps(perturbed);
-  const Norms parameters = parameter_norms(perturbed[0]);
+                                               const EstimateOptions& options, const OwnRoundings& own_sums) {
+  const std::map<ToleranceKey, double> jumps = largest_step_jumps(perturbed);
+  const std::map<ToleranceKey, Squares> groups = squares_of_groups(responses);
   std::map<ToleranceKey, double> floors;
   for (std::size_t i = 0; i < perturbed[0].pairs.size(); ++i) {
     const LogicalTensor& tensor = *perturbed[0].pairs[i].reference;
     if (!is_floating(tensor.dtype)) continue;
     const Kind kind = tensor.id.kind;
     const std::int64_t elements = element_count(tensor.shape);
-    double& floor = floors[{kind, tensor.id.name}];
-    const double luck = few_elements_floor(responses.at({kind, tensor.id.name}), elements, options.margin);
+    const ToleranceKey key = {kind, tensor.id.name};
+    double& floor = floors[key];
+    Squares own;
+    own.add(responses.at(key));
+    const Squares& group = groups.at({kind, without_numbers(tensor.id.name)});
+    const double luck = few_elements_floor(std::max(own.rms(), group.rms()), group.count, elements, options.margin);
     if (kind == Kind::kScalar && elements == 1) {
       const double most = epsilon_of(options.compute_dtype);
       floor = std::max(floor, std::clamp(luck, std::min(epsilon_of(tensor.dtype), most), most));
     } else {
       floor = std::max({floor, luck, rounding_floor(kind, tensor.dtype, options.compute_dtype)});
     }
+    if (const auto sum = own_sums.find(key); sum != own_sums.end()) floor = std::max(floor, sum->second.norm);
     if (!is_changed_by_step(kind) || elements == 0) continue;
-    const auto measured = jumps.find(kind);
-    const double jump = std::max(measured == jumps.end() ? 0 : measured->second,
-                                 rounding_jump(tensor, perturbed[0].differences[i], parameters));
+    const double jump = jumps.at(key);
     floor = std::max(floor, jump / std::sqrt(static_cast<double>(elements)));
   }
   return floors;

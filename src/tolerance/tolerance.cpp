@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "compare/tile.h"
+#include "tolerance/floors.h"
 #include "ttrace/annotation.h"
 #include "ttrace/error.h"
 #include "ttrace/rewrite/rewritten.h"
+#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -15,18 +19,51 @@ bool applies(const ToleranceOverride& override_, Kind kind, const std::string& n
   return (!override_.kind || *override_.kind == kind) && matches(override_.pattern, name);
 }
 
+// Where a sum over tokens was rounded token by token, that is the reference's own rounding.
+bool is_sum_over_tokens(const ToleranceKey& key) {
+  return key.first == Kind::kParamGrad || key.first == Kind::kMainGrad;
+}
+
+// A floor is a rounding of a sum times the largest element's share of the norm, and that is at most 1.
+void require_plausible_statistics(const ToleranceFile& file, const ToleranceKey& key, const Tolerance& tolerance,
+                                  const StoredTensor& stored, double summing) {
+  const double step = std::max(file.epsilon, epsilon_of(stored.dtype));
+  const double epsilon =
+      is_sum_over_tokens(key) ? step * summing : std::max(step, epsilon_of(Dtype::kFloat32) * summing);
+  for (const auto& [statistic, said] : tolerance.statistics) {
+    const double times = statistic == Statistic::kScale ? 1 : std::sqrt(static_cast<double>(stored.elements));
+    if (said.floor <= epsilon * times) continue;
+    throw InputError(
+        fmt::format("{}: the floor of {} of {} {} is {}; expected at most {}, what rounds its largest element: "
+                    "run `ttrace estimate-tolerance` again, or write an override",
+                    file.path, name_of(statistic), key.second, name_of(key.first), said.floor, epsilon * times));
+  }
+}
+
+// The largest sample of each kind and group.
+std::map<ToleranceKey, double> largest_samples(const ToleranceFile& file) {
+  std::map<ToleranceKey, double> largest;
+  for (const auto& [key, tolerance] : file.tensors) {
+    double& most = largest[{key.first, without_numbers(key.second)}];
+    for (const double sample : tolerance.samples) most = std::max(most, sample);
+  }
+  return largest;
+}
+
 }  // namespace
 
 Allowance allowance_for(const ToleranceFile& file, const TensorId& id) {
   Allowance result;
   if (const auto found = file.tensors.find({id.kind, id.name}); found != file.tensors.end()) {
     result.estimated = found->second.allowed;
+    result.tolerance = &found->second;
   }
   result.allowed = result.estimated;
   for (std::size_t i = file.overrides.size(); i-- > 0;) {
     if (!applies(file.overrides[i], id.kind, id.name)) continue;
     result.allowed = file.overrides[i].allowed;
     result.by_override = i;
+    result.tolerance = nullptr;
     break;
   }
   return result;
@@ -62,13 +99,60 @@ void require_fits(const ToleranceFile& file, const Trace& reference, const std::
   }
 }
 
-void require_plausible_floors(const ToleranceFile& file, const std::map<ToleranceKey, StoredTensor>& tensors) {
+StoredTensor stored_tensor(const LogicalTensor& tensor) {
+  const Rows rows = rows_of(tensor.shape, tensor.dtype);
+  const std::int64_t width = tensor.shape.empty() ? 1 : std::max<std::int64_t>(tensor.shape.back(), 1);
+  const std::int64_t elements = element_count(tensor.shape);
+  return StoredTensor{tensor.dtype, elements, rows.width == 0 ? 0 : elements / rows.width,
+                      std::max(width, elements / width), tensor.rows.has_value()};
+}
+
+void add_stored(const TensorId& id, const StoredTensor& tensor, StoredTensors& stored) {
+  StoredTensor& known = stored.emplace(ToleranceKey{id.kind, id.name}, tensor).first->second;
+  if (epsilon_of(tensor.dtype) > epsilon_of(known.dtype)) known.dtype = tensor.dtype;
+  known.elements = std::min(known.elements, tensor.elements);
+  known.rows = std::min(known.rows, tensor.rows);
+  known.terms = std::max(known.terms, tensor.terms);
+  known.routed |= tensor.routed;
+}
+
+StoredTensors stored_tensors(const Alignment& reference) {
+  StoredTensors stored;
+  for (const auto& [id, tensor] : reference.tensors) {
+    if (is_floating(tensor.dtype)) add_stored(id, stored_tensor(tensor), stored);
+  }
+  return stored;
+}
+
+void require_statistics(const ToleranceFile& file, const StoredTensors& tensors) {
+  for (const auto& [key, tolerance] : file.tensors) {
+    const auto stored = tensors.find(key);
+    if (stored == tensors.end()) continue;
+    for (const Statistic statistic : {Statistic::kScale, Statistic::kRow, Statistic::kElement}) {
+      const bool is_needed = !stored->second.routed && is_tested(statistic, stored->second);
+      if (!is_needed || tolerance.statistics.contains(statistic)) continue;
+      throw InputError(
+          fmt::format("{}: does not say what {} of {} {} may be, a tensor of {} elements; expected what `ttrace "
+                      "estimate-tolerance` writes: to allow something else, add an override with a reason",
+                      file.path, name_of(statistic), key.second, name_of(key.first), stored->second.elements));
+    }
+  }
+}
+
+void require_plausible_floors(const ToleranceFile& file, const StoredTensors& tensors) {
+  const std::map<ToleranceKey, double> largest = largest_samples(file);
+  std::int64_t terms = 1;
+  for (const auto& [key, tensor] : tensors) terms = std::max(terms, tensor.terms);
+  const double summing = std::sqrt(static_cast<double>(terms));
   for (const auto& [key, tolerance] : file.tensors) {
     const auto stored = tensors.find(key);
     const bool is_step = key.first == Kind::kParamDelta || key.first == Kind::kParamAfter;  // their jumps are measured
     if (stored == tensors.end() || is_step || !is_floating(stored->second.dtype)) continue;
-    const double most = std::max({file.epsilon, epsilon_of(stored->second.dtype),
-                                  largest_luck(tolerance.samples, stored->second.elements, file.margin)});
+    const double step = std::max(file.epsilon, epsilon_of(stored->second.dtype));
+    const double luck = largest_luck(largest.at({key.first, without_numbers(key.second)}),
+                                     stored->second.routed ? 1 : stored->second.elements, file.margin);
+    const double most = std::max(is_sum_over_tokens(key) ? step * summing : step, luck);
+    require_plausible_statistics(file, key, tolerance, stored->second, summing);
     if (tolerance.floor <= most) continue;
     throw InputError(
         fmt::format("{}: the floor of {} {} is {}; expected at most {}, a rounding step or what the samples "

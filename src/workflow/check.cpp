@@ -133,17 +133,10 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
   return notes;
 }
 
-// Throws InputError where tolerances allow what nothing can have measured.
+// Throws InputError where tolerances allow what nothing can have measured, or lack what was.
 void require_sound(const ToleranceFile& tolerance, const Alignment& reference) {
-  std::map<ToleranceKey, StoredTensor> stored;
-  for (const auto& [id, tensor] : reference.tensors) {
-    if (!is_floating(tensor.dtype)) continue;
-    // Of routed tokens, the runs that were compared may have had few in common.
-    const StoredTensor one{tensor.dtype, tensor.rows ? 1 : element_count(tensor.shape)};
-    StoredTensor& known = stored.emplace(ToleranceKey{id.kind, id.name}, one).first->second;
-    if (epsilon_of(one.dtype) > epsilon_of(known.dtype)) known.dtype = one.dtype;
-    known.elements = std::min(known.elements, one.elements);
-  }
+  const StoredTensors stored = stored_tensors(reference);
+  require_statistics(tolerance, stored);
   require_plausible_floors(tolerance, stored);
 }
 

@@ -72,7 +72,11 @@ std::string random_run_id() {
                      low & 0xffff'ffff'ffff);
 }
 
-// Writes what the processes below the command are to record, as config.py of the collector reads it.
+constexpr std::string_view kConfigVariable = "TTRACE_CONFIG=";
+constexpr std::size_t kMostConfigBytes = (1 << 17) - 1 - kConfigVariable.size();  // MAX_ARG_STRLEN of execve(2)
+
+// Writes what the processes below the command are to record, as config.py of the collector reads it. A command that is
+// too long for it is left out: such a run can't be repeated from its trace alone.
 std::string configuration(const CollectOptions& options, const fs::path& annotations, const PreparedValues& values) {
   nlohmann::json config;
   config["directory"] = fs::absolute(options.output).string();
@@ -95,7 +99,9 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
                           {"rewritten", values.provenance}};
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;
   // Arguments of the command may hold bytes that are no text.
-  return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const auto text = [&] { return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); };
+  if (text().size() > kMostConfigBytes) config["provenance"]["command"] = nullptr;
+  return text();
 }
 
 // Returns the absolute path of a file with the annotations, for the ranks to read; empty where there are none. Where
@@ -226,7 +232,7 @@ int collect(const CollectOptions& options) {
   const PreparedValues values = prepare_values(options.rewrite, annotations, options.perturb, scratch.path);
   const fs::path for_ranks = annotations_for_ranks(annotations, options.annotations.settings, scratch.path);
   const Launch launch{{python_path_with(beside_program("share/ttrace/ttrace_torch/inject")),
-                       "TTRACE_CONFIG=" + configuration(options, for_ranks, values)},
+                       std::string(kConfigVariable) + configuration(options, for_ranks, values)},
                       options.stdout_to_stderr,
                       options.working_directory.string(),
                       {}};

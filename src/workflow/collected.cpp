@@ -76,13 +76,17 @@ void log_problems(const std::vector<std::string>& problems) {
   if (problems.size() > kLinesShown) spdlog::error("and {} more problems", problems.size() - kLinesShown);
 }
 
-int conclude_without_trace(const CommandResult& result, const std::vector<std::string>& problems) {
+int conclude_without_trace(const fs::path& directory, const CommandResult& result,
+                           const std::vector<std::string>& problems) {
   log_problems(problems);
+  std::error_code error;
+  const bool is_there = fs::is_directory(directory, error);
+  if (!is_there) spdlog::error("{}: is no directory any more; what was recorded there is lost", directory.string());
   if (!result.failure.empty()) {
     spdlog::error("the command {}; nothing was recorded", result.failure);
     return result.exit_code;
   }
-  if (problems.empty()) {
+  if (problems.empty() && is_there) {
     spdlog::error(
         "nothing was recorded; expected a Python program that calls a torch.nn.Module with gradients enabled. Python's "
         "options -I, -E and -S keep the collector out, and so does a program that unsets PYTHONPATH or TTRACE_CONFIG");
@@ -116,7 +120,7 @@ Progress progress_of(const fs::path& directory) {
 int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds) {
   const std::vector<std::string> problems = lines_of(files_with(directory, ".problem"));
   const std::vector<std::string> warnings = lines_of(files_with(directory, ".warning"));
-  if (files_with(directory, ".h5").empty()) return conclude_without_trace(result, problems);
+  if (files_with(directory, ".h5").empty()) return conclude_without_trace(directory, result, problems);
   if (!result.failure.empty()) mark_all_incomplete(directory);
   std::vector<std::string> gaps;
   try {

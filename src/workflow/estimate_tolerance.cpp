@@ -15,6 +15,7 @@
 #include "ttrace/judge/match.h"
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
+#include "ttrace/step/regression.h"
 #include "ttrace/tolerance/estimate.h"
 #include "workflow/annotations.h"
 #include "workflow/collect.h"
@@ -106,8 +107,10 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
     runs.differences.push_back(
         measure_run(runs, i, i < options.perturbed.size() ? "perturbed run" : "rerun", annotations));
   }
-  ToleranceFile file = estimate({runs.differences.data(), options.perturbed.size()},
-                                has_rerun ? &runs.differences.back() : nullptr, estimate_options);
+  ToleranceFile file =
+      estimate({runs.differences.data(), options.perturbed.size()}, has_rerun ? &runs.differences.back() : nullptr,
+               estimate_options, measure_own_sums(runs.reference.alignment));
+  file.updates = measure_update_tolerances(runs.reference, runs.differences, 0);
   file.reference_run = identity.reference_run;
   file.reference_digest = digest_of(*runs.reference.trace);
   file.perturbed_runs = identity.perturbed_runs;

@@ -18,7 +18,7 @@ layers.*.mlp.weight:
 EPSILON = 2**-23  # of float32
 
 TOLERANCES = f"""\
-ttrace_tolerance: 2
+ttrace_tolerance: 3
 reference: reference
 {DIGEST}
 perturbed:

@@ -35,7 +35,7 @@ def test_a_tensor_that_the_candidate_could_not_record_is_counted_apart_and_named
         f"note: not seen in the candidate: compiled by torch.compile: 1 tensors, such as {MLP}"
     ]
     report = json.loads(ttrace.reports(*CHECK, "-t", "t.yaml", "--json", "-", code=0))
-    assert report["schema"] == "ttrace-report/4" and report["counts"]["not_seen"] == 1
+    assert report["schema"] == "ttrace-report/5" and report["counts"]["not_seen"] == 1
     assert (report["root_cause"], report["coverage"]) == (None, 0.75)
     (finding,) = report["findings"]
     assert (finding["verdict"], finding["reason"]) == ("not-seen", "not-seen-in-candidate")

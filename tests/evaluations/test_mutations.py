@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 
-from evaluations.mutations import MUTATIONS, flipped_bit, lost_term, scaled, swapped_chunk, zeroed_rows
+from evaluations.mutations import (
+    MUTATIONS,
+    changed_element,
+    changed_row,
+    flipped_bit,
+    lost_term,
+    scaled,
+    swapped_chunk,
+    zeroed_rows,
+)
 from evaluations.shards import read_shards, write_shards
 from traces import Tensor, bfloat16, record_run
 
@@ -37,6 +46,15 @@ def test_rows_are_zeroed_and_swapped(shards):
     assert zeroed_rows(shards, 1 / 512) is None and swapped_chunk(shards, 1 / 2) is None
 
 
+def test_one_row_and_one_element_are_changed(shards):
+    row = changed_row(shards, 0.5)[0] - shards[0]
+    assert row.count_nonzero() == 16 and torch.allclose(row.view(-1, 16)[64], shards[0].view(-1, 16)[64] / 2)
+    changed = changed_element(shards, 16)
+    difference = changed[0] - shards[0]
+    assert difference.count_nonzero() == 1 and torch.equal(changed[1], shards[1])
+    assert difference.abs().max().item() == pytest.approx(16, rel=0.05)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("bit", [0, 1, 2])
 def test_a_flipped_exponent_bit_changes_one_element_by_a_power_of_two(dtype, bit):
@@ -64,9 +82,9 @@ def test_shards_survive_a_trace_of_their_own(tmp_path):
     write_shards(first, first.values, tmp_path / "again")
     again = read_shards(tmp_path / "again", "layer", "output", 0)
     assert all(torch.equal(a, b) for a, b in zip(first.values, again.values, strict=True))
-    assert all(
-        first.attributes[name] == again.attributes[name] for name in ("axes", "aliases", "coordinates", "run_id")
-    )
+    for was, is_now in zip(first.ranks, again.ranks, strict=True):
+        for attribute in ("axes", "aliases", "coordinates", "run_id", "rank"):
+            assert was.attributes[attribute] == is_now.attributes[attribute]
     with pytest.raises(ValueError):
         read_shards(trace, "nothing", "output", 0)
     assert math.isclose(again.values[1].float().sum().item(), values.sum() + 64)

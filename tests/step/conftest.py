@@ -16,20 +16,41 @@ class Runs:
     def __init__(self, directory):
         self._directory = directory
 
-    def collect(self, fault, ranks=1, *options):
-        """The trace of two small iterations of tinygpt with a fault in its step; made when first asked for."""
-        trace = self._directory / f"{fault}-{ranks}{''.join(options)}"
+    def collect(self, fault, ranks=1, *options, optimizer=None):
+        """The trace of two small iterations of tinygpt with a fault in its step; made when first asked for. Without
+        `optimizer`, that is tinygpt's own."""
+        trace = self._directory / f"{optimizer}-{fault}-{ranks}{''.join(map(str, options))}"
         if not trace.exists():
             python = pathlib.Path(sys.executable)
             launch = [python.parent / "torchrun", "--standalone", "--nproc-per-node", ranks] if ranks > 1 else [python]
-            program = [ROOT / "tools/evaluations/faulty_step.py", fault]
-            model = ["--layers", 1, "--steps", 2, "--micro-batches", 2, *options]
             collect = [TTRACE, "collect", "-o", trace, "--iterations", "0,1", "--"]
-            self.run(0, *collect, *launch, *program, *model)
+            self.run(0, *collect, *launch, *self._program(fault, optimizer), *options)
         return trace
 
-    def check(self, candidate, reference, expect):
-        return self._report(expect, "check", "--reference", reference, "--candidate", candidate)
+    def estimate(self, optimizer):
+        """Reference and tolerances of an optimizer; made when first asked for."""
+        reference, tolerance = self._directory / f"{optimizer}-reference", self._directory / f"{optimizer}.yaml"
+        if not tolerance.exists():
+            estimate = [TTRACE, "estimate-tolerance", "-o", tolerance, "--reference", reference, "--iterations", "0,1"]
+            self.run(0, *estimate, "--", sys.executable, *self._program("none", optimizer))
+        return reference, tolerance
+
+    @staticmethod
+    def _program(fault, optimizer):
+        program = ["unknown_step.py", optimizer, fault] if optimizer else ["faulty_step.py", fault]
+        return [
+            ROOT / "tools/evaluations" / program[0],
+            *program[1:],
+            "--layers",
+            1,
+            "--steps",
+            2,
+            "--micro-batches",
+            2,
+        ]
+
+    def check(self, candidate, reference, *options, expect):
+        return self._report(expect, "check", "--reference", reference, "--candidate", candidate, *options)
 
     def abft(self, trace, *options, expect):
         return self._report(expect, "abft", trace, *options)
@@ -44,7 +65,7 @@ class Runs:
             [str(word) for word in words],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=400,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         assert result.returncode == expect, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"

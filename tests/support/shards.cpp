@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 namespace ttrace::test {
 namespace {
@@ -127,6 +128,14 @@ void Shards::add(LogicalTensor& tensor, const Bytes& elements, const Cut& cut, D
     pieces.push_back(std::move(piece));
   } while (next_index(part, cut.parts));
   set_pieces(tensor, std::move(pieces));
+}
+
+LogicalTensor counted(Shards& shards, const Shape& shape, const std::vector<Cut>& cuts) {
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(element_count(shape)));
+  std::iota(positions.begin(), positions.end(), 0);
+  LogicalTensor tensor = shards.tensor(Dtype::kInt32, shape);
+  for (const Cut& cut : cuts) shards.add(tensor, bytes_of(positions), cut);
+  return tensor;
 }
 
 }  // namespace ttrace::test

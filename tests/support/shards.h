@@ -45,4 +45,7 @@ class Shards {
   std::deque<Bytes> bytes_;
 };
 
+// An int32 tensor whose elements are their own row-major positions, so that a wrong pointer or stride shows.
+LogicalTensor counted(Shards& shards, const Shape& shape, const std::vector<Cut>& cuts);
+
 }  // namespace ttrace::test

@@ -97,7 +97,7 @@ class SecondOfTwo:
         return tensor
 
 
-def test_a_gradient_that_a_rank_does_not_own_is_no_number_after_the_reduction():
+def test_after_the_reduction_a_rank_has_the_gradient_of_what_it_owns_alone():
     parameters = [torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(2, 2))]
     optimizer = ZeroOptimizer(parameters, SMALL, SecondOfTwo())
     optimizer.zero_grad()
@@ -110,5 +110,7 @@ def test_a_gradient_that_a_rank_does_not_own_is_no_number_after_the_reduction():
     assert [p.main_shard_range for p in parameters] == [(3, 3), (1, 4)]
     assert [p.main_grad.tolist() for p in parameters] == [[], [4, 6, 8]]
     assert [p.main_param.tolist() for p in parameters] == [[], [1, 1, 1]]
-    assert whole[0].isnan().all()
-    assert whole[1].isnan().tolist() == [[True, False], [False, False]]
+    # The buffer keeps beside it what the rank accumulated of the others' parts, until it is zeroed.
+    assert whole[0].tolist() == [1, 1, 1] and whole[1].tolist() == [[2, 4], [6, 8]]
+    optimizer.zero_grad()
+    assert not optimizer.gradients.any()

@@ -129,7 +129,7 @@ def test_other_reports_say_what_is_proved(project):
     project.record("reference", spoilt, run_id="spoilt")
     project.record("candidate", spoilt)
     report = json.loads(project.check("--json", "-", code=2))
-    assert (report["schema"], report["verdict"]) == ("ttrace-report/4", "could-not-look")
+    assert (report["schema"], report["verdict"]) == ("ttrace-report/5", "could-not-look")
     assert report["proof"]["main_grad"] == {"compared": 5, "proved": 0, "others": {"all-zero": 5}, "enough": False}
     assert report["proof"]["output"] == {"compared": 8, "proved": 8, "others": {}, "enough": True}
     junit = ElementTree.fromstring(project.check("--junit", "-", code=2))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sweeps.runs import RunError
 
-from . import bugs, false_alarms, localization, mutants, page
+from . import bugs, false_alarms, framework_mutants, localization, mutants, page, sensitivity
 from .bench import Bench
 from .page import SECTIONS
 
@@ -20,7 +20,7 @@ def parse_options() -> argparse.Namespace:
         prog="tools/evaluate",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Measures how well ttrace tells wrong programs from correct ones, on real processes:\n"
-        + "".join(f"  {name:14}{module.__doc__.strip().splitlines()[0]}\n" for name, module in SECTIONS.items()),
+        + "".join(f"  {name:19}{module.__doc__.strip().splitlines()[0]}\n" for name, module in SECTIONS.items()),
         epilog="What is measured whole is kept in build/evaluations/results.json, from which RESULTS.md and figures/\n"
         "beside it are made, and the sections of the page in tools/evaluations. --quick and --case leave\n"
         "all of it as it is.\n\n"
@@ -34,7 +34,7 @@ def parse_options() -> argparse.Namespace:
         "  tools/evaluate --render                         writes the page from results.json",
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="part of the sweep, shallow models, short training")
+    add("--quick", action="store_true", help="part of the sweep, shallow models, short training, no frameworks")
     add("--only", metavar="SECTION", action="append", choices=SECTIONS, help="measure only this; may be repeated")
     add("--case", metavar="TEXT", default="", help="only bugs, configurations and mutants with TEXT in their names")
     add("--json", metavar="FILE", type=Path, help="write what was measured there")
@@ -51,7 +51,7 @@ def main() -> int:
     publish = not options.quick and not options.case
     with tempfile.TemporaryDirectory(prefix="ttrace-evaluate-") as directory:
         bench = Bench(Path(directory), options.quick, options.case)
-        for name in options.only or SECTIONS:
+        for name in options.only or sections(options.quick):
             try:
                 measured[name] = measure(name, bench)
             except Exception as error:  # whatever it is, it is no verdict on ttrace
@@ -67,6 +67,11 @@ def main() -> int:
     return conclude(data)
 
 
+def sections(quick: bool) -> list[str]:
+    """What is measured where nothing else is asked for."""
+    return [name for name in SECTIONS if not quick or SECTIONS[name] is not framework_mutants]
+
+
 def measure(name: str, bench: Bench) -> dict:
     started = time.monotonic()
     data = SECTIONS[name].measure(bench)
@@ -78,13 +83,15 @@ def measure(name: str, bench: Bench) -> dict:
 def evidence(data: dict[str, dict]) -> dict:
     """What --json writes. What was not measured is null."""
     names = ["bugs", "detected", "first_tensor_right", "configurations", "false_alarms"]
-    totals = dict.fromkeys([*names, "mutants", "mutant_kinds", "silent_passes", "other_verdicts"])
+    totals = dict.fromkeys([*names, "mutants", "mutant_kinds", "silent_passes", "other_verdicts", "scale_seen"])
     if "bugs" in data:
         totals.update(bugs.summary(data["bugs"]))
     if "false-alarms" in data:
         totals.update(false_alarms.summary(data["false-alarms"]))
     if "mutants" in data:
         totals.update(mutants.summary(data["mutants"]))
+    if "sensitivity" in data:
+        totals.update(sensitivity.summary(data["sensitivity"]))
     renamed = {"bugs": "bug_rows", "false-alarms": "configuration_rows", "mutants": "mutant_rows"}
     return {**totals, **{renamed.get(name, name.replace("-", "_")): rows for name, rows in data.items()}}
 
@@ -101,12 +108,15 @@ def conclude(data: dict[str, dict]) -> int:
     if "false-alarms" in data:
         print(f"{totals['false_alarms']} of {totals['configurations']} correct configurations called wrong")
         good &= totals["false_alarms"] == 0
-    if "mutants" in data:
+    for name in ("mutants", "framework-mutants"):
+        if name not in data:
+            continue
+        counts = mutants.summary(data[name])
         print(
-            f"{totals['silent_passes']} of {totals['mutants']} mutants of {totals['mutant_kinds']} kinds pass in "
-            f"silence, {totals['other_verdicts']} get another wrong verdict"
+            f"{counts['silent_passes']} of {counts['mutants']} {name.replace('-', ' ')} of {counts['mutant_kinds']} "
+            f"kinds pass in silence, {counts['other_verdicts']} get another wrong verdict"
         )
-        good &= totals["silent_passes"] == 0
+        good &= counts["silent_passes"] == 0
     if "localization" in data:
         confirmed, twins = localization.summary(data["localization"])
         print(f"second run: {confirmed} of {len(data['localization'])} first tensors confirmed, {twins} twins the same")

@@ -75,8 +75,8 @@ _DIAGNOSES = {
     "zero-tied-embedding": "missing-contribution",
     "router-gradient": "unreduced",
     "fp8-amax-group": "rank-factor",
-    "fp8-weight-cache": "not-finite",  # what is read was never written
-    "skipped-step": "not-finite",  # what overflowed is never zeroed
+    "fp8-weight-cache": "zero",  # what is read was never written: the bias is left
+    "skipped-step": "left-over",  # what overflowed is never zeroed
     "stage-division": "missing",
     "overwritten-buffer": "stale-operand",
     "norm-gradient": "unreduced",

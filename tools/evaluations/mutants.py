@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,13 +55,15 @@ class Check:
 
     reference: Path
     candidate: Path
-    annotations: Path
+    annotations: Path | str | None  # a file or a preset
     tolerance: Path
     options: list[str] = field(default_factory=list)
 
     def verdict(self) -> str:
         command = [TTRACE, "check", "--reference", self.reference, "--candidate", self.candidate]
-        command += ["-a", self.annotations, "-t", self.tolerance, *self.options]
+        command += ["-t", self.tolerance, *self.options]
+        if self.annotations:
+            command += ["-a", self.annotations]
         result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
         if result.returncode not in VERDICTS:
             raise RunError(f"{command}: exit code {result.returncode}\n{result.stderr}")
@@ -83,17 +86,11 @@ class Refusal(Exception):
 class Bed:
     """A correct run in memory."""
 
-    def __init__(self, run: Run, quick: bool):
-        self.configuration, self.quick = run.configuration, quick
-        self.check = Check(
-            run.reference / "trace",
-            run.home / "trace",
-            run.home / "annotations.yaml",
-            next(iter(run.tolerances.values())),
-        )
-        self.runs = run.reference / "runs"  # what the tolerances were estimated from
-        self.reference, self.candidate = read_trace(self.check.reference), read_trace(self.check.candidate)
-        self.tolerances = read_tolerances(self.check.tolerance)
+    def __init__(self, check: Check):
+        self.check = check
+        self.reference, self.candidate = read_trace(check.reference), read_trace(check.candidate)
+        self.tolerances = read_tolerances(check.tolerance)
+        self.iterations = sorted({tensor.tensor_id.iteration for tensor in self.candidate[0].tensors})
 
     def trusted(self, kind: str) -> tuple[str, str] | None:
         """Name and kind of a tensor with a tolerance that a gross error exceeds: the middle one of those that rank 0
@@ -108,6 +105,24 @@ class Bed:
                 (key for key in self.tolerances if key[1] == kind), key=lambda k: self.tolerances[k]["allowed"]
             )
             return found[0] if found else None
+        return found[len(found) // 2] if found else None
+
+    def copied(self, kind: str) -> tuple[str, str] | None:
+        """Name and kind of a tensor that the last rank and another one hold copies of: the middle one of them."""
+
+        def first_of(rank: Rank, key: tuple[str, str]) -> Iterator[torch.Tensor]:
+            return (tensor.value for tensor in rank.tensors if _is_first(tensor, key))
+
+        def is_copied(key: tuple[str, str]) -> bool:
+            *others, last = self.candidate
+            return any(
+                torch.equal(mine, other)
+                for mine in first_of(last, key)
+                for rank in others
+                for other in first_of(rank, key)
+            )
+
+        found = [key for key in self.tolerances if key[1] == kind and self.value_of(key) is not None and is_copied(key)]
         return found[len(found) // 2] if found else None
 
     def value_of(self, key: tuple[str, str]) -> torch.Tensor | None:
@@ -152,7 +167,8 @@ EDITS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 ON_ONE_RANK = ["scaled by 1.5", "negated", "zero", "one NaN"]
 
 
-def mutants(bed: Bed) -> Iterator[Mutant]:
+def of_traces(bed: Bed) -> Iterator[Mutant]:
+    """Those that need nothing but traces and a tolerance file."""
     yield from values(bed)
     yield from on_both_sides(bed)
     yield from small_differences_between_copies(bed)
@@ -160,10 +176,15 @@ def mutants(bed: Bed) -> Iterator[Mutant]:
     yield from bytes_on_disk(bed)
     yield from steps(bed)
     yield from tolerances(bed)
-    yield from estimates(bed)
-    yield from annotations(bed)
     yield from other_runs(bed)
-    yield from programs(bed)
+
+
+def of_run(bed: Bed, run: Run, quick: bool) -> Iterator[Mutant]:
+    """Those of a run of tinygpt, which can be run again."""
+    yield from of_traces(bed)
+    yield from estimates(bed, run.reference / "runs")
+    yield from annotations(bed)
+    yield from programs(run.configuration, quick)
 
 
 def _is_first(tensor: Recorded, key: tuple[str, str]) -> bool:
@@ -244,12 +265,14 @@ def on_both_sides(bed: Bed) -> Iterator[Mutant]:
             def edit(_, tensor: Recorded, fill=fill) -> Recorded:
                 return tensor.holding(fill(tensor.value))
 
+            if not any(chosen(0, tensor) for rank in bed.candidate for tensor in rank.tensors):
+                continue
             make = _both(*(_edited(bed, chosen, edit, side) for side in ("reference", "candidate")))
             yield Mutant(f"both sides: {filling}", words, NOT_SAME, make)
 
 
 def small_differences_between_copies(bed: Bed) -> Iterator[Mutant]:
-    """The last rank's copy of what a data-parallel rank holds as well."""
+    """The last rank's copy of what another rank holds as well."""
     last = len(bed.candidate) - 1
 
     def one_step(value: torch.Tensor) -> torch.Tensor:  # of the dtype, in one element
@@ -260,7 +283,7 @@ def small_differences_between_copies(bed: Bed) -> Iterator[Mutant]:
         return value
 
     for kind in sorted(PARAMETERS):
-        key = bed.trusted(kind)
+        key = bed.copied(kind)
         for words, edit in {
             "one unit in the last place": one_step,
             "3 percent": lambda value: (value.double() * 1.03).to(value.dtype),
@@ -312,9 +335,9 @@ def structure(bed: Bed) -> Iterator[Mutant]:
                 NOT_SAME,
                 _edited(bed, first, lambda _, t: t.holding(torch.cat([t.value, t.value])), "candidate"),
             )
-        if kind in PARAMETERS | {"output"}:
+        if len(bed.iterations) > 1 and kind in PARAMETERS | {"output"}:
             yield Mutant(
-                "the value of iteration 1 in iteration 0",
+                "the value of the next iteration",
                 f"{kind} of {key[0]}",
                 DIFFERENT if kind != "param" else NOT_SAME,
                 _stale(bed, key),
@@ -338,18 +361,20 @@ def structure(bed: Bed) -> Iterator[Mutant]:
                 DIFFERENT,
                 _edited(bed, is_integer, lambda _, t, edit=edit: t.holding(edit(t.value)), "candidate"),
             )
-    for words, chosen in {
-        "iteration 1": lambda _, tensor: tensor.tensor_id.iteration == 1,
+    parts = {
         "micro-batch 0": lambda _, tensor: tensor.tensor_id.microbatch == 0,
         "the backward pass": lambda _, tensor: "grad" in tensor.key[1],
         "the optimizer's step": lambda _, tensor: tensor.key[1] in ("param_delta", "param_after"),
-        "everything of rank 3": lambda rank, _: rank == 3,
-    }.items():
+        "everything of the last rank": lambda rank, _: rank == last,
+    }
+    if len(bed.iterations) > 1:
+        parts["the last iteration"] = lambda _, tensor: tensor.tensor_id.iteration == bed.iterations[-1]
+    for words, chosen in parts.items():
         yield Mutant("a part of the run is not there", words, NOT_SAME, _edited(bed, chosen, _left_out, "candidate"))
     for rank in range(len(bed.candidate)):
         yield Mutant("a rank is not there", f"rank {rank}", NOT_SAME, _without_rank(bed, rank))
-    yield Mutant("two ranks exchanged", "0 and 1 (tp)", NOT_SAME, _exchanged(bed, 0, 1))
-    yield Mutant("two ranks exchanged", "0 and 2 (dp)", NOT_SAME, _exchanged(bed, 0, 2))
+    for other in sorted({1, len(bed.candidate) // 2, last}):
+        yield Mutant("two ranks exchanged", f"0 and {other}", NOT_SAME, _exchanged(bed, 0, other))
     yield Mutant("nothing", "ranks written again", SAME, _edited(bed, lambda *_: True, lambda _, t: t, "candidate"))
 
 
@@ -359,7 +384,8 @@ def _left_out(_rank: int, _tensor: Recorded) -> None:
 
 def _stale(bed: Bed, key: tuple[str, str]) -> Callable[[Path, Check], None]:
     def later(rank: int, tensor: Recorded) -> Recorded:
-        (other,) = [t for t in bed.candidate[rank].tensors if t.tensor_id == tensor.tensor_id._replace(iteration=1)]
+        next_id = tensor.tensor_id._replace(iteration=bed.iterations[1])
+        (other,) = [t for t in bed.candidate[rank].tensors if t.tensor_id == next_id]
         return tensor.holding(other.value)
 
     return _edited(bed, lambda _, tensor: _is_first(tensor, key), later, "candidate")
@@ -396,6 +422,8 @@ def bytes_on_disk(bed: Bed) -> Iterator[Mutant]:
                 "a byte flipped", f"{side}, {words}", REFUSED, _damaged(bed, side, lambda d, at=at: _flip(d, at))
             )
         for kind in ("output", "main_grad", "param_after"):
+            if bed.trusted(kind) is None:
+                continue
             yield Mutant(
                 "a bit of a tensor's data flipped", f"{side}, {kind}", NOT_SAME, _flipped_data(bed, side, kind)
             )
@@ -440,7 +468,11 @@ def steps(bed: Bed) -> Iterator[Mutant]:
 def _stepped(bed: Bed, names: set[str], factor: float) -> Callable[[Path, Check], None]:
     def chosen(_, tensor: Recorded) -> bool:
         name, kind = tensor.key
-        return name in names and kind in ("param_delta", "param_after") and tensor.tensor_id.iteration == 1
+        return (
+            name in names
+            and kind in ("param_delta", "param_after")
+            and tensor.tensor_id.iteration == bed.iterations[-1]
+        )
 
     def edit(rank: int, tensor: Recorded) -> Recorded:
         if tensor.key[1] == "param_delta":
@@ -448,7 +480,7 @@ def _stepped(bed: Bed, names: set[str], factor: float) -> Callable[[Path, Check]
         deltas = [
             t
             for t in bed.candidate[rank].tensors
-            if t.key == (tensor.key[0], "param_delta") and t.tensor_id.iteration == 1
+            if t.key == (tensor.key[0], "param_delta") and t.tensor_id.iteration == bed.iterations[-1]
         ]
         if not deltas or deltas[0].value.shape != tensor.value.shape:
             return tensor
@@ -485,7 +517,7 @@ def tolerances(bed: Bed) -> Iterator[Mutant]:
     for allowed in ("0.9", "1", "5", "1e9", "inf", "nan", "-1"):
         edited = re.sub(r"allowed: [^}]+", f"allowed: {allowed}", text)
         yield Mutant("allowed: edited", f"all are {allowed}", NOT_SAME, _both(with_text(edited), wrong))
-    for pattern in ("**", "decoder.**"):
+    for pattern in ("**", _most(bed)):
         for allowed in ("0.5", "1", "5", "1e9"):
             entry = f'overrides:\n  - {{pattern: "{pattern}", allowed: {allowed}, reason: "because"}}'
             edited = text.replace("overrides: []", entry)
@@ -505,7 +537,13 @@ def tolerances(bed: Bed) -> Iterator[Mutant]:
     yield Mutant("a comment in the file", "at the end", SAME, with_text(text + "# nothing\n"))
 
 
-def estimates(bed: Bed) -> Iterator[Mutant]:
+def _most(bed: Bed) -> str:
+    """A pattern that most tensors' names match, but not all."""
+    beginnings = Counter(name.partition(".")[0] for name, _ in bed.tolerances)
+    return f"{beginnings.most_common(1)[0][0]}.**"
+
+
+def estimates(bed: Bed, runs: Path) -> Iterator[Mutant]:
     """Tolerances estimated from runs of which one is broken; the candidate is wrong in the same kinds of tensors."""
 
     def wrong(kinds: set[str]) -> Callable[[Path, Check], None]:
@@ -516,17 +554,17 @@ def estimates(bed: Bed) -> Iterator[Mutant]:
             "candidate",
         )
 
-    perturbed = sorted(path.name for path in bed.runs.glob("perturbed-*") if path.is_dir())
+    perturbed = sorted(path.name for path in runs.glob("perturbed-*") if path.is_dir())
 
     def estimated(run: str, kinds: set[str], edit: Callable[[torch.Tensor], torch.Tensor]) -> Callable:
         def make(home: Path, check: Check) -> None:
             edited = edit_each(
-                read_trace(bed.runs / run),
+                read_trace(runs / run),
                 lambda _, tensor: tensor.value.is_floating_point() and tensor.key[1] in kinds,
                 lambda _, tensor: tensor.holding(edit(tensor.value)),
             )
-            write_edited(bed.runs / run, edited, home / run)
-            paths = {name: home / name if name == run else bed.runs / name for name in [*perturbed, "rerun"]}
+            write_edited(runs / run, edited, home / run)
+            paths = {name: home / name if name == run else runs / name for name in [*perturbed, "rerun"]}
             check.tolerance = home / "tolerance.yaml"
             command = [TTRACE, "estimate-tolerance", "--reference", check.reference, "-a", check.annotations]
             command += ["-o", check.tolerance, "--rerun", paths["rerun"]]
@@ -638,22 +676,22 @@ def other_runs(bed: Bed) -> Iterator[Mutant]:
 _NO_FAULT_IN = {"bf16": {"vector-not-copied"}, "fp32": {"bfloat16-masters"}}
 
 
-def programs(bed: Bed) -> Iterator[Mutant]:
+def programs(configuration: Configuration, quick: bool) -> Iterator[Mutant]:
     """Programs that are run: with faults in the optimizer's step, and with options of their own."""
-    faults = [name for name in faulty_step.FAULTS if name not in _NO_FAULT_IN[bed.configuration.dtype]]
-    for fault in faults[:: 5 if bed.quick else 1]:
+    faults = [name for name in faulty_step.FAULTS if name not in _NO_FAULT_IN[configuration.dtype]]
+    for fault in faults[:: 5 if quick else 1]:
         right = SAME if fault == "none" else DIFFERENT
         words = "nothing" if fault == "none" else "a program whose optimizer's step is wrong"
-        yield Mutant(words, f"run anew: {fault}", right, _ran(bed, [], [faulty_step.__file__, fault]))
+        yield Mutant(words, f"run anew: {fault}", right, _ran(configuration, [], [faulty_step.__file__, fault]))
     for options in ("--lr 1.2e-3", "--lr 0.999e-3", "--seed 5", "--clip-grad 0.5", "--optimizer sgd"):
-        if bed.quick and options != "--lr 1.2e-3":
+        if quick and options != "--lr 1.2e-3":
             continue
-        yield Mutant("a program with other options", options, DIFFERENT, _ran(bed, options.split(), []))
+        yield Mutant("a program with other options", options, DIFFERENT, _ran(configuration, options.split(), []))
 
 
-def _ran(bed: Bed, arguments: list[str], program: list[str]) -> Callable[[Path, Check], None]:
+def _ran(configuration: Configuration, arguments: list[str], program: list[str]) -> Callable[[Path, Check], None]:
     def make(home: Path, check: Check) -> None:
-        collect(bed.configuration, home, *arguments, program=program)
+        collect(configuration, home, *arguments, program=program)
         check.candidate = home / "trace"
 
     return make
@@ -668,18 +706,26 @@ def measure(bench: Bench) -> list[dict]:
         estimate(
             run.reference, configuration.model, configuration.dtype, run.reference / "tolerance.yaml", keep_runs=True
         )
-        bed = Bed(run, bench.quick)
-        if bed.check.verdict() != "same":
-            raise RunError(f"{configuration.name}: the run that mutants are made of is not the same")
-        found = bench.map(
-            f"mutants of {configuration.dtype}",
-            lambda m, bed=bed: _row(bench, bed, m),
-            bench.chosen(mutants(bed), _name_of),
-            _name_of,
+        check = Check(
+            run.reference / "trace",
+            run.home / "trace",
+            run.home / "annotations.yaml",
+            next(iter(run.tolerances.values())),
         )
-        rows += [{"bed": configuration.name, **row} for row in found]
+        bed = Bed(check)
+        rows += judged(bench, configuration.name, bed, of_run(bed, run, bench.quick))
         shutil.rmtree(run.home)
     return rows
+
+
+def judged(bench: Bench, name: str, bed: Bed, mutants: Iterable[Mutant]) -> list[dict]:
+    """What the check says of each. Throws RunError where the run itself is not the same."""
+    if bed.check.verdict() != "same":
+        raise RunError(f"{name}: the run that mutants are made of is not the same")
+    found = bench.map(
+        f"mutants of {name}", lambda mutant: _row(bench, bed, mutant), bench.chosen(mutants, _name_of), _name_of
+    )
+    return [{"bed": name, **row} for row in found]
 
 
 def _name_of(mutant: Mutant) -> str:
@@ -712,9 +758,8 @@ def summary(rows: list[dict]) -> dict:
 def render(rows: list[dict]) -> list[str]:
     data = summary(rows)
     lines = [
-        f"A correct run ({', '.join(sorted({row['bed'] for row in rows}))}; two steps) is changed after the fact in "
-        f"{data['mutants']} ways of {data['mutant_kinds']} kinds: values of single tensors, copies, structure, bytes "
-        "on disk, the optimizer's step, tolerance files and annotations.",
+        f"A correct run ({', '.join(dict.fromkeys(row['bed'] for row in rows))}) is changed after the fact in "
+        f"{data['mutants']} ways of {data['mutant_kinds']} kinds.",
         "",
         f"**{data['silent_passes']} are called the same though they are not**; {data['other_verdicts']} more get "
         "another verdict than the right one.",

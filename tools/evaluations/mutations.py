@@ -77,6 +77,26 @@ def flipped_bit(shards: Values, size: int) -> Values | None:
     return [bits.view(shards[0].dtype), *shards[1:]]
 
 
+def changed_row(shards: Values, size: float) -> Values:
+    """The middle row of the first shard times 1 + size."""
+    changed = [shards[0].clone(), *shards[1:]]
+    rows = _rows(changed[0])
+    middle = len(rows) // 2
+    rows[middle] = (rows[middle].double() * (1 + size)).to(rows.dtype)
+    return changed
+
+
+def changed_element(shards: Values, size: float) -> Values:
+    """The middle element of the first shard plus so many times the root mean square of all."""
+    count = sum(shard.numel() for shard in shards)
+    rms = math.sqrt(sum(shard.double().square().sum().item() for shard in shards) / count)
+    changed = [shards[0].clone(), *shards[1:]]
+    elements = changed[0].view(-1)
+    middle = len(elements) // 2
+    elements[middle] = (elements[middle].double() + size * rms).to(elements.dtype)
+    return changed
+
+
 def _rows(shard: torch.Tensor) -> torch.Tensor:
     """A view of it: all dimensions but the last are rows."""
     return shard.view(-1, shard.shape[-1])
@@ -100,5 +120,7 @@ MUTATIONS = [
     Mutation(
         "lost term of a sum", lost_term, [2.0**-k for k in range(1, 49)], lambda s: f"1 of 2^{int(-math.log2(s))}"
     ),
+    Mutation("one changed row", changed_row, [2.0**-k for k in range(-3, 9)], lambda s: f"times 1 + {s:g}"),
+    Mutation("one changed element", changed_element, [2.0**-k for k in range(-6, 7)], lambda s: f"{s:g} rms off"),
     Mutation("flipped exponent bit", flipped_bit, list(range(7, -1, -1)), lambda b: f"bit {b}", ordered=False),
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from . import bug_errors, bugs, cost, depth, false_alarms, localization, mutants, rules, sensitivity
+from . import bug_errors, bugs, cost, depth, false_alarms, framework_mutants, localization, mutants, rules, sensitivity
 from .peers import BUILD
 
 HERE = Path(__file__).resolve().parent
@@ -26,6 +26,7 @@ SECTIONS = {
     "localization": localization,
     "false-alarms": false_alarms,
     "mutants": mutants,
+    "framework-mutants": framework_mutants,
     "rules": rules,
     "depth": depth,
     "bug-errors": bug_errors,

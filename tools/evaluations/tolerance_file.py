@@ -6,7 +6,7 @@ from pathlib import Path
 
 _KIND = re.compile(r"  (\w+):")
 _NAME = r"\"(?:[^\"\\]|\\.)*\"|[^:\"]+"
-_TENSOR = re.compile(rf"    ({_NAME}): \{{.*\bestimate: ([^,}}]+), floor: ([^,}}]+), allowed: ([^,}}]+)")
+_TENSOR = re.compile(rf"    ({_NAME}): \{{.*?\bestimate: ([^,}}]+), floor: ([^,}}]+), allowed: ([^,}}]+)")
 
 
 def read_tolerances(path: Path) -> dict[tuple[str, str], dict]:
@@ -25,8 +25,19 @@ def read_tolerances(path: Path) -> dict[tuple[str, str], dict]:
     return tensors
 
 
-def keep_one(path: Path, name: str, kind: str, output: Path) -> None:
-    """Writes the file with the tolerance of this tensor alone: one of a deep model takes a second to read."""
+def keep_group(path: Path, name: str, kind: str, output: Path) -> None:
+    """Writes the file with the tolerances of this tensor and of the same in other layers, from whose samples they come:
+    that of a deep model takes a second to read."""
     lines = path.read_text().splitlines()
-    head = lines[: lines.index("tensors:") + 1]
-    output.write_text("\n".join([*head, f"  {kind}:", read_tolerances(path)[name, kind]["line"]]) + "\n")
+    # Its seal is of all of them.
+    head = [line for line in lines[: lines.index("tensors:") + 1] if not line.startswith("seal:")]
+    group = [
+        tolerance["line"]
+        for (other, of_kind), tolerance in read_tolerances(path).items()
+        if of_kind == kind and _group_of(other) == _group_of(name)
+    ]
+    output.write_text("\n".join([*head, f"  {kind}:", *group]) + "\n")
+
+
+def _group_of(name: str) -> str:
+    return re.sub(r"(?<![^.])[0-9]+(?![^.])", "#", name)

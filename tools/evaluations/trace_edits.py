@@ -13,7 +13,6 @@ import torch
 from ttrace_torch.library import Dtype, Kind, Pass, Recorder, TensorId, TensorView
 
 from .peers import BUILD
-from .shards import axes_text
 
 
 @dataclass
@@ -72,6 +71,15 @@ def read_rank(path: Path) -> Rank:
 
 def read_trace(trace: Path) -> list[Rank]:
     return [read_rank(path) for path in sorted(trace.glob("rank-*.h5"))]
+
+
+def axes_text(attributes: dict) -> str:
+    """As `ttrace collect --axes` takes it."""
+    factorings = [json.loads(attributes["axes"]), *json.loads(attributes.get("views", "[]"))]
+    aliases = [f"{alias}={axis}" for alias, axis in json.loads(attributes["aliases"]).items()]
+    words = [[f"{axis}={size}" for axis, size in factoring] for factoring in factorings]
+    words[0] += aliases
+    return "/".join(",".join(factoring) for factoring in words)
 
 
 def write_rank(rank: Rank, trace: Path) -> None:

@@ -44,24 +44,30 @@ class References:
         key = f"{model.name}-{dtype}"
         if key not in self._made:
             home = self._directory / key
-            home.mkdir()
-            write_annotations(home / "annotations.yaml", model.annotations, model.parameters)
-            output = run(
-                [
-                    TTRACE,
-                    "collect",
-                    "-o",
-                    str(home / "trace"),
-                    "--iterations",
-                    model.iterations,
-                    "--",
-                    *_command_of(model, dtype),
-                ]
-            )
-            (home / "output.txt").write_text(output)
+            collect_reference(home, model, dtype)
             estimate(home, model, dtype, home / "tolerance.yaml")
             self._made[key] = home
         return self._made[key]
+
+
+def collect_reference(home: Path, model: Model, dtype: str) -> None:
+    """Runs the model on one process; makes `home`, with `trace`, `annotations.yaml`, and `output.txt`, what it
+    printed."""
+    home.mkdir()
+    write_annotations(home / "annotations.yaml", model.annotations, model.parameters)
+    output = run(
+        [
+            TTRACE,
+            "collect",
+            "-o",
+            str(home / "trace"),
+            "--iterations",
+            model.iterations,
+            "--",
+            *_command_of(model, dtype),
+        ]
+    )
+    (home / "output.txt").write_text(output)
 
 
 def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str, keep_runs: bool = False) -> None:

@@ -73,8 +73,8 @@ class Casts:
         self.step, self.bug = step, bug
         self.input, self.weight = Scaling(torch.float8_e4m3fn), Scaling(torch.float8_e4m3fn)
         self.gradient = Scaling(torch.float8_e5m2)
-        # NaN, so that whoever reads the codes before they are written is noticed.
-        self.weight_codes = torch.full_like(weight, torch.nan, dtype=torch.float32).to(self.weight.dtype)
+        # Zeros, as fresh memory mostly has, where TransformerEngine left it as it came.
+        self.weight_codes = torch.zeros_like(weight, dtype=self.weight.dtype)
 
     def round_input(self, tensor):
         return _Replace.apply(tensor, self.input.round(tensor))

@@ -17,6 +17,8 @@ struct Diagnosis {
   Cause cause = Cause::kMissing;
   double residual = 0;  // ||candidate - prediction|| / ||prediction||: at most what the tensor may differ by
   std::string what;     // a clause: "every element is 2 times the reference's, the size of tp"
+  // Diagnoses of one cause with an equal group say the same, be it in other numbers; empty: those with an equal `what`.
+  std::string group = {};
 };
 
 // The data that hypotheses are tested against.

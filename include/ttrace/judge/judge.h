@@ -33,7 +33,9 @@ inline constexpr double kNoiseSpan = 10;
 //   every element equal                    pass
 //   no tolerance for it                    untrusted, no-tolerance
 //   allowed is 1 or more                   untrusted, noise; fail, exceeds-tolerance where that is no noise
-//   rel_err                                pass up to `allowed`, else fail, exceeds-tolerance
+//   rel_err above `allowed`                fail, exceeds-tolerance
+//   scale, row or element above its own    fail, exceeds-tolerance; `Finding::exceeded` says which
+//   else                                   pass
 // NaN and Inf at the same places on both sides are left out; the other elements decide, unless most are NaN.
 // A value that is noise still has the magnitude of noise, kNoiseSpan: it is no zero where the reference is not.
 Finding judge(const TensorPair& pair, const Difference& difference, const ToleranceFile* tolerance);
@@ -67,14 +69,15 @@ void apply_waivers(std::span<const Waiver> waivers, std::vector<Finding>& findin
 // What is known of the optimizers' steps, beside how their tensors compare (ttrace/step/judge_steps.h).
 struct StepVerdicts {
   std::vector<Finding> findings;  // about wrong steps
-  // Updates that are what the run's own gradients and state give, with the reference's options. Such an update is right
-  // if those tensors, which it was computed from, are.
+  // Updates that are what the run's own gradients and state give, with the reference's options, and parameters that are
+  // what the step made. Such a tensor is right if those are that it was computed from.
   std::map<TensorId, std::vector<TensorId>> proved;
 };
 
 // Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one element
-// for each of `matching.pairs`, followed by one for each of `matching.recomputed`. An update that is `untrusted` because
-// its tolerance is 1 or more passes where it is proved and all tensors that it was computed from pass.
+// for each of `matching.pairs`, followed by one for each of `matching.recomputed`. An update, or a parameter after it,
+// that is `untrusted` because its tolerance is 1 or more passes where it is proved, and all tensors that it was computed
+// from pass or are zero on both sides.
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
                  const ToleranceFile* tolerance, const Acceptance& acceptance = {}, const StepVerdicts& steps = {});
 

@@ -34,7 +34,7 @@ std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const Tol
                                     std::vector<std::string>& notes);
 
 // Says of each pair whether a re-routed token may have changed it: whether it is computed after the router's choice in
-// the same micro-batch, or from all micro-batches of the iteration.
+// the same micro-batch, or from all micro-batches of the iteration, or in a later iteration.
 std::vector<bool> find_changed_pairs(std::span<const TensorPair> pairs, std::span<const Reroute> reroutes);
 
 // Makes a failure untrusted whose error the re-routed tokens may explain. If k of the n tokens that a tensor is

@@ -1,6 +1,6 @@
 // Reads and writes tolerance files: YAML, one line a tensor, so that a diff shows what moved.
 //
-//   ttrace_tolerance: 2
+//   ttrace_tolerance: 3
 //   reference: 2f6c                        # run ids
 //   digest: 9f86d081884c7d65               # of what the reference held
 //   perturbed:
@@ -13,12 +13,21 @@
 //   notes: []                              # what the estimation met
 //   overrides:                             # of people; the last that matches wins
 //     - {pattern: mlp.router, kind: output, allowed: 0.2, reason: a token near a tie may be re-routed}
+//   updates:                               # of optimizers' steps, by class and iteration (load/update_tolerances.h)
+//     torch.optim.rmsprop.RMSprop:
+//       0: {pool: [0], tensor: [1e-07], decay: [0], norm: [1], still_above: [0], still: [0]}
+//   seal: x1f2e3d4c5b6a7988                # of all but the overrides (load/tolerance_seal.h)
 //   tensors:                               # by kind
 //     output:
-//       embedding: {samples: [0.003], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375}
+//       embedding: {samples: [0.003], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375,
+//         scale: {samples: [-2e-05], rerun: 0, estimate: 3e-05, responses: 48, floor: 0.0002, allowed: 0.00125},
+//         row: {...}, element: {...}}
 //
-// A check reads `reference`, `digest`, `compute_dtype`, `overrides` and each `allowed`; the rest says where they come
-// from, and must say what they are: margin * max(estimate, floor), of an estimate that is the largest sample.
+// A check reads `reference`, `digest`, `compute_dtype`, `overrides`, `updates` and each `allowed`; the rest says where
+// they come from, and must say what they are: margin * max(estimate, floor), of an estimate that is the largest sample.
+// What is allowed of the statistics beside the norm is `factor_of` times the larger of their estimate, no larger than the
+// largest sample of the tensor's group, and their floor. Tensors of few elements have none of them. A file that people
+// write may lack `updates` and `seal`.
 #pragma once
 
 #include <filesystem>
@@ -29,12 +38,12 @@
 
 namespace ttrace {
 
-inline constexpr std::string_view kToleranceVersion = "2";
+inline constexpr std::string_view kToleranceVersion = "3";
 
 // Throws InputError with `file:line` for YAML that does not parse, keys that are unknown, missing or
 // twice, numbers that are not finite or negative, an override without a reason, an epsilon that is not the compute
-// dtype's, too few perturbed runs or other numbers of samples, and for an `estimate` or `allowed` that is not what the
-// rest says.
+// dtype's, too few perturbed runs or other numbers of samples, for an `estimate` or `allowed` that is not what the
+// rest says, and for a seal that is not that of the rest.
 ToleranceFile read_tolerances(const std::filesystem::path& path);
 ToleranceFile parse_tolerances(const std::string& text, const std::string& where);
 std::string to_yaml(const ToleranceFile& file);  // parses back to the same values

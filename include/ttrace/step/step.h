@@ -37,9 +37,12 @@ struct StepCheck {
   // One for each param_delta: `pass`, `fail` (step-differs) or `untrusted` (not-checkable: the message says why), and
   // one for each param_after that could be checked: `pass` or `fail` (copy-differs).
   std::vector<Finding> findings;
-  std::map<TensorId, std::vector<TensorId>> rests_on;  // of each right param_delta: what it was computed from
-  std::map<TensorId, std::string> optimizers;          // of each param_delta: the class that made it
-  StepCoverage coverage;                               // its `parameters` is 0 where the trace says of no optimizer
+  // Of each right param_delta, what it was computed from; of each right param_after, the updates, and the value that
+  // they were added to.
+  std::map<TensorId, std::vector<TensorId>> rests_on;
+  std::map<TensorId, std::string> optimizers;  // of each param_delta: the class that made it
+  std::map<TensorId, std::string> unchecked;   // of each param_delta that was not checked: why
+  StepCoverage coverage;                       // its `parameters` is 0 where the trace says of no optimizer
 };
 
 // `alignment` is that of `trace`. `threads` as in CompareOptions; any number gives the same bits.

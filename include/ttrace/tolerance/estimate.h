@@ -1,6 +1,7 @@
 // Estimates tolerances (TTrace, section 4.5). The theory is in src/tolerance/estimate.cpp.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +33,17 @@ struct EstimateOptions {
   Estimator estimator = kDefaultEstimator;  // what the runs perturbed
 };
 
+// How far a sum that the reference recorded is from the exact one: rel_err, |scale| and element of Difference.
+struct OwnRounding {
+  double norm = 0, scale = 0, element = 0;
+};
+using OwnRoundings = std::map<ToleranceKey, OwnRounding>;
+
+// Measures, from the terms that the trace holds, the rounding of the gradients of norms' weights and biases: the largest
+// over micro-batches and iterations. Where the terms do not explain a gradient, it has none. src/tolerance/own_sums.cpp
+// has the reasons.
+OwnRoundings measure_own_sums(const Alignment& reference);
+
 // Returns the least that a tensor may differ by, whatever the perturbed runs say: a rounding step of the dtype that
 // computed it. Nothing computes initial parameters: they may differ by a rounding step of the dtype they are stored in.
 double rounding_floor(Kind kind, Dtype stored, Dtype compute);
@@ -42,7 +54,7 @@ double rounding_floor(Kind kind, Dtype stored, Dtype compute);
 // reference in every floating-point element (its perturbation had no effect), for one that is no run of the same
 // program (NaN, other initial parameters, responses of another size), and where most of what was measured is noise.
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
-                       const EstimateOptions& options);
+                       const EstimateOptions& options, const OwnRoundings& own_sums = {});
 
 // Fills the run ids, seeds and the estimator of `file`. Throws InputError when a run is given twice, when the reference
 // or the rerun is perturbed, when a perturbed run is not, when two have one seed, and when the runs differ in what was

@@ -31,11 +31,15 @@ What a tensor is called, and where it lies:
 What all of them use:
     start.py                puts the parts together
     collector.py            the life of the recording, and the way in for all that PyTorch calls
+    threads.py              which thread of the program is recorded
+    processes.py            ... which process
     rank_file.py            this rank's file
     library.py              libttrace by ctypes: TensorId, kinds, passes, dtypes
     config.py               what `ttrace collect` asks for
     problems.py             problems and warnings, as the user sees them
     members.py              the tensors inside what modules take and return
+    recursion.py            Python's limit on recursion
+    names.py                names as a trace can hold them
     tensors.py              what a tensor is, and its bytes in host memory
     compiled.py             what torch.compile and TorchScript hide
 Beside the collector:

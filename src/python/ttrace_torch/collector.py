@@ -4,15 +4,19 @@ Whatever happens in here, the training program goes on as if nothing had: `safel
 on stderr, after which nothing more is recorded."""
 
 import contextlib
+import functools
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
+from types import CodeType
 from typing import Any
 
 import torch
 
-from . import problems
+from . import problems, processes
 from .clock import Clock
 from .config import Config
 from .coordinates import rank_and_world_size
@@ -21,13 +25,17 @@ from .not_seen import NotSeen
 from .optimizer_steps import OptimizerSteps
 from .rank_file import RankFile
 from .tensors import NotTraceable
+from .threads import Threads
 
 
 class Collector:
     def __init__(self, config: Config):
         self.config = config
         self.clock = Clock()
-        self.active = True
+        self.threads = Threads()
+        self._lock = threading.RLock()  # several threads may call modules
+        self._recorded_process = processes.recorded_above(config.run_id)  # None: this one may be
+        self.active = self._recorded_process is None
         self.file: RankFile | None = None  # opened with the first tensor
         self._not_seen = NotSeen()
         self.optimizer_steps = OptimizerSteps()
@@ -39,21 +47,28 @@ class Collector:
     # The way in.
 
     def safely(self, function: Callable, *args: Any) -> Any:
-        """function(*args), or None where it fails or collecting is over."""
-        if not self.active:
+        """function(*args), or None where it fails, collecting is over, or this thread is left alone. Only what the
+        program's own signal handlers raise goes on to the program."""
+        if not self.active or self.threads.is_aside():
             return None
-        started = time.perf_counter()
-        try:
-            return function(*args)
-        except TraceError as error:
-            # A forked child shares its parent's recorder and must leave it alone; that is no problem.
-            self.stop(None if error.status == Status.FORKED else str(error))
-        except problems.CollectError as error:
-            self.stop(str(error))
-        except Exception as error:
-            self.stop(f"internal error: {error!r} ({_place_of(error)})")
-        finally:
-            self.seconds += time.perf_counter() - started
+        with self._lock:
+            if not self.active:  # another thread has ended it
+                return None
+            started = time.perf_counter()
+            try:
+                return function(*args)
+            except TraceError as error:
+                # A forked child shares its parent's recorder and must leave it alone; that is no problem.
+                self.stop(None if error.status == Status.FORKED else str(error))
+            except problems.CollectError as error:
+                self.stop(str(error))
+            except BaseException as error:
+                if not isinstance(error, Exception) or _is_of_signal_handler(error):
+                    self.stop(f"a signal handler raised {type(error).__name__} while a tensor was recorded")
+                    raise
+                self.stop(f"internal error: {error!r} ({_place_of(error)})")
+            finally:
+                self.seconds += time.perf_counter() - started
         return None
 
     # Recording.
@@ -66,8 +81,15 @@ class Collector:
         """This rank's file. Raises CollectError, TraceError."""
         if self.file is None:
             self.file = RankFile(self.config)
+            processes.announce(self.config.run_id)
             _at_end_of_child_process(self.at_exit)
         return self.file
+
+    def leave_worker_alone(self) -> bool:
+        """Whether this process is a worker of a DataLoader, of which nothing is recorded."""
+        if processes.loads_data():
+            self.active, self._recorded_process = False, os.getppid()
+        return not self.active
 
     def begin_model(self, model: torch.nn.Module) -> None:
         """Before `model`, a chunk's, is first called in an iteration."""
@@ -130,7 +152,7 @@ class Collector:
         """Records nothing more. What was recorded stays, without the mark of a whole trace."""
         if problem:
             self.report(problems.problem, problem)
-        with contextlib.suppress(TraceError):  # the user was told already why
+        with contextlib.suppress(Exception):  # the user was told already why
             self.close(complete=False)
 
     def warn(self, text: str) -> None:
@@ -142,8 +164,21 @@ class Collector:
 
     def after_fork(self) -> None:
         """In a forked child: an open file is the parent's."""
-        if self.file is not None:
+        self._lock = threading.RLock()  # a thread of the parent may have held it
+        self.threads = Threads()
+        self._recorded_process = processes.recorded_above(self.config.run_id)
+        if self._recorded_process is not None:
             self.active, self.file = False, None
+
+    def on_optimizer_step(self) -> None:
+        """Of any optimizer of PyTorch's in this process, recorded or not."""
+        if self._recorded_process is not None:
+            self.report(
+                problems.problem,
+                f"{processes.this_process()} trains, too, and is not recorded: it was started by process "
+                f"{self._recorded_process}, which is; expected one process per rank",
+            )
+            self._recorded_process = None
 
     def at_exit(self) -> None:
         self.safely(self._finish)
@@ -170,6 +205,25 @@ class Collector:
             self.stop(f"iterations asked for and not reached: {text}; the program ended after {reached}")
         else:
             self.close(complete=True)
+
+
+def _is_of_signal_handler(error: BaseException) -> bool:
+    """Whether it comes from a handler that the program has set: Python runs one wherever the main thread is."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {_code_of(handler) for handler in handlers if callable(handler)} - {None}
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code not in codes:
+        trace = trace.tb_next
+    return trace is not None
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """None where it is not written in Python."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(function, "__code__"):
+        function = getattr(function, "__func__", type(function).__call__)
+    return getattr(function, "__code__", None)
 
 
 def _place_of(error: BaseException) -> str:

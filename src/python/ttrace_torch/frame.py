@@ -41,6 +41,7 @@ class CallStack(threading.local):
 
     def __init__(self) -> None:
         self.frames: list[Frame | None] = []
+        self.depth = 0  # how many calls of modules are in progress, recorded or not
         # The first sequence number of autograd's nodes in a graph that is going to be thrown away; None: there is none.
         self._thrown_away_from: int | None = None
 

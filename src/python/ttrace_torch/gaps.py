@@ -3,6 +3,7 @@ would pass for agreement, or for a tensor that the program lost. What cannot be 
 `to_host` says; torch.compile has compiled.py."""
 
 import itertools
+import threading
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class Gaps:
                 )
             self._not_seen(frame, f"in a {name}", (side, gradient), tensors=[frame.tensor_name(path)])
 
-    def raised(self, frame: Frame, error: Exception) -> None:
+    def raised(self, frame: Frame, error: BaseException) -> None:
         name = type(error).__name__
         self._collector.warn(f"not traceable: outputs of '{frame.path}', whose forward raised {name}")
         kinds = (Kind.OUTPUT, Kind.GRAD_OUTPUT)
@@ -79,6 +80,15 @@ class Gaps:
         )
         self._hidden_calls.append("inside nn.DataParallel")
         return True
+
+    def in_several_threads(self, module: torch.nn.Module, other: str, begins: bool) -> None:
+        """`module` is called beside what is recorded of the thread `other`. `begins`: it is recorded, too."""
+        if self._collector.is_recorded():
+            what = "recorded, in an order that may differ from run to run" if begins else "not recorded"
+            self._collector.warn(
+                f"{what}: calls of '{type(module).__name__}' in the thread '{threading.current_thread().name}', "
+                f"beside those in '{other}'; expected one thread that trains"
+            )
 
     def without_grad(self, module: torch.nn.Module) -> None:
         """`module` is called by the program itself, in no-grad mode: evaluation, or a teacher."""

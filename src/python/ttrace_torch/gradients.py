@@ -71,7 +71,12 @@ class Gradients:
             if not collector.active or torch._C._current_graph_task_id() != -1:
                 return backward(tensors, *args, **kwargs)
             collector.safely(self._begin_backward)
-            result = backward(tensors, *args, **kwargs)
+            entered = collector.threads.enter()
+            try:
+                result = backward(tensors, *args, **kwargs)
+            finally:
+                if entered:
+                    collector.threads.leave()
             collector.safely(self._end_backward, tensors, args[0] if args else kwargs.get("grad_tensors"))
             return result
 

@@ -10,6 +10,8 @@ from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t
 from enum import IntEnum
 from typing import NamedTuple
 
+from .names import recordable
+
 NO_MICROBATCH = -1
 MAX_DIMS = 8
 
@@ -243,8 +245,8 @@ def _identity(tensor_id: TensorId, module_class: str = "") -> _Identity:
         tensor_id.chunk,
         tensor_id.pass_,
         tensor_id.kind,
-        tensor_id.name.encode(),
-        _text(module_class),
+        recordable(tensor_id.name).encode(),
+        _text(recordable(module_class)),
     )
 
 

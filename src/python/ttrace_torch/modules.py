@@ -24,6 +24,7 @@ from .library import Kind, Pass, TensorId
 from .masters import TrainedParameter, record_part, trained_parameters
 from .members import Member, inputs_of, outputs_of
 from .perturb import Perturbation
+from .recursion import raise_limit, room_at
 from .rewrite import Rewriting
 
 
@@ -42,12 +43,21 @@ class Modules:
         self.stack = CallStack()
 
     def install(self) -> None:
-        call_impl, observe = torch.nn.Module._call_impl, self.observe
+        call_impl, observe, stack = torch.nn.Module._call_impl, self.observe, self.stack
 
         def _call_impl(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return call_impl(module, *args, **kwargs)
-            return observe(functools.partial(call_impl, module), module, args, kwargs)
+            depth, room = stack.depth, room_at(stack.depth)
+            if room:
+                raise_limit(room)
+            try:
+                stack.depth = depth + 1
+                return observe(functools.partial(call_impl, module), module, args, kwargs)
+            finally:
+                stack.depth = depth
+                if room:
+                    raise_limit(-room)
 
         torch.nn.Module._call_impl = _call_impl
         adapters.observe_framework_calls(observe)
@@ -64,15 +74,19 @@ class Modules:
             arguments = collector.safely(self._record_inputs, frame, args, kwargs)
             if arguments is not None:
                 args, kwargs = arguments
-        frames.append(None if hidden else frame)
+        depth, entered = len(frames), False
         try:
+            frames.append(None if hidden else frame)
+            entered = depth == 0 and collector.threads.enter()
             result = call(*args, **kwargs)
-        except Exception as error:
+        except BaseException as error:
             if named and frame.pass_ == Pass.FORWARD:  # checkpointing may end a recomputation by an exception
                 collector.safely(self.gaps.raised, frame, error)
             raise
         finally:
-            frames.pop()
+            del frames[depth:]
+            if entered:
+                collector.threads.leave()
             if self._unread and not frames:
                 collector.safely(self._read_parameters_left)
         if named:
@@ -137,7 +151,17 @@ class Modules:
         collector, clock = self._collector, self._collector.clock
         if adapters.is_rehearsal() or self.gaps.is_replica(module):
             return None
-        in_grad_mode = torch.is_grad_enabled()
+        in_grad_mode, has_parameters = torch.is_grad_enabled(), next(module.parameters(), None) is not None
+        if not collector.threads.trains():
+            microbatch = clock.microbatch_of_part(module) if in_grad_mode else None
+            if microbatch is not None:  # a model may call parts of itself in threads of its own
+                return self._outermost_call_of_part(module, microbatch)
+            if not in_grad_mode or not self._begin_in_thread(module, has_parameters):
+                return None
+        elif in_grad_mode and has_parameters:
+            if collector.leave_worker_alone():
+                return None
+            collector.threads.begin(is_known=True)
         collector.before_outermost_call(in_grad_mode)
         if not collector.active:
             return None
@@ -145,7 +169,7 @@ class Modules:
             self.gaps.without_grad(module)
             return None
         recorded = collector.is_recorded()
-        if next(module.parameters(), None) is None:
+        if not has_parameters:
             return self._outermost_call_without_parameters(module) if recorded else None
         microbatch = clock.microbatch_of_part(module)
         if microbatch is not None:
@@ -159,6 +183,15 @@ class Modules:
         if microbatch.number == 0:
             self._begin_chunk(chunk, recorded)
         return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, chunk.names, chunk)
+
+    def _begin_in_thread(self, module: torch.nn.Module, has_parameters: bool) -> bool:
+        """Whether the call of `module` in a thread that has not trained so far is to be recorded."""
+        threads, before = self._collector.threads, self._collector.threads.name
+        is_known = id(module) in self._collector.clock.chunks
+        begins = has_parameters and threads.begin(is_known)
+        if not begins or not is_known:
+            self.gaps.in_several_threads(module, before, begins)
+        return begins
 
     def _outermost_call_without_parameters(self, module: torch.nn.Module) -> Frame:
         """Such as a loss, which is no chunk of the model and goes by the name of its class."""

@@ -4,6 +4,7 @@ does not call such a tensor missing."""
 from collections.abc import Iterable
 
 from .library import Kind
+from .names import recordable
 
 _MOST_NAMES = 10_000  # a reader takes no more: kMaxNamesNotSeen in ttrace/trace.h
 _MOST_BYTES = 1 << 19  # of the names; provenance may have twice as many
@@ -30,7 +31,7 @@ class NotSeen:
     ) -> None:
         """What is too much for a trace is left out: a check will then call it missing."""
         for what, names in (("tensors", tensors), ("modules", modules)):
-            for name in names:
+            for name in map(recordable, names):
                 key = (reason, kinds, chunk, what, name)
                 if key in self._statements:
                     self._statements[key].add(iteration)

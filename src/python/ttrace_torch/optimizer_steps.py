@@ -3,6 +3,8 @@ the format."""
 
 from typing import NamedTuple
 
+from .names import recordable
+
 _MOST_NAMES = 1_000_000  # a reader takes no more, those of all steps together: kMaxNamesInSteps
 
 
@@ -28,7 +30,7 @@ class OptimizerSteps:
         if self._count == _MOST_NAMES:
             return False
         self._count += 1
-        self._names.setdefault((iteration, chunk, facts), []).append(name)
+        self._names.setdefault((iteration, chunk, facts), []).append(recordable(name))
         return True
 
     def as_document(self) -> dict:

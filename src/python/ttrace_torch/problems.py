@@ -15,6 +15,7 @@ class CollectError(Exception):
 WARNINGS_SHOWN = 10  # on stderr, by a rank; the file has them all
 
 _NAMES_SHOWN = 3  # in a text that lists some
+_MOST_CHARACTERS = 2000  # of a line; names may be long
 
 _told: set[str] = set()
 
@@ -35,12 +36,12 @@ def warning(directory: str, rank: int, text: str) -> None:
 
 
 def _tell(directory: str, rank: int, suffix: str, text: str) -> None:
-    line = f"rank {rank}: " + " ".join(text.split())
+    line = f"rank {rank}: " + _printable(" ".join(text.split()))
     if line in _told:
         return
     _told.add(line)
     if suffix == "problem" or len(_told) <= WARNINGS_SHOWN:
-        with contextlib.suppress(OSError, ValueError):  # the program may have closed its stderr
+        with contextlib.suppress(Exception):  # the program may have closed its stderr, or put anything in its place
             # The line goes out in one piece, because other ranks write there too.
             sys.stderr.write(f"ttrace: {'warning: ' if suffix == 'warning' else ''}{line}\n")
             sys.stderr.flush()
@@ -48,3 +49,9 @@ def _tell(directory: str, rank: int, suffix: str, text: str) -> None:
     # Where the disk is full, the trace has no completion mark, which says enough.
     with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as file:
         file.write(line + "\n")
+
+
+def _printable(text: str) -> str:
+    """One line that shows what it holds: names may have characters that a terminal obeys, or that are no text."""
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return shown if len(shown) <= _MOST_CHARACTERS else f"{shown[:_MOST_CHARACTERS]}... ({len(shown)} characters)"

@@ -14,6 +14,7 @@ from .library import Recorder, Status, TensorId, TraceError
 from .mesh_position import MeshPosition
 from .placements import Placements
 from .problems import CollectError
+from .processes import this_process
 from .tensors import dtype_name, is_dtensor, to_host, view_of
 
 if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
@@ -48,6 +49,8 @@ class RankFile:
             where = {"axes": position.axes, "coordinates": position.coordinates}
             return Recorder(config.library, config.directory, **facts, **where)
         except TraceError as error:
+            if error.status == Status.EXISTS:
+                raise CollectError(f"{error}; not recorded: {this_process()}") from None
             if error.status != Status.INVALID or not config.axes:
                 raise
             # The job goes on, and its trace shall be of use.

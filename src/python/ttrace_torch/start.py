@@ -3,6 +3,8 @@
 import atexit
 import os
 
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
 from . import adapters, checkpoints, compiled_functions
 from .collector import Collector
 from .config import Config
@@ -34,6 +36,7 @@ def start(config: Config) -> ExplicitRecording:
         lambda: checkpoints.install_adapters(collector, modules.stack),
         lambda: adapters.record_inside(modules.record_as_input, modules.record_as_output),
     ]
+    register_optimizer_step_post_hook(lambda *_: collector.on_optimizer_step())
     os.register_at_fork(after_in_child=collector.after_fork)
     atexit.register(collector.at_exit)
     return ExplicitRecording(collector, modules)

@@ -19,6 +19,7 @@ STATES = {
     "momentum_buffer": Kind.MOMENTUM_BUFFER,
 }
 _PIECE = 1 << 20  # elements
+_ADAM, _ADAMW = torch.optim.Adam, torch.optim.AdamW  # programs may put functions in their places
 
 
 def class_name(optimizer: Any) -> str:
@@ -41,8 +42,8 @@ def options_of(optimizer: Any, group: dict[str, Any]) -> tuple[tuple[str, float]
     if "decoupled_weight_decay" not in options:
         # Fused ones of other makers say it beside their groups; PyTorch's before 2.6 by their class.
         mode = getattr(optimizer, "adam_w_mode", None)
-        if mode is None and isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)):
-            mode = isinstance(optimizer, torch.optim.AdamW)
+        if mode is None and isinstance(optimizer, (_ADAM, _ADAMW)):
+            mode = isinstance(optimizer, _ADAMW)
         if mode is not None:
             options["decoupled_weight_decay"] = float(bool(mode))
     return tuple(sorted(options.items()))

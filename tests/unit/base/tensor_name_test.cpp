@@ -75,4 +75,13 @@ TEST_CASE("numbers are components of the path, beginning with its second") {
   CHECK_FALSE(layer_number("sublayers.7", "layers"));
 }
 
+TEST_CASE("without its numbers a name is the same in all layers") {
+  CHECK(without_numbers("decoder.layers.12.mlp.experts.3.fc1.weight") == "decoder.layers.#.mlp.experts.#.fc1.weight");
+  CHECK(without_numbers("layers.1.mlp") != without_numbers("layers.1.attention"));
+  CHECK(without_numbers("layers.1.linear_fc1") == "layers.#.linear_fc1");
+  CHECK(without_numbers("12") == "#");
+  CHECK(without_numbers("0.layers.007:cache.1#2") == "#.layers.#:cache.1#2");
+  CHECK(without_numbers("") == "");
+}
+
 TEST_SUITE_END();

@@ -14,7 +14,7 @@ Difference from_sums(double reference, double candidate, double difference, doub
   d.reference_square = reference;
   d.candidate_square = candidate;
   d.difference_square = difference;
-  d.dot = dot;
+  d.along = dot - reference;
   d.max_abs = difference > 0 ? 1 : 0;
   return d;
 }
@@ -54,6 +54,31 @@ TEST_SUITE("compare") {
     CHECK(orthogonal.uniform_factor_residual() == 1);
     CHECK(std::isnan(from_sums(0, 1, 1, 0).uniform_factor()));
     CHECK(from_sums(0, 1, 1, 0).uniform_factor_residual() == 1);
+  }
+
+  TEST_CASE("the scale is signed, and leaves the residual") {
+    CHECK(from_sums(4, 1, 1, 2).scale_err() == -0.5);
+    CHECK(from_sums(4, 1, 1, 2).residual_err() == 0);
+    CHECK(from_sums(1, 1.25, 0.25, 1).scale_err() == 0);
+    CHECK(from_sums(1, 1.25, 0.25, 1).residual_err() == 0.5);
+    CHECK(from_sums(4, 4, 0, 4).scale_err() == 0);
+    CHECK(from_sums(0, 1, 1, 0).scale_err() == kInfinity);
+    CHECK(from_sums(kInfinity, kInfinity, 1, kInfinity).scale_err() == kInfinity);
+  }
+
+  TEST_CASE("rows and elements are relative to typical ones") {
+    Difference d = from_sums(400, 400, 4, 398);
+    d.elements = 100;
+    d.rows = 25;
+    d.worst_row = 7;
+    d.row_square = 4;
+    CHECK(d.row_err() == 0.5);
+    CHECK(d.element_err() == 0.5);
+    d.rows = 0;
+    CHECK(d.row_err() == 0);
+    Difference zero = from_sums(0, 1, 1, 0);
+    zero.elements = 4;
+    CHECK(zero.element_err() == kInfinity);
   }
 
   TEST_CASE("copies are judged by their norm") {

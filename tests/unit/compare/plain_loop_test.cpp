@@ -23,10 +23,11 @@ std::string bits_of(const Difference& d) {
   std::string text = fmt::format("{} {} {} {} {} {} {} ", d.elements, d.differing, d.reference_nan, d.reference_inf,
                                  d.candidate_nan, d.candidate_inf, d.nonfinite_mismatch);
   text += fmt::format("{:a} {:a} {:a} {:a} {:a} {} {} {} {:a} {:a} ", d.reference_square, d.candidate_square,
-                      d.difference_square, d.dot, d.max_abs, d.worst_index, d.worst_rank, d.worst_local_index,
+                      d.difference_square, d.along, d.max_abs, d.worst_index, d.worst_rank, d.worst_local_index,
                       d.worst_reference, d.worst_candidate);
   for (const auto& [rank, square] : d.square_by_rank) text += fmt::format("{}:{:a} ", rank, square);
   for (const auto& [rank, count] : d.nonfinite_by_rank) text += fmt::format("{}:{} ", rank, count);
+  text += fmt::format("{:a} {} {:a} {} ", d.reference_max_abs, d.rows, d.row_square, d.worst_row);
   text += fmt::format("{:a} {} {:a} {}", d.replica_square, d.replica_ranks, d.reference_replica_square,
                       d.reference_replica_ranks);
   return text;
@@ -88,13 +89,37 @@ void check_worst(const Difference& measured, const LogicalTensor& candidate, con
   CHECK(position == offset);
 }
 
+void check_rows(const Difference& measured, Dtype dtype, const Shape& shape, const std::vector<double>& a,
+                const std::vector<double>& b) {
+  const std::int64_t width = shape.back(), rows = static_cast<std::int64_t>(a.size()) / width;
+  if (!is_floating(dtype) || rows < 2 || width < 2) {
+    CHECK(measured.rows == 0);
+    CHECK(measured.row_err() == 0);
+    return;
+  }
+  std::vector<double> squares(static_cast<std::size_t>(rows));
+  double whole = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    squares[i / static_cast<std::size_t>(width)] += (a[i] - b[i]) * (a[i] - b[i]);
+    whole += a[i] * a[i];
+  }
+  const double largest = *std::max_element(squares.begin(), squares.end());
+  CHECK(measured.rows == rows);
+  CHECK(measured.row_square == doctest::Approx(largest).epsilon(1e-6));
+  if (largest == 0) return;
+  REQUIRE(measured.worst_row >= 0);
+  CHECK(squares[static_cast<std::size_t>(measured.worst_row)] == doctest::Approx(largest).epsilon(1e-6));
+  CHECK(measured.row_err() == doctest::Approx(std::sqrt(largest * static_cast<double>(rows) / whole)).epsilon(1e-6));
+}
+
 void check_against_plain(const LogicalTensor& reference, const LogicalTensor& candidate) {
   const Difference measured = difference(reference, candidate);
   const std::vector<double> a = plain_values(reference), b = plain_values(candidate);
-  double aa = 0, bb = 0, dd = 0, ab = 0, max_abs = 0;
+  double aa = 0, bb = 0, dd = 0, along = 0, max_abs = 0, largest = 0;
   std::int64_t differing = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    aa += a[i] * a[i], bb += b[i] * b[i], ab += a[i] * b[i];
+    aa += a[i] * a[i], bb += b[i] * b[i], along += (b[i] - a[i]) * a[i];
+    largest = std::max(largest, std::fabs(a[i]));
     dd += (a[i] - b[i]) * (a[i] - b[i]);
     differing += a[i] != b[i];
     max_abs = std::max(max_abs, std::fabs(a[i] - b[i]));
@@ -104,7 +129,9 @@ void check_against_plain(const LogicalTensor& reference, const LogicalTensor& ca
   CHECK(measured.reference_square == doctest::Approx(aa).epsilon(1e-6));
   CHECK(measured.candidate_square == doctest::Approx(bb).epsilon(1e-6));
   CHECK(measured.difference_square == doctest::Approx(dd).epsilon(1e-6));
-  CHECK(std::fabs(measured.dot - ab) <= 1e-6 * std::sqrt(aa * bb));
+  CHECK(std::fabs(measured.along - along) <= 1e-6 * std::sqrt(aa * dd));
+  CHECK(measured.reference_max_abs == doctest::Approx(largest).epsilon(2e-7));
+  check_rows(measured, reference.dtype, reference.shape, a, b);
   CHECK(measured.nonfinite_mismatch == 0);
   double by_rank = 0;
   for (const auto& [rank, square] : measured.square_by_rank) by_rank += square;
@@ -144,7 +171,7 @@ TEST_SUITE("compare") {
 
   TEST_CASE("a tensor of many tiles, cut along different dimensions, measures what a plain loop measures") {
     std::mt19937_64 random(2);
-    for (const Shape& shape : {Shape{1500, 1024}, Shape{3, 400, 700}, Shape{1000003}}) {
+    for (const Shape& shape : {Shape{1500, 1024}, Shape{3, 400, 700}, Shape{1000003}, Shape{4, 400000}}) {
       Shards shards;
       const Bytes elements = test::random_elements(random, Dtype::kFloat32, element_count(shape));
       LogicalTensor reference = shards.tensor(Dtype::kFloat32, shape), candidate = reference;

@@ -1,6 +1,8 @@
 // Tests the diagnoses of mistakes over several ranks, and that other errors get none of them.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -36,6 +38,7 @@ struct RankTensor {
   std::int32_t microbatch;
   Shape shape;                 // of a rank's shard
   std::vector<Elements> held;  // one for each rank, or one that all ranks hold
+  std::int32_t iteration = 0;
 };
 
 Trace trace_of(const std::string& axes, const std::vector<RankTensor>& tensors) {
@@ -43,7 +46,8 @@ Trace trace_of(const std::string& axes, const std::vector<RankTensor>& tensors) 
   builder.axes(axes).run_id(axes + "-run");
   for (const RankTensor& tensor : tensors) {
     TensorSpec spec;
-    spec.id = {.microbatch = tensor.microbatch, .kind = tensor.kind, .name = tensor.name};
+    spec.id = {
+        .iteration = tensor.iteration, .microbatch = tensor.microbatch, .kind = tensor.kind, .name = tensor.name};
     spec.shape = tensor.shape;
     spec.values = [held = tensor.held](std::int32_t rank, std::int64_t i) {
       return held[held.size() == 1 ? 0 : static_cast<std::size_t>(rank)][static_cast<std::size_t>(i)];
@@ -118,6 +122,101 @@ TEST_CASE("a rank's part of a gradient that another rank's term was never added 
   const RootCause root = first_root(reference, "dp=2", candidate, "w:\n  main_grad: {dp_dim: 0}\n");
   CHECK(root.diagnosis == Cause::kMissingContribution);
   CHECK_MESSAGE(says(root, "the part of rank 1 lacks the gradient of rank 0"), root.sentence);
+}
+
+TEST_CASE("gradients that were added onto what the iteration before had left") {
+  std::vector<RankTensor> reference;
+  std::vector<Elements> sums(2, Elements(64));
+  Elements wrong(64), noise = random_elements(64, 90, 3);
+  for (std::int32_t iteration = 0; iteration < 2; ++iteration) {
+    for (std::int32_t microbatch = 0; microbatch < 4; ++microbatch) {
+      const Elements term = random_elements(64, 40 + static_cast<std::uint32_t>(4 * iteration + microbatch));
+      for (std::size_t i = 0; i < 64; ++i) {
+        sums[static_cast<std::size_t>(iteration)][i] += term[i];
+        wrong[i] += term[i] * (iteration == 1 ? 1 : microbatch % 2 == 1 ? 1.5 : 0);
+      }
+      reference.push_back({Kind::kParamGrad, "w", microbatch, {8, 8}, {term}, iteration});
+    }
+  }
+  std::vector<RankTensor> candidate = reference, noisy = reference;
+  for (std::int32_t iteration = 0; iteration < 2; ++iteration) {
+    const Elements& sum = sums[static_cast<std::size_t>(iteration)];
+    reference.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {sum}, iteration});
+    candidate.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {iteration == 1 ? wrong : sum}, iteration});
+    noisy.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {iteration == 1 ? noise : sum}, iteration});
+  }
+  const RootCause root = first_root(reference, "", candidate);
+  CHECK(root.diagnosis == Cause::kLeftOver);
+  CHECK_MESSAGE(says(root,
+                     "what iteration 0 had left: in the part of rank 0, 1.5 times the gradients of its "
+                     "micro-batches 1, 3"),
+                root.sentence);
+  CHECK(first_root(reference, "", noisy).diagnosis != Cause::kLeftOver);
+}
+
+TEST_CASE("a linear whose weight or input counts as zero has its bias left") {
+  const Elements bias = random_elements(8, 1), right = random_elements(64, 2);
+  Elements alone, noisy = random_elements(64, 3);
+  for (std::size_t i = 0; i < 64; ++i) alone.push_back(bias[i % 8]);
+  const auto program = [&](const Elements& output) -> std::vector<RankTensor> {
+    return {{Kind::kParam, "fc.bias", kNoMicrobatch, {8}, {bias}}, {Kind::kOutput, "fc", 0, {8, 8}, {output}}};
+  };
+  const RootCause root = first_root(program(right), "", program(alone));
+  CHECK(root.diagnosis == Cause::kZero);
+  CHECK_MESSAGE(says(root, "every row is the bias alone"), root.sentence);
+  CHECK(first_root(program(right), "", program(noisy)).diagnosis != Cause::kZero);
+}
+
+TEST_CASE("an exact factor is recognised in large fp32 tensors, where sums are rounded by more than is allowed") {
+  constexpr std::int64_t kLarge = (std::int64_t{1} << 20) + 16;
+  const Elements right = random_elements(kLarge, 5);
+  const auto with_factor = [&](double factor, double noise) {
+    Elements wrong = right;
+    for (std::size_t i = 0; i < wrong.size(); ++i) {
+      wrong[i] = static_cast<float>(static_cast<float>(right[i]) * factor * (1 + (i % 2 == 0 ? noise : -noise)));
+    }
+    const std::vector<RankTensor> reference = {{Kind::kOutput, "fc", 0, {kLarge}, {right}}};
+    return all_roots(reference, "tp=2", {{Kind::kOutput, "fc", 0, {kLarge}, {wrong}}}, "fc: {output: {}}", 1e-7)[0];
+  };
+  for (const double factor : {0.25, 0.5, 2.0, 3.0}) {
+    const RootCause root = with_factor(factor, 0);
+    REQUIRE(root.diagnosis == Cause::kUniformFactor);
+    CHECK_MESSAGE(says(root, fmt::format("every element is {} times the reference's", factor)), root.sentence);
+  }
+  CHECK(with_factor(0.5, 0).residual == 0);
+  CHECK_FALSE(with_factor(0.5, 1e-5).diagnosis);
+}
+
+TEST_CASE("factors with one meaning are one cause, be they fitted to other digits") {
+  const Elements a = random_elements(64, 6), b = random_elements(64, 7);
+  const auto scaled = [](Elements values, double factor) {
+    for (double& value : values) value *= factor;
+    return values;
+  };
+  const auto roots_with = [&](double first, double second) {
+    const auto program = [&](const Elements& x, const Elements& y) -> std::vector<RankTensor> {
+      return {{Kind::kParamGrad, "x.weight", 0, {64}, {a}},
+              {Kind::kParamGrad, "y.weight", 0, {64}, {b}},
+              {Kind::kMainGrad, "x.weight", kNoMicrobatch, {64}, {x}},
+              {Kind::kMainGrad, "y.weight", kNoMicrobatch, {64}, {y}}};
+    };
+    return all_roots(program(a, b), "tp=2", program(scaled(a, first), scaled(b, second)));
+  };
+  REQUIRE(roots_with(2.01, 1.99).size() == 1);
+  CHECK_MESSAGE(says(roots_with(2.01, 1.99)[0], "the size of tp; the same in 1 more tensor"),
+                roots_with(2.01, 1.99)[0].sentence);
+  CHECK(roots_with(2, 3).size() == 2);
+}
+
+TEST_CASE("rows of zeros are not the values of a row that happens to be zero") {
+  Elements right = random_elements(64, 8), wrong;
+  std::fill_n(right.begin(), 8, 0.0);
+  wrong = right;
+  std::fill(wrong.begin() + 24, wrong.begin() + 40, 0.0);
+  const RootCause root =
+      first_root({{Kind::kOutput, "fc", 0, {8, 8}, {right}}}, "", {{Kind::kOutput, "fc", 0, {8, 8}, {wrong}}});
+  CHECK(root.diagnosis == Cause::kRegion);
+  CHECK_MESSAGE(says(root, "zero at 3-4 of dimension 0 only (2 of 8), right elsewhere"), root.sentence);
 }
 
 TEST_CASE("a gradient that has a micro-batch twice, and one that is another micro-batch's alone") {

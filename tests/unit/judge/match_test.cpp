@@ -101,6 +101,20 @@ TEST_CASE("a tensor that the candidate lacks is missing") {
                      {});
 }
 
+TEST_CASE("what is missing in a later micro-batch or iteration alone is reported") {
+  for (const auto& [iteration, microbatch] : {std::pair{0, 1}, {0, 2}, {0, 7}, {3, 0}, {3, 5}}) {
+    TensorId later = kNorm;
+    later.iteration = iteration;
+    later.microbatch = microbatch;
+    const Alignment with = holding({{kMlp}, {kNorm}, {later}}), without = holding({{kMlp}, {kNorm}});
+    CAPTURE(to_string(later));
+    REQUIRE(match(with, without).findings.size() == 1);
+    CHECK(match(with, without).findings[0].id == later);
+    CHECK(match(with, without).findings[0].reason == Reason::kMissingInCandidate);
+    CHECK(match(without, with).findings.at(0).reason == Reason::kMissingInReference);
+  }
+}
+
 TEST_CASE("a tensor that the reference lacks is missing, and names the ranks that have it") {
   const Alignment reference = holding({{kMlp}});
   const Alignment candidate = holding({{kMlp}, {kNorm, {2}, Dtype::kFloat32, {3, 1, 3}}});

@@ -14,7 +14,7 @@ namespace {
 
 // A file with one field a line; the tests replace one line.
 const std::string kWhole =
-    "ttrace_tolerance: 2\n"
+    "ttrace_tolerance: 3\n"
     "reference: 2f6c\n"
     "digest: 9f86d081884c7d65\n"
     "perturbed:\n"
@@ -75,6 +75,16 @@ void check_equal(const ToleranceFile& a, const ToleranceFile& b) {
     CHECK(one->second.estimate == other->second.estimate);
     CHECK(one->second.floor == other->second.floor);
     CHECK(one->second.allowed == other->second.allowed);
+    REQUIRE(one->second.statistics.size() == other->second.statistics.size());
+    for (const auto& [statistic, said] : one->second.statistics) {
+      const StatisticTolerance& same = other->second.statistics.at(statistic);
+      CHECK(said.samples == same.samples);
+      CHECK(said.rerun == same.rerun);
+      CHECK(said.estimate == same.estimate);
+      CHECK(said.responses == same.responses);
+      CHECK(said.floor == same.floor);
+      CHECK(said.allowed == same.allowed);
+    }
   }
 }
 
@@ -117,12 +127,37 @@ TEST_CASE("what is written reads back the same, whatever the names and the numbe
   for (const char* name : {"null", "yes", "~", "1e5", "a: b", "shared:1#2", "\x01\x1b[2J", "\xc3\xa9", "\xc2\x85",
                            "\xe2\x80\xa8x", "\xff", "0.mlp", "-", "a'\"b"}) {
     file.tensors[{Kind::kParamDelta, name}] = {
-        {1.0 / 3, std::numeric_limits<double>::denorm_min(), 0}, std::nullopt, 1.0 / 3, 1e-300, 1.0};
+        {1.0 / 3, std::numeric_limits<double>::denorm_min(), 0},
+        std::nullopt,
+        1.0 / 3,
+        1e-300,
+        1.0,
+        {{Statistic::kScale,
+          {{-1e-5, 1.0 / 7, -1.0 / 3}, -1e-7, 0.25, 6, 1e-300, factor_of(Statistic::kScale, 6, 3) * 0.25}},
+         {Statistic::kElement, {{1, 2, 1.0 / 3}, std::nullopt, 2, 3, 0, 12}}}};
   }
   const std::string text = to_yaml(file);
   const ToleranceFile back = parse_tolerances(text, "t.yaml");
   check_equal(file, back);
   CHECK(to_yaml(back) == text);
+}
+
+TEST_CASE("what is said of a statistic must follow from its samples, and from those of its group") {
+  const std::string line =
+      "    embedding: {samples: [0.003, 0.002, 0.001], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375";
+  const auto saying = [&](const std::string& statistic) {
+    return tolerance_error(with(line + "}", line + ", " + statistic + "}"));
+  };
+  CHECK(saying("row: {samples: [0.1, 0.2, 0.1], estimate: 0.2, responses: 3, floor: 0.01, allowed: 1.2}") == "");
+  CHECK(saying("row: {samples: [0.1, 0.2, 0.1], estimate: 0.2, responses: 3, floor: 0.01, allowed: 0.7}")
+            .starts_with("t.yaml:17: 'allowed' of row of 'embedding' is 0.7; expected 1.2"));
+  CHECK(saying("row: {samples: [0.1, 0.2, 0.1], estimate: 0.3, responses: 3, floor: 0.01, allowed: 1.8}")
+            .starts_with("t.yaml: 'estimate' of row of embedding output is 0.3; expected at most 0.2, the largest of "
+                         "the samples"));
+  CHECK(saying("scale: {samples: [-0.1, 0.1], estimate: 0.1, responses: 3, floor: 0, allowed: 28.043}")
+            .starts_with("t.yaml:17: scale of 'embedding' has 2 samples and 3 responses; expected 3 samples"));
+  CHECK(saying("scale: {samples: [-0.1, 0.1, 0], estimate: 0.1, responses: 3, floor: 0, allowed: 28.043}")
+            .starts_with("t.yaml:17: 'allowed' of scale of 'embedding' is 28.043; expected 60.41"));
 }
 
 TEST_CASE("a file without tensors, notes and overrides reads back") {
@@ -133,11 +168,16 @@ TEST_CASE("a file without tensors, notes and overrides reads back") {
 }
 
 TEST_CASE("a written tolerance file is one line a tensor") {
-  CHECK(to_yaml(parse_tolerances(kWhole, "t.yaml")) ==
+  const std::string text = to_yaml(parse_tolerances(kWhole, "t.yaml"));
+  const std::size_t seal = text.find("seal: x");
+  REQUIRE(seal != std::string::npos);
+  CHECK(text.substr(seal + 23, 1) == "\n");
+  CHECK(text.substr(0, seal) + text.substr(seal + 24) ==
         "# What each tensor may differ by in `ttrace check`: allowed = margin * max(estimate, floor), where\n"
-        "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. To allow something else, add\n"
-        "# an override: {pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}\n"
-        "ttrace_tolerance: 2\n"
+        "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. What `scale`, `row` and `element`\n"
+        "# may be comes from the samples of all tensors of a kind whose names differ in numbers. To allow something\n"
+        "# else, add an override: {pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}\n"
+        "ttrace_tolerance: 3\n"
         "reference: \"2f6c\"\n"
         "digest: \"9f86d081884c7d65\"\n"
         "perturbed:\n"
@@ -158,9 +198,63 @@ TEST_CASE("a written tolerance file is one line a tensor") {
         "0.0234375}\n");
 }
 
+TEST_CASE("numbers that were changed to fit each other are refused by the seal; overrides and comments may change") {
+  const std::string text = to_yaml(parse_tolerances(kWhole, "t.yaml"));
+  const auto changed = [&](const std::string& part, const std::string& other) {
+    std::string result = text;
+    const std::size_t at = result.find(part);
+    REQUIRE(at != std::string::npos);
+    return tolerance_error(result.replace(at, part.size(), other));
+  };
+  CHECK(tolerance_error(text).empty());
+  const std::string refused =
+      changed("[0.003, 0.002, 0.001], rerun: 0, estimate: 0.003, floor: 0.0078125, allowed: 0.0234375",
+              "[0.3, 0.002, 0.001], rerun: 0, estimate: 0.3, floor: 0.0078125, allowed: 0.9");
+  CHECK(refused.find("they are not those that `ttrace estimate-tolerance` wrote") != std::string::npos);
+  CHECK_FALSE(changed("margin: 3", "margin: 3.0").empty());
+  CHECK_FALSE(changed("digest: \"9f", "digest: \"8f").empty());
+  CHECK(changed("allowed: 0.2,", "allowed: 0.3,").empty());
+  CHECK(changed("overrides:\n", "overrides:\n# mine\n  - {pattern: mlp, allowed: 0.1, reason: why}\n\n").empty());
+  CHECK(changed("notes: []\n", "notes: []  \r\n").empty());
+}
+
+TEST_CASE("how far updates may be from the reference's is read back, and refused where nothing measures it so") {
+  const std::string section =
+      "updates:\n"
+      "  mine.Lion:\n"
+      "    0: {pool: [0, 1e-08, 0, 0], tensor: [1e-06, 0, 0, 0], decay: [0, 0, 0, 0], norm: [1, 1, 1, 1], "
+      "still_above: [0, 0, 0, 0], still: [0, 0, 0, 0.25]}\n"
+      "    2: {pool: [0, 1e-07, 0, 0], tensor: [1e-06, 0, 0, 0], decay: [0, 0, 0, 0], norm: [1, 1, 1, 1], "
+      "still_above: [0, 0, 0, 0], still: [0, 0, 0, 0]}\n";
+  const auto error_with = [&](const std::string& part, const std::string& other) {
+    std::string changed = section;
+    const std::size_t at = changed.find(part);
+    REQUIRE(at != std::string::npos);
+    return tolerance_error(with("tensors:\n", changed.replace(at, part.size(), other) + "tensors:\n"));
+  };
+  const ToleranceFile file = parse_tolerances(with("tensors:\n", section + "tensors:\n"), "t.yaml");
+  REQUIRE(file.updates.size() == 2);
+  const UpdateTolerance& first = file.updates.at({"mine.Lion", 0});
+  CHECK(allowed_for(first, UpdateMeasure::kPool) == 0x1p-22);  // its least
+  CHECK(allowed_for(first, UpdateMeasure::kTensor) == doctest::Approx(3e-6));
+  CHECK(allowed_for(first, UpdateMeasure::kStill) == 0.75);
+  CHECK(allowed_for(first, UpdateMeasure::kStillAbove) == 0.01);
+  CHECK(parse_tolerances(to_yaml(file), "t.yaml").updates == file.updates);
+  CHECK(error_with("pool: [0, 1e-08, 0, 0]", "pool: [0, 2, 0, 0]") ==
+        "t.yaml:17: 'pool' has the sample 2; expected at most 1");
+  CHECK(error_with("pool: [0, 1e-08, 0, 0]", "pool: [0, 0, 0]") ==
+        "t.yaml:17: 'pool' has 3 samples; expected 4, one for each perturbed run and the rerun");
+  CHECK(error_with("pool: [0, 1e-08, 0, 0]", "pool: [0, .nan, 0, 0]").find("expected a finite number from 0") !=
+        std::string::npos);
+  CHECK(error_with("    2:", "    -2:") == "t.yaml:18: '-2' is no iteration; expected an integer from 0");
+  CHECK(error_with("    2:", "    0:") == "t.yaml:18: 'mine.Lion' has '0' twice; expected it once");
+  CHECK(error_with("pool: [0, 1e-08, 0, 0], ", "") ==
+        "t.yaml:17: iteration 0 of 'mine.Lion' has no 'pool'; expected one");
+}
+
 TEST_CASE("the header's mistakes are refused with their line") {
-  CHECK(tolerance_error(with("ttrace_tolerance: 2", "ttrace_tolerance: 1")) ==
-        "t.yaml:1: tolerance file version 1; expected 2: run `ttrace estimate-tolerance` again");
+  CHECK(tolerance_error(with("ttrace_tolerance: 3", "ttrace_tolerance: 2")) ==
+        "t.yaml:1: tolerance file version 2; expected 3: run `ttrace estimate-tolerance` again");
   CHECK(tolerance_error(with("digest: 9f86d081884c7d65\n", "")) == "t.yaml:1: the file has no 'digest'; expected one");
   CHECK(tolerance_error(with("reference: 2f6c\n", "")) == "t.yaml:1: the file has no 'reference'; expected one");
   CHECK(tolerance_error(with("reference: 2f6c", "reference: []")) ==
@@ -246,8 +340,8 @@ TEST_CASE("a tensor's entry is complete and there once") {
   CHECK(tolerance_error(with("  output:\n", "  outputs:\n")) ==
         "t.yaml:16: 'outputs' is no kind of tensor; expected output, main_grad, ...");
   CHECK(tolerance_error(with(", allowed: 0.0234375", "")) == "t.yaml:17: 'embedding' has no 'allowed'; expected one");
-  CHECK(tolerance_error(with("floor: 0.0078125", "floor: 0.0078125, scale: 2")) ==
-        "t.yaml:17: 'embedding' has an unknown key 'scale'; expected none");
+  CHECK(tolerance_error(with("floor: 0.0078125", "floor: 0.0078125, scales: 2")) ==
+        "t.yaml:17: 'embedding' has an unknown key 'scales'; expected none");
   CHECK(tolerance_error(kWhole + "    embedding: {}\n") ==
         "t.yaml:18: 'output' has 'embedding' twice; expected it once");
   CHECK(tolerance_error(kWhole + "  output: {}\n") == "t.yaml:18: 'tensors' has 'output' twice; expected it once");

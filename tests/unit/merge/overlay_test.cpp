@@ -10,17 +10,9 @@
 namespace {
 
 using namespace ttrace;
+using test::counted;
 using test::Cut;
 using test::Shards;
-
-// The value of each element is its own position, so that a wrong pointer or stride shows.
-LogicalTensor counted(Shards& shards, const Shape& shape, const std::vector<Cut>& cuts) {
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(element_count(shape)));
-  for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
-  LogicalTensor tensor = shards.tensor(Dtype::kInt32, shape);
-  for (const Cut& cut : cuts) shards.add(tensor, test::bytes_of(positions), cut);
-  return tensor;
-}
 
 // Walks all boxes; returns how often each element was met, and counts elements with a wrong value.
 std::map<Shape, int> visits(const std::vector<OverlayBox>& boxes, const Shape& shape, int& wrong) {

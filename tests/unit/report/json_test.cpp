@@ -14,7 +14,7 @@ TEST_SUITE_BEGIN("report");
 
 TEST_CASE("the JSON report of two equal runs") {
   CHECK(to_json(report_of({}, 3)) == R"({
-  "schema": "ttrace-report/4",
+  "schema": "ttrace-report/5",
   "verdict": "same",
   "strict": false,
   "reference": "runs/reference",
@@ -27,6 +27,7 @@ TEST_CASE("the JSON report of two equal runs") {
     "missing": 0,
     "not_seen": 0
   },
+  "tests": 0,
   "waived": 0,
   "placed_by_shape": 0,
   "coverage": 0.0,
@@ -58,6 +59,8 @@ TEST_CASE("the JSON report of a difference") {
       "rel_err": 0.1,
       "allowed": 0.05,
       "ratio": 2.0,
+      "exceeded": "rel_err",
+      "statistics": {},
       "worst": {
         "index": [
           1
@@ -86,6 +89,8 @@ TEST_CASE("the JSON report of a difference") {
       "rel_err": null,
       "allowed": null,
       "ratio": null,
+      "exceeded": null,
+      "statistics": {},
       "worst": null,
       "ranks": [],
       "message": "w param_grad, iteration 0, micro-batch 0: zero on both sides"
@@ -101,10 +106,11 @@ TEST_CASE("the JSON report of a difference") {
 
 TEST_CASE("a finding about a rank is about no tensor") {
   const Json json = Json::parse(to_json(report_of({missing_rank()}, 1)));
-  CHECK(json["findings"][0].dump() ==
-        R"({"name":"","kind":null,"iteration":null,"microbatch":null,"pass":null,"verdict":"missing",)"
-        R"("reason":"missing-rank","rel_err":null,"allowed":null,"ratio":null,"worst":null,"ranks":[2],)"
-        R"("message":"rank 2 has no file"})");
+  CHECK(
+      json["findings"][0].dump() ==
+      R"({"name":"","kind":null,"iteration":null,"microbatch":null,"pass":null,"verdict":"missing",)"
+      R"("reason":"missing-rank","rel_err":null,"allowed":null,"ratio":null,"exceeded":null,"statistics":{},"worst":null,"ranks":[2],)"
+      R"("message":"rank 2 has no file"})");
 }
 
 TEST_CASE("a tensor of no micro-batch has none in JSON, and a recomputed one says so") {

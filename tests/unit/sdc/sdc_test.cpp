@@ -145,6 +145,22 @@ TEST_CASE("noise to signal is of all gradients together") {
   CHECK(*summarize_corruption(pairs).worst_noise_to_signal() == doctest::Approx(1 / std::sqrt(square)));
 }
 
+TEST_CASE("the worst noise to signal is that of the worst step, whichever it is") {
+  const auto worst_of = [](const std::vector<double>& noises) {
+    SdcReport report;
+    for (const double noise : noises) {
+      TrainingStep& step = report.steps.emplace_back();
+      step.gradient_noise = noise;
+      step.gradient_norm = 2;
+    }
+    return report.worst_noise_to_signal();
+  };
+  for (const std::vector<double>& noises : {std::vector<double>{6, 1, 2}, {1, 6, 2}, {2, 1, 6}}) {
+    CHECK(*worst_of(noises) == doctest::Approx(3));
+  }
+  CHECK_FALSE(worst_of({}));
+}
+
 TEST_CASE("runs that are not of one program are refused") {
   const Trace healthy = healthy_run();
   const auto other = [](auto change) {

@@ -68,12 +68,13 @@ Report reduced_twice(float second_sum) {
   return checked(trace, "proj.matmul:\n  output: {tp: partial}\nproj:\n  output: {}\n");
 }
 
-Report looked_up_twice(float last) {
+// `first` and `last`: what the second call found for ids 2, the last of the table, and 0.
+Report looked_up_twice(float first, float last) {
   Trace trace = mesh_trace("tp=1", 1);
   add_float(trace, 0, Kind::kParam, "words.weight", {3, 2}, {1, 2, 3, 4, 5, 6});
   for (const std::string call : {"words", "words#1"}) {
     add_integers<std::int32_t>(trace, Kind::kInput, call, Dtype::kInt32, {2}, {2, 0});
-    const Values rows = {5, 6, 1, call == "words" ? 2 : last};
+    const Values rows = call == "words" ? Values{5, 6, 1, 2} : Values{first, 6, 1, last};
     add_float(trace, 0, Kind::kOutput, call, {2, 2}, rows, "torch.nn.modules.sparse.Embedding");
   }
   return checked(trace, "");
@@ -123,8 +124,10 @@ TEST_CASE("a sum over ranks is that of the terms of its own call") {
 }
 
 TEST_CASE("an embedding is looked up in its weight at every call") {
-  CHECK(looked_up_twice(2).findings.empty());
-  CHECK(has(first_message(looked_up_twice(102)), "words#1 output, iteration 0, micro-batch 0: 1 of 2 rows are not"));
+  CHECK(looked_up_twice(5, 2).findings.empty());
+  for (const Report& report : {looked_up_twice(5, 102), looked_up_twice(105, 2)}) {
+    CHECK(has(first_message(report), "words#1 output, iteration 0, micro-batch 0: 1 of 2 rows are not"));
+  }
 }
 
 TEST_CASE("a module that does more than add the terms is not called wrong, nor right") {

@@ -127,8 +127,45 @@ TEST_CASE("a floor of more than a rounding step is refused where no optimizer st
   file.tensors[output].samples = {0.01, 0.02, 0.04};
   stored[output].elements = 1;
   CHECK_NOTHROW(require_plausible_floors(file, stored));
-  file.tensors[output].floor = 0.4;  // 28 * 0.04 / 3 are 0.373
+  file.tensors[output].floor = 0.82;  // 60.4 * 0.04 / 3 are 0.805
   CHECK_THROWS_AS(require_plausible_floors(file, stored), InputError);
+}
+
+TEST_CASE("a gradient's floor may be what its sum over tokens rounds") {
+  ToleranceFile file = with_overrides({});
+  file.epsilon = 1.0 / 128;
+  const ToleranceKey gradient = {Kind::kMainGrad, "norm.bias"}, output = {Kind::kOutput, "norm"};
+  const StoredTensors stored = {{gradient, {Dtype::kFloat32, 64, 0, 64}}, {output, {Dtype::kFloat32, 16384, 256, 256}}};
+  file.tensors[gradient].floor = 0.03;
+  CHECK_NOTHROW(require_plausible_floors(file, stored));
+  file.tensors[gradient].floor = 0.126;  // sqrt(256) / 128 are 0.125
+  CHECK_THROWS_AS(require_plausible_floors(file, stored), InputError);
+  file.tensors[gradient].floor = 0;
+  file.tensors[output].floor = 0.03;
+  CHECK_THROWS_AS(require_plausible_floors(file, stored), InputError);
+}
+
+TEST_CASE("a file that leaves out a statistic of a large tensor is refused") {
+  ToleranceFile file = with_overrides({});
+  const ToleranceKey key = {Kind::kOutput, "decoder.layers.0.mlp"};
+  const auto refused = [&](const StoredTensor& tensor) {
+    try {
+      require_statistics(file, {{key, tensor}});
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const StoredTensor large = {Dtype::kBFloat16, 1024, 32, 32}, few_rows = {Dtype::kBFloat16, 1024, 4, 256};
+  CHECK(refused({Dtype::kBFloat16, 128, 16, 16}).empty());
+  CHECK(refused(large).starts_with(
+      "tolerances.yaml: does not say what scale of decoder.layers.0.mlp output may be, a tensor of 1024 elements"));
+  file.tensors[key].statistics = {{Statistic::kScale, {}}, {Statistic::kElement, {}}};
+  CHECK(refused(large).starts_with("tolerances.yaml: does not say what row of"));
+  CHECK(refused(few_rows).empty());
+  CHECK(refused({Dtype::kBFloat16, 1024, 32, 32, true}).empty());
+  file.tensors[key].statistics.try_emplace(Statistic::kRow);
+  CHECK(refused(large).empty());
 }
 
 TEST_CASE("what an override allows is told from what was estimated") {

@@ -15,7 +15,7 @@ class Run {
   Run& add(Kind kind, const std::string& name, bool moved, double norm = 2) {
     LogicalTensor& tensor = tensors_.emplace_back();
     tensor.id = test::tensor_id(kind, name, 0);
-    tensor.shape = {4};
+    tensor.shape = {16};
     Difference difference;
     difference.elements = 4;
     difference.differing = moved ? 1 : 0;

@@ -62,10 +62,7 @@ class ZeroOptimizer(MixedPrecisionOptimizer):
         self.gradients[self.own] = reduce_scatter(self.gradients, self.axis)
 
     def drop_foreign_gradients(self):
-        total = self.gradients[self.own].clone()
-        # What was accumulated here is no gradient of anything. Nobody shall use it by mistake.
-        self.gradients.fill_(math.nan)
-        self.gradients[self.own] = total
+        """What was accumulated here of the other ranks' parts is no gradient of anything, and no main gradient."""
         for parameter, place in zip(self.parameters, self.places, strict=True):
             parameter.main_grad = self._owned(self.gradients[self.own], parameter, place)
 

@@ -1,0 +1,67 @@
+// `ttrace export`: logical tensors, in files that other programs read.
+#include "inspect/export.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "text/readable.h"
+#include "ttrace/align/aligned_trace.h"
+#include "ttrace/load/trace_reader.h"
+#include "workflow/annotations.h"
+
+namespace ttrace::cli {
+namespace {
+
+struct ExportOptions {
+  std::string trace, output;
+  AnnotationSource annotations;
+  TensorChoice choice;
+};
+
+int run(const ExportOptions& options) {
+  const AlignedTrace aligned = align_trace(read_trace(options.trace), load_annotations(options.annotations));
+  const std::vector<const LogicalTensor*> tensors = choose_tensors(aligned.alignment, options.choice);
+  export_tensors(tensors, options.output);
+  std::uint64_t bytes = 0;
+  for (const LogicalTensor* tensor : tensors) bytes += tensor->bytes;
+  fmt::print("{}: {} tensor{}, put together from {} of shards\n", printable(options.output),
+             readable_count(tensors.size()), tensors.size() == 1 ? "" : "s", readable_bytes(bytes));
+  for (const Finding& finding : aligned.alignment.findings) {
+    if (finding.id.name.empty()) continue;
+    fmt::print("left out: {}: {}\n", to_string(finding.id), printable(finding.message));
+  }
+  return kExitSame;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, Run& run_command) {
+  const auto options = std::make_shared<ExportOptions>();
+  CLI::App* command = app.add_subcommand("export", "Write logical tensors to a safetensors or NumPy file");
+  command->add_option("TRACE", options->trace, "Directory of the trace")->required();
+  command->add_option("-o,--output", options->output, "The file: OUT.safetensors or OUT.npz")
+      ->required()
+      ->type_name("OUT");
+  add_annotation_options(*command, options->annotations);
+  add_axes_option(*command, options->annotations);
+  add_only_option(*command, options->choice.pattern);
+  add_choice_options(*command, options->choice);
+  command->footer(R"(The shards of each tensor are put together as `check` does. A tensor is called
+iteration-0/microbatch-2/output/layers.0.mlp, and has its recorded bits; sums of
+terms (partial placements) and scaled gradients are float64. NumPy knows neither
+bfloat16 nor fp8: an .npz has them as float32. What could not be put together is
+listed as left out.
+
+Examples:
+  ttrace export candidate -a gpt.yaml -o candidate.safetensors
+  ttrace export candidate -a gpt.yaml -o grads.npz --kind main_grad \
+    --only 'layers.0.**'
+
+Exit codes: 0 written, 2 could not look (misuse, unreadable input, no tensor of
+that name, no room).)");
+  command->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
+}
+
+}  // namespace ttrace::cli

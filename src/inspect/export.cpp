@@ -1,0 +1,231 @@
+#include "inspect/export.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "merge/region.h"
+#include "merge/runs.h"
+#include "merge/values.h"
+#include "ttrace/error.h"
+#include "ttrace/numeric/convert.h"
+
+namespace ttrace {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// One tensor of the file: what its header says, and how to get its elements, row-major.
+class Exported {
+ public:
+  explicit Exported(const LogicalTensor& tensor) : tensor_(held_rows_of(tensor)) {
+    is_copy_ = tensor_.scale == 1;
+    for (const Piece& piece : tensor_.pieces()) {
+      if (piece.replica == 0 && (piece.term != 0 || piece.entry->dtype != tensor_.dtype)) is_copy_ = false;
+    }
+    dtype_ = is_copy_ ? tensor_.dtype : Dtype::kFloat64;
+  }
+
+  const Shape& shape() const { return tensor_.shape; }
+  Dtype dtype() const { return dtype_; }
+  std::int64_t size(Dtype as) const { return element_count(tensor_.shape) * size_of(as); }
+
+  Bytes bytes() const {
+    Bytes bytes(static_cast<std::size_t>(size(dtype_)));
+    if (is_copy_) {
+      copy(bytes);
+    } else {
+      const Values values = values_of(tensor_);
+      std::memcpy(bytes.data(), values.data(), bytes.size());
+    }
+    return bytes;
+  }
+
+ private:
+  void copy(Bytes& bytes) const {
+    const std::int64_t size = size_of(dtype_);
+    for (const Piece& piece : tensor_.pieces()) {
+      if (piece.replica != 0) continue;
+      for_each_run(piece, tensor_.shape,
+                   [&](std::int64_t local, std::int64_t stride, std::int64_t position, std::int64_t length) {
+                     for (std::int64_t j = 0; j < length; ++j) {
+                       std::memcpy(&bytes[static_cast<std::size_t>((position + j) * size)],
+                                   piece.data + (local + j * stride) * size, static_cast<std::size_t>(size));
+                     }
+                   });
+    }
+  }
+
+  LogicalTensor tensor_;
+  bool is_copy_ = true;
+  Dtype dtype_ = Dtype::kFloat32;
+};
+
+using Contents = std::map<std::string, Exported>;  // by key
+
+[[noreturn]] void refuse_to_write(const std::filesystem::path& output, std::string_view why) {
+  throw InputError(fmt::format("{}: can't be written; expected room for the tensors ({})", output.string(), why));
+}
+
+std::string_view safetensors_name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat64:
+      return "F64";
+    case Dtype::kFloat32:
+      return "F32";
+    case Dtype::kFloat16:
+      return "F16";
+    case Dtype::kBFloat16:
+      return "BF16";
+    case Dtype::kFloat8E4M3:
+      return "F8_E4M3";
+    case Dtype::kFloat8E5M2:
+      return "F8_E5M2";
+    case Dtype::kInt8:
+      return "I8";
+    case Dtype::kInt16:
+      return "I16";
+    case Dtype::kInt32:
+      return "I32";
+    case Dtype::kInt64:
+      return "I64";
+    case Dtype::kUInt8:
+      return "U8";
+    case Dtype::kBool:
+      return "BOOL";
+  }
+  return "";
+}
+
+// The size of the header in 8 bytes, the header in JSON, the elements.
+void write_safetensors(const Contents& contents, const std::filesystem::path& output) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  std::int64_t offset = 0;
+  for (const auto& [key, tensor] : contents) {
+    const std::int64_t end = offset + tensor.size(tensor.dtype());
+    header[key] = {
+        {"dtype", safetensors_name(tensor.dtype())}, {"shape", tensor.shape()}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the elements begin at a multiple of 8
+  std::ofstream file(output, std::ios::binary);
+  const std::uint64_t size = text.size();
+  file.write(reinterpret_cast<const char*>(&size), sizeof size);
+  file << text;
+  for (const auto& [key, tensor] : contents) {
+    if (!file) break;
+    const Bytes bytes = tensor.bytes();
+    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  }
+  file.close();
+  if (!file) refuse_to_write(output, std::strerror(errno));
+}
+
+bool is_known_to_numpy(Dtype dtype) {
+  return dtype != Dtype::kBFloat16 && dtype != Dtype::kFloat8E4M3 && dtype != Dtype::kFloat8E5M2;
+}
+
+// The first bytes of an .npy file, version 1.0.
+std::string npy_header(Dtype dtype, const Shape& shape) {
+  const char letter = dtype == Dtype::kBool ? 'b' : dtype == Dtype::kUInt8 ? 'u' : is_floating(dtype) ? 'f' : 'i';
+  std::string sizes;
+  for (const std::int64_t size : shape) sizes += fmt::format("{}, ", size);
+  std::string text = fmt::format("{{'descr': '{}{}{}', 'fortran_order': False, 'shape': ({}), }}",
+                                 size_of(dtype) == 1 ? '|' : '<', letter, size_of(dtype), sizes);
+  constexpr std::size_t kMagic = 10;  // with the version and the size of the text
+  text.resize((kMagic + text.size() + 1 + 63) / 64 * 64 - kMagic, ' ');
+  text.back() = '\n';
+  const std::string size = {static_cast<char>(text.size() & 0xFF), static_cast<char>(text.size() >> 8)};
+  return std::string("\x93NUMPY\x01\x00", 8) + size + text;
+}
+
+Bytes as_float32(const Bytes& bytes, Dtype dtype) {
+  const auto count = static_cast<std::int64_t>(bytes.size()) / size_of(dtype);
+  Values values(static_cast<std::size_t>(count));
+  widen(bytes.data(), dtype, count, values.data());
+  Bytes wide(static_cast<std::size_t>(count * size_of(Dtype::kFloat32)));
+  narrow(values.data(), Dtype::kFloat32, count, wide.data());
+  return wide;
+}
+
+// A zip file that is stored, not compressed: NumPy's own choice.
+void write_npz(const Contents& contents, const std::filesystem::path& output) {
+  const std::unique_ptr<archive, int (*)(archive*)> file(archive_write_new(), archive_write_free);
+  const auto require = [&](bool is_done) {
+    if (!is_done) refuse_to_write(output, archive_error_string(file.get()));
+  };
+  require(archive_write_set_format_zip(file.get()) == ARCHIVE_OK);
+  require(archive_write_zip_set_compression_store(file.get()) == ARCHIVE_OK);
+  require(archive_write_open_filename(file.get(), output.c_str()) == ARCHIVE_OK);
+  const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(), archive_entry_free);
+  for (const auto& [key, tensor] : contents) {
+    const bool is_widened = !is_known_to_numpy(tensor.dtype());
+    const Dtype dtype = is_widened ? Dtype::kFloat32 : tensor.dtype();
+    const std::string header = npy_header(dtype, tensor.shape());
+    const Bytes recorded = tensor.bytes();
+    const Bytes& bytes = is_widened ? as_float32(recorded, tensor.dtype()) : recorded;
+    archive_entry_clear(entry.get());
+    archive_entry_set_pathname_utf8(entry.get(), (key + ".npy").c_str());
+    archive_entry_set_filetype(entry.get(), AE_IFREG);
+    archive_entry_set_perm(entry.get(), 0644);
+    archive_entry_set_mtime(entry.get(), 315532800, 0);  // 1980-01-01, the first day of zip: the same bytes every time
+    archive_entry_set_size(entry.get(), static_cast<la_int64_t>(header.size() + bytes.size()));
+    require(archive_write_header(file.get(), entry.get()) == ARCHIVE_OK);
+    require(archive_write_data(file.get(), header.data(), header.size()) == static_cast<la_ssize_t>(header.size()));
+    require(archive_write_data(file.get(), bytes.data(), bytes.size()) == static_cast<la_ssize_t>(bytes.size()));
+  }
+  require(archive_write_close(file.get()) == ARCHIVE_OK);
+}
+
+}  // namespace
+
+std::string export_key(const TensorId& id) {
+  std::string key = fmt::format("iteration-{}/", id.iteration);
+  if (id.microbatch != kNoMicrobatch) key += fmt::format("microbatch-{}/", id.microbatch);
+  key += name_of(id.kind);
+  if (id.pass == Pass::kRecompute) key += "-recompute";
+  key += '/';
+  for (const char letter : printable(id.name)) {
+    if (letter == '/') {
+      key += "\\x2f";  // no part of a path: archives are unpacked
+    } else {
+      key += letter;
+    }
+  }
+  return key;
+}
+
+void export_tensors(const std::vector<const LogicalTensor*>& tensors, const std::filesystem::path& output) {
+  const bool is_npz = output.extension() == ".npz";
+  if (!is_npz && output.extension() != ".safetensors") {
+    throw InputError(fmt::format("-o '{}': no known format; expected a name that ends in .safetensors or .npz",
+                                 output.string()));
+  }
+  Contents contents;
+  for (const LogicalTensor* tensor : tensors) {
+    const std::string key = export_key(tensor->id);
+    if (!contents.emplace(key, *tensor).second) {
+      throw InputError(fmt::format("{}: two tensors of this name; expected names that differ when printed", key));
+    }
+  }
+  try {
+    is_npz ? write_npz(contents, output) : write_safetensors(contents, output);
+  } catch (...) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(output, ignored)) std::filesystem::remove(output, ignored);
+    throw;
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,23 @@
+"""Names as a trace can hold them: of at most kMaxNameBytes (include/ttrace/trace.h), and without what links of HDF5
+cannot hold. Two programs get the same name for the same module."""
+
+import hashlib
+
+_MOST_BYTES = 4096
+_KEPT = 1500  # bytes of a longer name at its begin, and at its end
+
+_REFUSED = {"\0": "\\x00", "\u2215": "\\u2215"}  # C text ends at the first; in links of HDF5 the other stands for "/"
+
+
+def recordable(name: str) -> str:
+    """`name`; where a trace cannot hold it, its odd characters as Python would write them in a literal, and a checksum
+    in place of its middle."""
+    for character, instead in _REFUSED.items():
+        if character in name:
+            name = name.replace(character, instead)
+    encoded = name.encode("utf-8", "backslashreplace")  # lone surrogates
+    if len(encoded) > _MOST_BYTES:
+        checksum = hashlib.blake2b(encoded, digest_size=16).hexdigest()
+        begin, end = (part.decode("utf-8", "ignore") for part in (encoded[:_KEPT], encoded[-_KEPT:]))
+        return f"{begin}~{checksum}~{end}"
+    return name if len(encoded) == len(name) else encoded.decode()

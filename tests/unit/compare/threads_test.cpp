@@ -1,0 +1,66 @@
+// Several threads take the checksum of one shard on, and release its pages. tests/tsan runs this with ThreadSanitizer.
+#include <doctest/doctest.h>
+
+#include <atomic>
+
+#include "support/differences.h"
+#include "support/mesh_trace.h"
+#include "ttrace/error.h"
+
+namespace {
+
+using namespace ttrace;
+
+constexpr std::int64_t kHeight = 2048, kWidth = 1024;  // 8 MiB a side: several tiles of 2 MiB of both
+
+// A file that counts what is released of it.
+class CountedFile : public test::MemoryFile {
+ public:
+  void release(const std::byte*, std::uint64_t size) const override { released += size; }
+  mutable std::atomic<std::uint64_t> released = 0;
+};
+
+// A tensor that one rank holds whole, with a checksum.
+struct Filed {
+  CountedFile file;
+  Entry entry;
+  LogicalTensor tensor;
+
+  explicit Filed(float first) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < kHeight * kWidth; ++i) values.push_back(first + static_cast<float>(i % 97));
+    file.bytes = test::bytes_of(values);
+    entry.shape = tensor.shape = {kHeight, kWidth};
+    entry.bytes = tensor.bytes = file.bytes.size();
+    entry.checksum = XXH3_64bits(file.bytes.data(), file.bytes.size());
+    Piece piece;
+    piece.entry = &entry;
+    piece.data = file.bytes.data();
+    piece.file = &file;
+    piece.logical = {{0, 0}, tensor.shape};
+    piece.strides = {kWidth, 1};
+    test::set_pieces(tensor, {piece});
+  }
+};
+
+TEST_SUITE("compare") {
+  TEST_CASE("any number of threads verify one shard's checksum, release its pages and find the same sums") {
+    Filed reference(1), candidate(2);
+    const std::vector<TensorPair> pairs(3, {&reference.tensor, &candidate.tensor});
+    const std::vector<Difference> alone = compare(pairs, {1, {}, true});
+    std::uint64_t reported = 0;
+    const std::vector<Difference> together =
+        compare(pairs, {4, [&](std::uint64_t done, std::uint64_t) { reported = done; }, true});
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      CHECK(together[i].difference_square == alone[i].difference_square);
+      CHECK(together[i].dot == alone[i].dot);
+      CHECK(together[i].differing == kHeight * kWidth);
+    }
+    CHECK(reported == 3 * 2 * reference.file.size());
+    CHECK(reference.file.released >= reference.file.size());
+    candidate.file.bytes[candidate.file.bytes.size() / 2] ^= std::byte{1};
+    CHECK_THROWS_WITH_AS(compare(pairs, {4, {}, true}), doctest::Contains("not those that were recorded"), InputError);
+  }
+}
+
+}  // namespace

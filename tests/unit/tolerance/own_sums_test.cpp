@@ -1,0 +1,114 @@
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <random>
+
+#include "support/mesh_trace.h"
+#include "support/shards.h"
+#include "ttrace/tolerance/estimate.h"
+
+namespace {
+
+using namespace ttrace;
+
+constexpr std::int64_t kTokens = 512, kWidth = 16;
+
+// The nearest bf16.
+float rounded(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return std::bit_cast<float>((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000U);
+}
+
+// What the trace of a norm holds, in one micro-batch: y = x * weight + bias, of which the gradients g are recorded.
+class Norm {
+ public:
+  Norm() {
+    std::mt19937_64 random(1);
+    std::normal_distribution<float> normal;
+    for (std::int64_t i = 0; i < kTokens * kWidth; ++i) {
+      inputs.push_back(normal(random));
+      gradients.push_back(rounded(normal(random)));
+    }
+    for (std::int64_t i = 0; i < kWidth; ++i) {
+      weight.push_back(1.5F);
+      bias.push_back(0.25F);
+    }
+  }
+
+  // The gradient of the weight, or of the bias, each of its sums rounded to bf16 once a token.
+  std::vector<float> summed_token_by_token(bool of_bias) const {
+    std::vector<float> sums(kWidth);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      float& sum = sums[i % kWidth];
+      sum = rounded(sum + gradients[i] * (of_bias ? 1 : inputs[i]));
+    }
+    return sums;
+  }
+
+  OwnRoundings measured(const std::vector<float>& weight_grad, const std::vector<float>& bias_grad) {
+    std::vector<float> outputs;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      outputs.push_back(inputs[i] * weight[i % kWidth] + bias[i % kWidth]);
+    }
+    add(Kind::kOutput, "norm", 0, {kTokens, kWidth}, outputs);
+    add(Kind::kGradOutput, "norm", 0, {kTokens, kWidth}, gradients);
+    add(Kind::kParam, "norm.weight", kNoMicrobatch, {kWidth}, weight);
+    add(Kind::kParam, "norm.bias", kNoMicrobatch, {kWidth}, bias);
+    add(Kind::kParamGrad, "norm.weight", 0, {kWidth}, weight_grad, Dtype::kBFloat16);
+    add(Kind::kParamGrad, "norm.bias", 0, {kWidth}, bias_grad, Dtype::kBFloat16);
+    return measure_own_sums(alignment);
+  }
+
+  std::vector<float> inputs, gradients, weight, bias;
+
+ private:
+  void add(Kind kind, const std::string& name, std::int32_t microbatch, Shape shape, const std::vector<float>& values,
+           Dtype dtype = Dtype::kFloat32) {
+    LogicalTensor tensor = shards.tensor(Dtype::kFloat32, std::move(shape));
+    tensor.id = test::tensor_id(kind, name, microbatch);
+    shards.add(tensor, test::bytes_of(values), {.parts = Shape(tensor.shape.size(), 1)});
+    tensor.dtype = dtype;  // what it was rounded to
+    alignment.tensors[tensor.id] = tensor;
+  }
+
+  test::Shards shards;
+  Alignment alignment;
+};
+
+}  // namespace
+
+TEST_SUITE_BEGIN("tolerance");
+
+TEST_CASE("gradients of a norm that were added up token by token are off, and so may be their sums and steps") {
+  Norm norm;
+  const OwnRoundings own = norm.measured(norm.summed_token_by_token(false), norm.summed_token_by_token(true));
+  REQUIRE(own.size() == 6);
+  for (const char* name : {"norm.weight", "norm.bias"}) {
+    const double of_gradient = own.at({Kind::kParamGrad, name}).norm;
+    CHECK(of_gradient > 2.0 / 128);  // more than two rounding steps
+    CHECK(of_gradient < 0.09);       // and no more than the square root of 512, times half a step
+    CHECK(own.at({Kind::kMainGrad, name}).norm == of_gradient);
+    CHECK(own.at({Kind::kParamDelta, name}).norm == of_gradient);
+    CHECK(own.at({Kind::kParamGrad, name}).element >= of_gradient);
+    CHECK(own.at({Kind::kParamGrad, name}).scale <= of_gradient);
+  }
+}
+
+TEST_CASE("a gradient that is no sum of what was recorded has no rounding of its own") {
+  Norm norm;
+  std::vector<float> other = norm.summed_token_by_token(true);
+  for (std::size_t i = 0; i < other.size(); i += 2) other[i] *= 1.5F;
+  const OwnRoundings own = norm.measured(other, other);
+  CHECK(own.empty());
+}
+
+TEST_CASE("exact gradients are not off") {
+  Norm norm;
+  std::vector<double> sums(kWidth);
+  for (std::size_t i = 0; i < norm.gradients.size(); ++i) sums[i % kWidth] += norm.gradients[i];
+  const std::vector<float> exact(sums.begin(), sums.end());
+  const OwnRoundings own = norm.measured(norm.summed_token_by_token(false), exact);
+  CHECK(own.at({Kind::kMainGrad, "norm.bias"}).norm < 1e-6);
+}
+
+TEST_SUITE_END();
