@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -29,29 +28,31 @@ std::pair<bool, double> interest_of(const Finding& finding) {
   return {is_wrong(finding), ratio_of(finding).value_or(unknown)};
 }
 
-// The findings that get a picture: the roots, then the most interesting one of each kind and module.
+// The findings that get a picture: the roots, the most interesting one of each kind and module, then all others.
 std::vector<const Finding*> choose(const Report& report) {
+  std::vector<const Finding*> measured;
+  for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
+    for (const Finding& finding : *findings) {
+      if (finding.difference) measured.push_back(&finding);
+    }
+  }
+  std::sort(measured.begin(), measured.end(), [](const Finding* a, const Finding* b) {
+    return interest_of(*a) != interest_of(*b) ? interest_of(*a) > interest_of(*b) : executes_before(*a, *b);
+  });
   std::vector<const Finding*> chosen;
   std::set<TensorId> known;
   const auto add = [&](const Finding& finding) {
     if (!finding.id.name.empty() && known.insert(finding.id).second) chosen.push_back(&finding);
   };
   for (const RootCause& root : report.roots) add(report.findings[root.finding]);
-  std::map<std::pair<Kind, std::string>, const Finding*> groups;
-  for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
-    for (const Finding& finding : *findings) {
-      if (!finding.difference) continue;
-      const Finding*& best = groups[{finding.id.kind, without_digits(finding.id.name)}];
-      const bool is_better = best == nullptr || interest_of(finding) > interest_of(*best) ||
-                             (interest_of(finding) == interest_of(*best) && executes_before(finding, *best));
-      if (is_better) best = &finding;
-    }
+  std::set<std::pair<Kind, std::string>> groups;
+  for (const Finding* finding : measured) {
+    if (groups.emplace(finding->id.kind, without_digits(finding->id.name)).second) add(*finding);
   }
-  std::vector<const Finding*> rest;
-  for (const auto& [key, finding] : groups) rest.push_back(finding);
-  std::stable_sort(rest.begin(), rest.end(),
-                   [](const Finding* a, const Finding* b) { return interest_of(*a) > interest_of(*b); });
-  for (const Finding* finding : rest) add(*finding);
+  for (const Finding* finding : measured) {
+    if (chosen.size() >= kMostPictures) break;
+    add(*finding);
+  }
   return chosen;
 }
 

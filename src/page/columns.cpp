@@ -1,7 +1,10 @@
 #include "page/columns.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <limits>
 
@@ -39,10 +42,13 @@ void append_shuffled(const std::vector<std::uint32_t>& words, std::string& bytes
 
 Columns::Columns(std::size_t rows) : rows_(rows) {}
 
-Columns::Column& Columns::column(const std::string& name, bool is_text) {
+Columns::Column& Columns::find_or_add(const std::string& name, bool is_text) {
   const auto [at, is_new] = columns_.try_emplace(name);
   Column& one = at->second;
-  if (!is_new) return one;
+  if (!is_new) {
+    assert(one.is_text == is_text);
+    return one;
+  }
   order_.push_back(name);
   one.is_text = is_text;
   if (is_text) {
@@ -55,18 +61,18 @@ Columns::Column& Columns::column(const std::string& name, bool is_text) {
   return one;
 }
 
-void Columns::set(std::size_t row, const std::string& name, const Json& value) {
+void Columns::set(std::size_t row, const std::string& column, const Json& value) {
   if (value.is_null()) return;
   if (value.is_object()) {
-    for (const auto& [key, inner] : value.items()) set(row, name + "." + key, inner);
+    for (const auto& [key, inner] : value.items()) set(row, fmt::format("{}.{}", column, key), inner);
     return;
   }
   if (value.is_number() || value.is_boolean()) {
-    column(name, false).numbers[row] = value.is_boolean() ? value.get<bool>() : value.get<double>();
+    find_or_add(column, false).numbers[row] = value.is_boolean() ? value.get<bool>() : value.get<double>();
     return;
   }
   std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  Column& one = column(name, true);
+  Column& one = find_or_add(column, true);
   const auto [at, is_new] = one.place.emplace(std::move(text), static_cast<std::uint32_t>(one.texts.size()));
   if (is_new) one.texts.push_back(at->first);
   one.indices[row] = at->second;

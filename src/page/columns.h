@@ -37,7 +37,7 @@ class Columns {
     std::vector<std::uint32_t> indices;
     std::vector<double> numbers;
   };
-  Column& column(const std::string& name, bool is_text);
+  Column& find_or_add(const std::string& name, bool is_text);
 
   std::size_t rows_;
   std::vector<std::string> order_;

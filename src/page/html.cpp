@@ -134,7 +134,7 @@ class Messages {
   // The message, or nothing where it does not fit any more. One that was shown already is always shown.
   Json admit(const std::string& message) {
     if (message.empty()) return nullptr;
-    const std::string text = printable(message);
+    std::string text = printable(message);
     if (known_.contains(text)) return text;
     if (bytes_ + text.size() > kMostMessageBytes) return nullptr;
     bytes_ += text.size();

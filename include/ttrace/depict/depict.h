@@ -9,11 +9,11 @@
 
 namespace ttrace {
 
-inline constexpr std::size_t kMostPictures = 64;
+inline constexpr std::size_t kMostPictures = 128;
 inline constexpr std::int64_t kMostElementsRead = std::int64_t{1} << 27;  // half a second's work
 
 // Makes a picture of each root, and of the worst tensor of each kind and module (layers and experts taken together),
-// wrong ones first, until there are kMostPictures. Tensors are read until they make up kMostElementsRead, the first one
+// wrong ones first, then of others, until there are kMostPictures. Tensors are read until they make up kMostElementsRead, the first one
 // whatever its size; of further ones only the shards are drawn. The memory in use stays bounded, whatever their sizes.
 std::vector<Picture> depict(const Report& report, const Alignment& reference, const Alignment& candidate);
 

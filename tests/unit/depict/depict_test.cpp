@@ -138,7 +138,7 @@ TEST_SUITE("depict") {
     CHECK(picture.candidate.boxes.size() == 1);
   }
 
-  TEST_CASE("the root and the worst of each module are drawn, wrong ones first, and others only by their shards") {
+  TEST_CASE("the root and the worst of each module are drawn before others of the same module") {
     Trace first = mesh_trace("", 1), second = mesh_trace("", 1);
     for (const auto& [name, error] : std::map<std::string, float>{{"a", 0}, {"layers.0.mlp", 1}, {"layers.1.mlp", 2}}) {
       add_tensor(first, 0, tensor_id(Kind::kOutput, name, 0), {2}, {1, 1});
@@ -146,11 +146,19 @@ TEST_SUITE("depict") {
     }
     const Alignment reference = align(first, annotations(""), {}), candidate = align(second, annotations(""), {});
     const std::vector<Picture> pictures = depict(checked(first, second, ""), reference, candidate);
-    REQUIRE(pictures.size() == 2);
+    REQUIRE(pictures.size() == 3);
     CHECK(pictures[0].id.name == "layers.0.mlp");  // without tolerances both are wrong, and this one came first
     CHECK(pictures[1].id.name == "a");
-    CHECK(!depict_tensor(reference.tensors.begin()->second, candidate.tensors.begin()->second, -1, 1)
-               .without_values.empty());
+    CHECK(pictures[2].id.name == "layers.1.mlp");
+  }
+
+  TEST_CASE("of a tensor that is too large to read the shards are drawn") {
+    Trace first, second;
+    const Alignment reference = whole({4}, counted(4), first), candidate = whole({4}, counted(4, 1), second);
+    const Picture picture = depict_tensor(only_tensor(reference), only_tensor(candidate), -1, 3);
+    CHECK(!picture.without_values.empty());
+    CHECK(picture.worst.empty());
+    CHECK(picture.candidate.boxes.size() == 1);
   }
 }
 
