@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "load/mapped_file.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
@@ -55,6 +56,7 @@ int run(const AbftOptions& options) {
   report = self_check(aligned.alignment, how);
   report.candidate = options.trace;
   report.command_for_all = "--all";
+  require_unchanged_files();
   write_report(files, options.report, report);
   return exit_code_of(report.verdict());
 }

@@ -126,6 +126,7 @@ AxisPlacement read_axis(const std::string& key, const YAML::Node& value, const C
 }
 
 void add_axis(std::vector<AxisPlacement>& axes, AxisPlacement axis, const Context& context) {
+  if (axes.size() == kMaxAxes) fail(context, axis.line, fmt::format("more than {} axes; expected fewer", kMaxAxes));
   for (const AxisPlacement& other : axes) {
     if (other.axis == axis.axis) {
       fail(context, axis.line, fmt::format("axis '{}' appears twice; expected it once", axis.axis));

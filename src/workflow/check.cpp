@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 
+#include "load/mapped_file.h"
 #include "process/shell_words.h"
 #include "terminal/progress_line.h"
 #include "terminal/report_files.h"
@@ -214,6 +215,7 @@ Checked check(const CheckOptions& options) {
     }
   }
   add_root_causes(report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});
+  require_unchanged_files();
   return {std::move(report), make_record(*loaded.reference.trace, trace)};
 }
 
