@@ -5,6 +5,7 @@
 // an exception. The test for which it is: could the training code have caused it? Then it is a finding.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -14,7 +15,14 @@ namespace ttrace {
 // `ttrace: error: ...` on stderr; the exit code is 2.
 class InputError : public std::runtime_error {
  public:
-  explicit InputError(const std::string& message) : std::runtime_error(message) {}
+  explicit InputError(const std::string& message) : std::runtime_error(without_nul(message)) {}
+
+ private:
+  // what() is read up to the first NUL, which names and values from files may hold.
+  static std::string without_nul(std::string text) {
+    for (std::size_t at = text.find('\0'); at != text.npos; at = text.find('\0', at)) text.replace(at, 1, "\\x00");
+    return text;
+  }
 };
 
 // Throws InputError, `file:line: what`, for files that people write.

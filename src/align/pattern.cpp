@@ -2,7 +2,8 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,14 +40,72 @@ std::size_t literal_characters(std::string_view pattern) {
   return count;
 }
 
-// Each component of the pattern speaks of one of the name, `**` of any number.
-bool matches_all(std::span<const std::string> pattern, std::span<const std::string> name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] == "**") {
-    return matches_all(pattern.subspan(1), name) || (!name.empty() && matches_all(pattern, name.subspan(1)));
+std::vector<std::string_view> split_at_dots(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size(); begin += parts.back().size() + 1) {
+    parts.push_back(text.substr(begin, text.find('.', begin) - begin));
   }
-  return !name.empty() && fnmatch(pattern[0].c_str(), name[0].c_str(), 0) == 0 &&
-         matches_all(pattern.subspan(1), name.subspan(1));
+  return parts;
+}
+
+// Matches a pattern of single elements, and of wildcards that stand for any number of them. Of the wildcards met, only
+// the last one is ever given more: the time is at most the product of the two lengths, while trying all of them takes
+// time that grows exponentially with their number.
+template <class IsWildcard, class Fits>
+bool matches_sequence(std::size_t pattern, std::size_t name, const IsWildcard& is_wildcard, const Fits& fits) {
+  std::size_t p = 0, n = 0, after = pattern + 1, taken = 0;  // `after` the last wildcard, which has taken up to `taken`
+  while (n < name) {
+    if (p < pattern && is_wildcard(p)) {
+      after = ++p;
+      taken = n;
+    } else if (p < pattern && fits(p, n)) {
+      ++p;
+      ++n;
+    } else if (after <= pattern) {
+      p = after;
+      n = ++taken;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern && is_wildcard(p)) ++p;
+  return p == pattern;
+}
+
+// Where the bracket expression that begins at `at` ends; right behind its '[', which then stands for itself, where it
+// does not.
+std::size_t end_of_brackets(std::string_view pattern, std::size_t at) {
+  const std::size_t first = at + 1 + (pattern.substr(at + 1, 1).find_first_of("!^") == 0 ? 1 : 0);
+  for (std::size_t i = first; i < pattern.size(); ++i) {
+    if (pattern[i] == ']' && i > first) return i + 1;  // one that comes first stands for itself
+    if (pattern[i] == '\\') ++i;
+    if (pattern.substr(i, 2) == "[:") i = std::min(pattern.find(":]", i + 2), pattern.size() - 2) + 1;
+  }
+  return at + 1;
+}
+
+// What fits one character of a name, `*` apart: a character, an escaped one, `?` or `[..]`.
+std::vector<std::string> single_characters(std::string_view pattern) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < pattern.size(); i += parts.back().size()) {
+    std::size_t length = pattern[i] == '\\' && i + 1 < pattern.size() ? 2 : 1;
+    if (pattern[i] == '[') length = end_of_brackets(pattern, i) - i;
+    parts.emplace_back(pattern.substr(i, length));
+  }
+  return parts;
+}
+
+// A component of a pattern and one of a name, as fnmatch has it.
+bool matches_component(std::string_view pattern, std::string_view name) {
+  if (!has_wildcard(pattern) && pattern.find('\\') == pattern.npos) return pattern == name;
+  const std::vector<std::string> parts = single_characters(pattern);
+  return matches_sequence(
+      parts.size(), name.size(), [&](std::size_t p) { return parts[p] == "*"; },
+      [&](std::size_t p, std::size_t n) {
+        const char text[] = {name[n], '\0'};
+        if (parts[p].size() == 1) return parts[p][0] == '?' || parts[p][0] == name[n];
+        return fnmatch(parts[p].c_str(), text, 0) == 0;
+      });
 }
 
 std::pair<bool, std::size_t> specificity(const AnnotationRule& rule) {
@@ -86,11 +145,13 @@ bool matches(std::string_view pattern, std::string_view name) {
     if (!text.ends_with(pattern)) return false;
     return text.size() == pattern.size() || text[text.size() - pattern.size() - 1] == '.';
   }
-  const std::vector<std::string> pattern_parts = components_of(pattern), name_parts = components_of(text);
-  for (std::size_t begin = 0; begin < name_parts.size(); ++begin) {
-    if (matches_all(pattern_parts, std::span(name_parts).subspan(begin))) return true;
-  }
-  return false;
+  // Each component of the pattern speaks of one of the name, `**` of any number, and so many may come before the first.
+  std::vector<std::string_view> parts = split_at_dots(pattern);
+  parts.insert(parts.begin(), "**");
+  const std::vector<std::string_view> names = split_at_dots(text);
+  return matches_sequence(
+      parts.size(), names.size(), [&](std::size_t p) { return parts[p] == "**"; },
+      [&](std::size_t p, std::size_t n) { return matches_component(parts[p], names[n]); });
 }
 
 const AnnotationRule* rule_for(const Annotations& annotations, Kind kind, std::string_view name) {

@@ -96,8 +96,9 @@ void find_divided_layers(const RankTable& table, Pipeline& pipeline) {
     }
   }
   for (const auto& [prefix, by_stage] : held) {
-    const bool same = std::all_of(by_stage.begin(), by_stage.end(),
-                                  [&](const auto& stage) { return stage.second == by_stage.begin()->second; });
+    const auto& layers = by_stage.begin()->second;
+    const bool same =
+        std::all_of(by_stage.begin(), by_stage.end(), [&](const auto& stage) { return stage.second == layers; });
     if (same) continue;
     pipeline.divided.insert(prefix);
     add_spanning_modules(prefix, pipeline);

@@ -53,7 +53,7 @@ std::string shortest_pattern(const Shortener& shortener, const std::string& patt
   std::reverse(suffixes.begin(), suffixes.end());
   for (std::size_t i = is_parameter && suffixes.size() > 1 ? 1 : 0; i < suffixes.size(); ++i) {
     const std::string suffix = fmt::format("{}{}", suffixes[i], member);
-    if (suffix[0] != '*' && shortener.is_unambiguous(suffix, pattern)) return suffix;
+    if (!suffix.empty() && suffix[0] != '*' && shortener.is_unambiguous(suffix, pattern)) return suffix;
   }
   // No suffix is unambiguous. As a pattern with a wildcard, the name gives way to longer patterns for what else it
   // fits.
@@ -72,7 +72,7 @@ void merge_members(std::vector<DraftRule>& rules, const std::vector<DraftRule>& 
   std::set<const DraftRule*> merged;
   std::vector<DraftRule*> renamed;
   for (DraftRule& rule : rules) {
-    if (rule.kind && is_parameter_kind(*rule.kind)) continue;
+    if ((rule.kind && is_parameter_kind(*rule.kind)) || member_of(rule).first.empty()) continue;  // no module
     const auto [found, is_first] = first.try_emplace(member_of(rule), &rule);
     const bool may_speak_of_all = !apart.contains(member_of(rule)) || TensorName(found->second->pattern).member.empty();
     if (may_speak_of_all && is_first) renamed.push_back(&rule);

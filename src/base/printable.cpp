@@ -34,7 +34,9 @@ CodePoint decode(std::string_view text) {
 bool is_printable(std::uint32_t value) {
   const bool control = value < 0x20 || (value >= 0x7f && value < 0xa0);
   const bool redirects = (value >= 0x202a && value <= 0x202e) || (value >= 0x2066 && value <= 0x2069);
-  return !control && !redirects && (value & 0xfffe) != 0xfffe;
+  const bool marks = value == 0x61c || value == 0x200e || value == 0x200f;  // of a direction
+  const bool ends_line = value == 0x2028 || value == 0x2029;
+  return !control && !redirects && !marks && !ends_line && (value & 0xfffe) != 0xfffe;
 }
 
 }  // namespace

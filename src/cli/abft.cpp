@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "load/mapped_file.h"
 #include "process/shell_words.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
@@ -73,6 +74,7 @@ int run(const AbftOptions& options) {
   report = self_check(aligned.alignment, how);
   report.candidate = options.trace;
   report.command_for_all = "--all";
+  require_unchanged_files();
   page.command = command_of(options);
   page.candidate = facts_of(*aligned.trace, options.trace);
   write_report(files, options.report, report);

@@ -1,11 +1,11 @@
 // `ttrace annotate`: which annotations does a trace call for?
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
 #include <vector>
 
 #include "cli/commands.h"
+#include "load/regular_file.h"
 #include "terminal/report_files.h"
 #include "terminal/write_file.h"
 #include "ttrace/align/program.h"
@@ -28,11 +28,7 @@ struct AnnotateOptions {
 
 int run(const AnnotateOptions& options) {
   const Annotations given = load_annotations(options.annotations);
-  std::string given_text;
-  if (!given.path.empty()) {
-    std::ifstream file(given.path, std::ios::binary);
-    given_text.assign(std::istreambuf_iterator<char>(file), {});
-  }
+  const std::string given_text = given.path.empty() ? "" : read_text_file(given.path, "an annotation file");
   const auto reference = read_reference(options.reference, given);
   std::vector<Trace> traces;
   std::vector<const Trace*> candidates;

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/misuse.h"
+#include "load/mapped_file.h"
 #include "ttrace/error.h"
 #include "ttrace/trace.h"
 
@@ -64,6 +65,7 @@ int main(int argc, char** argv) {
   // spdlog's default logger writes to stdout, which belongs to the report.
   spdlog::set_default_logger(spdlog::stderr_color_mt("ttrace"));
   spdlog::set_pattern("ttrace: %^%l%$: %v");
+  ttrace::explain_lost_pages();
   try {
     return run_program(argc, argv);
   } catch (const ttrace::InputError& error) {

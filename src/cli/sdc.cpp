@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "load/mapped_file.h"
 #include "terminal/report_files.h"
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
@@ -117,6 +118,7 @@ int run(const SdcOptions& options) {
         "that the program repeats itself was not shown: --rerun takes a second run of the healthy node");
   }
   note_what_is_left_open(healthy, suspect, report);
+  require_unchanged_files();
   files.write([&] { return to_text(report); });
   return report.same() ? kExitSame : kExitDifferent;
 }

@@ -40,11 +40,13 @@ class Checksums {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
   };
   struct Tensor {
+    Tensor(const Entry* of, const MappedFile* in) : entry(of), file(in) {}
+
     const Entry* entry;
     const MappedFile* file;
-    std::mutex busy = {};
+    std::mutex busy;
     std::uint64_t done = 0;  // bytes that `state` has
-    std::unique_ptr<XXH3_state_t, FreeState> state = nullptr;
+    std::unique_ptr<XXH3_state_t, FreeState> state;
   };
   void add(const std::vector<OverlayBox>& boxes);
   void add(const StridedTerm& term);

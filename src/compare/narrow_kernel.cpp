@@ -46,7 +46,7 @@ HWY_INLINE bool all_zero(const std::byte* data, std::size_t elements) {
   for (std::size_t i = 0; i < elements; ++i) {
     typename Type::Bits bits;
     std::memcpy(&bits, data + i * sizeof bits, sizeof bits);
-    zero &= static_cast<Type::Bits>(bits << 1) == 0;  // without the sign
+    zero &= static_cast<typename Type::Bits>(bits << 1) == 0;  // without the sign
   }
   return zero;
 }
@@ -73,7 +73,7 @@ struct NarrowSums {
   }
 
   template <class Reference, class Candidate>
-  HWY_INLINE void add(const Reference::Stored* a_data, const Candidate::Stored* b_data) {
+  HWY_INLINE void add(const typename Reference::Stored* a_data, const typename Candidate::Stored* b_data) {
     for (std::size_t v = 0; v < kVectors; ++v) {
       const FloatVector a = hn::Mul(Reference::load(Floats(), a_data + v * hn::MaxLanes(Floats())), reference_factor);
       const FloatVector b = hn::Mul(Candidate::load(Floats(), b_data + v * hn::MaxLanes(Floats())), candidate_factor);
@@ -129,8 +129,8 @@ struct NarrowSums {
 template <class Reference, class Candidate>
 HWY_NOINLINE bool add_narrow_as(const NarrowBlock& reference_side, const NarrowBlock& candidate_side,
                                 std::size_t elements, const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
-  using A = Reference::Stored;
-  using B = Candidate::Stored;
+  using A = typename Reference::Stored;
+  using B = typename Candidate::Stored;
   const A* reference = reinterpret_cast<const A*>(reference_side.data);
   const B* candidate = reinterpret_cast<const B*>(candidate_side.data);
   NarrowSums block(reference_side.factor, candidate_side.factor);

@@ -84,8 +84,8 @@ std::vector<std::string> missing_modules(const Report& report) {
   std::vector<std::string> modules;  // sorted, so that an outer module comes before those inside it
   for (const auto& [path, tally] : tallies) {
     if (tally.missing < tally.findings) continue;
-    const bool inside =
-        std::any_of(modules.begin(), modules.end(), [&](const std::string& outer) { return is_inside(path, outer); });
+    const bool inside = std::any_of(modules.begin(), modules.end(),
+                                    [&, &inner = path](const auto& outer) { return is_inside(inner, outer); });
     if (!inside) modules.push_back(path);
   }
   return modules;

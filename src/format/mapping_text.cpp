@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "format/format.h"
+#include "format/json_inspection.h"
 #include "ttrace/error.h"
 #include "ttrace/mesh.h"
 
@@ -95,21 +96,14 @@ struct JsonNode {
   }
 };
 
-// Refuses a key that appears twice in one object: nlohmann's parser would keep the last.
 Json parse_json(std::string_view text) {
-  std::vector<std::set<std::string>> keys;  // of the objects and lists that are open
-  std::string twice;
-  const auto note_keys = [&](int depth, Json::parse_event_t event, Json& value) {
-    keys.resize(static_cast<std::size_t>(depth));
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) twice = value;
-    return true;
-  };
-  Json json = Json::parse(text, note_keys, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw InputError("mapping: does not parse; expected a JSON object");
-  if (!twice.empty()) {
-    throw InputError(fmt::format("mapping: '{}' appears twice; expected it once", printable(twice.substr(0, 64))));
+  const JsonInspection inspection = inspect_json(text);
+  if (!inspection.is_valid) throw InputError("mapping: does not parse; expected a JSON object");
+  if (inspection.twice) {
+    throw InputError(
+        fmt::format("mapping: '{}' appears twice; expected it once", printable(inspection.twice->substr(0, 64))));
   }
-  return json;
+  return Json::parse(text);
 }
 
 // Reads the layout of a shard, which is contiguous where none is named.
@@ -170,13 +164,34 @@ std::vector<RecordedMapping::Axis> parse_axes(const JsonNode& node) {
   return axes;
 }
 
-bool overlap(const Box& a, const Box& b) {
-  for (std::size_t dim = 0; dim < a.start.size(); ++dim) {
-    const std::int64_t begin = std::max(a.start[dim], b.start[dim]);
-    if (begin >= std::min(a.start[dim] + a.size[dim], b.start[dim] + b.size[dim])) return false;
+// Boxes as plain numbers, begin and end by dimension: a mapping's thousand are compared pair by pair.
+class DisjointBoxes {
+ public:
+  // Returns the one before that overlaps `box`, or else keeps the box.
+  std::optional<std::size_t> add(const Box& box) {
+    const std::size_t dims = box.start.size();
+    std::vector<std::int64_t> ends;
+    for (std::size_t dim = 0; dim < dims; ++dim) {
+      ends.push_back(box.start[dim]);
+      ends.push_back(box.start[dim] + box.size[dim]);
+    }
+    for (std::size_t other = 0; other < count_; ++other) {
+      const std::int64_t* known = ends_.data() + other * ends.size();
+      std::size_t dim = 0;
+      while (dim < dims && std::max(known[2 * dim], ends[2 * dim]) < std::min(known[2 * dim + 1], ends[2 * dim + 1])) {
+        ++dim;
+      }
+      if (dim == dims) return other;
+    }
+    ends_.insert(ends_.end(), ends.begin(), ends.end());
+    ++count_;
+    return std::nullopt;
   }
-  return true;
-}
+
+ private:
+  std::size_t count_ = 0;
+  std::vector<std::int64_t> ends_;
+};
 
 // Returns the first dimension in which `box` reaches beyond `shape`, which has as many dimensions.
 std::optional<std::size_t> first_dim_outside(const Box& box, const Shape& shape) {
@@ -188,6 +203,7 @@ std::optional<std::size_t> first_dim_outside(const Box& box, const Shape& shape)
 
 std::vector<Slice> parse_slices(const JsonNode& node, const Shape& whole) {
   std::vector<Slice> slices;
+  DisjointBoxes recorded;
   for (const JsonNode& item : node.items(kMaxMappingParts, "slices")) {
     item.check_keys({"local", "start", "size"});
     const Shape size = item.at("size").sizes(whole.size());
@@ -196,9 +212,8 @@ std::vector<Slice> parse_slices(const JsonNode& node, const Shape& whole) {
       item.fail(fmt::format("ends at {} of dimension {}", slices.back().whole.start[*dim] + size[*dim], *dim),
                 fmt::format("at most {}, the size of the whole", whole[*dim]));
     }
-    for (std::size_t other = 0; other + 1 < slices.size(); ++other) {
-      if (!overlap(slices[other].local, slices.back().local)) continue;
-      item.fail(fmt::format("overlaps slice {} in what was recorded", other), "elements of its own");
+    if (const auto other = recorded.add(slices.back().local)) {
+      item.fail(fmt::format("overlaps slice {} in what was recorded", *other), "elements of its own");
     }
   }
   node.require(!slices.empty(), "is empty", "a slice");

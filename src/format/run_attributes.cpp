@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <tuple>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
+#include "format/json_inspection.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -54,15 +59,13 @@ std::string objection_to_description(const RunDescription& run) {
     return "compute dtype is unknown; expected a name as bfloat16";
   }
   if (std::string objection = objection_to_text(run.provenance, "provenance"); !objection.empty()) return objection;
-  int deepest = 0;
-  const auto track_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    deepest = std::max(deepest, depth);
-    return depth <= kMaxJsonDepth;  // what is deeper is not even kept
-  };
-  if (!nlohmann::json::parse(run.provenance, track_depth, /*allow_exceptions=*/false).is_object()) {
+  const JsonInspection inspection = inspect_json(run.provenance);
+  if (inspection.deepest > kMaxJsonDepth) {
+    return fmt::format("provenance nests too deeply; expected at most {}", kMaxJsonDepth);
+  }
+  if (!inspection.is_valid || !nlohmann::json::parse(run.provenance).is_object()) {
     return "provenance does not parse; expected a JSON object";
   }
-  if (deepest > kMaxJsonDepth) return fmt::format("provenance nests too deeply; expected at most {}", kMaxJsonDepth);
   return {};
 }
 
@@ -73,12 +76,28 @@ nlohmann::json axes_json(const Axes& axes) {
   return json;
 }
 
+// The library's own conversion cuts numbers to fit: 4294967297 and 1.9 would be 1, and so would `true`.
+template <typename Integer>
+Integer integer_from(const nlohmann::json& json) {
+  const bool fits = json.is_number_unsigned()
+                        ? std::in_range<Integer>(json.get<std::uint64_t>())
+                        : json.is_number_integer() && std::in_range<Integer>(json.get<std::int64_t>());
+  if (!fits) throw std::out_of_range("no integer that fits");
+  return json.get<Integer>();
+}
+
 Axes axes_from(const nlohmann::json& json) {
   Axes axes;
-  for (const auto& [name, size] : json.get<std::vector<std::pair<std::string, std::int64_t>>>()) {
-    axes.push_back({name, size});
+  for (const auto& [name, size] : json.get<std::vector<std::pair<std::string, nlohmann::json>>>()) {
+    axes.push_back({name, integer_from<std::int64_t>(size)});
   }
   return axes;
+}
+
+// Parses what one attribute holds.
+nlohmann::json parsed(const std::string& text) {
+  if (text.size() > kMaxAttributeBytes) throw std::out_of_range("longer than 1 MiB");
+  return nlohmann::json::parse(text);
 }
 
 }  // namespace
@@ -109,13 +128,22 @@ std::string to_json(const RunAttributes& attributes) {
 }
 
 std::optional<RunAttributes> attributes_from_json(std::string_view text) try {
+  if (text.size() > 8 * kMaxAttributeBytes) return std::nullopt;  // attributes, escaped
+  if (inspect_json(text).deepest > 1) return std::nullopt;  // none of the attributes is a list or an object
   const nlohmann::json json = nlohmann::json::parse(text);
-  return RunAttributes{json.at("ttrace_version"), json.at("run_id"),
-                       json.at("world_size"),     json.at("rank"),
-                       json.at("axes"),           json.at("aliases"),
-                       json.at("coordinates"),    json.at("compute_dtype"),
-                       json.at("provenance"),     json.value("views", RunAttributes().views)};
+  return RunAttributes{integer_from<std::int32_t>(json.at("ttrace_version")),
+                       json.at("run_id"),
+                       integer_from<std::int32_t>(json.at("world_size")),
+                       integer_from<std::int32_t>(json.at("rank")),
+                       json.at("axes"),
+                       json.at("aliases"),
+                       json.at("coordinates"),
+                       json.at("compute_dtype"),
+                       json.at("provenance"),
+                       json.value("views", RunAttributes().views)};
 } catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+} catch (const std::out_of_range&) {
   return std::nullopt;
 }
 
@@ -124,16 +152,20 @@ std::optional<RunDescription> parse_attributes(const RunAttributes& attributes) 
   run.run_id = attributes.run_id;
   run.rank = attributes.rank;
   run.world_size = attributes.world_size;
-  run.mesh.axes = axes_from(nlohmann::json::parse(attributes.axes));
-  for (const nlohmann::json& factoring : nlohmann::json::parse(attributes.views).get<std::vector<nlohmann::json>>()) {
+  run.mesh.axes = axes_from(parsed(attributes.axes));
+  for (const nlohmann::json& factoring : parsed(attributes.views).get<std::vector<nlohmann::json>>()) {
     run.mesh.further_factorings.push_back(axes_from(factoring));
   }
-  nlohmann::json::parse(attributes.aliases).get_to(run.mesh.aliases);
-  nlohmann::json::parse(attributes.coordinates).get_to(run.coordinates);
+  parsed(attributes.aliases).get_to(run.mesh.aliases);
+  for (const auto& [axis, coordinate] : parsed(attributes.coordinates).get<std::map<std::string, nlohmann::json>>()) {
+    run.coordinates[axis] = integer_from<std::int64_t>(coordinate);
+  }
   run.compute_dtype = attributes.compute_dtype;
   run.provenance = attributes.provenance;
   return run;
 } catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+} catch (const std::out_of_range&) {
   return std::nullopt;
 }
 

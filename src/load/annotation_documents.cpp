@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "load/yaml_document.h"
 #include "load/yaml_fields.h"
 #include "ttrace/error.h"
 
@@ -37,11 +38,9 @@ std::vector<Guess> take_guesses(std::string& text, const std::string& path, bool
 
 std::vector<Item> parse(const std::string& text, const std::string& path) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    const Context file{path, ""};
-    if (documents.size() > 1) fail(file, documents[1].Mark().line + 1, "a second YAML document; expected one");
-    if (documents.empty() || documents[0].IsNull()) return {};
-    return read_items(documents[0], file, 1, "patterns and their rules");
+    const YAML::Node document = parse_yaml(text);
+    if (document.IsNull()) return {};
+    return read_items(document, {path, ""}, 1, "patterns and their rules");
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
     throw InputError(fmt::format("{}{}: {}; expected YAML as in annotations/README.md", path, line, error.msg));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "load/annotation_yaml.h"
+#include "load/yaml_document.h"
 #include "ttrace/error.h"
 
 namespace ttrace::annotation_yaml {
@@ -57,7 +58,7 @@ std::pair<std::string, YAML::Node> split_setting(const std::string& setting) {
     throw InputError(fmt::format("{}: expected its name and its value, as in kv_heads=8", describe_setting(setting)));
   }
   try {
-    return {setting.substr(0, equals), YAML::Load(setting.substr(equals + 1))};
+    return {setting.substr(0, equals), parse_yaml(setting.substr(equals + 1))};
   } catch (const YAML::Exception& error) {
     throw InputError(fmt::format("{}: {}; expected {}", describe_setting(setting), error.msg, kExpectedValue));
   }

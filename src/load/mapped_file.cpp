@@ -1,31 +1,91 @@
 #include "load/mapped_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <functional>
+#include <set>
+#include <string>
 #include <utility>
 
+#include "load/regular_file.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
 namespace {
 
-[[noreturn]] void fail(const std::filesystem::path& path, std::string_view what) {
-  throw InputError(fmt::format("{}: {}; expected a readable file", path.string(), what));
+class MemoryMapping;
+
+// The mappings there are. The lock is one that a signal handler may take.
+class Mappings {
+ public:
+  void add(MemoryMapping* mapping) {
+    const Lock lock(busy_);
+    all_.insert(mapping);
+  }
+  void remove(MemoryMapping* mapping) {
+    const Lock lock(busy_);
+    all_.erase(mapping);
+  }
+  void require_unchanged();
+  void explain_and_exit(const void* address);  // for a signal handler; returns where the address is in no mapping
+
+ private:
+  struct Lock {
+    explicit Lock(std::atomic_flag& flag) : busy(flag) {
+      while (busy.test_and_set(std::memory_order_acquire)) {
+      }
+    }
+    ~Lock() { busy.clear(std::memory_order_release); }
+    std::atomic_flag& busy;
+  };
+  std::atomic_flag busy_;
+  std::set<MemoryMapping*> all_;
+};
+
+Mappings& mappings() {
+  static Mappings* const all = new Mappings;  // outlives every mapping
+  return *all;
 }
 
 class MemoryMapping : public MappedFile {
  public:
-  MemoryMapping(void* data, std::uint64_t size, std::string path) : data_(data), size_(size), path_(std::move(path)) {}
+  MemoryMapping(void* data, std::uint64_t size, std::string path, const struct stat& status)
+      : data_(data), size_(size), path_(std::move(path)), status_(status) {
+    loss_ = fmt::format(
+        "{}ttrace: error: {}: a part of it is gone while it is read; expected a file that nobody shortens\n",
+        ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "", printable(path_));
+    mappings().add(this);
+  }
   ~MemoryMapping() override {
+    mappings().remove(this);
     if (size_ > 0) ::munmap(data_, size_);
   }
+
+  // A file that took the path since does not matter: the mapping is of the old one.
+  void require_unchanged() const {
+    struct stat now{};
+    if (::stat(path_.c_str(), &now) != 0 || now.st_ino != status_.st_ino || now.st_dev != status_.st_dev) return;
+    if (now.st_size == status_.st_size && now.st_mtim.tv_sec == status_.st_mtim.tv_sec &&
+        now.st_mtim.tv_nsec == status_.st_mtim.tv_nsec) {
+      return;
+    }
+    throw InputError(fmt::format("{}: changed while it was read; expected a file that nobody writes to", path_));
+  }
+
+  bool holds(const void* address) const {
+    const auto* at = static_cast<const std::byte*>(address);
+    return std::less_equal<>()(data(), at) && std::less<>()(at, data() + size_);
+  }
+  const std::string& loss() const { return loss_; }
+
   const std::byte* data() const override { return static_cast<const std::byte*>(data_); }
   std::uint64_t size() const override { return size_; }
   std::string path() const override { return path_; }
@@ -43,28 +103,50 @@ class MemoryMapping : public MappedFile {
   void* data_;
   std::uint64_t size_;
   std::string path_;
+  struct stat status_;
+  std::string loss_;  // what to say where pages of it are gone
 };
 
-struct Descriptor {
-  int value;
-  ~Descriptor() {
-    if (value >= 0) ::close(value);
+void Mappings::require_unchanged() {
+  const Lock lock(busy_);
+  for (const MemoryMapping* mapping : all_) mapping->require_unchanged();
+}
+
+void Mappings::explain_and_exit(const void* address) {
+  const Lock lock(busy_);
+  for (const MemoryMapping* mapping : all_) {
+    if (!mapping->holds(address)) continue;
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, mapping->loss().data(), mapping->loss().size());
+    ::_exit(2);
   }
-};
+}
+
+// The kernel says so in whichever thread reads the page. None can go on: there are no bytes to go on with.
+void on_lost_page(int, siginfo_t* info, void*) {
+  mappings().explain_and_exit(info->si_addr);
+  ::signal(SIGBUS, SIG_DFL);  // another kind of fault, which comes again at once
+}
 
 }  // namespace
 
 std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path) {
-  // O_NONBLOCK keeps the call from waiting for a writer where the path is a pipe.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  struct stat status{};
-  if (file.value < 0 || ::fstat(file.value, &status) != 0) fail(path, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) fail(path, "not a regular file");
-  const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (size == 0) return std::make_shared<MemoryMapping>(nullptr, 0, path.string());
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.value, 0);
-  if (data == MAP_FAILED) fail(path, std::strerror(errno));
-  return std::make_shared<MemoryMapping>(data, size, path.string());
+  const RegularFile file(path, "a readable file", Links::kRefuse);
+  const auto size = static_cast<std::uint64_t>(file.status().st_size);
+  if (size == 0) return std::make_shared<MemoryMapping>(nullptr, 0, path.string(), file.status());
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  if (data == MAP_FAILED) {
+    throw InputError(fmt::format("{}: {}; expected a readable file", path.string(), std::strerror(errno)));
+  }
+  return std::make_shared<MemoryMapping>(data, size, path.string(), file.status());
+}
+
+void require_unchanged_files() { mappings().require_unchanged(); }
+
+void explain_lost_pages() {
+  struct sigaction action{};
+  action.sa_sigaction = on_lost_page;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, nullptr);
 }
 
 }  // namespace ttrace

@@ -9,8 +9,15 @@
 
 namespace ttrace {
 
-// Maps a regular file read-only. Throws InputError.
+// Maps a regular file read-only. Throws InputError, also for a symbolic link.
 std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path);
+
+// Throws InputError where a mapped file was written to since it was mapped: what was read of it may be of two versions.
+void require_unchanged_files();
+
+// From now on a page of a mapped file that is gone (the file was cut) ends the program with a line that names the file
+// and exit code 2, where it would end by SIGBUS. Not for a library: signals belong to the program.
+void explain_lost_pages();
 
 inline std::string_view mapped_text(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size())};

@@ -17,11 +17,13 @@ using namespace annotation_yaml;
 
 constexpr std::int64_t kMaxLayers = 1'000'000;     // far above any model
 constexpr std::size_t kMaxVirtualStages = 65'536;  // far above any pipeline
+constexpr std::size_t kMaxTied = 1024;             // far above any model; each is held against each
 
 // Reads an axis, or a list of axes, each once.
 std::vector<std::string> read_axes(const YAML::Node& node, const Context& context, int line,
                                    std::string_view expected) {
   if (!node.IsSequence()) return {read_word(node, context, line, expected)};
+  if (node.size() > kMaxAxes) fail(context, line, fmt::format("{} axes; expected at most {}", node.size(), kMaxAxes));
   std::vector<std::string> axes;
   for (const YAML::Node& item : node) {
     axes.push_back(read_word(item, context, line, expected));
@@ -174,6 +176,7 @@ void read_tied(const YAML::Node& node, const Context& context, int line, Annotat
       }
     }
     annotations.tied.push_back({name, of, {context.file, at}});
+    if (annotations.tied.size() > kMaxTied) fail(context, at, fmt::format("more than {}; expected fewer", kMaxTied));
   }
   for (const TiedRule& rule : annotations.tied) {
     for (const TiedRule& other : annotations.tied) {

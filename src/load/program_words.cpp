@@ -8,6 +8,7 @@
 #include <set>
 
 #include "load/parallelism.h"
+#include "load/yaml_document.h"
 #include "ttrace/error.h"
 #include "ttrace/factor.h"
 
@@ -20,7 +21,7 @@ void read_value(const std::string& key, const std::string& json, const std::stri
   if (is_unknown_scale(key, json)) return;
   YAML::Node section;
   try {
-    section[key] = YAML::Load(json);
+    section[key] = parse_yaml(json);
   } catch (const YAML::Exception& error) {
     throw InputError(fmt::format("{}: its provenance: parallelism: {}: {}; expected YAML", path, key, error.msg));
   }

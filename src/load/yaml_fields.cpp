@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <iterator>
-#include <system_error>
+
+#include "load/yaml_document.h"
 
 namespace ttrace {
 
@@ -101,23 +100,14 @@ std::vector<std::string> Fields::keys() const {
   return keys;
 }
 
-std::string read_text_file(const std::filesystem::path& path, const std::string& expected) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code ignored;
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    throw InputError(fmt::format("{}: cannot be read; expected {}", path.string(), expected));
-  }
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 void read_mapping(const std::string& text, const std::string& where, const std::string& expected,
                   const std::string& expected_yaml, const std::function<void(Fields&)>& read) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() != 1 || !documents[0].IsMap()) {
+    const YAML::Node document = parse_yaml(text);
+    if (!document.IsMap()) {
       throw InputError(fmt::format("{}: not one YAML mapping; expected {}", where, expected));
     }
-    Fields fields(where, documents[0], 1, "the file");
+    Fields fields(where, document, 1, "the file");
     read(fields);
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);

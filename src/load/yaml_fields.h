@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "load/regular_file.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -53,9 +54,6 @@ class Fields {
   std::string what_;
   std::map<std::string, Item> items_;
 };
-
-// The file's text. Throws InputError where it cannot be read; `expected`: "a file of `ttrace calibrate`".
-std::string read_text_file(const std::filesystem::path& path, const std::string& expected);
 
 // Reads the text of a file that is one mapping. What yaml-cpp objects to becomes an InputError with file and line.
 // `expected` is the file, as above; `expected_yaml` what it should be where it is no YAML.

@@ -31,7 +31,7 @@ void require_use_of_included(const CandidateRule& rule, const std::string& file)
   for (const JobMatrix::Entry& entry : rule.matrix.include) {
     for (const auto& [name, value] : entry.values) {
       const bool is_variable = std::any_of(rule.matrix.variables.begin(), rule.matrix.variables.end(),
-                                           [&](const JobMatrix::Variable& variable) { return variable.name == name; });
+                                           [&known = name](const auto& variable) { return variable.name == known; });
       if (is_variable || texts.find("{" + name + "}") != texts.npos) continue;
       fail_at(file, entry.line,
               fmt::format("include: '{0}' is no variable and used nowhere; expected {{{0}}} in the candidate", name));

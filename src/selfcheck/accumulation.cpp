@@ -63,8 +63,9 @@ std::vector<Accumulation> measure_accumulations(const Alignment& alignment) {
   for (const auto& [id, main_grad] : alignment.tensors) {
     const auto found = terms.find({id.iteration, id.name});
     if (id.kind != Kind::kMainGrad || found == terms.end() || !fits_in_memory(main_grad)) continue;
+    const Shape& shape = main_grad.shape;
     const bool fit = std::all_of(found->second.begin(), found->second.end(), [&](const LogicalTensor* term) {
-      return term->shape == main_grad.shape && fits_in_memory(*term);
+      return term->shape == shape && fits_in_memory(*term);
     });
     if (!fit) continue;
     Values sum(static_cast<std::size_t>(element_count(main_grad.shape)));

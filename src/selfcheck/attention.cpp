@@ -62,8 +62,8 @@ std::vector<std::string> check_attention(const Alignment& alignment, const SelfC
       continue;
     }
     if (call->scores == nullptr) fused.insert(call->path);
-    const auto refuse = [&](const std::string& why) {
-      findings.push_back(finding_about(output, Verdict::kUntrusted, Reason::kNotCheckable, why));
+    const auto refuse = [&, &about = output](const std::string& why) {
+      findings.push_back(finding_about(about, Verdict::kUntrusted, Reason::kNotCheckable, why));
     };
     if (call->scores == nullptr) {
       refuse("its scores and probabilities were not recorded: attention is fused, or its softmax is no module");

@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 
+#include "load/mapped_file.h"
 #include "process/shell_words.h"
 #include "terminal/progress_line.h"
 #include "terminal/report_files.h"
@@ -219,6 +220,7 @@ Checked check(const CheckOptions& options) {
     if (tolerance != nullptr) page.tolerance = facts_of(*tolerance);
     page.pictures = depict(report, reference, candidate);
   }
+  require_unchanged_files();
   return {std::move(report), make_record(*loaded.reference.trace, trace), std::move(page)};
 }
 

@@ -5,9 +5,9 @@
 #include <xxhash.h>
 
 #include <array>
-#include <fstream>
 #include <memory>
 
+#include "load/regular_file.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -16,10 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string hexadecimal(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
-
-[[noreturn]] void fail_unreadable(const fs::path& path) {
-  throw InputError(fmt::format("{}: cannot be read; expected a file", path.string()));
-}
 
 bool is_generated_or_hidden(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -52,13 +48,11 @@ std::string fingerprint_of(const fs::path& path) {
   if (fs::is_symlink(path) && !fs::exists(path)) return "link to nothing";
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
   XXH3_128bits_reset(state.get());
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail_unreadable(path);
+  const RegularFile file(path, "a regular file");
   std::vector<char> buffer(std::size_t{1} << 20);
-  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
-    XXH3_128bits_update(state.get(), buffer.data(), static_cast<std::size_t>(file.gcount()));
+  while (const std::size_t count = file.read(buffer.data(), buffer.size())) {
+    XXH3_128bits_update(state.get(), buffer.data(), count);
   }
-  if (!file.eof()) fail_unreadable(path);
   return hexadecimal(XXH3_128bits_digest(state.get()));
 }
 

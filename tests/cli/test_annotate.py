@@ -1,6 +1,9 @@
 """`ttrace annotate`: a draft can be used as it is."""
 
+from dataclasses import replace
+
 import numpy
+import pytest
 from conftest import CHECK, model, shards
 
 from traces import record_run
@@ -97,3 +100,14 @@ def test_axes_are_said_of_those_traces_that_do_not_say_theirs(ttrace, tmp_path, 
     command = ("annotate", "candidate", "silent", "--reference", "reference")
     assert "nothing says how its 2 ranks are arranged" in ttrace.refuses(*command)
     assert "# Seen on B: silent (cp=2).\n" in ttrace.reports(*command, "--axes", "cp=2", code=0)
+
+
+@pytest.mark.parametrize("name", ["#", "#1", ":", ":x", "[", "*", "..", ".a."])
+def test_a_tensor_of_an_odd_name_is_drafted(ttrace, tmp_path, name):
+    (tensor, *_) = model()
+    record_run(tmp_path / "reference", [[replace(tensor, name=name)]])
+    parts = numpy.split(tensor.values, 2, axis=1)
+    record_run(tmp_path / "candidate", [[replace(tensor, name=name, values=part)] for part in parts], axes="tp=2")
+    draft = ttrace.reports("annotate", "candidate", "--reference", "reference", code=0)
+    assert ("tp_dim: 1  # certain on tp=2: 1 tensor, rel_err 0" in draft) != name.startswith(".")
+    ttrace.reports("annotate", "candidate", code=0)

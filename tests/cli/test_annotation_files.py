@@ -55,13 +55,13 @@ def test_a_mistake_is_refused_with_its_line(ttrace, reference, candidate, tmp_pa
     assert ttrace.refuses(*CHECK) == message
 
 
-@pytest.mark.parametrize("name", ["none.yaml", "reference"])
-def test_a_file_that_cannot_be_read_is_named(ttrace, reference, candidate, name):
+@pytest.mark.parametrize(
+    ("name", "what"), [("none.yaml", "No such file or directory"), ("reference", "not a regular file")]
+)
+def test_a_file_that_cannot_be_read_is_named(ttrace, reference, candidate, name, what):
     candidate()
     presets = "megatron_gpt, megatron_llama, megatron_moe, torch_fsdp2_tp"
-    assert ttrace.refuses(*CHECK[:-1], name) == (
-        f"{name}: cannot be read; expected an annotation file or a preset: {presets}"
-    )
+    assert ttrace.refuses(*CHECK[:-1], name) == (f"{name}: {what}; expected an annotation file or a preset: {presets}")
 
 
 def test_a_pattern_that_places_nothing_is_noted_beside_what_the_shapes_say(ttrace, reference, candidate, tmp_path):

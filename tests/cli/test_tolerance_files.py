@@ -94,7 +94,7 @@ def test_a_mistake_is_refused_with_its_line(ttrace, reference, candidate, tmp_pa
 def test_a_file_that_is_not_there_is_named(ttrace, reference, candidate):
     candidate()
     assert ttrace.refuses(*CHECK, "-t", "none.yaml") == (
-        "none.yaml: cannot be read; expected a file of `ttrace estimate-tolerance`"
+        "none.yaml: No such file or directory; expected a file of `ttrace estimate-tolerance`"
     )
 
 

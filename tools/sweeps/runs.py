@@ -51,8 +51,8 @@ class References:
 
 
 def collect_reference(home: Path, model: Model, dtype: str) -> None:
-    """Runs the model on one process, or on those of its own reference; makes `home`, with `trace`, `annotations.yaml`, and `output.txt`, what it
-    printed."""
+    """Runs the model on one process, or on those of its own reference. Makes `home`, with `trace`, `annotations.yaml`,
+    and `output.txt`, what it printed."""
     home.mkdir()
     write_annotations(home / "annotations.yaml", model.annotations, model.parameters)
     output = run(

@@ -49,6 +49,32 @@ TEST_CASE("a star stays within a component, two cross dots") {
   CHECK(matches("**", "decoder"));
 }
 
+TEST_CASE("a component of a pattern is a glob") {
+  CHECK(matches("layers.*[0-9]x?", "layers.ab3xy"));
+  CHECK_FALSE(matches("layers.*[0-9]x?", "layers.ab3x"));
+  CHECK(matches("[!a-c]*[^x]", "dx y"));
+  CHECK_FALSE(matches("[!a-c]*[^x]", "ax y"));
+  CHECK(matches("[]a]*", "]b"));
+  CHECK(matches("[[:digit:]]?", "3]"));
+  CHECK_FALSE(matches("[[:digit:]]?", "a]"));
+  CHECK(matches("[\\]]*", "]"));
+  CHECK(matches("\\**", "*a"));
+  CHECK_FALSE(matches("\\**", "a"));
+  CHECK(matches("[a*", "[abc"));  // no bracket expression
+  CHECK_FALSE(matches("[a*", "abc"));
+  CHECK(matches("[", "["));
+}
+
+TEST_CASE("many wildcards take no longer than the lengths of pattern and name multiplied") {
+  std::string deep, wide(4000, 'a'), stars;
+  for (int i = 0; i < 1000; ++i) deep += "a.";
+  for (int i = 0; i < 1000; ++i) stars += "a*";
+  CHECK_FALSE(matches("**.a.**.a.**.a.**.a.**.b", deep + "c"));  // every way to divide a name's parts was tried
+  CHECK(matches("**.a.**.a.**.a.**.a.**.b", deep + "b"));
+  CHECK_FALSE(matches(stars + "b", wide));
+  CHECK(matches(stars + "b", wide + "b"));
+}
+
 TEST_CASE("members and calls are ignored by a pattern that has none") {
   CHECK(matches("attention", "layers.0.attention:1"));
   CHECK(matches("attention", "layers.0.attention:hidden.x#2"));

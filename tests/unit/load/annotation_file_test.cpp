@@ -151,7 +151,8 @@ TEST_CASE("what is wrong with a file is said with its line") {
       {"a: {tp_dim: 0\nb: 1", "gpt.yaml:2: end of map flow not found; expected YAML as in annotations/README.md"},
       {"\n\t- x", "gpt.yaml:2: illegal block entry; expected YAML as in annotations/README.md"},
       {"- a\n- b", "gpt.yaml:1: not a mapping; expected patterns and their rules"},
-      {"a: {tp_dim: 0}\n---\nb: {tp_dim: 0}", "gpt.yaml:3: a second YAML document; expected one"},
+      {"a: {tp_dim: 0}\n---\nb: {tp_dim: 0}",
+       "gpt.yaml:2: a second YAML document; expected YAML as in annotations/README.md"},
       {"a: {tp_dim: 0}\na: {tp_dim: 1}", "gpt.yaml:2: 'a' appears twice; expected it once"},
       {"a:\n  tp_dim: 0\n  tp_dim: 1", "gpt.yaml:3: 'a': 'tp_dim' appears twice; expected it once"},
       {"a:\n  tp_dim: 0\n  tp: partial", "gpt.yaml:3: 'a': axis 'tp' appears twice; expected it once"},
@@ -266,11 +267,23 @@ TEST_CASE("every example of the schema's page parses") {
   CHECK(examples >= 2);
 }
 
+TEST_CASE("what is held against each other is bounded") {
+  std::string axes, tied;
+  for (int i = 0; i < 65; ++i) axes += "  a" + std::to_string(i) + ": replicate\n";
+  CHECK_THROWS_WITH_AS(parse_annotations("w:\n" + axes, "a.yaml"), "a.yaml:66: 'w': more than 64 axes; expected fewer",
+                       InputError);
+  for (int i = 0; i < 1025; ++i) tied += "    a" + std::to_string(i) + ": w\n";
+  CHECK_THROWS_WITH_AS(parse_annotations("parallelism:\n  tied:\n" + tied, "a.yaml"),
+                       "a.yaml:1027: 'parallelism': tied: more than 1024; expected fewer", InputError);
+}
+
 TEST_CASE("a file that cannot be read is named") {
-  for (const std::filesystem::path& path : {kAnnotations, kAnnotations / "none.yaml"}) {
+  const auto refusal_of = [](const std::filesystem::path& path, const std::string& what) {
     CHECK_THROWS_WITH_AS(read_annotations({path.string()}, {}),
-                         (path.string() + ": cannot be read; expected an annotation file").c_str(), InputError);
-  }
+                         (path.string() + ": " + what + "; expected an annotation file").c_str(), InputError);
+  };
+  refusal_of(kAnnotations, "not a regular file");
+  refusal_of(kAnnotations / "none.yaml", "No such file or directory");
 }
 
 TEST_SUITE_END();

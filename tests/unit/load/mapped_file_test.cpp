@@ -1,13 +1,20 @@
 #include "load/mapped_file.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "support/temporary_directory.h"
+#include "ttrace/error.h"
 
 namespace {
 
@@ -43,6 +50,73 @@ TEST_SUITE("load") {
     CHECK(mapped_text(*file) == text);
     file->release(file->data() + 5000, 1);
     CHECK(mapped_text(*file) == text);
+  }
+
+  TEST_CASE("a file that is cut while it is mapped ends the program with a line and exit code 2, in any thread") {
+    const tests::TemporaryDirectory directory;
+    const auto path = directory.path() / "rank-00000.h5";
+    std::ofstream(path) << std::string(1 << 16, 'x');
+    for (const bool in_thread : {false, true}) {
+      int ends[2];
+      REQUIRE(::pipe(ends) == 0);
+      std::filesystem::resize_file(path, 1 << 16);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::dup2(ends[1], STDERR_FILENO);
+        explain_lost_pages();
+        const auto file = map_file(path);
+        std::filesystem::resize_file(path, 100);
+        const auto read = [&] { ::_exit(file->data()[60'000] == std::byte{'x'} ? 0 : 1); };
+        if (in_thread) std::thread(read).join();
+        read();
+      }
+      ::close(ends[1]);
+      char text[1000];
+      const ssize_t size = ::read(ends[0], text, sizeof text);
+      ::close(ends[0]);
+      int status = 0;
+      REQUIRE(::waitpid(child, &status, 0) == child);
+      CHECK(WIFEXITED(status));
+      CHECK(WEXITSTATUS(status) == 2);
+      CHECK(std::string(text, static_cast<std::size_t>(std::max<ssize_t>(size, 0))) ==
+            "ttrace: error: " + path.string() +
+                ": a part of it is gone while it is read; expected a file that nobody shortens\n");
+    }
+  }
+
+  TEST_CASE("a file that is written to while it is mapped is noticed") {
+    const tests::TemporaryDirectory directory;
+    const auto path = directory.path() / "file";
+    std::ofstream(path) << "one";
+    const auto file = map_file(path);
+    CHECK_NOTHROW(require_unchanged_files());
+    std::ofstream(directory.path() / "other") << "two";
+    std::filesystem::rename(directory.path() / "other", path);  // leaves what is mapped alone
+    CHECK_NOTHROW(require_unchanged_files());
+    const auto second = map_file(path);
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+    const std::string message = path.string() + ": changed while it was read; expected a file that nobody writes to";
+    CHECK_THROWS_WITH_AS(require_unchanged_files(), message.c_str(), InputError);
+  }
+
+  TEST_CASE("what is no regular file is not mapped, and nothing waits for it") {
+    const tests::TemporaryDirectory directory;
+    const auto pipe = directory.path() / "pipe", link = directory.path() / "link", file = directory.path() / "file";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    std::ofstream(file) << "text";
+    std::filesystem::create_symlink(file, link);
+    const auto error = [](const std::filesystem::path& path) -> std::string {
+      try {
+        map_file(path);
+      } catch (const InputError& refusal) {
+        return refusal.what();
+      }
+      return "";
+    };
+    CHECK(error(pipe) == pipe.string() + ": not a regular file; expected a readable file");
+    CHECK(error("/dev/zero") == "/dev/zero: not a regular file; expected a readable file");
+    CHECK(error(link) == link.string() + ": a symbolic link; expected a readable file");
+    CHECK(error(file).empty());
   }
 }
 
