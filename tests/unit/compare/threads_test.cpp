@@ -53,7 +53,7 @@ TEST_SUITE("compare") {
         compare(pairs, {4, [&](std::uint64_t done, std::uint64_t) { reported = done; }, true});
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       CHECK(together[i].difference_square == alone[i].difference_square);
-      CHECK(together[i].dot == alone[i].dot);
+      CHECK(together[i].along == alone[i].along);
       CHECK(together[i].differing == kHeight * kWidth);
     }
     CHECK(reported == 3 * 2 * reference.file.size());
