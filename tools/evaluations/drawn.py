@@ -220,7 +220,7 @@ def attempt(what: str, work: Callable, drawn: Draw):
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m evaluations.drawn", description=__doc__.splitlines()[0])
-    parser.add_argument("directory", type=Path, help="keeps the traces: about 0.3 GB a model")
+    parser.add_argument("directory", type=Path, help="keeps the traces: about 1 GB a model")
     parser.add_argument("--count", type=int, default=50, help=f"models to draw, with up to {A_MODEL} runs each (50)")
     parser.add_argument("--judge", action="store_true", help="collect nothing")
     parser.add_argument("--json", type=Path, help="write the rows there")
