@@ -62,7 +62,7 @@ FACTORS = [0.25, 0.5, 2.0, 4.0, -1.0]
 CHANGES = sorted(damaged.CHANGES)
 
 
-def draw(seed: int, count: int = COUNT) -> list[dict]:
+def drawn(seed: int, count: int = COUNT) -> list[dict]:
     return [_draw_one(seed, number) for number in range(count)]
 
 
@@ -374,5 +374,5 @@ def render(rows: list[dict]) -> list[str]:
 
 
 if __name__ == "__main__":  # python -m evaluations.damages SEED...: the table, anew
-    rows = [damage for seed in sys.argv[1:] for damage in draw(int(seed))]
+    rows = [damage for seed in sys.argv[1:] for damage in drawn(int(seed))]
     TABLE.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
