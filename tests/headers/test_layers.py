@@ -35,7 +35,7 @@ ALLOWED = {
     "load": {"format", "plan", "tolerance"},
     "record": {"format"},
     "capi": {"load", "record"},
-    "inspect": {"load", "text"},
+    "inspect": {"annotate", "load"},
     "terminal": {"page"},
     "workflow": {"depict", "diagnose", "history", "load", "process", "record", "step", "terminal"},
     "cli": {"annotate", "inspect", "sdc", "selfcheck", "workflow"},
@@ -43,6 +43,7 @@ ALLOWED = {
 
 # Third-party headers, and the only folders that may know them.
 LIBRARIES = {
+    r"archive(_entry)?\.h": {"inspect"},
     r"hdf5\.h|H5.*\.h": {"record"},
     r"yaml-cpp/.*": {"load"},
     r"nlohmann/.*": {"format", "report", "page", "sdc", "inspect", "workflow", "cli"},
@@ -158,7 +159,7 @@ def test_third_party_libraries_stay_in_their_folders():
 def test_only_one_file_takes_the_names_of_tensors_apart():
     # A pattern is no name, but says with the same characters which parts of a name it speaks of.
     homes = {"src/base/tensor_name.cpp", "src/align/pattern.cpp"}
-    of_other_texts = {"cli", "plan", "process", "terminal", "text", "workflow"}  # help, commands, paths
+    of_other_texts = {"cli", "inspect", "plan", "process", "terminal", "text", "workflow"}  # help, slices, paths
     cut = re.compile(r"""find(_first_of|_last_of)?\(\s*('[.:#]'|"[.:#]+")""")
     found = {
         str(path.relative_to(ROOT))

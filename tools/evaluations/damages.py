@@ -62,7 +62,7 @@ FACTORS = [0.25, 0.5, 2.0, 4.0, -1.0]
 CHANGES = sorted(damaged.CHANGES)
 
 
-def draw(seed: int, count: int = COUNT) -> list[dict]:
+def drawn(seed: int, count: int = COUNT) -> list[dict]:
     return [_draw_one(seed, number) for number in range(count)]
 
 
@@ -212,7 +212,9 @@ def is_true(damage: dict, cause: str, sentence: str) -> bool:
         factor = _factor_of(damage)
         if factor is None or not any(abs(found - factor) <= 0.02 * abs(factor) for found in factors):
             return False
-        return damage["rank"] is None or of_rank
+        # What a data parallel rank makes of a micro-batch of its own is the whole tensor, and no part of one.
+        is_whole = damage["sizes"].get("dp", 1) > 1 and damage["first"][1] in ("output", "grad_input", "param_grad")
+        return damage["rank"] is None or of_rank or is_whole
     return cause in _true_words(damage)
 
 
@@ -307,6 +309,20 @@ def judged(damage: dict, report: dict) -> dict:
     }
 
 
+# What was known when, which no run can measure.
+HISTORY = [
+    "The programs, their first wrong tensors and the rule that says which diagnoses are true were committed before any "
+    "of them was checked (seed 1: 0fce7f8, seed 2: 8c6bf11). With the hypotheses as they were, and the rule as it was, "
+    "seed 1 had 79 of 80 seen, 78 with the right first tensor, and 59 right diagnoses, 18 none and 2 wrong.",
+    "",
+    "Mended after that: rows of zeros were called the values of another row, where a row of the reference is zero "
+    "(1-3); and what experts were given in a later micro-batch came before all else in it, so that they were named in "
+    "place of the attention before them (1-21, 2-0). The rule itself was wrong three times, by which a diagnosis that "
+    "is true counted as wrong, and was mended: a module with a stale input hands out a stale value (1-7), and what a "
+    "data parallel rank makes of its own micro-batch is a whole tensor, of which every element has the factor (2-2, "
+    "2-7). Rows of seed 2 from number 47 on had not been looked at then. The page has the counts after all that.",
+]
+
 TOTALS = ["damages", "damages_seen", "damages_first_right", "diagnoses_right", "diagnoses_none", "diagnoses_wrong"]
 
 
@@ -335,6 +351,8 @@ def render(rows: list[dict]) -> list[str]:
         "size, model, layout. Half of them change a tensor while the program runs, half are mistakes of programs (a "
         "sum left out, a stale value, a bias twice). For many no hypothesis exists, and none is the right answer.",
         "",
+        *HISTORY,
+        "",
         *by_seed,
         "",
         *table(
@@ -356,5 +374,5 @@ def render(rows: list[dict]) -> list[str]:
 
 
 if __name__ == "__main__":  # python -m evaluations.damages SEED...: the table, anew
-    rows = [damage for seed in sys.argv[1:] for damage in draw(int(seed))]
+    rows = [damage for seed in sys.argv[1:] for damage in drawn(int(seed))]
     TABLE.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")

@@ -71,7 +71,7 @@ class Section:
         name = f"{self.page}: {self.title}" if self.title else self.page
         if self.commit is None:
             return f"{name}: not committed"
-        when = f"{'measured at' if self.is_measured else 'names no commit, published with'} {self.commit}"
+        when = f"{'measured at' if self.is_measured else 'published with'} {self.commit}"
         if not self.changed:
             return f"up to date  {name}: {when}"
         return f"older       {name}: {when}; {len(self.changed)} later commits, the last: {self.changed[0]}"
@@ -84,8 +84,11 @@ def sections() -> list[Section]:
 def _section(page: str, title: str, paths: list[str]) -> Section:
     lines = (ROOT / page).read_text().splitlines()
     first, last = lines_of(lines, title)
-    named = re.findall(r"at commit ([0-9a-f]{7,40})", "\n".join(lines[first:last]))
-    commit = named[-1] if named else _published(page, first, last)
+    text = "\n".join(lines[first:last])
+    named = re.findall(r"at commit ([0-9a-f]{7,40})", text)
+    # Older sections name the commit that published them.
+    known = named or re.findall(r"before commit ([0-9a-f]{7,40})", text)
+    commit = known[-1] if known else _published(page, first, last)
     if commit is None:
         return Section(page, title, None, False, [])
     excluded = [f":(exclude){path}" for path in MEASURED]  # the pages themselves

@@ -63,7 +63,7 @@ def collect_reference(home: Path, model: Model, dtype: str) -> None:
             str(home / "trace"),
             "--iterations",
             model.iterations,
-            *(["--axes", Configuration(model, dtype, model.reference).axes] if model.reference else []),
+            *_axes_of(model, dtype),
             "--",
             *_command_of(model, dtype),
         ]
@@ -88,6 +88,7 @@ def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str, 
             str(home / "annotations.yaml"),
             "-o",
             str(output),
+            *_axes_of(model, dtype),
             *options,
             "--",
             *_command_of(model, dtype),
@@ -95,6 +96,11 @@ def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str, 
     )
     if not keep_runs:
         shutil.rmtree(home / "runs")
+
+
+def _axes_of(model: Model, dtype: str) -> list[str]:
+    """Of a reference of several ranks."""
+    return ["--axes", Configuration(model, dtype, model.reference).axes] if model.reference else []
 
 
 def _command_of(model: Model, dtype: str) -> list[str]:
