@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "format/format.h"
+#include "format/json_inspection.h"
 #include "ttrace/error.h"
 #include "ttrace/mesh.h"
 
@@ -95,21 +96,14 @@ struct JsonNode {
   }
 };
 
-// Refuses a key that appears twice in one object: nlohmann's parser would keep the last.
 Json parse_json(std::string_view text) {
-  std::vector<std::set<std::string>> keys;  // of the objects and lists that are open
-  std::string twice;
-  const auto note_keys = [&](int depth, Json::parse_event_t event, Json& value) {
-    keys.resize(static_cast<std::size_t>(depth));
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) twice = value;
-    return true;
-  };
-  Json json = Json::parse(text, note_keys, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw InputError("mapping: does not parse; expected a JSON object");
-  if (!twice.empty()) {
-    throw InputError(fmt::format("mapping: '{}' appears twice; expected it once", printable(twice.substr(0, 64))));
+  const JsonInspection inspection = inspect_json(text);
+  if (!inspection.is_valid) throw InputError("mapping: does not parse; expected a JSON object");
+  if (inspection.twice) {
+    throw InputError(
+        fmt::format("mapping: '{}' appears twice; expected it once", printable(inspection.twice->substr(0, 64))));
   }
-  return json;
+  return Json::parse(text);
 }
 
 // Reads the layout of a shard, which is contiguous where none is named.

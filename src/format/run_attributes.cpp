@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "format/json_inspection.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -58,15 +59,13 @@ std::string objection_to_description(const RunDescription& run) {
     return "compute dtype is unknown; expected a name as bfloat16";
   }
   if (std::string objection = objection_to_text(run.provenance, "provenance"); !objection.empty()) return objection;
-  int deepest = 0;
-  const auto track_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    deepest = std::max(deepest, depth);
-    return depth <= kMaxJsonDepth;  // what is deeper is not even kept
-  };
-  if (!nlohmann::json::parse(run.provenance, track_depth, /*allow_exceptions=*/false).is_object()) {
+  const JsonInspection inspection = inspect_json(run.provenance);
+  if (inspection.deepest > kMaxJsonDepth) {
+    return fmt::format("provenance nests too deeply; expected at most {}", kMaxJsonDepth);
+  }
+  if (!inspection.is_valid || !nlohmann::json::parse(run.provenance).is_object()) {
     return "provenance does not parse; expected a JSON object";
   }
-  if (deepest > kMaxJsonDepth) return fmt::format("provenance nests too deeply; expected at most {}", kMaxJsonDepth);
   return {};
 }
 
@@ -129,12 +128,9 @@ std::string to_json(const RunAttributes& attributes) {
 }
 
 std::optional<RunAttributes> attributes_from_json(std::string_view text) try {
-  // Lists and objects are not even kept: none of the attributes is one.
-  const auto keep = [](int depth, nlohmann::json::parse_event_t event, nlohmann::json&) {
-    using Event = nlohmann::json::parse_event_t;
-    return depth == 0 || (event != Event::object_start && event != Event::array_start);
-  };
-  const nlohmann::json json = nlohmann::json::parse(text, keep);
+  if (text.size() > 8 * kMaxAttributeBytes) return std::nullopt;  // attributes, escaped
+  if (inspect_json(text).deepest > 1) return std::nullopt;  // none of the attributes is a list or an object
+  const nlohmann::json json = nlohmann::json::parse(text);
   return RunAttributes{integer_from<std::int32_t>(json.at("ttrace_version")),
                        json.at("run_id"),
                        integer_from<std::int32_t>(json.at("world_size")),

@@ -217,12 +217,38 @@ void read_rule(const Item& entry, const Context& file, Annotations& annotations)
   for (std::size_t i = before; i < annotations.rules.size(); ++i) annotations.rules[i].optional = optional;
 }
 
-// Reads a rule that replaces the one of an included file for the same pattern. A rule that is null only removes it.
-void replace_rule(const Item& entry, const Context& file, Annotations& annotations) {
-  const std::size_t removed =
-      std::erase_if(annotations.rules, [&](const AnnotationRule& rule) { return rule.pattern == entry.key; });
-  if (removed == 0 || !entry.value.IsNull()) read_rule(entry, file, annotations);
-}
+// Reads rules, each of which replaces what an included file says of the same pattern. One that is null only removes it.
+class RuleReader {
+ public:
+  explicit RuleReader(Annotations& annotations) : annotations_(annotations) {}
+
+  void read(const Item& entry, const Context& file) {
+    Range& range = of_pattern_[entry.key];
+    const bool replaces = range.begin < range.end;
+    for (; range.begin < range.end; ++range.begin) replaced_.insert(range.begin);
+    if (replaces && entry.value.IsNull()) return;
+    range.begin = annotations_.rules.size();
+    read_rule(entry, file, annotations_);
+    range.end = annotations_.rules.size();
+  }
+
+  // Takes those away that were replaced.
+  void finish() {
+    std::vector<AnnotationRule> kept;
+    for (std::size_t i = 0; i < annotations_.rules.size(); ++i) {
+      if (!replaced_.contains(i)) kept.push_back(std::move(annotations_.rules[i]));
+    }
+    annotations_.rules = std::move(kept);
+  }
+
+ private:
+  struct Range {
+    std::size_t begin = 0, end = 0;
+  };
+  Annotations& annotations_;
+  std::map<std::string, Range> of_pattern_;  // the places of its rules
+  std::set<std::size_t> replaced_;
+};
 
 Annotations read(const std::vector<Document>& documents, const std::vector<std::string>& settings) {
   Parameters parameters;
@@ -236,7 +262,7 @@ Annotations read(const std::vector<Document>& documents, const std::vector<std::
 
   Annotations annotations;
   annotations.path = documents.back().path;
-  std::set<std::string> patterns;
+  RuleReader rules(annotations);
   for (const Document& document : documents) {
     annotations.files.push_back(document.path);
     annotations.guesses.insert(annotations.guesses.end(), document.guesses.begin(), document.guesses.end());
@@ -245,13 +271,12 @@ Annotations read(const std::vector<Document>& documents, const std::vector<std::
       if (item.key == kInclude || item.key == kParameters) continue;
       if (item.key == kParallelism) {
         read_parallelism(item, file, annotations);
-      } else if (patterns.insert(item.key).second) {
-        read_rule(item, file, annotations);
       } else {
-        replace_rule(item, file, annotations);
+        rules.read(item, file);
       }
     }
   }
+  rules.finish();
   parameters.require_used();
   return annotations;
 }

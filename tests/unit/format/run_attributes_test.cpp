@@ -49,6 +49,23 @@ TEST_CASE("a number of the run is the integer that is written, or refused") {
   }
 }
 
+TEST_CASE("a long provenance takes no longer than its length asks for") {
+  RunDescription long_run = run();
+  long_run.provenance = "{\"a\":[{}";
+  for (int i = 0; i < 300'000; ++i) long_run.provenance += ",{}";
+  long_run.provenance += "]}";
+  CHECK(objection_to_run(long_run).empty());
+}
+
+TEST_CASE("what nests deeply is refused") {
+  RunDescription deep = run();
+  deep.provenance = "{\"a\":" + std::string(63, '[') + std::string(63, ']') + "}";
+  CHECK(objection_to_run(deep).empty());
+  deep.provenance = "{\"a\":" + std::string(64, '[') + std::string(64, ']') + "}";
+  CHECK(objection_to_run(deep) == "provenance nests too deeply; expected at most 64");
+  CHECK_FALSE(attributes_from_json(std::string(100'000, '[')));
+}
+
 TEST_CASE("an attribute that is longer than any that is written is refused before it is parsed") {
   RunAttributes attributes = attributes_of(run());
   CHECK(parse_attributes(attributes));
