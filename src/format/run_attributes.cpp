@@ -129,7 +129,7 @@ std::string to_json(const RunAttributes& attributes) {
 
 std::optional<RunAttributes> attributes_from_json(std::string_view text) try {
   if (text.size() > 8 * kMaxAttributeBytes) return std::nullopt;  // attributes, escaped
-  if (inspect_json(text).deepest > 1) return std::nullopt;  // none of the attributes is a list or an object
+  if (inspect_json(text).deepest > 1) return std::nullopt;        // none of the attributes is a list or an object
   const nlohmann::json json = nlohmann::json::parse(text);
   return RunAttributes{integer_from<std::int32_t>(json.at("ttrace_version")),
                        json.at("run_id"),

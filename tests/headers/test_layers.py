@@ -38,7 +38,7 @@ ALLOWED = {
     "inspect": {"annotate", "load"},
     "terminal": {"page"},
     "workflow": {"depict", "diagnose", "history", "load", "process", "record", "step", "terminal"},
-    "cli": {"annotate", "inspect", "sdc", "selfcheck", "workflow"},
+    "cli": {"inspect", "sdc", "selfcheck", "workflow"},
 }
 
 # Third-party headers, and the only folders that may know them.

@@ -21,7 +21,7 @@ using tests::TraceBuilder;
 namespace {
 
 // Fills a run of two ranks that hold an output by columns, and a loss.
-TraceBuilder& fill(TraceBuilder& run, const std::string& run_id, double first) {
+TraceBuilder& fill_ranks(TraceBuilder& run, const std::string& run_id, double first) {
   const std::string columns = R"({"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 1}]})";
   run.run_id(run_id).axes("tp=2").tensor("loss", Kind::kScalar, {}, [=](auto, auto) { return first; });
   tests::TensorSpec output;
@@ -60,7 +60,7 @@ TEST_SUITE_BEGIN("workflow");
 
 TEST_CASE("a rank file cut at any length is refused") {
   TraceBuilder run;
-  const std::filesystem::path path = fill(run, "run", 1).write() / "rank-00000.h5";
+  const std::filesystem::path path = fill_ranks(run, "run", 1).write() / "rank-00000.h5";
   const std::string whole = contents(path);
   REQUIRE(is_taken_for_whole(path.parent_path()));
   for (std::size_t size = whole.size(); size-- > 0;) {
@@ -71,7 +71,7 @@ TEST_CASE("a rank file cut at any length is refused") {
 
 TEST_CASE("what a journal says of a file, either cut at any length, is never a whole rank") {
   TraceBuilder run;
-  const std::filesystem::path path = fill(run, "run", 1).crashed_rank(0).write() / "rank-00000.h5";
+  const std::filesystem::path path = fill_ranks(run, "run", 1).crashed_rank(0).write() / "rank-00000.h5";
   const std::filesystem::path journal_path = path.parent_path() / "rank-00000.journal";
   const std::string file = contents(path), journal = contents(journal_path);
   std::size_t read = 0;
@@ -94,7 +94,7 @@ TEST_CASE("what a journal says of a file, either cut at any length, is never a w
 
 TEST_CASE("any bit of the header, the index and the other metadata that flips is noticed") {
   TraceBuilder run;
-  const std::filesystem::path path = fill(run, "run", 1).write() / "rank-00000.h5";
+  const std::filesystem::path path = fill_ranks(run, "run", 1).write() / "rank-00000.h5";
   const std::string whole = contents(path);
   const Seal seal = read_seal(whole);
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
@@ -113,9 +113,9 @@ TEST_CASE("any bit of the header, the index and the other metadata that flips is
 
 TEST_CASE("rank files that are spliced at any place are not the same") {
   TraceBuilder reference_run, candidate_run, other_run;
-  const std::filesystem::path reference = fill(reference_run, "reference", 1).write(),
-                              candidate = fill(candidate_run, "candidate", 1).write(),
-                              other = fill(other_run, "other", 2).write();
+  const std::filesystem::path reference = fill_ranks(reference_run, "reference", 1).write(),
+                              candidate = fill_ranks(candidate_run, "candidate", 1).write(),
+                              other = fill_ranks(other_run, "other", 2).write();
   REQUIRE(is_same(reference, candidate));
   REQUIRE_FALSE(is_same(reference, other));
   std::vector<std::string> files;

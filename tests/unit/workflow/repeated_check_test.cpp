@@ -11,7 +11,7 @@ using namespace ttrace;
 namespace {
 
 // Fills a run with sums that would round differently in another order, some of them wrong.
-tests::TraceBuilder& fill_with_sums(tests::TraceBuilder& run, const std::string& run_id, double error) {
+tests::TraceBuilder& fill_sums(tests::TraceBuilder& run, const std::string& run_id, double error) {
   run.run_id(run_id);
   for (int i = 0; i < 20; ++i) {
     run.tensor("layers." + std::to_string(i), Kind::kOutput, {37, 41}, [=](std::int32_t, std::int64_t k) {
@@ -33,8 +33,8 @@ TEST_SUITE_BEGIN("workflow");
 TEST_CASE("a report has the same bytes for any number of threads, every time") {
   tests::TraceBuilder reference_run, candidate_run;
   CheckOptions options;
-  options.reference = fill_with_sums(reference_run, "reference", 0).write();
-  options.candidate = fill_with_sums(candidate_run, "candidate", 1e-3).write();
+  options.reference = fill_sums(reference_run, "reference", 0).write();
+  options.candidate = fill_sums(candidate_run, "candidate", 1e-3).write();
   options.threads = 1;
   const std::string first = rendered(options);
   REQUIRE(first.find("layers.18 output") != first.npos);
