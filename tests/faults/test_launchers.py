@@ -49,6 +49,7 @@ def launch(tmp_path, undisturbed):
     return launch
 
 
+@pytest.mark.exhaustive
 def test_python_m(launch):
     launch([PYTHON, "-m", "job", "RESULTS"])
 
@@ -58,6 +59,7 @@ def test_python_c(launch):
     launch([PYTHON, "-c", "import job; job.main(['RESULTS'])"])
 
 
+@pytest.mark.exhaustive
 def test_a_zipapp(launch, tmp_path):
     archive = tmp_path / "job.pyz"
     with zipfile.ZipFile(archive, "w") as file:
@@ -92,6 +94,7 @@ def test_an_isolated_python_is_told_from_a_trace(tmp_path):
     assert "parameters" in (tmp_path / "rank-0").read_text()
 
 
+@pytest.mark.exhaustive
 def test_torchrun(launch):
     launch([*torchrun(PYTHON), JOB, "RESULTS"], ranks=2)
 

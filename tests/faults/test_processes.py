@@ -4,22 +4,24 @@ import pytest
 from conftest import rare
 
 WITHOUT_TORCH = ["subprocess_without_python", "subprocess_of_another_python", "subprocess_without_torch"]
-EVALUATING = ["subprocess_isolated", "subprocess_that_evaluates", "fork_that_exits", "fork_that_evaluates"]
+EVALUATING = ["subprocess_that_evaluates", "fork_that_exits", "fork_that_evaluates"]
 TRAINING = ["fork_that_trains", "subprocess_of_a_subprocess_that_trains"]
 
 
 WORKERS = "workers_forked+workers_forked_with_model+workers_spawned_with_model"
 
 
-def test_processes_that_do_not_train_are_left_alone(collect_job, require_undisturbed):
-    collected = collect_job("+".join(WITHOUT_TORCH + EVALUATING))
+@pytest.mark.parametrize("children", ["+".join(WITHOUT_TORCH + EVALUATING), *rare("subprocess_isolated")])
+def test_processes_that_do_not_train_are_left_alone(collect_job, require_undisturbed, children):
+    collected = collect_job(children)
     require_undisturbed(collected)
     assert len(collected.messages) == 1, collected  # the summary
 
 
+@pytest.mark.parametrize("workers", ["workers_forked_with_model", *rare(WORKERS)])
 @pytest.mark.parametrize("at", ["0", *rare("1")])
-def test_workers_that_load_data_are_left_alone(collect_job, require_undisturbed, at):
-    collected = collect_job(WORKERS, "--at", at)
+def test_workers_that_load_data_are_left_alone(collect_job, require_undisturbed, workers, at):
+    collected = collect_job(workers, "--at", at)
     require_undisturbed(collected)
     assert len(collected.messages) == 1, collected
 
