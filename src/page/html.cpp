@@ -124,7 +124,8 @@ std::vector<Row> rows_of(const Report& report) {
 
 // The message without the tensor's identity, which it begins with; empty where the columns say it all.
 std::string message_of(const Finding& finding) {
-  if (finding.difference && finding.reason == Reason::kExceedsTolerance) return "";
+  const bool is_plain = finding.reason == Reason::kExceedsTolerance && finding.exceeded == Statistic::kNorm;
+  if (finding.difference && is_plain) return "";
   const std::string identity = to_string(finding.id) + ": ";
   return finding.message.starts_with(identity) ? finding.message.substr(identity.size()) : finding.message;
 }

@@ -1,5 +1,5 @@
 // Gathers the tensors of a report into the cells of heat maps.
-import { type Finding, findingAt, isWrong, type Report, type Table } from "./data";
+import { type Finding, findingAt, isWrong, reasonOf, type Report, type Table } from "./data";
 import { KINDS, PHASES, type Phase, phaseOf, placeOf } from "./names";
 import { plural, short } from "./numbers";
 
@@ -127,7 +127,7 @@ export function titleOf(grid: Grid, row: number, column: Column): string {
 export function describe(cell: Cell): string {
   const { finding } = cell;
   const parts = [finding.waived ? "waived" : finding.verdict];
-  if (finding.reason !== "none" && finding.reason) parts.push(finding.reason);
+  if (finding.reason !== "none" && finding.reason) parts.push(reasonOf(finding));
   if (finding.ratio !== null) parts.push(`${short(finding.ratio)} times what is allowed`);
   if (cell.isRoot) parts.push("root cause");
   if (cell.isExplained) parts.push("follows from a root cause");

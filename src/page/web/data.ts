@@ -218,6 +218,7 @@ export interface Finding {
   recomputed: boolean;
   verdict: string;
   reason: string;
+  exceeded: string; // the statistic that exceeds its tolerance, where that is the reason
   error: number | null;
   allowed: number | null;
   estimate: number | null;
@@ -236,6 +237,7 @@ export function findingAt(table: Table, row: number): Finding {
     recomputed: table.text("pass", row) === "recompute",
     verdict: table.text("verdict", row),
     reason: table.text("reason", row),
+    exceeded: table.text("exceeded", row),
     error: table.number("rel_err", row),
     allowed: table.number("allowed", row),
     estimate: table.number("estimate", row),
@@ -243,6 +245,12 @@ export function findingAt(table: Table, row: number): Finding {
     followsFrom: table.number("follows_from", row),
     waived: table.text("waived", row),
   };
+}
+
+// The reason, and the statistic, where it is not the norm of the whole error: `exceeds-tolerance (scale)`.
+export function reasonOf(finding: Finding): string {
+  const { reason, exceeded } = finding;
+  return exceeded && exceeded !== "rel_err" ? `${reason} (${exceeded})` : reason;
 }
 
 export const isWrong = (finding: Finding): boolean =>

@@ -1,5 +1,5 @@
 // The table of all tensors: searched, filtered, sorted and paged.
-import { findingAt, isWrong, type Table } from "./data";
+import { findingAt, isWrong, reasonOf, type Table } from "./data";
 import { clip, el } from "./dom";
 import { count, plural, short } from "./numbers";
 import { verdictPill, when } from "./tensor";
@@ -99,7 +99,7 @@ export function listing(table: Table, open: (row: number) => void): HTMLElement 
         short(finding.allowed),
         short(finding.ratio),
         ranks === "[]" ? "" : clip(ranks.slice(1, -1).replaceAll(",", ", "), 40),
-        finding.reason === "none" ? "" : finding.reason,
+        finding.reason === "none" ? "" : reasonOf(finding),
       ];
       return el("tr", {}, cells.map((cell) => el("td", {}, cell)));
     });

@@ -1,7 +1,7 @@
 // A tensor's page: what was measured, who holds it, and where its error lies.
 import { rootsOf } from "./cells";
 import { axisStyle, draw, tooltipStyle } from "./charts";
-import { type Finding, findingAt, isWrong, type Picture, type Report, type Table } from "./data";
+import { type Finding, findingAt, isWrong, type Picture, reasonOf, type Report, type Table } from "./data";
 import { clip, commandLine, el, lazyDetails, table as tableOf } from "./dom";
 import { KINDS } from "./names";
 import { count, indices, plural, short } from "./numbers";
@@ -275,8 +275,8 @@ export function tensorPage(report: Report, table: Table, row: number, open: (row
   );
   if (isWrong(finding)) {
     const ranks = table.text("ranks", row);
-    const size = finding.ratio === null ? "" : `rel_err ${short(finding.error)}, allowed ${short(finding.allowed)}: ${short(finding.ratio)} times. `;
-    view.append(el("p", {}, `${finding.reason}. ${size}`, ranks && ranks !== "[]" ? `The error is on ranks ${ranks.slice(1, -1).replaceAll(",", ", ")}.` : ""));
+    const size = finding.ratio === null ? "" : `${short(finding.ratio)} times what is allowed. `;
+    view.append(el("p", {}, `${reasonOf(finding)}. ${size}`, ranks && ranks !== "[]" ? `The error is on ranks ${ranks.slice(1, -1).replaceAll(",", ", ")}.` : ""));
   }
   const message = table.text("message", row);
   if (message) view.append(el("p", {}, message));
