@@ -209,8 +209,8 @@ std::string export_key(const TensorId& id) {
 void export_tensors(const std::vector<const LogicalTensor*>& tensors, const std::filesystem::path& output) {
   const bool is_npz = output.extension() == ".npz";
   if (!is_npz && output.extension() != ".safetensors") {
-    throw InputError(fmt::format("-o '{}': no known format; expected a name that ends in .safetensors or .npz",
-                                 output.string()));
+    throw InputError(
+        fmt::format("-o '{}': no known format; expected a name that ends in .safetensors or .npz", output.string()));
   }
   Contents contents;
   for (const LogicalTensor* tensor : tensors) {

@@ -36,8 +36,8 @@ bool is_chosen(const TensorChoice& choice, const TensorId& id) {
   }
   for (const Finding& finding : alignment.findings) {
     if (is_chosen(choice, finding.id)) {
-      throw InputError(fmt::format("{}: {}; expected shards that make up a tensor", to_string(finding.id),
-                                   finding.message));
+      throw InputError(
+          fmt::format("{}: {}; expected shards that make up a tensor", to_string(finding.id), finding.message));
     }
   }
   throw no_such_name(choice.pattern, names);

@@ -47,6 +47,8 @@ class Opened:
         for summary in self.page.locator("summary", has_text=title).all():
             if summary.is_visible() and not summary.evaluate("e => e.parentElement.open"):
                 summary.click()
+                made = "e => e.parentElement.open && e.parentElement.childElementCount > 1"
+                self.page.wait_for_function(made, arg=summary.element_handle())
 
     def table(self, selector):
         """The texts of a table's cells, row by row, its head first."""
