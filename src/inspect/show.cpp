@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -19,6 +20,7 @@ namespace ttrace {
 namespace {
 
 constexpr std::size_t kMostTensors = 16;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The part of one side's tensor that is shown.
 struct Shown {
@@ -33,7 +35,7 @@ Shown part_of(const LogicalTensor& tensor, const Box& box) {
 }
 
 std::string describe_values(const Values& values) {
-  double square = 0, least = INFINITY, most = -INFINITY;
+  double square = 0, least = kInfinity, most = -kInfinity;
   std::int64_t nan = 0, inf = 0;
   for (const double value : values) {
     if (std::isnan(value)) {

@@ -51,7 +51,7 @@ class SliceReader {
 
   void read_dimension(std::string_view word, std::size_t dim, Box& box) const {
     const std::size_t colon = word.find(':');
-    std::int64_t begin = 0, end = shape_[dim];
+    std::int64_t begin = 0, end = 0;
     if (colon == std::string_view::npos) {
       const std::optional<std::int64_t> index = number(word);
       if (!index) refuse("an index is missing");
