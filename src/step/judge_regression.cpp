@@ -90,11 +90,12 @@ class UpdateGroup {
     double worst = 0;
     std::string words;
     if (sums.candidate_square == 0) return "not updated; the reference updates it";
-    if (exceeds(share_still_above(sums), allowed(UpdateMeasure::kStillAbove), worst)) {
+    const double still_above = allowed(UpdateMeasure::kStillAbove, still_rounding(sums));
+    if (exceeds(share_still_above(sums), still_above, worst)) {
       words = fmt::format(
           "{} of {} elements that the reference updates are not updated, where gradients are above "
           "rounding; correct runs: at most {:.2g} of them",
-          sums.still_above, sums.moved_above, allowed(UpdateMeasure::kStillAbove));
+          sums.still_above, sums.moved_above, still_above);
     } else if (exceeds(share_still(sums), allowed(UpdateMeasure::kStill), worst)) {
       words = fmt::format(
           "{} of {} elements that the reference updates are not updated; correct runs: at most {:.2g} "

@@ -18,8 +18,10 @@ double capped(double value) { return std::isfinite(value) ? std::min(std::abs(va
 
 namespace {
 
-// Of four elements.
-double rounding_of(double units, double whole) { return whole == 0 ? 0 : 4 * units / whole; }
+constexpr double kFewElements = 4;
+
+// Of few elements.
+double rounding_of(double units, double whole) { return whole == 0 ? 0 : kFewElements * units / whole; }
 
 }  // namespace
 
@@ -28,6 +30,10 @@ double slope_rounding(const UpdateSums& sums) { return rounding_of(sums.d_units,
 double decay_rounding(const UpdateSums& sums) { return rounding_of(sums.p_units, std::sqrt(sums.pp * sums.dd)); }
 
 double norm_rounding(const UpdateSums& sums) { return rounding_of(sums.all_units, sums.reference_square); }
+
+double still_rounding(const UpdateSums& sums) {
+  return sums.moved_above == 0 ? 0 : kFewElements / static_cast<double>(sums.moved_above);
+}
 
 bool has_slope(const UpdateSums& sums) { return sums.above >= kLeastAbove && sums.dd > 0; }
 

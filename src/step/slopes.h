@@ -30,6 +30,7 @@ std::array<double, kUpdateMeasures.size()> sample_of(std::span<const UpdateSums*
 double slope_rounding(const UpdateSums& sums);
 double decay_rounding(const UpdateSums& sums);
 double norm_rounding(const UpdateSums& sums);
+double still_rounding(const UpdateSums& sums);  // the share of elements above rounding that stand still by it
 
 bool has_slope(const UpdateSums& sums);
 double norm_error(const UpdateSums& sums);         // |d'| / |d| - 1

@@ -11,7 +11,18 @@ from pathlib import Path
 from sweeps.runs import RunError
 from sweeps.source import commit
 
-from . import bugs, damages, false_alarms, framework_mutants, freshness, localization, mutants, page, sensitivity
+from . import (
+    bugs,
+    damages,
+    false_alarms,
+    framework_mutants,
+    freshness,
+    localization,
+    mutants,
+    page,
+    sensitivity,
+    unknown_steps,
+)
 from .bench import Bench
 from .page import SECTIONS
 
@@ -132,6 +143,13 @@ def conclude(data: dict[str, dict]) -> int:
             f"kinds pass in silence, {counts['other_verdicts']} get another wrong verdict"
         )
         good &= counts["silent_passes"] == 0
+    if "unknown-steps" in data:
+        correct, alarms, faults, named = unknown_steps.summary(data["unknown-steps"])
+        print(
+            f"steps of unknown optimizers: {alarms} of {correct} correct runs called wrong, {named} of {faults} faults "
+            "named as the step's"
+        )
+        good &= alarms == 0
     if "damages" in data:
         print(
             f"{totals['damages_seen']} of {totals['damages']} damages seen, diagnosis right "

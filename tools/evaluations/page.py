@@ -23,6 +23,7 @@ from . import (
     mutants,
     rules,
     sensitivity,
+    unknown_steps,
 )
 from .peers import BUILD
 
@@ -39,6 +40,7 @@ SECTIONS = {
     "false-alarms": false_alarms,
     "mutants": mutants,
     "framework-mutants": framework_mutants,
+    "unknown-steps": unknown_steps,
     "rules": rules,
     "depth": depth,
     "bug-errors": bug_errors,

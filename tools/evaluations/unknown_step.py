@@ -97,9 +97,22 @@ def none(master, old, place):
     pass
 
 
+def no_clipping(master, old, place):
+    """The norm is computed, and the gradients are left as they are: see `change_tinygpt`."""
+
+
 FAULTS = {
     function.__name__.replace("_", "-"): function
-    for function in (none, lr, lr_slightly, weight_decay, vector_not_updated, matrix_not_updated, half_not_updated)
+    for function in (
+        none,
+        lr,
+        lr_slightly,
+        weight_decay,
+        vector_not_updated,
+        matrix_not_updated,
+        half_not_updated,
+        no_clipping,
+    )
 }
 _first = {}  # by number of dimensions, the place of the first parameter
 
@@ -131,7 +144,9 @@ def change_tinygpt(name, fault):
     def init(self, parameters, options):
         build(self, parameters, options)
         self.inner = OPTIMIZERS[name]([parameter.main_param for parameter in self.parameters])
-        if fault is not none:
+        if fault is no_clipping:
+            self.clip_grad = 1e9
+        elif fault is not none:
             for optimizer in getattr(self.inner, "optimizers", [self.inner]):
                 break_steps(optimizer, fault)
 

@@ -50,9 +50,9 @@ class References:
         return self._made[key]
 
 
-def collect_reference(home: Path, model: Model, dtype: str) -> None:
+def collect_reference(home: Path, model: Model, dtype: str, program: Sequence[str] = ()) -> None:
     """Runs the model on one process, or on those of its own reference. Makes `home`, with `trace`, `annotations.yaml`,
-    and `output.txt`, what it printed."""
+    and `output.txt`, what it printed. `program`: as for `collect`."""
     home.mkdir()
     write_annotations(home / "annotations.yaml", model.annotations, model.parameters)
     output = run(
@@ -65,15 +65,23 @@ def collect_reference(home: Path, model: Model, dtype: str) -> None:
             model.iterations,
             *_axes_of(model, dtype),
             "--",
-            *_command_of(model, dtype),
+            *_command_of(model, dtype, program),
         ]
     )
     (home / "output.txt").write_text(output)
 
 
-def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str, keep_runs: bool = False) -> None:
+def estimate(
+    home: Path,
+    model: Model,
+    dtype: str,
+    output: Path,
+    *options: str,
+    keep_runs: bool = False,
+    program: Sequence[str] = (),
+) -> None:
     """Tolerances for the reference in `home`, with these options of `ttrace estimate-tolerance`. The runs that they
-    come from stay in `home`, in `runs`, where they are to be kept."""
+    come from stay in `home`, in `runs`, where they are to be kept. `program`: as for `collect`."""
     run(
         [
             TTRACE,
@@ -91,7 +99,7 @@ def estimate(home: Path, model: Model, dtype: str, output: Path, *options: str, 
             *_axes_of(model, dtype),
             *options,
             "--",
-            *_command_of(model, dtype),
+            *_command_of(model, dtype, program),
         ]
     )
     if not keep_runs:
@@ -103,13 +111,14 @@ def _axes_of(model: Model, dtype: str) -> list[str]:
     return ["--axes", Configuration(model, dtype, model.reference).axes] if model.reference else []
 
 
-def _command_of(model: Model, dtype: str) -> list[str]:
+def _command_of(model: Model, dtype: str, program: Sequence[str]) -> list[str]:
     """Of the reference."""
+    started = program or [program_of(model)]
     if model.reference:
         configuration = Configuration(model, dtype, model.reference)
         ranks = [launch.__file__, str(configuration.world_size)]
-        return [sys.executable, warm.__file__, *ranks, program_of(model), *configuration.arguments]
-    return [sys.executable, warm.__file__, program_of(model), *dtype_arguments(dtype), *model.arguments.split()]
+        return [sys.executable, warm.__file__, *ranks, *started, *configuration.arguments]
+    return [sys.executable, warm.__file__, *started, *dtype_arguments(dtype), *model.arguments.split()]
 
 
 def program_of(model: Model) -> str:

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::int64_t kElements = 512;  // of each weight
 constexpr const char* kUnknown = "mine.Lion";
+constexpr std::int64_t kFew = 57;  // of these, those that move in c.weight in iteration 1
 const std::vector<std::string> kNames = {"a.weight", "b.weight", "c.weight"};
 
 double wave(std::int64_t i, int seed) {
@@ -59,7 +60,8 @@ class UnknownRun {
       const double p = static_cast<float>(around_ + 0.3 * wave(i, own + 5));
       gradient.push_back(g);
       before.push_back(p);
-      const double after = static_cast<float>(p + becomes(kNames[n], iteration, i, p, -1e-3 * std::tanh(3 * g)));
+      const double moved = n == 2 && iteration == 1 && i >= kFew ? 0 : -1e-3 * std::tanh(3 * g);
+      const double after = static_cast<float>(p + becomes(kNames[n], iteration, i, p, moved));
       update.push_back(after - p);
     }
     record(Kind::kMainGrad, n, iteration, gradient);
@@ -166,6 +168,23 @@ TEST_CASE("an element that a parameter rounds otherwise, as in no perturbed run,
   CHECK(rounded_otherwise > 0);
   const Becomes larger = [](const std::string&, int, std::int64_t, double, double update) { return 1.2 * update; };
   CHECK(messages_of(judged(UnknownRun(4, rounding, larger, around), {}, rounding, around)).size() == 6);
+}
+
+TEST_CASE("an element of few whose update is next to nothing may stand still, one of the usual size may not") {
+  int still = 0;
+  const Becomes small_stand_still = [&](const std::string& name, int iteration, std::int64_t, double, double update) {
+    const bool small = name == "c.weight" && update != 0 && std::abs(update) < 2e-4 && iteration == 1;
+    still += small;
+    return small ? 0 : update;
+  };
+  CHECK(messages_of(judged(UnknownRun(4, 1e-3, small_stand_still))).empty());
+  CHECK(still > 0);
+  const Becomes one_stands_still = [](const std::string& name, int iteration, std::int64_t i, double, double update) {
+    return name == "c.weight" && iteration == 1 && i == 0 ? 0 : update;
+  };
+  const auto messages = messages_of(judged(UnknownRun(4, 1e-3, one_stands_still)));
+  REQUIRE(messages.size() == 1);
+  CHECK(has(messages[0], "c.weight"));
 }
 
 TEST_CASE("updates that are all 1.01 times the reference's are found, over all tensors") {
