@@ -8,6 +8,7 @@
 #include "process/launch.h"
 #include "process/shell_words.h"
 #include "ttrace/error.h"
+#include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/estimate_tolerance.h"
@@ -90,6 +91,7 @@ Key Artifacts::tolerance_key(const std::string& reference_run) const {
           {"seeds", fmt::format("{}", file_.seeds)},
           {"estimator", std::string(name_of(file_.estimator))},
           {"margin", fmt::format("{}", file_.margin)},
+          {"tolerance file", std::string(kToleranceVersion)},
           {"ttrace", TTRACE_VERSION}};
 }
 

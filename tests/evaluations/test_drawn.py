@@ -56,7 +56,7 @@ def test_the_candidate_that_equals_its_reference_has_no_outcome(candidate):
 
 
 def test_outcomes_that_are_the_same_count_once(candidate, monkeypatch):
-    monkeypatch.setattr(drawn.page, "commit", lambda: "abc")
+    monkeypatch.setattr(drawn, "commit", lambda: "abc")
     rows = [row_of(configuration, candidate, REPORT) for configuration in draw(0).configurations[:3]]
     rows[2] = rows[2] | {"outcome": "other", "same": True, "alarms": []}
     text = "\n".join(render(rows))

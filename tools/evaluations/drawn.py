@@ -20,6 +20,7 @@ from pathlib import Path
 from sweeps import warm
 from sweeps.configurations import ANNOTATIONS, ROOT, Configuration, Model
 from sweeps.runs import TTRACE, RunError, check, collect, collect_reference, estimate, run
+from sweeps.source import commit
 
 from . import page
 from .markdown import number, table
@@ -165,7 +166,7 @@ def render(rows: list[dict]) -> list[str]:
     lines = [
         "# Correct programs, drawn at random",
         "",
-        f"Made by `python -m evaluations.drawn` at commit {page.commit()}: {page.machine()}. Depth, width, data, seed, "
+        f"Made by `python -m evaluations.drawn` at commit {commit()}: {page.machine()}. Depth, width, data, seed, "
         "dtype, optimizer and the ways to run in parallel are drawn; each candidate is a run of real processes over "
         "gloo, checked against its own model's reference.",
         "",

@@ -15,11 +15,10 @@ FRAMEWORKS = Path(__file__).resolve().parents[1] / "frameworks"
 
 # Trial of tools/frameworks, candidate, annotations.
 BEDS = [
-    ("pytorch/fsdp2", "fsdp2-tp2", None),
-    ("pytorch/ddp", "ddp", None),
-    ("megatron/gpt-bf16", "tp2-sp-dp2-distopt", "megatron_gpt"),
-    ("deepspeed/zero", "zero3", None),
-    ("transformers/llama", "ddp", None),
+    ("pytorch/bf16", "fsdp2-tp2", None),
+    ("deepspeed/zero-bf16", "zero2", None),
+    ("transformers/gpt2", "ddp", None),
+    ("megatron/gpt-untied", "tp2-sp-pp2", "megatron_gpt"),
 ]
 
 
