@@ -202,6 +202,14 @@ def test_only_what_a_change_concerns_is_run_again(project):
     assert "margin: 4\n" in (project.directory / ".ttrace" / "tolerance" / "tolerance.yaml").read_text()
 
 
+def test_tolerances_of_another_version_of_their_file_are_stale(project):
+    path = project.directory / ".ttrace/tolerance/key.json"
+    key = json.loads(path.read_text())
+    assert key.pop("tolerance file")
+    path.write_text(json.dumps(key))
+    assert project.refusal().startswith(".ttrace/tolerance: stale: tolerance file: was none, is 3; ")
+
+
 @pytest.mark.parametrize(
     "change, reason",
     [
