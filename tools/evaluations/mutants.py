@@ -101,9 +101,8 @@ class Bed:
             if key[1] == kind and tolerance["allowed"] < 0.25 and self.value_of(key) is not None
         ]
         if kind == "param_delta":
-            found = sorted(
-                (key for key in self.tolerances if key[1] == kind), key=lambda k: self.tolerances[k]["allowed"]
-            )
+            held = (key for key in self.tolerances if key[1] == kind and self.value_of(key) is not None)
+            found = sorted(held, key=lambda key: self.tolerances[key]["allowed"])
             return found[0] if found else None
         return found[len(found) // 2] if found else None
 
