@@ -54,7 +54,7 @@ class Collector:
         with self._lock:
             if not self.active:  # another thread has ended it
                 return None
-            started = time.perf_counter()
+            started, grad_enabled = time.perf_counter(), torch.is_grad_enabled()
             try:
                 return function(*args)
             except TraceError as error:
@@ -64,6 +64,8 @@ class Collector:
                 self.stop(str(error))
             except BaseException as error:
                 if not isinstance(error, Exception) or _is_of_signal_handler(error):
+                    # It may have come between `no_grad` and the end of its block.
+                    torch.set_grad_enabled(grad_enabled)
                     self.stop(f"a signal handler raised {type(error).__name__} while a tensor was recorded")
                     raise
                 self.stop(f"internal error: {error!r} ({_place_of(error)})")
