@@ -308,15 +308,17 @@ def structure(bed: Bed) -> Iterator[Mutant]:
         def first(_, tensor: Recorded, key=key) -> bool:
             return _is_first(tensor, key)
 
-        def first_on_last(rank: int, tensor: Recorded, key=key) -> bool:
-            return rank == last and tensor.key == key
+        holder = max(n for n, rank in enumerate(bed.candidate) if any(t.key == key for t in rank.tensors))
+
+        def first_on_last(rank: int, tensor: Recorded, key=key, holder=holder) -> bool:
+            return rank == holder and tensor.key == key
 
         yield Mutant(
             "a tensor is not there", f"{kind} of {key[0]}", DIFFERENT, _edited(bed, first, _left_out, "candidate")
         )
         yield Mutant(
             "one rank's part is not there",
-            f"{kind} of {key[0]}, rank {last}",
+            f"{kind} of {key[0]}, rank {holder}",
             DIFFERENT,
             _edited(bed, first_on_last, _left_out, "candidate"),
         )
