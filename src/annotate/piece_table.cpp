@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "align/describe.h"
+#include "merge/region.h"
 #include "text/table.h"
 #include "ttrace/mesh.h"
 
@@ -14,13 +15,6 @@ namespace ttrace {
 namespace {
 
 constexpr std::size_t kPiecesShown = 16;  // what a terminal shows at once, with both sides
-
-bool meet(const Box& a, const Box& b) {
-  for (std::size_t d = 0; d < a.start.size(); ++d) {
-    if (a.start[d] + a.size[d] <= b.start[d] || b.start[d] + b.size[d] <= a.start[d]) return false;
-  }
-  return true;
-}
 
 // The part of the entry that a piece is, from its first element's index to behind its last one's. What lies
 // between is not all the piece's where the entry is a flat fragment.
@@ -50,7 +44,7 @@ std::string describe_coordinates(const Trace& trace, const Axes& axes, std::int3
 std::string table_of_pieces(const Trace& trace, const LogicalTensor& tensor, const Box& within) {
   TextTable table({{"rank"}, {"coordinates"}, {"local"}, {"logical"}, {"replica"}, {"term"}}, 4);
   std::vector<Piece> pieces = tensor.pieces();
-  std::erase_if(pieces, [&](const Piece& piece) { return !meet(piece.logical, within); });
+  std::erase_if(pieces, [&](const Piece& piece) { return !common_part(piece.logical, within); });
   const Axes axes = factorings_of(trace.mesh)[tensor.factoring];
   for (std::size_t i = 0; i < std::min(kPiecesShown, pieces.size()); ++i) {
     const Piece& piece = pieces[i];

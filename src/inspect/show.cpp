@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -14,13 +13,13 @@
 #include "merge/region.h"
 #include "merge/values.h"
 #include "text/array.h"
+#include "ttrace/compare/compare.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
 namespace {
 
 constexpr std::size_t kMostTensors = 16;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The part of one side's tensor that is shown.
 struct Shown {
@@ -35,23 +34,12 @@ Shown part_of(const LogicalTensor& tensor, const Box& box) {
 }
 
 std::string describe_values(const Values& values) {
-  double square = 0, least = kInfinity, most = -kInfinity;
-  std::int64_t nan = 0, inf = 0;
-  for (const double value : values) {
-    if (std::isnan(value)) {
-      ++nan;
-    } else if (std::isinf(value)) {
-      ++inf;
-    } else {
-      square += value * value;
-      least = std::min(least, value);
-      most = std::max(most, value);
-    }
-  }
+  const auto count = static_cast<std::int64_t>(values.size());
+  const TensorStatistics of = statistics_of(reinterpret_cast<const std::byte*>(values.data()), Dtype::kFloat64, count);
   std::string text;
-  if (least <= most) text = fmt::format("; norm {:.5g}, from {:.5g} to {:.5g}", std::sqrt(square), least, most);
-  if (nan > 0) text += fmt::format("; {} NaN", nan);
-  if (inf > 0) text += fmt::format("; {} Inf", inf);
+  if (of.nan + of.inf < count) text = fmt::format("; norm {:.5g}, from {:.5g} to {:.5g}", of.norm, of.min, of.max);
+  if (of.nan > 0) text += fmt::format("; {} NaN", of.nan);
+  if (of.inf > 0) text += fmt::format("; {} Inf", of.inf);
   return text;
 }
 

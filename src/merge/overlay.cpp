@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "merge/region.h"
+
 namespace ttrace {
 namespace {
 
@@ -14,16 +16,6 @@ struct Cell {
   Box logical;
   std::vector<StridedTerm> terms;
 };
-
-std::optional<Box> common_part(const Box& a, const Box& b) {
-  Box common = a;
-  for (std::size_t i = 0; i < a.start.size(); ++i) {
-    common.start[i] = std::max(a.start[i], b.start[i]);
-    common.size[i] = std::min(a.start[i] + a.size[i], b.start[i] + b.size[i]) - common.start[i];
-    if (common.size[i] <= 0) return std::nullopt;
-  }
-  return common;
-}
 
 StridedTerm advanced(StridedTerm term, const Box& from, const Box& to) {
   std::int64_t elements = 0;

@@ -1,7 +1,6 @@
 #include "merge/region.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 namespace ttrace {
@@ -9,18 +8,27 @@ namespace {
 
 // The part of the piece inside of `box`, counted from the box's start; nothing where they share no element.
 std::optional<Piece> cut(Piece piece, const Box& box) {
+  const std::optional<Box> common = common_part(piece.logical, box);
+  if (!common) return std::nullopt;
   for (std::size_t d = 0; d < box.start.size(); ++d) {
-    const std::int64_t begin = std::max(piece.logical.start[d], box.start[d]);
-    const std::int64_t end = std::min(piece.logical.start[d] + piece.logical.size[d], box.start[d] + box.size[d]);
-    if (begin >= end) return std::nullopt;
-    piece.offset += (begin - piece.logical.start[d]) * piece.strides[d];
-    piece.logical.start[d] = begin - box.start[d];
-    piece.logical.size[d] = end - begin;
+    piece.offset += (common->start[d] - piece.logical.start[d]) * piece.strides[d];
+    piece.logical.start[d] = common->start[d] - box.start[d];
+    piece.logical.size[d] = common->size[d];
   }
   return piece;
 }
 
 }  // namespace
+
+std::optional<Box> common_part(const Box& a, const Box& b) {
+  Box common = a;
+  for (std::size_t i = 0; i < a.start.size(); ++i) {
+    common.start[i] = std::max(a.start[i], b.start[i]);
+    common.size[i] = std::min(a.start[i] + a.size[i], b.start[i] + b.size[i]) - common.start[i];
+    if (common.size[i] <= 0) return std::nullopt;
+  }
+  return common;
+}
 
 LogicalTensor region_of(const LogicalTensor& tensor, const Box& box) {
   LogicalTensor region = tensor;

@@ -1,9 +1,14 @@
-// Logical tensors that are a part of another one.
+// Parts of boxes, and logical tensors that are a part of another one.
 #pragma once
+
+#include <optional>
 
 #include "ttrace/align/shard_mapping.h"
 
 namespace ttrace {
+
+// The elements that both boxes hold; nothing where they share none.
+std::optional<Box> common_part(const Box& a, const Box& b);
 
 // The elements of `tensor` inside `box`, as a tensor of the box's shape. The box must lie inside the tensor's shape, and
 // the tensor must have no `rows`.

@@ -14,10 +14,6 @@ namespace {
 
 double capped(double value) { return std::isfinite(value) ? std::min(std::abs(value), 1.0) : 1.0; }
 
-}  // namespace
-
-namespace {
-
 constexpr double kFewElements = 4;
 
 // Of few elements.
