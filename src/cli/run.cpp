@@ -184,12 +184,21 @@ int run_candidates(const RunOptions& options, RunReport& report, std::vector<Pag
   return exit_code_of(report.verdict());
 }
 
+// What the JUnit suites of the candidates say beside their reports.
+std::vector<SuiteFacts> suites_of(const RunReport& report, const std::vector<PageFacts>& pages) {
+  std::vector<SuiteFacts> suites;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    suites.push_back(suite_facts(report.candidates[i].report, pages[i]));
+  }
+  return suites;
+}
+
 int run(const RunOptions& options) {
   RunReport report;
   std::vector<PageFacts> pages;  // by candidate
   ReportFiles files;
   files.add("--json", options.json, [&] { return to_json(report); });
-  files.add("--junit", options.junit, [&] { return to_junit(report); });
+  files.add("--junit", options.junit, [&] { return to_junit(report, suites_of(report, pages)); });
   files.add("--markdown", options.markdown, [&] { return to_markdown(report); });
   files.add("--html", options.html, [&] { return to_html(report, pages); });
   try {

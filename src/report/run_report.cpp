@@ -7,7 +7,6 @@
 #include <pugixml.hpp>
 
 #include "report/json.h"
-#include "report/junit.h"
 #include "report/proof.h"
 #include "text/table.h"
 #include "ttrace/report/render.h"
@@ -190,20 +189,6 @@ std::string to_json(const RunReport& report) {
   }
   json["notes"] = report.notes;
   return to_text(json);
-}
-
-std::string to_junit(const RunReport& report) {
-  pugi::xml_document document;
-  pugi::xml_node suites = document.append_child("testsuites");
-  if (!report.problem.empty()) append_error_suite(suites, "ttrace run", report.problem);
-  for (const CandidateReport& candidate : report.candidates) {
-    if (candidate.problem.empty()) {
-      append_suite(suites, candidate.name, candidate.name + ".", candidate.report);
-    } else {
-      append_error_suite(suites, candidate.name, candidate.problem);
-    }
-  }
-  return to_text(document);
 }
 
 std::string to_markdown(const RunReport& report) {

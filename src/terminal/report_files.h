@@ -9,6 +9,7 @@
 
 #include "ttrace/outcome.h"
 #include "ttrace/page/html.h"
+#include "ttrace/report/junit.h"
 
 namespace ttrace {
 
@@ -38,6 +39,9 @@ struct ReportOptions {
   std::string json, junit, csv, html;
   bool all = false;
 };
+
+// What a JUnit suite says beside the report: what a page does, and the text.
+SuiteFacts suite_facts(const Report& report, const PageFacts& page);
 
 // Opens the files of `options`. `report` and `page` must live until they are written.
 ReportFiles report_files(const ReportOptions& options, const Report& report, const PageFacts& page);

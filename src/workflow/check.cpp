@@ -214,12 +214,10 @@ Checked check(const CheckOptions& options) {
   page.follows_from = add_root_causes(
       report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});
   page.command = command_of(options);
-  if (options.pictures) {
-    page.reference = facts_of(*loaded.reference.trace, options.reference);
-    page.candidate = facts_of(trace, options.candidate);
-    if (tolerance != nullptr) page.tolerance = facts_of(*tolerance);
-    page.pictures = depict(report, reference, candidate);
-  }
+  page.reference = facts_of(*loaded.reference.trace, options.reference);
+  page.candidate = facts_of(trace, options.candidate);
+  if (tolerance != nullptr) page.tolerance = facts_of(*tolerance);
+  if (options.pictures) page.pictures = depict(report, reference, candidate);
   require_unchanged_files();
   return {std::move(report), make_record(*loaded.reference.trace, trace), std::move(page)};
 }

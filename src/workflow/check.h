@@ -21,7 +21,7 @@ struct CheckOptions {
   bool checksums = true;          // verify those of the tensors that are compared
   bool accept_overrides = false;  // of the tolerance file, however much they allow; so it is with waivers
   bool allow_same_run = false;    // the candidate may be the reference itself
-  bool pictures = false;          // look again at what a page shows
+  bool pictures = false;          // draw the tensors that a page shows
   int threads = 0;
 };
 

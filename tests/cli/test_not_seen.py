@@ -41,7 +41,7 @@ def test_a_tensor_that_the_candidate_could_not_record_is_counted_apart_and_named
     assert (finding["verdict"], finding["reason"]) == ("not-seen", "not-seen-in-candidate")
     assert ",not-seen,not-seen-in-candidate," in ttrace.reports(*CHECK, "-t", "t.yaml", "--csv", "-", code=0)
     junit = ttrace.reports(*CHECK, "-t", "t.yaml", "--junit", "-", code=0)
-    assert 'tests="4" failures="0" skipped="1"' in junit
+    assert 'tests="4" failures="0" errors="0" skipped="1"' in junit
 
 
 def test_the_same_tensor_is_missing_if_nobody_said_so(ttrace, tmp_path, reference):

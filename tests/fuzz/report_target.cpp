@@ -11,6 +11,7 @@
 #include "support/mesh_trace.h"
 #include "support/reports.h"
 #include "target.h"
+#include "ttrace/report/junit.h"
 #include "ttrace/report/render.h"
 
 namespace ttrace::fuzz {
@@ -86,7 +87,7 @@ Outcome fuzz_report(std::string_view bytes) {
   require(!json.is_discarded(), "JSON: does not parse");
   require(json.at("findings").size() == findings.size(), "JSON: another number of findings");
   pugi::xml_document xml;
-  require(static_cast<bool>(xml.load_string(to_junit(report).c_str())), "JUnit: does not parse");
+  require(static_cast<bool>(xml.load_string(to_junit(report, {}).c_str())), "JUnit: does not parse");
   std::size_t cases = 0;
   for (const auto& suite : xml.select_nodes("//testcase")) cases += suite.node().attribute("name") ? 1 : 0;
   require(cases > 0, "JUnit: no test case");

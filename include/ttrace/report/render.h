@@ -15,8 +15,6 @@ std::string sentence_of(const Report& report);
 // Renders for a terminal: at most `most_findings` findings, with control characters escaped.
 std::string to_text(const Report& report, std::size_t most_findings);
 std::string to_json(const Report& report);
-// Renders one test case for each tensor name and kind, in order of the names.
-std::string to_junit(const Report& report);
 // Renders one line for each tensor that was compared or is missing, also if it passed, in execution order. Fields that
 // were not measured are empty. `ratio` is rel_err / allowed, norms are Frobenius norms.
 std::string to_csv(const Report& report);

@@ -31,9 +31,6 @@ std::string sentence_of(const RunReport& report);
 
 std::string to_text(const RunReport& report);
 std::string to_json(const RunReport& report);
-// Renders one suite for each candidate, with the cases of its check. A candidate that could not be checked is an error;
-// a waived finding is a skipped case.
-std::string to_junit(const RunReport& report);
 // Renders for the summary page of a CI job (GitHub's Markdown).
 std::string to_markdown(const RunReport& report);
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "support/reports.h"
+#include "ttrace/report/junit.h"
 
 namespace {
 
@@ -56,7 +57,7 @@ TEST_CASE("names from traces stay text in Markdown") {
 
 TEST_CASE("a candidate that nobody saw is an error of JUnit and has no report in JSON") {
   const RunReport report = run({unseen("b")});
-  CHECK(holds(to_junit(report), "<testsuite name=\"b\" tests=\"1\" errors=\"1\">"));
+  CHECK(holds(to_junit(report, {}), "<testsuite name=\"b\" tests=\"1\" errors=\"1\">"));
   CHECK(holds(to_json(report), "\"verdict\": \"could-not-look\",\n      \"problem\": \"the command failed\","));
 }
 
