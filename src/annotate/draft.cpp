@@ -5,18 +5,21 @@
 #include <algorithm>
 #include <map>
 
+#include "text/yaml.h"
 #include "ttrace/annotate/propose.h"
 
 namespace ttrace {
 namespace {
 
-std::string yaml_key(const std::string& pattern) {
+std::string key_of(const std::string& pattern) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            std::string_view("_.*():-").find(c) != std::string_view::npos;
   };
   const bool begins_plainly = pattern[0] != '*' && pattern[0] != ':' && pattern[0] != '-';
   if (begins_plainly && pattern.back() != ':' && std::all_of(pattern.begin(), pattern.end(), plain)) return pattern;
+  const auto printed = [](char c) { return c >= ' ' && c <= '~'; };
+  if (!std::all_of(pattern.begin(), pattern.end(), printed)) return yaml_word(pattern);
   std::string text = "'";
   for (const char c : pattern) text += c == '\'' ? std::string("''") : std::string(1, c);
   return text + "'";
@@ -95,7 +98,7 @@ std::string to_yaml(const Draft& draft, const std::string& given) {
       counts = counts || rule.whole || any_counts(rule.lines);
       says_something = says_something || !rule.lines.empty();
     }
-    const std::string key = yaml_key(pattern) + ":";
+    const std::string key = key_of(pattern) + ":";
     text += (counts || says_something ? yaml_line(0, counts, key) : fmt::format("# {}\n", key)) + body;
   }
   return text;

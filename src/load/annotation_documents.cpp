@@ -38,21 +38,21 @@ std::vector<Guess> take_guesses(std::string& text, const std::string& path, bool
 
 std::vector<Item> parse(const std::string& text, const std::string& path) {
   try {
-    const YAML::Node document = parse_yaml(text);
-    if (document.IsNull()) return {};
+    const YamlNode document = parse_yaml(text);
+    if (document.is_null()) return {};
     return read_items(document, {path, ""}, 1, "patterns and their rules");
-  } catch (const YAML::Exception& error) {
-    const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
-    throw InputError(fmt::format("{}{}: {}; expected YAML as in annotations/README.md", path, line, error.msg));
+  } catch (const YamlError& error) {
+    throw InputError(
+        fmt::format("{}:{}: {}; expected YAML as in annotations/README.md", path, error.line, error.what()));
   }
 }
 
 // Reads one name or a list of names.
 std::vector<std::string> included_names(const Item& include, const Context& context) {
   constexpr std::string_view kExpected = "the name of an annotation file, or a list of them";
-  if (!include.value.IsSequence()) return {read_word(include.value, context, include.line, kExpected)};
+  if (!include.value.is_list()) return {read_word(include.value, context, include.line, kExpected)};
   std::vector<std::string> names;
-  for (const YAML::Node& name : include.value) names.push_back(read_word(name, context, include.line, kExpected));
+  for (const YamlNode& name : include.value.items()) names.push_back(read_word(name, context, include.line, kExpected));
   return names;
 }
 

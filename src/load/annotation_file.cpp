@@ -1,7 +1,6 @@
 #include "ttrace/load/annotation_file.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <map>
@@ -12,6 +11,7 @@
 #include "load/annotation_parameters.h"
 #include "load/annotation_yaml.h"
 #include "load/parallelism.h"
+#include "text/yaml.h"
 #include "ttrace/align/layout.h"
 #include "ttrace/error.h"
 #include "ttrace/mesh.h"
@@ -29,7 +29,7 @@ constexpr std::string_view kParameters = "parameters";      // at the top level,
 constexpr std::int64_t kMaxNumber = std::int64_t{1} << 40;  // of elements; far more than of anything else
 constexpr std::size_t kMaxNumbers = 1024;
 
-std::int32_t read_dim(const YAML::Node& node, const Context& context, int line) {
+std::int32_t read_dim(const YamlNode& node, const Context& context, int line) {
   constexpr int kMax = static_cast<int>(kMaxDims);
   const std::string expected = fmt::format("a dimension from {} to {}", -kMax, kMax - 1);
   return static_cast<std::int32_t>(read_integer(node, context, line, -kMax, kMax - 1, expected));
@@ -43,15 +43,15 @@ std::string kind_names() {
   return names;
 }
 
-std::int64_t read_number(const YAML::Node& node, const Context& context, int line) {
+std::int64_t read_number(const YamlNode& node, const Context& context, int line) {
   return read_integer(node, context, line, 1, kMaxNumber, fmt::format("a number from 1 to {}", kMaxNumber));
 }
 
 // Reads a number, or a list of numbers.
-std::vector<std::int64_t> read_numbers(const YAML::Node& node, const Context& context, int line) {
-  if (!node.IsSequence()) return {read_number(node, context, line)};
+std::vector<std::int64_t> read_numbers(const YamlNode& node, const Context& context, int line) {
+  if (!node.is_list()) return {read_number(node, context, line)};
   std::vector<std::int64_t> numbers;
-  for (const auto& item : node) numbers.push_back(read_number(item, context, line));
+  for (const YamlNode& item : node.items()) numbers.push_back(read_number(item, context, line));
   if (numbers.empty() || numbers.size() > kMaxNumbers) {
     fail(context, line, fmt::format("{} numbers; expected 1 to {}", numbers.size(), kMaxNumbers));
   }
@@ -67,7 +67,7 @@ bool is_layout_option(std::string_view name) {
 }
 
 // Reads `{dim: d}` with what may stand beside it: a layout and its options, padding, packed sequences.
-AxisPlacement read_shard(const YAML::Node& value, const Context& context, int line) {
+AxisPlacement read_shard(const YamlNode& value, const Context& context, int line) {
   constexpr std::string_view kExpected = "dim and, if not contiguous, layout";
   AxisPlacement axis;
   axis.placement = Placement::kShard;
@@ -80,7 +80,7 @@ AxisPlacement read_shard(const YAML::Node& value, const Context& context, int li
     } else if (name == "layout") {
       axis.layout = read_word(node, inside, at, "the name of a layout");
     } else if (name == "unpadded") {
-      const bool reference = node.IsScalar() && node.Scalar() == "reference";
+      const bool reference = node.word() == "reference";
       axis.unpadded = reference ? kReferenceExtent : read_number(node, inside, at);
     } else if (name == "cu_seqlens") {
       axis.cu_seqlens = read_word(node, inside, at, "the name of the recorded tensor");
@@ -100,14 +100,14 @@ AxisPlacement read_shard(const YAML::Node& value, const Context& context, int li
 }
 
 // Reads `<axis>_dim: d`, `<axis>: replicate`, `<axis>: partial`, `<axis>: mean` or `<axis>: {dim: d, layout: l}`.
-AxisPlacement read_axis(const std::string& key, const YAML::Node& value, const Context& context, int line) {
+AxisPlacement read_axis(const std::string& key, const YamlNode& value, const Context& context, int line) {
   AxisPlacement axis;
   axis.axis = key;
   if (key.ends_with(kDimSuffix)) {
     axis.axis = key.substr(0, key.size() - kDimSuffix.size());
     axis.placement = Placement::kShard;
     axis.dim = read_dim(value, context.inside(key), line);
-  } else if (value.IsMap()) {
+  } else if (value.is_map()) {
     axis = read_shard(value, context.inside(key), line);
     axis.axis = key;
   } else {
@@ -135,7 +135,7 @@ void add_axis(std::vector<AxisPlacement>& axes, AxisPlacement axis, const Contex
   axes.push_back(std::move(axis));
 }
 
-RowRule read_rows(const YAML::Node& node, const Context& context, int line) {
+RowRule read_rows(const YamlNode& node, const Context& context, int line) {
   constexpr std::string_view kExpected = "of, logits, and ids or routing, with or without sources";
   RowRule rows;
   const std::map<std::string_view, std::string*> names{{"ids", &rows.ids},
@@ -156,7 +156,7 @@ RowRule read_rows(const YAML::Node& node, const Context& context, int line) {
 }
 
 // Reads `microbatch: partial`, of a parameter (`kind` empty) or under a kind.
-bool read_microbatch(const YAML::Node& node, std::optional<Kind> kind, const Context& context, int line) {
+bool read_microbatch(const YamlNode& node, std::optional<Kind> kind, const Context& context, int line) {
   constexpr std::string_view kExpected = "partial";
   const std::string word = read_word(node, context, line, kExpected);
   if (word != kExpected) fail(context, line, fmt::format("'{}'; expected {}", word, kExpected));
@@ -205,7 +205,7 @@ void read_rule(const Item& entry, const Context& file, Annotations& annotations)
     } else if (const auto kind = kind_from_name(item.key)) {
       AnnotationRule rule{pattern, kind, {}, {file.file, line}};
       const Context inside = context.inside(item.key);
-      rule.local = item.value.IsScalar() && item.value.Scalar() == "local";
+      rule.local = item.value.word() == "local";
       if (!rule.local) read_keys(item, inside, rule);
       annotations.rules.push_back(std::move(rule));
     } else {
@@ -226,7 +226,7 @@ class RuleReader {
     Range& range = of_pattern_[entry.key];
     const bool replaces = range.begin < range.end;
     for (; range.begin < range.end; ++range.begin) replaced_.insert(range.begin);
-    if (replaces && entry.value.IsNull()) return;
+    if (replaces && entry.value.is_null()) return;
     range.begin = annotations_.rules.size();
     read_rule(entry, file, annotations_);
     range.end = annotations_.rules.size();
@@ -281,6 +281,15 @@ Annotations read(const std::vector<Document>& documents, const std::vector<std::
   return annotations;
 }
 
+// A parameter's value as it is written.
+std::string yaml_value(const YamlNode& value) {
+  if (value.is_null()) return "null";
+  if (value.is_word()) return yaml_word(value.word());
+  std::vector<std::string> words;
+  for (const YamlNode& item : value.items()) words.push_back(yaml_word(item.word()));
+  return fmt::format("[{}]", fmt::join(words, ", "));
+}
+
 }  // namespace
 
 Annotations read_annotations(const AnnotationSource& source, const std::filesystem::path& presets) {
@@ -292,15 +301,13 @@ Annotations parse_annotations(const std::string& text, const std::string& where,
 }
 
 std::string including_file(const std::filesystem::path& path, const std::vector<std::string>& settings) {
-  YAML::Emitter text;
-  text << YAML::BeginMap << YAML::Key << std::string(kInclude) << YAML::Value << path.string();
-  text << YAML::Key << std::string(kParameters) << YAML::Value << YAML::BeginMap;
+  std::string text = fmt::format("{}: {}\n", kInclude, yaml_word(path.string()));
   for (const std::string& setting : settings) {
+    if (&setting == settings.data()) text += fmt::format("{}:\n", kParameters);
     const auto [name, value] = split_setting(setting);
-    text << YAML::Key << name << YAML::Value << value;
+    text += fmt::format("  {} {}\n", yaml_key(name, 2), yaml_value(value));
   }
-  text << YAML::EndMap << YAML::EndMap;
-  return text.c_str();
+  return text;
 }
 
 }  // namespace ttrace

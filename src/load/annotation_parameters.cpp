@@ -15,36 +15,40 @@ namespace {
 
 constexpr std::string_view kExpectedValue = "a number, a word, a list of them, or null";
 
-bool is_word(const YAML::Node& node) {
-  return node.IsScalar() && !node.Scalar().empty() && !node.Scalar().starts_with('$');
+bool is_word(const YamlNode& node) { return !node.word().empty() && !node.word().starts_with('$'); }
+
+bool is_list_of_words(const YamlNode& node) {
+  for (const YamlNode& item : node.items()) {
+    if (!is_word(item)) return false;
+  }
+  return true;
 }
 
-bool is_value(const YAML::Node& node) {
-  return node.IsNull() || is_word(node) ||
-         (node.IsSequence() && std::all_of(node.begin(), node.end(), [](const auto& item) { return is_word(item); }));
+bool is_value(const YamlNode& node) {
+  return node.is_null() || is_word(node) || (node.is_list() && is_list_of_words(node));
 }
 
-bool is_number(const YAML::Node& node) {
-  return node.IsScalar() &&
-         node.Scalar().find_first_not_of("0123456789", node.Scalar()[0] == '-' ? 1 : 0) == std::string::npos;
+bool is_number(const YamlNode& node) {
+  return node.is_word() &&
+         node.word().find_first_not_of("0123456789", node.word()[0] == '-' ? 1 : 0) == std::string::npos;
 }
 
 // Names the type that a default asks for. Where it is a word, a number may be given, too: the factor 1 in place of
 // `dp`.
-std::string_view type_of(const YAML::Node& value) {
-  return value.IsSequence() ? "a list" : is_number(value) ? "a number" : "a word";
+std::string_view type_of(const YamlNode& value) {
+  return value.is_list() ? "a list" : is_number(value) ? "a number" : "a word";
 }
 
-bool has_type_of(const YAML::Node& value, const YAML::Node& declared) {
-  if (value.IsNull() || declared.IsNull()) return true;
-  return declared.IsSequence() ? value.IsSequence() : value.IsScalar() && (is_number(value) || !is_number(declared));
+bool has_type_of(const YamlNode& value, const YamlNode& declared) {
+  if (value.is_null() || declared.is_null()) return true;
+  return declared.is_list() ? value.is_list() : value.is_word() && (is_number(value) || !is_number(declared));
 }
 
-std::string display_text(const YAML::Node& value) {
-  if (value.IsNull()) return "null";
-  if (value.IsScalar()) return value.Scalar();
-  std::vector<std::string> words;
-  for (const auto& item : value) words.push_back(item.Scalar());
+std::string display_text(const YamlNode& value) {
+  if (value.is_null()) return "null";
+  if (value.is_word()) return std::string(value.word());
+  std::vector<std::string_view> words;
+  for (const YamlNode& item : value.items()) words.push_back(item.word());
   return fmt::format("[{}]", fmt::join(words, ", "));
 }
 
@@ -52,19 +56,19 @@ std::string describe_setting(const std::string& setting) { return "parameter " +
 
 }  // namespace
 
-std::pair<std::string, YAML::Node> split_setting(const std::string& setting) {
+std::pair<std::string, YamlNode> split_setting(const std::string& setting) {
   const std::size_t equals = setting.find('=');
   if (equals == 0 || equals == setting.npos || equals + 1 == setting.size()) {
     throw InputError(fmt::format("{}: expected its name and its value, as in kv_heads=8", describe_setting(setting)));
   }
   try {
     return {setting.substr(0, equals), parse_yaml(setting.substr(equals + 1))};
-  } catch (const YAML::Exception& error) {
-    throw InputError(fmt::format("{}: {}; expected {}", describe_setting(setting), error.msg, kExpectedValue));
+  } catch (const YamlError& error) {
+    throw InputError(fmt::format("{}: {}; expected {}", describe_setting(setting), error.what(), kExpectedValue));
   }
 }
 
-void Parameters::read(const YAML::Node& node, const Context& context, int line) {
+void Parameters::read(const YamlNode& node, const Context& context, int line) {
   for (const auto& [name, at, value] : read_items(node, context, line, "names and their values")) {
     const std::string file_line = fmt::format("{}:{}", context.file, at);
     assign(name, value, fmt::format("{}: {}: {}", file_line, context.subject, name), file_line);
@@ -76,7 +80,7 @@ void Parameters::set(const std::string& setting) {
   assign(name, value, describe_setting(setting), describe_setting(setting));
 }
 
-void Parameters::assign(const std::string& name, const YAML::Node& value, const std::string& origin,
+void Parameters::assign(const std::string& name, const YamlNode& value, const std::string& origin,
                         const std::string& at) {
   if (!is_value(value)) throw InputError(fmt::format("{}: no value; expected {}", origin, kExpectedValue));
   const auto [found, is_new] = parameters_.try_emplace(name, Parameter{value, origin, value, at});
@@ -86,19 +90,19 @@ void Parameters::assign(const std::string& name, const YAML::Node& value, const 
     throw InputError(fmt::format("{}: '{}'; expected {}, as the default {} in {}", origin, display_text(value),
                                  type_of(parameter.declared), display_text(parameter.declared), parameter.declared_at));
   }
-  parameter.value.reset(value);  // an assignment would change the default, which may be the same node
+  parameter.value = value;
   parameter.origin = origin;
 }
 
-std::optional<YAML::Node> Parameters::resolve(const YAML::Node& node, const Context& context, int line) {
-  if (!node.IsScalar() || !node.Scalar().starts_with('$')) return node;
-  const std::string name = node.Scalar().substr(1);
+std::optional<YamlNode> Parameters::resolve(const YamlNode& node, const Context& context, int line) {
+  if (!node.is_word() || !node.word().starts_with('$')) return node;
+  const std::string name(node.word().substr(1));
   const auto found = parameters_.find(name);
   if (found == parameters_.end()) {
     fail(context, line, fmt::format("there is no parameter '{}'; expected {}", name, other_names(name)));
   }
   found->second.used = true;
-  if (found->second.value.IsNull()) return std::nullopt;
+  if (found->second.value.is_null()) return std::nullopt;
   return found->second.value;
 }
 

@@ -18,31 +18,36 @@ void fail(const Context& context, int line, const std::string& what) {
       fmt::format("{}:{}: {}{}{}", context.file, line, context.subject, context.subject.empty() ? "" : ": ", what));
 }
 
-// Refuses a key that is written twice: yaml-cpp keeps both and finds only one of them.
-std::vector<Item> read_items(const YAML::Node& node, const Context& context, int line, std::string_view expected) {
-  if (!node.IsMap()) fail(context, line, fmt::format("not a mapping; expected {}", expected));
+namespace {
+
+constexpr std::size_t kMostEntries = 100'000;  // far more rules than anybody writes, and each takes memory
+
+}  // namespace
+
+// Refuses a key that is written twice.
+std::vector<Item> read_items(const YamlNode& node, const Context& context, int line, std::string_view expected) {
+  if (!node.is_map()) fail(context, line, fmt::format("not a mapping; expected {}", expected));
   std::vector<Item> items;
   std::set<std::string> seen;
-  for (const auto& item : node) {
-    if (!item.first.IsScalar() || item.first.Scalar().empty()) {
-      fail(context, item.first.Mark().line + 1, fmt::format("a key that is no word; expected {}", expected));
-    }
-    const std::string& key = item.first.Scalar();
-    const int at = item.first.Mark().line + 1;
+  for (const auto& [word, node_of_key] : node.entries()) {
+    const int at = word.line();
+    if (word.word().empty()) fail(context, at, fmt::format("a key that is no word; expected {}", expected));
+    const std::string key(word.word());
     if (!seen.insert(key).second) fail(context, at, fmt::format("'{}' appears twice; expected it once", key));
+    if (seen.size() > kMostEntries) fail(context, at, fmt::format("more than {} keys; expected fewer", kMostEntries));
     const auto value =
-        context.parameters == nullptr ? item.second : context.parameters->resolve(item.second, context.inside(key), at);
+        context.parameters == nullptr ? node_of_key : context.parameters->resolve(node_of_key, context.inside(key), at);
     if (value) items.push_back({key, at, *value});
   }
   return items;
 }
 
-std::string read_word(const YAML::Node& node, const Context& context, int line, std::string_view expected) {
-  if (!node.IsScalar() || node.Scalar().empty()) fail(context, line, fmt::format("no value; expected {}", expected));
-  return node.Scalar();
+std::string read_word(const YamlNode& node, const Context& context, int line, std::string_view expected) {
+  if (node.word().empty()) fail(context, line, fmt::format("no value; expected {}", expected));
+  return std::string(node.word());
 }
 
-std::int64_t read_integer(const YAML::Node& node, const Context& context, int line, std::int64_t low, std::int64_t high,
+std::int64_t read_integer(const YamlNode& node, const Context& context, int line, std::int64_t low, std::int64_t high,
                           std::string_view expected) {
   const std::string word = read_word(node, context, line, expected);
   std::int64_t value = 0;

@@ -2,12 +2,12 @@
 // they are about.
 #pragma once
 
-#include <yaml-cpp/yaml.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "load/yaml_document.h"
 
 namespace ttrace::annotation_yaml {
 
@@ -31,17 +31,17 @@ struct Context {
 struct Item {
   std::string key;
   int line = 0;
-  YAML::Node value;
+  YamlNode value;
 };
 
-// Returns the entries in the order written, with the parameter's value for `$NAME`. An entry whose parameter is null is
-// left out.
-std::vector<Item> read_items(const YAML::Node& node, const Context& context, int line, std::string_view expected);
+// Returns the entries in the order written, at most 100,000, with the parameter's value for `$NAME`. An entry whose
+// parameter is null is left out.
+std::vector<Item> read_items(const YamlNode& node, const Context& context, int line, std::string_view expected);
 
-std::string read_word(const YAML::Node& node, const Context& context, int line, std::string_view expected);
+std::string read_word(const YamlNode& node, const Context& context, int line, std::string_view expected);
 
 // Returns an integer from `low` to `high`.
-std::int64_t read_integer(const YAML::Node& node, const Context& context, int line, std::int64_t low, std::int64_t high,
+std::int64_t read_integer(const YamlNode& node, const Context& context, int line, std::int64_t low, std::int64_t high,
                           std::string_view expected);
 
 }  // namespace ttrace::annotation_yaml

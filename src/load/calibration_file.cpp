@@ -1,9 +1,10 @@
 #include "ttrace/load/calibration_file.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
+#include <fmt/ranges.h>
 
 #include "load/yaml_fields.h"
+#include "text/yaml.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -19,21 +20,20 @@ CalibrationFile read_fields(const std::string& where, Fields& fields) {
   }
   file.platform = fields.take_word("platform");
   file.trials = static_cast<std::int64_t>(fields.take_number("trials"));
-  for (const YAML::Node& size : fields.take_list("sizes")) {
+  for (const YamlNode& size : fields.take_list("sizes")) {
     file.sizes.push_back(static_cast<std::int64_t>(fields.number_of(size, "sizes")));
   }
-  const YAML::Node values = fields.take("e_max");
+  const YamlNode values = fields.take("e_max");
   Fields dtypes(where, values, fields.last_line(), "'e_max'");
-  for (const std::string& name : dtypes.keys()) {
-    const double e_max = dtypes.take_number(name);
+  dtypes.take_each([&](const std::string& name, const YamlNode& value) {
+    const double e_max = dtypes.number_of(value, name);
     const auto dtype = dtype_from_name(name);
     if (!dtype || !is_floating(*dtype) || e_max <= 0) {
       fail_at(where, dtypes.last_line(),
               fmt::format("'{}: {}'; expected a floating dtype and a positive number", name, e_max));
     }
     file.e_max[*dtype] = e_max;
-  }
-  dtypes.done();
+  });
   fields.done();
   return file;
 }
@@ -52,22 +52,13 @@ CalibrationFile read_calibration(const std::filesystem::path& path) {
 }
 
 std::string to_yaml(const CalibrationFile& file) {
-  YAML::Emitter yaml;
-  yaml << YAML::BeginMap;
-  yaml << YAML::Key << "ttrace_calibration" << YAML::Value << std::string(kVersion);
-  yaml << YAML::Key << "platform" << YAML::Value << file.platform;
-  yaml << YAML::Key << "trials" << YAML::Value << file.trials;
-  yaml << YAML::Key << "sizes" << YAML::Value << YAML::Flow << file.sizes;
-  yaml << YAML::Key << "e_max" << YAML::Value << YAML::BeginMap;
-  for (const auto& [dtype, e_max] : file.e_max) {
-    yaml << YAML::Key << std::string(name_of(dtype)) << YAML::Value << fmt::format("{}", e_max);
-  }
-  yaml << YAML::EndMap << YAML::EndMap;
-  return std::string(
-             "# V-ABFT's e_max: 1.2 times the largest |E| / |checksum| of products of |N(1, 1)| elements (section "
-             "3.6).\n"
-             "# `ttrace abft --e-max` takes it for products of these dtypes.\n") +
-         yaml.c_str() + "\n";
+  std::string text = fmt::format(
+      "# V-ABFT's e_max: 1.2 times the largest |E| / |checksum| of products of |N(1, 1)| elements (section 3.6).\n"
+      "# `ttrace abft --e-max` takes it for products of these dtypes.\n"
+      "ttrace_calibration: {}\nplatform: {}\ntrials: {}\nsizes: [{}]\ne_max:\n",
+      kVersion, yaml_word(file.platform), file.trials, fmt::join(file.sizes, ", "));
+  for (const auto& [dtype, e_max] : file.e_max) text += fmt::format("  {}: {}\n", name_of(dtype), e_max);
+  return text;
 }
 
 }  // namespace ttrace

@@ -20,12 +20,12 @@ constexpr std::size_t kMaxVirtualStages = 65'536;  // far above any pipeline
 constexpr std::size_t kMaxTied = 1024;             // far above any model; each is held against each
 
 // Reads an axis, or a list of axes, each once.
-std::vector<std::string> read_axes(const YAML::Node& node, const Context& context, int line,
-                                   std::string_view expected) {
-  if (!node.IsSequence()) return {read_word(node, context, line, expected)};
-  if (node.size() > kMaxAxes) fail(context, line, fmt::format("{} axes; expected at most {}", node.size(), kMaxAxes));
+std::vector<std::string> read_axes(const YamlNode& node, const Context& context, int line, std::string_view expected) {
+  if (!node.is_list()) return {read_word(node, context, line, expected)};
+  const std::size_t size = node.items().size();
+  if (size > kMaxAxes) fail(context, line, fmt::format("{} axes; expected at most {}", size, kMaxAxes));
   std::vector<std::string> axes;
-  for (const YAML::Node& item : node) {
+  for (const YamlNode& item : node.items()) {
     axes.push_back(read_word(item, context, line, expected));
     if (std::count(axes.begin(), axes.end(), axes.back()) > 1) {
       fail(context, line, fmt::format("'{}' appears twice; expected it once", axes.back()));
@@ -35,7 +35,7 @@ std::vector<std::string> read_axes(const YAML::Node& node, const Context& contex
   return axes;
 }
 
-MicrobatchOrder read_order(const YAML::Node& node, const Context& context, int line) {
+MicrobatchOrder read_order(const YamlNode& node, const Context& context, int line) {
   constexpr std::string_view kExpected = "interleaved, blocked or slices";
   const std::string word = read_word(node, context, line, kExpected);
   if (word == "interleaved") return MicrobatchOrder::kInterleaved;
@@ -44,7 +44,7 @@ MicrobatchOrder read_order(const YAML::Node& node, const Context& context, int l
   fail(context, line, fmt::format("'{}'; expected {}", word, kExpected));
 }
 
-void read_microbatches(const YAML::Node& node, const Context& context, int line, Annotations& annotations) {
+void read_microbatches(const YamlNode& node, const Context& context, int line, Annotations& annotations) {
   constexpr std::string_view kExpected = "axis, order and layout";
   MicrobatchRule rule;
   rule.source = {context.file, line};
@@ -69,22 +69,23 @@ void read_microbatches(const YAML::Node& node, const Context& context, int line,
   annotations.microbatches = std::move(rule);
 }
 
-std::int64_t layer_count(const YAML::Node& node, const Context& context, int line) {
+std::int64_t layer_count(const YamlNode& node, const Context& context, int line) {
   return read_integer(node, context, line, 0, kMaxLayers, "a number of layers");
 }
 
-bool read_bool(const YAML::Node& node, const Context& context, int line) {
+bool read_bool(const YamlNode& node, const Context& context, int line) {
   const std::string word = read_word(node, context, line, "true or false");
   if (word != "true" && word != "false") fail(context, line, fmt::format("'{}'; expected true or false", word));
   return word == "true";
 }
 
-std::vector<std::int64_t> read_per_stage(const YAML::Node& node, const Context& context, int line) {
-  if (!node.IsSequence() || node.size() == 0 || node.size() > kMaxVirtualStages) {
+std::vector<std::int64_t> read_per_stage(const YamlNode& node, const Context& context, int line) {
+  const std::size_t size = node.items().size();
+  if (size == 0 || size > kMaxVirtualStages) {
     fail(context, line, "no list of layers; expected one number for each stage (and chunk), as in [3, 5, 4]");
   }
   std::vector<std::int64_t> layers;
-  for (const YAML::Node& stage : node) layers.push_back(layer_count(stage, context, line));
+  for (const YamlNode& stage : node.items()) layers.push_back(layer_count(stage, context, line));
   return layers;
 }
 
@@ -107,7 +108,7 @@ bool read_unevenness(const Item& item, const Context& context, PipelineRule& rul
   return true;
 }
 
-void read_pipeline(const YAML::Node& node, const Context& context, int line, Annotations& annotations) {
+void read_pipeline(const YamlNode& node, const Context& context, int line, Annotations& annotations) {
   constexpr std::string_view kExpected =
       "layers (decoder.layers), and axis, first, last, embedding, head or per_stage where they apply; or names: "
       "global, "
@@ -147,7 +148,7 @@ void read_pipeline(const YAML::Node& node, const Context& context, int line, Ann
   annotations.pipeline = rule;
 }
 
-void read_experts(const YAML::Node& node, const Context& context, int line, Annotations& annotations) {
+void read_experts(const YamlNode& node, const Context& context, int line, Annotations& annotations) {
   constexpr std::string_view kExpected = "layers (mlp.experts.local_experts) and, if not ep, axis";
   ExpertRule rule;
   rule.source = {context.file, line};
@@ -165,7 +166,7 @@ void read_experts(const YAML::Node& node, const Context& context, int line, Anno
 }
 
 // Reads entries like `output_layer.weight: embedding.word_embeddings.weight`. No name may stand on both sides.
-void read_tied(const YAML::Node& node, const Context& context, int line, Annotations& annotations) {
+void read_tied(const YamlNode& node, const Context& context, int line, Annotations& annotations) {
   constexpr std::string_view kExpected = "a parameter's name on a stage and the reference's name of it";
   annotations.tied.clear();
   for (const auto& [name, at, value] : read_items(node, context, line, kExpected)) {
@@ -208,7 +209,7 @@ Factor read_factor(const std::string& text, const Context& context, int line) {
 }
 
 // Reads `tp=2,dp=2`. Whether the sizes are those of a trace is left to who applies them.
-DeclaredAxes read_mesh(const YAML::Node& node, const Context& context, int line) {
+DeclaredAxes read_mesh(const YamlNode& node, const Context& context, int line) {
   const std::string text = read_word(node, context, line, "axes, as in tp=2,dp=2");
   DeclaredAxes axes{text, fmt::format("{}:{}: {}", context.file, line, context.subject)};
   parse_mesh(axes.text, ranks_of_mesh(axes.text), axes.where);
@@ -216,11 +217,11 @@ DeclaredAxes read_mesh(const YAML::Node& node, const Context& context, int line)
 }
 
 // Reads `[param_grad, main_grad]`.
-std::set<Kind> read_narrower(const YAML::Node& node, const Context& context, int line) {
+std::set<Kind> read_narrower(const YamlNode& node, const Context& context, int line) {
   constexpr std::string_view kExpected = "a list of a parameter's kinds, as in [param_grad, main_grad]";
-  if (!node.IsSequence()) fail(context, line, fmt::format("no list; expected {}", kExpected));
+  if (!node.is_list()) fail(context, line, fmt::format("no list; expected {}", kExpected));
   std::set<Kind> kinds;
-  for (const auto& item : node) {
+  for (const YamlNode& item : node.items()) {
     const std::string word = read_word(item, context, line, kExpected);
     const std::optional<Kind> kind = kind_from_name(word);
     if (!kind || !is_parameter_kind(*kind)) fail(context, line, fmt::format("'{}'; expected {}", word, kExpected));
@@ -229,33 +230,40 @@ std::set<Kind> read_narrower(const YAML::Node& node, const Context& context, int
   return kinds;
 }
 
+constexpr std::string_view kExpectedKeys =
+    "microbatches, pipeline, tied, experts, loss_scale, axes, known_axes or narrower";
+
+Context section_of(const Context& file) { return {file.file, fmt::format("'{}'", kParallelism), file.parameters}; }
+
 }  // namespace
 
+void read_parallelism_key(const Item& item, const Context& file, Annotations& annotations) {
+  const auto& [key, at, value] = item;
+  const Context context = section_of(file), inside = context.inside(key);
+  if (key == "microbatches") {
+    read_microbatches(value, inside, at, annotations);
+  } else if (key == "pipeline") {
+    read_pipeline(value, inside, at, annotations);
+  } else if (key == "tied") {
+    read_tied(value, inside, at, annotations);
+  } else if (key == "experts") {
+    read_experts(value, inside, at, annotations);
+  } else if (key == "loss_scale") {
+    annotations.loss_scale = read_factor(read_word(value, inside, at, "a factor, as in dp or 1/dp"), inside, at);
+  } else if (key == "axes") {
+    annotations.axes = read_mesh(value, inside, at);
+  } else if (key == "narrower") {
+    annotations.narrower = read_narrower(value, inside, at);
+  } else if (key == "known_axes") {
+    annotations.known_axes = read_axes(value, inside, at, "an axis, or a list of axes");
+  } else {
+    fail(context, at, fmt::format("unknown key '{}'; expected {}", key, kExpectedKeys));
+  }
+}
+
 void read_parallelism(const Item& section, const Context& file, Annotations& annotations) {
-  constexpr std::string_view kExpected =
-      "microbatches, pipeline, tied, experts, loss_scale, axes, known_axes or narrower";
-  const Context context{file.file, fmt::format("'{}'", kParallelism), file.parameters};
-  for (const auto& [key, at, value] : read_items(section.value, context, section.line, kExpected)) {
-    const Context inside = context.inside(key);
-    if (key == "microbatches") {
-      read_microbatches(value, inside, at, annotations);
-    } else if (key == "pipeline") {
-      read_pipeline(value, inside, at, annotations);
-    } else if (key == "tied") {
-      read_tied(value, inside, at, annotations);
-    } else if (key == "experts") {
-      read_experts(value, inside, at, annotations);
-    } else if (key == "loss_scale") {
-      annotations.loss_scale = read_factor(read_word(value, inside, at, "a factor, as in dp or 1/dp"), inside, at);
-    } else if (key == "axes") {
-      annotations.axes = read_mesh(value, inside, at);
-    } else if (key == "narrower") {
-      annotations.narrower = read_narrower(value, inside, at);
-    } else if (key == "known_axes") {
-      annotations.known_axes = read_axes(value, inside, at, "an axis, or a list of axes");
-    } else {
-      fail(context, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
-    }
+  for (const Item& item : read_items(section.value, section_of(file), section.line, kExpectedKeys)) {
+    read_parallelism_key(item, file, annotations);
   }
 }
 

@@ -15,4 +15,8 @@ inline constexpr std::string_view kParallelism = "parallelism";
 void read_parallelism(const annotation_yaml::Item& section, const annotation_yaml::Context& file,
                       Annotations& annotations);
 
+// The same for one key of it.
+void read_parallelism_key(const annotation_yaml::Item& item, const annotation_yaml::Context& file,
+                          Annotations& annotations);
+
 }  // namespace ttrace

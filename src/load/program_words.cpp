@@ -1,7 +1,6 @@
 #include "load/program_words.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -19,13 +18,13 @@ namespace {
 void read_value(const std::string& key, const std::string& json, const std::string& path, Annotations& words) {
   using namespace annotation_yaml;
   if (is_unknown_scale(key, json)) return;
-  YAML::Node section;
+  YamlNode value;
   try {
-    section[key] = parse_yaml(json);
-  } catch (const YAML::Exception& error) {
-    throw InputError(fmt::format("{}: its provenance: parallelism: {}: {}; expected YAML", path, key, error.msg));
+    value = parse_yaml(json);
+  } catch (const YamlError& error) {
+    throw InputError(fmt::format("{}: its provenance: parallelism: {}: {}; expected YAML", path, key, error.what()));
   }
-  read_parallelism({std::string(kParallelism), 0, section}, {path, ""}, words);
+  read_parallelism_key({key, 0, value}, {path, ""}, words);
 }
 
 }  // namespace

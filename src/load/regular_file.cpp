@@ -42,9 +42,14 @@ void RegularFile::fail(const std::string& what) const {
 std::string read_text_file(const std::filesystem::path& path, const std::string& expected) {
   const RegularFile file(path, expected);
   std::string text;
-  for (std::size_t size = 0, count = 1; count > 0; text.resize(size += count)) {
-    text.resize(std::max<std::size_t>(2 * size, 1 << 16));
-    count = file.read(text.data() + size, text.size() - size);
+  // A byte more than it has, to see its end; it may have grown since.
+  std::size_t room = std::min(static_cast<std::size_t>(file.status().st_size), kMostTextBytes) + 1;
+  for (std::size_t size = 0, count = 1; count > 0; room = std::max<std::size_t>(size, 1 << 16)) {
+    text.resize(size + room);
+    count = file.read(text.data() + size, room);
+    text.resize(size += count);
+    if (size > kMostTextBytes)
+      throw InputError(fmt::format("{}: more than 1 GiB; expected {}", path.string(), expected));
   }
   return text;
 }

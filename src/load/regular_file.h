@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -34,7 +35,11 @@ class RegularFile {
   struct stat status_{};
 };
 
-// The file's text. Throws InputError where it cannot be read; `expected`: "a file of `ttrace calibrate`".
+// The tolerances of 200,000 tensors take 160 MB; nothing else that people write takes one.
+inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 30;
+
+// The file's text. Throws InputError where it cannot be read or is longer than that; `expected`: "a file of `ttrace
+// calibrate`".
 std::string read_text_file(const std::filesystem::path& path, const std::string& expected);
 
 }  // namespace ttrace

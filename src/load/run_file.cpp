@@ -30,15 +30,15 @@ struct FileLine {
   [[noreturn]] void fail(const std::string& what) const { fail_at(file, line, what); }
 };
 
-std::string read_word(const YAML::Node& node, const FileLine& source, const std::string& key) {
-  if (!node.IsScalar()) source.fail(fmt::format("'{}' holds what is no word; expected words", key));
-  return node.Scalar();
+std::string read_word(const YamlNode& node, const FileLine& source, const std::string& key) {
+  if (!node.is_word()) source.fail(fmt::format("'{}' holds what is no word; expected words", key));
+  return std::string(node.word());
 }
 
-std::vector<std::string> read_words(const YAML::Node& node, const FileLine& source, const std::string& key) {
-  if (!node.IsSequence() || node.size() == 0) source.fail(fmt::format("'{}' is no list of words; expected one", key));
+std::vector<std::string> read_words(const YamlNode& node, const FileLine& source, const std::string& key) {
+  if (!node.is_list() || node.items().empty()) source.fail(fmt::format("'{}' is no list of words; expected one", key));
   std::vector<std::string> words;
-  for (const auto& item : node) words.push_back(read_word(item, source, key));
+  for (const YamlNode& item : node.items()) words.push_back(read_word(item, source, key));
   return words;
 }
 
@@ -61,9 +61,9 @@ bool optional_truth(const std::string& file, Fields& fields, const std::string& 
 }
 
 std::vector<std::string> read_command(const std::string& file, Fields& fields) {
-  const YAML::Node node = fields.take("command");
+  const YamlNode node = fields.take("command");
   const FileLine source{file, fields.last_line()};
-  if (node.IsSequence()) return read_words(node, source, "command");
+  if (node.is_list()) return read_words(node, source, "command");
   const std::string text = read_word(node, source, "command");
   if (text.empty()) source.fail("'command' is empty; expected a command");
   return shell_command(text);
@@ -87,18 +87,17 @@ void check_variable_name(const std::string& name, const FileLine& source) {
 }
 
 // Reads the mappings under `exclude` or `include`.
-std::vector<JobMatrix::Entry> read_entries(const YAML::Node& node, const FileLine& source, const std::string& key) {
-  if (!node.IsSequence()) source.fail(fmt::format("'{}' is no list; expected one of mappings", key));
+std::vector<JobMatrix::Entry> read_entries(const YamlNode& node, const FileLine& source, const std::string& key) {
+  if (!node.is_list()) source.fail(fmt::format("'{}' is no list; expected one of mappings", key));
   std::vector<JobMatrix::Entry> entries;
-  for (const auto& item : node) {
-    Fields fields(source.file, item, line_of(item), fmt::format("an entry of '{}'", key));
+  for (const YamlNode& item : node.items()) {
+    Fields fields(source.file, item, item.line(), fmt::format("an entry of '{}'", key));
     JobMatrix::Entry entry{{}, fields.line()};
-    for (const std::string& name : fields.keys()) {
-      const YAML::Node value = fields.take(name);
+    fields.take_each([&](const std::string& name, const YamlNode& value) {
       const FileLine at{source.file, fields.last_line()};
       check_variable_name(name, at);
       entry.values[name] = read_word(value, at, name);
-    }
+    });
     if (entry.values.empty()) {
       fail_at(source.file, entry.line, fmt::format("an entry of '{}' is empty; expected `name: value`", key));
     }
@@ -107,12 +106,11 @@ std::vector<JobMatrix::Entry> read_entries(const YAML::Node& node, const FileLin
   return entries;
 }
 
-JobMatrix read_matrix(const std::string& file, const YAML::Node& node, int line) {
+JobMatrix read_matrix(const std::string& file, const YamlNode& node, int line) {
   Fields fields(file, node, line, "'matrix'");
   JobMatrix matrix;
   matrix.line = line;
-  for (const std::string& name : fields.keys()) {
-    const YAML::Node value = fields.take(name);
+  fields.take_each([&](const std::string& name, const YamlNode& value) {
     const FileLine source{file, fields.last_line()};
     if (name == "exclude") {
       matrix.exclude = read_entries(value, source, name);
@@ -122,7 +120,7 @@ JobMatrix read_matrix(const std::string& file, const YAML::Node& node, int line)
       check_variable_name(name, source);
       matrix.variables.push_back({name, read_words(value, source, name)});
     }
-  }
+  });
   return matrix;
 }
 
@@ -132,19 +130,18 @@ std::vector<std::string> optional_parameters(const std::string& file, Fields& fi
   if (!node) return {};
   Fields parameters(file, *node, fields.last_line(), "'parameters'");
   std::vector<std::string> settings;
-  for (const std::string& name : parameters.keys()) {
-    const YAML::Node value = parameters.take(name);
+  parameters.take_each([&](const std::string& name, const YamlNode& value) {
     const FileLine source{file, parameters.last_line()};
-    std::string text = value.IsNull() ? "null" : value.IsScalar() ? value.Scalar() : "";
-    if (value.IsSequence()) text = fmt::format("[{}]", fmt::join(read_words(value, source, name), ", "));
+    std::string text = value.is_null() ? "null" : std::string(value.word());
+    if (value.is_list()) text = fmt::format("[{}]", fmt::join(read_words(value, source, name), ", "));
     if (text.empty()) source.fail(fmt::format("'{}' has no value; expected one", name));
     settings.push_back(fmt::format("{}={}", name, text));
-  }
+  });
   return settings;
 }
 
-CandidateRule read_candidate(const std::string& file, const YAML::Node& node) {
-  Fields fields(file, node, line_of(node), "a candidate");
+CandidateRule read_candidate(const std::string& file, const YamlNode& node) {
+  Fields fields(file, node, node.line(), "a candidate");
   CandidateRule rule;
   rule.job = read_job(file, fields);
   rule.job.name = fields.take_word("name");
@@ -154,8 +151,8 @@ CandidateRule read_candidate(const std::string& file, const YAML::Node& node) {
   return rule;
 }
 
-Waiver read_waiver(const std::string& file, const YAML::Node& node) {
-  Fields fields(file, node, line_of(node), "a waiver");
+Waiver read_waiver(const std::string& file, const YamlNode& node) {
+  Fields fields(file, node, node.line(), "a waiver");
   Waiver waiver;
   waiver.line = fields.line();
   waiver.pattern = fields.take_word("pattern");
@@ -205,22 +202,22 @@ void read_tolerance_options(Fields& fields, RunFile& run) {
 RunFile read_fields(Fields& fields, const std::string& where) {
   RunFile run;
   run.path = where;
-  const YAML::Node reference = fields.take("reference");
+  const YamlNode reference = fields.take("reference");
   Fields reference_fields(where, reference, fields.last_line(), "'reference'");
   run.reference = read_job(where, reference_fields);
   run.reference.name = "reference";
   run.reference.command = without_needless_shell(run.reference.command);
   reference_fields.done();
-  const std::vector<YAML::Node> candidates = fields.take_list("candidates");
+  const YamlNode::Items candidates = fields.take_list("candidates");
   if (candidates.empty()) fail_at(where, fields.last_line(), "'candidates' is empty; expected one or more");
-  for (const YAML::Node& node : candidates) run.candidates.push_back(read_candidate(where, node));
+  for (const YamlNode& node : candidates) run.candidates.push_back(read_candidate(where, node));
   run.annotations = {optional_word(where, fields, "annotations", ""), optional_parameters(where, fields)};
   read_tolerance_options(fields, run);
   run.environment = optional_words(where, fields, "environment");
   run.localize = optional_truth(where, fields, "localize", true);
   run.accept_overrides = optional_truth(where, fields, "accept_overrides", false);
   if (fields.has("waivers")) {
-    for (const YAML::Node& node : fields.take_list("waivers")) run.waivers.push_back(read_waiver(where, node));
+    for (const YamlNode& node : fields.take_list("waivers")) run.waivers.push_back(read_waiver(where, node));
   }
   fields.done();
   return run;

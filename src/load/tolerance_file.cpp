@@ -1,7 +1,6 @@
 #include "ttrace/load/tolerance_file.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <charconv>
@@ -20,6 +19,8 @@
 namespace ttrace {
 namespace {
 
+constexpr std::size_t kMostTensors = 1'000'000;  // the largest model recorded so far has 200,000
+
 struct FilePlace {
   const std::string& file;
   int line;
@@ -27,7 +28,7 @@ struct FilePlace {
 
 constexpr const char* kToleranceFile = "a file of `ttrace estimate-tolerance`";
 
-Kind read_kind(const std::string& where, const Fields& fields, const std::string& word) {
+Kind read_kind(const std::string& where, const Fields& fields, std::string_view word) {
   const auto kind = kind_from_name(word);
   if (!kind) {
     fail_at(where, fields.last_line(), fmt::format("'{}' is no kind of tensor; expected output, main_grad, ...", word));
@@ -47,8 +48,8 @@ void require_made_of(double value, double expected, const char* key, const char*
 }
 
 void read_perturbed(const std::string& where, Fields& header, ToleranceFile& file) {
-  for (const YAML::Node& node : header.take_list("perturbed")) {
-    Fields run(where, node, line_of(node), "a perturbed run");
+  for (const YamlNode& node : header.take_list("perturbed")) {
+    Fields run(where, node, node.line(), "a perturbed run");
     file.perturbed_runs.push_back(run.take_word("run"));
     const std::string word = run.take_word("seed");
     std::uint64_t seed = 0;
@@ -68,27 +69,26 @@ void read_perturbed(const std::string& where, Fields& header, ToleranceFile& fil
 }
 
 void read_overrides(const std::string& where, Fields& header, ToleranceFile& file) {
-  for (const YAML::Node& node : header.take_list("overrides")) {
-    Fields fields(where, node, line_of(node), "an override");
+  for (const YamlNode& node : header.take_list("overrides")) {
+    Fields fields(where, node, node.line(), "an override");
     ToleranceOverride item;
     item.line = fields.line();
     item.pattern = fields.take_word("pattern");
     item.allowed = fields.take_number("allowed");
     item.reason = fields.take_word("reason");
-    if (const auto kind = fields.take_if("kind"))
-      item.kind = read_kind(where, fields, kind->IsScalar() ? kind->Scalar() : "");
+    if (const auto kind = fields.take_if("kind")) item.kind = read_kind(where, fields, kind->word());
     fields.done();
     file.overrides.push_back(std::move(item));
   }
 }
 
 // Reads what is said of a statistic beside the norm.
-StatisticTolerance read_statistic(const std::string& where, const YAML::Node& node, Statistic statistic,
+StatisticTolerance read_statistic(const std::string& where, const YamlNode& node, Statistic statistic,
                                   const std::string& name, const FilePlace& at, const ToleranceFile& file) {
   const std::string what = fmt::format("{} of '{}'", name_of(statistic), name);
   Fields fields(where, node, at.line, what);
   StatisticTolerance tolerance;
-  for (const YAML::Node& sample : fields.take_list("samples")) {
+  for (const YamlNode& sample : fields.take_list("samples")) {
     tolerance.samples.push_back(fields.signed_number_of(sample, "samples"));
   }
   if (const auto rerun = fields.take_if("rerun")) tolerance.rerun = fields.signed_number_of(*rerun, "rerun");
@@ -112,11 +112,11 @@ StatisticTolerance read_statistic(const std::string& where, const YAML::Node& no
   return tolerance;
 }
 
-Tolerance read_tolerance(const std::string& where, const YAML::Node& node, int line, const std::string& name,
+Tolerance read_tolerance(const std::string& where, const YamlNode& node, int line, const std::string& name,
                          const ToleranceFile& file) {
   Fields fields(where, node, line, fmt::format("'{}'", name));
   Tolerance tolerance;
-  for (const YAML::Node& sample : fields.take_list("samples")) {
+  for (const YamlNode& sample : fields.take_list("samples")) {
     tolerance.samples.push_back(fields.number_of(sample, "samples"));
   }
   if (const auto rerun = fields.take_if("rerun")) tolerance.rerun = fields.number_of(*rerun, "rerun");
@@ -145,17 +145,18 @@ Tolerance read_tolerance(const std::string& where, const YAML::Node& node, int l
 }
 
 void read_tensors(const std::string& where, Fields& header, ToleranceFile& file) {
-  const YAML::Node tensors = header.take("tensors");
+  const YamlNode tensors = header.take("tensors");
   Fields kinds(where, tensors, header.last_line(), "'tensors'");
-  for (const std::string& word : kinds.keys()) {
-    const YAML::Node node = kinds.take(word);
+  kinds.take_each([&](const std::string& word, const YamlNode& node) {
     const Kind kind = read_kind(where, kinds, word);
     Fields names(where, node, kinds.last_line(), fmt::format("'{}'", word));
-    for (const std::string& name : names.keys()) {
-      const YAML::Node entry = names.take(name);
+    names.take_each([&](const std::string& name, const YamlNode& entry) {
+      if (file.tensors.size() == kMostTensors) {
+        fail_at(where, names.last_line(), fmt::format("more than {} tensors; expected fewer", kMostTensors));
+      }
       file.tensors.emplace(ToleranceKey{kind, name}, read_tolerance(where, entry, names.last_line(), name, file));
-    }
-  }
+    });
+  });
 }
 
 void read_epsilon(const std::string& where, Fields& header, ToleranceFile& file) {
@@ -176,7 +177,7 @@ void read_epsilon(const std::string& where, Fields& header, ToleranceFile& file)
 void read_estimator(const std::string& where, Fields& header, ToleranceFile& file) {
   const auto node = header.take_if("estimator");
   if (!node) return;
-  const std::string word = node->IsScalar() ? node->Scalar() : "";
+  const std::string_view word = node->word();
   const auto estimator = estimator_from_name(word);
   if (!estimator) {
     fail_at(where, header.last_line(),
@@ -186,9 +187,9 @@ void read_estimator(const std::string& where, Fields& header, ToleranceFile& fil
 }
 
 // Refuses a file whose numbers are not those that were measured.
-void require_seal(const std::string& where, Fields& header, const std::string& text) {
+void require_seal(const std::string& where, Fields& header, const std::string& expected) {
   if (!header.has("seal")) return;  // written by hand
-  const std::string seal = header.take_word("seal"), expected = seal_of(text);
+  const std::string seal = header.take_word("seal");
   if (seal == expected) return;
   fail_at(where, header.last_line(),
           fmt::format("the seal is {}; expected {}, that of the lines but overrides and comments: they are not those "
@@ -217,7 +218,7 @@ void require_made_of_group(const std::string& where, const ToleranceFile& file) 
   }
 }
 
-ToleranceFile read_header(const std::string& where, Fields& header, const std::string& text) {
+ToleranceFile read_header(const std::string& where, Fields& header, const std::string& seal) {
   ToleranceFile file;
   file.path = where;
   const std::string version = header.take_word("ttrace_tolerance");
@@ -229,14 +230,14 @@ ToleranceFile read_header(const std::string& where, Fields& header, const std::s
   file.reference_run = header.take_word("reference");
   file.reference_digest = header.take_word("digest");
   read_perturbed(where, header, file);
-  const YAML::Node rerun = header.take("rerun");
-  if (!rerun.IsNull()) file.rerun = rerun.IsScalar() ? rerun.Scalar() : "";
+  const YamlNode rerun = header.take("rerun");
+  if (!rerun.is_null()) file.rerun = rerun.word();
   read_estimator(where, header, file);
   read_epsilon(where, header, file);
   file.margin = header.take_number("margin");
   if (file.margin < 1) fail_at(where, header.last_line(), fmt::format("margin is {}; expected 1 or more", file.margin));
-  for (const YAML::Node& note : header.take_list("notes")) {
-    file.notes.push_back(note.IsScalar() ? note.Scalar() : "");
+  for (const YamlNode& note : header.take_list("notes")) {
+    file.notes.emplace_back(note.word());
   }
   read_overrides(where, header, file);
   read_tensors(where, header, file);
@@ -244,7 +245,7 @@ ToleranceFile read_header(const std::string& where, Fields& header, const std::s
     file.updates =
         read_update_tolerances(where, *updates, header.last_line(), file.perturbed_runs.size() + (file.rerun ? 1 : 0));
   }
-  require_seal(where, header, text);
+  require_seal(where, header, seal);
   header.done();
   require_made_of_group(where, file);
   return file;
@@ -252,10 +253,11 @@ ToleranceFile read_header(const std::string& where, Fields& header, const std::s
 
 }  // namespace
 
-ToleranceFile parse_tolerances(const std::string& text, const std::string& where) {
+ToleranceFile parse_tolerances(std::string text, const std::string& where) {
   ToleranceFile file;
-  read_mapping(text, where, kToleranceFile, "YAML as `ttrace estimate-tolerance` writes it",
-               [&](Fields& header) { file = read_header(where, header, text); });
+  const std::string seal = seal_of(text);
+  read_mapping(std::move(text), where, kToleranceFile, "YAML as `ttrace estimate-tolerance` writes it",
+               [&](Fields& header) { file = read_header(where, header, seal); });
   return file;
 }
 

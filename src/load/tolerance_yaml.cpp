@@ -6,31 +6,11 @@
 
 #include "load/tolerance_seal.h"
 #include "load/update_tolerances.h"
+#include "text/yaml.h"
 #include "ttrace/load/tolerance_file.h"
 
 namespace ttrace {
 namespace {
-
-// Quotes a text that YAML could take for something else than a word: names come from traces and may hold anything.
-std::string yaml_word(std::string_view text) {
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
-           c == '-';
-  };
-  const bool word = !text.empty() && ((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z'));
-  if (word && text != "null" && std::all_of(text.begin(), text.end(), plain)) return std::string(text);
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      result += fmt::format("\\{}", c);
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      result += c;
-    }
-  }
-  return result + '"';
-}
 
 std::string header_yaml(const ToleranceFile& file) {
   std::string text = fmt::format(
@@ -54,7 +34,7 @@ std::string header_yaml(const ToleranceFile& file) {
                         item.kind ? fmt::format("kind: {}, ", name_of(*item.kind)) : "", item.allowed,
                         yaml_word(item.reason));
   }
-  return text + to_yaml(file.updates, yaml_word);
+  return text + to_yaml(file.updates);
 }
 
 std::string statistic_yaml(Statistic statistic, const StatisticTolerance& said) {
@@ -73,7 +53,7 @@ std::string to_yaml(const ToleranceFile& file) {
   for (const auto& [key, tolerance] : file.tensors) {
     if (kind != key.first) text += fmt::format("  {}:\n", name_of(key.first));
     kind = key.first;
-    text += fmt::format("    {}: {{samples: [{}], ", yaml_word(key.second), fmt::join(tolerance.samples, ", "));
+    text += fmt::format("    {} {{samples: [{}], ", yaml_key(key.second, 4), fmt::join(tolerance.samples, ", "));
     if (tolerance.rerun) text += fmt::format("rerun: {}, ", *tolerance.rerun);
     text += fmt::format("estimate: {}, floor: {}, allowed: {}", tolerance.estimate, tolerance.floor, tolerance.allowed);
     for (const auto& [statistic, said] : tolerance.statistics) text += statistic_yaml(statistic, said);

@@ -4,6 +4,8 @@
 
 #include <charconv>
 
+#include "text/yaml.h"
+
 namespace ttrace {
 namespace {
 
@@ -20,7 +22,7 @@ UpdateTolerance read_measures(const std::string& where, Fields& fields, std::siz
   UpdateTolerance tolerance;
   for (std::size_t m = 0; m < kUpdateMeasures.size(); ++m) {
     const std::string measure(kUpdateMeasures[m]);
-    for (const YAML::Node& node : fields.take_list(measure)) tolerance[m].push_back(fields.number_of(node, measure));
+    for (const YamlNode& node : fields.take_list(measure)) tolerance[m].push_back(fields.number_of(node, measure));
     if (tolerance[m].size() != samples) {
       fail_at(where, fields.last_line(),
               fmt::format("'{}' has {} samples; expected {}, one for each perturbed run and the rerun", measure,
@@ -37,29 +39,26 @@ UpdateTolerance read_measures(const std::string& where, Fields& fields, std::siz
 
 }  // namespace
 
-UpdateTolerances read_update_tolerances(const std::string& where, const YAML::Node& node, int line,
-                                        std::size_t samples) {
+UpdateTolerances read_update_tolerances(const std::string& where, const YamlNode& node, int line, std::size_t samples) {
   UpdateTolerances tolerances;
   Fields optimizers(where, node, line, "'updates'");
-  for (const std::string& optimizer : optimizers.keys()) {
-    const YAML::Node of_class = optimizers.take(optimizer);
+  optimizers.take_each([&](const std::string& optimizer, const YamlNode& of_class) {
     Fields iterations(where, of_class, optimizers.last_line(), fmt::format("'{}'", optimizer));
-    for (const std::string& word : iterations.keys()) {
-      const YAML::Node entry = iterations.take(word);
+    iterations.take_each([&](const std::string& word, const YamlNode& entry) {
       const std::int32_t iteration = iteration_of(where, word, iterations.last_line());
       Fields fields(where, entry, iterations.last_line(), fmt::format("iteration {} of '{}'", word, optimizer));
       tolerances[{optimizer, iteration}] = read_measures(where, fields, samples);
-    }
-  }
+    });
+  });
   return tolerances;
 }
 
-std::string to_yaml(const UpdateTolerances& tolerances, std::string (*quote)(std::string_view)) {
+std::string to_yaml(const UpdateTolerances& tolerances) {
   std::string text;
   const std::string* optimizer = nullptr;
   for (const auto& [key, tolerance] : tolerances) {
     if (optimizer == nullptr) text += "updates:\n";
-    if (optimizer == nullptr || *optimizer != key.first) text += fmt::format("  {}:\n", quote(key.first));
+    if (optimizer == nullptr || *optimizer != key.first) text += fmt::format("  {}\n", yaml_key(key.first, 2));
     optimizer = &key.first;
     text += fmt::format("    {}: {{", key.second);
     for (std::size_t m = 0; m < kUpdateMeasures.size(); ++m) {

@@ -14,10 +14,9 @@ namespace ttrace {
 
 // `samples`: the number that each measure has. Throws InputError where there are others, for a sample that is no number
 // from 0 to 1, and for an iteration that is none.
-UpdateTolerances read_update_tolerances(const std::string& where, const YAML::Node& node, int line,
-                                        std::size_t samples);
+UpdateTolerances read_update_tolerances(const std::string& where, const YamlNode& node, int line, std::size_t samples);
 
-// Empty where nothing was measured. `quote` makes a word of YAML of any text.
-std::string to_yaml(const UpdateTolerances& tolerances, std::string (*quote)(std::string_view));
+// Empty where nothing was measured.
+std::string to_yaml(const UpdateTolerances& tolerances);
 
 }  // namespace ttrace

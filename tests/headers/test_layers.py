@@ -32,7 +32,7 @@ ALLOWED = {
     "page": {"report"},
     "plan": {"base"},
     "format": {"base"},
-    "load": {"format", "plan", "tolerance"},
+    "load": {"format", "plan", "text", "tolerance"},
     "record": {"format"},
     "capi": {"load", "record"},
     "inspect": {"annotate", "load"},
@@ -45,7 +45,7 @@ ALLOWED = {
 LIBRARIES = {
     r"archive(_entry)?\.h": {"inspect"},
     r"hdf5\.h|H5.*\.h": {"record"},
-    r"yaml-cpp/.*": {"load"},
+    r"yaml\.h": {"load"},
     r"nlohmann/.*": {"format", "report", "page", "sdc", "inspect", "workflow", "cli"},
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare", "abft", "numeric"},  # numeric: dtypes for kernels

@@ -45,7 +45,7 @@ inline constexpr std::string_view kToleranceVersion = "3";
 // dtype's, too few perturbed runs or other numbers of samples, for an `estimate` or `allowed` that is not what the
 // rest says, and for a seal that is not that of the rest.
 ToleranceFile read_tolerances(const std::filesystem::path& path);
-ToleranceFile parse_tolerances(const std::string& text, const std::string& where);
+ToleranceFile parse_tolerances(std::string text, const std::string& where);
 std::string to_yaml(const ToleranceFile& file);  // parses back to the same values
 
 }  // namespace ttrace

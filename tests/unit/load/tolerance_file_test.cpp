@@ -125,7 +125,7 @@ TEST_CASE("what is written reads back the same, whatever the names and the numbe
   file.notes = {"one: \"two\" \\ # three", "", "tab\tline\nend"};
   file.overrides.push_back({"*:attn#1", std::nullopt, 0, "- {a: b}", 0});
   for (const char* name : {"null", "yes", "~", "1e5", "a: b", "shared:1#2", "\x01\x1b[2J", "\xc3\xa9", "\xc2\x85",
-                           "\xe2\x80\xa8x", "\xff", "0.mlp", "-", "a'\"b"}) {
+                           "\xe2\x80\xa8x", "\xef\xbf\xbf", "0.mlp", "-", "a'\"b"}) {
     file.tensors[{Kind::kParamDelta, name}] = {
         {1.0 / 3, std::numeric_limits<double>::denorm_min(), 0},
         std::nullopt,
@@ -353,7 +353,8 @@ TEST_CASE("what is no tolerance file is refused") {
   CHECK(tolerance_error("") == refusal);
   CHECK(tolerance_error("- 1\n") == refusal);
   CHECK(tolerance_error("reference: [1\nmargin: 2\n") ==
-        "t.yaml:2: end of sequence flow not found; expected YAML as `ttrace estimate-tolerance` writes it");
+        "t.yaml:2: did not find expected ',' or ']' while parsing a flow sequence that begins in line 1; expected YAML "
+        "as `ttrace estimate-tolerance` writes it");
 }
 
 TEST_CASE("a tolerance file is read from disk, and refused by name when it cannot be") {
