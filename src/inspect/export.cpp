@@ -14,8 +14,7 @@
 #include <string_view>
 #include <utility>
 
-#include "merge/region.h"
-#include "merge/runs.h"
+#include "merge/elements.h"
 #include "merge/values.h"
 #include "ttrace/error.h"
 #include "ttrace/numeric/convert.h"
@@ -25,53 +24,13 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// One tensor of the file: what its header says, and how to get its elements, row-major.
-class Exported {
- public:
-  explicit Exported(const LogicalTensor& tensor) : tensor_(held_rows_of(tensor)) {
-    is_copy_ = tensor_.scale == 1;
-    for (const Piece& piece : tensor_.pieces()) {
-      if (piece.replica == 0 && (piece.term != 0 || piece.entry->dtype != tensor_.dtype)) is_copy_ = false;
-    }
-    dtype_ = is_copy_ ? tensor_.dtype : Dtype::kFloat64;
-  }
+Bytes bytes_of(const Elements& tensor) {
+  Bytes bytes(static_cast<std::size_t>(tensor.bytes()));
+  tensor.copy_to(bytes.data());
+  return bytes;
+}
 
-  const Shape& shape() const { return tensor_.shape; }
-  Dtype dtype() const { return dtype_; }
-  std::int64_t size(Dtype as) const { return element_count(tensor_.shape) * size_of(as); }
-
-  Bytes bytes() const {
-    Bytes bytes(static_cast<std::size_t>(size(dtype_)));
-    if (is_copy_) {
-      copy(bytes);
-    } else {
-      const Values values = values_of(tensor_);
-      std::memcpy(bytes.data(), values.data(), bytes.size());
-    }
-    return bytes;
-  }
-
- private:
-  void copy(Bytes& bytes) const {
-    const std::int64_t size = size_of(dtype_);
-    for (const Piece& piece : tensor_.pieces()) {
-      if (piece.replica != 0) continue;
-      for_each_run(piece, tensor_.shape,
-                   [&](std::int64_t local, std::int64_t stride, std::int64_t position, std::int64_t length) {
-                     for (std::int64_t j = 0; j < length; ++j) {
-                       std::memcpy(&bytes[static_cast<std::size_t>((position + j) * size)],
-                                   piece.data + (local + j * stride) * size, static_cast<std::size_t>(size));
-                     }
-                   });
-    }
-  }
-
-  LogicalTensor tensor_;
-  bool is_copy_ = true;
-  Dtype dtype_ = Dtype::kFloat32;
-};
-
-using Contents = std::map<std::string, Exported>;  // by key
+using Contents = std::map<std::string, Elements>;  // by key
 
 [[noreturn]] void refuse_to_write(const std::filesystem::path& output, std::string_view why) {
   throw InputError(fmt::format("{}: can't be written; expected room for the tensors ({})", output.string(), why));
@@ -112,7 +71,7 @@ void write_safetensors(const Contents& contents, const std::filesystem::path& ou
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   std::int64_t offset = 0;
   for (const auto& [key, tensor] : contents) {
-    const std::int64_t end = offset + tensor.size(tensor.dtype());
+    const std::int64_t end = offset + tensor.bytes();
     header[key] = {
         {"dtype", safetensors_name(tensor.dtype())}, {"shape", tensor.shape()}, {"data_offsets", {offset, end}}};
     offset = end;
@@ -125,7 +84,7 @@ void write_safetensors(const Contents& contents, const std::filesystem::path& ou
   file << text;
   for (const auto& [key, tensor] : contents) {
     if (!file) break;
-    const Bytes bytes = tensor.bytes();
+    const Bytes bytes = bytes_of(tensor);
     file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
   file.close();
@@ -173,7 +132,7 @@ void write_npz(const Contents& contents, const std::filesystem::path& output) {
     const bool is_widened = !is_known_to_numpy(tensor.dtype());
     const Dtype dtype = is_widened ? Dtype::kFloat32 : tensor.dtype();
     const std::string header = npy_header(dtype, tensor.shape());
-    const Bytes recorded = tensor.bytes();
+    const Bytes recorded = bytes_of(tensor);
     const Bytes& bytes = is_widened ? as_float32(recorded, tensor.dtype()) : recorded;
     archive_entry_clear(entry.get());
     archive_entry_set_pathname_utf8(entry.get(), (key + ".npy").c_str());

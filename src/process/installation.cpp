@@ -10,8 +10,21 @@ namespace ttrace {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+fs::path& installation() {
+  static fs::path directory;  // empty: the program's own
+  return directory;
+}
+
+}  // namespace
+
+void set_installation(const fs::path& directory) { installation() = directory; }
+
 fs::path beside_program(const fs::path& relative) {
-  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / relative;
+  const fs::path root =
+      installation().empty() ? fs::read_symlink("/proc/self/exe").parent_path().parent_path() : installation();
+  const fs::path path = root / relative;
   if (!fs::exists(path)) throw InputError(fmt::format("{}: not there; expected a whole installation", path.string()));
   return path;
 }

@@ -6,6 +6,9 @@
 
 namespace ttrace {
 
+// Sets the directory that holds bin/, in a process that runs another program: the Python package says where it lies.
+void set_installation(const std::filesystem::path& directory);
+
 // Returns the path `relative` to the directory that holds bin/. Throws InputError where it does not exist.
 std::filesystem::path beside_program(const std::filesystem::path& relative);
 

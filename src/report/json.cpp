@@ -188,4 +188,10 @@ std::string to_text(const Json& json) { return json.dump(2, ' ', false, Json::er
 
 std::string to_json(const Report& report) { return to_text(to_object(report)); }
 
+std::string to_json(const std::vector<Finding>& findings) {
+  Json list = Json::array();
+  for (const Finding& finding : findings) list.push_back(to_object(finding));
+  return to_text(list);
+}
+
 }  // namespace ttrace

@@ -9,11 +9,6 @@
 #include "ttrace/report/render.h"
 
 namespace ttrace {
-namespace {
-
-constexpr std::size_t kFindingsShown = 10;
-
-}  // namespace
 
 void ReportFiles::add(std::string_view option, const std::string& path, std::function<std::string()> render) {
   if (path.empty()) return;

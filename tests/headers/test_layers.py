@@ -39,6 +39,7 @@ ALLOWED = {
     "terminal": {"page"},
     "workflow": {"depict", "diagnose", "history", "load", "process", "record", "step", "terminal"},
     "cli": {"inspect", "sdc", "selfcheck", "workflow"},
+    "bindings": {"inspect", "workflow"},
 }
 
 # Third-party headers, and the only folders that may know them.
@@ -53,6 +54,7 @@ LIBRARIES = {
     r"zlib\.h": {"page"},
     r"omp\.h": {"compare", "sdc", "step"},
     r"CLI/.*": {"cli"},
+    r"nanobind/.*": {"bindings"},
     r"spdlog/.*": {"cli", "workflow"},
     r"xxh_x86dispatch\.h": {"compare"},
     r"xxhash\.h": {"numeric", "format", "record", "load", "compare", "workflow"},

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "ttrace/outcome.h"
 
@@ -12,9 +13,13 @@ namespace ttrace {
 // wrong tensor. "same" if the verdict is that.
 std::string sentence_of(const Report& report);
 
+// How many findings text shows, unless all are asked for.
+inline constexpr std::size_t kFindingsShown = 10;
+
 // Renders for a terminal: at most `most_findings` findings, with control characters escaped.
 std::string to_text(const Report& report, std::size_t most_findings);
 std::string to_json(const Report& report);
+std::string to_json(const std::vector<Finding>& findings);  // a list, of what the report has under `findings`
 // Renders one line for each tensor that was compared or is missing, also if it passed, in execution order. Fields that
 // were not measured are empty. `ratio` is rel_err / allowed, norms are Frobenius norms.
 std::string to_csv(const Report& report);

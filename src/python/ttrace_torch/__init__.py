@@ -30,6 +30,8 @@ What a tensor is called, and where it lies:
     imports.py              acts when a framework has been imported
 What all of them use:
     start.py                puts the parts together
+    patches.py              what is put in the place of functions of torch, and hooks
+    block.py                recording of a part of a program
     collector.py            the life of the recording, and the way in for all that PyTorch calls
     threads.py              which thread of the program is recorded
     processes.py            ... which process
@@ -54,9 +56,11 @@ A program may record tensors of its own, and say where they lie:
         def record(*args, **kwargs): pass
 """
 
+import atexit
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the package is also imported where there is no torch
     import torch
@@ -90,22 +94,54 @@ def record(
 
 def install() -> None:
     """Patches torch, which has just been imported. Called once a process."""
-    import torch
-
     from . import problems
     from .config import Config
 
     config = Config.from_environment()
-    version = str(torch.__version__)
-    if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < OLDEST_TORCH:
+    problem = _problem_of_torch()
+    if problem:
         rank = os.environ.get("RANK", "0")
-        problems.problem(
-            config.directory,
-            int(rank) if rank.isdigit() else 0,
-            f"PyTorch {version} is too old; expected 2.2 or newer; nothing is recorded",
-        )
+        problems.problem(config.directory, int(rank) if rank.isdigit() else 0, f"{problem}; nothing is recorded")
         return
     from .start import start
 
     global _explicit
-    _explicit = start(config)
+    collector, _explicit = start(config)
+    os.register_at_fork(after_in_child=collector.after_fork)
+    atexit.register(collector.at_exit)
+
+
+@contextlib.contextmanager
+def recorded_block(
+    directory: str, library: str, axes: str, perturb: int | None, provenance: dict[str, Any]
+) -> Iterator[None]:
+    """Records what runs inside: `ttrace.record` of the Python package. `library` is the path of libttrace. Raises
+    CollectError, at the end where the trace is not whole."""
+    from .block import Block, configuration
+    from .problems import CollectError
+
+    global _explicit
+    problem = _problem_of_torch()
+    if problem or _explicit is not None:
+        raise CollectError(problem or "this process is recorded already; expected one recording at a time")
+    block = Block(configuration(directory, library, axes, perturb, provenance))
+    _explicit = block.begin()
+    raised = True
+    try:
+        yield
+        raised = False
+    finally:
+        _explicit = None
+        found = block.end(raised)
+    if found:
+        raise CollectError("; ".join(found))
+
+
+def _problem_of_torch() -> str:
+    """Why it cannot be recorded, or ""."""
+    import torch
+
+    version = str(torch.__version__)
+    if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) >= OLDEST_TORCH:
+        return ""
+    return f"PyTorch {version} is too old; expected {'.'.join(map(str, OLDEST_TORCH))} or newer"

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.utils.checkpoint
 
-from . import adapters
+from . import adapters, patches
 from .clock import CallCounts
 from .collector import Collector
 from .compiled import is_compiling
@@ -21,12 +21,13 @@ from .library import Pass
 
 
 def install(collector: Collector, stack: CallStack) -> None:
-    torch.utils.checkpoint.checkpoint = _observed(torch.utils.checkpoint.checkpoint, collector, stack)
+    checkpoint = torch.utils.checkpoint
+    patches.replace(checkpoint, "checkpoint", _observed(checkpoint.checkpoint, collector, stack))
 
 
 def install_adapters(collector: Collector, stack: CallStack) -> None:
     for _, owner, name in adapters.functions_to_patch("CHECKPOINTS"):
-        setattr(owner, name, _observed(getattr(owner, name), collector, stack))
+        patches.replace(owner, name, _observed(getattr(owner, name), collector, stack))
 
 
 def _observed(checkpoint: Callable, collector: Collector, stack: CallStack) -> Callable:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from . import problems, processes
-from .clock import Clock
+from .clock import Chunk, Clock
 from .config import Config
 from .coordinates import rank_and_world_size
 from .library import Kind, Status, TensorId, TraceError
@@ -39,10 +39,14 @@ class Collector:
         self.file: RankFile | None = None  # opened with the first tensor
         self._not_seen = NotSeen()
         self.optimizer_steps = OptimizerSteps()
+        self.is_whole = False  # the file was closed, and with the mark of a whole trace
         self.seconds = 0.0  # spent in here
         self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
+        self.on_first_call: list[Callable[[Chunk], None]] = []  # before that of a chunk in each recorded iteration
         self.on_iteration_end: list[Callable[[], None]] = []  # called after the last tensor of each is recorded
-        self.record_params_after: Callable[[], None] = lambda: None  # set by optimizers.py
+        # Set by optimizers.py: at the end of an iteration with a step, and of one without.
+        self.record_params_after: Callable[[], None] = lambda: None
+        self.record_gradients_left: Callable[[], None] = lambda: None
 
     # The way in.
 
@@ -149,6 +153,7 @@ class Collector:
         file, self.file = self.file, None
         if file is not None:
             file.close(complete, self.seconds, self._not_seen.as_list(), self.optimizer_steps.as_document())
+            self.is_whole = complete
 
     def stop(self, problem: str | None) -> None:
         """Records nothing more. What was recorded stays, without the mark of a whole trace."""
@@ -181,6 +186,20 @@ class Collector:
                 f"{self._recorded_process}, which is; expected one process per rank",
             )
             self._recorded_process = None
+
+    def end_block(self) -> None:
+        """Of the program, which was recorded by itself (block.py): all that ran in it counts."""
+        if self.file is None:
+            raise problems.CollectError(
+                "nothing was recorded; expected a call of a torch.nn.Module with gradients enabled"
+            )
+        if self.clock.stepped:
+            self.finish_iteration(begin_next=True)
+        else:
+            self.record_gradients_left()
+            for check in self.on_iteration_end:
+                check()
+        self.close(complete=True)
 
     def at_exit(self) -> None:
         self.safely(self._finish)

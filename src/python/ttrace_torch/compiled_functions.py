@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from . import patches
 from .collector import Collector
 from .compiled import is_compiling, is_disabled
 from .modules import Modules
@@ -30,7 +31,7 @@ def install(collector: Collector, modules: Modules) -> None:
             compiled, lambda args, kwargs: _run_unseen(collector, modules, name, compiled, args, kwargs)
         )
 
-    torch.compile = patched
+    patches.replace(torch, "compile", patched)
 
 
 def _unless_compiling(compiled: Callable, run: Callable[[tuple, dict], Any]) -> Callable:

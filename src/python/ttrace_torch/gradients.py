@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from . import adapters
+from . import adapters, patches
 from .adapters import fsdp1
 from .clock import Chunk, Microbatch
 from .collector import Collector
@@ -37,15 +37,15 @@ class Gradients:
 
     def install(self) -> None:
         # torch.Tensor.backward looks it up there.
-        torch.autograd.backward = self._observed(torch.autograd.backward)
+        patches.replace(torch.autograd, "backward", self._observed(torch.autograd.backward))
 
     def install_adapters(self) -> None:
         for _, owner, name in adapters.functions_to_patch("BACKWARD"):
-            setattr(owner, name, self._observed(getattr(owner, name)))
+            patches.replace(owner, name, self._observed(getattr(owner, name)))
         for _, owner, name in adapters.functions_to_patch("GATHERING"):
-            setattr(owner, name, self._gathering(getattr(owner, name)))
+            patches.replace(owner, name, self._gathering(getattr(owner, name)))
         for _, owner, name in adapters.functions_to_patch("WEIGHT_BACKWARD"):
-            setattr(owner, name, self._of_microbatch(getattr(owner, name)))
+            patches.replace(owner, name, self._of_microbatch(getattr(owner, name)))
 
     def _of_microbatch(self, backward: Callable) -> Callable:
         collector = self._collector
@@ -155,7 +155,7 @@ class Gradients:
                 self._hooked_parameters.add(key)
                 all_names = chunk.tied_names(names)
                 in_portions = len(names) < len(all_names)
-                parameter.register_hook(self._parameter_hook(chunk, parameter, all_names, in_portions))
+                patches.keep(parameter.register_hook(self._parameter_hook(chunk, parameter, all_names, in_portions)))
 
     def hook_gathered_parameters(self, chunk: Chunk, module: torch.nn.Module) -> None:
         """Of `module`, which `fully_shard` shards and which is about to be called: its own hook that comes first

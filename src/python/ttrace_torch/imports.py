@@ -7,13 +7,17 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from . import patches
+
 
 def after_import(name: str, act: Callable[[ModuleType], None]) -> None:
     """Calls `act` with the module `name` once it has been imported; now, where it has."""
     if name in sys.modules:
         act(sys.modules[name])
     else:
-        sys.meta_path.insert(0, _Finder(name, act))
+        finder = _Finder(name, act)
+        sys.meta_path.insert(0, finder)
+        patches.keep(finder)
 
 
 class _Finder:
@@ -33,6 +37,10 @@ class _Finder:
         if spec is not None and hasattr(spec.loader, "exec_module"):
             spec.loader.exec_module = self._run_and_act(spec.loader.exec_module)
         return spec
+
+    def remove(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
     def _run_and_act(self, run_module: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
         def exec_module(module: ModuleType) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import adapters
+from . import adapters, patches
 from .clock import Chunk, Microbatch
 from .collector import Collector
 from .compiled import is_compiling
@@ -59,7 +59,7 @@ class Modules:
                 if room:
                     raise_limit(-room)
 
-        torch.nn.Module._call_impl = _call_impl
+        patches.replace(torch.nn.Module, "_call_impl", _call_impl)
         adapters.observe_framework_calls(observe)
 
     def observe(self, call: Callable, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
@@ -214,6 +214,8 @@ class Modules:
         collector.begin_model(chunk.root)
         if not recorded:
             return
+        for act in collector.on_first_call:
+            act(chunk)
         chunk.remember_ties()
         self._gradients.hook_parameters(chunk)
         late = {

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import adapters
+from . import adapters, patches
 from .clock import CallCounts
 from .collector import Collector
 from .gradients import Gradients
@@ -52,26 +52,29 @@ class Optimizers:
 
     def install(self) -> None:
         collector = self._collector
-        register_optimizer_step_pre_hook(
+        begin = register_optimizer_step_pre_hook(
             lambda optimizer, args, kwargs: collector.safely(self._on_step_begin, optimizer, args, kwargs)
         )
-        register_optimizer_step_post_hook(lambda optimizer, *_: collector.safely(self._on_step_end, optimizer))
+        end = register_optimizer_step_post_hook(lambda optimizer, *_: collector.safely(self._on_step_end, optimizer))
+        patches.keep(begin)
+        patches.keep(end)
         collector.record_params_after = self._record_params_after
+        collector.record_gradients_left = self._record_gradients_left
         collector.on_iteration_end.append(self._finish_steps)
         scaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
-        scaler._check_inf_per_device = self._wrap_overflow_check(scaler._check_inf_per_device)
+        patches.replace(scaler, "_check_inf_per_device", self._wrap_overflow_check(scaler._check_inf_per_device))
         if hasattr(torch, _UNSCALING):
-            setattr(torch, _UNSCALING, self._wrap_unscaling(getattr(torch, _UNSCALING)))
+            patches.replace(torch, _UNSCALING, self._wrap_unscaling(getattr(torch, _UNSCALING)))
         for name in _CLIPPING:
             for module in (torch.nn.utils.clip_grad, torch.nn.utils):
                 if hasattr(module, name):
-                    setattr(module, name, self._wrap_clipping(name, getattr(module, name)))
+                    patches.replace(module, name, self._wrap_clipping(name, getattr(module, name)))
 
     def install_adapters(self) -> None:
         for _, owner, name in adapters.functions_to_patch("CLIPPING"):
-            setattr(owner, name, self._wrap_clipping(name, getattr(owner, name)))
+            patches.replace(owner, name, self._wrap_clipping(name, getattr(owner, name)))
         for adapter, owner, name in adapters.functions_to_patch("STEPS"):
-            setattr(owner, name, self._wrap_step(adapter, getattr(owner, name)))
+            patches.replace(owner, name, self._wrap_step(adapter, getattr(owner, name)))
 
     def _wrap_clipping(self, name: str, clip: Callable) -> Callable:
         collector, takes_norm = self._collector, name in _TAKES_NORM
@@ -327,10 +330,19 @@ class Optimizers:
             owned = (each for each in self._trained_parameters() if each.share.owns_any())
             self._steps.finish(each for each in owned if (each.chunk, each.name) in have)
 
+    def _record_gradients_left(self) -> None:
+        """Of an iteration without a step: what is there for one."""
+        self._gradients.record_portions()
+        if self._collector.is_recorded():
+            self._record_main_grads_of(list(self._that_got_gradients()))
+
     def _with_gradients(self) -> Iterator[TrainedParameter]:
-        """Parameters of which this rank owns some, and for which a gradient arrived in this iteration. None where the
-        program was not seen to step at all."""
-        for chunk in self._collector.clock.chunks.values() if self._collector.clock.ever_stepped else ():
+        """None where the program was not seen to step at all."""
+        return self._that_got_gradients() if self._collector.clock.ever_stepped else iter(())
+
+    def _that_got_gradients(self) -> Iterator[TrainedParameter]:
+        """Parameters of which this rank owns some, and for which a gradient arrived in this iteration."""
+        for chunk in self._collector.clock.chunks.values():
             if chunk.microbatches:
                 arrived = set().union(*(microbatch.arrived for microbatch in chunk.microbatches))
                 arrived = {tensor.name for tensor in arrived if tensor.kind == Kind.PARAM_GRAD}

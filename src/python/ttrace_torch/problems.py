@@ -17,7 +17,8 @@ WARNINGS_SHOWN = 10  # on stderr, by a rank; the file has them all
 _NAMES_SHOWN = 3  # in a text that lists some
 _MOST_CHARACTERS = 2000  # of a line; names may be long
 
-_told: set[str] = set()
+_told: dict[str, dict[str, str]] = {}  # of each trace: line -> "problem" or "warning"
+_raised: set[str] = set()  # traces whose problems end as exceptions, and need not stand on stderr as well
 
 
 def listed(names: list[str]) -> str:
@@ -35,12 +36,24 @@ def warning(directory: str, rank: int, text: str) -> None:
     _tell(directory, rank, "warning", text)
 
 
+def will_raise(directory: str) -> None:
+    """Who records to it asks for `problems_of` it."""
+    _raised.add(directory)
+
+
+def problems_of(directory: str) -> list[str]:
+    """Those that this process has told of the trace."""
+    return [line for line, suffix in _told.get(directory, {}).items() if suffix == "problem"]
+
+
 def _tell(directory: str, rank: int, suffix: str, text: str) -> None:
     line = f"rank {rank}: " + _printable(" ".join(text.split()))
-    if line in _told:
+    told = _told.setdefault(directory, {})
+    if line in told:
         return
-    _told.add(line)
-    if suffix == "problem" or len(_told) <= WARNINGS_SHOWN:
+    told[line] = suffix
+    is_shown = directory not in _raised if suffix == "problem" else len(told) <= WARNINGS_SHOWN
+    if is_shown:
         with contextlib.suppress(Exception):  # the program may have closed its stderr, or put anything in its place
             # The line goes out in one piece, because other ranks write there too.
             sys.stderr.write(f"ttrace: {'warning: ' if suffix == 'warning' else ''}{line}\n")

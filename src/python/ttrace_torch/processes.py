@@ -13,6 +13,11 @@ def announce(run_id: str) -> None:
     os.environ[VARIABLE] = f"{run_id} {os.getpid()}"
 
 
+def withdraw() -> None:
+    """This process is recorded no more."""
+    os.environ.pop(VARIABLE, None)
+
+
 def recorded_above(run_id: str) -> int | None:
     """The process id of the one that is recorded and has started this one; None where there is none."""
     recorded, _, process = os.environ.get(VARIABLE, "").partition(" ")

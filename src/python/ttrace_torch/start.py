@@ -1,11 +1,8 @@
 """Puts the parts together, and into torch."""
 
-import atexit
-import os
-
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import adapters, checkpoints, compiled_functions
+from . import adapters, checkpoints, compiled_functions, patches
 from .collector import Collector
 from .config import Config
 from .explicit import ExplicitRecording
@@ -16,7 +13,7 @@ from .perturb import PERTURBATIONS
 from .rewrite import Rewriting
 
 
-def start(config: Config) -> ExplicitRecording:
+def start(config: Config) -> tuple[Collector, ExplicitRecording]:
     collector = Collector(config)
     gradients = Gradients(collector)
     rewriting = None if config.rewrite is None else Rewriting(collector, config.rewrite)
@@ -36,7 +33,5 @@ def start(config: Config) -> ExplicitRecording:
         lambda: checkpoints.install_adapters(collector, modules.stack),
         lambda: adapters.record_inside(modules.record_as_input, modules.record_as_output),
     ]
-    register_optimizer_step_post_hook(lambda *_: collector.on_optimizer_step())
-    os.register_at_fork(after_in_child=collector.after_fork)
-    atexit.register(collector.at_exit)
-    return ExplicitRecording(collector, modules)
+    patches.keep(register_optimizer_step_post_hook(lambda *_: collector.on_optimizer_step()))
+    return collector, ExplicitRecording(collector, modules)

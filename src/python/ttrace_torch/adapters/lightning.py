@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from .. import patches
+
 MODULES = ("lightning.pytorch.strategies.strategy", "pytorch_lightning.strategies.strategy")
 
 
@@ -20,4 +22,4 @@ def observe_training_steps(strategies: ModuleType, observe: Callable) -> None:
             return training_step(self, *args, **kwargs)
         return observe(functools.partial(training_step, self), self.lightning_module, args, kwargs)
 
-    strategies.Strategy.training_step = patched
+    patches.replace(strategies.Strategy, "training_step", patched)

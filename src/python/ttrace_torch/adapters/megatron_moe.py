@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .. import patches
+
 if TYPE_CHECKING:
     from megatron.core.transformer.moe.token_dispatcher import MoETokenDispatcher
 
@@ -31,8 +33,9 @@ def record_inside(record_input: Record, record_output: Record) -> None:
     def logits(_: torch.nn.Module, given: torch.Tensor, *__: Any) -> None:
         record_output(":logits", lambda: given)
 
-    moe_layer.MoELayer.routed_experts_compute = _after(sources, moe_layer.MoELayer.routed_experts_compute)
-    moe_layer.TopKRouter.routing = _after(logits, moe_layer.TopKRouter.routing)
+    layer_class, router = moe_layer.MoELayer, moe_layer.TopKRouter
+    patches.replace(layer_class, "routed_experts_compute", _after(sources, layer_class.routed_experts_compute))
+    patches.replace(router, "routing", _after(logits, router.routing))
 
 
 def _after(first: Callable, method: Callable) -> Callable:

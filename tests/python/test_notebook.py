@@ -1,0 +1,39 @@
+"""The notebook, executed as a user would: its output says what its text does."""
+
+import pathlib
+
+import nbclient
+import nbformat
+from conftest import PACKAGE
+
+ROOT = pathlib.Path(__file__).parents[2]
+NOTEBOOK = ROOT / "src" / "bindings" / "first_wrong_tensor.ipynb"
+
+
+def output_of(cell):
+    texts = [
+        output.get("text") or output["data"].get("text/html") or output["data"]["text/plain"] for output in cell.outputs
+    ]
+    return "".join(texts)
+
+
+def test_the_notebook_leads_from_the_first_red_cell_to_the_cause(monkeypatch):
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+    monkeypatch.setenv("PYTHONPATH", str(PACKAGE))
+    monkeypatch.setenv("TTRACE_ROOT", str(ROOT))
+    client = nbclient.NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": ROOT}}
+    )
+    client.execute()
+    texts = [output_of(cell) for cell in notebook.cells if cell.cell_type == "code"]
+    verdict, heat_map, first, tokens, rows, cause, mended = texts[-7:]
+    assert verdict.startswith("('different', Counts(")
+    assert heat_map.count("#d6604d") > 10  # red
+    names = heat_map.split("<th style='text-align:left'>")
+    assert names[1].startswith("embedding.word_embeddings")
+    assert first.startswith("embedding.word_embeddings output, iteration 0, micro-batch 0: rel_err ")
+    assert "of 64 tokens differ" in tokens
+    assert "hold 1 different rows" in rows
+    assert cause.startswith("other-rows\nembedding.word_embeddings, output, micro-batch 0: ")
+    assert "#d6604d" not in mended and "#f4a582" not in mended
