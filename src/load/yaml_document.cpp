@@ -13,14 +13,18 @@
 #include "load/yaml_document.h"
 
 #include <fmt/format.h>
-#include <yaml.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
 
 #include <algorithm>
 #include <cstring>
-#include <new>
+#include <istream>
+#include <streambuf>
 #include <unordered_map>
 #include <vector>
 
+#include "format/format.h"
 #include "load/regular_file.h"
 
 namespace ttrace {
@@ -37,6 +41,10 @@ using Place = YamlNode::Place;
 constexpr std::size_t kMostDepth = 100;      // annotations have eight levels
 constexpr std::size_t kMostItems = 100'000;  // of a list. Mappings have names for keys, and one for each tensor
 constexpr std::size_t kMostAnchors = 10'000;
+// The signs between which the parser finds values, from one `[` or `{` to where it is closed: till then it keeps them,
+// each in about 100 bytes.
+constexpr std::size_t kMostSigns = 200'000;
+constexpr std::string_view kSigns = ",:?-[]{}&*!";
 // The values that all aliases of a document stand for, together. Annotations that share blocks have hundreds.
 constexpr std::uint64_t kMostValuesOfAliases = 10'000;
 
@@ -111,42 +119,144 @@ Place after(const std::string& tape, Place place) {
   return place;
 }
 
-// Makes a tape of what the parser sees.
-class Writer {
+// Gives the parser a text piece by piece, and stops one that reads on and on before it says what it has seen.
+class Source : public std::streambuf {
  public:
-  explicit Writer(std::size_t text_size) { tape_.bytes.reserve(text_size + text_size / 2 + 1); }
+  explicit Source(const std::string& text) : text_(text) {}
 
-  void add_word(const yaml_event_t& event) {
-    const auto& scalar = event.data.scalar;
-    const std::string_view text(reinterpret_cast<const char*>(scalar.value), scalar.length);
-    const int line = line_of(event);
-    // Programs that are given such a word, and files so named, would be given the half of it.
-    if (text.find('\0') != text.npos) throw YamlError(line, "a NUL character");
-    const bool plain = scalar.style == YAML_PLAIN_SCALAR_STYLE && scalar.tag == nullptr;
-    const bool null = plain && (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL");
-    begin_value(line, scalar.anchor);
-    add_head(null ? kNull : kWord, null ? 0 : text.size(), line);
-    if (!null) tape_.bytes += text;
-    if (scalar.anchor != nullptr) anchors_.at(name_of(scalar.anchor)).values = 1;
-  }
+  void parser_told() { signs_ = 0; }
 
-  void add_alias(const yaml_event_t& event) {
-    const int line = line_of(event);
-    const auto anchor = anchors_.find(name_of(event.data.alias.anchor));
-    if (anchor == anchors_.end()) throw YamlError(line, "an alias of nothing that comes before it");
-    if (anchor->second.values == 0) throw YamlError(line, "an alias of what it is part of");
-    of_aliases_ += anchor->second.values;
-    if (of_aliases_ > kMostValuesOfAliases) {
-      throw YamlError(line, fmt::format("aliases that stand for too many values, more than {}", kMostValuesOfAliases));
+ private:
+  static constexpr std::size_t kPiece = 2048;
+
+  int_type underflow() override {
+    const std::string_view piece = std::string_view(text_).substr(at_, kPiece);
+    if (piece.empty()) return traits_type::eof();
+    signs_ += static_cast<std::size_t>(
+        std::count_if(piece.begin(), piece.end(), [](char c) { return kSigns.find(c) != kSigns.npos; }));
+    if (signs_ > kMostSigns) {
+      const auto line = std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n');
+      throw YamlError(static_cast<int>(line) + 1, fmt::format("brackets with more than {} signs", kMostSigns));
     }
-    begin_value(line, nullptr);
-    values_ += anchor->second.values - 1;
-    add_head(kAlias, 0, line);
-    append_varint(tape_.bytes, anchor->second.number);
+    at_ += piece.size();
+    char* const begin = const_cast<char*>(piece.data());  // nothing is put back that was not there
+    setg(begin, begin, begin + piece.size());
+    return traits_type::to_int_type(piece[0]);
   }
 
-  void begin_list(const yaml_event_t& event) { begin(event, kLongList, event.data.sequence_start.anchor); }
-  void begin_map(const yaml_event_t& event) { begin(event, kLongMap, event.data.mapping_start.anchor); }
+  const std::string& text_;
+  std::size_t at_ = 0;
+  std::size_t signs_ = 0;  // since the parser last said something
+};
+
+// Makes a tape of what the parser sees.
+class Writer : public YAML::EventHandler {
+ public:
+  Writer(std::size_t text_size, Source& source) : source_(source) {
+    tape_.bytes.reserve(text_size + text_size / 2 + 1);
+  }
+
+  YamlTape take() { return std::move(tape_); }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (documents_++ == 0) {
+      first_ = mark.pos;
+      return;
+    }
+    // The parser takes no step over what can begin no value, such as a comma.
+    throw YamlError(line_of(mark), mark.pos == first_ ? "nothing can begin like this" : "a second YAML document");
+  }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    begin_value(mark, anchor);
+    add_head(kNull, 0, line_of(mark));
+    if (anchor != 0) anchors_.at(anchor).values = 1;
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, const std::string& text) override {
+    // Programs that are given such a word, and files so named, would be given the half of it.
+    if (text.find('\0') != text.npos) throw YamlError(line_of(mark), "a NUL character");
+    begin_value(mark, anchor);
+    add_head(kWord, text.size(), line_of(mark));
+    tape_.bytes += text;
+    if (anchor != 0) anchors_.at(anchor).values = 1;
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t name) override {
+    const Anchor& anchor = anchors_.at(name);
+    if (anchor.values == 0) throw YamlError(line_of(mark), "an alias of what it is part of");
+    of_aliases_ += anchor.values;
+    if (of_aliases_ > kMostValuesOfAliases) {
+      throw YamlError(line_of(mark),
+                      fmt::format("aliases that stand for too many values, more than {}", kMostValuesOfAliases));
+    }
+    begin_value(mark, 0);
+    values_ += anchor.values - 1;
+    add_head(kAlias, 0, line_of(mark));
+    append_varint(tape_.bytes, anchor.number);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    begin(mark, kLongList, anchor);
+  }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    begin(mark, kLongMap, anchor);
+  }
+  void OnSequenceEnd() override { end(); }
+  void OnMapEnd() override { end(); }
+
+ private:
+  struct Open {
+    Type type;
+    std::size_t head_at, extent_at;  // on the tape
+    int line;
+    std::size_t items;
+    std::uint64_t values_before;
+    YAML::anchor_t anchor;  // 0: none
+  };
+  struct Anchor {
+    std::size_t number;    // among those of the tape
+    std::uint64_t values;  // that it stands for; 0: it is not whole yet
+  };
+
+  static int line_of(const YAML::Mark& mark) { return mark.line + 1; }
+
+  // Counts a value, and names it.
+  void begin_value(const YAML::Mark& mark, YAML::anchor_t anchor) {
+    source_.parser_told();
+    ++values_;
+    if (!open_.empty() && ++open_.back().items > kMostItems && open_.back().type == kLongList) {
+      throw YamlError(line_of(mark), fmt::format("a list of more than {} values", kMostItems));
+    }
+    if (anchor == 0) return;
+    if (tape_.anchors.size() == kMostAnchors) {
+      throw YamlError(line_of(mark), fmt::format("more than {} anchors", kMostAnchors));
+    }
+    anchors_[anchor] = {tape_.anchors.size(), 0};
+    tape_.anchors.push_back({static_cast<std::uint32_t>(tape_.bytes.size()), line_of(mark)});
+  }
+
+  void add_head(Type type, std::size_t size, int line) {
+    const int down = std::max(line - line_, 0);
+    line_ += down;
+    const bool follows = size >= kSizeFollows;
+    const std::size_t size_bits = follows ? kSizeFollows : size;
+    tape_.bytes += static_cast<char>(type | (down > 0 ? kNewLine : 0) | (size_bits << kSizeShift));
+    if (down > 0) append_varint(tape_.bytes, static_cast<std::uint64_t>(down));
+    if (follows) append_varint(tape_.bytes, size);
+  }
+
+  void begin(const YAML::Mark& mark, Type type, YAML::anchor_t anchor) {
+    if (open_.size() == kMostDepth) throw YamlError(line_of(mark), fmt::format("more than {} levels", kMostDepth));
+    begin_value(mark, anchor);
+    const std::size_t head_at = tape_.bytes.size();
+    add_head(type, 0, line_of(mark));
+    open_.push_back({type, head_at, tape_.bytes.size(), line_, 0, values_ - 1, anchor});
+    tape_.bytes.append(sizeof(LongExtent), '\0');
+  }
 
   void end() {
     const Open open = open_.back();
@@ -162,59 +272,7 @@ class Writer {
       const char short_extent[]{static_cast<char>(size), static_cast<char>(lines)};
       shorten(open, kSizeFollows, {short_extent, sizeof short_extent});
     }
-    if (open.anchor != 0) anchors_.at(names_[open.anchor - 1]).values = values_ - open.values_before;
-  }
-
-  YamlTape take() { return std::move(tape_); }
-
- private:
-  struct Open {
-    Type type;
-    std::size_t head_at, extent_at;  // on the tape
-    int line;
-    std::size_t items;
-    std::uint64_t values_before;
-    std::size_t anchor;  // its number from 1; 0: none
-  };
-  struct Anchor {
-    std::size_t number;    // of the last that has the name
-    std::uint64_t values;  // that it stands for; 0: it is not whole yet
-  };
-
-  static std::string name_of(const yaml_char_t* name) { return reinterpret_cast<const char*>(name); }
-  static int line_of(const yaml_event_t& event) { return static_cast<int>(event.start_mark.line) + 1; }
-
-  // Counts a value, and names it.
-  void begin_value(int line, const yaml_char_t* anchor) {
-    ++values_;
-    if (!open_.empty() && ++open_.back().items > kMostItems && open_.back().type == kLongList) {
-      throw YamlError(line, fmt::format("a list of more than {} values", kMostItems));
-    }
-    if (anchor == nullptr) return;
-    if (names_.size() == kMostAnchors) throw YamlError(line, fmt::format("more than {} anchors", kMostAnchors));
-    anchors_[name_of(anchor)] = {names_.size(), 0};
-    names_.push_back(name_of(anchor));
-    tape_.anchors.push_back({static_cast<std::uint32_t>(tape_.bytes.size()), line});
-  }
-
-  void add_head(Type type, std::size_t size, int line) {
-    const int down = std::max(line - line_, 0);
-    line_ += down;
-    const bool follows = size >= kSizeFollows;
-    const std::size_t size_bits = follows ? kSizeFollows : size;
-    tape_.bytes += static_cast<char>(type | (down > 0 ? kNewLine : 0) | (size_bits << kSizeShift));
-    if (down > 0) append_varint(tape_.bytes, static_cast<std::uint64_t>(down));
-    if (follows) append_varint(tape_.bytes, size);
-  }
-
-  void begin(const yaml_event_t& event, Type type, const yaml_char_t* anchor) {
-    const int line = line_of(event);
-    if (open_.size() == kMostDepth) throw YamlError(line, fmt::format("more than {} levels", kMostDepth));
-    begin_value(line, anchor);
-    const std::size_t head_at = tape_.bytes.size();
-    add_head(type, 0, line);
-    open_.push_back({type, head_at, tape_.bytes.size(), line_, 0, values_ - 1, anchor == nullptr ? 0 : names_.size()});
-    tape_.bytes.append(sizeof(LongExtent), '\0');
+    if (open.anchor != 0) anchors_.at(open.anchor).values = values_ - open.values_before;
   }
 
   // Writes an extent that takes less room, and moves the contents up to it.
@@ -231,86 +289,28 @@ class Writer {
   }
 
   YamlTape tape_;
-  int line_ = 1;                    // of the last value on the tape
-  std::uint64_t values_ = 0;        // seen so far, aliases written out
-  std::uint64_t of_aliases_ = 0;    // ... of those
-  std::vector<Open> open_;          // lists and mappings, the outermost first
-  std::vector<std::string> names_;  // of anchors, by number
-  std::unordered_map<std::string, Anchor> anchors_;
+  Source& source_;
+  int documents_ = 0;
+  int first_ = 0;                 // where the first document begins
+  int line_ = 1;                  // of the last value on the tape
+  std::uint64_t values_ = 0;      // seen so far, aliases written out
+  std::uint64_t of_aliases_ = 0;  // ... of those
+  std::vector<Open> open_;        // lists and mappings, the outermost first
+  std::unordered_map<YAML::anchor_t, Anchor> anchors_;
 };
 
-// libyaml's parser of a text.
-class Parser {
- public:
-  explicit Parser(const std::string& text) : text_(text) {
-    if (yaml_parser_initialize(&parser_) == 0) throw std::bad_alloc();
-    yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
-  }
-  ~Parser() {
-    yaml_event_delete(&event_);
-    yaml_parser_delete(&parser_);
-  }
-  Parser(const Parser&) = delete;
-  Parser& operator=(const Parser&) = delete;
+bool is_control(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return (byte < 0x20 && c != '\t' && c != '\r') || byte == 0x7f;
+}
 
-  // The next event, until the one after it.
-  const yaml_event_t& next() {
-    yaml_event_delete(&event_);
-    if (yaml_parser_parse(&parser_, &event_) == 0) fail();
-    return event_;
-  }
-
- private:
-  [[noreturn]] void fail() const {
-    if (parser_.error == YAML_MEMORY_ERROR) throw std::bad_alloc();
-    if (parser_.error == YAML_READER_ERROR) throw YamlError(line_at(parser_.problem_offset), parser_.problem);
-    std::string what = parser_.problem;
-    const auto begins = static_cast<int>(parser_.context_mark.line) + 1;
-    // The parser finds the end of a text in the line behind it.
-    const int line = std::min(static_cast<int>(parser_.problem_mark.line) + 1, line_at(text_.size() - 1));
-    if (parser_.context != nullptr) what += fmt::format(" {}", parser_.context);
-    if (parser_.context != nullptr && begins < line) what += fmt::format(" that begins in line {}", begins);
-    throw YamlError(line, what);
-  }
-
-  int line_at(std::size_t byte) const {
-    const auto end = text_.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text_.size()));
-    return 1 + static_cast<int>(std::count(text_.begin(), end, '\n'));
-  }
-
-  const std::string& text_;
-  yaml_parser_t parser_{};
-  yaml_event_t event_{};
-};
-
-void write(Parser& parser, Writer& writer) {
-  for (int documents = 0;;) {
-    const yaml_event_t& event = parser.next();
-    switch (event.type) {
-      case YAML_STREAM_END_EVENT:
-        return;
-      case YAML_DOCUMENT_START_EVENT:
-        if (documents++ > 0) throw YamlError(static_cast<int>(event.start_mark.line) + 1, "a second YAML document");
-        break;
-      case YAML_SCALAR_EVENT:
-        writer.add_word(event);
-        break;
-      case YAML_ALIAS_EVENT:
-        writer.add_alias(event);
-        break;
-      case YAML_SEQUENCE_START_EVENT:
-        writer.begin_list(event);
-        break;
-      case YAML_MAPPING_START_EVENT:
-        writer.begin_map(event);
-        break;
-      case YAML_SEQUENCE_END_EVENT:
-      case YAML_MAPPING_END_EVENT:
-        writer.end();
-        break;
-      default:
-        break;
-    }
+// Throws YamlError for bytes that the parser would replace, or take for the end of the text.
+void require_plain_text(std::string_view text) {
+  for (int line = 1; !text.empty(); ++line) {
+    const std::string_view one = text.substr(0, text.find('\n'));
+    if (std::any_of(one.begin(), one.end(), is_control)) throw YamlError(line, "a control character");
+    if (!is_utf8(one)) throw YamlError(line, "no UTF-8");
+    text.remove_prefix(std::min(one.size() + 1, text.size()));
   }
 }
 
@@ -318,9 +318,17 @@ void write(Parser& parser, Writer& writer) {
 
 YamlNode parse_yaml(const std::string& text) {
   if (text.size() > kMostTextBytes) throw YamlError(1, "more than 1 GiB of text");
-  Parser parser(text);
-  Writer writer(text.size());
-  write(parser, writer);
+  require_plain_text(text);
+  Source source(text);
+  Writer writer(text.size(), source);
+  try {
+    std::istream stream(&source);
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(writer)) {
+    }
+  } catch (const YAML::Exception& error) {
+    throw YamlError(error.mark.line + 1, error.msg);
+  }
   YamlTape tape = writer.take();
   if (tape.bytes.empty()) return {};
   return *YamlNode::Iterator(std::make_shared<const YamlTape>(std::move(tape)), {0, 1});

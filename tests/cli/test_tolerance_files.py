@@ -75,8 +75,7 @@ REFUSED = {
     "what is not YAML": (
         "margin: 3",
         "margin: {3",
-        "t.yaml:12: did not find expected ',' or '}' while parsing a flow mapping that begins in line 11; expected "
-        "YAML as `ttrace estimate-tolerance` writes it",
+        "t.yaml:11: end of map flow not found; expected YAML as `ttrace estimate-tolerance` writes it",
     ),
     "a list": (TOLERANCES, "- 1\n", "t.yaml: not one YAML mapping; expected a file of `ttrace estimate-tolerance`"),
     "nothing": (TOLERANCES, "", "t.yaml: not one YAML mapping; expected a file of `ttrace estimate-tolerance`"),

@@ -46,7 +46,7 @@ ALLOWED = {
 LIBRARIES = {
     r"archive(_entry)?\.h": {"inspect"},
     r"hdf5\.h|H5.*\.h": {"record"},
-    r"yaml\.h": {"load"},
+    r"yaml-cpp/.*": {"load"},
     r"nlohmann/.*": {"format", "report", "page", "sdc", "inspect", "workflow", "cli"},
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare", "abft", "numeric"},  # numeric: dtypes for kernels

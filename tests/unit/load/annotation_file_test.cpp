@@ -148,12 +148,8 @@ TEST_CASE("what is wrong with a file is said with its line") {
       "input, output, grad_output, grad_input, param, param_grad, main_grad, param_delta, param_after, scalar, "
       "master, exp_avg, exp_avg_sq, max_exp_avg_sq, momentum_buffer, step_grad";
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"a: {tp_dim: 0\nb: 1",
-       "gpt.yaml:2: did not find expected ',' or '}' while parsing a flow mapping that begins in line 1; expected YAML "
-       "as in annotations/README.md"},
-      {"\n\t- x",
-       "gpt.yaml:2: found character that cannot start any token while scanning for the next token; expected YAML as "
-       "in annotations/README.md"},
+      {"a: {tp_dim: 0\nb: 1", "gpt.yaml:2: end of map flow not found; expected YAML as in annotations/README.md"},
+      {"\n\t- x", "gpt.yaml:2: illegal block entry; expected YAML as in annotations/README.md"},
       {"- a\n- b", "gpt.yaml:1: not a mapping; expected patterns and their rules"},
       {"a: {tp_dim: 0}\n---\nb: {tp_dim: 0}",
        "gpt.yaml:2: a second YAML document; expected YAML as in annotations/README.md"},

@@ -160,8 +160,7 @@ TEST_CASE("what is wrong with a parameter is said with what is known") {
   const std::string value = "expected a number, a word, a list of them, or null";
   CHECK(files.error("gpt.yaml", {"heads={a: 1}"}) == "parameter heads={a: 1}: no value; " + value);
   CHECK(files.error("gpt.yaml", {"heads=$first"}) == "parameter heads=$first: no value; " + value);
-  CHECK(files.error("gpt.yaml", {"heads=[1"}) ==
-        "parameter heads=[1: did not find expected ',' or ']' while parsing a flow sequence; " + value);
+  CHECK(files.error("gpt.yaml", {"heads=[1"}) == "parameter heads=[1: end of sequence flow not found; " + value);
 
   files.write("a.yaml", "include: gpt.yaml\nparameters:\n  heads: x\n");
   CHECK(files.error("a.yaml") ==
@@ -182,9 +181,7 @@ TEST_CASE("a mistake in an included file is said with that file and its line") {
   files.write("a.yaml", "include: gpt.yaml\n");
   CHECK(files.error("a.yaml") == "gpt.yaml:2: 'x': tp_dim: '9'; expected a dimension from -8 to 7");
   files.write("gpt.yaml", "x: {\n");
-  CHECK(files.error("a.yaml") ==
-        "gpt.yaml:1: did not find expected node content while parsing a flow node; expected YAML as in "
-        "annotations/README.md");
+  CHECK(files.error("a.yaml") == "gpt.yaml:2: end of map flow not found; expected YAML as in annotations/README.md");
 }
 
 TEST_CASE("includes that cannot be followed are refused") {

@@ -353,8 +353,7 @@ TEST_CASE("what is no tolerance file is refused") {
   CHECK(tolerance_error("") == refusal);
   CHECK(tolerance_error("- 1\n") == refusal);
   CHECK(tolerance_error("reference: [1\nmargin: 2\n") ==
-        "t.yaml:2: did not find expected ',' or ']' while parsing a flow sequence that begins in line 1; expected YAML "
-        "as `ttrace estimate-tolerance` writes it");
+        "t.yaml:2: end of sequence flow not found; expected YAML as `ttrace estimate-tolerance` writes it");
 }
 
 TEST_CASE("a tolerance file is read from disk, and refused by name when it cannot be") {
