@@ -24,6 +24,7 @@ from .library import Kind, Status, TensorId, TraceError
 from .not_seen import NotSeen
 from .optimizer_steps import OptimizerSteps
 from .rank_file import RankFile
+from .sources import Sources
 from .tensors import NotTraceable
 from .threads import Threads
 
@@ -39,6 +40,7 @@ class Collector:
         self.file: RankFile | None = None  # opened with the first tensor
         self._not_seen = NotSeen()
         self.optimizer_steps = OptimizerSteps()
+        self.sources = Sources(config.source_root, config.provenance.get("directory", ""))
         self.seconds = 0.0  # spent in here
         self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
         self.on_iteration_end: list[Callable[[], None]] = []  # called after the last tensor of each is recorded
@@ -148,7 +150,8 @@ class Collector:
         self.active = False
         file, self.file = self.file, None
         if file is not None:
-            file.close(complete, self.seconds, self._not_seen.as_list(), self.optimizer_steps.as_document())
+            steps, sources = self.optimizer_steps.as_document(), self.sources.as_document()
+            file.close(complete, self.seconds, self._not_seen.as_list(), steps, sources)
 
     def stop(self, problem: str | None) -> None:
         """Records nothing more. What was recorded stays, without the mark of a whole trace."""
