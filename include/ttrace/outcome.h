@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ttrace/finding.h"
+#include "ttrace/module_source.h"
 #include "ttrace/waiver.h"
 
 namespace ttrace {
@@ -83,6 +84,7 @@ struct RootCause {
   double residual = 0;             // of the diagnosis: ||candidate - prediction|| / ||prediction||
   std::string sentence;
   std::optional<Standing> standing;  // none: there was no second run
+  ModuleSource source;               // of `module`, as the candidate's ranks say it
 };
 
 // Coverage of proof: how many tensors of a kind prove something. A floating-point tensor does when it passed: its
@@ -159,9 +161,10 @@ struct Report {
   std::optional<Proofs> proofs;                            // none: of a trace that was checked against itself
   std::vector<OverrideUse> overrides;                      // all of the tolerance file's
   std::vector<std::string> notes;
-  // Why the findings are not worth reading before something is done, and what: text shows this line in their place.
+  // Why the findings are not worth reading before something is done: text shows this line in their place.
   std::string instead;
   std::string command_for_all;  // the command that prints all findings
+  std::string next_command;     // the one worth typing next: what `instead` lacks, or a closer look; empty: none
   bool strict = false;          // untrusted counts as failed, and not-seen as could-not-look
 
   // `different` where something failed or is missing, a difference has no tolerance or, if strict, something is

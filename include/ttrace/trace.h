@@ -64,6 +64,7 @@
 #include "ttrace/numeric/dtype.h"
 #include "ttrace/numeric/shape.h"
 #include "ttrace/provenance.h"
+#include "ttrace/module_source.h"
 
 namespace ttrace {
 
@@ -216,6 +217,7 @@ struct RankTrace {
   std::shared_ptr<const MappedFile> file;
   std::vector<NotSeen> not_seen;
   std::vector<OptimizerStep> optimizer_steps;
+  std::shared_ptr<const ModuleSources> sources;  // null: it says nothing of them
 
   const std::byte* bytes_of(const Entry& entry) const { return file->data() + entry.offset; }
 };

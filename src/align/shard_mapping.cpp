@@ -96,6 +96,24 @@ void note_deduced(const Alignment& alignment, std::vector<std::string>& notes) {
   }
 }
 
+// Notes axes that split what the model is given as if it were a batch, and are not known to be data parallelism.
+void note_batch_axes(const Alignment& alignment, const Microbatches& microbatches, const RankTable& table,
+                     std::vector<std::string>& notes) {
+  std::set<std::string> known, named;
+  for (const int axis : microbatches.axes) known.insert(table.axes[static_cast<std::size_t>(axis)].name);
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.kind != Kind::kInput || TensorName(id.name).path != kRootModule) continue;
+    for (const AxisPlacement& axis : tensor.deduced) {
+      const bool is_of_batch = axis.placement == Placement::kShard && axis.dim == 0 && !known.contains(axis.axis);
+      if (!is_of_batch || !named.insert(axis.axis).second) continue;
+      notes.push_back(
+          fmt::format("{0} splits the model's inputs along their first dimension: where that is the batch, and {0} is "
+                      "data-parallel, write microbatches: {{axis: {0}, order: slices}}",
+                      axis.axis));
+    }
+  }
+}
+
 // Notes which micro-batches the ranks run, where nobody said so.
 void note_order(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (!microbatches.deduced) return;
@@ -203,6 +221,7 @@ Alignment align(const Trace& trace, const Annotations& given, const ModelLayout&
   note_unused_patterns(annotations, grouping, alignment.notes);
   note_order(grouping.microbatches, ranks, alignment.notes);
   note_deduced(alignment, alignment.notes);
+  note_batch_axes(alignment, grouping.microbatches, ranks, alignment.notes);
   note_unmatched_tensors(grouping, alignment, alignment.notes);
   return alignment;
 }

@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 
+#include <map>
 #include <vector>
 
 namespace ttrace::cli {
@@ -76,6 +77,35 @@ CLI::Option* add_html_option(CLI::App& command, std::string& file) {
       ->type_name("FILE");
 }
 
+CLI::Option* add_sarif_option(CLI::App& command, std::string& file) {
+  return command
+      .add_option("--sarif", file, "Write the root causes as SARIF 2.1.0, for code scanning, to this file (-: stdout)")
+      ->type_name("FILE");
+}
+
+CLI::Option* add_github_option(CLI::App& command, bool& github) {
+  return command.add_flag("--github", github,
+                          "Print the root causes as annotations of a GitHub workflow, too, at their lines");
+}
+
+void add_terminal_options(CLI::App& command, TerminalOptions& options) {
+  const std::map<std::string, ColorChoice> choices = {
+      {"auto", ColorChoice::kAuto}, {"always", ColorChoice::kAlways}, {"never", ColorChoice::kNever}};
+  const char* const kGroup = "What the terminal shows";
+  command
+      .add_option_function<std::string>(
+          "--color", [&options, choices](const std::string& word) { options.color = choices.at(word); },
+          "auto, always or never [auto: on a terminal, unless NO_COLOR is set]")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->type_name("WHEN")
+      ->group(kGroup);
+  CLI::Option* quiet = command.add_flag("-q,--quiet", options.quiet, "Warnings and errors only; reports in one line");
+  command.add_flag("-v,--verbose", options.verbose, "More, in reports the first ten findings")
+      ->excludes(quiet)
+      ->group(kGroup);
+  quiet->group(kGroup);
+}
+
 CLI::Option* add_history_option(CLI::App& command, std::string& file) {
   return command.add_option("--history", file, "Add verdicts and ratios to this SQLite file, for `ttrace history`")
       ->type_name("FILE");
@@ -88,7 +118,9 @@ void add_report_options(CLI::App& command, ReportOptions& options) {
   command.add_option("--csv", options.csv, "Write a line for every tensor that was looked at to this file (-: stdout)")
       ->type_name("FILE");
   add_html_option(command, options.html);
-  command.add_flag("--all", options.all, "Print all findings, not just the first ten");
+  add_sarif_option(command, options.sarif);
+  add_github_option(command, options.github);
+  command.add_flag("--all", options.all, "Print all findings, not just a summary");
 }
 
 }  // namespace ttrace::cli

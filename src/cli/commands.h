@@ -11,6 +11,7 @@
 #include "inspect/selection.h"
 #include "process/exit_codes.h"
 #include "terminal/report_files.h"
+#include "terminal/terminal.h"
 #include "ttrace/annotation.h"
 
 namespace ttrace::cli {
@@ -52,7 +53,12 @@ void add_choice_options(CLI::App& command, TensorChoice& choice);  // --kind, --
 CLI::Option* add_threads_option(CLI::App& command, int& threads);
 CLI::Option* add_json_option(CLI::App& command, std::string& file);
 CLI::Option* add_html_option(CLI::App& command, std::string& file);
+CLI::Option* add_sarif_option(CLI::App& command, std::string& file);
+CLI::Option* add_github_option(CLI::App& command, bool& github);
 CLI::Option* add_history_option(CLI::App& command, std::string& file);
+
+// --color, --quiet, --verbose: those of every command.
+void add_terminal_options(CLI::App& command, TerminalOptions& options);
 
 // Those of a command that writes a Report.
 void add_report_options(CLI::App& command, ReportOptions& options);

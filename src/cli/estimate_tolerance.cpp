@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "cli/commands.h"
@@ -24,7 +27,7 @@ struct EstimateArguments {
   std::string iterations, axes;
   std::string estimator;  // empty: that of the runs, or the default
   std::uint64_t seeds = kLeastPerturbedRuns;
-  std::size_t jobs = 1;
+  std::optional<std::size_t> jobs;  // absent: as many as the machine has room for
   std::vector<std::string> command;
 };
 
@@ -51,6 +54,15 @@ std::vector<std::int32_t> iterations_for(const EstimateArguments& arguments) {
   return iterations_of(read_trace(reference));
 }
 
+// Side by side run as many as there are cores, where a run is one process on the CPU. Runs of several ranks may want the
+// same port, and a GPU need not have the memory for two.
+std::size_t jobs_for(const EstimateArguments& arguments) {
+  if (arguments.jobs) return *arguments.jobs;
+  const Trace reference = read_trace(arguments.estimate.reference);
+  if (reference.world_size > 1 || reference.provenance.device != "cpu") return 1;
+  return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostSideBySide);
+}
+
 // Runs the command for each run that is not given.
 void collect_missing(EstimateArguments& arguments) {
   EstimateToleranceOptions& options = arguments.estimate;
@@ -61,8 +73,8 @@ void collect_missing(EstimateArguments& arguments) {
   std::vector<CollectOptions> missing;
   if (!fs::exists(options.reference)) {
     missing.push_back(run_of(arguments, options.reference, iterations, std::nullopt));
-    // Rewritten runs are given what it holds.
-    if (options.estimator == Estimator::kRewritten) collect_all(std::exchange(missing, {}), 1);
+    // Rewritten runs are given what it holds, and it tells how many others the machine has room for.
+    if (options.estimator == Estimator::kRewritten || !arguments.jobs) collect_all(std::exchange(missing, {}), 1);
   }
   if (options.rerun.empty()) {
     options.rerun = arguments.runs / "rerun";
@@ -72,7 +84,7 @@ void collect_missing(EstimateArguments& arguments) {
     options.perturbed.push_back(arguments.runs / fmt::format("perturbed-{}", seed));
     missing.push_back(run_of(arguments, options.perturbed.back(), iterations, seed));
   }
-  collect_all(missing, arguments.jobs);
+  if (!missing.empty()) collect_all(missing, jobs_for(arguments));
 }
 
 void require_runs(const EstimateToleranceOptions& options) {
@@ -107,9 +119,9 @@ void add_collecting_options(CLI::App& estimate, EstimateArguments& arguments) {
       ->group(kCollecting);
   estimate
       .add_option("-j,--jobs", arguments.jobs,
-                  "Runs to collect side by side; what they print goes to NAME.log in the directory of the runs")
+                  "Runs to collect side by side; what they print goes to NAME.log in the directory of the runs "
+                  "[as many as there are cores, where the reference is one process on the CPU, else 1]")
       ->type_name("N")
-      ->capture_default_str()
       ->check(CLI::Range(std::size_t{1}, kMostSideBySide))
       ->group(kCollecting);
   estimate.add_option("--runs", arguments.runs, "Directory for the runs [OUTPUT with .runs]")

@@ -1,28 +1,17 @@
 // `ttrace help`: how is a command used? The help pages of all commands have their form here.
 #include <memory>
 #include <sstream>
-#include <utility>
 
 #include "cli/commands.h"
 #include "cli/misuse.h"
 #include "terminal/report_files.h"
+#include "text/wrap.h"
 #include "ttrace/error.h"
 
 namespace ttrace::cli {
 namespace {
 
 constexpr std::size_t kColumns = 80, kDescriptionsFrom = 26;
-
-// `text` in lines of at most `columns`, broken between words.
-std::string wrapped(const std::string& text, std::size_t columns) {
-  std::istringstream words(text);
-  std::string lines, line;
-  for (std::string word; words >> word;) {
-    if (!line.empty() && line.size() + 1 + word.size() > columns) lines += std::exchange(line, "") + "\n";
-    line += (line.empty() ? "" : " ") + word;
-  }
-  return lines + line;
-}
 
 // CLI11's pages with wrapped descriptions; what is required, and what holds by default, is said at their end.
 class HelpFormatter : public CLI::Formatter {

@@ -2,6 +2,7 @@
 #include "workflow/localize.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <memory>
 
@@ -50,7 +51,7 @@ int run(const LocalizeArguments& arguments) {
     command.replace(0, std::string_view("ttrace check").size(), "ttrace localize");
     command += " -o " + shell_word(second->output.string());
   } else {
-    fmt::print(stderr, "ttrace: no second run: {}\n", reason);
+    spdlog::info("no second run: {}", reason);
   }
   write_report(files, arguments.report, report);
   return exit_code_of(report.verdict());

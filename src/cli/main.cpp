@@ -1,4 +1,3 @@
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <exception>
@@ -6,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/misuse.h"
 #include "load/mapped_file.h"
+#include "terminal/terminal.h"
 #include "ttrace/error.h"
 #include "ttrace/trace.h"
 
@@ -15,7 +15,7 @@ using ttrace::kExitCouldNotLook;
 
 int run_program(int argc, char** argv) {
   CLI::App app{"ttrace: differential tester for distributed training", "ttrace"};
-  app.set_version_flag("--version", "ttrace " TTRACE_VERSION);
+  app.set_version_flag("--version", "ttrace " TTRACE_VERSION "\nbuilt with " TTRACE_BUILT_WITH);
   app.require_subcommand(1);
   app.formatter(ttrace::cli::help_formatter());
   app.footer(R"(Examples:
@@ -49,6 +49,8 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)")
   ttrace::cli::add_show(app, run);
   ttrace::cli::add_export(app, run);
   ttrace::cli::add_help(app, run);
+  ttrace::TerminalOptions terminal;
+  for (CLI::App* command : app.get_subcommands({})) ttrace::cli::add_terminal_options(*command, terminal);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -56,15 +58,14 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)")
     if (error.get_exit_code() == 0) return app.exit(error);
     throw ttrace::InputError(ttrace::cli::describe_misuse(app, error));
   }
+  ttrace::set_up_terminal(terminal);
   return run();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  // spdlog's default logger writes to stdout, which belongs to the report.
-  spdlog::set_default_logger(spdlog::stderr_color_mt("ttrace"));
-  spdlog::set_pattern("ttrace: %^%l%$: %v");
+  ttrace::set_up_terminal({});  // for what is wrong with the options
   ttrace::explain_lost_pages();
   try {
     return run_program(argc, argv);

@@ -30,7 +30,8 @@ struct RunOptions {
   std::string file = "ttrace.yaml";
   std::string work = ".ttrace";
   std::string only;
-  std::string json, junit, markdown, html, history;
+  std::string json, junit, markdown, html, sarif, history;
+  bool github = false;
   bool plan = false, refresh = false;
   int threads = 0;
 };
@@ -201,9 +202,11 @@ int run(const RunOptions& options) {
   files.add("--junit", options.junit, [&] { return to_junit(report, suites_of(report, pages)); });
   files.add("--markdown", options.markdown, [&] { return to_markdown(report); });
   files.add("--html", options.html, [&] { return to_html(report, pages); });
+  files.add("--sarif", options.sarif, [&] { return to_sarif(report); });
+  if (options.github) files.add_behind_text("--github", [&] { return to_github(report); });
   try {
     const int code = run_candidates(options, report, pages);
-    if (!options.plan) files.write([&] { return to_text(report); });
+    if (!options.plan) files.write([&] { return to_text(report, text_options()); });
     return code;
   } catch (const InputError& error) {
     report.problem = error.what();
@@ -284,6 +287,8 @@ void add_run(CLI::App& app, Run& run_command) {
       ->type_name("FILE");
   command->add_option("--markdown", options->markdown, "Write a summary in Markdown (-: stdout)")->type_name("FILE");
   add_html_option(*command, options->html);
+  add_sarif_option(*command, options->sarif);
+  add_github_option(*command, options->github);
   add_history_option(*command, options->history);
   add_threads_option(*command, options->threads);
   command->footer(kFooter);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
@@ -145,6 +147,18 @@ OptimizerStep parse_step(const Json& json, const std::vector<std::vector<std::st
   return step;
 }
 
+// Throws the exceptions of nlohmann::json, and std::invalid_argument.
+std::map<std::string, CodeLine> parse_lines(const Json& json, const std::vector<std::string>& files) {
+  std::map<std::string, CodeLine> lines;
+  for (const auto& [name, line] : json.get<std::map<std::string, std::vector<std::int64_t>>>()) {
+    const bool is_line = line.size() == 2 && line[0] >= 0 && static_cast<std::size_t>(line[0]) < files.size() &&
+                         line[1] >= 1 && line[1] <= std::numeric_limits<std::int32_t>::max();
+    if (!is_line) throw std::invalid_argument(fmt::format("the line of '{}'", printable(name)));
+    lines[name] = {files[static_cast<std::size_t>(line[0])], static_cast<std::int32_t>(line[1])};
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::vector<NotSeen> parse_not_seen(const std::string& provenance, std::string_view where) try {
@@ -189,6 +203,21 @@ std::vector<OptimizerStep> parse_optimizer_steps(const std::string& provenance, 
 } catch (const std::invalid_argument& error) {
   throw InputError(fmt::format(
       "{}: its provenance has 'optimizer_steps' with {}; expected what `ttrace collect` writes", where, error.what()));
+}
+
+std::shared_ptr<const ModuleSources> parse_sources(const std::string& provenance, std::string_view where) try {
+  if (provenance.find("\"sources\"") == provenance.npos) return nullptr;  // of a recorder that knows none
+  const Json json = value_or_null(Json::parse(provenance), "sources");
+  if (json.is_null()) return nullptr;
+  const auto files = json.at("files").get<std::vector<std::string>>();
+  return std::make_shared<ModuleSources>(
+      ModuleSources{parse_lines(json.at("forwards"), files), parse_lines(json.at("calls"), files)});
+} catch (const nlohmann::json::exception&) {
+  throw InputError(
+      fmt::format("{}: its provenance has 'sources' that are none; expected what `ttrace collect` writes", where));
+} catch (const std::invalid_argument& error) {
+  throw InputError(fmt::format("{}: its provenance has 'sources' with {}; expected the place of a file and a line",
+                               where, error.what()));
 }
 
 Provenance parse_provenance(std::string text, std::string_view where) {

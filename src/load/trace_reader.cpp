@@ -71,9 +71,10 @@ RankFile checked_rank(const fs::path& path, std::shared_ptr<const MappedFile> fi
   const RunDescription run = checked_run(attributes, path.string());
   check_entries(entries, data_end, path.string());
   set_mappings(entries, mappings, path.string());
-  RankTrace rank{path, run.rank, run.coordinates, complete, std::move(entries), std::move(file), {}, {}};
+  RankTrace rank{path, run.rank, run.coordinates, complete, std::move(entries), std::move(file), {}, {}, {}};
   rank.not_seen = parse_not_seen(run.provenance, path.string());
   rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
+  rank.sources = parse_sources(run.provenance, path.string());
   return {run, std::move(rank)};
 }
 

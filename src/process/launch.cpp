@@ -118,15 +118,13 @@ int spawn(std::vector<std::string> command, const Launch& launch, const sigset_t
   return error;
 }
 
-int wait_for(pid_t pid, const std::function<void()>& on_second) {
-  int status = 0;
+// Waits for the child, or with -1 for any, and returns its id; 0 or less where there was none, or a signal came.
+pid_t wait_for(pid_t pid, const std::function<void()>& on_second, int& status) {
   for (int ticks = 1;; ++ticks) {
     const pid_t ended = waitpid(pid, &status, on_second ? WNOHANG : 0);
-    if (ended == pid) return status;
-    if (ended == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      if (ticks % 20 == 0) on_second();
-    }
+    if (ended != 0) return ended;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (ticks % 20 == 0) on_second();
   }
 }
 
@@ -151,18 +149,20 @@ CommandResult run_command(const std::vector<std::string>& command, const Launch&
   if (const int error = spawn(command, launch, signals.mask_before(), "", pid); error != 0)
     return could_not_start(error);
   signals.add(pid);
-  return result_of(wait_for(pid, launch.on_second));
+  int status = 0;
+  while (wait_for(pid, launch.on_second, status) != pid) {
+  }
+  return result_of(status);
 }
 
-void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs,
-                      const std::function<void(std::size_t, const CommandResult&)>& on_end) {
+void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs, const SideBySideEvents& events) {
   SignalForwarding signals;
   std::map<pid_t, std::size_t> running;  // -> index among `commands`
   bool failed = false;
   const auto command_ended = [&](std::size_t index, const CommandResult& result) {
     if (failed) return;  // this one was stopped
     failed = !result.failure.empty();
-    on_end(index, result);
+    events.on_end(index, result);
     if (!failed) return;
     for (const auto& [pid, _] : running) kill(pid, SIGTERM);
   };
@@ -174,6 +174,7 @@ void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jo
       signals.add(pid);
       if (error == 0) {
         running[pid] = next;
+        events.on_start(next);
       } else {
         command_ended(next, could_not_start(error));
       }
@@ -181,7 +182,7 @@ void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jo
       continue;
     }
     int status = 0;
-    const pid_t pid = waitpid(-1, &status, 0);
+    const pid_t pid = wait_for(-1, events.on_second, status);
     const auto found = running.find(pid);
     if (found == running.end()) continue;
     const std::size_t index = found->second;

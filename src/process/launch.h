@@ -35,10 +35,15 @@ struct LoggedCommand {
   std::string log;  // file for its stdout and stderr; its stdin is empty
 };
 
+// What `run_side_by_side` calls, with indices among its commands. Nothing of it may throw.
+struct SideBySideEvents {
+  std::function<void(std::size_t)> on_start;
+  std::function<void(std::size_t, const CommandResult&)> on_end;  // of each that ended well, and the first that failed
+  std::function<void()> on_second = {};                           // about every second; may be empty
+};
+
 // Runs all commands, at most `jobs` (up to kMostSideBySide) at a time, and forwards signals to each that runs. Once one
-// has failed, no further one is started, and those that run get SIGTERM and are waited for. `on_end` is called with the
-// index among `commands` of each that ended well, and of the first that failed; it must not throw.
-void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs,
-                      const std::function<void(std::size_t, const CommandResult&)>& on_end);
+// has failed, no further one is started, and those that run get SIGTERM and are waited for.
+void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs, const SideBySideEvents& events);
 
 }  // namespace ttrace

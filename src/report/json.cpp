@@ -49,6 +49,10 @@ const RootCause* first_root(const Report& report) {
   return known ? &report.roots.front() : nullptr;
 }
 
+Json to_object(const std::optional<CodeLine>& line) {
+  return line ? Json{{"file", line->file}, {"line", line->line}} : Json(nullptr);
+}
+
 void add_diagnosis(const RootCause& root, Json& json) {
   json["module"] = root.module;
   json["repeated"] = root.repeated;
@@ -58,6 +62,7 @@ void add_diagnosis(const RootCause& root, Json& json) {
   json["diagnosis_residual"] = root.diagnosis ? number(root.residual) : Json(nullptr);
   json["sentence"] = root.sentence;
   json["standing"] = root.standing ? Json(name_of(*root.standing)) : Json(nullptr);
+  json["source"] = {{"forward", to_object(root.source.forward)}, {"call", to_object(root.source.call)}};
 }
 
 Json root_cause(const Report& report) {
@@ -169,6 +174,7 @@ Json to_object_without_findings(const Report& report) {
   json["overrides"] = Json::array();
   for (const OverrideUse& use : report.overrides) json["overrides"].push_back(to_object(use));
   json["instead"] = report.instead.empty() ? Json(nullptr) : Json(report.instead);
+  json["next"] = report.next_command.empty() ? Json(nullptr) : Json(report.next_command);
   json["root_cause"] = root_cause(report);
   json["roots"] = roots(report);
   json["wrong_in_second_run"] = report.wrong_in_second_run ? Json(*report.wrong_in_second_run) : Json(nullptr);

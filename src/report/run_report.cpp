@@ -8,8 +8,10 @@
 
 #include "report/json.h"
 #include "report/proof.h"
+#include "report/verdict_color.h"
+#include "text/paint.h"
 #include "text/table.h"
-#include "ttrace/report/render.h"
+#include "text/wrap.h"
 
 namespace ttrace {
 namespace {
@@ -61,20 +63,32 @@ std::string describe(const WaivedFinding& waived) {
                      waived.waiver.expires, waived.waiver.reason);
 }
 
-void add_waived(const CandidateReport& candidate, std::vector<std::string>& lines) {
+struct DetailLine {
+  std::string text;
+  bool is_command = false;  // one to copy, which stays whole
+};
+
+void add_waived(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
   const std::vector<WaivedFinding>& waived = candidate.report.waived_findings;
   for (std::size_t i = 0; i < std::min(kWaivedShown, waived.size()); ++i) {
-    lines.push_back(fmt::format("{}: waived: {}", candidate.name, describe(waived[i])));
+    lines.push_back({fmt::format("{}: waived: {}", candidate.name, describe(waived[i]))});
   }
   if (waived.size() > kWaivedShown) {
-    lines.push_back(fmt::format("{}: ... and {} more waived: --json", candidate.name, waived.size() - kWaivedShown));
+    lines.push_back({fmt::format("{}: ... and {} more waived: --json", candidate.name, waived.size() - kWaivedShown)});
   }
 }
 
-void add_overrides(const CandidateReport& candidate, std::vector<std::string>& lines) {
+void add_overrides(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
   for (const OverrideUse& use : candidate.report.overrides) {
-    if (use.covered > 0) lines.push_back(fmt::format("{}: {}", candidate.name, describe(use)));
+    if (use.covered > 0) lines.push_back({fmt::format("{}: {}", candidate.name, describe(use))});
   }
+}
+
+// Where the module of the first root cause is.
+void add_source(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
+  if (candidate.report.roots.empty()) return;
+  const std::string source = text_of(candidate.report.roots.front().source);
+  if (!source.empty()) lines.push_back({fmt::format("{}: {}", candidate.name, source)});
 }
 
 // Returns the candidate that the last line is about: the first that differs, else the first that could not be checked.
@@ -90,18 +104,19 @@ std::string outcome_sentence(const CandidateReport& candidate) {
 }
 
 // Returns the lines between the table and the last line: waived findings, other candidates' outcomes, notes.
-std::vector<std::string> detail_lines(const RunReport& report) {
-  std::vector<std::string> lines;
+std::vector<DetailLine> detail_lines(const RunReport& report) {
+  std::vector<DetailLine> lines;
   for (const CandidateReport& candidate : report.candidates) {
     add_waived(candidate, lines);
     add_overrides(candidate, lines);
     if (candidate.verdict() == RunVerdict::kSame) continue;
     if (&candidate != candidate_of_sentence(report))
-      lines.push_back(fmt::format("{}: {}", candidate.name, outcome_sentence(candidate)));
+      lines.push_back({fmt::format("{}: {}", candidate.name, outcome_sentence(candidate))});
     if (!candidate.problem.empty()) continue;
-    lines.push_back(fmt::format("{}: all findings: {}", candidate.name, candidate.report.command_for_all));
+    add_source(candidate, lines);
+    lines.push_back({fmt::format("{}: all findings: {}", candidate.name, candidate.report.command_for_all), true});
   }
-  for (const std::string& note : report.notes) lines.push_back("note: " + note);
+  for (const std::string& note : report.notes) lines.push_back({"note: " + note});
   return lines;
 }
 
@@ -163,12 +178,20 @@ std::string sentence_of(const RunReport& report) {
                      candidates == 1 ? " computes" : "s compute");
 }
 
-std::string to_text(const RunReport& report) {
+std::string to_text(const RunReport& report, const TextOptions& options) {
+  const TextStyle& style = options.style;
+  const std::string last =
+      painted(wrapped(printable(sentence_of(report)), options.quiet ? std::string::npos : style.width),
+              color_of(report.verdict()), style.color) +
+      "\n";
+  if (options.quiet) return last;
   std::string text = report.candidates.empty() ? "" : table_of(report) + "\n";
-  const std::vector<std::string> lines = detail_lines(report);
-  for (const std::string& line : lines) text += printable(line) + "\n";
+  const std::vector<DetailLine> lines = detail_lines(report);
+  for (const DetailLine& line : lines) {
+    text += (line.is_command ? printable(line.text) : wrapped(printable(line.text), style.width, 2)) + "\n";
+  }
   if (!lines.empty()) text += '\n';
-  return text + printable(sentence_of(report)) + "\n";
+  return text + last;
 }
 
 std::string to_json(const RunReport& report) {
@@ -200,9 +223,9 @@ std::string to_markdown(const RunReport& report) {
     text += " first wrong |\n|---|---|--:|--:|--:|--:|--:|--:|---|\n";
   }
   for (const CandidateReport& candidate : report.candidates) text += markdown_row(candidate);
-  const std::vector<std::string> lines = detail_lines(report);
+  const std::vector<DetailLine> lines = detail_lines(report);
   if (!lines.empty()) text += '\n';
-  for (const std::string& line : lines) text += fmt::format("- {}\n", escape_markdown(line));
+  for (const DetailLine& line : lines) text += fmt::format("- {}\n", escape_markdown(line.text));
   return text;
 }
 

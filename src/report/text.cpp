@@ -1,10 +1,16 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "report/module_groups.h"
 #include "report/proof.h"
+#include "report/verdict_color.h"
+#include "text/paint.h"
+#include "text/readable.h"
 #include "text/table.h"
+#include "text/wrap.h"
 #include "ttrace/report/render.h"
 #include "ttrace/tensor_name.h"
 
@@ -13,21 +19,24 @@ namespace {
 
 std::string short_number(const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : "-"; }
 
-// Shortens a list of ranks: `0-3,8`.
+// How much a text has room for.
+constexpr std::size_t kMostRootsOfSummary = 3, kMostGroups = 8, kMostNotesOfSummary = 5, kMostKinds = 3;
+constexpr std::size_t kFewFindings = 10;  // that are worth reading even where the check lacks something
+constexpr std::size_t kIndent = 2, kWidestModule = 56, kWidthOfNumbers = 28;
+
 std::string short_ranks(const std::vector<std::int32_t>& ranks) {
-  constexpr std::size_t kMostRanges = 4;
-  std::vector<std::string> ranges;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    ranges.push_back(end - i == 1 ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[end - 1]));
-    i = end;
-  }
-  if (ranges.size() > kMostRanges) {
-    ranges.resize(kMostRanges);
-    ranges.push_back("...");
-  }
-  return ranges.empty() ? "-" : fmt::format("{}", fmt::join(ranges, ","));
+  return ranks.empty() ? "-" : short_list({ranks.begin(), ranks.end()});
+}
+
+// Returns `label: text` in lines, the label painted.
+std::string paragraph(std::string_view label, const std::string& text, const TextStyle& style) {
+  const std::string lines = wrapped(fmt::format("{}: {}", label, printable(text)), style.width, kIndent);
+  return painted(label, Color::kLabel, style.color) + lines.substr(label.size()) + "\n";
+}
+
+// Returns the text in lines that are indented.
+std::string indented(const std::string& text, const TextStyle& style) {
+  return wrapped(std::string(kIndent, ' ') + printable(text), style.width, 2 * kIndent) + "\n";
 }
 
 // Names the statistic that exceeds its tolerance, where it is not the norm: `exceeds-tolerance (scale)`.
@@ -110,43 +119,104 @@ std::string table_of(const std::vector<TextTable::Row>& rows) {
   return table.text();
 }
 
-std::string describe_root(const Report& report) {
-  const Finding* root = report.root_cause();
-  if (root == nullptr) return "";
-  if (const MissingGroup* group = group_of(report, *root)) {
-    return fmt::format("first missing: {}\n", describe(*group));
-  }
-  if (root->id.name.empty()) return fmt::format("first: {}\n", printable(root->message));
+std::string describe_first(const Report& report, const TextStyle& style) {
+  const Finding* first = report.root_cause();
+  if (first == nullptr) return "";
+  if (const MissingGroup* group = group_of(report, *first)) return paragraph("first missing", describe(*group), style);
+  if (first->id.name.empty()) return paragraph("first", first->message, style);
   // The message begins with the tensor's identity, which the line before it shows already.
-  const std::string id = to_string(root->id);
-  std::string_view what = root->message;
+  const std::string id = to_string(first->id);
+  std::string_view what = first->message;
   if (what.starts_with(id + ": ")) what.remove_prefix(id.size() + 2);
-  return fmt::format("first {} tensor: {}\n  {}\n", root->verdict == Verdict::kMissing ? "missing" : "wrong",
-                     printable(id), printable(what));
+  return paragraph(first->verdict == Verdict::kMissing ? "first missing tensor" : "first wrong tensor", id, style) +
+         indented(std::string(what), style);
 }
 
-std::string describe_second_run(const Report& report) {
+std::string describe_second_run(const Report& report, const TextStyle& style) {
   if (!report.wrong_in_second_run) return "";
   const std::int64_t wrong = report.counts.fail + report.counts.missing;
   const char* const nothing =
       *report.wrong_in_second_run > 0
           ? ""
           : ": no module is wrong by itself; the error needs values that only the run makes, or grows out of rounding";
-  return fmt::format("second run, modules given the reference's values: {} of {} wrong tensors are left{}\n",
-                     *report.wrong_in_second_run, wrong, nothing);
+  return paragraph("second run, modules given the reference's values",
+                   fmt::format("{} of {} wrong tensors are left{}", *report.wrong_in_second_run, wrong, nothing), style);
 }
 
-std::string describe_roots(const Report& report) {
+std::string describe_root(const RootCause& root, bool is_first, const TextStyle& style) {
+  const std::string standing = root.standing ? std::string(name_of(*root.standing)) : "";
+  const std::string source = text_of(root.source);
+  std::string text;
+  if (is_first) {
+    text = paragraph(standing.empty() ? "cause" : fmt::format("cause ({})", standing), root.sentence, style);
+  } else {
+    text = indented((standing.empty() ? "" : fmt::format("({}) ", standing)) + root.sentence, style);
+  }
+  if (source.empty()) return text;
+  const std::size_t indent = is_first ? kIndent : 2 * kIndent;
+  return text + std::string(indent, ' ') + painted(source, Color::kPlace, style.color) + "\n";
+}
+
+std::string describe_roots(const Report& report, std::size_t most, const TextStyle& style) {
   std::string text;
   std::size_t shown = 0;
   for (const RootCause& root : report.roots) {
-    if (!root.examined) continue;
-    if (shown == 1) text += "also wrong, and not because of it:\n";
-    const std::string standing = root.standing ? fmt::format(" ({})", name_of(*root.standing)) : "";
-    text += shown++ == 0 ? fmt::format("cause{}: {}\n", standing, root.sentence)
-                         : fmt::format("  {}{}\n", standing.empty() ? "" : standing.substr(1) + " ", root.sentence);
+    if (!root.examined || shown == most) continue;
+    if (shown == 1) text += painted("also wrong, and not because of it:", Color::kLabel, style.color) + "\n";
+    text += describe_root(root, shown++ == 0, style);
   }
   if (report.roots.size() > shown) text += fmt::format("  ... and {} more\n", report.roots.size() - shown);
+  return text;
+}
+
+// Returns the kinds of the group's wrong tensors, the first of them where they are many.
+std::string short_kinds(const ModuleGroup& group) {
+  std::vector<std::string_view> names;
+  for (const Kind kind : group.kinds) names.push_back(name_of(kind));
+  const std::size_t left_out = names.size() - std::min(names.size(), kMostKinds);
+  names.resize(names.size() - left_out);
+  return fmt::format("{}{}{}", fmt::join(names, ", "), left_out > 0 ? fmt::format(" and {} more", left_out) : "",
+                     group.is_missing ? " (missing)" : "");
+}
+
+// One line for each group of modules with wrong tensors; empty where there is none.
+std::string describe_groups(const Report& report, const TextStyle& style) {
+  const std::vector<ModuleGroup> groups = groups_of(report);
+  if (groups.empty()) return "";
+  const auto right = Justify::kRight;
+  TextTable table({{"wrong", right}, {"of", right}, {"ratio", right}, {"module"}, {"kinds"}}, kIndent);
+  const std::size_t widest = std::min(kWidestModule, style.width / 2);
+  const std::size_t room = style.width - widest - kWidthOfNumbers;  // for the kinds
+  for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
+    const ModuleGroup& group = groups[i];
+    table.add({fmt::format("{}", group.wrong), fmt::format("{}", group.tensors),
+               group.ratio > 0 ? fmt::format("{:.3g}", group.ratio) : "-", clipped(printable(group.name), widest),
+               clipped(short_kinds(group), room)});
+  }
+  const std::string title =
+      wrapped("wrong tensors by module, in order of execution (--all lists them):", style.width, kIndent);
+  std::string text = painted(title, Color::kLabel, style.color) + "\n";
+  text += table.text();
+  if (groups.size() <= kMostGroups) return text;
+  std::int64_t wrong = 0;
+  for (std::size_t i = kMostGroups; i < groups.size(); ++i) wrong += groups[i].wrong;
+  return text + fmt::format("  ... and {} in {} more\n", wrong, groups.size() - kMostGroups);
+}
+
+// One line for each verdict and reason of findings that are not wrong, with the first of them.
+std::string describe_unproved(const Report& report, const TextStyle& style) {
+  std::map<std::pair<Verdict, Reason>, std::vector<const Finding*>> findings;
+  for (const Finding& finding : report.findings) {
+    if (!is_wrong(finding)) findings[{finding.verdict, finding.reason}].push_back(&finding);
+  }
+  std::string text;
+  for (const auto& [key, some] : findings) {
+    const Finding& first = *some.front();
+    text += paragraph(name_of(key.first), fmt::format("{} {}{}{}", some.size(), name_of(key.second),
+                                                      some.size() == 1 ? ": " : ", the first ",
+                                                      first.id.name.empty() ? first.message : to_string(first.id)),
+                      style);
+  }
   return text;
 }
 
@@ -220,6 +290,62 @@ std::string describe_overrides(const Report& report) {
   return text;
 }
 
+std::string_view mark_of(RunVerdict verdict) {
+  if (verdict == RunVerdict::kSame) return "\u2713 ";
+  return verdict == RunVerdict::kDifferent ? "\u2717 " : "? ";
+}
+
+// Returns the verdict, painted, with a clause behind it.
+std::string verdict_with(const Report& report, const std::string& clause, const TextStyle& style, std::size_t width) {
+  const RunVerdict verdict = report.verdict();
+  const std::string name = fmt::format("{}{}", style.unicode ? mark_of(verdict) : "", name_of(verdict));
+  const std::string lines = wrapped(name + (clause.empty() ? "" : ": " + printable(clause)), width, kIndent);
+  return painted(name, color_of(verdict), style.color) + lines.substr(name.size()) + "\n";
+}
+
+std::string verdict_of(const Report& report, const TextStyle& style) {
+  const std::string clause = report.same() ? "" : reason_without_finding(report);
+  return verdict_with(report, clause, style, style.width);
+}
+
+std::string one_line(const Report& report, const TextStyle& style) {
+  const std::string clause = report.same() ? "" : reason_without_finding(report);
+  const std::string sentence = report.root_cause() == nullptr ? clause : sentence_of(report);
+  return verdict_with(report, report.instead.empty() ? sentence : report.instead, style, std::string::npos);
+}
+
+// Commands are there to be copied: they stay whole.
+std::string command_line(std::string_view label, const std::string& command, const TextStyle& style) {
+  return painted(fmt::format("{}:", label), Color::kLabel, style.color) + " " + printable(command) + "\n";
+}
+
+// What to do before the findings are worth reading.
+std::string describe_instead(const Report& report, const TextStyle& style) {
+  std::string text = verdict_with(report, report.instead, style, style.width) + "\n";
+  if (!report.next_command.empty()) text += command_line("next", report.next_command, style);
+  return text + command_line("all findings", report.command_for_all, style);
+}
+
+std::string describe_findings(const Report& report, std::size_t most, const TextStyle& style) {
+  std::size_t left_out = 0;
+  const std::vector<TextTable::Row> rows = rows_of(report, most, left_out);
+  std::string text;
+  if (!rows.empty()) {
+    text = painted("findings, wrong ones first, in order of execution:", Color::kLabel, style.color) + "\n";
+    text += table_of(rows);
+  }
+  if (left_out > 0) text += fmt::format("  ... and {} more: {}\n", left_out, printable(report.command_for_all));
+  return text;
+}
+
+std::string describe_notes(const Report& report, std::size_t most, const TextStyle& style) {
+  std::string text = report.instead.empty() ? "" : paragraph("note", report.instead, style);
+  const std::size_t shown = std::min(report.notes.size(), most);
+  for (std::size_t i = 0; i < shown; ++i) text += paragraph("note", report.notes[i], style);
+  if (report.notes.size() > shown) text += fmt::format("  ... and {} more: -v\n", report.notes.size() - shown);
+  return text;
+}
+
 }  // namespace
 
 std::string sentence_of(const Report& report) {
@@ -231,24 +357,28 @@ std::string sentence_of(const Report& report) {
   return known ? report.roots[0].sentence : first->message;
 }
 
-std::string to_text(const Report& report, std::size_t most_findings) {
-  const std::string proof = report.proofs ? fmt::format("proof: {}\n", describe_proof(*report.proofs)) : "";
-  if (!report.instead.empty() && most_findings < report.findings.size()) {
-    return fmt::format("{}: {}\n\nall findings: {}\n\n{}", name_of(report.verdict()), printable(report.instead),
-                       printable(report.command_for_all), totals(report));
+std::string to_text(const Report& report, const TextOptions& options) {
+  const TextStyle& style = options.style;
+  if (options.quiet) return one_line(report, style);
+  if (!report.instead.empty() && report.findings.size() > options.findings.value_or(kFewFindings)) {
+    return describe_instead(report, style) + "\n" + totals(report);
   }
-  std::string text =
-      headline(report) + "\n" + describe_root(report) + describe_second_run(report) + describe_roots(report);
-  std::size_t left_out = 0;
-  const std::vector<TextTable::Row> rows = rows_of(report, most_findings, left_out);
-  if (!rows.empty()) text += "\nfindings, wrong ones first, in order of execution:\n" + table_of(rows);
-  if (left_out > 0) text += fmt::format("  ... and {} more: {}\n", left_out, printable(report.command_for_all));
-  std::vector<std::string> notes = report.notes;
-  if (!report.instead.empty()) notes.insert(notes.begin(), report.instead);
-  if (!notes.empty()) text += '\n';
-  for (const std::string& note : notes) text += fmt::format("note: {}\n", printable(note));
-  if (!rows.empty() || !notes.empty()) text += '\n';
-  return text + describe_overrides(report) + describe_steps(report) + proof + totals(report);
+  const std::size_t most_roots = options.findings ? report.roots.size() : kMostRootsOfSummary;
+  const std::string head = verdict_of(report, style) + describe_first(report, style) +
+                           describe_second_run(report, style) + describe_roots(report, most_roots, style);
+  std::string middle;
+  const auto add = [&](const std::string& block) { middle += block.empty() ? "" : "\n" + block; };
+  if (options.findings) {
+    add(describe_findings(report, *options.findings, style));
+  } else {
+    add(describe_groups(report, style));
+    add(describe_unproved(report, style));
+  }
+  add(describe_notes(report, options.findings ? report.notes.size() + 1 : kMostNotesOfSummary, style));
+  if (!options.findings && !report.next_command.empty()) add(command_line("next", report.next_command, style));
+  const std::string proof = report.proofs ? fmt::format("proof: {}\n", describe_proof(*report.proofs)) : "";
+  return head + middle + (middle.empty() ? "" : "\n") + describe_overrides(report) + describe_steps(report) + proof +
+         totals(report);
 }
 
 }  // namespace ttrace

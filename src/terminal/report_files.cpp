@@ -4,18 +4,25 @@
 
 #include <iostream>
 
+#include "terminal/terminal.h"
 #include "terminal/write_file.h"
 #include "ttrace/error.h"
-#include "ttrace/report/render.h"
 
 namespace ttrace {
+namespace {
+
+InputError both_on_stdout(std::string_view one, std::string_view other) {
+  return InputError(fmt::format("{}, {}: both go to stdout; expected one", one, other));
+}
+
+}  // namespace
 
 void ReportFiles::add(std::string_view option, const std::string& path, std::function<std::string()> render) {
   if (path.empty()) return;
   File& file = files_.emplace_back(File{std::string(option), path, std::move(render), {}});
   if (path == "-") {
-    if (!on_stdout_.empty()) {
-      throw InputError(fmt::format("{}, {}: both go to stdout; expected one", on_stdout_, option));
+    for (const std::string& other : {on_stdout_, option_behind_text_}) {
+      if (!other.empty()) throw both_on_stdout(other, option);
     }
     on_stdout_ = option;
     return;
@@ -24,8 +31,14 @@ void ReportFiles::add(std::string_view option, const std::string& path, std::fun
   write_text(file.stream, path, "");
 }
 
+void ReportFiles::add_behind_text(std::string_view option, std::function<std::string()> render) {
+  if (!on_stdout_.empty()) throw both_on_stdout(on_stdout_, option);
+  option_behind_text_ = option;
+  behind_text_ = std::move(render);
+}
+
 void ReportFiles::write(const std::function<std::string()>& text) {
-  if (on_stdout_.empty()) std::cout << text() << std::flush;
+  if (on_stdout_.empty()) std::cout << text() << (behind_text_ ? behind_text_() : "") << std::flush;
   for (File& file : files_) {
     if (file.path != "-") write_text(file.stream, file.path, file.render());
     if (file.path == "-") std::cout << file.render() << std::flush;
@@ -59,8 +72,16 @@ SuiteFacts suite_facts(const Report& report, const PageFacts& page) {
   add("command", page.command);
   if (page.candidate) facts.timestamp = page.candidate->started;
   facts.follows_from = page.follows_from;
-  facts.text = to_text(report, kFindingsShown);
+  facts.text = to_text(report, {kFindingsShown});
   return facts;
+}
+
+TextOptions text_options() {
+  TextOptions options;
+  if (terminal_options().verbose) options.findings = kFindingsShown;
+  options.quiet = terminal_options().quiet;
+  options.style = style_of_stdout();
+  return options;
 }
 
 ReportFiles report_files(const ReportOptions& options, const Report& report, const PageFacts& page) {
@@ -69,11 +90,15 @@ ReportFiles report_files(const ReportOptions& options, const Report& report, con
   files.add("--junit", options.junit, [&] { return to_junit(report, suite_facts(report, page)); });
   files.add("--csv", options.csv, [&report] { return to_csv(report); });
   files.add("--html", options.html, [&] { return to_html(report, page); });
+  files.add("--sarif", options.sarif, [&report] { return to_sarif(report); });
+  if (options.github) files.add_behind_text("--github", [&report] { return to_github(report); });
   return files;
 }
 
 void write_report(ReportFiles& files, const ReportOptions& options, const Report& report) {
-  files.write([&] { return to_text(report, options.all ? report.findings.size() : kFindingsShown); });
+  TextOptions text = text_options();
+  if (options.all) text.findings = report.findings.size();
+  files.write([&] { return to_text(report, text); });
 }
 
 }  // namespace ttrace

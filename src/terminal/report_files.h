@@ -10,6 +10,7 @@
 #include "ttrace/outcome.h"
 #include "ttrace/page/html.h"
 #include "ttrace/report/junit.h"
+#include "ttrace/report/render.h"
 
 namespace ttrace {
 
@@ -20,6 +21,9 @@ class ReportFiles {
   // and a command that could not look leaves no report of an earlier one behind. Throws InputError, also for a second
   // file that goes to stdout.
   void add(std::string_view option, const std::string& path, std::function<std::string()> render);
+
+  // Adds what is written to stdout behind the text. Throws InputError where a report goes there in its place.
+  void add_behind_text(std::string_view option, std::function<std::string()> render);
 
   // Writes all files. Throws InputError where one cannot be written.
   void write(const std::function<std::string()>& text);
@@ -32,16 +36,22 @@ class ReportFiles {
   };
   std::vector<File> files_;
   std::string on_stdout_;  // the option whose report goes there
+  std::string option_behind_text_;
+  std::function<std::string()> behind_text_;
 };
 
 // The options by which `check` and `abft` write a Report.
 struct ReportOptions {
-  std::string json, junit, csv, html;
+  std::string json, junit, csv, html, sarif;
+  bool github = false;
   bool all = false;
 };
 
 // What a JUnit suite says beside the report: what a page does, and the text.
 SuiteFacts suite_facts(const Report& report, const PageFacts& page);
+
+// What the user and the terminal want of a text on stdout.
+TextOptions text_options();
 
 // Opens the files of `options`. `report` and `page` must live until they are written.
 ReportFiles report_files(const ReportOptions& options, const Report& report, const PageFacts& page);

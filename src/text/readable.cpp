@@ -1,6 +1,7 @@
 #include "text/readable.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <iterator>
 
@@ -23,6 +24,22 @@ std::string readable_count(std::uint64_t count) {
     text += digits[i];
   }
   return text;
+}
+
+std::string short_list(const std::vector<std::int64_t>& sorted) {
+  constexpr std::size_t kMostRanges = 4;
+  std::vector<std::string> ranges;
+  for (std::size_t i = 0; i < sorted.size();) {
+    std::size_t end = i + 1;
+    while (end < sorted.size() && sorted[end] == sorted[end - 1] + 1) ++end;
+    ranges.push_back(end - i == 1 ? fmt::format("{}", sorted[i]) : fmt::format("{}-{}", sorted[i], sorted[end - 1]));
+    i = end;
+  }
+  if (ranges.size() > kMostRanges) {
+    ranges.resize(kMostRanges);
+    ranges.push_back("...");
+  }
+  return fmt::format("{}", fmt::join(ranges, ","));
 }
 
 }  // namespace ttrace

@@ -4,18 +4,13 @@
 #include <cassert>
 #include <utility>
 
+#include "text/wrap.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
 namespace {
 
 constexpr std::size_t kGap = 2;
-
-// Counts code points: every byte of UTF-8 but the first of a code point begins with the bits 10.
-std::size_t width_of(const std::string& printable) {
-  return static_cast<std::size_t>(
-      std::count_if(printable.begin(), printable.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
 
 }  // namespace
 

@@ -82,6 +82,12 @@ void require_fits(const ToleranceFile& file, const Trace& reference, const std::
                     file.path, candidate.directory.string()));
   }
   const char* const again = "run `ttrace estimate-tolerance` again with this reference";
+  if (file.reference_run == candidate.run_id && file.reference_run != reference.run_id) {
+    throw InputError(
+        fmt::format("{}: estimated from the run of the candidate {}, not from that of the reference {}; expected the "
+                    "other way round: are --reference and --candidate swapped?",
+                    file.path, candidate.directory.string(), reference.directory.string()));
+  }
   if (file.reference_run != reference.run_id) {
     throw InputError(
         fmt::format("{}: estimated from the reference run {}, but {} holds run {}; expected the same run: {}",

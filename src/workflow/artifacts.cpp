@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
 
 #include <cstdlib>
 
@@ -29,7 +30,7 @@ std::string display_name(const std::string& artifact) {
 
 void print_what_is_made(const std::string& artifact, const CacheState& state) {
   const std::string why = state.freshness == Freshness::kStale ? "made again: " + describe(state) : "made now";
-  fmt::print(stderr, "ttrace: {}\n", printable(fmt::format("{}: {}", display_name(artifact), why)));
+  spdlog::info("{}", printable(fmt::format("{}: {}", display_name(artifact), why)));
 }
 
 // Returns a fingerprint of the annotations' files and parameters.
@@ -214,7 +215,8 @@ void Artifacts::make_tolerance(bool refresh) {
   const ToleranceFile tolerance = estimate_tolerance(options);
   const fs::path unfinished = workspace_.begin(kTolerance);
   write_tolerances(tolerance, unfinished / "tolerance.yaml");
-  fmt::print(stderr, "{}", summary_of(tolerance, (workspace_.path_of(kTolerance) / "tolerance.yaml").string()));
+  std::istringstream summary(summary_of(tolerance, (workspace_.path_of(kTolerance) / "tolerance.yaml").string()));
+  for (std::string line; std::getline(summary, line);) spdlog::info("{}", printable(line));
   workspace_.finish(unfinished, kTolerance, key);
   workspace_.remove("runs");  // each is as large as the reference, and of no further use
 }

@@ -13,11 +13,13 @@
 
 #include "load/mapped_file.h"
 #include "process/shell_words.h"
-#include "terminal/progress_line.h"
+#include "terminal/progress.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/depict/depict.h"
+#include "ttrace/diagnose/localization.h"
 #include "ttrace/diagnose/root_causes.h"
+#include "ttrace/diagnose/sources.h"
 #include "ttrace/error.h"
 #include "ttrace/history/history.h"
 #include "ttrace/judge/declared_sums.h"
@@ -67,7 +69,7 @@ void note_overrides(const ToleranceFile& tolerance, const Alignment& reference, 
 std::vector<Difference> measure(const Matching& matching, const CheckOptions& options) {
   std::vector<TensorPair> pairs = matching.pairs;
   pairs.insert(pairs.end(), matching.recomputed.begin(), matching.recomputed.end());
-  const ProgressLine progress("comparing");
+  ProgressLine progress("comparing");
   return compare(pairs, {options.threads, progress.callback(), options.checksums});
 }
 
@@ -134,6 +136,14 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
   return notes;
 }
 
+// A reference is one process, most of the time, and a candidate several.
+void note_swapped(const Trace& reference, const Trace& candidate, Report& report) {
+  if (report.same() || reference.world_size == 1 || candidate.world_size > 1) return;
+  report.notes.push_back(
+      fmt::format("the reference has {} ranks and the candidate one: are --reference and --candidate swapped?",
+                  reference.world_size));
+}
+
 // Throws InputError where tolerances allow what nothing can have measured, or lack what was.
 void require_sound(const ToleranceFile& tolerance, const Alignment& reference) {
   const StoredTensors stored = stored_tensors(reference);
@@ -150,30 +160,44 @@ bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
   });
 }
 
-// Says what the check lacks, and the command that makes it, where findings would be about that alone. Empty where it
-// lacks nothing.
-std::string what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, const Report& report) {
-  if (report.verdict() != RunVerdict::kDifferent) return "";
+// Says what the check lacks, where findings would be about that alone, and which command makes it.
+void add_what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, Report& report) {
+  if (report.verdict() != RunVerdict::kDifferent) return;
   const Trace &reference = *loaded.reference.trace, &candidate = *loaded.candidate.trace;
   const std::int64_t wrong = report.counts.fail + report.counts.missing;
   const std::int64_t tensors = report.counts.compared + report.counts.missing;
   if (!is_mapping_known(options, candidate)) {
-    return fmt::format(
+    report.instead = fmt::format(
         "no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their shapes "
-        "place "
-        "them, {} of {} differ; `ttrace annotate {} --reference {} -o annotations.yaml` drafts a file for -a",
-        candidate.world_size, wrong, tensors, shell_word(options.candidate), shell_word(options.reference));
+        "place them, {} of {} differ; `ttrace annotate` drafts a file for -a",
+        candidate.world_size, wrong, tensors);
+    report.next_command = fmt::format("ttrace annotate {} --reference {} -o annotations.yaml",
+                                      shell_word(options.candidate), shell_word(options.reference));
+    return;
   }
   const bool only_values = std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
     return !is_wrong(finding) || finding.reason == Reason::kExceedsTolerance;
   });
-  if (loaded.tolerance || !only_values) return "";
+  if (loaded.tolerance || !only_values) return;
   const std::vector<std::string>& command = reference.provenance.command;
-  return fmt::format(
-      "no tolerances (-t), and {} of {} tensors are not equal bit for bit: `ttrace estimate-tolerance -o "
-      "tolerance.yaml "
-      "--reference {} -- {}` measures what rounding does to each, a file for -t",
-      wrong, tensors, shell_word(options.reference), command.empty() ? "COMMAND" : shell_line(command));
+  report.instead = fmt::format(
+      "no tolerances (-t), and {} of {} tensors are not equal bit for bit; `ttrace estimate-tolerance` measures what "
+      "rounding does to each, a file for -t",
+      wrong, tensors);
+  report.next_command = fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {} -- {}",
+                                    shell_word(options.reference), command.empty() ? "COMMAND" : shell_line(command));
+}
+
+// Returns the command that looks closer at what differs: a second run, where the trace says how to make it and it would
+// tell something, or else the page. Empty where nothing differs.
+std::string closer_look(const CheckOptions& options, const Trace& candidate, const Report& report) {
+  if (report.verdict() != RunVerdict::kDifferent) return "";
+  std::string command = command_of(options);
+  const bool has_roots = !report.roots.empty() && !has_rewritten_modules(candidate);
+  if (!has_roots || candidate.provenance.command.empty() || !plan_second_run(report).modules) {
+    return command + " --html report.html";
+  }
+  return command.replace(0, std::string_view("ttrace check").size(), "ttrace localize");
 }
 
 }  // namespace
@@ -202,9 +226,10 @@ Checked check(const CheckOptions& options) {
   report.candidate = options.candidate;
   report.strict = options.strict;
   report.command_for_all = command_of(options) + " --all";
-  report.instead = what_it_lacks(options, loaded, report);
+  add_what_it_lacks(options, loaded, report);
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   const Trace& trace = *loaded.candidate.trace;
+  note_swapped(*loaded.reference.trace, trace, report);
   if (!loaded.annotations.guesses.empty() && !report.same()) {
     for (std::string& note : notes_of_guesses(options.annotations, reference, trace, tolerance, report)) {
       report.notes.push_back(std::move(note));
@@ -213,6 +238,8 @@ Checked check(const CheckOptions& options) {
   PageFacts page;
   page.follows_from = add_root_causes(
       report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});
+  add_sources(report, candidate, trace);
+  if (report.next_command.empty()) report.next_command = closer_look(options, trace, report);
   page.command = command_of(options);
   page.reference = facts_of(*loaded.reference.trace, options.reference);
   page.candidate = facts_of(trace, options.candidate);

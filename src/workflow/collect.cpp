@@ -3,12 +3,13 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
+#include <spdlog/spdlog.h>
 
 #include <charconv>
 #include <chrono>
 #include <ctime>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
@@ -16,8 +17,9 @@
 
 #include "process/installation.h"
 #include "process/launch.h"
+#include "terminal/progress.h"
+#include "terminal/terminal.h"
 #include "terminal/write_file.h"
-#include "text/readable.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/mesh.h"
@@ -88,6 +90,7 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
   if (options.perturb) config["perturb"] = *options.perturb;
   config["perturb_at"] = name_of(options.perturb_at);
   config["rewrite"] = values.for_ranks;
+  config["source_root"] = top_of_repository(fs::current_path() / options.working_directory).string();
   config["library"] = beside_program("lib/libttrace.so").string();
   const std::string commit = git_commit();
   config["provenance"] = {{"ttrace", TTRACE_VERSION},
@@ -117,16 +120,24 @@ fs::path annotations_for_ranks(const Annotations& annotations, const std::vector
   return fs::absolute(file);
 }
 
+using Clock = std::chrono::steady_clock;
+
+// Says how far the recording of a run is. `expected` is the size of a run of the same program, or 0.
+std::string progress_of_run(const CollectOptions& run, Clock::time_point started, std::uint64_t expected) {
+  const Progress progress = progress_of(run.output);
+  const std::string name = printable(run.output.filename().string());
+  const double seconds = std::chrono::duration<double>(Clock::now() - started).count();
+  if (progress.ranks == 0) return fmt::format("ttrace: {}: nothing recorded yet, {:.0f} s", name, seconds);
+  const std::string what =
+      fmt::format("ttrace: {}: {} rank{}", name, progress.ranks, progress.ranks == 1 ? "" : "s");
+  return progress_text(what, progress.bytes, expected, seconds);
+}
+
 CommandResult run_with_progress(const CollectOptions& options, Launch launch) {
-  if (isatty(STDERR_FILENO) == 0) return run_command(options.command, launch);
-  const char* const erase_line = "\r\x1b[K";
-  launch.on_second = [&] {
-    const Progress progress = progress_of(options.output);
-    fmt::print(stderr, "{}ttrace: {} rank{}, {} so far{}", erase_line, progress.ranks, progress.ranks == 1 ? "" : "s",
-               readable_bytes(progress.bytes), "\r");
-  };
+  const Clock::time_point started = Clock::now();
+  if (shows_progress()) launch.on_second = [&] { show_progress({progress_of_run(options, started, 0)}); };
   const CommandResult result = run_command(options.command, launch);
-  fmt::print(stderr, "{}", erase_line);
+  erase_progress();
   return result;
 }
 
@@ -166,15 +177,32 @@ void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t j
     commands.push_back({command_line_of(run), (run.output / "").parent_path().string() + ".log"});
   }
   std::optional<InputError> failure;
-  run_side_by_side(commands, jobs, [&](std::size_t i, const CommandResult& result) {
+  std::map<std::size_t, Clock::time_point> running;  // by index, when it was started
+  std::uint64_t expected = 0;                        // as large as one that has ended
+  SideBySideEvents events;
+  events.on_start = [&](std::size_t i) { running[i] = Clock::now(); };
+  events.on_end = [&](std::size_t i, const CommandResult& result) {
+    running.erase(i);
     if (result.failure.empty()) {
-      fmt::print(stderr, "ttrace: collected {} (its output: {})\n", runs[i].output.string(), commands[i].log);
+      expected = progress_of(runs[i].output).bytes;
+      spdlog::info("collected {} (its output: {})", runs[i].output.string(), commands[i].log);
+      show_warnings(runs[i].output);
       return;
     }
+    erase_progress();
     std::ifstream log(commands[i].log);
     for (std::string line; std::getline(log, line);) fmt::print(stderr, "{}\n", line);
     failure = could_not_collect(runs[i], result.exit_code);
-  });
+  };
+  if (shows_progress()) {
+    events.on_second = [&] {
+      std::vector<std::string> lines;
+      for (const auto& [i, started] : running) lines.push_back(progress_of_run(runs[i], started, expected));
+      show_progress(lines);
+    };
+  }
+  run_side_by_side(commands, jobs, events);
+  erase_progress();
   if (failure) throw *failure;
 }
 
@@ -240,7 +268,7 @@ int collect(const CollectOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const CommandResult result = run_with_progress(options, launch);
   if (!result.started) {
-    fmt::print(stderr, "ttrace: error: {}: {}; expected a command\n", options.command[0], result.failure);
+    spdlog::error("{}: {}; expected a command", options.command[0], result.failure);
     return result.exit_code;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

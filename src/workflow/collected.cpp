@@ -5,7 +5,9 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -76,6 +78,17 @@ void log_problems(const std::vector<std::string>& problems) {
   if (problems.size() > kLinesShown) spdlog::error("and {} more problems", problems.size() - kLinesShown);
 }
 
+// Parts `rank 3: not traceable: ...` into the rank and the text.
+std::pair<std::int64_t, std::string> part_warning(const std::string& line) {
+  constexpr std::string_view kRank = "rank ";
+  std::int64_t rank = -1;
+  const char* const begin = line.data() + std::min(kRank.size(), line.size());
+  const auto [end, error] = std::from_chars(begin, line.data() + line.size(), rank);
+  const std::size_t colon = static_cast<std::size_t>(end - line.data());
+  const bool is_known = line.starts_with(kRank) && error == std::errc() && line.substr(colon).starts_with(": ");
+  return is_known ? std::pair(rank, line.substr(colon + 2)) : std::pair(std::int64_t{-1}, line);
+}
+
 int conclude_without_trace(const fs::path& directory, const CommandResult& result,
                            const std::vector<std::string>& problems) {
   log_problems(problems);
@@ -106,6 +119,27 @@ void mark_all_incomplete(const fs::path& directory) {
 
 }  // namespace
 
+void show_warnings(const fs::path& directory) {
+  const std::vector<std::string> lines = lines_of(files_with(directory, ".warning"));
+  std::vector<std::string> texts;  // each once, in the order of the ranks
+  std::map<std::string, std::set<std::int64_t>> ranks;
+  for (const std::string& line : lines) {
+    const auto [rank, text] = part_warning(line);
+    const auto [at, is_new] = ranks.emplace(text, std::set<std::int64_t>());
+    if (is_new) texts.push_back(text);
+    if (rank >= 0) at->second.insert(rank);
+  }
+  for (std::size_t i = 0; i < std::min(texts.size(), kLinesShown); ++i) {
+    const std::set<std::int64_t>& of = ranks[texts[i]];
+    const std::string who = of.empty() ? ""
+                                       : fmt::format("rank{} {}: ", of.size() == 1 ? "" : "s",
+                                                     short_list({of.begin(), of.end()}));
+    spdlog::warn("{}", printable(who + texts[i]));
+  }
+  if (lines.empty()) return;
+  spdlog::info("{} warning{}, in {}/rank-*.warning", lines.size(), lines.size() == 1 ? "" : "s", directory.string());
+}
+
 Progress progress_of(const fs::path& directory) {
   Progress progress;
   for (const fs::path& file : files_with(directory, ".h5")) {
@@ -119,27 +153,23 @@ Progress progress_of(const fs::path& directory) {
 
 int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds) {
   const std::vector<std::string> problems = lines_of(files_with(directory, ".problem"));
-  const std::vector<std::string> warnings = lines_of(files_with(directory, ".warning"));
   if (files_with(directory, ".h5").empty()) return conclude_without_trace(directory, result, problems);
   if (!result.failure.empty()) mark_all_incomplete(directory);
   std::vector<std::string> gaps;
   try {
     const Trace trace = read_trace(directory);
-    fmt::print(stderr, "ttrace: {}\n", summary_of(trace, seconds));
+    spdlog::info("{}", summary_of(trace, seconds));
     if (trace.world_size > 1 && trace.mesh.axes.empty()) {
-      fmt::print(stderr,
-                 "ttrace: nothing says how the {0} ranks are arranged: say it when the trace is checked, as in `ttrace "
-                 "check --axes dp={0}`\n",
-                 trace.world_size);
+      spdlog::info(
+          "nothing says how the {0} ranks are arranged: say it when the trace is checked, as in `ttrace check --axes "
+          "dp={0}`",
+          trace.world_size);
     }
     gaps = gaps_in(trace);
   } catch (const InputError& error) {
     gaps.emplace_back(error.what());
   }
-  if (!warnings.empty()) {
-    fmt::print(stderr, "ttrace: {} warning{}, in {}/rank-*.warning\n", warnings.size(), warnings.size() == 1 ? "" : "s",
-               directory.string());
-  }
+  show_warnings(directory);
   log_problems(problems);
   if (!result.failure.empty()) {
     spdlog::error("the command {}; the trace is marked incomplete", result.failure);

@@ -16,6 +16,9 @@ struct Progress {
 };
 Progress progress_of(const std::filesystem::path& directory);
 
+// Shows the warnings of all ranks, each text once, and says where they stand.
+void show_warnings(const std::filesystem::path& directory);
+
 // Tells the user on stderr what was collected, and what is wrong with it; returns the exit code of
 // `ttrace collect`. After a command that failed, the ranks' files lose their completion marks: such a
 // trace must not look whole.

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "process/launch.h"
-#include "terminal/progress_line.h"
+#include "terminal/progress.h"
 #include "terminal/write_file.h"
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
@@ -74,7 +74,7 @@ RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role, con
   const Matching& matching = runs.matchings.emplace_back(match_run(runs.reference, run, annotations));
   result.pairs = matching.pairs;
   result.rerouted = find_changed_pairs(result.pairs, matching.reroutes);
-  const ProgressLine progress(fmt::format("comparing the {} {}", role, directory));
+  ProgressLine progress(fmt::format("comparing the {} {}", role, directory));
   result.differences = compare(result.pairs, {0, progress.callback()});
   return result;
 }

@@ -93,6 +93,11 @@ std::string git_commit() {
   return text.substr(0, text.find('\n'));
 }
 
+fs::path top_of_repository(const fs::path& directory) {
+  const auto top = git(fmt::format("-C {} rev-parse --show-toplevel", shell_word(directory.string())));
+  return top && top->size() > 1 ? fs::path(top->substr(0, top->size() - 1)) : directory;
+}
+
 std::optional<Files> git_files(const std::set<fs::path>& left_out) {
   const auto top_line = git("rev-parse --show-toplevel");
   const auto listing = git("ls-tree -r -z --full-tree HEAD");

@@ -43,6 +43,7 @@ void add_second_run(Report& report, const CheckOptions& check, const std::filesy
   again.candidate = trace.string();
   add_second_run(report, ttrace::check(again).report);
   report.instead.clear();  // which modules are wrong by themselves is worth reading
+  report.next_command.clear();
 }
 
 }  // namespace ttrace

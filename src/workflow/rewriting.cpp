@@ -1,6 +1,7 @@
 #include "workflow/rewriting.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <map>
 #include <memory>
@@ -116,7 +117,7 @@ void scatter_all(const Alignment& reference, const Alignment& layout, const Rewr
     ++written;
   }
   for (const auto& [objection, count] : left_out) {
-    fmt::print(stderr, "ttrace: {} tensors are not rewritten: {}\n", readable_count(count), objection);
+    spdlog::warn("{} tensors are not rewritten: {}", readable_count(count), objection);
   }
   if (written == 0) throw InputError("nothing could be rewritten; expected traces of one model");
 }

@@ -14,7 +14,7 @@ class Program:
 
     def __call__(self, *words, code):
         """Runs it and returns (stdout, stderr); `code` is the exit code it must have."""
-        self._fill_in_digests()
+        self.fill_in_digests()
         result = subprocess.run([PROGRAM, *words], cwd=self.directory, capture_output=True, text=True, timeout=60)
         assert result.returncode == code, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout, result.stderr
@@ -32,7 +32,7 @@ class Program:
         assert stderr == ""
         return stdout
 
-    def _fill_in_digests(self):
+    def fill_in_digests(self):
         for path in self.directory.glob("*.yaml"):
             text = path.read_text()
             if DIGEST in text and (self.directory / "reference").is_dir():

@@ -72,7 +72,9 @@ CASES = {
     "untrusted_only.xml": (all_zero(), all_zero(), ["-t", "t.yaml", "--junit", "-"], 2),
     "only_the_right_ones.txt": (model(), wrong(), ["-t", "t.yaml", "--only", "layers.0.mlp.weight"], 0),
     "only_the_layer.txt": (model(), wrong(), ["-t", "t.yaml", "--only", "layers.**"], 1),
-    "the_first_ten.txt": (deep(1), deep(2), ["-t", "t.yaml"], 1),
+    "a_cascade.txt": (deep(1), deep(2), ["-t", "t.yaml"], 1),
+    "the_first_ten.txt": (deep(1), deep(2), ["-t", "t.yaml", "-v"], 1),
+    "quiet.txt": (model(), wrong(), ["-t", "t.yaml", "-q"], 1),
     "all.txt": (deep(1), deep(2), ["-t", "t.yaml", "--all"], 1),
     "many_without_tolerances.txt": (deep(1), deep(2), [], 1),
 }
@@ -107,7 +109,7 @@ def test_the_command_that_shows_more_shows_all(ttrace, candidate, tmp_path):
     (tmp_path / "t.yaml").write_text(tolerances_of_deep())
     record_run(tmp_path / "reference", [deep(1)])
     candidate(deep(2))
-    (more,) = [line for line in ttrace.reports(*CHECK, "-t", "t.yaml", code=1).splitlines() if "... and" in line]
+    (more,) = [line for line in ttrace.reports(*CHECK, "-t", "t.yaml", "-v", code=1).splitlines() if "... and" in line]
     program, *words = more.split(": ")[1].split()
     assert program == "ttrace"
     assert ttrace.reports(*words, code=1) == (EXPECTED / "all.txt").read_text()

@@ -102,7 +102,7 @@ def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace
     (line,) = [line for line in TOLERANCES.splitlines(keepends=True) if line.startswith("    embedding:")]
     (tmp_path / "t.yaml").write_text(TOLERANCES.replace(line, ""))
     candidate(changed(model(), "embedding", (0, 0), 90))
-    assert ttrace.reports(*CHECK, "-t", "t.yaml", code=1) == (
+    assert ttrace.reports(*CHECK, "-t", "t.yaml", "-v", code=1) == (
         "different: the tolerance file does not list a tensor that differs\n"
         "\n"
         "findings, wrong ones first, in order of execution:\n"

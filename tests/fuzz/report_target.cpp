@@ -82,7 +82,8 @@ Outcome fuzz_report(std::string_view bytes) {
   report.notes.push_back(input.ConsumeRemainingBytesAsString());
   report.candidate = report.reference = names.empty() ? "x" : names[0];
 
-  check_text(to_text(report, 10));
+  check_text(to_text(report, {}));
+  check_text(to_text(report, {10}));
   const nlohmann::json json = nlohmann::json::parse(to_json(report), nullptr, /*allow_exceptions=*/false);
   require(!json.is_discarded(), "JSON: does not parse");
   require(json.at("findings").size() == findings.size(), "JSON: another number of findings");

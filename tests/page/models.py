@@ -16,6 +16,12 @@ layers.*.mlp:
 WRONG_LAYER = 2
 WIDTH = 8
 
+SOURCES = {
+    "files": ["src/odd name%.py", "/usr/lib/library.py"],
+    "forwards": {"model.Mlp": [0, 106]},
+    "calls": {"layers.#.mlp": [1, 17]},
+}
+
 
 def seed_of(seed):
     return json.dumps({"command": ["python", "train.py"], **({"perturb_seed": seed} if seed else {})})
@@ -30,14 +36,16 @@ def record_reference(ttrace):
     (ttrace.directory / "a.yaml").write_text(ANNOTATIONS)
 
 
-def record_candidate(ttrace, tensors):
+def record_candidate(ttrace, tensors, **facts):
+    """`facts` are said by its provenance."""
+
     def part(tensor, rank):
         if tensor.kind not in ("output", "grad_output"):
             return tensor
         return tensor.with_values(numpy.split(tensor.values, 2, axis=1)[rank])
 
     ranks = [[part(tensor, rank) for tensor in tensors] for rank in range(2)]
-    return record_run(ttrace.directory / "candidate", ranks, axes="tp=2", provenance=seed_of(0))
+    return record_run(ttrace.directory / "candidate", ranks, axes="tp=2", provenance=json.dumps(facts))
 
 
 def wrong_half():

@@ -24,9 +24,10 @@ def test_without_tolerances_a_run_that_rounds_otherwise_gets_one_line(project):
     project.record("candidate", training_run(9))
     report = project.check(code=1)
     assert report == (
-        "different: no tolerances (-t), and 58 of 63 tensors are not equal bit for bit: `ttrace estimate-tolerance -o "
-        "tolerance.yaml --reference reference -- python train.py` measures what rounding does to each, a file for -t\n"
+        "different: no tolerances (-t), and 58 of 63 tensors are not equal bit for bit; `ttrace estimate-tolerance` "
+        "measures what rounding does to each, a file for -t\n"
         "\n"
+        "next: ttrace estimate-tolerance -o tolerance.yaml --reference reference -- python train.py\n"
         "all findings: ttrace check --reference reference --candidate candidate --all\n"
         "\n"
         "63 compared: 5 pass, 58 fail, 0 untrusted; 0 missing\n"
@@ -34,6 +35,7 @@ def test_without_tolerances_a_run_that_rounds_otherwise_gets_one_line(project):
     assert project.check("--all", code=1).startswith("different\nfirst wrong tensor: ")
     found = json.loads(project.check("--json", "-", code=1))
     assert found["instead"].startswith("no tolerances (-t), and 58 of 63 ") and len(found["findings"]) == 58
+    assert found["next"] == "ttrace estimate-tolerance -o tolerance.yaml --reference reference -- python train.py"
 
 
 def test_without_tolerances_a_missing_tensor_is_what_it_is(project):
@@ -47,13 +49,13 @@ def test_a_parallel_trace_of_which_nobody_knows_the_mapping_gets_one_line(estima
     ranks = [training_run(), [tensor.with_values(tensor.values * 2) for tensor in training_run()]]
     record_run(estimated.directory / "candidate", ranks, axes="tp=2")
     report = estimated.check("-t", "t.yaml", code=1)
-    first, _, command, _, total = report.splitlines()
+    first, _, next_command, command, _, total = report.splitlines()
     assert re.fullmatch(
         r"different: no annotations \(-a\), and neither the program nor its tensors say how 2 ranks hold them: as "
-        r"their shapes place them, \d+ of \d+ differ; `ttrace annotate candidate --reference reference -o "
-        r"annotations.yaml` drafts a file for -a",
+        r"their shapes place them, \d+ of \d+ differ; `ttrace annotate` drafts a file for -a",
         first,
     )
+    assert next_command == "next: ttrace annotate candidate --reference reference -o annotations.yaml"
     assert command.startswith("all findings: ttrace check ") and " compared: " in total
     (estimated.directory / "a.yaml").write_text("layers.*.mlp:\n  output: {}\n")
     assert estimated.check("-t", "t.yaml", "-a", "a.yaml", code=1).startswith("different\nfirst wrong tensor: ")

@@ -133,7 +133,7 @@ def test_other_reports_say_what_is_proved(project):
     assert report["proof"]["main_grad"] == {"compared": 5, "proved": 0, "others": {"all-zero": 5}, "enough": False}
     assert report["proof"]["output"] == {"compared": 8, "proved": 8, "others": {}, "enough": True}
     junit = ElementTree.fromstring(project.check("--junit", "-", code=2))
-    (proof,) = junit.iter("property")
+    (proof,) = junit.iterfind(".//property[@name='proof']")
     assert proof.attrib == {"name": "proof", "value": "58 of 63 floating-point tensors (main_grad 0 of 5)"}
     assert "too little is proved" in junit.find(".//failure").get("message")
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ttrace/outcome.h"
+#include "ttrace/report/render.h"
 
 namespace ttrace {
 
@@ -29,9 +30,12 @@ struct RunReport {
 // Says the outcome in a sentence: the first error of the first candidate that differs, and its cause.
 std::string sentence_of(const RunReport& report);
 
-std::string to_text(const RunReport& report);
+std::string to_text(const RunReport& report, const TextOptions& options);
 std::string to_json(const RunReport& report);
 // Renders for the summary page of a CI job (GitHub's Markdown).
 std::string to_markdown(const RunReport& report);
+// Those of ttrace/report/render.h, of all candidates.
+std::string to_github(const RunReport& report);
+std::string to_sarif(const RunReport& report);
 
 }  // namespace ttrace

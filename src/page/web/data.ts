@@ -14,7 +14,13 @@ export interface Root {
   diagnosis_residual: number | null;
   sentence: string;
   standing: string | null;
+  source: { forward: CodeLine | null; call: CodeLine | null };
   row: number;
+}
+
+export interface CodeLine {
+  file: string;
+  line: number;
 }
 
 export interface Axis {

@@ -1,5 +1,5 @@
 // The verdict, the root causes, and what was compared.
-import type { Report, Root, Run, Table } from "./data";
+import type { CodeLine, Report, Root, Run, Table } from "./data";
 import { clip, code, commandLine, el, lazyDetails, table as tableOf } from "./dom";
 import { meshPicture } from "./mesh";
 import { count, plural, short } from "./numbers";
@@ -37,6 +37,14 @@ function countsLine(report: Report): HTMLElement {
   );
 }
 
+// Where the root's module is computed and called, in the program's source.
+function sourceOf(root: Root): HTMLElement | null {
+  const { forward, call } = root.source;
+  const at = (line: CodeLine) => el("code", {}, `${clip(line.file, 200)}:${line.line}`);
+  if (!forward && !call) return null;
+  return el("p", { class: "source" }, forward ? ["in ", at(forward)] : [], forward && call ? ", " : "", call ? ["called at ", at(call)] : []);
+}
+
 function rootCard(root: Root, number: number, table: Table, open: (row: number) => void): HTMLElement {
   const name = el("button", { type: "button", class: "link name" }, clip(root.name || "(about ranks)"));
   name.addEventListener("click", () => open(root.row));
@@ -57,6 +65,7 @@ function rootCard(root: Root, number: number, table: Table, open: (row: number) 
       ),
     ),
     el("p", { class: "sentence" }, clip(root.sentence, 1200)),
+    sourceOf(root),
   );
 }
 

@@ -24,6 +24,7 @@ from .library import Kind, Status, TensorId, TraceError
 from .not_seen import NotSeen
 from .optimizer_steps import OptimizerSteps
 from .rank_file import RankFile
+from .sources import Sources
 from .tensors import NotTraceable
 from .threads import Threads
 
@@ -40,6 +41,7 @@ class Collector:
         self._not_seen = NotSeen()
         self.optimizer_steps = OptimizerSteps()
         self.is_whole = False  # the file was closed, and with the mark of a whole trace
+        self.sources = Sources(config.source_root, config.provenance.get("directory", ""))
         self.seconds = 0.0  # spent in here
         self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
         self.on_first_call: list[Callable[[Chunk], None]] = []  # before that of a chunk in each recorded iteration
@@ -152,7 +154,8 @@ class Collector:
         self.active = False
         file, self.file = self.file, None
         if file is not None:
-            file.close(complete, self.seconds, self._not_seen.as_list(), self.optimizer_steps.as_document())
+            steps, sources = self.optimizer_steps.as_document(), self.sources.as_document()
+            file.close(complete, self.seconds, self._not_seen.as_list(), steps, sources)
             self.is_whole = complete
 
     def stop(self, problem: str | None) -> None:

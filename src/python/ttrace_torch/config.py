@@ -26,6 +26,7 @@ class Config:
     perturb: int | None  # seed
     perturb_at: str  # "input", "modules", or "rewritten": the values that `rewrite` gives are perturbed
     rewrite: Rewrite | None
+    source_root: str  # directory that source files are named from
     library: str  # path of libttrace
     provenance: dict[str, Any]  # what the command line knows: command, start time, git commit, version
 
@@ -41,6 +42,7 @@ class Config:
             perturb=values["perturb"],
             perturb_at=values["perturb_at"],
             rewrite=Rewrite(**values["rewrite"]) if values["rewrite"] else None,
+            source_root=values["source_root"],
             library=values["library"],
             provenance=values["provenance"],
         )

@@ -280,6 +280,8 @@ class Modules:
         frame.path, frame.call_suffix = path, frame.call_counts.next_suffix(path)
         plain = _plain_class(getattr(module, "_orig_mod", module))
         frame.module_class = f"{plain.__module__}.{plain.__qualname__}"
+        if frame.microbatch.recorded and frame.pass_ == Pass.FORWARD:
+            self._collector.sources.saw(path, frame.module_class, plain)
 
     # What goes in and comes out.
 

@@ -1,7 +1,8 @@
-"""What went wrong while collecting: one line on stderr, and the same in a file that `ttrace collect` reads.
+"""What went wrong while collecting: a line in a file that `ttrace collect` reads and shows.
 
-A problem (`rank-00000.problem`) means that the trace is not what was asked for. A warning (`rank-00000.warning`)
-names what could not be recorded and is no reason to distrust the rest. A rank tells each text once."""
+A problem (`rank-00000.problem`) means that the trace is not what was asked for; it is told on stderr as well, at once. A
+warning (`rank-00000.warning`) names what could not be recorded and is no reason to distrust the rest: `ttrace collect`
+shows it when the job has ended, once for all ranks that have it. A rank tells each text once."""
 
 import contextlib
 import os
@@ -11,8 +12,6 @@ import sys
 class CollectError(Exception):
     """Something that the user can put right. The text is complete in itself."""
 
-
-WARNINGS_SHOWN = 10  # on stderr, by a rank; the file has them all
 
 _NAMES_SHOWN = 3  # in a text that lists some
 _MOST_CHARACTERS = 2000  # of a line; names may be long
@@ -52,11 +51,10 @@ def _tell(directory: str, rank: int, suffix: str, text: str) -> None:
     if line in told:
         return
     told[line] = suffix
-    is_shown = directory not in _raised if suffix == "problem" else len(told) <= WARNINGS_SHOWN
-    if is_shown:
+    if suffix == "problem" and directory not in _raised:
         with contextlib.suppress(Exception):  # the program may have closed its stderr, or put anything in its place
             # The line goes out in one piece, because other ranks write there too.
-            sys.stderr.write(f"ttrace: {'warning: ' if suffix == 'warning' else ''}{line}\n")
+            sys.stderr.write(f"ttrace: {line}\n")
             sys.stderr.flush()
     path = os.path.join(directory, f"rank-{rank:05}.{suffix}")
     # Where the disk is full, the trace has no completion mark, which says enough.

@@ -123,9 +123,11 @@ class RankFile:
         if self.position.is_known:
             self._recorder.describe_axes(self.position.axes, self.position.coordinates)
 
-    def close(self, complete: bool, seconds: float, not_seen: list[dict], steps: dict) -> None:
-        """`not_seen`: of `NotSeen.as_list`; `steps`: of `OptimizerSteps.as_document`."""
-        provenance = self._provenance(seconds, not_seen, steps)
+    def close(self, complete: bool, seconds: float, not_seen: list[dict], steps: dict, sources: dict) -> None:
+        """`not_seen`: of `NotSeen.as_list`; `steps`: of `OptimizerSteps.as_document`, `sources`: of `Sources`."""
+        provenance = self._provenance(seconds, not_seen, steps, sources)
+        if sources and len(provenance) > _MOST_BYTES:
+            provenance = self._provenance(seconds, not_seen, steps)
         if steps and len(provenance) > _MOST_BYTES:
             text = f"not recorded: optimizers' options: {len(provenance)} bytes; expected at most {_MOST_BYTES}"
             problems.warning(self._config.directory, self.position.rank, text)
@@ -135,7 +137,13 @@ class RankFile:
         finally:
             self._recorder.close(complete)
 
-    def _provenance(self, seconds: float, not_seen: list[dict] | None = None, steps: dict | None = None) -> str:
+    def _provenance(
+        self,
+        seconds: float,
+        not_seen: list[dict] | None = None,
+        steps: dict | None = None,
+        sources: dict | None = None,
+    ) -> str:
         facts = dict(self._config.provenance)
         facts["python"] = platform.python_version()
         facts["torch"] = str(torch.__version__)
@@ -149,6 +157,8 @@ class RankFile:
             facts["not_seen"] = not_seen
         if steps:
             facts["optimizer_steps"] = steps
+        if sources:
+            facts["sources"] = sources
         return json.dumps(facts)
 
 

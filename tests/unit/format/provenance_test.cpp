@@ -239,3 +239,31 @@ TEST_CASE("steps that name more parameters than memory should hold are refused")
         "runs/a: its provenance has 'optimizer_steps' with more than 1000000 names of parameters; expected what "
         "`ttrace collect` writes");
 }
+
+TEST_CASE("where modules are is read, and a trace that says nothing of it is read as well") {
+  CHECK(parse_sources("{}", "runs/a") == nullptr);
+  CHECK(parse_sources(R"({"sources": null})", "runs/a") == nullptr);
+  const auto sources = parse_sources(
+      R"({"sources": {"files": ["a.py", "/b.py"], "forwards": {"m.Mlp": [0, 7]}, "calls": {"mlp": [1, 9]}}})", "runs/a");
+  REQUIRE(sources != nullptr);
+  CHECK(text_of(sources->of("mlp", "m.Mlp")) == "in a.py:7, called at /b.py:9");
+}
+
+TEST_CASE("sources of another shape are refused") {
+  const auto refusal = [](const std::string& sources) -> std::string {
+    try {
+      parse_sources(R"({"sources": )" + sources + "}", "runs/a");
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string none = "runs/a: its provenance has 'sources' that are none; expected what `ttrace collect` writes";
+  CHECK(refusal("3") == none);
+  CHECK(refusal(R"({"files": [], "forwards": {}})") == none);
+  CHECK(refusal(R"({"files": ["a"], "forwards": {"m": "a:1"}, "calls": {}})") == none);
+  const std::string line = "runs/a: its provenance has 'sources' with the line of 'm'; expected the place of a file and a line";
+  for (const char* const wrong : {"[1, 1]", "[-1, 1]", "[0, 0]", "[0]", "[0, 1, 2]", "[0, 9999999999]"}) {
+    CHECK(refusal(R"({"files": ["a"], "calls": {}, "forwards": {"m": )" + std::string(wrong) + "}}") == line);
+  }
+}

@@ -34,6 +34,7 @@ TEST_CASE("the JSON report of two equal runs") {
   "proof": null,
   "overrides": [],
   "instead": null,
+  "next": null,
   "root_cause": null,
   "roots": [],
   "wrong_in_second_run": null,

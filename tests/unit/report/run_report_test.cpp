@@ -45,7 +45,7 @@ TEST_CASE("the last line says what is wrong first, and that others are wrong too
   RunReport explained = run({different("b")});
   explained.candidates[0].report.roots.emplace_back().sentence = "the sum was never made.";
   CHECK(sentence_of(explained) == "b: the sum was never made.");
-  CHECK(to_text(explained).ends_with("\n\nb: the sum was never made.\n"));
+  CHECK(to_text(explained, {}).ends_with("\n\nb: the sum was never made.\n"));
 }
 
 TEST_CASE("names from traces stay text in Markdown") {

@@ -24,7 +24,7 @@ tests::TraceBuilder& fill_sums(tests::TraceBuilder& run, const std::string& run_
 
 std::string rendered(const CheckOptions& options) {
   const Report report = check(options).report;
-  return to_text(report, 100) + to_json(report) + to_junit(report, {}) + to_csv(report);
+  return to_text(report, {}) + to_text(report, {100}) + to_json(report) + to_junit(report, {}) + to_csv(report);
 }
 
 }  // namespace

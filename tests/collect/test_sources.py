@@ -1,0 +1,63 @@
+"""Where in the source a trace says that modules are."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import HERE, python
+
+PROGRAM = HERE / "programs" / "sources.py"
+
+
+def line_of(mark):
+    (number,) = [i for i, line in enumerate(PROGRAM.read_text().splitlines(), 1) if line.endswith(f"  # {mark}")]
+    return number
+
+
+@pytest.fixture
+def sources(collect, tmp_path):
+    """The document, its lines as (file, number), of the program run in the folder of programs."""
+
+    def collect_it(program=PROGRAM, cwd=PROGRAM.parent):
+        collected = collect(command=python(program), cwd=cwd)
+        assert collected.code == 0, collected
+        document = json.loads(collected.rank().attributes["provenance"])["sources"]
+        files = document.pop("files")
+        return {key: {name: (files[at], line) for name, (at, line) in lines.items()} for key, lines in document.items()}
+
+    return collect_it
+
+
+def test_classes_have_the_line_of_their_forward_and_modules_that_of_their_call(sources):
+    found = sources(program="sources.py")
+    files = {file for lines in found.values() for file, _ in lines.values()}
+    (file,) = files
+    assert not file.startswith("/") and file.endswith("sources.py")  # from the top of this repository
+    assert {name: line for name, (_, line) in found["forwards"].items()} == {
+        "__main__.Mlp": line_of("Mlp.forward"),
+        "__main__.Model": line_of("Model.forward"),
+        # Not those of PyTorch's, nor of two classes that have one name.
+    }
+    assert {name: line for name, (_, line) in found["calls"].items()} == {
+        "(model)": line_of("model"),
+        "layers.#": line_of("layers"),
+        "layers.#.net": line_of("net"),
+        "layers.#.net.#": line_of("net"),  # the nearest line that is not PyTorch's
+        "branches.0": line_of("branches.0"),
+        "branches.1": line_of("branches.1"),
+        "scaled": line_of("head"),
+        "shifted": line_of("head"),
+        "head": line_of("head"),
+    }
+
+
+def test_files_are_named_from_the_directory_where_there_is_no_repository(sources, tmp_path):
+    package = tmp_path / "lib" / "site-packages"
+    package.mkdir(parents=True)
+    (tmp_path / "train.py").write_text(PROGRAM.read_text())
+    (package / "other.py").write_text(PROGRAM.read_text())
+    of_program = sources("train.py", tmp_path)
+    assert of_program["calls"]["head"] == ("train.py", line_of("head"))
+    of_package = sources(package / "other.py", tmp_path)  # what is installed is no part of the project
+    assert of_package["calls"]["head"] == (str((package / "other.py").resolve()), line_of("head"))
+    assert Path(of_package["calls"]["head"][0]).is_absolute()
