@@ -47,8 +47,9 @@ void bind_reports(nb::module_& module) {
       .def(
           "text",
           [](const Checked& checked, bool all) {
-            const std::size_t most = all ? checked.report.findings.size() : kFindingsShown;
-            return text_of(without_lock([&] { return to_text(checked.report, most); }));
+            TextOptions options;
+            if (all) options.findings = checked.report.findings.size();
+            return text_of(without_lock([&] { return to_text(checked.report, options); }));
           },
           nb::arg("all"));
   module.def(
