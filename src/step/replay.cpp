@@ -1,9 +1,9 @@
 #include "step/replay.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
+#include "step/rounding.h"
 #include "ttrace/numeric/convert.h"
 
 namespace ttrace {
@@ -13,25 +13,7 @@ constexpr std::int64_t kBlock = 2048;  // elements: all of a block's numbers lie
 
 using Numbers = std::vector<double>;
 
-// The rounding of a floating dtype.
-struct Rounding {
-  explicit Rounding(Dtype dtype) : half_epsilon(epsilon_of(dtype) / 2) {
-    const int smallest = dtype == Dtype::kFloat64      ? -1022
-                         : dtype == Dtype::kFloat16    ? -14
-                         : dtype == Dtype::kFloat8E4M3 ? -6
-                         : dtype == Dtype::kFloat8E5M2 ? -14
-                                                       : -126;
-    smallest_normal = std::ldexp(1.0, smallest);
-  }
-  // Half of the distance between two neighbours at `magnitude`.
-  double half_ulp(double magnitude) const {
-    const double power = std::bit_cast<double>(std::bit_cast<std::uint64_t>(magnitude) & 0x7ff0000000000000u);
-    return std::max(power, smallest_normal) * half_epsilon;
-  }
-
-  double half_epsilon, smallest_normal;
-};
-
+bool is_half(Dtype dtype) { return dtype == Dtype::kBFloat16 || dtype == Dtype::kFloat16; }
 bool is_narrow(Dtype dtype) { return epsilon_of(dtype) > epsilon_of(Dtype::kFloat32); }
 
 // The numbers that go from one iteration to the next, of one block.
@@ -73,8 +55,8 @@ struct FitSums {
 
 class BlockReplay {
  public:
-  BlockReplay(std::int64_t begin, std::int64_t count, Block& block, Carried& carried)
-      : begin_(begin), count_(count), block_(block), carried_(carried) {}
+  BlockReplay(std::int64_t begin, std::int64_t count, double factor, Block& block, Carried& carried)
+      : begin_(begin), count_(count), factor_(factor), block_(block), carried_(carried) {}
 
   // Computes one update, and adds what is measured to `tally`. `is_carried_on`: the next one begins with the value that
   // this one leaves.
@@ -95,6 +77,7 @@ class BlockReplay {
     } else {
       read(update.gradient, block_.gradient);
       load_state(update);
+      if (is_to_the_bit(update)) add_moves(update, tally);
       update.rule.family == UpdateFamily::kAdam ? step_adam(update) : step_sgd(update);
     }
     compare_update(update, tally, detail, sums);
@@ -138,6 +121,15 @@ class BlockReplay {
     return update.source == BeforeStep::kRounded ? epsilon_of(update.before.entry->dtype) / 2 : 0;
   }
 
+  void add_moves(const RankUpdate& update, UpdateTally& tally) {
+    const auto all = [&](const Numbers& numbers) {
+      return std::span<const double>(numbers.data(), static_cast<std::size_t>(count_));
+    };
+    const StepElements elements{all(carried_.value),   all(block_.gradient), all(carried_.first), all(carried_.second),
+                                all(carried_.largest), all(block_.delta),    update.clip_factor,  update.state_is_zero};
+    ttrace::add_moves(update.rule, update.count, update.updated, elements, factor_, tally.moves);
+  }
+
   void step_adam(const RankUpdate& update) {
     const UpdateRule& rule = update.rule;
     const double sign = rule.maximize ? -1 : 1, factor = sign * update.clip_factor;
@@ -145,7 +137,7 @@ class BlockReplay {
     const double first_share = rule.bias_correction ? 1 - std::pow(rule.beta1, update.count) : 1;
     const double second_share = rule.bias_correction ? 1 - std::pow(rule.beta2, update.count) : 1;
     const double rounding = rounding_of(update), doubt = doubt_of_value(update);
-    const double units = decay != 0 ? 3 : 1;
+    const double units = units_of(rule);
     const Rounding of_value(update.updated);
     // fp32's smallest normal number: kernels may take what is smaller for zero.
     const double tiny = 0x1p-126, tiny_root = 0x1p-63;
@@ -178,6 +170,9 @@ class BlockReplay {
                   moved * (tiny + std::abs(direction) * tiny_root);
     }
   }
+
+  // Half units in the last place of the value, that a step may round.
+  static double units_of(const UpdateRule& rule) { return rule.decoupled && rule.lr * rule.weight_decay != 0 ? 3 : 1; }
 
   void step_sgd(const RankUpdate& update) {
     const UpdateRule& rule = update.rule;
@@ -222,7 +217,11 @@ class BlockReplay {
 
   void compare_update(const RankUpdate& update, UpdateTally& tally, UpdateDetail* detail, FitSums* sums) {
     double worst = tally.worst.ratio;
-    if (all_below(std::min(worst, kStepMargin))) return;
+    // Rounding to the parameter's own dtype, which is most of the bound, never exceeds half a unit.
+    const bool is_narrow_value = is_half(update.updated) && update.source == BeforeStep::kRecorded;
+    if (all_below(std::min(worst, is_narrow_value ? 1 : kStepMargin))) return;
+    const double units = is_narrow_value ? units_of(update.rule) : 0;
+    const Rounding of_value(update.updated);
     for (std::int64_t j = 0; j < count_; ++j) {
       const std::size_t i = at(j);
       const double expected = block_.expected[i], delta = block_.delta[i], bound = block_.bound[i];
@@ -238,7 +237,8 @@ class BlockReplay {
           tally.worst = {ratio, begin_ + j, delta, expected};
         }
       }
-      if (error <= kStepMargin * bound) continue;
+      const double rounded = units * of_value.half_ulp(std::abs(carried_.value[i]) + std::abs(delta));
+      if (error <= kStepMargin * bound - rounded) continue;
       ++tally.wrong;
       tally.wrong_and_zero += delta == 0;
       if (detail == nullptr) continue;
@@ -261,6 +261,11 @@ class BlockReplay {
     return exact ? 0 : of_delta.half_ulp(std::abs(delta));
   }
 
+  // The parameter is what the optimizer updates, and the update what it has changed by: nothing is rounded.
+  static bool is_the_value(const RankUpdate& update) {
+    return update.source == BeforeStep::kRecorded && update.step->master.empty();
+  }
+
   // True where the parameter is, in every element, what the value and its update make, rounded.
   bool all_copied(const RankUpdate& update, Dtype dtype) {
     const bool in_fp64 = update.updated == Dtype::kFloat64;
@@ -269,7 +274,7 @@ class BlockReplay {
     for (std::int64_t i = 0; i < count_; ++i) {
       made[i] = in_fp64 ? values[i] + deltas[i] : static_cast<float>(values[i] + deltas[i]);
     }
-    round(block_.low, dtype);
+    if (!is_the_value(update)) round(block_.low, dtype);
     const double* __restrict after = block_.after.data();
     std::int64_t others = 0;
     for (std::int64_t i = 0; i < count_; ++i) others += made[i] == after[i] ? 0 : 1;
@@ -304,9 +309,10 @@ class BlockReplay {
         block_.high[i] = in_fp64 ? made + room : static_cast<float>(made + room);
         in_doubt = in_doubt || room != 0;
       }
-      round(block_.low, dtype);
+      const bool is_rounded = !is_the_value(update);
+      if (is_rounded) round(block_.low, dtype);
       if (in_doubt) {
-        round(block_.high, dtype);
+        if (is_rounded) round(block_.high, dtype);
       } else {
         std::copy_n(block_.low.begin(), count_, block_.high.begin());
       }
@@ -345,11 +351,18 @@ class BlockReplay {
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
   const std::int64_t begin_, count_;
+  const double factor_;
   Block& block_;
   Carried& carried_;
 };
 
 }  // namespace
+
+bool is_to_the_bit(const RankUpdate& update) {
+  const bool has_state_before = !update.rule.has_state() || update.rolled == 1;
+  return is_half(update.updated) && update.reason.empty() && !update.skipped &&
+         update.source == BeforeStep::kRecorded && has_state_before;
+}
 
 void UpdateTally::add(const UpdateTally& other) {
   wrong += other.wrong;
@@ -360,10 +373,11 @@ void UpdateTally::add(const UpdateTally& other) {
   wrong_copies += other.wrong_copies;
   stale_copies += other.stale_copies;
   if (other.worst_copy.ratio > worst_copy.ratio) worst_copy = other.worst_copy;
+  for (std::size_t a = 0; a < moves.size(); ++a) moves[a].add(other.moves[a]);
 }
 
 std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,
-                                std::size_t detailed, UpdateDetail* detail) {
+                                std::size_t detailed, UpdateDetail* detail, double factor) {
   std::vector<UpdateTally> tallies(series.updates.size());
   if (detail != nullptr) {
     detail->wrong.assign(static_cast<std::size_t>(series.elements), 0);
@@ -373,7 +387,7 @@ std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begi
   Carried carried;
   FitSums sums;
   for (std::int64_t first = begin; first < end; first += kBlock) {
-    BlockReplay part(first, std::min(kBlock, end - first), block, carried);
+    BlockReplay part(first, std::min(kBlock, end - first), factor, block, carried);
     for (std::size_t i = 0; i < series.updates.size(); ++i) {
       if (!series.updates[i].has_value) continue;
       const bool in_detail = detail != nullptr && i == detailed;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "step/low_precision.h"
 #include "step/series.h"
 
 namespace ttrace {
@@ -28,6 +29,7 @@ struct UpdateTally {
   std::int64_t copied = 0;                          // elements whose copy to the parameter was looked at
   std::int64_t wrong_copies = 0, stale_copies = 0;  // of the latter, those that are as before the step
   WorstUpdate worst_copy;
+  MovesByArithmetic moves{};  // of an update that is computed again to the bit
 
   void add(const UpdateTally& other);
 };
@@ -44,10 +46,13 @@ struct UpdateDetail {
   StepFit fit;
 };
 
+// True where a step is computed again in the parameter's own dtype, as PyTorch does (step/low_precision.h).
+bool is_to_the_bit(const RankUpdate& update);
+
 // Replays the elements [begin, end) of all updates of a series. Of one that cannot be computed again, the tally has
-// what its copy shows, and nothing where the value is not known either. Where `detail` is given, the elements are the whole part, and it is filled for the update at
-// `detailed`.
+// what its copy shows, and nothing where the value is not known either. Where `detail` is given, the elements are the
+// whole part, and it is filled for the update at `detailed`. `factor` is what multiplies the updates of `moves`.
 std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,
-                                std::size_t detailed = 0, UpdateDetail* detail = nullptr);
+                                std::size_t detailed = 0, UpdateDetail* detail = nullptr, double factor = 1);
 
 }  // namespace ttrace

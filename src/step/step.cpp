@@ -9,6 +9,7 @@
 
 #include "step/replay.h"
 #include "step/series.h"
+#include "step/step_group.h"
 #include "step/wording.h"
 #include "ttrace/judge/judge.h"
 
@@ -158,6 +159,7 @@ class StepFindings {
   StepCheck make() {
     std::map<std::string, bool> parameters;  // name -> all of its updates were checked
     std::map<std::string, std::vector<TensorId>> rests_on, copies_rest_on;
+    find_drifts();
     for (const auto& [id, update] : updates_) {
       const auto tensor = alignment_.tensors.find(id);
       if (tensor == alignment_.tensors.end()) continue;  // in part missing: a finding of the alignment
@@ -177,6 +179,24 @@ class StepFindings {
   }
 
  private:
+  // Finds the updates that are right in each element, and not in all together.
+  void find_drifts() {
+    std::map<std::pair<std::int32_t, std::string>, StepGroup> groups;  // by iteration and class
+    for (const auto& [id, update] : updates_) {
+      const auto tensor = alignment_.tensors.find(id);
+      if (tensor == alignment_.tensors.end() || !update.reason.empty()) continue;
+      const auto is_wrong = [](const WrongPart& part) { return part.tally->wrong > 0; };
+      const auto is_exact = [](const WrongPart& part) { return is_to_the_bit(part.series->updates[part.update]); };
+      if (std::any_of(update.parts.begin(), update.parts.end(), is_wrong) ||
+          !std::all_of(update.parts.begin(), update.parts.end(), is_exact)) {
+        continue;
+      }
+      const RankUpdate& first = update.parts.front().series->updates[update.parts.front().update];
+      groups[{id.iteration, first.step->optimizer}].add(tensor->second, update.parts);
+    }
+    for (auto& [key, group] : groups) drifts_.merge(group.judge());
+  }
+
   // `rests_on`: what the parameter's update before was computed from.
   void add_update(const LogicalTensor& tensor, const LogicalUpdate& update, std::vector<TensorId>& rests_on) {
     if (!update.reason.empty()) {
@@ -206,6 +226,12 @@ class StepFindings {
       return;
     }
     check_.coverage.worst = std::max(check_.coverage.worst, worst);
+    if (const auto drift = drifts_.find(tensor.id); drift != drifts_.end()) {
+      Finding finding = finding_about(tensor, Verdict::kFail, Reason::kStepDiffers, drift->second);
+      set_ranks(update.parts, finding);
+      check_.findings.push_back(std::move(finding));
+      return;
+    }
     if (!goes_on) rests_on.clear();
     for (const WrongPart& part : update.parts) {
       for (const Kind kind : part.series->updates[part.update].rests_on) {
@@ -274,6 +300,7 @@ class StepFindings {
 
   const Alignment& alignment_;
   std::map<TensorId, LogicalUpdate> updates_;
+  std::map<TensorId, std::string> drifts_;  // what is wrong with all elements of an update together
   std::size_t described_ = 0;
   StepCheck check_;
 };

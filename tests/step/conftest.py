@@ -13,6 +13,8 @@ TTRACE = os.environ["TTRACE_PROGRAM"]
 
 
 class Runs:
+    program = TTRACE
+
     def __init__(self, directory):
         self._directory = directory
 
