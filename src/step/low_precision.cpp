@@ -1,73 +1,134 @@
 #include "step/low_precision.h"
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "step/rounding.h"
 
 namespace ttrace {
 namespace {
 
-// One element of a step: d, q, and the size of d without cancellation.
-struct Move {
-  double update, decayed, size;
+constexpr std::size_t kBatch = 256;  // elements whose numbers lie in the first level cache
+
+// Of a batch of elements: d, q, and the size of d without cancellation.
+struct Moves {
+  std::array<double, kBatch> update, decayed, size;
 };
 
-// An arithmetic with what the options of a step give in it.
+// The elements [begin, begin + count) of a step. Loops over plain pointers, without choices in them, are computed several
+// elements at a time.
+template <StepArithmetic arithmetic>
 class Steps {
  public:
-  Steps(const StepArithmetic& arithmetic, const UpdateRule& rule, double count, const Rounding& rounding,
-        const StepElements& elements)
-      : arithmetic_(arithmetic), rule_(rule), rounding_(rounding), elements_(elements) {
+  Steps(const UpdateRule& rule, double count, const Rounding& rounding, const StepElements& elements)
+      : rule_(rule), rounding_(rounding), elements_(elements) {
+    sign_ = (rule.maximize ? -1 : 1) * elements.clip_factor;
     l2_ = rule.decoupled ? 0 : added(rule.weight_decay);
-    keep_ = rule.decoupled ? factor(1 - rule.lr * rule.weight_decay) : 1;
-    decays_ = rule.decoupled && rule.weight_decay != 0;
-    momentum_ = factor(rule.momentum);
-    undamped_ = added(1 - rule.dampening);
-    ahead_ = added(rule.momentum);
-    rate_ = added(rule.lr);
-    beta2_ = factor(rule.beta2);
-    eps_ = added(rule.eps);
     step_size_ = rule.lr / (rule.bias_correction ? 1 - std::pow(rule.beta1, count) : 1);
     second_root_ = std::sqrt(rule.bias_correction ? 1 - std::pow(rule.beta2, count) : 1);
   }
 
-  Move adam(std::size_t i) const {
-    const double value = elements_.value[i], first = elements_.first[i];
-    const double g = gradient(i);
-    const double mean = op(first + (1 - rule_.beta1) * (g - first));
-    double second = op(op(elements_.second[i] * beta2_) + (1 - rule_.beta2) * g * g);
-    if (rule_.amsgrad) second = std::max(second, elements_.largest[i]);
-    const double moved = step_size_ / op(op(op(std::sqrt(second)) / second_root_) + eps_);
-    const double size = rule_.beta1 * std::abs(first) + (1 - rule_.beta1) * std::abs(g);
-    return {-moved * mean, decays_ ? op(value * keep_) : value, moved * size};
-  }
-
-  Move sgd(std::size_t i) const {
-    const double value = elements_.value[i], g = gradient(i);
-    double direction = g, size = std::abs(g);
-    if (rule_.momentum != 0) {
-      const double before = elements_.first[i];
-      const double buffer = elements_.state_is_zero ? g : op(op(before * momentum_) + undamped_ * g);
-      direction = rule_.nesterov ? op(g + ahead_ * buffer) : buffer;
-      size += elements_.state_is_zero ? 0 : std::abs(before) * rule_.momentum;
+  void step(std::size_t begin, std::size_t count, Moves& moves) const {
+    std::array<double, kBatch> gradients;
+    const double* __restrict value = elements_.value.data() + begin;
+    const double* __restrict given = elements_.gradient.data() + begin;
+    double* __restrict gradient = gradients.data();
+    for (std::size_t i = 0; i < count; ++i) gradient[i] = sign_ * given[i];
+    if (l2_ != 0) {
+      for (std::size_t i = 0; i < count; ++i) gradient[i] = op(gradient[i] + l2_ * value[i]);
     }
-    return {-rate_ * direction, value, rule_.lr * size};
+    rule_.family == UpdateFamily::kAdam ? adam(begin, count, gradient, moves) : sgd(begin, count, gradient, moves);
   }
 
  private:
-  double op(double value) const { return arithmetic_.rounds_each_operation ? rounding_.rounded(value) : value; }
-  double added(double scalar) const { return arithmetic_.rounds_added_scalars ? rounding_.rounded(scalar) : scalar; }
-  double factor(double scalar) const { return arithmetic_.rounds_factors ? rounding_.rounded(scalar) : scalar; }
-  double gradient(std::size_t i) const {
-    const double given = (rule_.maximize ? -1 : 1) * elements_.clip_factor * elements_.gradient[i];
-    return l2_ == 0 ? given : op(given + l2_ * elements_.value[i]);
+  void adam(std::size_t begin, std::size_t count, const double* __restrict gradient, Moves& moves) const {
+    const double* __restrict value = elements_.value.data() + begin;
+    const double* __restrict first = elements_.first.data() + begin;
+    const double* __restrict second = elements_.second.data() + begin;
+    const double* __restrict largest = elements_.largest.data() + begin;
+    double* __restrict update = moves.update.data(), * __restrict decayed = moves.decayed.data();
+    double* __restrict size = moves.size.data();
+    const double beta1 = rule_.beta1, new1 = 1 - beta1, new2 = 1 - rule_.beta2, beta2 = factor(rule_.beta2);
+    const double eps = added(rule_.eps), root = second_root_, step_size = step_size_, least = rule_.amsgrad ? 1 : 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double g = gradient[i], mean = op(first[i] + new1 * (g - first[i]));
+      const double square = op(op(second[i] * beta2) + new2 * g * g), kept = least * largest[i];
+      const double moved = step_size / op(op(op(std::sqrt(kept > square ? kept : square)) / root) + eps);
+      update[i] = -moved * mean;
+      size[i] = moved * (beta1 * std::abs(first[i]) + new1 * std::abs(g));
+      decayed[i] = value[i];
+    }
+    if (!rule_.decoupled || rule_.weight_decay == 0) return;
+    const double keep = factor(1 - rule_.lr * rule_.weight_decay);
+    for (std::size_t i = 0; i < count; ++i) decayed[i] = op(value[i] * keep);
   }
 
-  const StepArithmetic& arithmetic_;
+  void sgd(std::size_t begin, std::size_t count, const double* __restrict gradient, Moves& moves) const {
+    const double momentum = factor(rule_.momentum), undamped = added(1 - rule_.dampening);
+    const double ahead = added(rule_.momentum), rate = added(rule_.lr);
+    const bool has_buffer = rule_.momentum != 0 && !elements_.state_is_zero;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double before = has_buffer ? elements_.first[begin + i] : 0;
+      const double buffer = has_buffer ? op(op(before * momentum) + undamped * gradient[i]) : gradient[i];
+      const double direction = rule_.nesterov ? op(gradient[i] + ahead * buffer) : buffer;
+      moves.update[i] = -rate * direction;
+      moves.decayed[i] = elements_.value[begin + i];
+      moves.size[i] = rule_.lr * (std::abs(gradient[i]) + rule_.momentum * std::abs(before));
+    }
+  }
+
+  double op(double value) const { return arithmetic.rounds_each_operation ? rounding_.rounded(value) : value; }
+  double added(double scalar) const { return arithmetic.rounds_added_scalars ? rounding_.rounded(scalar) : scalar; }
+  double factor(double scalar) const { return arithmetic.rounds_factors ? rounding_.rounded(scalar) : scalar; }
+
   const UpdateRule& rule_;
-  const Rounding& rounding_;
+  const Rounding rounding_;
   const StepElements& elements_;
-  double l2_, keep_, momentum_, undamped_, ahead_, rate_, beta2_, eps_, step_size_, second_root_;
-  bool decays_;
+  double sign_, l2_, step_size_, second_root_;
 };
+
+// Adds a batch; its sums are made in the order of the elements.
+void add_batch(const Moves& moves, const double* value, const double* delta, std::size_t count, double factor,
+               const Rounding& rounding, MoveSums& sum) {
+  std::array<double, kBatch> shares, moved, low, high;
+  const double off = rounding.half_epsilon;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double update = moves.update[i] * factor, decayed = moves.decayed[i];
+    const double units = 2 * rounding.half_ulp(std::abs(value[i])), size = moves.size[i] * factor;
+    const double right = rounding.rounded(decayed + update);
+    const double to_share = (update > 0 ? 1.0 : update < 0 ? -1.0 : 0.0) / (units > size ? units : size);
+    shares[i] = update * to_share;
+    moved[i] = (delta[i] - (right - value[i])) * to_share;
+    low[i] = (rounding.rounded(decayed + update * (1 - off)) - right) * to_share;
+    high[i] = (rounding.rounded(decayed + update * (1 + off)) - right) * to_share;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!std::isfinite(moved[i])) continue;
+    sum.steps += shares[i];
+    sum.moved += moved[i];
+    sum.low += low[i];
+    sum.high += high[i];
+    sum.square += moved[i] * moved[i];
+  }
+}
+
+template <std::size_t... indices>
+void add_all(const UpdateRule& rule, double count, const Rounding& rounding, const StepElements& elements,
+             double factor, MovesByArithmetic& sums, std::index_sequence<indices...>) {
+  const auto add = [&]<std::size_t index>() {
+    const Steps<kStepArithmetics[index]> steps(rule, count, rounding, elements);
+    MoveSums sum;
+    Moves moves;
+    for (std::size_t begin = 0; begin < elements.value.size(); begin += kBatch) {
+      const std::size_t size = std::min(kBatch, elements.value.size() - begin);
+      steps.step(begin, size, moves);
+      add_batch(moves, &elements.value[begin], &elements.delta[begin], size, factor, rounding, sum);
+    }
+    sums[index].add(sum);
+  };
+  (add.template operator()<indices>(), ...);
+}
 
 }  // namespace
 
@@ -95,27 +156,7 @@ std::size_t best_of(const MovesByArithmetic& sums) {
 
 void add_moves(const UpdateRule& rule, double count, Dtype dtype, const StepElements& elements, double factor,
                MovesByArithmetic& sums) {
-  const Rounding rounding(dtype);
-  const double off = rounding.half_epsilon;
-  for (std::size_t a = 0; a < kStepArithmetics.size(); ++a) {
-    const Steps steps(kStepArithmetics[a], rule, count, rounding, elements);
-    MoveSums sum;
-    for (std::size_t i = 0; i < elements.value.size(); ++i) {
-      const Move move = rule.family == UpdateFamily::kAdam ? steps.adam(i) : steps.sgd(i);
-      const double update = move.update * factor, value = elements.value[i];
-      const double scale = std::max(2 * rounding.half_ulp(std::abs(value)), move.size * factor);
-      const double right = rounding.rounded(move.decayed + update);
-      const double sign = update > 0 ? 1 : update < 0 ? -1 : 0;
-      const double moved = sign * (elements.delta[i] - (right - value)) / scale;
-      if (!std::isfinite(moved)) continue;
-      sum.steps += std::abs(update) / scale;
-      sum.moved += moved;
-      sum.low += sign * (rounding.rounded(move.decayed + update * (1 - off)) - right) / scale;
-      sum.high += sign * (rounding.rounded(move.decayed + update * (1 + off)) - right) / scale;
-      sum.square += moved * moved;
-    }
-    sums[a].add(sum);
-  }
+  add_all(rule, count, Rounding(dtype), elements, factor, sums, std::make_index_sequence<kStepArithmetics.size()>());
 }
 
 }  // namespace ttrace
