@@ -106,6 +106,15 @@ class UpdateGroup {
           "the update is {} times the reference's, over {} elements with a gradient above rounding; "
           "correct runs: within {:.1g}",
           describe_times(sums.slope_error()), sums.above, allowed_slope(sums));
+      if (sums.reversed > 0 && 10 * sums.reversed <= sums.above &&
+          std::abs(sums.slope_error_of_others()) <= allowed_slope(sums)) {
+        words = fmt::format(
+            "{} of {} elements with a gradient above rounding {} the other way, and the others as the reference's; "
+            "where "
+            "an optimizer steps by the sign of a sum, as Lion does, a correct run may turn over what is near zero, and "
+            "what comes after follows from that: compare its first step",
+            sums.reversed, sums.above, sums.reversed == 1 ? "goes" : "go");
+      }
     } else if (!has_slope(sums) && exceeds(std::abs(norm_error(sums)), allowed_norm(sums), worst)) {
       words = fmt::format("the update is {} times as large as the reference's; correct runs: within {:.1g}",
                           describe_times(norm_error(sums)), allowed_norm(sums));

@@ -113,6 +113,11 @@ double power_of_two(double value) {
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & 0x7ff0000000000000u);
 }
 
+bool is_reversed(double reference, double candidate) {
+  return reference * candidate < 0 && std::abs(candidate) <= 2 * std::abs(reference) &&
+         std::abs(reference) <= 2 * std::abs(candidate);
+}
+
 UpdateSums sum_up(const SideValues& delta, const std::vector<double>& parameter,
                   const std::vector<std::uint8_t>& above) {
   UpdateSums sums;
@@ -139,6 +144,11 @@ UpdateSums sum_up(const SideValues& delta, const std::vector<double>& parameter,
     sums.pe += p * e;
     sums.d_units = std::max(sums.d_units, std::abs(d) * unit);
     sums.p_units = std::max(sums.p_units, std::abs(p) * unit);
+    if (is_reversed(d, candidate)) {
+      ++sums.reversed;
+      sums.reversed_dd += d * d;
+      sums.reversed_de += d * e;
+    }
     sums.moved_above += moved;
     sums.still_above += still;
   }
@@ -301,6 +311,9 @@ void UpdateSums::add(const UpdateSums& other) {
   d_units = std::max(d_units, other.d_units);
   p_units = std::max(p_units, other.p_units);
   all_units = std::max(all_units, other.all_units);
+  reversed += other.reversed;
+  reversed_dd += other.reversed_dd;
+  reversed_de += other.reversed_de;
   moved_above += other.moved_above;
   still_above += other.still_above;
   moved += other.moved;

@@ -187,6 +187,23 @@ TEST_CASE("an element of few whose update is next to nothing may stand still, on
   CHECK(has(messages[0], "c.weight"));
 }
 
+TEST_CASE("elements that go the other way are named, and what they may be") {
+  const Becomes reversed = [](const std::string& name, int iteration, std::int64_t i, double, double update) {
+    return name == "b.weight" && iteration == 1 && i == 7 ? -update : update;
+  };
+  const auto messages = messages_of(judged(UnknownRun(4, 1e-7, reversed), {}, 1e-7));
+  REQUIRE(messages.size() == 1);
+  CHECK(has(messages[0], "b.weight"));
+  CHECK(has(messages[0], "1 of "));
+  CHECK(has(messages[0], "goes the other way, and the others as the reference's"));
+  const Becomes all = [](const std::string& name, int, std::int64_t, double, double update) {
+    return name == "b.weight" ? -update : update;
+  };
+  for (const std::string& message : messages_of(judged(UnknownRun(4, 1e-7, all), {}, 1e-7))) {
+    CHECK(has(message, "the update is -1.0"));
+  }
+}
+
 TEST_CASE("updates that are all 1.01 times the reference's are found, over all tensors") {
   const Becomes larger = [](const std::string&, int, std::int64_t, double, double update) { return 1.01 * update; };
   const auto messages = messages_of(judged(UnknownRun(4, 1e-3, larger)));
