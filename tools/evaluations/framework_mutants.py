@@ -14,7 +14,12 @@ TITLE = "Mutants of real frameworks' runs"
 FRAMEWORKS = Path(__file__).resolve().parents[1] / "frameworks"
 
 # Trial of tools/frameworks, candidate, annotations.
-BEDS = [("pytorch/bf16", "fsdp2-tp2", None), ("transformers/gpt2", "ddp", None)]
+BEDS = [
+    ("pytorch/bf16", "fsdp2-tp2", None),
+    ("transformers/gpt2", "ddp", None),
+    ("megatron/moe-bf16", "tp2-sp-ep2-alltoall", "megatron_moe"),
+    ("deepspeed/zero-bf16", "zero2", None),
+]
 
 
 def measure(bench: Bench) -> list[dict]:

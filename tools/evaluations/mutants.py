@@ -91,6 +91,10 @@ class Bed:
         self.reference, self.candidate = read_trace(check.reference), read_trace(check.candidate)
         self.tolerances = read_tolerances(check.tolerance)
         self.iterations = sorted({tensor.tensor_id.iteration for tensor in self.candidate[0].tensors})
+        self._held: dict[tuple[str, str], torch.Tensor] = {}  # by rank 0
+        for tensor in self.candidate[0].tensors:
+            if tensor.value.is_floating_point() and tensor.value.count_nonzero() > 0:
+                self._held.setdefault(tensor.key, tensor.value)
 
     def trusted(self, kind: str) -> tuple[str, str] | None:
         """Name and kind of a tensor with a tolerance that a gross error exceeds: the middle one of those that rank 0
@@ -126,10 +130,7 @@ class Bed:
 
     def value_of(self, key: tuple[str, str]) -> torch.Tensor | None:
         """What rank 0 holds of it, where it is not all zero and floating-point."""
-        for tensor in self.candidate[0].tensors:
-            if tensor.key == key and tensor.value.is_floating_point() and tensor.value.count_nonzero() > 0:
-                return tensor.value
-        return None
+        return self._held.get(key)
 
 
 # What is done to a value. Each is a gross error: half the value's own size, or more.
@@ -334,7 +335,7 @@ def structure(bed: Bed) -> Iterator[Mutant]:
                 "another shape",
                 f"{kind} of {key[0]}",
                 NOT_SAME,
-                _edited(bed, first, lambda _, t: t.holding(torch.cat([t.value, t.value])), "candidate"),
+                _edited(bed, first, lambda _, t: t.in_another_shape(), "candidate"),
             )
         if len(bed.iterations) > 1 and kind in PARAMETERS | {"output"}:
             yield Mutant(
@@ -448,7 +449,8 @@ def _damaged(bed: Bed, side: str, damage: Callable[[bytes], bytes]) -> Callable[
 
 def _flipped_data(bed: Bed, side: str, kind: str) -> Callable[[Path, Check], None]:
     ranks = bed.candidate if side == "candidate" else bed.reference
-    value = next(t.value for t in ranks[0].tensors if t.key == bed.trusted(kind))
+    key = bed.trusted(kind)
+    value = next(tensor.value for tensor in ranks[0].tensors if tensor.key == key)
 
     def flip(data: bytes) -> bytes:
         at = data.find(value.contiguous().view(-1).view(torch.uint8).numpy().tobytes())

@@ -34,6 +34,16 @@ class Recorded:
         """The same tensor with another value, which may have another shape and dtype."""
         return replace(self, value=value.contiguous(), dtype=Dtype[str(value.dtype).removeprefix("torch.").upper()])
 
+    def in_another_shape(self) -> "Recorded":
+        """Twice as long. Of a stretch of a flattened tensor, which is as long as its mapping says, the first half."""
+        mapping = json.loads(self.mapping or "{}")
+        if "range" not in mapping.get("fragment", {}):
+            return self.holding(torch.cat([self.value, self.value]))
+        begin, end = mapping["fragment"]["range"]
+        half = (end - begin) // 2
+        mapping["fragment"]["range"] = [begin, begin + half]
+        return replace(self.holding(self.value[:half]), mapping=json.dumps(mapping))
+
 
 @dataclass
 class Rank:
