@@ -53,7 +53,7 @@ LIBRARIES = {
     r"zlib\.h": {"page"},
     r"omp\.h": {"compare", "sdc", "step"},
     r"CLI/.*": {"cli"},
-    r"spdlog/.*": {"cli", "workflow"},
+    r"spdlog/.*": {"cli", "terminal", "workflow"},
     r"xxh_x86dispatch\.h": {"compare"},
     r"xxhash\.h": {"numeric", "format", "record", "load", "compare", "workflow"},
 }
