@@ -61,10 +61,10 @@
 
 #include "ttrace/mapping.h"
 #include "ttrace/mesh.h"
+#include "ttrace/module_source.h"
 #include "ttrace/numeric/dtype.h"
 #include "ttrace/numeric/shape.h"
 #include "ttrace/provenance.h"
-#include "ttrace/module_source.h"
 
 namespace ttrace {
 

@@ -1,5 +1,8 @@
 #include "report/module_groups.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -19,9 +22,9 @@ struct Place {
 };
 
 std::string first_components(std::string_view path, std::size_t count) {
-  std::size_t end = 0;
-  for (std::size_t i = 0; i < count && end != path.npos; ++i) end = path.find('.', i == 0 ? 0 : end + 1);
-  return std::string(path.substr(0, end));
+  std::vector<std::string> components = components_of(path);
+  components.resize(std::min(components.size(), count));
+  return fmt::format("{}", fmt::join(components, "."));
 }
 
 Place place_of(const std::string& name, Kind kind) {
@@ -30,8 +33,8 @@ Place place_of(const std::string& name, Kind kind) {
   const auto number = number_in(path);
   if (!number) return {first_components(path, 2), "", std::nullopt};
   const std::string_view behind = path.substr(number->end);
-  return {std::string(path.substr(0, number->begin)), behind.empty() ? "" : "." + first_components(behind.substr(1), 1),
-          number->value};
+  // What is behind the number begins with a dot, before which there is an empty component.
+  return {std::string(path.substr(0, number->begin)), first_components(behind, 2), number->value};
 }
 
 struct Members {

@@ -61,7 +61,8 @@ Json document_of(const std::vector<Problem>& problems) {
   }
   Json driver = {{"name", "ttrace"}, {"version", TTRACE_VERSION}, {"rules", Json::array()}};
   for (const std::string& rule : rules) driver["rules"].push_back({{"id", rule}});
-  const Json invocation = {{"executionSuccessful", notifications.empty()}, {"toolExecutionNotifications", notifications}};
+  const Json invocation = {{"executionSuccessful", notifications.empty()},
+                           {"toolExecutionNotifications", notifications}};
   return {{"$schema", "https://json.schemastore.org/sarif-2.1.0.json"},
           {"version", "2.1.0"},
           {"runs", Json::array({{{"tool", {{"driver", driver}}},

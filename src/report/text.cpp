@@ -22,10 +22,21 @@ std::string short_number(const std::optional<double>& value) { return value ? fm
 // How much a text has room for.
 constexpr std::size_t kMostRootsOfSummary = 3, kMostGroups = 8, kMostNotesOfSummary = 5, kMostKinds = 3;
 constexpr std::size_t kFewFindings = 10;  // that are worth reading even where the check lacks something
-constexpr std::size_t kIndent = 2, kWidestModule = 56, kWidthOfNumbers = 28;
+constexpr std::size_t kIndent = 2, kWidestModule = 56, kWidthOfNumbers = 29;
 
 std::string short_ranks(const std::vector<std::int32_t>& ranks) {
   return ranks.empty() ? "-" : short_list({ranks.begin(), ranks.end()});
+}
+
+// Breaks each of the lines.
+std::string lines_wrapped(const std::string& lines, const TextStyle& style) {
+  std::string text;
+  for (std::size_t begin = 0; begin < lines.size();) {
+    const std::size_t end = lines.find('\n', begin);
+    text += wrapped(lines.substr(begin, end - begin), style.width, 2 * kIndent) + "\n";
+    begin = end + 1;
+  }
+  return text;
 }
 
 // Returns `label: text` in lines, the label painted.
@@ -140,7 +151,8 @@ std::string describe_second_run(const Report& report, const TextStyle& style) {
           ? ""
           : ": no module is wrong by itself; the error needs values that only the run makes, or grows out of rounding";
   return paragraph("second run, modules given the reference's values",
-                   fmt::format("{} of {} wrong tensors are left{}", *report.wrong_in_second_run, wrong, nothing), style);
+                   fmt::format("{} of {} wrong tensors are left{}", *report.wrong_in_second_run, wrong, nothing),
+                   style);
 }
 
 std::string describe_root(const RootCause& root, bool is_first, const TextStyle& style) {
@@ -169,14 +181,18 @@ std::string describe_roots(const Report& report, std::size_t most, const TextSty
   return text;
 }
 
-// Returns the kinds of the group's wrong tensors, the first of them where they are many.
-std::string short_kinds(const ModuleGroup& group) {
+// Returns the kinds of the group's wrong tensors in at most `room` columns, the first of them where they are many.
+std::string short_kinds(const ModuleGroup& group, std::size_t room) {
   std::vector<std::string_view> names;
   for (const Kind kind : group.kinds) names.push_back(name_of(kind));
-  const std::size_t left_out = names.size() - std::min(names.size(), kMostKinds);
-  names.resize(names.size() - left_out);
-  return fmt::format("{}{}{}", fmt::join(names, ", "), left_out > 0 ? fmt::format(" and {} more", left_out) : "",
-                     group.is_missing ? " (missing)" : "");
+  std::string text;
+  for (std::size_t shown = std::min(names.size(), kMostKinds); shown > 0; --shown) {
+    const std::size_t left_out = names.size() - shown;
+    text = fmt::format("{}{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                       left_out > 0 ? fmt::format(" and {} more", left_out) : "", group.is_missing ? " (missing)" : "");
+    if (width_of(text) <= room) break;
+  }
+  return clipped(text, room);
 }
 
 // One line for each group of modules with wrong tensors; empty where there is none.
@@ -185,13 +201,17 @@ std::string describe_groups(const Report& report, const TextStyle& style) {
   if (groups.empty()) return "";
   const auto right = Justify::kRight;
   TextTable table({{"wrong", right}, {"of", right}, {"ratio", right}, {"module"}, {"kinds"}}, kIndent);
-  const std::size_t widest = std::min(kWidestModule, style.width / 2);
-  const std::size_t room = style.width - widest - kWidthOfNumbers;  // for the kinds
+  const std::size_t most = std::min(kWidestModule, style.width / 2);
+  std::size_t widest = std::string_view("module").size();
+  for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
+    widest = std::max(widest, std::min(most, width_of(printable(groups[i].name))));
+  }
+  const std::size_t room = style.width - std::min(style.width, widest + kWidthOfNumbers);  // for the kinds
   for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
     const ModuleGroup& group = groups[i];
     table.add({fmt::format("{}", group.wrong), fmt::format("{}", group.tensors),
                group.ratio > 0 ? fmt::format("{:.3g}", group.ratio) : "-", clipped(printable(group.name), widest),
-               clipped(short_kinds(group), room)});
+               short_kinds(group, room)});
   }
   const std::string title =
       wrapped("wrong tensors by module, in order of execution (--all lists them):", style.width, kIndent);
@@ -212,10 +232,11 @@ std::string describe_unproved(const Report& report, const TextStyle& style) {
   std::string text;
   for (const auto& [key, some] : findings) {
     const Finding& first = *some.front();
-    text += paragraph(name_of(key.first), fmt::format("{} {}{}{}", some.size(), name_of(key.second),
-                                                      some.size() == 1 ? ": " : ", the first ",
-                                                      first.id.name.empty() ? first.message : to_string(first.id)),
-                      style);
+    text +=
+        paragraph(name_of(key.first),
+                  fmt::format("{} {}{}{}", some.size(), name_of(key.second), some.size() == 1 ? ": " : ", the first ",
+                              first.id.name.empty() ? first.message : to_string(first.id)),
+                  style);
   }
   return text;
 }
@@ -377,8 +398,8 @@ std::string to_text(const Report& report, const TextOptions& options) {
   add(describe_notes(report, options.findings ? report.notes.size() + 1 : kMostNotesOfSummary, style));
   if (!options.findings && !report.next_command.empty()) add(command_line("next", report.next_command, style));
   const std::string proof = report.proofs ? fmt::format("proof: {}\n", describe_proof(*report.proofs)) : "";
-  return head + middle + (middle.empty() ? "" : "\n") + describe_overrides(report) + describe_steps(report) + proof +
-         totals(report);
+  const std::string tail = describe_overrides(report) + describe_steps(report) + proof + totals(report);
+  return head + middle + (middle.empty() ? "" : "\n") + lines_wrapped(tail, style);
 }
 
 }  // namespace ttrace

@@ -7,11 +7,16 @@ namespace {
 
 fmt::text_style style_of(Color color) {
   switch (color) {
-    case Color::kGood: return fmt::emphasis::bold | fg(fmt::terminal_color::green);
-    case Color::kBad: return fmt::emphasis::bold | fg(fmt::terminal_color::red);
-    case Color::kUnclear: return fmt::emphasis::bold | fg(fmt::terminal_color::yellow);
-    case Color::kLabel: return fmt::emphasis::bold;
-    case Color::kPlace: return fg(fmt::terminal_color::cyan);
+    case Color::kGood:
+      return fmt::emphasis::bold | fg(fmt::terminal_color::green);
+    case Color::kBad:
+      return fmt::emphasis::bold | fg(fmt::terminal_color::red);
+    case Color::kUnclear:
+      return fmt::emphasis::bold | fg(fmt::terminal_color::yellow);
+    case Color::kLabel:
+      return fmt::emphasis::bold;
+    case Color::kPlace:
+      return fg(fmt::terminal_color::cyan);
   }
   return {};
 }

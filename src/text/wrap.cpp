@@ -8,14 +8,20 @@ namespace {
 // Every byte of UTF-8 but the first of a code point begins with the bits 10.
 bool begins_character(char c) { return (c & 0xc0) != 0x80; }
 
-// Returns the end of the word that begins at `begin`: the next space outside of backticks and brackets.
+// Returns the end of what begins at `at` and stays whole: the second backtick, or the bracket behind an index; `at` where
+// nothing does.
+std::size_t end_of_whole(std::string_view text, std::size_t at) {
+  if (text[at] == '`') return std::min(text.find('`', at + 1), text.size());
+  const std::size_t end = text[at] == '[' ? text.find_first_not_of("0123456789, -", at + 1) : text.npos;
+  return end != text.npos && text[end] == ']' ? end : at;
+}
+
+// Returns the end of the word that begins at `begin`: the next space that nothing keeps.
 std::size_t end_of_word(std::string_view text, std::size_t begin) {
   for (std::size_t at = begin; at < text.size(); ++at) {
     if (text[at] == ' ') return at;
-    if (text[at] != '`' && text[at] != '[') continue;
-    const std::size_t closing = text.find(text[at] == '[' ? ']' : '`', at + 1);
-    if (closing == text.npos) return std::min(text.find(' ', at), text.size());
-    at = closing;
+    const std::size_t end = end_of_whole(text, at);
+    at = end == text.size() ? at : end;
   }
   return text.size();
 }

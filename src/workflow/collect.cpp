@@ -128,8 +128,7 @@ std::string progress_of_run(const CollectOptions& run, Clock::time_point started
   const std::string name = printable(run.output.filename().string());
   const double seconds = std::chrono::duration<double>(Clock::now() - started).count();
   if (progress.ranks == 0) return fmt::format("ttrace: {}: nothing recorded yet, {:.0f} s", name, seconds);
-  const std::string what =
-      fmt::format("ttrace: {}: {} rank{}", name, progress.ranks, progress.ranks == 1 ? "" : "s");
+  const std::string what = fmt::format("ttrace: {}: {} rank{}", name, progress.ranks, progress.ranks == 1 ? "" : "s");
   return progress_text(what, progress.bytes, expected, seconds);
 }
 

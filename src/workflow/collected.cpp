@@ -131,9 +131,8 @@ void show_warnings(const fs::path& directory) {
   }
   for (std::size_t i = 0; i < std::min(texts.size(), kLinesShown); ++i) {
     const std::set<std::int64_t>& of = ranks[texts[i]];
-    const std::string who = of.empty() ? ""
-                                       : fmt::format("rank{} {}: ", of.size() == 1 ? "" : "s",
-                                                     short_list({of.begin(), of.end()}));
+    const std::string who =
+        of.empty() ? "" : fmt::format("rank{} {}: ", of.size() == 1 ? "" : "s", short_list({of.begin(), of.end()}));
     spdlog::warn("{}", printable(who + texts[i]));
   }
   if (lines.empty()) return;

@@ -43,6 +43,18 @@ def test_help_about_a_command_is_what_the_command_says(command):
     assert page("help", command) == page(command, "--help")
 
 
+def test_the_version_names_the_libraries():
+    first, second = page("--version").splitlines()
+    assert re.fullmatch(r"ttrace \d+\.\d+\.\d+", first)
+    parts = second.removeprefix("built with ").split(", ")
+    assert len(parts) > 10 and all(re.fullmatch(r"[\w-]+ v?[\d.]+", part) for part in parts), second
+
+
+def test_every_command_says_what_the_terminal_shows():
+    for command in COMMANDS:
+        assert {"--color", "--quiet", "--verbose"} <= set(re.findall(r"--[a-z]+", page(command, "--help")))
+
+
 def test_help_about_nothing_lists_the_commands():
     assert page("help") == page("--help")
 

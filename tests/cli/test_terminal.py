@@ -85,7 +85,9 @@ def test_quiet_is_the_verdict_and_its_reason_in_one_line(layers):
     text = layers.reports(*CHECK, "-t", "t.yaml", "-q", code=1)
     assert text.startswith("different: decoder.layers.3.mlp.linear, output, micro-batch 0: every element is 2 times")
     assert text.count("\n") == 1
-    same = layers.reports("check", "--reference", "reference", "--candidate", "reference", "--allow-same-run", "-q", code=0)
+    same = layers.reports(
+        "check", "--reference", "reference", "--candidate", "reference", "--allow-same-run", "-q", code=0
+    )
     assert same == "same\n"
 
 
@@ -128,11 +130,7 @@ def test_errors_are_coloured_only_on_a_terminal(ttrace):
 
 # Where in the source.
 
-SOURCES = {
-    "files": ["src/model.py"],
-    "forwards": {},
-    "calls": {"embedding": [0, 17], "layers.#.mlp": [0, 106]},
-}
+SOURCES = {"files": ["src/model.py"], "forwards": {}, "calls": {"embedding": [0, 17], "layers.#.mlp": [0, 106]}}
 
 
 @pytest.fixture
@@ -245,8 +243,8 @@ def test_a_batch_of_the_reference_on_every_rank_is_answered_by_what_to_do(ttrace
     words = ("check", "--reference", "reference", "--candidate", "candidate", "--json", "-")
     (note,) = [n for n in json.loads(ttrace.reports(*words, code=1))["notes"] if "micro-batch" in n]
     assert note == (
-        "iteration 0: the reference ran 1 micro-batch, the candidate 2 in all; expected the same ones: a reference with "
-        "2, or a candidate whose ranks run 1 each, of slices of its samples (microbatches: {order: slices})"
+        "iteration 0: the reference ran 1 micro-batch, the candidate 2 in all; expected the same ones: a reference "
+        "with 2, or a candidate whose ranks run 1 each, of slices of its samples (microbatches: {order: slices})"
     )
 
 

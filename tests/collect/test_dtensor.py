@@ -188,7 +188,7 @@ def test_gradients_of_a_parameter_that_was_tied_after_it_was_sharded_are_one(col
 
 def test_a_reduction_that_is_no_sum_or_mean_is_named_not_recorded(collected):
     assert output("largest") not in collected.rank(0).all
-    expected = "ttrace: warning: rank 0: not traceable: 'tell.largest' is a DTensor placed Partial(max)"
+    expected = "ttrace: warning: ranks 0-3: not traceable: 'tell.largest' is a DTensor placed Partial(max)"
     assert expected in collected.messages
 
 

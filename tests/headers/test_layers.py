@@ -55,7 +55,7 @@ LIBRARIES = {
     r"omp\.h": {"compare", "sdc", "step"},
     r"CLI/.*": {"cli"},
     r"nanobind/.*": {"bindings"},
-    r"spdlog/.*": {"cli", "workflow"},
+    r"spdlog/.*": {"cli", "terminal", "workflow"},
     r"xxh_x86dispatch\.h": {"compare"},
     r"xxhash\.h": {"numeric", "format", "record", "load", "compare", "workflow"},
 }

@@ -7,6 +7,7 @@ from dataclasses import replace
 import jsonschema
 import pytest
 from forged import training_run
+
 from models import CHECK, SOURCES, WRONG_LAYER, record_candidate, record_reference, wrong_half
 
 SCHEMA = pathlib.Path(__file__).parent / "sarif/node_modules/@microsoft/jest-sarif/lib/schemas/sarif-2.1.0-rtm.5.json"

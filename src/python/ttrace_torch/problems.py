@@ -1,6 +1,6 @@
 """What went wrong while collecting: a line in a file that `ttrace collect` reads and shows.
 
-A problem (`rank-00000.problem`) means that the trace is not what was asked for; it is told on stderr as well, at once. A
+A problem (`rank-00000.problem`) means that the trace is not what was asked for; it is told on stderr, too, at once. A
 warning (`rank-00000.warning`) names what could not be recorded and is no reason to distrust the rest: `ttrace collect`
 shows it when the job has ended, once for all ranks that have it. A rank tells each text once."""
 

@@ -138,11 +138,7 @@ class RankFile:
             self._recorder.close(complete)
 
     def _provenance(
-        self,
-        seconds: float,
-        not_seen: list[dict] | None = None,
-        steps: dict | None = None,
-        sources: dict | None = None,
+        self, seconds: float, not_seen: list[dict] | None = None, steps: dict | None = None, sources: dict | None = None
     ) -> str:
         facts = dict(self._config.provenance)
         facts["python"] = platform.python_version()

@@ -29,6 +29,7 @@ config = json.loads(os.environ["TTRACE_CONFIG"])
 seed = config["perturb"]
 facts = {
     **config["provenance"],
+    "device": os.environ.get("DEVICE", ""),
     "torch": os.environ.get("TORCH_VERSION", "2.13.0"),
     "perturb_seed": seed,
     "perturb_at": config["perturb_at"],

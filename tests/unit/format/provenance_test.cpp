@@ -244,7 +244,8 @@ TEST_CASE("where modules are is read, and a trace that says nothing of it is rea
   CHECK(parse_sources("{}", "runs/a") == nullptr);
   CHECK(parse_sources(R"({"sources": null})", "runs/a") == nullptr);
   const auto sources = parse_sources(
-      R"({"sources": {"files": ["a.py", "/b.py"], "forwards": {"m.Mlp": [0, 7]}, "calls": {"mlp": [1, 9]}}})", "runs/a");
+      R"({"sources": {"files": ["a.py", "/b.py"], "forwards": {"m.Mlp": [0, 7]}, "calls": {"mlp": [1, 9]}}})",
+      "runs/a");
   REQUIRE(sources != nullptr);
   CHECK(text_of(sources->of("mlp", "m.Mlp")) == "in a.py:7, called at /b.py:9");
 }
@@ -262,7 +263,8 @@ TEST_CASE("sources of another shape are refused") {
   CHECK(refusal("3") == none);
   CHECK(refusal(R"({"files": [], "forwards": {}})") == none);
   CHECK(refusal(R"({"files": ["a"], "forwards": {"m": "a:1"}, "calls": {}})") == none);
-  const std::string line = "runs/a: its provenance has 'sources' with the line of 'm'; expected the place of a file and a line";
+  const std::string line =
+      "runs/a: its provenance has 'sources' with the line of 'm'; expected the place of a file and a line";
   for (const char* const wrong : {"[1, 1]", "[-1, 1]", "[0, 0]", "[0]", "[0, 1, 2]", "[0, 9999999999]"}) {
     CHECK(refusal(R"({"files": ["a"], "calls": {}, "forwards": {"m": )" + std::string(wrong) + "}}") == line);
   }

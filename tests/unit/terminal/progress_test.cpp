@@ -15,7 +15,8 @@ TEST_SUITE_BEGIN("terminal");
 TEST_CASE("progress has rate and time left where the size of the work is known") {
   CHECK(progress_text("comparing", 25 * kMiB, 100 * kMiB, 5) == "comparing: 25 % of 100.0 MiB, 5.0 MiB/s, 15 s left");
   CHECK(progress_text("comparing", 0, 100 * kMiB, 5) == "comparing: 0 % of 100.0 MiB");
-  CHECK(progress_text("comparing", kMiB, 1000 * kMiB, 2) == "comparing: 0 % of 1000.0 MiB, 512.0 KiB/s, 33:18 min left");
+  CHECK(progress_text("comparing", kMiB, 1000 * kMiB, 2) ==
+        "comparing: 0 % of 1000.0 MiB, 512.0 KiB/s, 33:18 min left");
 }
 
 TEST_CASE("progress has rate and time gone where the size is not known, or was another") {

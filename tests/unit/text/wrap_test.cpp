@@ -18,6 +18,7 @@ TEST_CASE("long words and commands to copy stay whole") {
   CHECK(wrapped("a decoder.layers.0.mlp b", 5) == "a\ndecoder.layers.0.mlp\nb");
   CHECK(wrapped("run `ttrace help check` now", 10) == "run\n`ttrace help check`\nnow");
   CHECK(wrapped("worst at [0, 1, 2]: 3", 10) == "worst at\n[0, 1, 2]:\n3");
+  CHECK(wrapped("threads [one a core]", 12) == "threads [one\na core]");
   CHECK(wrapped("an open ` does no harm", 12) == "an open `\ndoes no harm");
 }
 
