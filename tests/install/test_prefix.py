@@ -3,6 +3,7 @@
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -76,3 +77,12 @@ def test_each_command_has_a_manual_page(prefix, tmp_path):
     page = (prefix / "share" / "man" / "man1" / "ttrace-check.1").read_text()
     assert "ttrace-check \\- compares a candidate's trace with the reference's\n" in page
     assert "\\-\\-reference TRACE" in page
+
+
+def test_python_imports_the_package(prefix, tmp_path):
+    program = "import ttrace; print(ttrace.__file__, ttrace.__version__); ttrace.open('nowhere')"
+    path = {"PYTHONPATH": str(prefix / "lib" / "python")}
+    clean = {"PATH": "/usr/bin:/bin", **path}
+    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=clean, capture_output=True, text=True)
+    assert result.stdout.startswith(str(prefix))
+    assert result.stderr.splitlines()[-1].startswith("ttrace.InputError: nowhere: ")

@@ -67,15 +67,14 @@ def test_no_other_index_is_guessed_at(traces, index, error):
 
 
 def test_a_slice_reads_only_what_it_asks_for(tmp_path):
-    # 64 MiB in two shards, of which the kernel is to bring in a few pages.
+    # 32 MiB in two shards, of which the kernel is to bring in a few pages.
     values = numpy.zeros((2, 4096, 1024), "float32")
     values[:, :, 0] = numpy.arange(4096)
     whole = Tensor("large", values)
     record_run(tmp_path / "trace", [[whole.with_values(half)] for half in numpy.split(values, 2)], axes="tp=2")
     (tmp_path / "a.yaml").write_text("large:\n  output: {tp_dim: 0}\n")
     program = f"""
-import os, ttrace
-os.system("true")
+import os, numpy, ttrace
 trace = ttrace.open({str(tmp_path / "trace")!r}, annotations={str(tmp_path / "a.yaml")!r})
 def resident(): return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
 before = resident()
@@ -194,6 +193,6 @@ def test_presets_are_those_that_come_with_the_program(traces):
     assert len(ttrace.open("reference", annotations="megatron_gpt")) == 5
 
 
-def test_importing_it_imports_no_torch():
-    program = "import sys, ttrace; assert not {'torch', 'ml_dtypes', 'h5py', 'ttrace_torch'} & set(sys.modules)"
+def test_importing_it_imports_no_other_package():
+    program = "import sys, ttrace; assert not {'torch', 'numpy', 'ml_dtypes', 'ttrace_torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": str(PACKAGE)})

@@ -1,19 +1,20 @@
 """Traces, and the logical tensors that their shards make up."""
 
 import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy
 
 from . import _core
 from ._core import InputError
 from ._slices import box_of
 from .reports import Finding, findings_of
 
+# NumPy and ml_dtypes are imported where an array is made: the program `ttrace` of a wheel starts from this package.
 if TYPE_CHECKING:
+    import numpy
     from numpy.typing import DTypeLike, NDArray
 
 _MOST_NAMES_SHOWN = 5
@@ -173,7 +174,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """How many elements there are."""
-        return int(numpy.prod(self.shape, dtype=numpy.int64))
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -184,6 +185,8 @@ class Tensor:
     def dtype(self) -> "numpy.dtype[Any]":
         """The recorded one. Where the elements are sums of several ranks' terms, or were recorded with a scale, they
         are computed, and float64."""
+        import numpy
+
         name = self._core.dtype()
         if name not in _OF_ML_DTYPES:
             return numpy.dtype(name)
@@ -195,6 +198,8 @@ class Tensor:
     @property
     def rows(self) -> "NDArray[numpy.int64] | None":
         """Where experts hold a choice of tokens: which rows of dimension 0 of the logical tensor the rows here are."""
+        import numpy
+
         return None if self._core.rows is None else numpy.array(self._core.rows, dtype=numpy.int64)
 
     @property
@@ -212,6 +217,8 @@ class Tensor:
 
     def numpy(self) -> "NDArray[Any]":
         """The elements, in a new array. bfloat16 and fp8 are dtypes of the package ml_dtypes."""
+        import numpy
+
         array = numpy.empty(self._core.shape, self.dtype)
         self._core.copy_to(array.reshape(-1).view(numpy.uint8))
         return array.reshape(self.shape)

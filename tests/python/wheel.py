@@ -1,0 +1,30 @@
+"""What tools/wheel runs with an installed wheel, beside the traces of README.md's session."""
+
+import pathlib
+
+import h5py
+import torch
+
+import ttrace
+
+assert "site-packages" in ttrace.__file__
+candidate = ttrace.open("correct", annotations="megatron_gpt", reference=ttrace.open("reference"))
+weight = candidate.tensor("layers.1.mlp.linear_fc1.weight", kind="main_grad")
+assert len(weight.pieces) == 2
+assert str(candidate.tensor("layers.1.mlp", kind="output").numpy().dtype) == "bfloat16"
+report = ttrace.testing.assert_same("correct", "reference", annotations="megatron_gpt", tolerance="tolerance.yaml")
+assert report.notes == (), report.notes
+wrong = ttrace.check("buggy", "reference", annotations="megatron_gpt", tolerance="tolerance.yaml")
+assert wrong.sentence.startswith("embedding.word_embeddings, output, micro-batch 0: "), wrong.sentence
+
+# A recording beside a file of h5py's, which brings an HDF5 of its own.
+layer = torch.nn.Linear(4, 4)
+with h5py.File("mine.h5", "w") as mine, ttrace.record("block"):
+    mine["before"] = [1, 2, 3]
+    layer(torch.ones(2, 4)).sum().backward()
+    mine["after"] = [4, 5]
+with h5py.File("mine.h5") as mine, h5py.File(pathlib.Path("block", "rank-00000.h5")) as trace:
+    assert mine["after"][1] == 5
+    recorded = trace["tensors/0/0/forward/output/0/(model)"][()]
+assert (ttrace.open("block").tensor("(model)", kind="output").numpy() == recorded).all()
+print("the package: as it should be")
