@@ -16,12 +16,14 @@
 #include "terminal/progress_line.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
+#include "ttrace/correspond/translate.h"
 #include "ttrace/depict/depict.h"
 #include "ttrace/diagnose/root_causes.h"
 #include "ttrace/error.h"
 #include "ttrace/history/history.h"
 #include "ttrace/judge/declared_sums.h"
 #include "ttrace/judge/judge.h"
+#include "ttrace/load/correspondence_file.h"
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/outcome.h"
@@ -44,6 +46,7 @@ std::string command_of(const CheckOptions& options) {
   add("-a", options.annotations.file);
   for (const std::string& setting : options.annotations.settings) add("--set", setting);
   add("--axes", options.annotations.axes);
+  add("--correspondence", options.correspondence);
   add("-t", options.tolerance);
   add("--only", options.only);
   if (options.accept_overrides) command += " --accept-overrides";
@@ -85,6 +88,13 @@ struct LoadedRuns {
   AlignedTrace reference, candidate;
   Annotations annotations;
   std::optional<ToleranceFile> tolerance;
+  std::optional<Correspondence> correspondence;
+  // Both sides in the reference's names, where there is a correspondence. The alignments of `reference` and `candidate`
+  // are then as they were recorded.
+  std::optional<Translation> translation;
+
+  Alignment& compared_reference() { return translation ? translation->reference : reference.alignment; }
+  Alignment& compared_candidate() { return translation ? translation->candidate : candidate.alignment; }
 };
 
 // Everything equals itself.
@@ -107,9 +117,18 @@ LoadedRuns load_and_align(const CheckOptions& options) {
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
-  loaded.reference = align_whole(std::move(reference), loaded.annotations);
+  // Where the programs differ, the annotations are of the candidate's names.
+  loaded.reference = align_whole(std::move(reference), options.correspondence.empty() ? loaded.annotations : Annotations{});
   // The candidate is measured against the reference's number of layers, not against its own.
-  loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));
+  if (options.correspondence.empty()) {
+    loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));
+    return loaded;
+  }
+  loaded.correspondence = read_correspondence(options.correspondence, preset_directory() / "correspondences");
+  const std::size_t side = side_of_reference(*loaded.correspondence, *loaded.reference.trace, candidate);
+  const Alignment model = in_names_of_candidate(*loaded.correspondence, side, loaded.reference, candidate);
+  loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(model));
+  loaded.translation = translate(*loaded.correspondence, side, loaded.reference, loaded.candidate);
   return loaded;
 }
 
@@ -121,13 +140,13 @@ std::set<Kind> narrower_kinds(const LoadedRuns& loaded) {
 }
 
 std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vector<std::string>& settings) {
-  const auto& [reference, candidate, annotations, tolerance] = loaded;
+  const AlignedTrace &reference = loaded.reference, &candidate = loaded.candidate;
   std::vector<std::string> notes;
   if (!settings.empty()) notes.push_back(fmt::format("parameters of the annotations: {}", fmt::join(settings, ", ")));
   add_notes("reference", reference, notes);
   add_notes("candidate", candidate, notes);
-  for (std::string& note : notes_of_declared_sums(annotations, candidate)) notes.push_back(std::move(note));
-  if (tolerance) note_overrides(*tolerance, reference.alignment, notes);
+  for (std::string& note : notes_of_declared_sums(loaded.annotations, candidate)) notes.push_back(std::move(note));
+  if (loaded.tolerance) note_overrides(*loaded.tolerance, reference.alignment, notes);
   if (reference.trace->run_id == candidate.trace->run_id) {
     notes.push_back("reference and candidate are one and the same run (--allow-same-run)");
   }
@@ -183,7 +202,7 @@ Checked check(const CheckOptions& options) {
   LoadedRuns loaded = load_and_align(options);
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   const std::vector<std::string> notes = collect_notes(loaded, options.annotations.settings);
-  Alignment &reference = loaded.reference.alignment, &candidate = loaded.candidate.alignment;
+  Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
 
   // merge, compare: in one pass over memory, because merging copies nothing.
@@ -193,7 +212,8 @@ Checked check(const CheckOptions& options) {
   // judge
   const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;
   const JudgedSteps steps =
-      judge_steps(loaded.reference, loaded.candidate, matching, differences, tolerance, options.threads);
+      judge_steps(loaded.reference, loaded.candidate, matching, differences, tolerance, options.threads,
+                  loaded.translation ? &loaded.translation->parameters : nullptr);
   Report report = judge_all(reference, matching, differences, tolerance, {options.waivers, options.accept_overrides},
                             steps.verdicts);
   report.steps = steps.coverage;
@@ -214,6 +234,7 @@ Checked check(const CheckOptions& options) {
   page.follows_from = add_root_causes(
       report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});
   page.command = command_of(options);
+  if (loaded.translation) add_translation(*loaded.translation, report);
   if (options.pictures) {
     page.reference = facts_of(*loaded.reference.trace, options.reference);
     page.candidate = facts_of(trace, options.candidate);

@@ -1,0 +1,131 @@
+#include "correspond/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "ttrace/error.h"
+#include "ttrace/tensor_name.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::string_view kWholeParameter = "param";
+
+// The value of an axis that a name numbers; nothing where it is no number.
+std::optional<std::int64_t> number_of(const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  constexpr std::int64_t kMostNumber = 1'000'000;
+  const bool whole = error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= kMostNumber;
+  return whole ? std::optional(value) : std::nullopt;
+}
+
+// Divides captures into those of both sides and the numbers of the side's own.
+bool divide(const Captures& captures, const std::set<std::string>& own, GroupKey& key, PatternTensor& place) {
+  for (const auto& [name, text] : captures) {
+    if (!own.contains(name)) {
+      key.captures[name] = text;
+      continue;
+    }
+    const auto number = number_of(text);
+    if (!number) return false;
+    place.fixed[name] = *number;
+  }
+  return true;
+}
+
+// As many tensors of one pattern as the rule has names, where the pattern speaks of one on each side.
+IndexPattern same_for_all(IndexPattern pattern, const CorrespondenceRule& rule) {
+  for (std::size_t side : {0, 1}) pattern.sides[side].resize(rule.names[side].size(), pattern.sides[side].front());
+  return pattern;
+}
+
+}  // namespace
+
+std::optional<IndexPattern> pattern_of(const Correspondence& correspondence, const GroupKey& key) {
+  const CorrespondenceRule& rule = correspondence.rules[key.rule];
+  const bool is_parameter = is_parameter_kind(key.id.kind);
+  std::vector<std::string> keys;
+  if (is_parameter) {
+    keys.push_back(key.id.name.empty() ? std::string(kWholeParameter) : key.id.name.substr(1));
+  } else {
+    keys.emplace_back(name_of(key.id.kind));
+    if (key.id.kind == Kind::kGradInput) keys.emplace_back(name_of(Kind::kInput));
+    if (key.id.kind == Kind::kGradOutput) keys.emplace_back(name_of(Kind::kOutput));
+  }
+  for (const std::string& one : keys) {
+    const auto found = rule.patterns.find(one);
+    if (found != rule.patterns.end()) {
+      return found->second ? std::optional(same_for_all(*found->second, rule)) : std::nullopt;
+    }
+  }
+  const bool one_to_one = rule.names[0].size() == 1 && rule.names[1].size() == 1;
+  if (!one_to_one || !rule.own_axes(0).empty() || !rule.own_axes(1).empty()) return std::nullopt;
+  if (!is_parameter && correspondence.activations) return correspondence.activations;
+  static const IndexPattern kSame = parse_index_pattern(kSameIndices);
+  return kSame;
+}
+
+std::vector<Claim> SideNames::claims(const TensorId& id) const {
+  const auto [found, is_new] = known_.try_emplace({id.name, id.kind});
+  if (is_new) found->second = find_claims(id);
+  std::vector<Claim> claims = found->second;
+  for (Claim& claim : claims) {
+    claim.key.id.iteration = id.iteration;
+    claim.key.id.microbatch = id.microbatch;
+    claim.key.id.pass = id.pass;
+  }
+  return claims;
+}
+
+std::vector<Claim> SideNames::find_claims(const TensorId& id) const {
+  std::vector<Claim> claims;
+  if (id.kind == Kind::kScalar) return claims;
+  const TensorName name(id.name);
+  const bool is_parameter = is_parameter_kind(id.kind);
+  const std::string_view owner = owner_of(name.path);
+  for (std::size_t i = 0; i < correspondence_.rules.size(); ++i) {
+    const CorrespondenceRule& rule = correspondence_.rules[i];
+    for (std::size_t k = 0; k < rule.names[side_].size(); ++k) {
+      const NamePattern& pattern = rule.names[side_][k];
+      if (!is_parameter && name.member != (pattern.member().empty() ? first_members_.of(name.path, id.kind)
+                                                                    : pattern.member())) {
+        continue;
+      }
+      Claim claim{{i, {}, id}, {k, {}}};
+      claim.key.id.chunk = 0;
+      claim.key.id.name = is_parameter ? "" : std::string(name.call);
+      std::optional<Captures> captures = pattern.match(name.path);
+      if (!captures && is_parameter) {
+        captures = pattern.match(owner);
+        claim.key.id.name = fmt::format(".{}", last_component(name.path));
+      }
+      if (!captures || !divide(*captures, rule.own_axes(side_), claim.key, claim.place)) continue;
+      if (pattern_of(correspondence_, claim.key)) claims.push_back(std::move(claim));
+    }
+  }
+  return claims;
+}
+
+std::string SideNames::name_of(const GroupKey& key, const PatternTensor& place) const {
+  const NamePattern& pattern = correspondence_.rules[key.rule].names[side_][place.tensor];
+  Captures captures = key.captures;
+  for (const auto& [axis, value] : place.fixed) captures[axis] = std::to_string(value);
+  const std::string path = pattern.path_with(captures);
+  if (is_parameter_kind(key.id.kind)) {
+    return key.id.name.empty() ? path : parameter_of(path, std::string_view(key.id.name).substr(1));
+  }
+  return path + (pattern.member().empty() ? first_members_.of(path, key.id.kind) : pattern.member()) + key.id.name;
+}
+
+void add_to_groups(const SideNames& names, const Alignment& alignment, Groups& groups) {
+  for (const auto& [id, tensor] : alignment.tensors) {
+    for (const Claim& claim : names.claims(id)) {
+      groups[claim.key].sides[names.side()].emplace(std::pair(claim.place.tensor, claim.place.fixed), id);
+    }
+  }
+}
+
+}  // namespace ttrace
