@@ -63,7 +63,8 @@ std::optional<IndexPattern> pattern_of(const Correspondence& correspondence, con
   }
   const bool one_to_one = rule.names[0].size() == 1 && rule.names[1].size() == 1;
   if (!one_to_one || !rule.own_axes(0).empty() || !rule.own_axes(1).empty()) return std::nullopt;
-  if (!is_parameter && correspondence.activations) return correspondence.activations;
+  const bool is_activation = !is_parameter && key.id.kind != Kind::kScalar;
+  if (is_activation && correspondence.activations) return correspondence.activations;
   static const IndexPattern kSame = parse_index_pattern(kSameIndices);
   return kSame;
 }
@@ -82,22 +83,28 @@ std::vector<Claim> SideNames::claims(const TensorId& id) const {
 
 std::vector<Claim> SideNames::find_claims(const TensorId& id) const {
   std::vector<Claim> claims;
-  if (id.kind == Kind::kScalar) return claims;
   const TensorName name(id.name);
   const bool is_parameter = is_parameter_kind(id.kind);
   const std::string_view owner = owner_of(name.path);
+  const bool has_none = std::any_of(correspondence_.none.begin(), correspondence_.none.end(), [&](const NamePattern& none) {
+    return none.match(name.path) || (is_parameter && none.match(owner));
+  });
+  if (has_none) return claims;
   for (std::size_t i = 0; i < correspondence_.rules.size(); ++i) {
     const CorrespondenceRule& rule = correspondence_.rules[i];
     for (std::size_t k = 0; k < rule.names[side_].size(); ++k) {
       const NamePattern& pattern = rule.names[side_][k];
-      if (!is_parameter && name.member != (pattern.member().empty() ? first_members_.of(name.path, id.kind)
+      const bool is_every_name = pattern.is_every_name();
+      if (!is_parameter && !is_every_name && name.member != (pattern.member().empty() ? first_members_.of(name.path, id.kind)
                                                                     : pattern.member())) {
         continue;
       }
+      if (!pattern.call().empty() && pattern.call() != name.call) continue;
       Claim claim{{i, {}, id}, {k, {}}};
       claim.key.id.chunk = 0;
-      claim.key.id.name = is_parameter ? "" : std::string(name.call);
-      std::optional<Captures> captures = pattern.match(name.path);
+      claim.key.id.name = is_parameter || !pattern.call().empty() ? "" : std::string(name.call);
+      const std::string whole = std::string(name.path) + std::string(is_every_name ? name.member : "");
+      std::optional<Captures> captures = pattern.match(whole);
       if (!captures && is_parameter) {
         captures = pattern.match(owner);
         claim.key.id.name = fmt::format(".{}", last_component(name.path));
@@ -117,7 +124,9 @@ std::string SideNames::name_of(const GroupKey& key, const PatternTensor& place) 
   if (is_parameter_kind(key.id.kind)) {
     return key.id.name.empty() ? path : parameter_of(path, std::string_view(key.id.name).substr(1));
   }
-  return path + (pattern.member().empty() ? first_members_.of(path, key.id.kind) : pattern.member()) + key.id.name;
+  if (pattern.is_every_name()) return path + key.id.name;
+  const std::string member = pattern.member().empty() ? first_members_.of(path, key.id.kind) : pattern.member();
+  return path + member + (pattern.call().empty() ? key.id.name : pattern.call());
 }
 
 void add_to_groups(const SideNames& names, const Alignment& alignment, Groups& groups) {

@@ -43,6 +43,9 @@ class SideNames {
   // True where some rule names the tensor.
   bool is_named(const TensorId& id) const { return !claims(id).empty(); }
 
+  // True for a scalar that no rule names: it corresponds to the one of the same name.
+  bool goes_by_name(const TensorId& id) const { return id.kind == Kind::kScalar && !is_named(id); }
+
   std::size_t side() const { return side_; }
 
  private:

@@ -27,8 +27,8 @@ Kind forward_kind(Kind kind) {
 
 NamePattern::NamePattern(std::string_view text) : text_(text) {
   const TensorName name(text_);
-  if (!name.call.empty()) throw PatternError(fmt::format("'{}': names a call; expected a module's name", text));
   member_ = name.member;
+  call_ = name.call;
   std::set<std::string> seen;
   for (std::string_view rest = name.path; !rest.empty();) {
     const std::size_t open = rest.find('{');

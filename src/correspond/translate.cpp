@@ -393,6 +393,12 @@ class CandidateTranslator {
     result_.candidate.findings.push_back(std::move(finding));
   }
 
+  // A scalar that both have, and that no rule names.
+  bool are_of_one_name(const TensorId& id) const {
+    return reference_names_.goes_by_name(id) && candidate_names_.goes_by_name(id) && reference_.tensors.contains(id) &&
+           candidate_.tensors.contains(id);
+  }
+
   // The reference's tensors that correspond to a tensor of the candidate, which need not be whole.
   std::vector<TensorId> counterparts_of(const TensorId& candidate) const {
     std::set<TensorId> ids;
@@ -406,7 +412,7 @@ class CandidateTranslator {
 
   void translate_findings() {
     for (const Finding& finding : candidate_.findings) {
-      if (finding.id.name.empty() || finding.id.kind == Kind::kScalar) {
+      if (finding.id.name.empty() || are_of_one_name(finding.id)) {
         result_.candidate.findings.push_back(finding);
         continue;
       }
@@ -455,7 +461,7 @@ class CandidateTranslator {
   // Takes out what has no counterpart, and finds out of what is missing whether it could not be recorded.
   void settle_reference() {
     for (const auto& [id, tensor] : reference_.tensors) {
-      if (id.kind == Kind::kScalar || result_.candidate.tensors.contains(id)) continue;
+      if (are_of_one_name(id) || result_.candidate.tensors.contains(id)) continue;
       const std::vector<Claim> claims = reference_names_.claims(id);
       if (is_optional(claims, candidate_names_.side())) {
         result_.only_reference.push_back({id, is_floating(tensor.dtype)});
@@ -470,7 +476,7 @@ class CandidateTranslator {
       }
     }
     std::erase_if(result_.reference.findings, [&](const Finding& finding) {
-      const bool alone = !finding.id.name.empty() && finding.id.kind != Kind::kScalar &&
+      const bool alone = !finding.id.name.empty() && !are_of_one_name(finding.id) &&
                          is_optional(reference_names_.claims(finding.id), candidate_names_.side());
       if (alone) result_.only_reference.push_back({finding.id, false});
       return alone;
@@ -482,7 +488,7 @@ class CandidateTranslator {
     for (const auto& [id, tensor] : candidate_.tensors) {
       if (used_.contains(id)) continue;
       LogicalTensor kept = tensor;
-      if (id.kind == Kind::kScalar) {
+      if (are_of_one_name(id)) {
         result_.candidate.tensors.emplace(id, std::move(kept));
         continue;
       }
@@ -561,7 +567,7 @@ Alignment in_names_of_candidate(const Correspondence& correspondence, std::size_
   add_to_groups(source, reference.alignment, groups);
   Alignment result;
   for (const auto& [id, tensor] : reference.alignment.tensors) {
-    if (id.kind == Kind::kScalar) result.tensors.emplace(id, tensor);
+    if (source.goes_by_name(id) && target.goes_by_name(id)) result.tensors.emplace(id, tensor);
   }
   for (const auto& [key, group] : groups) {
     const PlacedTensors sources = placed(group, reference_side, reference.alignment);

@@ -141,6 +141,8 @@ Correspondence read_document(const YAML::Node& document, const std::string& wher
       for (const Item& size : read_items(item.value, inside, item.line, "names of axes or tensors")) {
         result.sizes.push_back(read_size(size, inside));
       }
+    } else if (item.key == "none") {
+      result.none = read_names(words_of(item.value, inside, item.line), inside, item.line);
     } else if (item.key == "activations") {
       const std::string word = read_word(item.value, inside, item.line, "a pattern");
       result.activations = parsed(inside, item.line, [&] { return parse_index_pattern(word); });
@@ -152,7 +154,7 @@ Correspondence read_document(const YAML::Node& document, const std::string& wher
     }
   }
   if (result.rules.empty()) {
-    throw InputError(fmt::format("{}: names nothing; expected lines as in annotations/README.md", where));
+    throw InputError(fmt::format("{}: names nothing; expected lines as in annotations/correspondences/README.md", where));
   }
   return result;
 }
@@ -175,7 +177,7 @@ Correspondence parse_correspondence(const std::string& text, const std::string& 
     return read_document(document, where);
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
-    throw InputError(fmt::format("{}{}: {}; expected YAML as in annotations/README.md", where, line, error.msg));
+    throw InputError(fmt::format("{}{}: {}; expected YAML as in annotations/correspondences/README.md", where, line, error.msg));
   }
 }
 

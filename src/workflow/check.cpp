@@ -23,7 +23,6 @@
 #include "ttrace/history/history.h"
 #include "ttrace/judge/declared_sums.h"
 #include "ttrace/judge/judge.h"
-#include "ttrace/load/correspondence_file.h"
 #include "ttrace/load/tolerance_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/outcome.h"
@@ -124,7 +123,7 @@ LoadedRuns load_and_align(const CheckOptions& options) {
     loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));
     return loaded;
   }
-  loaded.correspondence = read_correspondence(options.correspondence, preset_directory() / "correspondences");
+  loaded.correspondence = load_correspondence(options.correspondence);
   const std::size_t side = side_of_reference(*loaded.correspondence, *loaded.reference.trace, candidate);
   const Alignment model = in_names_of_candidate(*loaded.correspondence, side, loaded.reference, candidate);
   loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(model));
@@ -162,6 +161,7 @@ void require_sound(const ToleranceFile& tolerance, const Alignment& reference) {
 
 // True where the annotations, the program or its recorded tensors say how the ranks hold them.
 bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
+  if (!options.correspondence.empty()) return true;  // a draft is made from a reference of the same names
   if (candidate.world_size == 1 || !options.annotations.file.empty() || candidate.program != nullptr) return true;
   return std::any_of(candidate.ranks.begin(), candidate.ranks.end(), [](const RankTrace& rank) {
     return std::any_of(rank.entries.begin(), rank.entries.end(),
@@ -225,7 +225,7 @@ Checked check(const CheckOptions& options) {
   report.instead = what_it_lacks(options, loaded, report);
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   const Trace& trace = *loaded.candidate.trace;
-  if (!loaded.annotations.guesses.empty() && !report.same()) {
+  if (!loaded.annotations.guesses.empty() && !report.same() && !loaded.translation) {
     for (std::string& note : notes_of_guesses(options.annotations, reference, trace, tolerance, report)) {
       report.notes.push_back(std::move(note));
     }

@@ -1,4 +1,4 @@
-// What corresponds to what in two implementations of one model. annotations/README.md has the schema for users; reading
+// What corresponds to what in two implementations of one model. annotations/correspondences/README.md has the schema for users; reading
 // the file is src/load/correspondence_file.cpp.
 #pragma once
 
@@ -44,6 +44,7 @@ struct Correspondence {
   std::vector<SizeRule> sizes;
   std::optional<IndexPattern> activations;  // where a rule says nothing of inputs and outputs
   std::vector<CorrespondenceRule> rules;
+  std::vector<NamePattern> none;  // of modules and parameters that have no counterpart, whatever the rules say
 };
 
 }  // namespace ttrace

@@ -15,8 +15,9 @@ namespace ttrace {
 using Captures = std::map<std::string, std::string>;
 
 // `decoder.layers.{i}.mlp`: `{i}` stands for characters without a dot, `{rest*}` for any, dots too. A module's name
-// stands for its tensor; where it has several, for its first argument or result, and `module:member` for another. A
-// parameter is named by its path, or by that of its module.
+// stands for its tensor; where it has several, for its first argument or result, and `module:member` for another. It
+// stands for all calls of the module, and `module#1` for one. A parameter is named by its path, or by that of its module.
+// `{name*}` alone stands for every tensor.
 class NamePattern {
  public:
   // Throws PatternError.
@@ -24,7 +25,9 @@ class NamePattern {
 
   const std::string& text() const { return text_; }
   const std::string& member() const { return member_; }  // with its ':'; empty where there is none
+  const std::string& call() const { return call_; }      // with its '#'; empty where there is none
   std::set<std::string> captures() const;
+  bool is_every_name() const { return tokens_.size() == 1 && tokens_[0].takes_dots && member_.empty(); }
 
   // The path of a module or parameter that fits.
   std::optional<Captures> match(std::string_view path) const;
@@ -38,7 +41,7 @@ class NamePattern {
   };
   bool match(std::size_t token, std::string_view rest, Captures& captures) const;
 
-  std::string text_, member_;
+  std::string text_, member_, call_;
   std::vector<Token> tokens_;
 };
 

@@ -1,4 +1,4 @@
-// Reads correspondence files: annotations/README.md has the schema.
+// Reads correspondence files: annotations/correspondences/README.md has the schema.
 #pragma once
 
 #include <filesystem>
