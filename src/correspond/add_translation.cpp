@@ -20,10 +20,10 @@ std::vector<std::string> names_of(const std::vector<LoneTensor>& tensors) {
   return {names.begin(), names.end()};
 }
 
-void note_alone(const std::string& side, const std::vector<LoneTensor>& tensors, Report& report) {
-  if (tensors.empty()) return;
-  report.notes.push_back(fmt::format("{} tensors of the {} have no counterpart, and were not compared: {}",
-                                     tensors.size(), side, comma_list(names_of(tensors))));
+void note_alone(const std::string& side, std::int64_t tensors, const std::vector<std::string>& names, Report& report) {
+  if (tensors == 0) return;
+  report.notes.push_back(fmt::format("{} tensors of the {} have no counterpart, and were not compared: {}", tensors, side,
+                                     comma_list(names)));
 }
 
 std::string recorded_names(const std::vector<TensorId>& sources) {
@@ -39,8 +39,14 @@ std::string recorded_names(const std::vector<TensorId>& sources) {
 }  // namespace
 
 void add_translation(const Translation& translation, Report& report) {
-  note_alone("reference", translation.only_reference, report);
-  note_alone("candidate", translation.only_candidate, report);
+  WithoutCounterpart without;
+  without.reference = static_cast<std::int64_t>(translation.only_reference.size());
+  without.candidate = static_cast<std::int64_t>(translation.only_candidate.size());
+  without.names_of_reference = names_of(translation.only_reference);
+  without.names_of_candidate = names_of(translation.only_candidate);
+  note_alone("reference", without.reference, without.names_of_reference, report);
+  note_alone("candidate", without.candidate, without.names_of_candidate, report);
+  report.without_counterpart = std::move(without);
   report.notes.insert(report.notes.end(), translation.notes.begin(), translation.notes.end());
 
   if (report.proofs) {

@@ -356,9 +356,8 @@ class CandidateTranslator {
       }
       Shape shape = *shape_of(known.how->pattern.sides[reference_names_.side()][place.tensor], known.how->ellipsis,
                               known.how->sizes);
-      if (shape != target->shape) {
+      if (shape != target->shape) {  // without its padding
         result_.reference.tensors.at(target->id) = region_of(*target, whole_box(shape));
-        result_.reference.tensors.at(target->id).shape = shape;
       }
       keep(made_of(target->id, shape, known.how, parts, place));
       for (const Source& part : parts) note_use(part.tensor->id, target->id);

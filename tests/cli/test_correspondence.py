@@ -100,6 +100,10 @@ def test_the_same_model_in_both_directions(check):
     assert report["counts"]["pass"] == 2 * (12 + 3 + 3 + 1) + 2 + 1
     assert any("2 tensors of the reference have no counterpart" in note for note in report["notes"])
     assert any("2 tensors of the candidate have no counterpart" in note for note in report["notes"])
+    assert report["without_counterpart"] == {
+        "reference": {"tensors": 2, "names": ["layers.#.rope"]},
+        "candidate": {"tensors": 2, "names": ["decoder.#:1"]},
+    }
     assert report["verdict"] == "same"
 
 
