@@ -143,7 +143,7 @@ struct WaivedFinding {
 
 // Tensors of two programs that correspond to nothing in the other, and were not compared (ttrace/correspond/).
 struct WithoutCounterpart {
-  std::int64_t reference = 0, candidate = 0;                           // how many
+  std::int64_t reference = 0, candidate = 0;                        // how many
   std::vector<std::string> names_of_reference, names_of_candidate;  // '#' for numbers: each once for all layers
 };
 

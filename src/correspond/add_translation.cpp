@@ -22,8 +22,8 @@ std::vector<std::string> names_of(const std::vector<LoneTensor>& tensors) {
 
 void note_alone(const std::string& side, std::int64_t tensors, const std::vector<std::string>& names, Report& report) {
   if (tensors == 0) return;
-  report.notes.push_back(fmt::format("{} tensors of the {} have no counterpart, and were not compared: {}", tensors, side,
-                                     comma_list(names)));
+  report.notes.push_back(fmt::format("{} tensors of the {} have no counterpart, and were not compared: {}", tensors,
+                                     side, comma_list(names)));
 }
 
 std::string recorded_names(const std::vector<TensorId>& sources) {
@@ -55,8 +55,9 @@ void add_translation(const Translation& translation, Report& report) {
       for (const auto& [id, floating] : *tensors) {
         if (!floating) continue;
         const bool compared = report.proofs->contains(id.kind) && report.proofs->at(id.kind).compared > 0;
-        const bool counts = is_parameter_kind(id.kind) ? tensors == &translation.only_reference && !is_optimizer_state(id.kind)
-                                                       : !compared;
+        const bool counts = is_parameter_kind(id.kind)
+                                ? tensors == &translation.only_reference && !is_optimizer_state(id.kind)
+                                : !compared;
         if (!counts) continue;
         Proof& proof = unproved[id.kind];
         ++proof.compared;
@@ -73,8 +74,8 @@ void add_translation(const Translation& translation, Report& report) {
     const auto recorded = translation.recorded_as.find(finding.id);
     const std::string id = to_string(finding.id);
     if (recorded == translation.recorded_as.end() || !finding.message.starts_with(id + ":")) continue;
-    finding.message =
-        fmt::format("{} (the candidate's {}){}", id, recorded_names(recorded->second), finding.message.substr(id.size()));
+    finding.message = fmt::format("{} (the candidate's {}){}", id, recorded_names(recorded->second),
+                                  finding.message.substr(id.size()));
   }
 }
 

@@ -69,10 +69,14 @@ std::optional<IndexPattern> pattern_of(const Correspondence& correspondence, con
   return kSame;
 }
 
-std::vector<Claim> SideNames::claims(const TensorId& id) const {
+const SideNames::Known& SideNames::known(const TensorId& id) const {
   const auto [found, is_new] = known_.try_emplace({id.name, id.kind});
-  if (is_new) found->second = find_claims(id);
-  std::vector<Claim> claims = found->second;
+  if (is_new) found->second = find_known(id);
+  return found->second;
+}
+
+std::vector<Claim> SideNames::claims(const TensorId& id) const {
+  std::vector<Claim> claims = known(id).claims;
   for (Claim& claim : claims) {
     claim.key.id.iteration = id.iteration;
     claim.key.id.microbatch = id.microbatch;
@@ -81,22 +85,24 @@ std::vector<Claim> SideNames::claims(const TensorId& id) const {
   return claims;
 }
 
-std::vector<Claim> SideNames::find_claims(const TensorId& id) const {
-  std::vector<Claim> claims;
+bool SideNames::goes_by_name(const TensorId& id) const { return id.kind == Kind::kScalar && !known(id).is_spoken_of; }
+
+SideNames::Known SideNames::find_known(const TensorId& id) const {
+  Known known;
   const TensorName name(id.name);
   const bool is_parameter = is_parameter_kind(id.kind);
   const std::string_view owner = owner_of(name.path);
-  const bool has_none = std::any_of(correspondence_.none.begin(), correspondence_.none.end(), [&](const NamePattern& none) {
-    return none.match(name.path) || (is_parameter && none.match(owner));
-  });
-  if (has_none) return claims;
+  known.is_spoken_of = std::any_of(
+      correspondence_.none.begin(), correspondence_.none.end(),
+      [&](const NamePattern& none) { return none.match(name.path) || (is_parameter && none.match(owner)); });
+  if (known.is_spoken_of) return known;
   for (std::size_t i = 0; i < correspondence_.rules.size(); ++i) {
     const CorrespondenceRule& rule = correspondence_.rules[i];
     for (std::size_t k = 0; k < rule.names[side_].size(); ++k) {
       const NamePattern& pattern = rule.names[side_][k];
       const bool is_every_name = pattern.is_every_name();
-      if (!is_parameter && !is_every_name && name.member != (pattern.member().empty() ? first_members_.of(name.path, id.kind)
-                                                                    : pattern.member())) {
+      if (!is_parameter && !is_every_name &&
+          name.member != (pattern.member().empty() ? first_members_.of(name.path, id.kind) : pattern.member())) {
         continue;
       }
       if (!pattern.call().empty() && pattern.call() != name.call) continue;
@@ -110,10 +116,11 @@ std::vector<Claim> SideNames::find_claims(const TensorId& id) const {
         claim.key.id.name = fmt::format(".{}", last_component(name.path));
       }
       if (!captures || !divide(*captures, rule.own_axes(side_), claim.key, claim.place)) continue;
-      if (pattern_of(correspondence_, claim.key)) claims.push_back(std::move(claim));
+      known.is_spoken_of = true;
+      if (pattern_of(correspondence_, claim.key)) known.claims.push_back(std::move(claim));
     }
   }
-  return claims;
+  return known;
 }
 
 std::string SideNames::name_of(const GroupKey& key, const PatternTensor& place) const {

@@ -43,18 +43,23 @@ class SideNames {
   // True where some rule names the tensor.
   bool is_named(const TensorId& id) const { return !claims(id).empty(); }
 
-  // True for a scalar that no rule names: it corresponds to the one of the same name.
-  bool goes_by_name(const TensorId& id) const { return id.kind == Kind::kScalar && !is_named(id); }
+  // True for a scalar of which the file says nothing: it corresponds to the one of the same name.
+  bool goes_by_name(const TensorId& id) const;
 
   std::size_t side() const { return side_; }
 
  private:
-  std::vector<Claim> find_claims(const TensorId& id) const;
+  struct Known {
+    std::vector<Claim> claims;
+    bool is_spoken_of = false;  // by a rule whose pattern is `none`, too
+  };
+  const Known& known(const TensorId& id) const;
+  Known find_known(const TensorId& id) const;
 
   const Correspondence& correspondence_;
   std::size_t side_;
   FirstMembers first_members_;
-  mutable std::map<std::pair<std::string, Kind>, std::vector<Claim>> known_;  // every micro-batch has the same
+  mutable std::map<std::pair<std::string, Kind>, Known> known_;  // every micro-batch has the same
 };
 
 // The pattern between the two sides of a group; nothing where they do not correspond.

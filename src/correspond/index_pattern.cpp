@@ -140,7 +140,8 @@ void add_axes(const AxisProduct& product, std::size_t term, std::set<std::string
     if (!factor.sum.empty()) {
       add_axes(factor.sum[term], 0, axes, text);
     } else if (factor.name != "1" && !axes.insert(factor.name).second) {
-      throw PatternError(fmt::format("'{}': axis '{}' stands twice in one tensor; expected it once", text, factor.name));
+      throw PatternError(
+          fmt::format("'{}': axis '{}' stands twice in one tensor; expected it once", text, factor.name));
     }
   }
 }

@@ -169,7 +169,8 @@ struct Run {
   std::int64_t start = 0, size = 1, stride = 0, offset = 0;
 };
 
-std::vector<Run> runs_of(const DimensionMap& map, const AxisBox& box, const std::map<std::string, std::int64_t>& strides) {
+std::vector<Run> runs_of(const DimensionMap& map, const AxisBox& box,
+                         const std::map<std::string, std::int64_t>& strides) {
   Run inner{map.first(), 1, 0, 0};
   std::vector<const AxisStep*> axes, counted;  // the slowest first; those that are counted through one by one
   for (const Digit& digit : map.digits) {

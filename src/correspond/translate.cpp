@@ -39,9 +39,10 @@ AxisSizes told_sizes(const Correspondence& correspondence, std::vector<const Ali
         if (name.member != rule.tensor->member() || !rule.tensor->match(name.path)) continue;
         SizeEquations equations(sizes);
         if (!equations.add(rule.shape, tensor.shape) || !equations.solve()) {
-          throw InputError(fmt::format("{}: {} has the shape {}, which is not what is said of it; expected another "
-                                       "pattern",
-                                       to_string(rule.source), to_string(id), to_string(tensor.shape)));
+          throw InputError(
+              fmt::format("{}: {} has the shape {}, which is not what is said of it; expected another "
+                          "pattern",
+                          to_string(rule.source), to_string(id), to_string(tensor.shape)));
         }
         sizes = equations.sizes();
         std::erase_if(sizes, [](const auto& axis) { return axis.first.starts_with("..."); });  // of this shape alone
@@ -336,14 +337,14 @@ class CandidateTranslator {
       const bool alike = std::all_of(parts.begin(), parts.end(), [&](const Source& part) {
         return part.tensor->dtype == first.dtype && part.tensor->scale == first.scale;
       });
-      const bool rows = std::any_of(parts.begin(), parts.end(), [](const Source& part) {
-                          return part.tensor->rows.has_value();
-                        }) || target->rows;
+      const bool rows =
+          std::any_of(parts.begin(), parts.end(), [](const Source& part) { return part.tensor->rows.has_value(); }) ||
+          target->rows;
       if (!alike) {
-        add_finding(mismatch(target->id, Reason::kDtypeMismatch,
-                             "what it is made of in the candidate has several dtypes, or several declared factors",
-                             sources),
-                    sources);
+        add_finding(
+            mismatch(target->id, Reason::kDtypeMismatch,
+                     "what it is made of in the candidate has several dtypes, or several declared factors", sources),
+            sources);
         continue;
       }
       if (rows && (parts.size() > 1 || !keeps_rows(*known.how))) {
@@ -376,9 +377,10 @@ class CandidateTranslator {
       add_copies(found->second, std::move(tensor));
       return;
     }
-    add_finding(mismatch(id, Reason::kDtypeMismatch,
-                         "two rules make it of tensors of the candidate that differ in shape, dtype or declared factor", {}),
-                {});
+    add_finding(
+        mismatch(id, Reason::kDtypeMismatch,
+                 "two rules make it of tensors of the candidate that differ in shape, dtype or declared factor", {}),
+        {});
   }
 
   void note_use(const TensorId& source, const TensorId& target) {
@@ -452,9 +454,8 @@ class CandidateTranslator {
   }
 
   bool has_any(std::size_t rule, std::size_t side) const {
-    return std::any_of(groups_.begin(), groups_.end(), [&](const auto& item) {
-      return item.first.rule == rule && !item.second.sides[side].empty();
-    });
+    return std::any_of(groups_.begin(), groups_.end(),
+                       [&](const auto& item) { return item.first.rule == rule && !item.second.sides[side].empty(); });
   }
 
   // Takes out what has no counterpart, and finds out of what is missing whether it could not be recorded.
@@ -549,7 +550,8 @@ std::size_t side_of_reference(const Correspondence& correspondence, const Trace&
   }
   if (named[0] == 0 && named[1] == 0) {
     throw InputError(fmt::format(
-        "{}: its rules name tensors of {} of the two traces; expected the names of {} in one of {} and {}, and those of "
+        "{}: its rules name tensors of {} of the two traces; expected the names of {} in one of {} and {}, and those "
+        "of "
         "{} in the other",
         correspondence.path, each[0].first + each[0].second + each[1].first + each[1].second == 0 ? "none" : "only one",
         correspondence.sides[0], reference.directory.string(), candidate.directory.string(), correspondence.sides[1]));
@@ -574,9 +576,8 @@ Alignment in_names_of_candidate(const Correspondence& correspondence, std::size_
     if (!known.fits || !unknown_axis(known.how->pattern, known.how->sizes).empty()) continue;
     for (const PatternTensor& place : places_of(correspondence.rules[key.rule], target.side(), known.how->sizes)) {
       const std::vector<Source> parts = Translator::sources_of(*known.how, place, sources);
-      if (parts.empty() || std::any_of(parts.begin(), parts.end(), [](const Source& part) {
-            return part.tensor->rows.has_value();
-          })) {
+      if (parts.empty() ||
+          std::any_of(parts.begin(), parts.end(), [](const Source& part) { return part.tensor->rows.has_value(); })) {
         continue;
       }
       const auto shape =

@@ -62,8 +62,9 @@ std::optional<IndexPattern> read_pattern(const Item& item, const CorrespondenceR
   for (std::size_t side : {0, 1}) {
     const std::size_t tensors = pattern.sides[side].size(), names = rule.names[side].size();
     if (tensors == names || tensors == 1) continue;
-    fail(inside, item.line, fmt::format("'{}' has {} tensors on the {}, the rule {} names; expected as many, or one", word,
-                                        tensors, side == 0 ? "left" : "right", names));
+    fail(inside, item.line,
+         fmt::format("'{}' has {} tensors on the {}, the rule {} names; expected as many, or one", word, tensors,
+                     side == 0 ? "left" : "right", names));
   }
   return pattern;
 }
@@ -87,7 +88,8 @@ CorrespondenceRule read_rule(const Item& item, const std::string& file) {
     for (const NamePattern& name : rule.names[side]) {
       if (name.captures() == rule.names[side].front().captures()) continue;
       fail(context, item.line,
-           fmt::format("'{}' and '{}' have other captures; expected the same", rule.names[side].front().text(), name.text()));
+           fmt::format("'{}' and '{}' have other captures; expected the same", rule.names[side].front().text(),
+                       name.text()));
     }
   }
   for (const Item& field : fields) {
@@ -154,7 +156,8 @@ Correspondence read_document(const YAML::Node& document, const std::string& wher
     }
   }
   if (result.rules.empty()) {
-    throw InputError(fmt::format("{}: names nothing; expected lines as in annotations/correspondences/README.md", where));
+    throw InputError(
+        fmt::format("{}: names nothing; expected lines as in annotations/correspondences/README.md", where));
   }
   return result;
 }
@@ -177,7 +180,8 @@ Correspondence parse_correspondence(const std::string& text, const std::string& 
     return read_document(document, where);
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : fmt::format(":{}", error.mark.line + 1);
-    throw InputError(fmt::format("{}{}: {}; expected YAML as in annotations/correspondences/README.md", where, line, error.msg));
+    throw InputError(
+        fmt::format("{}{}: {}; expected YAML as in annotations/correspondences/README.md", where, line, error.msg));
   }
 }
 

@@ -265,8 +265,8 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
   StepCheck of_candidate = check_steps(*candidate.trace, candidate.alignment, threads);
   if (counterparts != nullptr) of_candidate = in_names_of_reference(std::move(of_candidate), *counterparts);
   const StepCheck of_reference = check_steps(*reference.trace, reference.alignment, threads);
-  const std::set<TensorId> equal =
-      compare_options(reference, candidate, GradientDifferences(matching, differences, tolerance), counterparts, judged);
+  const std::set<TensorId> equal = compare_options(
+      reference, candidate, GradientDifferences(matching, differences, tolerance), counterparts, judged);
   const auto unknown = not_understood(tally_of(of_reference), tally_of(of_candidate));
   for (const auto& [optimizer, kind] : unknown) judged.notes.push_back(describe_unknown(printable(optimizer), kind));
   for (const auto& [check, words] :

@@ -50,7 +50,8 @@ std::map<TensorId, std::vector<TensorId>> renamed(const std::map<TensorId, std::
   }
   std::map<TensorId, std::vector<TensorId>> result;
   for (const auto& [id, rests] : all) {
-    if (proved[id] == std::max<std::size_t>(parts[id.name], 1)) result.emplace(id, std::vector(rests.begin(), rests.end()));
+    if (proved[id] == std::max<std::size_t>(parts[id.name], 1))
+      result.emplace(id, std::vector(rests.begin(), rests.end()));
   }
   return result;
 }
@@ -96,9 +97,8 @@ StepCheck in_names_of_reference(StepCheck check, const ParameterCounterparts& co
   coverage.parameters = static_cast<std::int64_t>(parameters.size());
   coverage.parameters_checked =
       std::count_if(parameters.begin(), parameters.end(), [](const auto& one) { return one.second; });
-  coverage.copies_checked = std::count_if(check.findings.begin(), check.findings.end(), [](const Finding& finding) {
-    return finding.id.kind == Kind::kParamAfter;
-  });
+  coverage.copies_checked = std::count_if(check.findings.begin(), check.findings.end(),
+                                          [](const Finding& finding) { return finding.id.kind == Kind::kParamAfter; });
   coverage.not_checkable.clear();
   for (const auto& [id, reason] : check.unchecked) ++coverage.not_checkable[reason];
   return check;

@@ -117,7 +117,8 @@ LoadedRuns load_and_align(const CheckOptions& options) {
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
   // Where the programs differ, the annotations are of the candidate's names.
-  loaded.reference = align_whole(std::move(reference), options.correspondence.empty() ? loaded.annotations : Annotations{});
+  loaded.reference =
+      align_whole(std::move(reference), options.correspondence.empty() ? loaded.annotations : Annotations{});
   // The candidate is measured against the reference's number of layers, not against its own.
   if (options.correspondence.empty()) {
     loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));

@@ -146,7 +146,8 @@ def test_copies_are_compared_with_the_one(check):
 
 def test_sizes_that_do_not_fit_are_a_finding(check):
     tensors = [
-        tensor.with_values(tensor.values[:-SIZE]) if tensor.name == "decoder.0.qkv.weight" else tensor for tensor in fused()
+        tensor.with_values(tensor.values[:-SIZE]) if tensor.name == "decoder.0.qkv.weight" else tensor
+        for tensor in fused()
     ]
     report = check(plain(), tensors, expect=1)
     wrong = {finding["name"]: finding["reason"] for finding in report["findings"] if finding["verdict"] == "fail"}
@@ -183,7 +184,10 @@ def test_a_kind_of_which_nothing_corresponds_proves_nothing(check, tmp_path, ttr
             "rules.yaml:1: 'layers.{i}.{q,k}': weight: 'a, b, c -> (a + b + c)' has 3 tensors on the left, the rule 2 "
             "names; expected as many, or one",
         ),
-        ("\nlayers.{i: decoder\n", "rules.yaml:2: 'layers.{i': 'layers.{i': expected captures as in layers.{i}, each once"),
+        (
+            "\nlayers.{i: decoder\n",
+            "rules.yaml:2: 'layers.{i': 'layers.{i': expected captures as in layers.{i}, each once",
+        ),
         (
             "nobody: knows\n",
             "rules.yaml: its rules name tensors of none of the two traces; expected the names of the left names in one "
@@ -191,13 +195,13 @@ def test_a_kind_of_which_nothing_corresponds_proves_nothing(check, tmp_path, ttr
         ),
         (
             RULES.replace("  d: 4\n", "  e: 3\n"),
-            "rules.yaml:7: '(g n d) c, (g d) c, (g d) c -> (g (n + 1 + 1) d) c': the shapes do not tell the size of 'd'; "
-            "expected it under `sizes`",
+            "rules.yaml:7: '(g n d) c, (g d) c, (g d) c -> (g (n + 1 + 1) d) c': the shapes do not tell the size of "
+            "'d'; expected it under `sizes`",
         ),
         (
             RULES.replace("  d: 4\n", "  layers.0.q: 'b s (h n d)'\n").replace("layers.0.q:", "layers.0.q.weight:"),
-            "rules.yaml:3: layers.0.q.weight param, iteration 0 has the shape [16, 6], which is not what is said of it; "
-            "expected another pattern",
+            "rules.yaml:3: layers.0.q.weight param, iteration 0 has the shape [16, 6], which is not what is said of "
+            "it; expected another pattern",
         ),
     ],
 )

@@ -49,10 +49,13 @@ TEST_CASE("a pattern that is none is refused in one sentence") {
   CHECK(objection_to("a -> (a") == "'a -> (a': a parenthesis is not closed; expected ')'");
   CHECK(objection_to("a 2 -> a 2") == "'a 2 -> a 2': '2' is no axis; expected a name or 1");
   CHECK(objection_to("a a -> a") == "'a a -> a': axis 'a' stands twice in one tensor; expected it once");
-  CHECK(objection_to("a, b, c -> (a + b)") == "'a, b, c -> (a + b)': 3 parts on the left, 2 on the right; expected as many, or one");
+  CHECK(objection_to("a, b, c -> (a + b)") ==
+        "'a, b, c -> (a + b)': 3 parts on the left, 2 on the right; expected as many, or one");
   CHECK(objection_to("... a -> a") == "'... a -> a': '...' stands in some tensors only; expected it in all or none");
-  CHECK(objection_to("(a + b) (c + d) -> a") == "'(a + b) (c + d) -> a': a tensor with several sums; expected one at most");
-  CHECK(objection_to("(x (v + _)) -> (x v)") == "'(x (v + _)) -> (x v)': padding is of a whole dimension: expected '(v + _)'");
+  CHECK(objection_to("(a + b) (c + d) -> a") ==
+        "'(a + b) (c + d) -> a': a tensor with several sums; expected one at most");
+  CHECK(objection_to("(x (v + _)) -> (x v)") ==
+        "'(x (v + _)) -> (x v)': padding is of a whole dimension: expected '(v + _)'");
   CHECK(objection_to("_ a -> _ a") == "'_ a -> _ a': '_' is no axis; expected it as the last term of a sum");
   CHECK(objection_to("((a + (b + c)) -> a") != "");
   CHECK(objection_to("b s -> s b") == "");
@@ -80,7 +83,8 @@ TEST_CASE("names fit with captures") {
   CHECK(*NamePattern("{path*}.mlp").match("a.b.mlp") == Captures{{"path", "a.b"}});
   CHECK(NamePattern("attn:1").member() == ":1");
   CHECK(*NamePattern("w{e}x{f}").match("w10x2") == Captures{{"e", "10"}, {"f", "2"}});
-  CHECK(expand_braces("a.{b,c}.{i}.{d,e}") == std::vector<std::string>{"a.b.{i}.d", "a.b.{i}.e", "a.c.{i}.d", "a.c.{i}.e"});
+  CHECK(expand_braces("a.{b,c}.{i}.{d,e}") ==
+        std::vector<std::string>{"a.b.{i}.d", "a.b.{i}.e", "a.c.{i}.d", "a.c.{i}.e"});
   CHECK(objection_to_name("layers.{i") == "'layers.{i': expected captures as in layers.{i}, each once");
   CHECK(objection_to_name("{i}.{i}") == "'{i}.{i}': expected captures as in layers.{i}, each once");
   CHECK(objection_to_name("") == "'': expected the name of a module or a parameter");

@@ -72,7 +72,8 @@ TEST_CASE("a fused tensor is cut into its parts, and they make it up again") {
   CHECK(moved(text, sizes, {16}, whole({16}), {8}, 0, 0, 1) == Elements{0, 1, 2, 3, 8, 9, 10, 11});
   CHECK(moved(text, sizes, {16}, whole({16}), {4}, 0, 1, 1) == Elements{4, 5, 12, 13});
   CHECK(moved(text, sizes, {16}, whole({16}), {4}, 0, 2, 1) == Elements{6, 7, 14, 15});
-  const Elements q = moved(text, sizes, {8}, whole({8}), {16}, 0, 0), v = moved(text, sizes, {4}, whole({4}), {16}, 2, 0);
+  const Elements q = moved(text, sizes, {8}, whole({8}), {16}, 0, 0),
+                 v = moved(text, sizes, {4}, whole({4}), {16}, 2, 0);
   CHECK(q == Elements{0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1});
   CHECK(v == Elements{-1, -1, -1, -1, -1, -1, 0, 1, -1, -1, -1, -1, -1, -1, 2, 3});
 }
@@ -83,7 +84,8 @@ TEST_CASE("two fused tensors correspond part by part") {
 }
 
 TEST_CASE("padding is left out") {
-  CHECK(moved("v c -> (v + _) c", {{"v", 2}, {"c", 2}}, {3, 2}, whole({3, 2}), {2, 2}, 0, 0, 1) == Elements{0, 1, 2, 3});
+  CHECK(moved("v c -> (v + _) c", {{"v", 2}, {"c", 2}}, {3, 2}, whole({3, 2}), {2, 2}, 0, 0, 1) ==
+        Elements{0, 1, 2, 3});
 }
 
 TEST_CASE("an axis that names number is one of a stacked tensor") {
@@ -91,7 +93,8 @@ TEST_CASE("an axis that names number is one of a stacked tensor") {
   const std::vector<Piece> stacked = pieces_of({3, 2, 2}, whole({3, 2, 2}));
   CHECK(gathered(rearranged(how, {0, {}}, stacked, {0, {{"e", 1}}}), {2, 2}) == Elements{4, 6, 5, 7});
   const Rearrangement back{how.pattern, 0, 0, how.sizes};
-  const Elements one = gathered(rearranged(back, {0, {{"e", 2}}}, pieces_of({2, 2}, whole({2, 2})), {0, {}}), {3, 2, 2});
+  const Elements one =
+      gathered(rearranged(back, {0, {{"e", 2}}}, pieces_of({2, 2}, whole({2, 2})), {0, {}}), {3, 2, 2});
   CHECK(one == Elements{-1, -1, -1, -1, -1, -1, -1, -1, 0, 2, 1, 3});
 }
 
@@ -102,8 +105,7 @@ TEST_CASE("what is contiguous on both sides stays one piece") {
                           {{"g", 4}, {"n", 2}, {"d", 8}, {"c", 16}}};
   // One piece for each group.
   CHECK(rearranged(how, {0, {}}, pieces_of({128, 16}, whole({128, 16})), {0, {}}).size() == 4);
-  const Rearrangement transposed{parse_index_pattern("b s ... -> s b ..."), 0, 1,
-                                 {{"b", 2}, {"s", 4}, {"...0", 8}}};
+  const Rearrangement transposed{parse_index_pattern("b s ... -> s b ..."), 0, 1, {{"b", 2}, {"s", 4}, {"...0", 8}}};
   CHECK(rearranged(transposed, {0, {}}, pieces_of({2, 4, 8}, whole({2, 4, 8})), {0, {}}).size() == 1);
 }
 
@@ -111,8 +113,8 @@ TEST_CASE("shards cut anywhere give what the whole gives") {
   std::mt19937 random(20261122);
   const auto below = [&](std::int64_t n) { return std::uniform_int_distribution<std::int64_t>(0, n - 1)(random); };
   int compared = 0;
-  for (const std::string text : {"(a b c) d -> d (c a) b", "((a b) + (b c)) d -> (b a) d, d (c b)", "(a (b + c) 1) d -> d (b a), (a c) d",
-                                 "a (b (c + d)) -> (a b c), (d a b)"}) {
+  for (const std::string text : {"(a b c) d -> d (c a) b", "((a b) + (b c)) d -> (b a) d, d (c b)",
+                                 "(a (b + c) 1) d -> d (b a), (a c) d", "a (b (c + d)) -> (a b c), (d a b)"}) {
     for (int trial = 0; trial < 25; ++trial) {
       AxisSizes sizes;
       for (const char* axis : {"a", "b", "c", "d"}) sizes[axis] = 1 + below(4);

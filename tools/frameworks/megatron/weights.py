@@ -20,9 +20,7 @@ def initialise(model: torch.nn.Module, config: TransformerConfig, options: argpa
         parameter.copy_(part_of(whole, name, parameter, config))
 
 
-def part_of(
-    whole: torch.Tensor, name: str, parameter: torch.nn.Parameter, config: TransformerConfig
-) -> torch.Tensor:
+def part_of(whole: torch.Tensor, name: str, parameter: torch.nn.Parameter, config: TransformerConfig) -> torch.Tensor:
     """What this rank has of a parameter."""
     dimension, rank, ranks = _part(name, parameter)
     if dimension is None:

@@ -1,4 +1,4 @@
-"""A Llama as Hugging Face stores it, of the size that another framework's program here trains, and that program's data."""
+"""A Llama as Hugging Face stores it, of the size that another framework's program here trains."""
 
 import os
 import shutil
