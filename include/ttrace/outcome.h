@@ -143,6 +143,12 @@ struct WaivedFinding {
   Waiver waiver;
 };
 
+// Tensors of two programs that correspond to nothing in the other, and were not compared (ttrace/correspond/).
+struct WithoutCounterpart {
+  std::int64_t reference = 0, candidate = 0;                        // how many
+  std::vector<std::string> names_of_reference, names_of_candidate;  // '#' for numbers: each once for all layers
+};
+
 struct Report {
   std::string reference, candidate;  // directories, as the user gave them
   Counts counts;
@@ -159,6 +165,7 @@ struct Report {
   std::optional<StepCoverage> steps;                       // none: the trace says nothing of an optimizer
   std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
   std::optional<Proofs> proofs;                            // none: of a trace that was checked against itself
+  std::optional<WithoutCounterpart> without_counterpart;   // none: both sides have the same names
   std::vector<OverrideUse> overrides;                      // all of the tolerance file's
   std::vector<std::string> notes;
   // Why the findings are not worth reading before something is done: text shows this line in their place.

@@ -46,6 +46,7 @@ RunFile load(const RunOptions& options, const std::string& today) {
   parse_iterations(file.iterations, file.path + ": iterations");
   check_axes(file.reference.axes, fmt::format("{}:{}: axes", file.path, file.reference.line));
   load_annotations(file.annotations);
+  if (!file.correspondence.empty()) load_correspondence(file.correspondence);
   require_modest_waivers(file, today);
   return file;
 }
@@ -126,6 +127,7 @@ Report check_candidate(const RunContext& context, const Job& job, PageFacts& pag
   check_options.reference = context.workspace.trace_of(kReference);
   check_options.candidate = context.workspace.trace_of(artifact);
   check_options.annotations = annotations_for(context.file, job);
+  check_options.correspondence = context.file.correspondence;
   check_options.tolerance = context.workspace.path_of(kTolerance) / "tolerance.yaml";
   check_options.accept_overrides = context.file.accept_overrides;
   check_options.waivers = waivers_for(context.file, job.name, context.today);
@@ -233,6 +235,7 @@ constexpr const char* kFooter = R"(ttrace.yaml:
   annotations: megatron_llama           # this and all below may be left out
   parameters: {cp_layout: contiguous}   # of the annotations; a candidate
                                         # may have some of its own
+  correspondence: ours.yaml             # the candidates are another program
   iterations: 0-1
   seeds: 3                              # perturbed runs
   environment: [CUBLAS_WORKSPACE_CONFIG]  # variables that change the results

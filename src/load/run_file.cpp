@@ -212,6 +212,7 @@ RunFile read_fields(Fields& fields, const std::string& where) {
   if (candidates.empty()) fail_at(where, fields.last_line(), "'candidates' is empty; expected one or more");
   for (const YamlNode& node : candidates) run.candidates.push_back(read_candidate(where, node));
   run.annotations = {optional_word(where, fields, "annotations", ""), optional_parameters(where, fields)};
+  run.correspondence = optional_word(where, fields, "correspondence", "");
   read_tolerance_options(fields, run);
   run.environment = optional_words(where, fields, "environment");
   run.localize = optional_truth(where, fields, "localize", true);

@@ -114,6 +114,10 @@ AnnotationSource annotations_for(const RunFile& file, const Job& job) {
   return annotations;
 }
 
+AnnotationSource annotations_of_reference(const RunFile& file) {
+  return file.correspondence.empty() ? file.annotations : AnnotationSource{};
+}
+
 std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidate, const std::string& today) {
   std::vector<Waiver> waivers;
   for (const Waiver& waiver : file.waivers) {

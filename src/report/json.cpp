@@ -110,6 +110,11 @@ Json to_object(const Proofs& proofs) {
   return json;
 }
 
+Json to_object(const WithoutCounterpart& without) {
+  return {{"reference", {{"tensors", without.reference}, {"names", without.names_of_reference}}},
+          {"candidate", {{"tensors", without.candidate}, {"names", without.names_of_candidate}}}};
+}
+
 Json to_object(const OverrideUse& use) {
   return {{"where", use.where},
           {"pattern", use.pattern},
@@ -170,6 +175,7 @@ Json to_object_without_findings(const Report& report) {
   json["waived"] = report.waived;
   json["placed_by_shape"] = report.placed_by_shape;
   json["coverage"] = number(report.coverage);
+  if (report.without_counterpart) json["without_counterpart"] = to_object(*report.without_counterpart);
   json["proof"] = report.proofs ? to_object(*report.proofs) : Json(nullptr);
   json["overrides"] = Json::array();
   for (const OverrideUse& use : report.overrides) json["overrides"].push_back(to_object(use));

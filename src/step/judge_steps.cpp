@@ -11,6 +11,7 @@
 
 #include "step/judge_regression.h"
 #include "step/options.h"
+#include "step/other_names.h"
 #include "ttrace/step/step.h"
 
 namespace ttrace {
@@ -96,8 +97,11 @@ const LogicalTensor* find_update(const AlignedTrace& reference, const AlignedTra
 
 // Compares the options of all steps; returns the updates whose options are the reference's.
 std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedTrace& candidate,
-                                   const GradientDifferences& gradients, JudgedSteps& judged) {
-  const StatedSteps of_reference = stated_steps(reference), of_candidate = stated_steps(candidate);
+                                   const GradientDifferences& gradients, const ParameterCounterparts* counterparts,
+                                   JudgedSteps& judged) {
+  const StatedSteps of_reference = stated_steps(reference);
+  StatedSteps of_candidate = stated_steps(candidate);
+  if (counterparts != nullptr) of_candidate = in_names_of_reference(of_candidate, *counterparts);
   std::set<TensorId> equal;
   std::set<std::pair<std::string, std::string>> not_comparable;
   for (const auto& [key, steps] : of_candidate) {
@@ -255,12 +259,14 @@ void judge_unchecked(const AlignedTrace& reference, const Matching& matching, st
 }  // namespace
 
 JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Matching& matching,
-                        std::span<const Difference> differences, const ToleranceFile* tolerance, int threads) {
+                        std::span<const Difference> differences, const ToleranceFile* tolerance, int threads,
+                        const ParameterCounterparts* counterparts) {
   JudgedSteps judged;
   StepCheck of_candidate = check_steps(*candidate.trace, candidate.alignment, threads);
+  if (counterparts != nullptr) of_candidate = in_names_of_reference(std::move(of_candidate), *counterparts);
   const StepCheck of_reference = check_steps(*reference.trace, reference.alignment, threads);
-  const std::set<TensorId> equal =
-      compare_options(reference, candidate, GradientDifferences(matching, differences, tolerance), judged);
+  const std::set<TensorId> equal = compare_options(
+      reference, candidate, GradientDifferences(matching, differences, tolerance), counterparts, judged);
   const auto unknown = not_understood(tally_of(of_reference), tally_of(of_candidate));
   for (const auto& [optimizer, kind] : unknown) judged.notes.push_back(describe_unknown(printable(optimizer), kind));
   for (const auto& [check, words] :

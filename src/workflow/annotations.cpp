@@ -5,6 +5,7 @@
 #include "process/installation.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
+#include "ttrace/load/correspondence_file.h"
 #include "ttrace/mesh.h"
 
 namespace ttrace {
@@ -20,6 +21,10 @@ Annotations load_annotations(const AnnotationSource& source) {
   }
   if (!source.file.empty() || source.settings.empty()) return annotations;
   throw InputError(fmt::format("parameter {}: there are no annotations; expected some with it", source.settings[0]));
+}
+
+Correspondence load_correspondence(const std::string& name) {
+  return read_correspondence(name, preset_directory() / "correspondences");
 }
 
 }  // namespace ttrace

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "ttrace/annotation.h"
+#include "ttrace/correspond/correspondence.h"
 
 namespace ttrace {
 
@@ -14,5 +15,8 @@ std::filesystem::path preset_directory();
 // axes take the place of the file's. Throws
 // InputError.
 Annotations load_annotations(const AnnotationSource& source);
+
+// Reads a correspondence file, or one that comes with the program. Throws InputError.
+Correspondence load_correspondence(const std::string& name);
 
 }  // namespace ttrace

@@ -88,7 +88,7 @@ Key Artifacts::job_key(const Job& job) {
 
 Key Artifacts::tolerance_key(const std::string& reference_run) const {
   return {{"reference run", reference_run},
-          {"annotations", annotations_fingerprint(file_.annotations)},
+          {"annotations", annotations_fingerprint(annotations_of_reference(file_))},
           {"seeds", fmt::format("{}", file_.seeds)},
           {"estimator", std::string(name_of(file_.estimator))},
           {"margin", fmt::format("{}", file_.margin)},
@@ -102,7 +102,7 @@ Key Artifacts::rerun_key(const std::string& reference_run, std::optional<std::ui
   if (!seed) return key;
   key["perturbed with seed"] = fmt::format("{}", *seed);
   key["perturbed at"] = name_of(file_.estimator);
-  key["annotations"] = annotations_fingerprint(file_.annotations);
+  key["annotations"] = annotations_fingerprint(annotations_of_reference(file_));
   return key;
 }
 
@@ -119,12 +119,18 @@ CacheState Artifacts::candidate_state(const Job& candidate) {
   return state_of_run(candidate_artifact(candidate), job_key(candidate));
 }
 
+// Says how the run's software is not the reference's. A candidate that is another program has an environment of its own.
+std::optional<SoftwareDifference> Artifacts::other_software(const std::string& artifact) const {
+  if (!file_.correspondence.empty() && artifact.starts_with(candidate_artifact({}))) return std::nullopt;
+  return software_difference(workspace_.trace_of(kReference), workspace_.trace_of(artifact));
+}
+
 // Compares keys, and the software: a run that fits its key is stale all the same where the reference was made on other
 // software since.
 CacheState Artifacts::state_of_run(const std::string& artifact, const Key& key) {
   CacheState state = workspace_.state_of(artifact, key);
   if (state.freshness != Freshness::kFits || reference_state().freshness != Freshness::kFits) return state;
-  if (const auto other = software_difference(workspace_.trace_of(kReference), workspace_.trace_of(artifact))) {
+  if (const auto other = other_software(artifact)) {
     state.freshness = Freshness::kStale;
     state.reasons = {fmt::format("{}: was {}, the reference's is {}", other->name, other->run, other->reference)};
   }
@@ -139,7 +145,7 @@ void Artifacts::refuse_stale(const std::string& artifact, const CacheState& stat
 
 CollectOptions Artifacts::options_for(const Job& job) const {
   CollectOptions options;
-  options.annotations = annotations_for(file_, job);
+  options.annotations = &job == &file_.reference ? annotations_of_reference(file_) : annotations_for(file_, job);
   options.iterations = parse_iterations(file_.iterations);
   options.axes = job.axes;
   options.command = job.command;
@@ -170,7 +176,7 @@ void Artifacts::make_run(const std::string& artifact, const Key& key, const Coll
   if (state.freshness == Freshness::kFits) return;
   print_what_is_made(artifact, state);
   collect_artifact(artifact, key, options);
-  if (const auto other = software_difference(workspace_.trace_of(kReference), workspace_.trace_of(artifact))) {
+  if (const auto other = other_software(artifact)) {
     throw InputError(fmt::format(
         "{0}: stale: it ran on {1} {2}, {3} on {4}; expected the same (rm -r {0} makes the next run collect "
         "it again)",
@@ -208,7 +214,7 @@ void Artifacts::make_tolerance(bool refresh) {
   for (std::uint64_t seed = 1; seed <= file_.seeds; ++seed) {
     options.perturbed.push_back(make_rerun(reference_run, seed));
   }
-  options.annotations = file_.annotations;
+  options.annotations = annotations_of_reference(file_);
   options.estimator = file_.estimator;
   options.margin = file_.margin;
   print_what_is_made(kTolerance, state);

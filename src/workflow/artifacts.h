@@ -9,6 +9,7 @@
 
 #include "ttrace/plan/run_file.h"
 #include "workflow/collect.h"
+#include "workflow/software.h"
 #include "workflow/workspace.h"
 
 namespace ttrace {
@@ -50,6 +51,7 @@ class Artifacts {
   Key tolerance_key(const std::string& reference_run) const;
   std::string reference_run_id() const;
   CacheState state_of_run(const std::string& artifact, const Key& key);
+  std::optional<SoftwareDifference> other_software(const std::string& artifact) const;
   CollectOptions options_for(const Job& job) const;
   std::filesystem::path make_rerun(const std::string& reference_run, std::optional<std::uint64_t> seed);
   void make_run(const std::string& artifact, const Key& key, const CollectOptions& options);

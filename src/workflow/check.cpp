@@ -16,6 +16,7 @@
 #include "terminal/progress.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
+#include "ttrace/correspond/translate.h"
 #include "ttrace/depict/depict.h"
 #include "ttrace/diagnose/localization.h"
 #include "ttrace/diagnose/root_causes.h"
@@ -46,6 +47,7 @@ std::string command_of(const CheckOptions& options) {
   add("-a", options.annotations.file);
   for (const std::string& setting : options.annotations.settings) add("--set", setting);
   add("--axes", options.annotations.axes);
+  add("--correspondence", options.correspondence);
   add("-t", options.tolerance);
   add("--only", options.only);
   if (options.accept_overrides) command += " --accept-overrides";
@@ -87,6 +89,13 @@ struct LoadedRuns {
   AlignedTrace reference, candidate;
   Annotations annotations;
   std::optional<ToleranceFile> tolerance;
+  std::optional<Correspondence> correspondence;
+  // Both sides in the reference's names, where there is a correspondence. The alignments of `reference` and `candidate`
+  // are then as they were recorded.
+  std::optional<Translation> translation;
+
+  Alignment& compared_reference() { return translation ? translation->reference : reference.alignment; }
+  Alignment& compared_candidate() { return translation ? translation->candidate : candidate.alignment; }
 };
 
 // Everything equals itself.
@@ -109,9 +118,19 @@ LoadedRuns load_and_align(const CheckOptions& options) {
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
-  loaded.reference = align_whole(std::move(reference), loaded.annotations);
+  // Where the programs differ, the annotations are of the candidate's names.
+  loaded.reference =
+      align_whole(std::move(reference), options.correspondence.empty() ? loaded.annotations : Annotations{});
   // The candidate is measured against the reference's number of layers, not against its own.
-  loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));
+  if (options.correspondence.empty()) {
+    loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));
+    return loaded;
+  }
+  loaded.correspondence = load_correspondence(options.correspondence);
+  const std::size_t side = side_of_reference(*loaded.correspondence, *loaded.reference.trace, candidate);
+  const Alignment model = in_names_of_candidate(*loaded.correspondence, side, loaded.reference, candidate);
+  loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(model));
+  loaded.translation = translate(*loaded.correspondence, side, loaded.reference, loaded.candidate);
   return loaded;
 }
 
@@ -123,13 +142,13 @@ std::set<Kind> narrower_kinds(const LoadedRuns& loaded) {
 }
 
 std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vector<std::string>& settings) {
-  const auto& [reference, candidate, annotations, tolerance] = loaded;
+  const AlignedTrace &reference = loaded.reference, &candidate = loaded.candidate;
   std::vector<std::string> notes;
   if (!settings.empty()) notes.push_back(fmt::format("parameters of the annotations: {}", fmt::join(settings, ", ")));
   add_notes("reference", reference, notes);
   add_notes("candidate", candidate, notes);
-  for (std::string& note : notes_of_declared_sums(annotations, candidate)) notes.push_back(std::move(note));
-  if (tolerance) note_overrides(*tolerance, reference.alignment, notes);
+  for (std::string& note : notes_of_declared_sums(loaded.annotations, candidate)) notes.push_back(std::move(note));
+  if (loaded.tolerance) note_overrides(*loaded.tolerance, reference.alignment, notes);
   if (reference.trace->run_id == candidate.trace->run_id) {
     notes.push_back("reference and candidate are one and the same run (--allow-same-run)");
   }
@@ -153,6 +172,7 @@ void require_sound(const ToleranceFile& tolerance, const Alignment& reference) {
 
 // True where the annotations, the program or its recorded tensors say how the ranks hold them.
 bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
+  if (!options.correspondence.empty()) return true;  // a draft is made from a reference of the same names
   if (candidate.world_size == 1 || !options.annotations.file.empty() || candidate.program != nullptr) return true;
   return std::any_of(candidate.ranks.begin(), candidate.ranks.end(), [](const RankTrace& rank) {
     return std::any_of(rank.entries.begin(), rank.entries.end(),
@@ -207,7 +227,7 @@ Checked check(const CheckOptions& options) {
   LoadedRuns loaded = load_and_align(options);
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   const std::vector<std::string> notes = collect_notes(loaded, options.annotations.settings);
-  Alignment &reference = loaded.reference.alignment, &candidate = loaded.candidate.alignment;
+  Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
 
   // merge, compare: in one pass over memory, because merging copies nothing.
@@ -217,7 +237,8 @@ Checked check(const CheckOptions& options) {
   // judge
   const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;
   const JudgedSteps steps =
-      judge_steps(loaded.reference, loaded.candidate, matching, differences, tolerance, options.threads);
+      judge_steps(loaded.reference, loaded.candidate, matching, differences, tolerance, options.threads,
+                  loaded.translation ? &loaded.translation->parameters : nullptr);
   Report report = judge_all(reference, matching, differences, tolerance, {options.waivers, options.accept_overrides},
                             steps.verdicts);
   report.steps = steps.coverage;
@@ -230,7 +251,7 @@ Checked check(const CheckOptions& options) {
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   const Trace& trace = *loaded.candidate.trace;
   note_swapped(*loaded.reference.trace, trace, report);
-  if (!loaded.annotations.guesses.empty() && !report.same()) {
+  if (!loaded.annotations.guesses.empty() && !report.same() && !loaded.translation) {
     for (std::string& note : notes_of_guesses(options.annotations, reference, trace, tolerance, report)) {
       report.notes.push_back(std::move(note));
     }
@@ -241,6 +262,7 @@ Checked check(const CheckOptions& options) {
   add_sources(report, candidate, trace);
   if (report.next_command.empty()) report.next_command = closer_look(options, trace, report);
   page.command = command_of(options);
+  if (loaded.translation) add_translation(*loaded.translation, report);
   page.reference = facts_of(*loaded.reference.trace, options.reference);
   page.candidate = facts_of(trace, options.candidate);
   if (tolerance != nullptr) page.tolerance = facts_of(*tolerance);

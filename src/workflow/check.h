@@ -14,8 +14,9 @@ namespace ttrace {
 struct CheckOptions {
   std::string reference, candidate;  // directories of traces
   AnnotationSource annotations;
-  std::string tolerance;  // file, or empty
-  std::string only;       // pattern, or empty
+  std::string correspondence;  // file, or the name of one that comes with ttrace; empty: both have the same names
+  std::string tolerance;       // file, or empty
+  std::string only;            // pattern, or empty
   std::vector<Waiver> waivers;
   bool strict = false;
   bool checksums = true;          // verify those of the tensors that are compared

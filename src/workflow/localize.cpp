@@ -15,6 +15,10 @@
 namespace ttrace {
 
 std::optional<CollectOptions> second_run_options(const CheckOptions& check, const Report& first, std::string& reason) {
+  if (!check.correspondence.empty()) {
+    reason = "a second run takes the reference's values by the names of its tensors, which the candidate has not";
+    return std::nullopt;
+  }
   const SecondRunPlan plan = plan_second_run(first);
   reason = plan.reason;
   if (!plan.modules) return std::nullopt;

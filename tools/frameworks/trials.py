@@ -119,7 +119,7 @@ class Trial:
         return Row(
             framework=framework_of(candidate["command"]),
             strategy=f"{self.name.split('/', 1)[1]}: {candidate['name']}",
-            correct=not self.is_found() or candidate["name"].startswith("correct"),
+            correct=self._is_correct(candidate["name"]),
             verdict=candidate["verdict"],
             compared=counts.get("compared", 0),
             passed=counts.get("pass", 0),
@@ -132,6 +132,10 @@ class Trial:
             options=" ".join(options),
             sentence=sentence.replace(f"{ROOT}/", "").splitlines()[0] if sentence else "",
         )
+
+    def _is_correct(self, candidate: str) -> bool:
+        """Programs of `found` are wrong, and others right, unless their names say so."""
+        return candidate.startswith("correct") if self.is_found() else not candidate.startswith("wrong")
 
     def _declaration_of(self, candidate: str) -> dict:
         """What the file says of the candidate; of a matrix without its values."""

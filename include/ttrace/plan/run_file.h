@@ -38,7 +38,8 @@ struct RunFile {
   std::string path;
   Job reference;
   std::vector<CandidateRule> candidates;
-  AnnotationSource annotations;
+  AnnotationSource annotations;  // of the candidates alone where there is a correspondence
+  std::string correspondence;    // as for check; empty: the candidates have the reference's names
   std::string iterations = "0";  // as for collect
   std::uint64_t seeds = 0;       // number of perturbed runs
   Estimator estimator = kDefaultEstimator;
@@ -65,6 +66,9 @@ std::vector<Job> candidate_jobs(const RunFile& file);
 
 // Returns the annotations that this job is checked with: those of the file, with the job's parameters.
 AnnotationSource annotations_for(const RunFile& file, const Job& job);
+
+// Those of the reference: none where it has names of its own.
+AnnotationSource annotations_of_reference(const RunFile& file);
 
 // Returns the waivers that apply to this candidate and have not expired on this day (as in 2027-01-31).
 std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidate, const std::string& today);

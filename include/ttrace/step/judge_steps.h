@@ -11,6 +11,7 @@
 // a finding as well.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,8 +29,13 @@ struct JudgedSteps {
   std::vector<std::string> notes;
 };
 
-// `differences` as for `judge_all`. Throws as `check_steps`.
+// Of each of the candidate's parameters, those of the reference that are made of it, where the names are not the same.
+using ParameterCounterparts = std::map<std::string, std::vector<std::string>>;
+
+// `differences` as for `judge_all`. With `counterparts`, `matching` is in the reference's names, while `candidate` is in
+// its own. Throws as `check_steps`.
 JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Matching& matching,
-                        std::span<const Difference> differences, const ToleranceFile* tolerance, int threads);
+                        std::span<const Difference> differences, const ToleranceFile* tolerance, int threads,
+                        const ParameterCounterparts* counterparts = nullptr);
 
 }  // namespace ttrace

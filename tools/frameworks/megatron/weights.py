@@ -12,18 +12,23 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 @torch.no_grad()
 def initialise(model: torch.nn.Module, config: TransformerConfig, options: argparse.Namespace) -> None:
     for name, parameter in model.named_parameters():
-        dimension, rank, ranks = _part(name, parameter)
+        dimension, _, ranks = _part(name, parameter)
         shape = list(parameter.shape)
         if dimension is not None:
             shape[dimension] *= ranks
-        whole = _whole(_global_name(model, name, options), shape, options)
-        if dimension is None:
-            parameter.copy_(whole)
-            continue
-        # A gated MLP has its gate first and what it lets through behind, and each rank a part of either.
-        stacked = 2 if config.gated_linear_unit and "linear_fc1" in name else 1
-        parts = [block.chunk(ranks, dimension)[rank] for block in whole.chunk(stacked, dimension)]
-        parameter.copy_(torch.cat(parts, dimension))
+        whole = _whole(global_name(model, name, options), shape, options)
+        parameter.copy_(part_of(whole, name, parameter, config))
+
+
+def part_of(whole: torch.Tensor, name: str, parameter: torch.nn.Parameter, config: TransformerConfig) -> torch.Tensor:
+    """What this rank has of a parameter."""
+    dimension, rank, ranks = _part(name, parameter)
+    if dimension is None:
+        return whole
+    # A gated MLP has its gate first and what it lets through behind, and each rank a part of either.
+    stacked = 2 if config.gated_linear_unit and "linear_fc1" in name else 1
+    parts = [block.chunk(ranks, dimension)[rank] for block in whole.chunk(stacked, dimension)]
+    return torch.cat(parts, dimension)
 
 
 def _part(name: str, parameter: torch.nn.Parameter) -> tuple[int | None, int, int]:
@@ -37,7 +42,7 @@ def _part(name: str, parameter: torch.nn.Parameter) -> tuple[int | None, int, in
     return (dimension if ranks > 1 else None), parallel_state.get_expert_tensor_parallel_rank(), ranks
 
 
-def _global_name(model: torch.nn.Module, name: str, options: argparse.Namespace) -> str:
+def global_name(model: torch.nn.Module, name: str, options: argparse.Namespace) -> str:
     """With the layer's and the expert's number in the whole model. A tied output layer goes by the embedding's."""
     parts = name.split(".")
     if "layers" in parts:

@@ -66,12 +66,19 @@ def make_seed_checkpoint() -> None:
     shutil.rmtree(unfinished)
 
 
+def begin_with_hugging_face(checkpoint: Path) -> None:
+    """All runs begin with these weights in place of the seed checkpoint's, and compute in fp32 as that program does."""
+    begins = {"load_only": None, "initial_load_path": checkpoint, "initial_load_in_hf": None}
+    FIXED.update({f"checkpoint.{key}": value for key, value in begins.items()})
+    FIXED["training.mixed_precision_param"] = "float32"
+
+
 def main() -> None:
     os.environ.setdefault("LOCAL_RANK", "0")
     cpu.stand_in()
     cpu.replace_flex_attention()
     begins = {}
-    if "--checkpoint.create_seed_checkpoint" not in sys.argv:
+    if "--checkpoint.create_seed_checkpoint" not in sys.argv and "checkpoint.initial_load_path" not in FIXED:
         make_seed_checkpoint()
         begins = {"checkpoint.load_only": None, "checkpoint.initial_load_path": SEED_CHECKPOINT}
     with tempfile.TemporaryDirectory() as name:
