@@ -174,7 +174,9 @@ std::string reason_without_finding(const Report& report) {
 
 std::string headline(const Report& report) {
   const std::string reason = report.same() ? "" : reason_without_finding(report);
-  return fmt::format("{}{}{}", name_of(report.verdict()), reason.empty() ? "" : ": ", reason);
+  const bool in_part = report.same() && !report.partial.empty();
+  return fmt::format("{}{}{}{}", name_of(report.verdict()), in_part ? ", of what both traces hold" : "",
+                     reason.empty() ? "" : ": ", reason);
 }
 
 std::string count_of(std::int64_t count, std::string_view what) {
@@ -233,12 +235,13 @@ std::string sentence_of(const Report& report) {
 
 std::string to_text(const Report& report, std::size_t most_findings) {
   const std::string proof = report.proofs ? fmt::format("proof: {}\n", describe_proof(*report.proofs)) : "";
+  const std::string partial = report.partial.empty() ? "" : printable(report.partial) + "\n";
   if (!report.instead.empty() && most_findings < report.findings.size()) {
-    return fmt::format("{}: {}\n\nall findings: {}\n\n{}", name_of(report.verdict()), printable(report.instead),
-                       printable(report.command_for_all), totals(report));
+    return fmt::format("{}: {}\n{}\nall findings: {}\n\n{}", name_of(report.verdict()), printable(report.instead),
+                       partial, printable(report.command_for_all), totals(report));
   }
   std::string text =
-      headline(report) + "\n" + describe_root(report) + describe_second_run(report) + describe_roots(report);
+      headline(report) + "\n" + partial + describe_root(report) + describe_second_run(report) + describe_roots(report);
   std::size_t left_out = 0;
   const std::vector<TextTable::Row> rows = rows_of(report, most_findings, left_out);
   if (!rows.empty()) text += "\nfindings, wrong ones first, in order of execution:\n" + table_of(rows);
