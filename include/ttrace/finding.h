@@ -49,8 +49,10 @@ enum class Reason : std::uint8_t {
   kMissingRank,         // "missing-rank"
   kIncompleteRank,      // "incomplete-rank": the rank's file has no completion mark
   // not-seen
-  kNotSeenInCandidate,  // "not-seen-in-candidate"
-  kNotSeenInReference,  // "not-seen-in-reference"
+  kNotSeenInCandidate,      // "not-seen-in-candidate"
+  kNotSeenInReference,      // "not-seen-in-reference"
+  kNotRecordedInCandidate,  // "not-recorded-in-candidate": that side holds less by design
+  kNotRecordedInReference,  // "not-recorded-in-reference"
   // untrusted
   kNoTolerance,   // "no-tolerance"
   kAllZero,       // "all-zero": both sides are zero

@@ -168,6 +168,9 @@ struct Report {
   std::optional<WithoutCounterpart> without_counterpart;   // none: both sides have the same names
   std::vector<OverrideUse> overrides;                      // all of the tolerance file's
   std::vector<std::string> notes;
+  // Of a trace that holds less by design: one sentence that says which side, why, and how much of the other is not in
+  // it. Empty where neither does.
+  std::string partial;
   // Why the findings are not worth reading before something is done: text shows this line in their place.
   std::string instead;
   std::string command_for_all;  // the command that prints all findings
@@ -180,7 +183,7 @@ struct Report {
   // were not seen nothing passed, or the check is strict and something was not seen. Else `same`.
   RunVerdict verdict() const;
   bool same() const { return verdict() == RunVerdict::kSame; }
-  // Kinds of which some tensors were not seen and none passed.
+  // Kinds of which some tensors were not seen and none passed. What a side does not hold by design is not asked for.
   std::set<Kind> unseen_kinds() const;
   // A loss of which no element is finite on either side: whatever else is equal, nothing was trained. Null: there is
   // none.

@@ -169,13 +169,16 @@ class MappedFile {
 //
 // where `chunk`, `tensors` and `modules` may be absent. Names are those that the rank would have recorded. A tensor
 // that is a container stands for what it holds: `embed:cache` for `embed:cache.0`. A module stands for the tensors of
-// all its calls, and not for the modules inside.
+// all its calls, and not for the modules inside. A trace that holds less by design says so of all that is not there:
+//
+//   "not_seen": [{"reason": "imported with --partial", "everything": true}]
 struct NotSeen {
   std::string reason;
   std::set<Kind> kinds;
   std::set<std::int32_t> iterations;
   std::int32_t chunk = 0;
   std::vector<std::string> tensors, modules;
+  bool everything = false;  // then all but the reason is empty
 };
 
 // The statements of one rank may name no more: a trace is not trusted.

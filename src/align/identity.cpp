@@ -188,6 +188,10 @@ NotSeenTensors not_seen_by(const GroupingContext& context) {
   NotSeenTensors all;
   for (const PresentRank& rank : context.table.ranks) {
     for (const NotSeen& statement : rank.trace->not_seen) {
+      if (statement.everything) {
+        all.add_everything(statement);
+        continue;
+      }
       Entry entry;
       entry.id.chunk = statement.chunk;
       const Part part{virtual_stage(context.pipeline, rank, entry), statement.chunk,

@@ -11,7 +11,7 @@ namespace {
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 5> kVerdictNames = {"pass", "fail", "untrusted", "missing", "not-seen"};
-constexpr std::array<std::string_view, 31> kReasonNames = {
+constexpr std::array<std::string_view, 33> kReasonNames = {
     "none",
     "options-differ",
     "step-differs",
@@ -37,6 +37,8 @@ constexpr std::array<std::string_view, 31> kReasonNames = {
     "incomplete-rank",
     "not-seen-in-candidate",
     "not-seen-in-reference",
+    "not-recorded-in-candidate",
+    "not-recorded-in-reference",
     "no-tolerance",
     "all-zero",
     "noise",

@@ -27,6 +27,8 @@ void NotSeenTensors::add_module(const NotSeen& statement, std::string_view canon
   add(canonical_name, {statement.reason, "", statement.kinds, statement.iterations});
 }
 
+void NotSeenTensors::add_everything(const NotSeen& statement) { everything_ = statement.reason; }
+
 void NotSeenTensors::add(std::string_view path, Statement statement) {
   std::vector<Statement>& known = by_path_[std::string(path)];
   // Ranks that hold replicas or shards of a module say the same.

@@ -108,8 +108,12 @@ const Finding* Report::lost() const {
 
 std::set<Kind> Report::unseen_kinds() const {
   std::set<Kind> unseen, seen;
+  for (const Finding& finding : findings) {
+    const bool was_to_be_seen =
+        finding.reason == Reason::kNotSeenInCandidate || finding.reason == Reason::kNotSeenInReference;
+    if (was_to_be_seen) unseen.insert(finding.id.kind);
+  }
   for (const auto& [tensor, verdicts] : by_name) {
-    if (verdicts.not_seen > 0) unseen.insert(tensor.second);
     if (verdicts.pass > 0) seen.insert(tensor.second);
   }
   std::erase_if(unseen, [&](Kind kind) { return seen.contains(kind); });

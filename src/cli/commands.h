@@ -23,6 +23,7 @@ void add_collect(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
 void add_show(CLI::App& app, Run& run);
 void add_export(CLI::App& app, Run& run);
+void add_import(CLI::App& app, Run& run);
 void add_estimate_tolerance(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);
 void add_localize(CLI::App& app, Run& run);

@@ -95,6 +95,8 @@ void require_names(const std::vector<std::string>& names) {
 NotSeen parse_statement(const Json& json) {
   NotSeen statement;
   json.at("reason").get_to(statement.reason);
+  statement.everything = json.value("everything", false);
+  if (statement.everything) return statement;
   for (const std::string& name : json.at("kinds").get<std::vector<std::string>>()) {
     const auto kind = kind_from_name(name);
     if (!kind) throw std::invalid_argument(fmt::format("the kind '{}'", printable(name)));

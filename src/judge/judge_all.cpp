@@ -248,6 +248,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   report.notes = matching.notes;
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.waived = matching.waived;
+  report.partial = matching.partial;
   report.coverage = coverage_of(reference, matching);
   if (tolerance != nullptr) report.overrides = uses_of(*tolerance, findings);
   const std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);

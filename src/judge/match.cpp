@@ -1,6 +1,7 @@
 #include "ttrace/judge/match.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -159,7 +160,8 @@ TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
   return {matching.common_rows.end()[-2].get(), matching.common_rows.back().get()};
 }
 
-// A tensor that `side` lacks, or holds in part. It is missing unless the side says that it could not record it.
+// A tensor that `side` lacks, or holds in part. It is missing unless the side says that it could not record it, or that
+// it holds less by design.
 Finding finding_about_lack(const LogicalTensor& tensor, std::string_view side, std::string_view other,
                            const Alignment& lacking) {
   const bool in_candidate = side == kCandidate;
@@ -168,6 +170,11 @@ Finding finding_about_lack(const LogicalTensor& tensor, std::string_view side, s
     return finding_about(tensor, Verdict::kNotSeen,
                          in_candidate ? Reason::kNotSeenInCandidate : Reason::kNotSeenInReference,
                          fmt::format("not seen in the {}: {}; {}", side, *reason, held));
+  }
+  if (lacking.not_seen.reason_of_all() != nullptr) {
+    return finding_about(tensor, Verdict::kNotSeen,
+                         in_candidate ? Reason::kNotRecordedInCandidate : Reason::kNotRecordedInReference,
+                         fmt::format("not recorded in the {}, which holds less by design; {}", side, held));
   }
   return finding_about(tensor, Verdict::kMissing,
                        in_candidate ? Reason::kMissingInCandidate : Reason::kMissingInReference,
@@ -192,8 +199,8 @@ void note_not_seen(const Alignment& reference, const Alignment& candidate, Match
   };
   std::map<std::pair<bool, std::string>, Use> uses;
   for (const Finding& finding : matching.findings) {
-    if (finding.verdict != Verdict::kNotSeen) continue;
     const bool in_candidate = finding.reason == Reason::kNotSeenInCandidate;
+    if (!in_candidate && finding.reason != Reason::kNotSeenInReference) continue;
     const std::string* reason = (in_candidate ? candidate : reference).not_seen.reason_of(finding.id);
     Use& use = uses[{in_candidate, *reason}];
     if (use.tensors++ == 0) use.first = to_string(finding.id);
@@ -208,6 +215,32 @@ void note_not_seen(const Alignment& reference, const Alignment& candidate, Match
     matching.notes.push_back(
         fmt::format("not seen for {} further reasons, which --json lists", uses.size() - kMostReasons));
   }
+}
+
+// Says of each side that holds less by design why, and how much of the other side is not in it: by kind, since what is
+// left of a kind decides nothing about those of which nothing was recorded.
+std::string describe_partial(const Alignment& reference, const Alignment& candidate,
+                             const std::vector<Finding>& findings) {
+  std::vector<std::string> sentences;
+  for (const bool in_candidate : {false, true}) {
+    const std::string* reason = (in_candidate ? candidate : reference).not_seen.reason_of_all();
+    if (reason == nullptr) continue;
+    std::map<Kind, std::int64_t> kinds;
+    std::int64_t tensors = 0;
+    for (const Finding& finding : findings) {
+      if (finding.reason != (in_candidate ? Reason::kNotRecordedInCandidate : Reason::kNotRecordedInReference))
+        continue;
+      ++kinds[finding.id.kind];
+      ++tensors;
+    }
+    std::vector<std::string> counts;
+    for (const auto& [kind, count] : kinds) counts.push_back(fmt::format("{} {}", count, name_of(kind)));
+    sentences.push_back(fmt::format("the {} holds less by design ({}): of the {}, {} tensors are not recorded in it{}",
+                                    in_candidate ? kCandidate : kReference, *reason,
+                                    in_candidate ? kReference : kCandidate, tensors,
+                                    counts.empty() ? "" : fmt::format(": {}", fmt::join(counts, ", "))));
+  }
+  return fmt::format("{}", fmt::join(sentences, "; "));
 }
 
 // Pairs each of the candidate's tensors with the reference's, and a recomputed one with its first forward as well.
@@ -317,6 +350,7 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
     if (!found) matching.findings.push_back(finding_about_part(finding, kReference, reference));
   }
   note_not_seen(reference, candidate, matching);
+  matching.partial = describe_partial(reference, candidate, matching.findings);
   waive_local(reference, candidate, matching);
   note_model_size(matching, matching.notes);
   note_microbatches(reference, candidate, matching.notes);

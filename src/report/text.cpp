@@ -265,7 +265,9 @@ std::string reason_without_finding(const Report& report) {
 
 std::string headline(const Report& report) {
   const std::string reason = report.same() ? "" : reason_without_finding(report);
-  return fmt::format("{}{}{}", name_of(report.verdict()), reason.empty() ? "" : ": ", reason);
+  const bool in_part = report.same() && !report.partial.empty();
+  return fmt::format("{}{}{}{}", name_of(report.verdict()), in_part ? ", of what both traces hold" : "",
+                     reason.empty() ? "" : ": ", reason);
 }
 
 std::string count_of(std::int64_t count, std::string_view what) {
@@ -381,11 +383,12 @@ std::string sentence_of(const Report& report) {
 std::string to_text(const Report& report, const TextOptions& options) {
   const TextStyle& style = options.style;
   if (options.quiet) return one_line(report, style);
+  const std::string partial = report.partial.empty() ? "" : lines_wrapped(printable(report.partial) + "\n", style);
   if (!report.instead.empty() && report.findings.size() > options.findings.value_or(kFewFindings)) {
-    return describe_instead(report, style) + "\n" + totals(report);
+    return describe_instead(report, style) + partial + "\n" + totals(report);
   }
   const std::size_t most_roots = options.findings ? report.roots.size() : kMostRootsOfSummary;
-  const std::string head = verdict_of(report, style) + describe_first(report, style) +
+  const std::string head = verdict_of(report, style) + partial + describe_first(report, style) +
                            describe_second_run(report, style) + describe_roots(report, most_roots, style);
   std::string middle;
   const auto add = [&](const std::string& block) { middle += block.empty() ? "" : "\n" + block; };

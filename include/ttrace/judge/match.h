@@ -25,6 +25,7 @@ struct Matching {
   std::vector<TensorPair> recomputed;
   std::vector<Finding> findings;   // the candidate's own; missing or not seen on one side; shape or dtype mismatch
   std::vector<std::string> notes;  // floating dtypes that differ, what is waived, another model size
+  std::string partial;             // as in Report
   // Tensors that only the reference recomputed, state of an optimizer that one side has, and tensors that the annotations
   // declare local.
   std::int64_t waived = 0;

@@ -1,0 +1,82 @@
+"""`python -m ttrace_import`, as `ttrace import` runs it."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ttrace_torch.library import Kind
+
+from .options import Options
+from .refusal import Refused, one_line, require
+from .trace import TraceWriter
+
+
+def main(words: list[str] | None = None) -> int:
+    options = _options(words)
+    try:
+        written = _import(options)
+    except Refused as error:
+        print(f"ttrace: error: {error}", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print(f"ttrace: error: {one_line(str(options.output))}: no memory is left", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 2
+    except OSError as error:
+        print(f"ttrace: error: {one_line(str(error))}; expected readable files and a place to write", file=sys.stderr)
+        return 2
+    ranks = f", {written.ranks} ranks" if written.ranks > 1 else ""
+    print(f"{one_line(str(options.output))}: {written.tensors} tensors, {written.bytes} bytes{ranks}")
+    for what, count in written.left_out.items():
+        print(f"left out: {count} {what}, such as {written.first_left_out[what]}")
+    return 0
+
+
+def _options(words: list[str] | None) -> Options:
+    parser = argparse.ArgumentParser(prog="python -m ttrace_import", allow_abbrev=False)
+    parser.add_argument("format", choices=("files", "checkpoint", "msprobe", "sglang"))
+    parser.add_argument("sources", type=Path, nargs="+")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--pattern", default="")
+    parser.add_argument("--kind", default="")
+    parser.add_argument("--key", default="")
+    parser.add_argument("--axes", default="")
+    parser.add_argument("--partial", action="store_true")
+    given = vars(parser.parse_args(words))
+    given["kind"] = Kind[given["kind"].upper()] if given["kind"] else None
+    return Options(**given | {"sources": tuple(given["sources"])})
+
+
+def _import(options: Options) -> TraceWriter:
+    _refuse_options_of_others(options)
+    module, function = {
+        "files": ("files", "import_files"),
+        "checkpoint": ("checkpoint", "import_checkpoint"),
+        "msprobe": ("msprobe", "import_msprobe"),
+        "sglang": ("sglang", "import_sglang"),
+    }[options.format]
+    written: list[TraceWriter] = []
+
+    def open_trace(ranks: set[int]) -> TraceWriter:
+        written.append(TraceWriter(options, ranks))
+        return written[0]
+
+    getattr(require(f"ttrace_import.{module}"), function)(options, open_trace)
+    return written[0]
+
+
+def _refuse_options_of_others(options: Options) -> None:
+    """An option that does nothing would be a mistake that nobody sees."""
+    uses = {"--pattern": "files", "--kind": "files", "--key": "checkpoint"}
+    given = {"--pattern": options.pattern, "--kind": options.kind, "--key": options.key}
+    for name, value in given.items():
+        if value and options.format != uses[name]:
+            raise Refused(f"{name}: is an option of the format {uses[name]}; expected none for {options.format}")
+    if options.axes and options.format == "checkpoint":
+        raise Refused("--axes: a checkpoint is one rank's; expected none")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

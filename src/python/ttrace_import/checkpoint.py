@@ -1,0 +1,128 @@
+"""The parameters of a checkpoint, as those before iteration 0."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ttrace_torch.library import NO_MICROBATCH, Kind, Pass, TensorId
+
+from . import dcp
+from .options import Options
+from .refusal import Refused, one_line
+from .source_files import is_folder, member, regular_file
+from .tensor_files import SUFFIXES, tensors_in
+from .trace import TraceWriter
+
+_INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_SINGLE = ("model.safetensors", "pytorch_model.bin")
+# Where training programs put the parameters beside what else they save.
+_PARTS = ("model", "state_dict", "model_state_dict", "module")
+_MOST_INDEX_BYTES = 1 << 28
+
+Keys = tuple[str, ...]
+Parameter = tuple[Keys, Callable[[], Any], str]  # nested keys, what loads it, and where it is
+
+
+def import_checkpoint(options: Options, open_trace: Callable[[set[int]], TraceWriter]) -> None:
+    """Raises Refused, also where a parameter is one that a trace cannot hold: two checkpoints that differ in it would
+    look the same."""
+    if len(options.sources) != 1:
+        raise Refused("checkpoint: expected one SOURCE")
+    (source,) = options.sources
+    others: list[str] = []
+    parameters = list(_parameters(source, others))
+    part = tuple(options.key.split(".")) if options.key else _part_of([keys for keys, _, _ in parameters], source)
+    with open_trace({0}) as trace:
+        for name in others:
+            trace.leave_out(name, "entries that are no tensors")
+        for keys, load, where in parameters:
+            inner = _inside(keys, part)
+            if inner is None:
+                trace.leave_out(".".join(keys), "tensors of other parts")
+                continue
+            tensor_id = TensorId(0, NO_MICROBATCH, 0, Pass.FORWARD, Kind.PARAM, inner)
+            if not trace.record(0, tensor_id, load(), f"{where}: {inner}"):
+                what = next(reversed(trace.left_out))
+                raise Refused(f"{one_line(f'{where}: {inner}')}: {what}, which a trace cannot hold")
+        if trace.tensors == 0:
+            raise Refused(f"{one_line(str(source))}: no parameter{f' below --key {options.key}' if part else ''}")
+        trace.finish()
+
+
+def _parameters(source: Path, others: list[str]) -> Iterator[Parameter]:
+    if not is_folder(source):
+        if source.name.endswith(".json"):
+            raise Refused(f"{one_line(str(source))}: an index; expected the folder that it lies in")
+        yield from _of_file(source, others)
+        return
+    if (source / dcp.METADATA).exists():
+        for stored in dcp.tensors_of(source, others):
+            yield stored.keys, stored.load, str(source)
+        return
+    index = next((source / name for name in _INDICES if (source / name).exists()), None)
+    if index is not None:
+        yield from _of_index(source, regular_file(index), others)
+        return
+    files = sorted(path for path in source.iterdir() if path.name.endswith(SUFFIXES))
+    chosen = [path for path in files if path.name in _SINGLE][:1] or files
+    if len(chosen) != 1:
+        found = ", ".join(path.name for path in chosen[:3])
+        raise Refused(
+            f"{one_line(str(source))}: {len(chosen)} files of tensors{f' ({one_line(found)}, ...)' if found else ''}; "
+            f"expected one, or an index ({' or '.join(_INDICES)}), or DCP's {dcp.METADATA}"
+        )
+    yield from _of_file(regular_file(chosen[0]), others)
+
+
+def _of_file(path: Path, others: list[str]) -> Iterator[Parameter]:
+    if not path.name.endswith(SUFFIXES):
+        raise Refused(f"{one_line(str(path))}: expected a folder or one of {', '.join(SUFFIXES)}")
+    for keys, tensor in tensors_in(path, lambda keys, what: others.append(".".join(keys))):
+        yield keys, lambda tensor=tensor: tensor, str(path)
+
+
+def _of_index(folder: Path, index: Path, others: list[str]) -> Iterator[Parameter]:
+    """Of the files that the index lists. Refuses where they hold other tensors than it says."""
+    if index.stat().st_size > _MOST_INDEX_BYTES:
+        raise Refused(f"{one_line(str(index))}: larger than {_MOST_INDEX_BYTES} bytes; expected an index")
+    try:
+        weight_map = json.loads(index.read_bytes())["weight_map"]
+        listed = dict(weight_map.items())
+        if not all(isinstance(file, str) for file in listed.values()):
+            raise ValueError("a file that is no name")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise Refused(f"{one_line(str(index))}: expected JSON with a weight_map of names and files") from None
+    held: dict[str, str] = {}
+    for file in dict.fromkeys(listed.values()):
+        for keys, load, where in _of_file(member(folder, file, index), others):
+            name = ".".join(keys)
+            if listed.get(name) != file:
+                raise Refused(f"{one_line(where)}: holds '{one_line(name)}', of which {index.name} says otherwise")
+            held[name] = where
+            yield keys, load, where
+    missing = next((name for name in listed if name not in held), None)
+    if missing is not None:
+        raise Refused(f"{one_line(str(index))}: '{one_line(missing)}' is not in the file that it names")
+
+
+def _part_of(all_keys: list[Keys], source: Path) -> Keys:
+    """Where the parameters are: () for the whole, if there are tensors at the top."""
+    if not all_keys or any(len(keys) <= 1 for keys in all_keys):
+        return ()
+    parts = list(dict.fromkeys(keys[0] for keys in all_keys))
+    found = next((part for part in _PARTS if part in parts), None)
+    if found is None:
+        listed = one_line(", ".join(parts[:5]))
+        raise Refused(
+            f"{one_line(str(source))}: the tensors are below {listed}; expected --key with one that holds them"
+        )
+    return (found,)
+
+
+def _inside(keys: Keys, part: Keys) -> str | None:
+    """The name within `part`; None for a tensor that is not in it. A key may hold dots itself."""
+    name, prefix = ".".join(keys), "".join(f"{key}." for key in part)
+    if not part and len(keys) > 1:
+        return None
+    return name[len(prefix) :] if name.startswith(prefix) and len(name) > len(prefix) else None

@@ -1,0 +1,174 @@
+"""Checkpoints of torch.distributed.checkpoint (DCP): a folder with `.metadata`, a pickle that says which tensors there
+are and where their chunks lie, and files of chunks, each as torch.save writes a tensor."""
+
+import io
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ttrace_torch.library import MAX_DIMS, Dtype
+
+from .refusal import Refused, first_line, one_line, require
+from .restricted_pickle import Kept, read_pickle
+from .source_files import member, regular_file
+from .tensor_files import available_memory, load_pickle
+
+METADATA = ".metadata"
+_CHECKPOINT = "torch.distributed.checkpoint"
+_ALLOWED = {
+    *(
+        f"{_CHECKPOINT}.metadata.{name}"
+        for name in (
+            "Metadata",
+            "TensorStorageMetadata",
+            "BytesStorageMetadata",
+            "TensorProperties",
+            "ChunkStorageMetadata",
+            "MetadataIndex",
+            "StorageMeta",
+            "MEM_FORMAT_ENCODING",
+            "_MEM_FORMAT_ENCODING",
+        )
+    ),
+    *(f"{_CHECKPOINT}.filesystem.{name}" for name in ("_StorageInfo", "_StoragePrefix")),
+    *(f"torch.{dtype.text}" for dtype in Dtype),
+    "torch.Size",
+    "torch.serialization._get_layout",
+    "pathlib.PosixPath",
+    "pathlib._local.PosixPath",
+}
+_MOST_CHUNKS = 10_000  # of a tensor
+_MOST_EXTENT = 1 << 40
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    file: Path
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of the checkpoint, which `load` puts together."""
+
+    keys: tuple[str, ...]  # as nested in what was saved: ("model", "layers.0.weight")
+    dtype: str
+    shape: tuple[int, ...]
+    chunks: tuple[_Chunk, ...]
+
+    def load(self) -> Any:
+        torch = require("torch")
+        name = one_line(".".join(self.keys))
+        dtype = getattr(torch, self.dtype)
+        size = math.prod(self.shape) * dtype.itemsize
+        if size > available_memory():
+            raise Refused(f"{name}: {size} bytes; expected no more than there is memory for")
+        whole = torch.empty(self.shape, dtype=dtype)
+        for chunk in self.chunks:
+            with open(chunk.file, "rb") as file:
+                file.seek(chunk.offset)
+                data = file.read(chunk.length)
+            where = f"{chunk.file}: the chunk of {name} at byte {chunk.offset}"
+            try:
+                part = load_pickle(io.BytesIO(data), where)
+            except Refused:
+                raise
+            except Exception as error:
+                raise Refused(f"{one_line(where)}: {first_line(error)}; expected a tensor") from None
+            fits = isinstance(part, torch.Tensor) and tuple(part.shape) == chunk.shape and part.dtype == dtype
+            if not fits:
+                raise Refused(f"{one_line(where)}: expected a tensor of {self.dtype} {list(chunk.shape)}")
+            if len(self.chunks) == 1:
+                return part
+            slices = tuple(slice(at, at + extent) for at, extent in zip(chunk.start, chunk.shape, strict=True))
+            whole[slices] = part
+        return whole
+
+
+def tensors_of(folder: Path, others: list[str]) -> Iterator[Stored]:
+    """`others` gets the names of entries that are no tensors. Raises Refused."""
+    path = regular_file(folder / METADATA)
+    try:
+        yield from _stored(folder, path, read_pickle(path, _ALLOWED), others)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise Refused(f"{one_line(str(path))}: {first_line(error)}; expected metadata of DCP") from None
+
+
+def _stored(folder: Path, path: Path, metadata: Any, others: list[str]) -> Iterator[Stored]:
+    fields = _state(metadata, "Metadata")
+    places: dict[tuple, Any] = {}
+    for index, info in fields["storage_data"].items():
+        key = _state(index, "MetadataIndex")
+        places[key["fqn"], _numbers(key.get("offset"))] = _state(info, "_StorageInfo")
+    nested = fields.get("planner_data") or {}
+    for name, entry in fields["state_dict_metadata"].items():
+        if not isinstance(name, str):
+            raise ValueError("a name that is no text")
+        if _name_of(entry) != "TensorStorageMetadata":
+            others.append(name)
+            continue
+        described = _state(entry, "TensorStorageMetadata")
+        shape = _numbers(described["size"])
+        dtype = described["properties"].state[0].of.removeprefix("torch.")
+        if dtype.upper() not in Dtype.__members__ or len(shape) > MAX_DIMS:
+            raise Refused(f"{one_line(f'{path}: {name}')}: expected a dtype and dimensions that a trace can hold")
+        if len(described["chunks"]) > _MOST_CHUNKS:
+            raise ValueError(f"more than {_MOST_CHUNKS} chunks of a tensor")
+        chunks = []
+        for item in described["chunks"]:
+            chunk = _state(item, "ChunkStorageMetadata")
+            start, extents = _numbers(chunk["offsets"]), _numbers(chunk["sizes"])
+            place = places[name, start]
+            if place.get("transform_descriptors"):
+                raise Refused(f"{one_line(f'{path}: {name}')}: is stored compressed; expected plain chunks")
+            file = member(folder, place["relative_path"], path)
+            offset, length = _numbers((place["offset"], place["length"]))
+            if offset + length > file.stat().st_size:
+                raise Refused(
+                    f"{one_line(str(file))}: ends before byte {offset + length}, where a chunk should; truncated"
+                )
+            chunks.append(_Chunk(start, extents, file, offset, length))
+        _check_cover(shape, chunks, f"{path}: {name}")
+        keys = tuple(str(key) for key in nested.get(name, (name,)))
+        yield Stored(keys, dtype, shape, tuple(chunks))
+
+
+def _check_cover(shape: tuple[int, ...], chunks: list[_Chunk], where: str) -> None:
+    """Refuses chunks that leave gaps, overlap, or lie outside."""
+    boxes = [[(at, at + extent) for at, extent in zip(c.start, c.shape, strict=True)] for c in chunks]
+    inside = all(len(box) == len(shape) and all(e <= n for (_, e), n in zip(box, shape, strict=True)) for box in boxes)
+    whole = sum(math.prod(chunk.shape) for chunk in chunks) == math.prod(shape)
+    # Of chunks that fill the tensor by their number of elements, none overlaps another unless there is a gap.
+    apart = inside and whole and not any(_overlap(a, b) for a, b in itertools.combinations(boxes, 2))
+    if not apart:
+        raise Refused(f"{one_line(where)}: its chunks are not all of a tensor of shape {list(shape)}, each part once")
+
+
+def _overlap(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> bool:
+    return all(max(s, t) < min(e, f) for (s, e), (t, f) in zip(a, b, strict=True))
+
+
+def _name_of(value: Any) -> str:
+    return value.of.rpartition(".")[2] if isinstance(value, Kept) else type(value).__name__
+
+
+def _state(value: Any, name: str) -> dict[str, Any]:
+    if _name_of(value) != name or not isinstance(value.state, dict):
+        raise ValueError(f"a {_name_of(value)} in the place of a {name}")
+    return value.state
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    """Of a torch.Size or a tuple; of None none."""
+    if isinstance(value, Kept):
+        (value,) = value.arguments or ((),)
+    numbers = tuple(value or ())
+    if not all(type(number) is int and 0 <= number <= _MOST_EXTENT for number in numbers):
+        raise ValueError(f"{numbers!a:.100} in the place of sizes")
+    return numbers

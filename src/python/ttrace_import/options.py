@@ -1,0 +1,19 @@
+"""What the command line asks for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ttrace_torch.library import Kind
+
+
+@dataclass(frozen=True)
+class Options:
+    format: str
+    sources: tuple[Path, ...]
+    output: Path
+    library: str  # path of libttrace
+    pattern: str
+    kind: Kind | None
+    key: str
+    axes: str  # "tp=2,dp=2", or ""
+    partial: bool

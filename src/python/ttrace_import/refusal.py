@@ -1,0 +1,33 @@
+"""Why a source is not imported."""
+
+import importlib
+import sys
+from types import ModuleType
+
+
+class Refused(Exception):
+    """Its text is the line that the user reads: what is wrong where, and what was expected."""
+
+
+def one_line(text: str) -> str:
+    """Fit for a terminal: what is not printable is written as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def first_line(error: BaseException) -> str:
+    """What somebody else's exception says, in short."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return one_line(f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__)
+
+
+def require(package: str) -> ModuleType:
+    """The module; refuses where it is not installed."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        name = package.partition(".")[0]
+        if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] != name:
+            raise Refused(f"{name}: cannot be imported by {sys.executable}: {first_line(error)}") from None
+        raise Refused(
+            f"{name}: not installed for {sys.executable}; expected it: pip install {name}, or --python PYTHON"
+        ) from None

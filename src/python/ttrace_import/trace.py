@@ -1,0 +1,210 @@
+"""The trace that is written: a file for each rank, whole or not there."""
+
+import contextlib
+import json
+import shutil
+import time
+import uuid
+from collections import Counter
+from typing import Any
+
+from ttrace_torch.library import MAX_DIMS, NO_MICROBATCH, Dtype, Kind, Recorder, TensorId, TensorView, TraceError
+from ttrace_torch.names import recordable
+from ttrace_torch.not_seen import NotSeen
+
+from .options import Options
+from .refusal import Refused, one_line
+
+_PARAMETER_KINDS = frozenset(Kind) - {
+    Kind.INPUT,
+    Kind.OUTPUT,
+    Kind.GRAD_OUTPUT,
+    Kind.GRAD_INPUT,
+    Kind.PARAM_GRAD,
+    Kind.SCALAR,
+}
+_MOST_RANKS = 1 << 16
+
+
+def microbatch_of(kind: Kind, given: int | None) -> int:
+    """Parameters have none, nor has a scalar for which nothing says one; other tensors are of the first."""
+    if kind in _PARAMETER_KINDS or (kind == Kind.SCALAR and given is None):
+        return NO_MICROBATCH
+    return given or 0
+
+
+def world_size_of(ranks: set[int], axes: str) -> int:
+    """Refuses where a rank is missing: what is compared would be a part of the tensors."""
+    sizes = [item.split("=", 1)[1] for item in axes.split("/")[0].split(",") if "=" in item]
+    world_size = 1
+    for size in filter(str.isdecimal, sizes):
+        world_size *= int(size)
+    if not axes:
+        world_size = max(ranks) + 1
+    if not 0 < world_size <= _MOST_RANKS:
+        raise Refused(f"{world_size} ranks; expected at most {_MOST_RANKS}")
+    other = sorted(ranks ^ set(range(world_size)))
+    if other:
+        is_there = other[0] in ranks
+        raise Refused(
+            f"rank {other[0]} is {'' if is_there else 'not '}there; expected tensors of the ranks 0 to {world_size - 1}"
+            f"{', as in --axes ' + axes if axes else ', or --pattern and --axes that say otherwise'}"
+        )
+    return world_size
+
+
+class TraceWriter:
+    """Removes what it has written where it is not closed by `finish`."""
+
+    def __init__(self, options: Options, ranks: set[int]):
+        self._options, self._world_size = options, world_size_of(ranks, options.axes)
+        self._run_id = str(uuid.uuid4())
+        self._made_folder = not options.output.exists()
+        if not self._made_folder and (not options.output.is_dir() or any(options.output.iterdir())):
+            raise Refused(f"{one_line(str(options.output))}: there already; expected a new or empty directory")
+        self._recorders: dict[int, Recorder] = {}
+        self._not_seen: dict[int, NotSeen] = {}
+        self.ranks = self._world_size
+        self.tensors = self.bytes = 0
+        self.left_out: Counter[str] = Counter()  # by what they are
+        self.first_left_out: dict[str, str] = {}
+
+    def __enter__(self) -> "TraceWriter":
+        for rank in range(self._world_size):  # all: a rank without tensors is there, too
+            self._open(rank)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        for recorder in self._recorders.values():
+            _close_quietly(recorder)
+        if not self._recorders:
+            return
+        for pattern in ("rank-*.h5", "rank-*.journal"):
+            for path in self._options.output.glob(pattern):
+                path.unlink(missing_ok=True)
+        if self._made_folder:
+            self._options.output.rmdir()
+
+    def leave_out(self, name: str, what: str, count: int = 1) -> None:
+        """An entry that is no tensor, or not one of those that are asked for."""
+        self.left_out[what] += count
+        self.first_left_out.setdefault(what, one_line(name))
+
+    def record(self, rank: int, tensor_id: TensorId, tensor: Any, where: str, *, module_class: str = "") -> bool:
+        """False, and said in the trace, where a trace cannot hold such a tensor. Raises Refused."""
+        try:
+            kept, view = _view_of(tensor)
+        except _NotRecordable as error:
+            self._not_seen[rank].add(
+                f"imported without it: {error}", (tensor_id.kind,), tensor_id.iteration, 0, tensors=[tensor_id.name]
+            )
+            self.leave_out(tensor_id.name, str(error))
+            return False
+        size = _bytes(view)
+        free = shutil.disk_usage(self._options.output).free
+        if size > free:
+            raise Refused(
+                f"{one_line(where)}: a tensor of {size} bytes; expected no more than the {free} that are free"
+            )
+        try:
+            self._recorders[rank].record(tensor_id, view, module_class=module_class)
+        except TraceError as error:
+            raise Refused(one_line(f"{where}: {error}")) from None
+        del kept
+        self.tensors += 1
+        self.bytes += size
+        return True
+
+    def finish(self) -> None:
+        """Raises Refused."""
+        recorders, self._recorders = self._recorders, {}
+        try:
+            for rank, recorder in recorders.items():
+                recorder.describe("", self._provenance(rank))
+                recorder.close(complete=True)
+        except TraceError as error:
+            self._recorders = recorders
+            raise Refused(one_line(f"{self._options.output}: {error}")) from None
+
+    def _open(self, rank: int) -> None:
+        try:
+            self._recorders[rank] = Recorder(
+                self._options.library,
+                str(self._options.output),
+                run_id=self._run_id,
+                rank=rank,
+                world_size=self._world_size,
+                axes=self._options.axes,
+            )
+            self._not_seen[rank] = NotSeen()
+        except TraceError as error:
+            raise Refused(one_line(str(error))) from None
+
+    def _provenance(self, rank: int) -> str:
+        statements = self._not_seen[rank].as_list()
+        if self._options.partial:
+            statements.append({"reason": f"imported from {self._options.format} with --partial", "everything": True})
+        imported = {
+            "format": self._options.format,
+            "sources": [recordable(str(path)) for path in self._options.sources],
+        }
+        provenance = {
+            "imported": imported,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "axes": self._options.axes,
+        }
+        return json.dumps(provenance | ({"not_seen": statements} if statements else {}))
+
+
+class _NotRecordable(Exception):
+    """What the tensor is: "a tensor of dtype complex64"."""
+
+
+def _view_of(tensor: Any) -> tuple[Any, TensorView]:
+    """What owns the memory, and where it is."""
+    if type(tensor).__module__.partition(".")[0] == "numpy":
+        return _view_of_array(tensor)
+    from ttrace_torch import tensors
+
+    if tensors.is_dtensor(tensor):
+        raise Refused("a DTensor, of which a file holds one rank's part; expected plain tensors")
+    try:
+        host = tensors.to_host(tensor)
+    except tensors.NotTraceable as error:
+        raise _NotRecordable(str(error)) from None
+    return host, tensors.view_of(host)
+
+
+def _view_of_array(array: Any) -> tuple[Any, TensorView]:
+    names = {dtype.text for dtype in Dtype}
+    if array.dtype.name not in names or array.dtype.hasobject:
+        raise _NotRecordable(f"a tensor of dtype {array.dtype.name}")
+    if array.ndim > MAX_DIMS:
+        raise _NotRecordable(f"a tensor of {array.ndim} dimensions")
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    strides = None if array.flags.c_contiguous else tuple(step // array.itemsize for step in array.strides)
+    return array, TensorView(array.ctypes.data, Dtype[array.dtype.name.upper()], array.shape, strides)
+
+
+_SIZES = {
+    Dtype.FLOAT64: 8,
+    Dtype.INT64: 8,
+    Dtype.FLOAT32: 4,
+    Dtype.INT32: 4,
+    Dtype.FLOAT16: 2,
+    Dtype.BFLOAT16: 2,
+    Dtype.INT16: 2,
+}
+
+
+def _bytes(view: TensorView) -> int:
+    size = _SIZES.get(view.dtype, 1)
+    for extent in view.shape:
+        size *= extent
+    return size
+
+
+def _close_quietly(recorder: Recorder) -> None:
+    """Of a trace that is thrown away."""
+    with contextlib.suppress(TraceError):
+        recorder.close(complete=False)
