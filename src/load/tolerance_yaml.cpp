@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "load/coherence_tolerances.h"
 #include "load/tolerance_seal.h"
 #include "load/update_tolerances.h"
 #include "ttrace/load/tolerance_file.h"
@@ -54,7 +55,7 @@ std::string header_yaml(const ToleranceFile& file) {
                         item.kind ? fmt::format("kind: {}, ", name_of(*item.kind)) : "", item.allowed,
                         yaml_word(item.reason));
   }
-  return text + to_yaml(file.updates, yaml_word);
+  return text + to_yaml(file.coherence, yaml_word) + to_yaml(file.updates, yaml_word);
 }
 
 std::string statistic_yaml(Statistic statistic, const StatisticTolerance& said) {

@@ -1,19 +1,22 @@
-// A row of the context is o = sum over keys j of p_j v_j, with p the softmax of scale q k_j. Of kSampledRows rows, spread over
-// the sequence, all heads are computed in fp64: O(kSampledRows * keys * d) a head, where the whole would take rows * keys * d.
+// A row of the context is o = sum over keys j of p_j v_j, with p the softmax of scale q k_j. Of kSampledRows rows,
+// spread over the sequence, all heads are computed in fp64: O(kSampledRows * keys * d) a head, where the whole would
+// take rows * keys * d.
 //
-// What the kernel masks, and by what it scales, was not recorded. So three readings of the shapes are tried, with a causal
-// mask and without one, and the usual scale 1/sqrt(d). A mask holds for all heads of a sample. Therefore a row is proved
-// to be that attention where at least three quarters of the heads agree with it; another head's, in the same place, is
-// then wrong. Where fewer agree (a window, padding, dropout, a bias by head, another scale) nothing is said of the row,
-// and nothing of the call unless nine tenths of the places are proved: what is wrong in all heads is not seen.
+// What the kernel masks, and by what it scales, was not recorded. So three readings of the shapes are tried, with a
+// causal mask and without one, and the usual scale 1/sqrt(d). A mask holds for all heads of a sample. Therefore a row
+// is proved to be that attention where at least three quarters of the heads agree with it; another head's, in the same
+// place, is then wrong. Where fewer agree (a window, padding, dropout, a bias by head, another scale) nothing is said
+// of the row, and nothing of the call unless nine tenths of the places are proved: what is wrong in all heads is not
+// seen.
 //
 // An element may differ by kDeviations times
 //
 //   e^2 = eps^2 sum_j p_j^2 ((1 + |s_j|^2 + scale^2 sum_i (q_i k_ji)^2) |v_j - o|^2 + |v_j|^2) + (eps o)^2
 //         + eps_fp32^2 (keys + d) (sum_j p_j |v_j|)^2
 //
-// that is, scores s_j = scale q k_j that were rounded, as scaled queries may have been, probabilities that were rounded,
-// and the context itself; sums are in fp32. eps, a whole step, is more than three times the deviation of a rounding.
+// that is, scores s_j = scale q k_j that were rounded, as scaled queries may have been, probabilities that were
+// rounded, and the context itself; sums are in fp32. eps, a whole step, is more than three times the deviation of a
+// rounding.
 #include "selfcheck/fused_attention.h"
 
 #include <fmt/format.h>

@@ -138,6 +138,7 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
 void require_sound(const ToleranceFile& tolerance, const Alignment& reference) {
   const StoredTensors stored = stored_tensors(reference);
   require_statistics(tolerance, stored);
+  require_coherence(tolerance, reference);
   require_plausible_floors(tolerance, stored);
 }
 
