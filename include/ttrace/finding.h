@@ -126,13 +126,19 @@ struct Difference {
 };
 
 // What is measured of a difference, and held against a tolerance of its own.
-enum class Statistic : std::uint8_t { kNorm, kScale, kRow, kElement };
-std::string_view name_of(Statistic statistic);  // "rel_err", "scale", "row", "element"
+enum class Statistic : std::uint8_t {
+  kNorm,       // "rel_err"
+  kScale,      // "scale"
+  kRow,        // "row"
+  kElement,    // "element"
+  kCoherence,  // "coherence": of several tensors, the scale that they have in common (ttrace/tolerance/coherence.h)
+};
+std::string_view name_of(Statistic statistic);
 
 // A statistic beside the norm that was judged.
 struct JudgedStatistic {
   Statistic statistic = Statistic::kScale;
-  double measured = 0;  // signed where it is the scale
+  double measured = 0;  // signed where it is the scale, of one tensor or of several
   double allowed = 0;   // of its magnitude
 };
 

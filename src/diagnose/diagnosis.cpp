@@ -118,6 +118,7 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   if (!all_finite(suspect.reference_values) || !all_finite(suspect.candidate_values)) return std::nullopt;
   suspect.error = relative_distance(suspect.candidate_values, suspect.reference_values);
   if (auto diagnosis = unreduced(suspect)) return diagnosis;
+  if (finding.exceeded == Statistic::kScale) return factor_in_noise(suspect);
   if (suspect.error <= bound) return std::nullopt;
   if (finding.reason != Reason::kReplicasDisagree) {
     if (auto diagnosis = uniform_factor(suspect)) return diagnosis;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -246,6 +247,45 @@ std::optional<Diagnosis> uniform_factor(const Suspect& suspect) {
   const FactorFit fit{factor, relative_distance(suspect.candidate_values, scaled), suspect.error,
                       static_cast<std::int64_t>(reference.size())};
   return explain_by_factor(fit, suspect.finding.id, suspect.bound, suspect.evidence);
+}
+
+// A factor of all elements is in each part of the tensor: in 16 stretches of it, in 16 bands of its columns, and in what
+// each rank holds. Each has half of it or more, and none as much again, or nothing is said: noise moves the factor of a
+// part by more than that of the whole, and where half of the elements have a factor, the whole has half of it.
+std::optional<Diagnosis> factor_in_noise(const Suspect& suspect) {
+  constexpr std::size_t kParts = 16;
+  const Values& reference = suspect.reference_values;
+  const std::size_t size = reference.size();
+  const double square = dot_of(reference, reference);
+  if (size < kParts * kFewestValues || square == 0) return std::nullopt;
+  const double factor = dot_of(suspect.candidate_values, reference) / square;
+  const auto width = static_cast<std::size_t>(suspect.reference.shape.back());
+  const ElementRanks holders = ranks_holding_elements(suspect);
+  struct Sums {
+    double dot = 0, square = 0;
+  };
+  std::map<std::pair<int, std::int64_t>, Sums> parts;  // by how the tensor is cut, and part
+  for (std::size_t i = 0; i < size; ++i) {
+    const std::array<std::int64_t, 3> at = {static_cast<std::int64_t>(i * kParts / size),
+                                            static_cast<std::int64_t>(i % width * kParts / width), holders[i]};
+    for (int cut = 0; cut < 3; ++cut) {
+      Sums& sums = parts[{cut, at[static_cast<std::size_t>(cut)]}];
+      sums.dot += suspect.candidate_values[i] * reference[i];
+      sums.square += reference[i] * reference[i];
+    }
+  }
+  for (const auto& [part, sums] : parts) {
+    if (sums.square == 0 || std::abs(sums.dot / sums.square - factor) > std::abs(factor - 1) / 2) return std::nullopt;
+  }
+  Values scaled = reference;
+  for (double& value : scaled) value *= factor;
+  const auto judged = std::find_if(suspect.finding.statistics.begin(), suspect.finding.statistics.end(),
+                                   [](const JudgedStatistic& one) { return one.statistic == Statistic::kScale; });
+  const double allowed = judged == suspect.finding.statistics.end() ? 0 : judged->allowed;
+  const std::string meaning = describe_meaning(factor, allowed, likely_factors(suspect.finding.id, suspect.evidence));
+  return Diagnosis{Cause::kUniformFactor, relative_distance(suspect.candidate_values, scaled),
+                   fmt::format("every element is {:.5g} times the reference's, but for noise{}", factor, meaning),
+                   meaning.empty() ? fmt::format("{:.3g}", factor) : meaning};
 }
 
 std::optional<Diagnosis> rank_factor(const Suspect& suspect) {

@@ -60,6 +60,8 @@ std::optional<Diagnosis> uniform_factor(const Finding& finding, const LogicalTen
                                         const LogicalTensor& candidate, double bound, const Evidence& evidence);
 // The same with the values: the sums of wide dtypes are rounded by more than the values are.
 std::optional<Diagnosis> uniform_factor(const Suspect& suspect);
+// The same where the scale alone exceeds its tolerance: a factor that is smaller than the noise of an element.
+std::optional<Diagnosis> factor_in_noise(const Suspect& suspect);
 
 // A sum over ranks or micro-batches went wrong: sums.cpp, contributions.cpp.
 std::optional<Diagnosis> unreduced(const Suspect& suspect);

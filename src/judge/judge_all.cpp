@@ -8,6 +8,7 @@
 
 #include "align/describe.h"
 #include "judge/backward_order.h"
+#include "judge/coherence.h"
 #include "ttrace/judge/judge.h"
 
 namespace ttrace {
@@ -243,6 +244,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   std::vector<Reroute> ties = matching.reroutes;
   std::erase_if(ties, [&](const Reroute& reroute) { return !is_near_tie(reroute, tolerance); });
   for (Finding& finding : findings) downgrade_if_rerouted(finding, ties);
+  if (tolerance != nullptr) judge_coherence(*tolerance, acceptance.waivers, findings);
   pass_what_is_proved(steps, findings);
 
   report.notes = matching.notes;

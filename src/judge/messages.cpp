@@ -65,6 +65,13 @@ std::string describe_statistic(const TensorPair& pair, const Difference& differe
       difference.elements, judged.measured, judged.allowed, holders);
 }
 
+std::string describe_coherence(const ToleranceKey& group, std::size_t tensors, const JudgedStatistic& judged) {
+  return fmt::format(
+      "together the {} tensors {} {} are {} times the reference's, beside the other tensors of their layers; correct "
+      "runs: within {:.2g}",
+      tensors, group.second, name_of(group.first), digits_of(1 + judged.measured, judged.allowed), judged.allowed);
+}
+
 std::string describe_excess(const TensorPair& pair, const Difference& difference, double allowed,
                             std::span<const std::int32_t> ranks) {
   const double rel_err = difference.rel_err();

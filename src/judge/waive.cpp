@@ -1,3 +1,5 @@
+#include "judge/waive.h"
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -11,20 +13,21 @@ namespace {
 // True for a finding that keeps the verdict on the run from being `same`.
 bool counts_against(const Finding& finding) { return is_wrong(finding) || finding.reason == Reason::kNoTolerance; }
 
-bool accepts(const Waiver& waiver, const TensorId& id) {
-  return (waiver.kinds.empty() || waiver.kinds.contains(id.kind)) && matches(waiver.pattern, id.name);
-}
-
 }  // namespace
+
+const Waiver* waiver_of(std::span<const Waiver> waivers, const TensorId& id) {
+  const auto found = std::find_if(waivers.begin(), waivers.end(), [&](const Waiver& waiver) {
+    return (waiver.kinds.empty() || waiver.kinds.contains(id.kind)) && matches(waiver.pattern, id.name);
+  });
+  return found == waivers.end() ? nullptr : &*found;
+}
 
 void apply_waivers(std::span<const Waiver> waivers, std::vector<Finding>& findings, Report& report) {
   // All findings about a tensor are waived together, since the tensor counts once.
   std::map<TensorId, const Waiver*> waived;
   for (const Finding& finding : findings) {
     if (finding.id.name.empty() || !counts_against(finding)) continue;
-    const auto waiver =
-        std::find_if(waivers.begin(), waivers.end(), [&](const Waiver& item) { return accepts(item, finding.id); });
-    if (waiver != waivers.end()) waived.emplace(finding.id, &*waiver);
+    if (const Waiver* waiver = waiver_of(waivers, finding.id)) waived.emplace(finding.id, waiver);
   }
   const auto first_waived = std::stable_partition(findings.begin(), findings.end(),
                                                   [&](const Finding& finding) { return !waived.contains(finding.id); });

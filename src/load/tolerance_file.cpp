@@ -10,6 +10,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "load/coherence_tolerances.h"
 #include "load/tolerance_seal.h"
 #include "load/update_tolerances.h"
 #include "load/yaml_fields.h"
@@ -241,6 +242,9 @@ ToleranceFile read_header(const std::string& where, Fields& header, const std::s
   }
   read_overrides(where, header, file);
   read_tensors(where, header, file);
+  if (const auto coherence = header.take_if("coherence")) {
+    file.coherence = read_coherence_tolerances(where, *coherence, header.last_line(), file.perturbed_runs.size());
+  }
   if (const auto updates = header.take_if("updates")) {
     file.updates =
         read_update_tolerances(where, *updates, header.last_line(), file.perturbed_runs.size() + (file.rerun ? 1 : 0));

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "load/coherence_tolerances.h"
 #include "load/tolerance_seal.h"
 #include "load/update_tolerances.h"
 #include "text/yaml.h"
@@ -34,7 +35,7 @@ std::string header_yaml(const ToleranceFile& file) {
                         item.kind ? fmt::format("kind: {}, ", name_of(*item.kind)) : "", item.allowed,
                         yaml_word(item.reason));
   }
-  return text + to_yaml(file.updates);
+  return text + to_yaml(file.coherence) + to_yaml(file.updates);
 }
 
 std::string statistic_yaml(Statistic statistic, const StatisticTolerance& said) {

@@ -21,7 +21,7 @@ std::string difference_fields(const Difference& difference) {
 // Of each statistic beside the norm: what was measured, and what was allowed.
 std::string statistic_fields(const Finding& finding) {
   std::string text;
-  for (const Statistic statistic : {Statistic::kScale, Statistic::kRow, Statistic::kElement}) {
+  for (const Statistic statistic : {Statistic::kScale, Statistic::kRow, Statistic::kElement, Statistic::kCoherence}) {
     const auto judged = std::find_if(finding.statistics.begin(), finding.statistics.end(),
                                      [&](const JudgedStatistic& one) { return one.statistic == statistic; });
     text += judged == finding.statistics.end() ? ",," : fmt::format(",{},{}", judged->measured, judged->allowed);
@@ -50,7 +50,8 @@ std::string to_csv(const Report& report) {
   std::stable_sort(all.begin(), all.end(), [](const Finding* a, const Finding* b) { return executes_before(*a, *b); });
   std::string text =
       "name,kind,iteration,microbatch,pass,verdict,reason,allowed,ratio,elements,rel_err,reference_norm,"
-      "candidate_norm,one_minus_cosine,max_abs,scale,scale_allowed,row,row_allowed,element,element_allowed\n";
+      "candidate_norm,one_minus_cosine,max_abs,scale,scale_allowed,row,row_allowed,element,element_allowed,"
+      "coherence,coherence_allowed\n";
   for (const Finding* finding : all) text += csv_row(*finding);
   return text;
 }

@@ -5,6 +5,7 @@
 
 #include "align/describe.h"
 #include "selfcheck/attention_heads.h"
+#include "selfcheck/fused_attention.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -13,8 +14,10 @@ namespace {
 // Returns why the call cannot be checked; empty if its tensors can be read.
 std::string objection_to(const AttentionCall& call) {
   for (const LogicalTensor* tensor : {call.query, call.key, call.value, call.context, call.scores, call.applied}) {
+    if (tensor == nullptr) continue;
     if (!fits_in_memory(*tensor)) return "its tensors have more than 2^27 elements";
     if (element_count(tensor->shape) == 0) return "its tensors have no elements";
+    if (call.scores == nullptr && is_unplaced(*tensor)) return "no annotation says how its ranks hold its tensors";
   }
   return {};
 }
@@ -53,7 +56,7 @@ std::vector<std::string> notes_of_unchecked(const Alignment& alignment, const st
 std::vector<std::string> check_attention(const Alignment& alignment, const SelfCheckOptions& options,
                                          std::vector<Finding>& findings) {
   std::set<std::string> unseen;  // paths of modules whose queries, keys and values no module was given
-  std::set<std::string> fused;
+  std::set<std::string> fused, sampled;
   for (const auto& [id, output] : alignment.tensors) {
     if (id.kind != Kind::kOutput || !is_floating(output.dtype)) continue;
     const std::optional<AttentionCall> call = find_attention_call(alignment, output);
@@ -61,16 +64,17 @@ std::vector<std::string> check_attention(const Alignment& alignment, const SelfC
       if (is_attention(output)) unseen.emplace(TensorName(id.name).path);
       continue;
     }
-    if (call->scores == nullptr) fused.insert(call->path);
     const auto refuse = [&, &about = output](const std::string& why) {
       findings.push_back(finding_about(about, Verdict::kUntrusted, Reason::kNotCheckable, why));
     };
-    if (call->scores == nullptr) {
-      refuse("its scores and probabilities were not recorded: attention is fused, or its softmax is no module");
+    if (const std::string why = objection_to(*call); !why.empty()) {
+      if (call->scores == nullptr) fused.insert(call->path);
+      refuse(why);
       continue;
     }
-    if (const std::string why = objection_to(*call); !why.empty()) {
-      refuse(why);
+    if (call->scores == nullptr) {
+      findings.push_back(check_fused_attention(*call));
+      (findings.back().verdict == Verdict::kUntrusted ? fused : sampled).insert(call->path);
       continue;
     }
     const std::optional<AttentionFit> fit = find_fit(*call);
@@ -82,7 +86,14 @@ std::vector<std::string> check_attention(const Alignment& alignment, const SelfC
     check_attention_forward(*call, *fit, heads, options, findings);
     if (id.pass == Pass::kForward) check_attention_backward(alignment, *call, *fit, heads, options, findings);
   }
-  return notes_of_unchecked(alignment, unseen, fused);
+  std::vector<std::string> notes = notes_of_unchecked(alignment, unseen, fused);
+  if (!sampled.empty()) {
+    notes.push_back(fmt::format(
+        "of {} fused attention modules {} rows of each head were computed again, and not their backward: a "
+        "fault in another row, or in most heads alike, is not seen: {}",
+        sampled.size(), kSampledRows, comma_list(std::vector<std::string>(sampled.begin(), sampled.end()))));
+  }
+  return notes;
 }
 
 }  // namespace ttrace

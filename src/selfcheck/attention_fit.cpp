@@ -11,30 +11,7 @@
 namespace ttrace {
 namespace {
 
-constexpr HeadOrder kOrders[] = {
-    {0, 1, 2}, {1, 0, 2}, {2, 0, 1}};  // [s, b, heads, d], [b, s, heads, d], [b, heads, s, d]
 constexpr std::int64_t kSamples = 256;
-
-std::optional<AttentionSizes> sizes_if_chained(const AttentionCall& call, const HeadOrder& order) {
-  const Shape &query = call.query->shape, &key = call.key->shape, &value = call.value->shape;
-  const Shape &scores = call.scores->shape, &context = call.context->shape;
-  const AttentionSizes sizes{scores[0], scores[1], key[order.head], scores[2], scores[3]};
-  const auto has_sizes = [&](const Shape& shape, std::int64_t rows, std::int64_t heads) {
-    return shape[order.batch] == sizes.batch && shape[order.row] == rows && shape[order.head] == heads;
-  };
-  if (!has_sizes(query, sizes.rows, sizes.heads) || !has_sizes(key, sizes.cols, sizes.kv_heads) || query[3] != key[3])
-    return {};
-  if (!has_sizes(value, sizes.cols, sizes.kv_heads) || sizes.kv_heads == 0 || sizes.heads % sizes.kv_heads != 0)
-    return {};
-  if (context.size() == 4)
-    return has_sizes(context, sizes.rows, sizes.heads) && context[3] == value[3] ? std::optional(sizes) : std::nullopt;
-  // The context has heads and features in one dimension: [s, b, heads * d], or with the sample first in the other
-  // orders.
-  const std::size_t row = order.row == 0 ? 0 : 1;
-  const bool fits = context.size() == 3 && context[row] == sizes.rows && context[1 - row] == sizes.batch &&
-                    context[2] == sizes.heads * value[3];
-  return fits ? std::optional(sizes) : std::nullopt;
-}
 
 struct Sample {
   double score, product, magnitude;  // `product` is the sum of q k, `magnitude` that of |q k|
@@ -109,12 +86,31 @@ void find_scale(const AttentionCall& call, AttentionFit& fit) {
 
 }  // namespace
 
+bool do_chain(const AttentionCall& call, const AttentionSizes& sizes, const HeadOrder& order) {
+  const Shape &query = call.query->shape, &key = call.key->shape, &value = call.value->shape;
+  const Shape& context = call.context->shape;
+  const auto has_sizes = [&](const Shape& shape, std::int64_t rows, std::int64_t heads) {
+    return shape[order.batch] == sizes.batch && shape[order.row] == rows && shape[order.head] == heads;
+  };
+  if (!has_sizes(query, sizes.rows, sizes.heads) || !has_sizes(key, sizes.cols, sizes.kv_heads) || query[3] != key[3])
+    return false;
+  if (!has_sizes(value, sizes.cols, sizes.kv_heads) || sizes.kv_heads == 0 || sizes.heads % sizes.kv_heads != 0)
+    return false;
+  if (context.size() == 4) return has_sizes(context, sizes.rows, sizes.heads) && context[3] == value[3];
+  // The context has heads and features in one dimension: [s, b, heads * d], or with the sample first in the other
+  // orders.
+  const std::size_t row = order.row == 0 ? 0 : 1;
+  return context.size() == 3 && context[row] == sizes.rows && context[1 - row] == sizes.batch &&
+         context[2] == sizes.heads * value[3];
+}
+
 std::optional<AttentionFit> find_fit(const AttentionCall& call) {
   std::optional<AttentionFit> best;
-  for (const HeadOrder& order : kOrders) {
-    const std::optional<AttentionSizes> sizes = sizes_if_chained(call, order);
-    if (!sizes) continue;
-    AttentionFit fit{.order = order, .sizes = *sizes};
+  const Shape& scores = call.scores->shape;
+  for (const HeadOrder& order : kHeadOrders) {
+    const AttentionSizes sizes{scores[0], scores[1], call.key->shape[order.head], scores[2], scores[3]};
+    if (!do_chain(call, sizes, order)) continue;
+    AttentionFit fit{.order = order, .sizes = sizes};
     find_scale(call, fit);
     if (!best || fit.agreeing > best->agreeing) best = fit;
   }
@@ -126,7 +122,7 @@ Heads::Heads(const LogicalTensor& tensor, const HeadOrder& order, std::int64_t h
   HeadOrder own = order;
   if (shape.size() == 3) {  // [row, batch, heads * d], or [batch, row, heads * d]
     shape = {shape[0], shape[1], heads, heads == 0 ? 0 : shape[2] / heads};
-    own = order.row == 0 ? kOrders[0] : kOrders[1];
+    own = order.row == 0 ? kHeadOrders[0] : kHeadOrders[1];
   }
   set_strides(shape, own);
 }

@@ -15,10 +15,16 @@ struct HeadOrder {
   std::size_t row, batch, head;
 };
 
+// [s, b, heads, d], [b, s, heads, d], [b, heads, s, d]
+inline constexpr HeadOrder kHeadOrders[] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}};
+
 struct AttentionSizes {
   std::int64_t batch = 0, heads = 0, kv_heads = 0, rows = 0, cols = 0;  // of the scores: queries, keys
   std::int64_t kv_head_of(std::int64_t head) const { return head * kv_heads / heads; }
 };
+
+// True where queries, keys, values and context, read in that order, have those sizes.
+bool do_chain(const AttentionCall& call, const AttentionSizes& sizes, const HeadOrder& order);
 
 struct AttentionFit {
   HeadOrder order;

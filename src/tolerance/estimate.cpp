@@ -33,7 +33,8 @@
 // (tools/evaluations/margins.py; src/manual/estimate-tolerance.md has the table). So `input`, the paper's, is the
 // default.
 //
-// Statistics beside the norm, and what they may be, are in statistics.cpp.
+// Statistics beside the norm, and what they may be, are in statistics.cpp, and what several tensors have in common in
+// coherence.cpp.
 //
 // What this cannot do: a quantity whose exact value is zero (the gradient of a key's bias) is noise on
 // both sides, its response is of the order of 1, and it is reported as untrusted rather than passed.
@@ -45,6 +46,7 @@
 #include <cassert>
 #include <cmath>
 
+#include "tolerance/coherence.h"
 #include "tolerance/family.h"
 #include "tolerance/floors.h"
 #include "tolerance/reach.h"
@@ -186,6 +188,7 @@ ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDiffe
     tolerance.allowed = options.margin * std::max(tolerance.estimate, tolerance.floor);
   }
   estimate_statistics(perturbed, rerun, options, own_sums, file);
+  estimate_coherence(perturbed, rerun, options, own_sums, file);
   require_signal(file, perturbed);
   return file;
 }

@@ -98,12 +98,12 @@ void require_finite(const RunDifferences& run) {
 }
 
 // Nothing that a perturbation reaches comes before the first iteration's parameters.
-void require_same_beginning(const RunDifferences& run, const EstimateOptions& options) {
+void require_same_beginning(const RunDifferences& run) {
   for (std::size_t i = 0; i < run.pairs.size(); ++i) {
     const LogicalTensor& tensor = *run.pairs[i].reference;
     const double rel_err = run.differences[i].rel_err();
     if (tensor.id.kind != Kind::kParam || tensor.id.iteration != 0 || !is_floating(tensor.dtype)) continue;
-    if (rel_err <= rounding_floor(Kind::kParam, tensor.dtype, options.compute_dtype)) continue;
+    if (rel_err <= epsilon_of(tensor.dtype)) continue;
     throw InputError(
         fmt::format("{}: begins with other parameters than the reference: {} differs by {:.3g}; expected a run of the "
                     "same program: set its seeds",
@@ -169,7 +169,7 @@ void require_one_family(std::span<const RunDifferences> perturbed, const RunDiff
   std::vector<RunResponses> responses;
   for (const RunDifferences& run : perturbed) {
     require_finite(run);
-    require_same_beginning(run, options);
+    require_same_beginning(run);
     responses.push_back(measured_in(run));
   }
   for (std::size_t r = 0; r < perturbed.size(); ++r) {
@@ -177,7 +177,7 @@ void require_one_family(std::span<const RunDifferences> perturbed, const RunDiff
   }
   if (rerun == nullptr) return;
   require_finite(*rerun);
-  require_same_beginning(*rerun, options);
+  require_same_beginning(*rerun);
   require_like(*rerun, measured_in(*rerun), largest_but(responses, responses.size()), "every perturbed run", options);
 }
 

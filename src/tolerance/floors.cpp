@@ -1,7 +1,22 @@
 // A tensor's floor is the largest of these.
 //
 // A perturbation need not reach a tensor at all (a gradient that does not depend on the input), which does not make the
-// candidate's rounding of it any smaller: a tensor may always differ by a rounding step of the dtype that computes it.
+// candidate's rounding of it any smaller. Rounding to the nearest moves x by up to half a step, evenly distributed,
+// which is eps |x| / sqrt(12) in root mean square where |x| is just above a power of two, and less elsewhere; eps is
+// that of the dtype that computes. Reference and candidate round each on its own, so that the norm of what lies between
+// them is
+//
+//   floor = eps / sqrt(6)
+//
+// of the reference's. A norm of few elements is a matter of luck, but the margin is more than sqrt(6), and allows each
+// element the whole step that it can be off by: where it is less, the floor is eps / margin. That holds for the dtypes
+// whose sums are added up in a wider one. In fp32 they are not: an element is rounded at each of its additions, along
+// at least log2(K) of them where K terms are added up in pairs, and floor = eps sqrt(log2(K) / 6). K is the largest
+// number of rows or columns of a tensor of the trace.
+//
+// Over 8 models of tinygpt and 4 programs of frameworks in bf16 (70 correct parallel runs, 88,000 tensors that differ)
+// such a floor decides for 9 %, a whole step for 45 %. The largest ratio of measured to allowed is 0.69 where a step
+// left 0.53; a step of 64 elements is at 0.86 in either case.
 //
 // An optimizer's step is not smooth. Adam's first one is lr * sign(gradient) but for the tiniest gradients: where a
 // gradient is close to zero, rounding decides its sign, and that element of param_delta jumps by twice its size. A few
@@ -19,8 +34,8 @@
 //
 // The largest of a few responses is a matter of luck where a tensor has few elements (in one of many, many errors are
 // pooled). An element is a sum over very many rounded terms, so that its error is normal. Over n elements and v
-// responses, the square of a candidate's error divided by the mean square of the responses follows Fisher's F with n and
-// n v degrees of freedom (for one element it is the square of Student's t with v), and
+// responses, the square of a candidate's error divided by the mean square of the responses follows Fisher's F with n
+// and n v degrees of freedom (for one element it is the square of Student's t with v), and
 //
 //   floor = rms(responses) * f(n, v) / margin         P(F > f(n, v)^2) = kFewLevel
 //
@@ -125,8 +140,25 @@ double rounding_jump(const LogicalTensor& step, const Difference& difference, co
 
 }  // namespace
 
-double rounding_floor(Kind kind, Dtype stored, Dtype compute) {
-  return epsilon_of(kind == Kind::kParam ? stored : compute);
+double rounding_floor(Kind kind, Dtype stored, const EstimateOptions& options, std::int64_t terms) {
+  // Nothing computes initial parameters: they may differ by a rounding step of the dtype they are stored in.
+  if (kind == Kind::kParam) return epsilon_of(stored);
+  return rounding_of_sums(options.compute_dtype, options.margin, terms);
+}
+
+double rounding_of_sums(Dtype dtype, double margin, std::int64_t terms) {
+  const bool is_wide = epsilon_of(dtype) <= epsilon_of(Dtype::kFloat32);
+  const double roundings =
+      is_wide ? std::max(1.0, std::log2(static_cast<double>(std::max<std::int64_t>(terms, 1)))) : 1;
+  return epsilon_of(dtype) * std::max(std::sqrt(roundings / 6), 1 / margin);
+}
+
+std::int64_t most_terms(const RunDifferences& run) {
+  std::int64_t most = 1;
+  for (const TensorPair& pair : run.pairs) {
+    if (is_floating(pair.reference->dtype)) most = std::max(most, stored_tensor(*pair.reference).terms);
+  }
+  return most;
 }
 
 std::map<ToleranceKey, double> largest_step_jumps(std::span<const RunDifferences> perturbed) {
@@ -147,6 +179,7 @@ std::map<ToleranceKey, double> largest_step_jumps(std::span<const RunDifferences
 std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> perturbed,
                                                const std::map<ToleranceKey, std::vector<double>>& responses,
                                                const EstimateOptions& options, const OwnRoundings& own_sums) {
+  const std::int64_t terms = most_terms(perturbed[0]);
   const std::map<ToleranceKey, double> jumps = largest_step_jumps(perturbed);
   const std::map<ToleranceKey, Squares> groups = squares_of_groups(responses);
   std::map<ToleranceKey, double> floors;
@@ -165,7 +198,7 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
       const double most = epsilon_of(options.compute_dtype);
       floor = std::max(floor, std::clamp(luck, std::min(epsilon_of(tensor.dtype), most), most));
     } else {
-      floor = std::max({floor, luck, rounding_floor(kind, tensor.dtype, options.compute_dtype)});
+      floor = std::max({floor, luck, rounding_floor(kind, tensor.dtype, options, terms)});
     }
     if (const auto sum = own_sums.find(key); sum != own_sums.end()) floor = std::max(floor, sum->second.norm);
     if (!is_changed_by_step(kind) || elements == 0) continue;

@@ -16,12 +16,20 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
                                                const std::map<ToleranceKey, std::vector<double>>& responses,
                                                const EstimateOptions& options, const OwnRoundings& own_sums);
 
-// Returns, for each tensor that an optimizer's step changes, how far one of its elements may jump, relative to their root
-// mean square.
+// Returns the least that a tensor may differ by, whatever the perturbed runs say: what rounding its elements moves it
+// by, in root mean square. `terms` is that of `most_terms`.
+double rounding_floor(Kind kind, Dtype stored, const EstimateOptions& options, std::int64_t terms);
+double rounding_of_sums(Dtype dtype, double margin, std::int64_t terms);
+
+// The most terms that a sum over the rows or columns of a tensor of the run can have.
+std::int64_t most_terms(const RunDifferences& run);
+
+// Returns, for each tensor that an optimizer's step changes, how far one of its elements may jump, relative to their
+// root mean square.
 std::map<ToleranceKey, double> largest_step_jumps(std::span<const RunDifferences> perturbed);
 
-// The most that `estimate_floors` asks for because a tensor of so few elements was measured a few times: `largest` is the
-// largest response of its group, the tensors of its kind whose names differ in numbers.
+// The most that `estimate_floors` asks for because a tensor of so few elements was measured a few times: `largest` is
+// the largest response of its group, the tensors of its kind whose names differ in numbers.
 double largest_luck(double largest, std::int64_t elements, double margin);
 
 }  // namespace ttrace

@@ -1,6 +1,6 @@
 // A perturbation of the first activation moves what that activation feeds. It does not move a second embedding, a
 // vision tower, or what comes after a detach. There the runs measure zero, and a tensor is held to its floor of one
-// rounding step, however many steps its branch rounds in. That is too little, and only a note shows the reason.
+// rounding step or so, however many steps its branch rounds in. That is too little, and only a note shows the reason.
 //
 // A branch begins at the topmost module none of whose outputs moved, with those of the modules inside it. An
 // activation's gradient may rightly be a constant (that of a mean is 1 / n), so only the gradients of parameters get a
@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "tolerance/floors.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -69,6 +70,12 @@ std::vector<std::string> unmoved_branches(const std::map<ToleranceKey, Movement>
 std::vector<std::string> note_unreached(std::span<const RunDifferences> perturbed, const EstimateOptions& options) {
   const std::map<ToleranceKey, Movement> movements = collect_movements(perturbed);
   const std::string remedy = options.estimator == Estimator::kInput ? "; --estimator modules perturbs it too" : "";
+  // What such a tensor may differ by.
+  const std::string steps =
+      fmt::format("{:.2g} rounding steps of {}",
+                  options.margin * rounding_of_sums(options.compute_dtype, options.margin, most_terms(perturbed[0])) /
+                      epsilon_of(options.compute_dtype),
+                  name_of(options.compute_dtype));
   std::vector<std::string> notes;
   for (const std::string& branch : unmoved_branches(movements)) {
     const auto count = std::count_if(movements.begin(), movements.end(), [&](const auto& item) {
@@ -78,8 +85,8 @@ std::vector<std::string> note_unreached(std::span<const RunDifferences> perturbe
     });
     notes.push_back(
         fmt::format("no perturbed run moved {}: it is not fed by what was perturbed, and {} of its outputs may differ "
-                    "by no more than {} rounding steps of {}{}",
-                    printable(branch), count, options.margin, name_of(options.compute_dtype), remedy));
+                    "by no more than {}{}",
+                    printable(branch), count, steps, remedy));
   }
   std::vector<std::string> parameters;
   for (const auto& [key, movement] : movements) {
@@ -89,10 +96,9 @@ std::vector<std::string> note_unreached(std::span<const RunDifferences> perturbe
   std::sort(parameters.begin(), parameters.end());
   parameters.erase(std::unique(parameters.begin(), parameters.end()), parameters.end());
   if (!parameters.empty()) {
-    notes.push_back(fmt::format(
-        "no perturbed run moved the gradient of {}{}: it may differ by no more than {} rounding steps of {}",
-        parameters[0], parameters.size() == 1 ? "" : fmt::format(" (and {} more)", parameters.size() - 1),
-        options.margin, name_of(options.compute_dtype)));
+    notes.push_back(
+        fmt::format("no perturbed run moved the gradient of {}{}: it may differ by no more than {}", parameters[0],
+                    parameters.size() == 1 ? "" : fmt::format(" (and {} more)", parameters.size() - 1), steps));
   }
   return notes;
 }

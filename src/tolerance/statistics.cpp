@@ -13,9 +13,9 @@
 //   spread  = root mean square of the perturbed runs' scales, about 0: the larger of the tensor's and its group's
 //   allowed = t * max(spread, floor) * max(1, residual / largest rel_err of the perturbed runs)
 //
-// where t is what Student's t exceeds in magnitude with probability kTestLevel. Its degrees of freedom are the number of
-// responses. Three are too few for such a level (t is 604), and therefore tensors of one kind whose names differ in a
-// number, the same of several layers, are a group, and pool theirs. The residual is what the scale leaves of rel_err:
+// where t is what Student's t exceeds in magnitude with probability kTestLevel. Its degrees of freedom are the number
+// of responses. Three are too few for such a level (t is 604), and therefore tensors of one kind whose names differ in
+// a number, the same of several layers, are a group, and pool theirs. The residual is what the scale leaves of rel_err:
 // a candidate whose noise is larger than the runs' (its gradients are sums of parts that were rounded) has a larger
 // scale by chance, too. A uniform factor adds nothing to the residual, and so does not widen its own tolerance.
 //
@@ -24,20 +24,25 @@
 //   allowed = 2 * margin * max(largest over runs, micro-batches and group, floor)
 //
 // The 2 is chance: the largest of n normal errors exceeds so many times the largest of 3 n with probability kTestLevel
-// where n is kLeastElements, 1.5 times where it is a million. The margin is for the rest, as with the norm: correct runs
-// reach 3.0 times what is multiplied (one element of a gradient under sequence parallelism, fp32).
+// where n is kLeastElements, 1.5 times where it is a million. The margin is for the rest, as with the norm: correct
+// runs reach 3.0 times what is multiplied (one element of a gradient under sequence parallelism, fp32).
 //
-// The floors are roundings of the elements themselves, by a step eps each (`rounding_floor`). Of one element |x| that is
-// eps |x|, so that the largest, relative to the root mean square, is eps * crest, where crest is the reference's largest
-// magnitude over its root mean square; no row's is larger. Along the reference n such errors of either sign add up to at
-// most eps * crest / sqrt(n), relative to ||r||^2, in root mean square. An element is also a sum, of at most as many terms
-// K as a tensor of the trace has rows or columns, added up in fp32: K roundings of half a step, of either sign, take it
-// eps_fp32 * sqrt(K) / 2 off, and eps is no less than that. In fp32 the perturbed runs need not show it: a few large terms
-// decide how a sum is rounded, and a perturbation of the input may hardly move them.
+// The floors are roundings of the elements themselves (floors.cpp): u |x| in root mean square, u = eps / sqrt(6).
+// Relative to the root mean square no element, and no row, has more than u * crest of it, where crest is the
+// reference's largest magnitude over its root mean square. Along the reference n such errors of either sign add up to
+// at most u * crest / sqrt(n), relative to ||r||^2. Of the largest element the bound is known, a whole step, half of
+// which is its floor: it needs none of the 2 that is chance. An element is also a sum, of at most K terms, added up in
+// fp32 one after another: of partial sums that grow to it, half of K roundings of it in either run, and u is no less
+// than eps_fp32 * sqrt(K / 12). In fp32 the perturbed runs need not show it: a few large terms decide how a sum is
+// rounded, and a perturbation of the input may hardly move them.
 //
 // An optimizer's step jumps (floors.cpp): one element by `jump`, a row of w elements by jump / sqrt(w), the scale, if
 // margin^2 elements jump to the other side, by (margin * jump)^2 / (2 n). What the reference's own sums are off by
 // (own_sums.cpp) a scale or an element may be off by as well, as many times as the margin says.
+//
+// No statistic is of a rank's part, or of a head's block. What is allowed comes from runs of the reference, which have
+// no parts: which ones a candidate will have is not known when tolerances are estimated, and what the whole may differ
+// by, relative to its size, says nothing of a part whose values are smaller.
 //
 // Of few elements the norm sees as much: a wrong element of 256, or a wrong row of 16, is more than any tolerance that
 // is not noise.
@@ -60,6 +65,9 @@ namespace {
 constexpr std::int64_t kLeastElements = 256;
 constexpr std::int64_t kLeastRows = 16;
 
+// Half of the most that two roundings differ by, of their root mean square: sqrt(6) / 2.
+constexpr double kHalfStep = 1.224744871391589;
+
 constexpr std::array kStatistics = {Statistic::kScale, Statistic::kRow, Statistic::kElement};
 
 using StatisticKey = std::pair<ToleranceKey, Statistic>;
@@ -76,6 +84,7 @@ double value_of(Statistic statistic, const Difference& difference) {
     case Statistic::kElement:
       return difference.element_err();
     case Statistic::kNorm:
+    case Statistic::kCoherence:  // of several tensors
       break;
   }
   return difference.rel_err();
@@ -132,30 +141,24 @@ std::map<StatisticKey, StatisticResponses> statistic_responses_of(std::span<cons
 
 // What a floor is made of: the largest over a tensor's micro-batches and iterations.
 struct Roundings {
-  double eps = 0, element = 0;  // of a sum of the tensor's terms, and eps * crest
+  double unit = 0, element = 0;  // of an element, in root mean square, and of the largest
 };
 
-std::int64_t most_terms(const StoredTensors& tensors) {
-  std::int64_t most = 1;
-  for (const auto& [key, tensor] : tensors) most = std::max(most, tensor.terms);
-  return most;
-}
-
-std::map<ToleranceKey, Roundings> roundings_of(const RunDifferences& run, const StoredTensors& stored,
-                                               const EstimateOptions& options) {
-  const double summed = epsilon_of(Dtype::kFloat32) * std::sqrt(static_cast<double>(most_terms(stored))) / 2;
+std::map<ToleranceKey, Roundings> roundings_of(const RunDifferences& run, const EstimateOptions& options) {
+  const std::int64_t terms = most_terms(run);
+  const double summed = epsilon_of(Dtype::kFloat32) * std::sqrt(static_cast<double>(terms) / 12);
   std::map<ToleranceKey, Roundings> all;
   for (std::size_t i = 0; i < run.pairs.size(); ++i) {
     const LogicalTensor& tensor = *run.pairs[i].reference;
     const Difference& difference = run.differences[i];
     if (!is_floating(tensor.dtype)) continue;
     Roundings& rounding = all[{tensor.id.kind, tensor.id.name}];
-    const double step = rounding_floor(tensor.id.kind, tensor.dtype, options.compute_dtype);
-    rounding.eps = std::max({rounding.eps, step, tensor.id.kind == Kind::kParam ? 0 : summed});
-    rounding.element = std::max(rounding.element, rounding.eps);
+    const double unit = rounding_floor(tensor.id.kind, tensor.dtype, options, terms);
+    rounding.unit = std::max({rounding.unit, unit, tensor.id.kind == Kind::kParam ? 0 : summed});
+    rounding.element = std::max(rounding.element, rounding.unit);
     if (difference.reference_square == 0) continue;
     const double rms = std::sqrt(difference.reference_square / static_cast<double>(difference.elements));
-    rounding.element = std::max(rounding.element, rounding.eps * difference.reference_max_abs / rms);
+    rounding.element = std::max(rounding.element, rounding.unit * difference.reference_max_abs / rms);
   }
   return all;
 }
@@ -170,7 +173,7 @@ struct Floors {
 double floor_of(Statistic statistic, const Floors& floors, const StoredTensor& tensor, double factor, double margin) {
   const double elements = static_cast<double>(tensor.elements);
   // One element is all of a tensor at most.
-  const double element = std::min(floors.rounding.element, floors.rounding.eps * std::sqrt(elements));
+  const double element = std::min(floors.rounding.element, floors.rounding.unit * std::sqrt(elements));
   switch (statistic) {
     case Statistic::kScale:
       return std::max({element / std::sqrt(elements), std::pow(margin * floors.jump, 2) / (2 * elements * factor),
@@ -178,7 +181,7 @@ double floor_of(Statistic statistic, const Floors& floors, const StoredTensor& t
     case Statistic::kRow:
       return std::max(element, floors.jump / std::sqrt(elements / static_cast<double>(tensor.rows)));
     default:
-      return std::max({element, floors.jump, margin * floors.own.element / factor});
+      return std::max({element * kHalfStep, floors.jump, margin * floors.own.element / factor});
   }
 }
 
@@ -250,7 +253,7 @@ void estimate_statistics(std::span<const RunDifferences> perturbed, const RunDif
   std::map<StatisticKey, StatisticResponses> noise;
   if (rerun != nullptr) noise = statistic_responses_of({rerun, 1});
   const StoredTensors stored = stored_in(perturbed[0]);
-  const std::map<ToleranceKey, Roundings> roundings = roundings_of(perturbed[0], stored, options);
+  const std::map<ToleranceKey, Roundings> roundings = roundings_of(perturbed[0], options);
   const std::map<GroupKey, Pool> groups = pooled(all, stored);
   const std::map<ToleranceKey, double> jumps = largest_step_jumps(perturbed);
   for (const auto& [key, responses] : all) {

@@ -157,7 +157,8 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
     const double step = std::max(file.epsilon, epsilon_of(stored->second.dtype));
     const double luck = largest_luck(largest.at({key.first, without_numbers(key.second)}),
                                      stored->second.routed ? 1 : stored->second.elements, file.margin);
-    const double most = std::max(is_sum_over_tokens(key) ? step * summing : step, luck);
+    const double most = std::max({is_sum_over_tokens(key) ? step * summing : step,
+                                  rounding_of_sums(stored->second.dtype, file.margin, terms), luck});
     require_plausible_statistics(file, key, tolerance, stored->second, summing);
     if (tolerance.floor <= most) continue;
     throw InputError(

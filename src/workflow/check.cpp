@@ -167,6 +167,7 @@ void note_swapped(const Trace& reference, const Trace& candidate, Report& report
 void require_sound(const ToleranceFile& tolerance, const Alignment& reference) {
   const StoredTensors stored = stored_tensors(reference);
   require_statistics(tolerance, stored);
+  require_coherence(tolerance, reference);
   require_plausible_floors(tolerance, stored);
 }
 

@@ -18,7 +18,7 @@ layers.*.mlp.weight:
 EPSILON = 2**-23  # of float32
 
 TOLERANCES = f"""\
-ttrace_tolerance: 3
+ttrace_tolerance: 4
 reference: reference
 {DIGEST}
 perturbed:

@@ -17,9 +17,9 @@ REFUSED = {
         "run `ttrace estimate-tolerance` again with this reference",
     ),
     "another version": (
+        "ttrace_tolerance: 4",
         "ttrace_tolerance: 3",
-        "ttrace_tolerance: 2",
-        "t.yaml:1: tolerance file version 2; expected 3: run `ttrace estimate-tolerance` again",
+        "t.yaml:1: tolerance file version 3; expected 4: run `ttrace estimate-tolerance` again",
     ),
     "a misspelt key": ("margin: 3", "margins: 3", "t.yaml:1: the file has no 'margin'; expected one"),
     "an additional key": (

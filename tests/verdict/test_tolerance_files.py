@@ -125,10 +125,10 @@ def test_a_reference_of_other_data_under_the_same_run_id_is_refused(estimated):
 
 
 def test_a_file_of_the_former_version_is_refused(estimated):
-    estimated.edit("ttrace_tolerance: 3", "ttrace_tolerance: 2")
+    estimated.edit("ttrace_tolerance: 4", "ttrace_tolerance: 3")
     estimated.record("candidate", training_run(9))
     assert estimated.refuses(*CHECK, "-t", "t.yaml").endswith(
-        "tolerance file version 2; expected 3: run `ttrace estimate-tolerance` again"
+        "tolerance file version 3; expected 4: run `ttrace estimate-tolerance` again"
     )
 
 

@@ -26,7 +26,7 @@ from . import page
 from .markdown import number, table
 from .tails import clopper_pearson
 
-STATISTICS = ("rel_err", "scale", "row", "element")
+STATISTICS = ("rel_err", "scale", "row", "element", "coherence")
 A_MODEL = 8  # configurations of one reference
 _WAYS = [
     (dict(tp=2), ""),

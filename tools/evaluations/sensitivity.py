@@ -1,8 +1,10 @@
 """Sensitivity: the smallest fault in one tensor that is still caught, by depth and dtype, beside the peers' rules."""
 
 import itertools
+import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from sweeps.configurations import GPT, Configuration, Model
@@ -15,10 +17,12 @@ from .mutations import MUTATIONS, Mutation
 from .peers import RULES, compare
 from .shards import Shards, read_shards, write_shards
 from .tolerance_file import keep_group
+from .trace_edits import Recorded, read_trace, write_rank
 
 TITLE = "Sensitivity"
 
 PEERS = [rule for rule in RULES if rule.name.startswith("SGLang") or rule.name == "Megatron-LM bound"]
+SCALING = next(mutation for mutation in MUTATIONS if mutation.name == "uniform scaling")
 NAMES = ["ttrace", *(rule.name for rule in PEERS)]
 
 
@@ -30,6 +34,10 @@ def tensors(layers: int) -> dict[str, tuple[str, str, int]]:
     """What is changed, in the middle of the model: name, kind, micro-batch."""
     layer = f"decoder.layers.{layers // 2}"
     return {"activation": (layer, "output", 0), "gradient": (f"{layer}.mlp.linear_fc1.weight", "main_grad", -1)}
+
+
+# The gradients of one micro-batch that are changed in all layers at once.
+ALL_LAYERS = re.compile(r"decoder\.layers\.\d+\.mlp\.linear_fc1\.weight")
 
 
 def measure(bench: Bench) -> list[dict]:
@@ -59,6 +67,9 @@ def rows_of(bench: Bench, model: Model, layers: int, precision: Precision) -> li
             for mutation in MUTATIONS
         ]
         shutil.rmtree(bed.home)
+    alone = next(row for row in rows if (row["tensor"], row["fault"]) == ("gradient", SCALING.name))
+    together = {**alone["caught"], "ttrace": smallest_in_all_layers(run)}  # the peers look at each tensor alone
+    rows.append({**alone, "tensor": "gradients of all layers", "caught": together})
     shutil.rmtree(run.home)
     return rows
 
@@ -117,6 +128,32 @@ def smallest_caught(bed: TestBed, mutation: Mutation) -> dict:
     return {"caught": caught, "limit": mutation.words(verdicts[-1][0])}
 
 
+def smallest_in_all_layers(run: Run) -> str | None:
+    """The smallest factor of the gradients of one kind of weight in all layers that ttrace sees in the whole run, in
+    words; None where it sees none. Their optimizer's gradients are left as they are: what an optimizer makes of wrong
+    ones shows in its step."""
+    ranks = read_trace(run.home / "trace")
+    home = Path(tempfile.mkdtemp(dir=run.home))
+    shutil.copy(run.home / "annotations.yaml", home)
+    verdicts = []
+    for size in SCALING.sizes:
+        for rank in ranks:
+            write_rank(replace(rank, tensors=[scaled_in_all_layers(one, size) for one in rank.tensors]), home / "trace")
+        report = check(home, run.reference, next(iter(run.tolerances.values())))
+        shutil.rmtree(home / "trace")
+        verdicts.append((size, report["counts"]["fail"] > 0))
+        if not verdicts[-1][1]:
+            break
+    shutil.rmtree(home)
+    return words_of(SCALING, verdicts)
+
+
+def scaled_in_all_layers(tensor: Recorded, size: float) -> Recorded:
+    name, kind = tensor.key
+    is_changed = kind == "param_grad" and ALL_LAYERS.fullmatch(name)
+    return tensor.holding(SCALING.apply([tensor.value], size)[0]) if is_changed else tensor
+
+
 def words_of(mutation: Mutation, verdicts: list[tuple[object, bool]]) -> str | None:
     if mutation.ordered:
         found = [size for size, _ in itertools.takewhile(lambda verdict: verdict[1], verdicts)][-1:]
@@ -132,6 +169,8 @@ def render(rows: list[dict]) -> list[str]:
         "is the smallest such that it and all larger ones are caught. *never*: not even the largest tried. *always*: "
         "also without a fault, a false alarm. A cell equal to *smallest tried* may stand for something smaller still.",
         "",
+        "- *gradients of all layers*: those of a micro-batch of the first MLP weights, all with the same factor, "
+        "judged in the whole run.",
         "- *lost term of a sum*: the values are taken as a sum of n independent terms of equal variance, of which one "
         "is left out.",
         "- *zeroed rows*, *swapped chunk* (two neighbours exchanged): rows are all dimensions but the last.",

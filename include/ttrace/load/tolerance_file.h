@@ -1,6 +1,6 @@
 // Reads and writes tolerance files: YAML, one line a tensor, so that a diff shows what moved.
 //
-//   ttrace_tolerance: 3
+//   ttrace_tolerance: 4
 //   reference: 2f6c                        # run ids
 //   digest: 9f86d081884c7d65               # of what the reference held
 //   perturbed:
@@ -13,6 +13,10 @@
 //   notes: []                              # what the estimation met
 //   overrides:                             # of people; the last that matches wins
 //     - {pattern: mlp.router, kind: output, allowed: 0.2, reason: a token near a tie may be re-routed}
+//   coherence:                             # by kind and name, '#' for a number (ttrace/tolerance/coherence.h)
+//     main_grad:
+//       layers.#.mlp.fc1.weight: {samples: [-1e-05], spread: 0.001, members: 16, inflation: 1.1, responses: 30,
+//         floor: 0, allowed: 0.0022}
 //   updates:                               # of optimizers' steps, by class and iteration (load/update_tolerances.h)
 //     torch.optim.rmsprop.RMSprop:
 //       0: {pool: [0], tensor: [1e-07], decay: [0], norm: [1], still_above: [0], still: [0]}
@@ -23,11 +27,11 @@
 //         scale: {samples: [-2e-05], rerun: 0, estimate: 3e-05, responses: 48, floor: 0.0002, allowed: 0.00125},
 //         row: {...}, element: {...}}
 //
-// A check reads `reference`, `digest`, `compute_dtype`, `overrides`, `updates` and each `allowed`; the rest says where
+// A check reads `reference`, `digest`, `compute_dtype`, `overrides`, `coherence`, `updates` and each `allowed`; the rest says where
 // they come from, and must say what they are: margin * max(estimate, floor), of an estimate that is the largest sample.
 // What is allowed of the statistics beside the norm is `factor_of` times the larger of their estimate, no larger than the
 // largest sample of the tensor's group, and their floor. Tensors of few elements have none of them. A file that people
-// write may lack `updates` and `seal`.
+// write may lack `updates` and `seal`, and `coherence` where its tensors have no groups.
 #pragma once
 
 #include <filesystem>
@@ -38,7 +42,7 @@
 
 namespace ttrace {
 
-inline constexpr std::string_view kToleranceVersion = "3";
+inline constexpr std::string_view kToleranceVersion = "4";
 
 // Throws InputError with `file:line` for YAML that does not parse, keys that are unknown, missing or
 // twice, numbers that are not finite or negative, an override without a reason, an epsilon that is not the compute

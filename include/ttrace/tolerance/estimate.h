@@ -44,12 +44,8 @@ using OwnRoundings = std::map<ToleranceKey, OwnRounding>;
 // has the reasons.
 OwnRoundings measure_own_sums(const Alignment& reference);
 
-// Returns the least that a tensor may differ by, whatever the perturbed runs say: a rounding step of the dtype that
-// computed it. Nothing computes initial parameters: they may differ by a rounding step of the dtype they are stored in.
-double rounding_floor(Kind kind, Dtype stored, Dtype compute);
-
 // Estimates the tolerance of every floating-point tensor; integers and bool are compared exactly. `rerun` may be null.
-// Fills `tensors`, `notes`, `margin`, `epsilon`, `estimator` and `compute_dtype` of the result. Throws InputError for
+// Fills `tensors`, `coherence`, `notes`, `margin`, `epsilon`, `estimator` and `compute_dtype` of the result. Throws InputError for
 // fewer than kLeastPerturbedRuns perturbed runs, for runs that lack some of the tensors, for a run that equals the
 // reference in every floating-point element (its perturbation had no effect), for one that is no run of the same
 // program (NaN, other initial parameters, responses of another size), and where most of what was measured is noise.

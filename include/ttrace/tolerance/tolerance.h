@@ -13,13 +13,11 @@
 #include "ttrace/align/shard_mapping.h"
 #include "ttrace/estimator.h"
 #include "ttrace/finding.h"
+#include "ttrace/tolerance/coherence.h"
 #include "ttrace/tolerance/update_tolerance.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
-
-// Tolerances are pooled over micro-batches and iterations: one per kind and canonical name.
-using ToleranceKey = std::pair<Kind, std::string>;
 
 // What a statistic beside the norm may be. src/tolerance/statistics.cpp has the rules.
 struct StatisticTolerance {
@@ -65,11 +63,12 @@ struct ToleranceFile {
   std::vector<std::string> notes;  // for people: how the runs behaved
   std::vector<ToleranceOverride> overrides;
   std::map<ToleranceKey, Tolerance> tensors;
+  CoherenceTolerances coherence;
   UpdateTolerances updates;
 };
 
 // The verdict on a correct run is made to be a false alarm, by chance, once in a thousand runs or less: a run of 50,000
-// tests (10,000 to 15,000 tensors, of up to four statistics each) at kTestLevel has one with probability 5e-4, and 50
+// tests (10,000 to 15,000 tensors, of up to four statistics each, and a hundred groups of them) at kTestLevel has one with probability 5e-4, and 50
 // tensors of few elements, which are held to kFewLevel, with 5e-4 more. What is no chance (a parallel program rounds more
 // often than the runs that the tolerances come from) the margin is for.
 inline constexpr double kTestLevel = 1e-8;
@@ -112,9 +111,10 @@ void add_stored(const TensorId& id, const StoredTensor& tensor, StoredTensors& s
 // Says whether tensors like that have a tolerance of this statistic: the norm of few elements sees as much as others.
 bool is_tested(Statistic statistic, const StoredTensor& tensor);
 
-// Throws InputError where a tensor of the file has no tolerance of a statistic that is tested. Without it, what only that
-// statistic sees would pass.
+// Throws InputError where a tensor of the file has no tolerance of a statistic that is tested, or a group of tensors none
+// of its coherence. Without it, what only that statistic sees would pass.
 void require_statistics(const ToleranceFile& file, const StoredTensors& tensors);
+void require_coherence(const ToleranceFile& file, const Alignment& reference);
 
 // Throws InputError where a tensor's floor is larger than a rounding step of the dtype that computes or stores it, than
 // what few samples say of few elements, and than what a gradient's sum over tokens can round, and it is no optimizer's

@@ -14,7 +14,7 @@ namespace {
 
 // A file with one field a line; the tests replace one line.
 const std::string kWhole =
-    "ttrace_tolerance: 3\n"
+    "ttrace_tolerance: 4\n"
     "reference: 2f6c\n"
     "digest: 9f86d081884c7d65\n"
     "perturbed:\n"
@@ -177,7 +177,7 @@ TEST_CASE("a written tolerance file is one line a tensor") {
         "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. What `scale`, `row` and `element`\n"
         "# may be comes from the samples of all tensors of a kind whose names differ in numbers. To allow something\n"
         "# else, add an override: {pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}\n"
-        "ttrace_tolerance: 3\n"
+        "ttrace_tolerance: 4\n"
         "reference: \"2f6c\"\n"
         "digest: \"9f86d081884c7d65\"\n"
         "perturbed:\n"
@@ -253,8 +253,8 @@ TEST_CASE("how far updates may be from the reference's is read back, and refused
 }
 
 TEST_CASE("the header's mistakes are refused with their line") {
-  CHECK(tolerance_error(with("ttrace_tolerance: 3", "ttrace_tolerance: 2")) ==
-        "t.yaml:1: tolerance file version 2; expected 3: run `ttrace estimate-tolerance` again");
+  CHECK(tolerance_error(with("ttrace_tolerance: 4", "ttrace_tolerance: 3")) ==
+        "t.yaml:1: tolerance file version 3; expected 4: run `ttrace estimate-tolerance` again");
   CHECK(tolerance_error(with("digest: 9f86d081884c7d65\n", "")) == "t.yaml:1: the file has no 'digest'; expected one");
   CHECK(tolerance_error(with("reference: 2f6c\n", "")) == "t.yaml:1: the file has no 'reference'; expected one");
   CHECK(tolerance_error(with("reference: 2f6c", "reference: []")) ==

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -197,9 +198,52 @@ TEST_CASE("minus infinity in one head is no mask") {
   CHECK(first_tensor_of(damaged("scores", 1, -kInf, {.masked = -kInf})) == "core.softmax input: product-differs");
 }
 
+TEST_CASE("rows of fused attention are computed again, in each layout and with fewer heads of keys") {
+  for (const bool sample_first : {false, true}) {
+    for (const std::int64_t kv_heads : {2, 4}) {
+      const Report right =
+          AttentionProgram{.kv_heads = kv_heads, .sample_first = sample_first, .with_softmax = false}.checked();
+      CHECK(right.counts.fail == 0);
+      REQUIRE(right.passed.size() > 0);
+      CHECK(std::any_of(right.passed.begin(), right.passed.end(), [](const Finding& finding) {
+        return finding.message ==
+               "core output, iteration 0, micro-batch 0: is softmax(q k) v, causal, in 6 of 6 rows, "
+               "in 8 heads";
+      }));
+      AttentionProgram program{.kv_heads = kv_heads, .sample_first = sample_first, .with_softmax = false};
+      program.damage = [](const std::string& what, Matrices& matrices) {
+        if (what == "context") matrices.at(1, 2, 3, 4) += 0.01F;
+      };
+      const Report wrong = program.checked();
+      REQUIRE(wrong.root_cause() != nullptr);
+      CHECK(first_tensor_of(wrong) == "core output: product-differs");
+      CHECK(has(wrong.root_cause()->message, "head 2 of sample 1 is not softmax(q k) v in row 3"));
+      CHECK(wrong.root_cause()->ranks == std::vector<std::int32_t>{1});
+    }
+  }
+}
+
+TEST_CASE("fused attention with another scale, mask or dropout is not verified, and not called wrong") {
+  CHECK(has(refusal_in(AttentionProgram{.scale = 0.2F, .with_softmax = false}.checked()), "it is fused, and not"));
+  AttentionProgram window{.with_softmax = false};
+  window.damage = [](const std::string& what, Matrices& matrices) {
+    if (what != "probabilities") return;
+    for (std::int64_t b = 0; b < kSamples; ++b) {
+      for (std::int64_t h = 0; h < matrices.heads; ++h) matrices.at(b, h, 5, 0) = 0;  // the last row forgets the first
+    }
+  };
+  CHECK(window.checked().counts.fail == 0);
+  CHECK(has(refusal_in(window.checked()), "it is fused, and not"));
+  AttentionProgram all_wrong{.with_softmax = false};
+  all_wrong.damage = [](const std::string& what, Matrices& matrices) {
+    if (what != "context") return;
+    for (float& value : matrices.values) value *= 1.5F;
+  };
+  CHECK(all_wrong.checked().counts.fail == 0);
+  CHECK(has(refusal_in(all_wrong.checked()), "or is wrong in all heads"));
+}
+
 TEST_CASE("attention that cannot be checked is named, and not verified") {
-  CHECK(
-      has(refusal_in(AttentionProgram{.with_softmax = false}.checked()), "scores and probabilities were not recorded"));
   const Report scaled = AttentionProgram{.scale = 0.2f}.checked();
   CHECK(has(refusal_in(scaled), "about 0.2 times queries times keys"));
   AttentionProgram biased;

@@ -91,7 +91,7 @@ TEST_CASE("what is allowed is the margin times the largest response of any run a
   CHECK(tolerance.samples == std::vector<double>{0.25, 0.5, 0.25});
   CHECK_FALSE(tolerance.rerun.has_value());
   CHECK(tolerance.estimate == 0.5);
-  CHECK(tolerance.floor == kFloat32Epsilon);
+  CHECK(tolerance.floor == doctest::Approx(kFloat32Epsilon * std::sqrt(4.0 / 6)));  // of sums of 16 terms
   CHECK(tolerance.allowed == 0.75);
   CHECK(file.margin == 1.5);
   CHECK(file.compute_dtype == "float32");
@@ -133,7 +133,7 @@ TEST_CASE("the statistics beside the norm come from the responses of the same te
   CHECK(scale.samples == std::vector<double>{3e-4, -3e-4, 3e-4});
   CHECK(scale.responses == 6);
   CHECK(scale.estimate == doctest::Approx(std::sqrt((9e-8 + 16e-8) / 2)));
-  const double rounding = kFloat32Epsilon * std::sqrt(32) / 2;  // of sums of up to 32 terms
+  const double rounding = kFloat32Epsilon * std::sqrt(32.0 / 12);  // of sums of up to 32 terms
   CHECK(scale.floor == doctest::Approx(4 * rounding / 32));
   CHECK(scale.allowed == doctest::Approx(43.412353 * scale.estimate));
   const StatisticTolerance& row = statistics.at(Statistic::kRow);
@@ -180,7 +180,7 @@ TEST_CASE("tensors of zeros and responses without bound have tolerances, too: no
   const auto& zero = file.tensors.at({Kind::kOutput, "zero"}).statistics;
   REQUIRE(zero.size() == 3);
   CHECK(zero.at(Statistic::kRow).responses == 3);
-  CHECK(zero.at(Statistic::kRow).allowed == doctest::Approx(6 * kFloat32Epsilon * std::sqrt(32) / 2));
+  CHECK(zero.at(Statistic::kRow).allowed == doctest::Approx(6 * kFloat32Epsilon * std::sqrt(32.0 / 12)));
   CHECK(file.tensors.at({Kind::kOutput, "nan"}).statistics.at(Statistic::kScale).estimate == 1);
 }
 
@@ -219,16 +219,32 @@ TEST_CASE("a rerun that differs more than the perturbed runs decides, and is men
                           "by 0.312"});
 }
 
-TEST_CASE("a tensor that no perturbation reaches may differ by a rounding step of the compute dtype") {
+TEST_CASE("a tensor that no perturbation reaches may differ by what two roundings in the compute dtype do") {
   Model model;
   const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kMainGrad, "w")};
   const ToleranceFile file =
       estimate(runs_of(tensors, {{0.25, 0}, {0.25, 0}, {0.25, 0}}), nullptr, {.compute_dtype = Dtype::kBFloat16});
   const Tolerance& still = file.tensors.at({Kind::kMainGrad, "w"});
   CHECK(still.estimate == 0);
-  CHECK(still.floor == 1.0 / 128);
-  CHECK(still.allowed == 3.0 / 128);
+  CHECK(still.floor == doctest::Approx(1.0 / 128 / std::sqrt(6)));
+  CHECK(still.allowed == doctest::Approx(3.0 / 128 / std::sqrt(6)));
   CHECK(file.epsilon == 1.0 / 128);
+}
+
+TEST_CASE("a margin that is less leaves each element the rounding step that it may be off by") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kMainGrad, "w")};
+  const ToleranceFile file = estimate(runs_of(tensors, {{0.25, 0}, {0.25, 0}, {0.25, 0}}), nullptr,
+                                      {.margin = 1.25, .compute_dtype = Dtype::kBFloat16});
+  CHECK(file.tensors.at({Kind::kMainGrad, "w"}).allowed == doctest::Approx(1.0 / 128));
+}
+
+TEST_CASE("in fp32 a tensor that no perturbation reaches may differ by what adding up its longest sums does") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0, Dtype::kFloat32, {4096, 2}),
+                               model.tensor(Kind::kMainGrad, "w")};
+  const ToleranceFile file = estimate(runs_of(tensors, {{0.25, 0}, {0.25, 0}, {0.25, 0}}), nullptr, {});
+  CHECK(file.tensors.at({Kind::kMainGrad, "w"}).floor == doctest::Approx(kFloat32Epsilon * std::sqrt(12.0 / 6)));
 }
 
 TEST_CASE("an initial parameter may differ by a rounding step of the dtype it is stored in, not of bf16") {
@@ -482,7 +498,8 @@ TEST_CASE("a loss may always differ by a rounding step of its dtype, and its flo
   CHECK(allowed_loss(3, 1e-3) == 3.0 / 128);
   CHECK(allowed_loss(3, 0, Dtype::kBFloat16) == 3.0 / 128);
   CHECK(allowed_loss(3, 0.25) == 0.75);
-  CHECK(allowed_loss(3, 1e-4, Dtype::kFloat32, {4}) == 3.0 / 128);  // not a single number
+  // Not a single number.
+  CHECK(allowed_loss(3, 1e-4, Dtype::kFloat32, {4}) == doctest::Approx(3.0 / 128 / std::sqrt(6)));
 }
 
 namespace {

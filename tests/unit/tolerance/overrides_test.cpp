@@ -18,6 +18,7 @@ ToleranceFile with_overrides(std::vector<ToleranceOverride> overrides) {
   file.reference_run = "2f6c";
   file.reference_digest = "9f86";
   file.compute_dtype = "bfloat16";
+  file.margin = 3;
   file.overrides = std::move(overrides);
   file.tensors[{Kind::kOutput, "decoder.layers.0.mlp"}].allowed = 0.1;
   return file;

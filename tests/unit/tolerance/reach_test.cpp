@@ -47,12 +47,12 @@ TEST_CASE("a branch that the perturbation does not feed is named once, by its to
   CHECK(run.notes() ==
         std::vector<std::string>{
             "no perturbed run moved vision: it is not fed by what was perturbed, and 3 of its outputs may differ by no "
-            "more than 3 rounding steps of float32; --estimator modules perturbs it too",
+            "more than 2.4 rounding steps of float32; --estimator modules perturbs it too",
             "no perturbed run moved vision-head: it is not fed by what was perturbed, and 1 of its outputs may differ "
-            "by no more than 3 rounding steps of float32; --estimator modules perturbs it too"});
+            "by no more than 2.4 rounding steps of float32; --estimator modules perturbs it too"});
   CHECK(run.notes(Estimator::kModules)[1] ==
         "no perturbed run moved vision-head: it is not fed by what was perturbed, and 1 of its outputs may differ by "
-        "no more than 3 rounding steps of float32");
+        "no more than 2.4 rounding steps of float32");
 }
 
 TEST_CASE("a module inside which something moved is no such branch, but what did not move in it is") {
@@ -81,7 +81,7 @@ TEST_CASE("zeros, initial parameters and gradients of activations need not move;
   CHECK(run.notes().empty());
   run.add(Kind::kMainGrad, "head.bias", false).add(Kind::kParamGrad, "head.bias", false);
   CHECK(run.notes() == std::vector<std::string>{"no perturbed run moved the gradient of head.bias: it may differ by no "
-                                                "more than 3 rounding steps of float32"});
+                                                "more than 2.4 rounding steps of float32"});
   run.add(Kind::kMainGrad, "head.weight", false);
   CHECK(run.notes()[0].starts_with("no perturbed run moved the gradient of head.bias (and 1 more): "));
 }

@@ -1,0 +1,18 @@
+// Attention of which only queries, keys, values and context were recorded: a fused kernel such as PyTorch's
+// scaled_dot_product_attention. A few rows of every head are computed again.
+#pragma once
+
+#include <cstdint>
+
+#include "selfcheck/attention_call.h"
+#include "ttrace/finding.h"
+
+namespace ttrace {
+
+// So many rows of a head, or all where there are fewer.
+inline constexpr std::int64_t kSampledRows = 8;
+
+// Returns `pass`, `fail` (product-differs), or `untrusted` (not-checkable), and says how many rows were seen.
+Finding check_fused_attention(const AttentionCall& call);
+
+}  // namespace ttrace
