@@ -1,5 +1,6 @@
 """Traces and logical tensors as Python sees them."""
 
+import shutil
 import subprocess
 import sys
 
@@ -191,6 +192,15 @@ def test_presets_are_those_that_come_with_the_program(traces):
     with pytest.raises(ttrace.InputError, match="megatron_gpt"):
         ttrace.open("candidate", annotations="megatron_gtp")
     assert len(ttrace.open("reference", annotations="megatron_gpt")) == 5
+
+
+def test_a_python_that_it_was_not_built_for_is_told_so(tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "copy", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    command = [sys.executable, "-c", "import ttrace"]
+    process = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path / "copy")})
+    last = process.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: ttrace: its extension module cannot be imported: No module named")
+    assert "expected the Python that it was built for (-DTTRACE_PYTHON of CMake), and this is Python 3." in last
 
 
 def test_importing_it_imports_no_other_package():

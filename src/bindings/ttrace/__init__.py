@@ -10,10 +10,19 @@
         layer(x).square().sum().backward()
     ttrace.testing.assert_same("candidate", "reference", tolerance="tolerance.yaml")
 
-README.md beside this file has more; the rest of ttrace is a command line."""
+The page of the Python package in the manual has more; the rest of ttrace is a command line."""
+
+import platform
+
+try:
+    from ._core import InputError, version
+except ImportError as error:
+    raise ImportError(
+        f"ttrace: its extension module cannot be imported: {error}; expected the Python that it was built for "
+        f"(-DTTRACE_PYTHON of CMake), and this is Python {platform.python_version()}"
+    ) from None
 
 from . import _installation, testing
-from ._core import InputError, version
 from .recording import record
 from .reports import (
     Counts,
@@ -54,4 +63,4 @@ __all__ = [
 ]
 
 InputError.__module__ = __name__
-del _installation, version
+del _installation, platform, version
