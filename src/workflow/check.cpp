@@ -150,6 +150,14 @@ bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
   });
 }
 
+// True where ranks are missing, unfinished or there twice, which is said before anything else.
+bool has_broken_ranks(const Report& report) {
+  return std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+    return finding.reason == Reason::kMissingRank || finding.reason == Reason::kIncompleteRank ||
+           finding.reason == Reason::kDuplicateRank;
+  });
+}
+
 // Says what the check lacks, and the command that makes it, where findings would be about that alone. Empty where it
 // lacks nothing.
 std::string what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, const Report& report) {
@@ -202,7 +210,12 @@ Checked check(const CheckOptions& options) {
   report.candidate = options.candidate;
   report.strict = options.strict;
   report.command_for_all = command_of(options) + " --all";
-  report.instead = what_it_lacks(options, loaded, report);
+  std::string lacking = what_it_lacks(options, loaded, report);
+  if (!has_broken_ranks(report)) {
+    report.instead = std::move(lacking);
+  } else if (!lacking.empty()) {
+    report.notes.push_back(std::move(lacking));
+  }
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   const Trace& trace = *loaded.candidate.trace;
   if (!loaded.annotations.guesses.empty() && !report.same()) {
