@@ -120,7 +120,7 @@ void add_collecting_options(CLI::App& estimate, EstimateArguments& arguments) {
   estimate
       .add_option("-j,--jobs", arguments.jobs,
                   "Runs to collect side by side; what they print goes to NAME.log in the directory of the runs "
-                  "[as many as there are cores, where the reference is one process on the CPU, else 1]")
+                  "[one a core for one process on the CPU, else 1]")
       ->type_name("N")
       ->check(CLI::Range(std::size_t{1}, kMostSideBySide))
       ->group(kCollecting);

@@ -47,8 +47,11 @@ void print_checks(const std::vector<CheckRecord>& checks) {
   std::cout << table.text();
 }
 
-const CheckRecord& numbered(const std::vector<CheckRecord>& checks, std::int64_t number) {
-  return *std::find_if(checks.begin(), checks.end(), [&](const CheckRecord& check) { return check.number == number; });
+// The commit of a check; none where another program has taken the check away since the list of checks was read.
+std::string commit_of(const std::vector<CheckRecord>& checks, std::int64_t number) {
+  const auto found =
+      std::find_if(checks.begin(), checks.end(), [&](const CheckRecord& check) { return check.number == number; });
+  return found == checks.end() ? "-" : commit_of(*found);
 }
 
 void print_growths(const std::vector<CheckRecord>& checks, const std::vector<Growth>& growths) {
@@ -58,8 +61,7 @@ void print_growths(const std::vector<CheckRecord>& checks, const std::vector<Gro
     const Growth& growth = growths[i];
     const std::string candidate = growth.candidate.empty() ? "" : printable(growth.candidate) + ": ";
     std::cout << fmt::format("  {}{} {}: {:.3g} -> {:.3g} in check {}, commit {}\n", candidate, printable(growth.name),
-                             growth.kind, growth.before, growth.after, growth.check,
-                             commit_of(numbered(checks, growth.check)));
+                             growth.kind, growth.before, growth.after, growth.check, commit_of(checks, growth.check));
   }
   if (growths.size() > kGrowthsShown) {
     std::cout << fmt::format("  ... and {} more: --tensor PATTERN, --json\n", growths.size() - kGrowthsShown);

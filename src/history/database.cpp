@@ -14,6 +14,10 @@ constexpr int kPatienceMilliseconds = 10'000;  // how long to wait while another
 }  // namespace
 
 Database::Database(const std::filesystem::path& file, Mode mode) : file_(file.string()) {
+  // SQLite would wait for who writes to a pipe, and for the end of a device.
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(file, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) fail("not a regular file");
   const int flags = mode == Mode::kRead ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
   sqlite3* handle = nullptr;
   const int code = sqlite3_open_v2(file_.c_str(), &handle, flags, nullptr);

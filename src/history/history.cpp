@@ -53,11 +53,27 @@ std::int64_t read_pragma(Database& database, std::string_view name) {
   return statement.step() ? statement.integer(0) : 0;
 }
 
-// Refuses files of other programs, and histories of another version.
+// The columns of what the file defines, whether a table in it holds them, and triggers. An index of somebody's own
+// changes nothing.
+std::vector<std::string> definitions_of(Database& database) {
+  Statement statement = database.prepare(
+      "select format('%s %s %d %s %s %d %d', known.type, known.name, known.rootpage > 0, field.name, field.type,"
+      " field.pk, field.hidden) from sqlite_schema as known left join pragma_table_xinfo(known.name) as field on true"
+      " where known.type <> 'index' order by known.name, field.cid");
+  std::vector<std::string> definitions;
+  while (statement.step()) definitions.push_back(statement.text(0));
+  return definitions;
+}
+
+// Refuses files of other programs, histories of another version, and what else calls itself one: a view in place of a
+// table may have rows without end, a trigger may do anything.
 void require_history(Database& database) {
   if (read_pragma(database, "application_id") != kApplicationId) database.fail("another program's file");
   const std::int64_t version = read_pragma(database, "user_version");
   if (version != kVersion) database.fail(fmt::format("version {}, this program knows {}", version, kVersion));
+  Database empty(":memory:", Database::Mode::kWrite);
+  empty.run(kSchema);
+  if (definitions_of(database) != definitions_of(empty)) database.fail("other tables than those of a history");
 }
 
 void create_where_empty(Database& database) {

@@ -181,9 +181,17 @@ bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
   });
 }
 
+// True where ranks are missing, unfinished or there twice, which is said before anything else.
+bool has_broken_ranks(const Report& report) {
+  return std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+    return finding.reason == Reason::kMissingRank || finding.reason == Reason::kIncompleteRank ||
+           finding.reason == Reason::kDuplicateRank;
+  });
+}
+
 // Says what the check lacks, where findings would be about that alone, and which command makes it.
 void add_what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, Report& report) {
-  if (report.verdict() != RunVerdict::kDifferent) return;
+  if (report.verdict() != RunVerdict::kDifferent || has_broken_ranks(report)) return;
   const Trace &reference = *loaded.reference.trace, &candidate = *loaded.candidate.trace;
   const std::int64_t wrong = report.counts.fail + report.counts.missing;
   const std::int64_t tensors = report.counts.compared + report.counts.missing;

@@ -283,6 +283,25 @@ def test_what_a_rank_recorded_before_it_died_is_compared(check, tmp_path, end):
     assert counts(report) == (2, 2, 0, 0, 3)
 
 
+@pytest.mark.parametrize("end", ["killed", "absent", "whole"])
+def test_a_broken_rank_is_said_before_what_the_check_lacks(ttrace, tmp_path, end):
+    (embedding,) = (tensor for tensor in model() if tensor.name == "embedding")
+    reference = [replace(embedding, name=f"layers.{layer}") for layer in range(40)]
+    half = [replace(tensor, values=tensor.values[:, :2] + 1) for tensor in reference]
+    record_run(tmp_path / "reference", [reference])
+    record_rank(tmp_path / "candidate", half, rank=0, world_size=2, axes="tp=2", run_id="candidate")
+    if end != "absent":
+        run = {"rank": 1, "world_size": 2, "axes": "tp=2", "run_id": "candidate"}
+        record_rank(tmp_path / "candidate", half, complete=end == "whole", **run)
+    text = ttrace.reports(*CHECK[: CHECK.index("-a")], code=1)
+    lacks = "no annotations (-a), and neither the program nor its tensors say how 2 ranks hold them"
+    if end == "whole":  # what is lacking is all that there is to say
+        assert text.startswith(f"different: {lacks}")
+    else:
+        broken = "rank 1 did not finish" if end == "killed" else "rank 1 of 2 left no file"
+        assert broken in text.splitlines()[1] and f"\nnote: {lacks}" in text
+
+
 def test_a_rank_that_recorded_all_but_did_not_finish_is_a_finding(check, tmp_path):
     ranks = shards(model())
     record_rank(tmp_path / "candidate", ranks[0], rank=0, world_size=2, axes="tp=2", run_id="candidate")

@@ -1,11 +1,14 @@
 """Names come from traces, and a trace from anybody: every output shows them escaped, parses, and injects nothing."""
 
 import csv
+import html.parser
 import io
 import json
 import sqlite3
+import struct
 import unicodedata
 import xml.etree.ElementTree as xml
+import zipfile
 from dataclasses import replace
 
 import pytest
@@ -27,6 +30,8 @@ NAMES = {
     "a shell's": "$(touch here); `touch here` | x",
     "a format's": "{0} {name} %s %n",
     "commas and quotes": 'a,b";c',
+    "a path": "../../here",
+    "YAML": "a: {b}\n- c # \ufeff",
     "a long one": "x" * 4096,
 }
 CHECK = ("check", "--reference", "reference", "--candidate", "candidate")
@@ -68,6 +73,72 @@ def test_a_hostile_name_is_shown_escaped_everywhere(ttrace, tmp_path, what):
     for words in (("inspect", "candidate"), ("abft", "candidate"), ("history", "out--history")):
         stdout, stderr = ttrace(*words, code=2 if words[0] == "abft" else 0)
         assert all(map(is_harmless, stdout + stderr))
+
+
+class Tags(html.parser.HTMLParser):
+    """The tags of a page, with their attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, sorted(attributes)))
+
+
+def named(name, added=0.0):
+    return [
+        replace(tensor, name=name, values=tensor.values + added) if tensor.name == "embedding" else tensor
+        for tensor in model()
+    ]
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_a_hostile_name_adds_nothing_to_a_page(ttrace, tmp_path, what):
+    def tags(name, directory):
+        record_run(directory / "reference", [named(name)], run_id="reference")
+        record_run(directory / "candidate", [named(name, 1)], run_id="candidate")
+        pair = ("--reference", directory / "reference", "--candidate", directory / "candidate")
+        ttrace.reports("check", *pair, "--html", directory / "page.html", code=1)
+        return Tags((directory / "page.html").read_text()).found
+
+    hostile, harmless = tmp_path / "a", tmp_path / "b"
+    hostile.mkdir()
+    harmless.mkdir()
+    assert tags(NAMES[what], hostile) == tags("x", harmless)
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_a_hostile_name_is_shown_and_exported_escaped(ttrace, tmp_path, what):
+    record_run(tmp_path / "reference", [named(NAMES[what])])
+    record_run(tmp_path / "candidate", [named(NAMES[what], 1)])
+    stdout, stderr = ttrace("show", "candidate", "*", "--kind", "output", "--reference", "reference", code=0)
+    assert all(map(is_harmless, stdout + stderr))
+    for suffix in ("safetensors", "npz"):
+        stdout, stderr = ttrace("export", "candidate", "-o", f"out.{suffix}", code=0)
+        assert all(map(is_harmless, stdout + stderr))
+    with zipfile.ZipFile(tmp_path / "out.npz") as archive:
+        assert archive.testzip() is None
+        keys = archive.namelist()
+    data = (tmp_path / "out.safetensors").read_bytes()
+    keys += json.loads(data[8 : 8 + struct.unpack_from("<Q", data)[0]])
+    assert all(is_harmless(character) and character != "\n" for key in keys for character in key)
+    assert not any(".." in key.split("/") or key.startswith("/") for key in keys)
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_a_hostile_name_is_the_same_in_a_tolerance_file(ttrace, tmp_path, what):
+    record_run(tmp_path / "reference", [named(NAMES[what])])
+    for seed in (1, 2, 3):
+        provenance = json.dumps({"perturb_seed": seed})
+        record_run(tmp_path / f"p{seed}", [named(NAMES[what], seed / 1024)], provenance=provenance)
+    record_run(tmp_path / "candidate", [named(NAMES[what], 2 / 1024)])
+    words = ("estimate-tolerance", "-o", "t.yaml", "--reference", "reference", "--perturbed", "p1", "p2", "p3")
+    assert all(map(is_harmless, ttrace.reports(*words, code=0)))
+    # Were it another name there, the tensor would have no tolerance, and the check would say so.
+    assert ttrace.reports(*CHECK, "-t", "t.yaml", code=0).startswith("same\n")
 
 
 def test_a_history_that_another_program_holds_loses_nothing(ttrace, reference, candidate, tmp_path):

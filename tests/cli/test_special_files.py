@@ -24,12 +24,22 @@ def special(tmp_path, kind):
         ((*CHECK, "-t"), "a file of `ttrace estimate-tolerance`"),
         (("run",), "a file that says what to run: `ttrace run --help` shows one"),
         (("abft", "candidate", "--e-max"), "a file of `ttrace calibrate`"),
+        (("history",), "a history that `ttrace check --history` made"),
     ],
 )
 def test_what_is_no_regular_file_is_not_read(ttrace, reference, candidate, tmp_path, kind, words, expected):
     candidate()
     name = special(tmp_path, kind)
     assert ttrace.refuses(*words, name) == f"{name}: not a regular file; expected {expected}"
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a link to a device"])
+def test_a_check_is_added_to_no_pipe_and_no_device(ttrace, reference, candidate, tmp_path, kind):
+    candidate()
+    stdout, stderr = ttrace(*CHECK, "--history", special(tmp_path, kind), code=2)
+    assert stdout.startswith("same\n")
+    expected = "expected a history that `ttrace check --history` made"
+    assert stderr == f"ttrace: error: special: not a regular file; {expected}\n"
 
 
 def test_an_annotation_file_may_be_a_link(ttrace, reference, candidate, tmp_path):

@@ -50,6 +50,20 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class SourceLine:
+    file: str  # relative to the top of the program's repository, where it lies in one
+    line: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a module is in the program's source, as far as the trace says it."""
+
+    forward: SourceLine | None
+    call: SourceLine | None
+
+
+@dataclass(frozen=True)
 class Root:
     """A wrong tensor that nothing wrong explains, and what its error looks like."""
 
@@ -66,6 +80,7 @@ class Root:
     diagnosis_residual: float | None
     sentence: str
     standing: str | None  # what a second run says of it: confirmed, found, moved
+    source: Source  # of the module
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,20 @@ class Override:
 
 
 @dataclass(frozen=True)
+class LoneTensors:
+    """Tensors of one implementation that the other has no counterpart of."""
+
+    tensors: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WithoutCounterpart:
+    reference: LoneTensors
+    candidate: LoneTensors
+
+
+@dataclass(frozen=True)
 class OptimizerSteps:
     parameters: int
     parameters_checked: int
@@ -130,7 +159,8 @@ class Report:
     coverage: float | None  # the share of the reference's tensors that were compared
     proof: Mapping[str, Proof] | None  # by kind
     overrides: tuple[Override, ...]
-    instead: str | None  # what to do before the findings are worth reading
+    instead: str | None  # why the findings are not worth reading before something is done
+    next: str | None  # the command worth typing next
     root_cause: Finding | None  # the first wrong one in execution order
     roots: tuple[Root, ...]
     wrong_in_second_run: int | None
@@ -138,6 +168,8 @@ class Report:
     findings: tuple[Finding, ...]  # every verdict but pass, in execution order
     notes: tuple[str, ...]
     _checked: _core.Checked = field(repr=False, compare=False)
+    without_counterpart: WithoutCounterpart | None = None  # None: no correspondence file
+    partial: str | None = None  # of a trace that holds less by design, a sentence that says what
 
     @property
     def same(self) -> bool:
@@ -264,7 +296,8 @@ def _finding_of(values: dict[str, Any]) -> Finding:
 
 
 def _root_of(values: dict[str, Any]) -> Root:
-    known = {**values, "alike": tuple(values["alike"])}
+    lines = {name: None if line is None else SourceLine(**line) for name, line in values["source"].items()}
+    known = {**values, "alike": tuple(values["alike"]), "source": Source(**lines)}
     return Root(pass_=known.pop("pass"), **known)
 
 
@@ -282,6 +315,14 @@ def _root_cause_of(values: dict[str, Any] | None) -> Finding | None:
     return _finding_of({name: value for name, value in values.items() if name in _IN_JSON})
 
 
+def _without_counterpart_of(values: dict[str, Any] | None) -> WithoutCounterpart | None:
+    if values is None:
+        return None
+    return WithoutCounterpart(
+        **{side: LoneTensors(lone["tensors"], tuple(lone["names"])) for side, lone in values.items()}
+    )
+
+
 _IN_JSON = {name.rstrip("_") for name in Finding.__dataclass_fields__}
 
 
@@ -297,6 +338,7 @@ def _report_of(checked: _core.Checked) -> Report:
         "root_cause": _root_cause_of(values["root_cause"]),
         "roots": tuple(_root_of(root) for root in values["roots"]),
         "optimizer_steps": _steps_of(values.get("optimizer_steps")),
+        "without_counterpart": _without_counterpart_of(values.get("without_counterpart")),
         "findings": tuple(_finding_of(finding) for finding in values["findings"]),
         "notes": tuple(values["notes"]),
     }

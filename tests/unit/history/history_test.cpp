@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
+#include <string_view>
 
 #include "history/database.h"
 #include "support/reports.h"
@@ -144,6 +145,38 @@ TEST_CASE("what is no history is refused, and left as it is") {
   CHECK_THROWS_AS(add_to_history(file, run("a"), report_with(0.5)), InputError);
   CHECK_THROWS_AS(read_checks(file), InputError);
   CHECK_THROWS_AS(add_to_history(directory.path() / "nowhere" / "h.sqlite", run("a"), report_with(0.5)), InputError);
+}
+
+TEST_CASE("what calls itself a history and has other tables is refused") {
+  // A view may have rows without end, a trigger do anything; an index of somebody's own does no harm.
+  const auto refusal = [](std::string_view change) -> std::string {
+    const tests::TemporaryDirectory directory;
+    const auto file = directory.path() / "h.sqlite";
+    add_to_history(file, run("a"), report_with(0.5));
+    Database(file, Database::Mode::kWrite).run(change);
+    try {
+      read_checks(file);
+      read_ratios(file, "");
+      add_to_history(file, run("b"), report_with(0.5));
+    } catch (const InputError& error) {
+      const std::string text = error.what();
+      return text.substr(text.find(": ") + 2);
+    }
+    return "";
+  };
+  const std::string expected = "; expected a history that `ttrace check --history` made";
+  for (const char* change :
+       {"drop table ratios", "create table more (a)", "alter table checks add column more",
+        "create trigger t after insert on checks begin delete from tensors; end",
+        "drop table ratios; create view ratios as with recursive r (number, tensor, ratio, verdict) as"
+        " (select 1, 1, 0.5, 'pass' union all select number, tensor, ratio, verdict from r) select * from r",
+        "drop table tensors; create table tensors (id integer primary key, name text as (hex(id)), kind text)"}) {
+    CAPTURE(change);
+    CHECK(refusal(change) == "other tables than those of a history" + expected);
+  }
+  CHECK(refusal("create index i on ratios (ratio)") == "");
+  CHECK(refusal("pragma user_version = 3") == "version 3, this program knows 2" + expected);
+  CHECK(refusal("pragma application_id = 1") == "another program's file" + expected);
 }
 
 TEST_SUITE_END();
