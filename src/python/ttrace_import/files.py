@@ -12,7 +12,6 @@ from .source_files import files_below, is_folder
 from .tensor_files import SUFFIXES, tensors_in
 from .trace import TraceWriter, microbatch_of
 
-
 _Match = tuple[str, Path, dict[str, str]]  # relative path, path, and what was captured of it
 
 

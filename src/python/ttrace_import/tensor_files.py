@@ -2,6 +2,9 @@
 unpickler reads tensors, containers, numbers and texts (`weights_only`)."""
 
 import math
+import pickle
+import re
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,15 +58,14 @@ def load_pickle(source: Any, where: str | Path = "") -> Any:
         with zipfile.ZipFile(source) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise Refused(f"{where}: has compressed members, which torch.save does not write")
-    import pickle
-
     try:
-        return torch.load(
-            str(source) if is_path else source, map_location="cpu", weights_only=True, mmap=mapped or None
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is wrong is said in one line
+            file = str(source) if is_path else source
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped or None)
     except pickle.UnpicklingError as error:
-        objects = [word for word in str(error).replace("`", " ").split() if "." in word.strip(".")]
-        unknown = f" ({one_line(objects[0])[:100]})" if "GLOBAL" in str(error) and objects else ""
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
+        unknown = f" ({found[1][:100]})" if found else ""
         raise Refused(
             f"{where}: holds objects that are no tensors{unknown}, and code is not run; expected tensors in lists and "
             "dicts"

@@ -49,3 +49,15 @@ TEST_CASE("a tensor that was not seen stands for itself, or for what it holds") 
   CHECK(tensors.reason_of(output("mlp:0")) != nullptr);
   CHECK(tensors.reason_of(output("mlp#1")) == nullptr);
 }
+
+TEST_CASE("what holds less by design says so of all, and of no tensor that is there in part") {
+  NotSeenTensors tensors;
+  CHECK(tensors.reason_of_all() == nullptr);
+  NotSeen statement;
+  statement.reason = "imported";
+  statement.everything = true;
+  tensors.add_everything(statement);
+  REQUIRE(tensors.reason_of_all() != nullptr);
+  CHECK(*tensors.reason_of_all() == "imported");
+  CHECK(tensors.reason_of(output("mlp")) == nullptr);
+}

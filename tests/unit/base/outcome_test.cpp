@@ -36,6 +36,18 @@ TEST_CASE("nobody can hide all of a kind behind what was not seen") {
   CHECK(report_of({not_seen(Kind::kOutput, "mlp")}, 0).verdict() == RunVerdict::kCouldNotLook);
 }
 
+TEST_CASE("a kind that a side does not hold by design is not asked for") {
+  Finding lack = not_seen(Kind::kParamGrad, "mlp.weight");
+  lack.reason = Reason::kNotRecordedInCandidate;
+  Report report = report_of({lack}, 5);
+  CHECK(report.unseen_kinds().empty());
+  CHECK(report.verdict() == RunVerdict::kSame);
+  CHECK(report_of({lack}, 0).verdict() == RunVerdict::kCouldNotLook);
+  CHECK(report_of({lack, not_seen(Kind::kMainGrad, "norm")}, 5).verdict() == RunVerdict::kCouldNotLook);
+  report.strict = true;
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+}
+
 TEST_CASE("what is wrong makes a run different, whatever else was not seen") {
   Report report = report_of({not_seen(Kind::kParamGrad, "mlp.weight"), test::missing("norm")}, 5);
   CHECK(report.verdict() == RunVerdict::kDifferent);

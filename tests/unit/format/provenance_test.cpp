@@ -128,7 +128,17 @@ TEST_CASE("what a rank could not record is read") {
   CHECK(statements[0].tensors == std::vector<std::string>{"a:0"});
   CHECK(statements[0].modules == std::vector<std::string>{"b", "c"});
   CHECK(statements[1].chunk == 0);
+  CHECK(!statements[0].everything);
   CHECK(parse_not_seen("{}", "runs/a").empty());
+}
+
+TEST_CASE("a trace that holds less by design is read") {
+  const auto statements = parse_not_seen(R"({"not_seen": [{"reason": "imported", "everything": true}]})", "runs/a");
+  REQUIRE(statements.size() == 1);
+  CHECK(statements[0].everything);
+  CHECK(statements[0].reason == "imported");
+  CHECK(refusal_of_not_seen(R"([{"everything": true}])") != "");
+  CHECK(refusal_of_not_seen(R"([{"reason": "r", "everything": 1}])") != "");
 }
 
 TEST_CASE("a list of what was not seen that is none is refused") {

@@ -263,6 +263,27 @@ TEST_CASE("a tensor of which some ranks could not record their part is not seen"
                      "norm output, iteration 0, micro-batch 0: not seen by all ranks of the reference: compiled", {});
 }
 
+TEST_CASE("what a side does not hold by design is not recorded, what it holds in part is an omission") {
+  NotSeen statement;
+  statement.reason = "imported";
+  statement.everything = true;
+  const Alignment whole = holding({{kMlp}, {kNorm}});
+  Alignment part = holding({{kMlp}});
+  part.not_seen.add_everything(statement);
+  const Matching matching = match(whole, part);
+  check_only_finding(matching, Verdict::kNotSeen, Reason::kNotRecordedInCandidate,
+                     "norm output, iteration 0, micro-batch 0: not recorded in the candidate, which holds less by "
+                     "design; the reference has float32 [2]",
+                     {});
+  CHECK(matching.notes.empty());
+  CHECK(matching.partial ==
+        "the candidate holds less by design (imported): of the reference, 1 tensors are not recorded in it: 1 output");
+  CHECK(match(part, whole).findings.at(0).reason == Reason::kNotRecordedInReference);
+  part.findings = {omission_of(kNorm)};
+  CHECK(match(whole, part).findings.at(0).reason == Reason::kOmission);
+  CHECK(match(whole, holding({{kMlp}})).findings.at(0).verdict == Verdict::kMissing);
+}
+
 TEST_CASE("every tensor of either side is accounted for once") {
   const TensorId only_there = test::tensor_id(Kind::kOutput, "extra", 0), lost = test::tensor_id(Kind::kOutput, "z", 0),
                  cut = test::tensor_id(Kind::kOutput, "cut", 0), wide = test::tensor_id(Kind::kOutput, "wide", 0);
