@@ -23,7 +23,7 @@ def test_the_notebook_leads_from_the_first_red_cell_to_the_cause(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(PACKAGE))
     monkeypatch.setenv("TTRACE_ROOT", str(ROOT))
     client = nbclient.NotebookClient(
-        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": ROOT}}
+        notebook, timeout=1000, kernel_name="python3", resources={"metadata": {"path": ROOT}}
     )
     client.execute()
     texts = [output_of(cell) for cell in notebook.cells if cell.cell_type == "code"]
