@@ -65,10 +65,10 @@ class SideNames {
 // The pattern between the two sides of a group; nothing where they do not correspond.
 std::optional<IndexPattern> pattern_of(const Correspondence& correspondence, const GroupKey& key);
 
-struct Group {
+struct CorrespondingTensors {
   std::map<std::pair<std::size_t, AxisSizes>, TensorId> sides[2];  // by place
 };
-using Groups = std::map<GroupKey, Group>;
+using Groups = std::map<GroupKey, CorrespondingTensors>;
 
 void add_to_groups(const SideNames& names, const Alignment& alignment, Groups& groups);
 

@@ -221,7 +221,7 @@ class Translator {
 
 using PlacedTensors = std::vector<std::pair<PatternTensor, const LogicalTensor*>>;
 
-PlacedTensors placed(const Group& group, std::size_t side, const Alignment& alignment) {
+PlacedTensors placed(const CorrespondingTensors& group, std::size_t side, const Alignment& alignment) {
   PlacedTensors tensors;
   for (const auto& [place, id] : group.sides[side]) {
     tensors.emplace_back(PatternTensor{place.first, place.second}, &alignment.tensors.at(id));
@@ -315,7 +315,7 @@ class CandidateTranslator {
   }
 
  private:
-  void translate_group(const GroupKey& key, const Group& group) {
+  void translate_group(const GroupKey& key, const CorrespondingTensors& group) {
     const PlacedTensors targets = placed(group, reference_names_.side(), reference_);
     const PlacedTensors sources = placed(group, candidate_names_.side(), candidate_);
     if (targets.empty() || sources.empty()) return;

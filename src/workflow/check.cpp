@@ -189,32 +189,34 @@ bool has_broken_ranks(const Report& report) {
   });
 }
 
-// Says what the check lacks, where findings would be about that alone, and which command makes it.
-void add_what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, Report& report) {
-  if (report.verdict() != RunVerdict::kDifferent || has_broken_ranks(report)) return;
+struct Lacking {
+  std::string what;     // empty: nothing
+  std::string command;  // that makes it
+};
+
+// What the check lacks, where findings would be about that alone.
+Lacking what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, const Report& report) {
+  if (report.verdict() != RunVerdict::kDifferent) return {};
   const Trace &reference = *loaded.reference.trace, &candidate = *loaded.candidate.trace;
   const std::int64_t wrong = report.counts.fail + report.counts.missing;
   const std::int64_t tensors = report.counts.compared + report.counts.missing;
   if (!is_mapping_known(options, candidate)) {
-    report.instead = fmt::format(
-        "no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their shapes "
-        "place them, {} of {} differ; `ttrace annotate` drafts a file for -a",
-        candidate.world_size, wrong, tensors);
-    report.next_command = fmt::format("ttrace annotate {} --reference {} -o annotations.yaml",
-                                      shell_word(options.candidate), shell_word(options.reference));
-    return;
+    return {fmt::format("no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as "
+                        "their shapes place them, {} of {} differ; `ttrace annotate` drafts a file for -a",
+                        candidate.world_size, wrong, tensors),
+            fmt::format("ttrace annotate {} --reference {} -o annotations.yaml", shell_word(options.candidate),
+                        shell_word(options.reference))};
   }
   const bool only_values = std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
     return !is_wrong(finding) || finding.reason == Reason::kExceedsTolerance;
   });
-  if (loaded.tolerance || !only_values) return;
+  if (loaded.tolerance || !only_values) return {};
   const std::vector<std::string>& command = reference.provenance.command;
-  report.instead = fmt::format(
-      "no tolerances (-t), and {} of {} tensors are not equal bit for bit; `ttrace estimate-tolerance` measures what "
-      "rounding does to each, a file for -t",
-      wrong, tensors);
-  report.next_command = fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {} -- {}",
-                                    shell_word(options.reference), command.empty() ? "COMMAND" : shell_line(command));
+  return {fmt::format("no tolerances (-t), and {} of {} tensors are not equal bit for bit; `ttrace estimate-tolerance` "
+                      "measures what rounding does to each, a file for -t",
+                      wrong, tensors),
+          fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {} -- {}", shell_word(options.reference),
+                      command.empty() ? "COMMAND" : shell_line(command))};
 }
 
 // Returns the command that looks closer at what differs: a second run, where the trace says how to make it and it would
@@ -256,7 +258,13 @@ Checked check(const CheckOptions& options) {
   report.candidate = options.candidate;
   report.strict = options.strict;
   report.command_for_all = command_of(options) + " --all";
-  add_what_it_lacks(options, loaded, report);
+  Lacking lacking = what_it_lacks(options, loaded, report);
+  if (!has_broken_ranks(report)) {
+    report.instead = std::move(lacking.what);
+    report.next_command = std::move(lacking.command);
+  } else if (!lacking.what.empty()) {
+    report.notes.push_back(std::move(lacking.what));
+  }
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   const Trace& trace = *loaded.candidate.trace;
   note_swapped(*loaded.reference.trace, trace, report);

@@ -207,7 +207,7 @@ def test_tolerances_of_another_version_of_their_file_are_stale(project):
     key = json.loads(path.read_text())
     assert key.pop("tolerance file")
     path.write_text(json.dumps(key))
-    assert project.refusal().startswith(".ttrace/tolerance: stale: tolerance file: was none, is 3; ")
+    assert project.refusal().startswith(".ttrace/tolerance: stale: tolerance file: was none, is 4; ")
 
 
 @pytest.mark.parametrize(
