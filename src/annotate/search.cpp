@@ -104,19 +104,24 @@ void try_round(const Trial& trial, std::span<const Search> searches, const std::
   measure(trial, alignment, active);
 }
 
+double relative_to(double reference_square, double square) {
+  if (square == 0) return 0;
+  return reference_square == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(square / reference_square);
+}
+
 }  // namespace
 
 void Fit::add(const Difference& measured) {
   ++tensors;
   reference += measured.reference_square;
   difference += std::max(measured.difference_square, measured.replica_square);
+  replicas += measured.replica_square;
   if (measured.nonfinite_mismatch > 0) difference = std::numeric_limits<double>::infinity();
 }
 
-double Fit::error() const {
-  if (difference == 0) return 0;
-  return reference == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(difference / reference);
-}
+double Fit::error() const { return relative_to(reference, difference); }
+
+double Fit::disagreement() const { return relative_to(reference, replicas); }
 
 void try_hypotheses(const Trial& trial, std::span<Search> searches, const std::vector<Kind>& kinds) {
   std::size_t rounds = 0;

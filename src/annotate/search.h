@@ -19,8 +19,10 @@ struct Fit {
   std::int64_t tensors = 0;              // number of tensors that were compared
   std::int64_t held = 0;                 // of so many that could have been
   double difference = 0, reference = 0;  // sums of squares; of replicas that disagree, the larger difference
+  double replicas = 0;                   // the sum of squares of what replicas are apart
   void add(const Difference& measured);
-  double error() const;  // the relative error of all compared tensors, as if they were one
+  double disagreement() const;  // how far replicas are apart, relative to the reference
+  double error() const;         // the relative error of all compared tensors, as if they were one
 };
 
 struct Hypothesis {

@@ -60,8 +60,11 @@ std::string SumWitness::find_witness(const SubjectKey& key, const std::string& a
 std::optional<bool> SumWitness::shows_sum(const SubjectKey& key, const std::string& axis, double error) const {
   const Decision* decision = find_decision(decisions_, key.first, key.second);
   if (decision == nullptr || role_of(decision->best().axes, axis) == "partial") return std::nullopt;
-  return decision->near_reference &&
-         !clearly_better(error, decision->best().fit.error(), epsilon_of(decision->search->dtype));
+  const double epsilon = epsilon_of(decision->search->dtype);
+  const Fit& fit = decision->best().fit;
+  // Copies that differ by more than rounding are no sum, however near the reference each of them is.
+  const bool is_whole = !clearly_better(0, fit.disagreement(), epsilon);
+  return decision->near_reference && is_whole && !clearly_better(error, fit.error(), epsilon);
 }
 
 std::string SumWitness::find_same_tensor(const SubjectKey& key, const std::string& axis, double error) const {

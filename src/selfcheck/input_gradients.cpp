@@ -20,13 +20,6 @@ constexpr double kClearlyOff = 8;             // thresholds; less may be roundin
 constexpr std::int64_t kFewestElements = 16;  // fewer numbers are a multiple of others too easily
 constexpr double kFewElements = 0.01;         // share of a gradient's
 
-std::string without_numbers(std::string name) {
-  for (auto number = number_in(name); number; number = number_in(name, number->begin + 1)) {
-    name.replace(number->begin, number->end - number->begin, "*");
-  }
-  return name;
-}
-
 std::string_view operands_of(bool is_shared, bool has_residual) {
   if (is_shared && has_residual)
     return "the sum of the gradients of the outputs times the weights, of all linears that were given this input, and "

@@ -2,51 +2,72 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 
+import yaml
 from conftest import BUILD, ROOT
 
 TTRACE = BUILD / "bin" / "ttrace"
 EXAMPLES = ROOT / "tools" / "ci"
 
 
-def run_steps(workflow):
-    """The (name, script) of each step that is a script."""
-    steps = re.split(r"^ {6}- ", workflow, flags=re.MULTILINE)[1:]
-    for step in steps:
-        script = re.search(r"^ {8}run: (\|\n)?(.*?)(?=^ {0,8}\S|\Z)", step, flags=re.MULTILINE | re.DOTALL)
-        if script:
-            yield re.match(r"name: (.*)", step).group(1), textwrap.dedent(script.group(2))
+def as_a_runner(checkout, script, **environment):
+    """Runs a step as GitHub's and GitLab's runners do: bash, which ends at the first failure."""
+    return checkout("bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script, **environment)
 
 
-def test_the_steps_of_the_github_workflow(checkout, tmp_path):
-    scripts = dict(run_steps((EXAMPLES / "github-actions.yml").read_text()))
-    assert list(scripts) == ["Build", "Check"]
-    summary = tmp_path / "summary.md"
-    # As a runner does it: bash -e, with what the expressions of `env` come to on a pull request.
-    for script in scripts.values():
-        result = checkout(
-            "bash",
-            "--noprofile",
-            "--norc",
-            "-e",
-            "-o",
-            "pipefail",
-            "-c",
-            script,
-            GITHUB_STEP_SUMMARY=str(summary),
-            REFRESH="",
-        )
+def test_the_steps_of_the_github_action(checkout, tmp_path):
+    action = yaml.safe_load((EXAMPLES / "action" / "action.yml").read_text())
+    scripts = {step["name"]: step["run"] for step in action["runs"]["steps"] if "run" in step}
+    assert list(scripts) == ["Install", "Check"]
+    path, summary, output = tmp_path / "path", tmp_path / "summary.md", tmp_path / "output"
+    as_a_runner(
+        checkout,
+        scripts["Install"],
+        GITHUB_ACTION_PATH=str(checkout.directory / "tools" / "ci" / "action"),
+        GITHUB_PATH=str(path),
+    )
+    # With what the expressions of `env` come to on a pull request.
+    result = as_a_runner(
+        checkout,
+        scripts["Check"],
+        PATH=f"{path.read_text().strip()}:{os.environ['PATH']}",
+        FILE="tools/ci/ttrace.yaml",
+        REFRESH="",
+        GITHUB_STEP_SUMMARY=str(summary),
+        GITHUB_OUTPUT=str(output),
+    )
     assert result.stdout.splitlines()[-1] == "2 candidates compute what the reference computes."
+    assert output.read_text() == "verdict=same\n"
     assert "\n| tp2-dp1 | same | 1370 | 0 | 0 | " in summary.read_text()
     report = json.loads((checkout.directory / "ttrace.json").read_text())
     assert [candidate["report"]["coverage"] for candidate in report["candidates"]] == [1, 1]
     assert (checkout.directory / "ttrace.xml").read_text().startswith("<?xml")
+    # What is kept, the steps after it find.
+    for step in action["runs"]["steps"]:
+        for kept in step.get("with", {}).get("path", "").splitlines():
+            assert (checkout.directory / kept).exists(), kept
+
+
+def test_the_github_workflow_uses_the_action():
+    workflow = yaml.safe_load((EXAMPLES / "github-actions.yml").read_text())
+    (uses,) = (step for step in workflow["jobs"]["ttrace"]["steps"] if "/ttrace/" in step.get("uses", ""))
+    action = yaml.safe_load((EXAMPLES / "action" / "action.yml").read_text())
+    assert uses["uses"].startswith("OWNER/ttrace/tools/ci/action@")
+    assert set(uses["with"]) <= set(action["inputs"])
+
+
+def test_the_script_of_the_gitlab_job(checkout):
+    job = yaml.safe_load((EXAMPLES / "gitlab.yml").read_text())["ttrace"]
+    (script,) = job["script"]
+    variables = {**job["variables"], "TTRACE_FILE": "tools/ci/ttrace.yaml"}
+    result = as_a_runner(checkout, script.replace("/tmp/ttrace/build", str(BUILD)), **variables)
+    assert result.stdout.splitlines()[-1] == "2 candidates compute what the reference computes."
+    for kept in [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"], *job["cache"]["paths"]]:
+        assert (checkout.directory / kept).exists(), kept
 
 
 SRUN = """\

@@ -48,7 +48,7 @@ class Case:
 
     @property
     def diagnosis(self) -> str:
-        """The word of the report (README.md) that says what was done wrong."""
+        """The word of the report (src/manual/report.md) that says what was done wrong."""
         return _DIAGNOSES[self.bug]
 
 

@@ -162,7 +162,7 @@ def collect(
 
 
 def check(home: Path, reference: Path, tolerance: Path) -> dict:
-    """The report (README.md, JSON) on what `collect` left in `home`; `measured.csv` there has every tensor."""
+    """The report (src/manual/report.md) on what `collect` left in `home`; `measured.csv` there has every tensor."""
     run(
         [
             TTRACE,

@@ -1,4 +1,4 @@
-// Renders the report of a check. JSON is a stable interface: `ttrace-report/5`, described in README.md.
+// Renders the report of a check. JSON is a stable interface: `ttrace-report/5`, described in src/manual/report.md.
 #pragma once
 
 #include <cstddef>

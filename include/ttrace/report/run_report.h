@@ -1,5 +1,5 @@
 // The outcome of `ttrace run`: a report for each candidate, and the renderings of them all. JSON is a stable interface:
-// `ttrace-run/4`, described in README.md.
+// `ttrace-run/4`, described in src/manual/run.md.
 #pragma once
 
 #include <string>

@@ -218,6 +218,25 @@ TEST_CASE("an output that its ranks hold terms of is a guess: a forgotten sum lo
   CHECK(find(draft, "proj", Kind::kOutput)->lines[0].why.ends_with("a forgotten sum looks the same"));
 }
 
+TEST_CASE("what a module sends back shows a sum only where all ranks hold the same") {
+  const Values whole = values_of("gradient", {4, 2});
+  const auto times = [&](float factor) {
+    Values scaled = whole;
+    for (float& value : scaled) value *= factor;
+    return scaled;
+  };
+  for (const bool made : {true, false}) {
+    CAPTURE(made);
+    Runs runs("tp=2", 2);
+    runs.add(tensor_id(Kind::kGradOutput, "norm", 0), {4, 2}, whole, {4, 2},
+             [&](const Coordinates& at) { return times(at.at("tp") == 0 ? 0.45f : 0.65f); });
+    runs.add(tensor_id(Kind::kGradInput, "norm", 0), {4, 2}, whole, {4, 2},
+             [&](const Coordinates& at) { return times(made || at.at("tp") == 0 ? 1.1f : 0.9f); });
+    CHECK(drafted_rule(runs.draft(), "norm", Kind::kGradOutput) ==
+          (made ? "tp: partial (certain)" : "tp: partial (guess that does not count)"));
+  }
+}
+
 TEST_CASE("what is far from the reference in every way is guessed from its shape") {
   Runs runs("tp=2", 2);
   const Values whole = values_of("right", {4, 2}), other = values_of("wrong", {4, 2});

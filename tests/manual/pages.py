@@ -1,0 +1,56 @@
+"""The pages of the manual and what they show: blocks of code, commands with their output, links."""
+
+import dataclasses
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MANUAL = ROOT / "src" / "manual"
+
+
+def pages():
+    """Every page of the repository."""
+    skipped = {"node_modules", "build"}
+    return sorted(
+        page
+        for page in ROOT.rglob("*.md")
+        if not any(part in skipped or part.startswith((".", "build-")) for part in page.relative_to(ROOT).parts)
+    )
+
+
+def blocks(page, language):
+    """The fenced blocks of a language, as text."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@dataclasses.dataclass
+class Step:
+    """A command that a page shows, and what it says is printed; `...` stands for any text."""
+
+    command: str
+    output: str
+
+
+def steps(page):
+    """The commands of all `console` blocks, in order."""
+    found = []
+    for block in blocks(page, "console"):
+        for line in block.splitlines(keepends=True):
+            if line.startswith("$ "):
+                found.append(Step(line[2:].strip(), ""))
+            else:
+                found[-1].output += line
+    return found
+
+
+def links(page):
+    """The targets of the links to files."""
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    return [target for target in targets if not re.match(r"[a-z]+:", target)]
+
+
+def commands(page):
+    """The `ttrace` commands that a page shows in blocks of code, each as one line."""
+    text = page.read_text().replace("\\\n", " ")
+    lines = re.findall(r"^(?: {4}|\$ | {4}\$ )(ttrace .*)$", text, re.MULTILINE)
+    return [line.split(" #")[0].strip() for line in lines]
