@@ -56,7 +56,7 @@ class SliceReader {
       const std::optional<std::int64_t> index = number(word);
       if (!index) refuse("an index is missing");
       begin = from_start(*index, dim);
-      end = begin + 1;
+      end = begin < shape_[dim] ? begin + 1 : begin;  // the largest number has none after it
     } else {
       begin = from_start(number(trimmed(word.substr(0, colon))).value_or(0), dim);
       end = from_start(number(trimmed(word.substr(colon + 1))).value_or(shape_[dim]), dim);

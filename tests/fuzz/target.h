@@ -31,5 +31,7 @@ Outcome fuzz_tolerance(std::string_view input);    // tolerance and calibration 
 Outcome fuzz_run_file(std::string_view input);     // ttrace.yaml
 Outcome fuzz_report(std::string_view input);       // reports about tensors with hostile names
 Outcome fuzz_c_api(std::string_view input);        // a recorder that is misused
+Outcome fuzz_history(std::string_view input);      // the database of `--history`
+Outcome fuzz_selection(std::string_view input);    // NAME and --slice of `ttrace show` and `ttrace export`
 
 }  // namespace ttrace::fuzz
