@@ -136,7 +136,7 @@ std::string SideNames::name_of(const GroupKey& key, const PatternTensor& place) 
   return path + member + (pattern.call().empty() ? key.id.name : pattern.call());
 }
 
-void add_to_groups(const SideNames& names, const Alignment& alignment, Groups& groups) {
+void add_to_groups(const SideNames& names, const Alignment& alignment, CounterpartGroups& groups) {
   for (const auto& [id, tensor] : alignment.tensors) {
     for (const Claim& claim : names.claims(id)) {
       groups[claim.key].sides[names.side()].emplace(std::pair(claim.place.tensor, claim.place.fixed), id);

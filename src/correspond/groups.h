@@ -65,11 +65,11 @@ class SideNames {
 // The pattern between the two sides of a group; nothing where they do not correspond.
 std::optional<IndexPattern> pattern_of(const Correspondence& correspondence, const GroupKey& key);
 
-struct CorrespondingTensors {
+struct CounterpartGroup {
   std::map<std::pair<std::size_t, AxisSizes>, TensorId> sides[2];  // by place
 };
-using Groups = std::map<GroupKey, CorrespondingTensors>;
+using CounterpartGroups = std::map<GroupKey, CounterpartGroup>;
 
-void add_to_groups(const SideNames& names, const Alignment& alignment, Groups& groups);
+void add_to_groups(const SideNames& names, const Alignment& alignment, CounterpartGroups& groups);
 
 }  // namespace ttrace

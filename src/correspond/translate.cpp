@@ -221,7 +221,7 @@ class Translator {
 
 using PlacedTensors = std::vector<std::pair<PatternTensor, const LogicalTensor*>>;
 
-PlacedTensors placed(const CorrespondingTensors& group, std::size_t side, const Alignment& alignment) {
+PlacedTensors placed(const CounterpartGroup& group, std::size_t side, const Alignment& alignment) {
   PlacedTensors tensors;
   for (const auto& [place, id] : group.sides[side]) {
     tensors.emplace_back(PatternTensor{place.first, place.second}, &alignment.tensors.at(id));
@@ -315,7 +315,7 @@ class CandidateTranslator {
   }
 
  private:
-  void translate_group(const GroupKey& key, const CorrespondingTensors& group) {
+  void translate_group(const GroupKey& key, const CounterpartGroup& group) {
     const PlacedTensors targets = placed(group, reference_names_.side(), reference_);
     const PlacedTensors sources = placed(group, candidate_names_.side(), candidate_);
     if (targets.empty() || sources.empty()) return;
@@ -520,7 +520,7 @@ class CandidateTranslator {
   const Alignment& candidate_;
   SideNames reference_names_, candidate_names_;
   Translator translator_;
-  Groups groups_;
+  CounterpartGroups groups_;
   Translation result_;
   std::set<TensorId> used_;
 };
@@ -564,7 +564,7 @@ Alignment in_names_of_candidate(const Correspondence& correspondence, std::size_
   const SideNames source(correspondence, reference_side, *reference.trace);
   const SideNames target(correspondence, 1 - reference_side, candidate);
   const Translator translator(correspondence, target, source, told_sizes(correspondence, {&reference.alignment}));
-  Groups groups;
+  CounterpartGroups groups;
   add_to_groups(source, reference.alignment, groups);
   Alignment result;
   for (const auto& [id, tensor] : reference.alignment.tensors) {
