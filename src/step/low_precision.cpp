@@ -16,8 +16,8 @@ struct Moves {
   std::array<double, kBatch> update, decayed, size;
 };
 
-// The elements [begin, begin + count) of a step. Loops over plain pointers, without choices in them, are computed several
-// elements at a time.
+// The elements [begin, begin + count) of a step. Loops over plain pointers, without choices in them, are computed
+// several elements at a time.
 template <StepArithmetic arithmetic>
 class Steps {
  public:

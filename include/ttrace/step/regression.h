@@ -13,16 +13,16 @@
 //
 // A learning rate that is 1 % off, or another eps or beta, shows in the slope, weight decay in the decay, and what was
 // not updated in those that stand still. How far a correct run is from 1, 0 and 0 depends on the optimizer, the
-// iteration and the precision, and is measured on the runs that tolerances are estimated from. What those may have missed
-// is that p + d is rounded to p's dtype: where d differs by little, an element now and then goes to the other neighbour.
-// Likewise an element whose update is next to nothing now and then stands still. Where three runs saw none do so, five
-// and more do in 1 of 5000 tensors at most: four are allowed as well.
+// iteration and the precision, and is measured on the runs that tolerances are estimated from. What those may have
+// missed is that p + d is rounded to p's dtype: where d differs by little, an element now and then goes to the other
+// neighbour. Likewise an element whose update is next to nothing now and then stands still. Where three runs saw none
+// do so, five and more do in 1 of 5000 tensors at most: four are allowed as well.
 //
-// An optimizer that steps by the sign of a sum, as Lion does, reverses an element where that sum is near zero, though no
-// gradient is. A correct run in which one is reversed is called different where no perturbed run has any: in fp32, with
-// gradients off by 3e-7, about one iteration in 20 of 1e5 parameters. Allowing that would not help, since the parameter
-// is another one from then on, and with it all that follows; so the finding says what it may be. In the first step of
-// such an optimizer the sum is the gradient itself, and no element above rounding is reversed.
+// An optimizer that steps by the sign of a sum, as Lion does, reverses an element where that sum is near zero, though
+// no gradient is. A correct run in which one is reversed is called different where no perturbed run has any: in fp32,
+// with gradients off by 3e-7, about one iteration in 20 of 1e5 parameters. Allowing that would not help, since the
+// parameter is another one from then on, and with it all that follows; so the finding says what it may be. In the first
+// step of such an optimizer the sum is the gradient itself, and no element above rounding is reversed.
 #pragma once
 
 #include <cstdint>

@@ -16,11 +16,11 @@
 //          and k = 32 + 4 times the steps since the state was known, which leaves room for kernels that compute less
 //          carefully than IEEE 754 asks; 8 + 4 times where the arithmetic is bf16 or fp16, whose e is up to 0.4 %.
 //
-// An element is wrong where it is more than twice the bound away; of a bf16 or fp16 value, whose rounding is most of the
-// bound, what is rounded counts once. There, a step that is wrong by less than that is seen over all elements together,
-// of a tensor and of all tensors of the optimizer (src/step/low_precision.h): a step 1 % too small of 40,000 bf16
-// elements, where single ones show nothing. Where each element stands still, or would round to the same neighbour, a
-// wrong step leaves the run as it is, and is not seen.
+// An element is wrong where it is more than twice the bound away; of a bf16 or fp16 value, whose rounding is most of
+// the bound, what is rounded counts once. There, a step that is wrong by less than that is seen over all elements
+// together, of a tensor and of all tensors of the optimizer (src/step/low_precision.h): a step 1 % too small of 40,000
+// bf16 elements, where single ones show nothing. Where each element stands still, or would round to the same neighbour,
+// a wrong step leaves the run as it is, and is not seen.
 //
 // Then the parameter must be what the step made of the value that is updated, rounded to its dtype: bit by bit where
 // that value is known, else to a unit in the last place.
