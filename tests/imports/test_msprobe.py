@@ -132,7 +132,6 @@ def test_what_differs_is_found(ttrace, tmp_path, dumped):
 
 def test_several_models_are_chunks(ttrace, tmp_path):
     dump = Dump(tmp_path / "dump" / "step0" / "rank0")
-    tensors = []
     for chunk in range(2):
         value = drawn(2)
         dump.forward(f"{chunk}.0.Linear", 0, [value], [value])
@@ -140,7 +139,7 @@ def test_several_models_are_chunks(ttrace, tmp_path):
     dump.write()
     ttrace.imports("msprobe", "--", "dump")
     listed = ttrace.reports("inspect", "trace", code=0)
-    assert "8 tensors" in listed and tensors == []
+    assert "8 tensors" in listed
 
 
 def test_a_dump_without_tensors_is_refused(ttrace, tmp_path, dumped):
