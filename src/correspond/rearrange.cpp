@@ -274,7 +274,7 @@ class PartMover {
 
 }  // namespace
 
-std::vector<Piece> rearranged(const Rearrangement& how, const PatternTensor& source, std::vector<Piece> pieces,
+std::vector<Piece> rearranged(const Rearrangement& how, const PatternTensor& source, const std::vector<Piece>& pieces,
                               const PatternTensor& target) {
   const std::vector<PatternPart> from = how.pattern.parts(how.from), to = how.pattern.parts(1 - how.from);
   std::vector<Piece> result;

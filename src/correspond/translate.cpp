@@ -24,7 +24,7 @@ struct Source {
 };
 
 // Sizes of axes that hold everywhere, by the file's `sizes`. The first alignment that has a tensor tells.
-AxisSizes told_sizes(const Correspondence& correspondence, std::vector<const Alignment*> alignments) {
+AxisSizes told_sizes(const Correspondence& correspondence, const std::vector<const Alignment*>& alignments) {
   AxisSizes sizes;
   std::vector<bool> used(correspondence.sizes.size());
   for (std::size_t i = 0; i < correspondence.sizes.size(); ++i) {

@@ -18,10 +18,12 @@ constexpr std::string_view kExpectedValue = "a number, a word, a list of them, o
 bool is_word(const YamlNode& node) { return !node.word().empty() && !node.word().starts_with('$'); }
 
 bool is_list_of_words(const YamlNode& node) {
+  std::size_t items = 0, words = 0;
   for (const YamlNode& item : node.items()) {
-    if (!is_word(item)) return false;
+    ++items;
+    words += is_word(item);
   }
-  return true;
+  return words == items;
 }
 
 bool is_value(const YamlNode& node) {

@@ -126,9 +126,7 @@ class Source : public std::streambuf {
 
   void parser_told() { signs_ = 0; }
 
- private:
-  static constexpr std::size_t kPiece = 2048;
-
+ protected:
   int_type underflow() override {
     const std::string_view piece = std::string_view(text_).substr(at_, kPiece);
     if (piece.empty()) return traits_type::eof();
@@ -143,6 +141,9 @@ class Source : public std::streambuf {
     setg(begin, begin, begin + piece.size());
     return traits_type::to_int_type(piece[0]);
   }
+
+ private:
+  static constexpr std::size_t kPiece = 2048;
 
   const std::string& text_;
   std::size_t at_ = 0;

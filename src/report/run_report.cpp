@@ -180,10 +180,9 @@ std::string sentence_of(const RunReport& report) {
 
 std::string to_text(const RunReport& report, const TextOptions& options) {
   const TextStyle& style = options.style;
-  const std::string last =
-      painted(wrapped(printable(sentence_of(report)), options.quiet ? std::string::npos : style.width),
-              color_of(report.verdict()), style.color) +
-      "\n";
+  std::string last = painted(wrapped(printable(sentence_of(report)), options.quiet ? std::string::npos : style.width),
+                             color_of(report.verdict()), style.color) +
+                     "\n";
   if (options.quiet) return last;
   std::string text = report.candidates.empty() ? "" : table_of(report) + "\n";
   const std::vector<DetailLine> lines = detail_lines(report);

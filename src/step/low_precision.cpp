@@ -116,7 +116,7 @@ void add_batch(const Moves& moves, const double* value, const double* delta, std
 template <std::size_t... indices>
 void add_all(const UpdateRule& rule, double count, const Rounding& rounding, const StepElements& elements,
              double factor, MovesByArithmetic& sums, std::index_sequence<indices...>) {
-  const auto add = [&]<std::size_t index>() {
+  const auto add = [&]<std::size_t index> {
     const Steps<kStepArithmetics[index]> steps(rule, count, rounding, elements);
     MoveSums sum;
     Moves moves;

@@ -26,7 +26,7 @@ struct Rearrangement {
 
 // The pieces of `source`, as far as they lie in `target`, in the index space of that one, without its padding. Where the
 // target is one of several copies of the source, or the source of the target, they are all of them.
-std::vector<Piece> rearranged(const Rearrangement& how, const PatternTensor& source, std::vector<Piece> pieces,
+std::vector<Piece> rearranged(const Rearrangement& how, const PatternTensor& source, const std::vector<Piece>& pieces,
                               const PatternTensor& target);
 
 }  // namespace ttrace
