@@ -189,6 +189,27 @@ bool has_broken_ranks(const Report& report) {
   });
 }
 
+// The name of an initial parameter that is not the reference's, though every rank holds all of it: whatever annotations
+// say. Empty where there is none.
+std::string other_parameter(const LoadedRuns& loaded, const Report& report) {
+  const auto& tensors = loaded.reference.alignment.tensors;
+  for (const Finding& finding : report.findings) {
+    const auto known = tensors.find(finding.id);
+    if (finding.reason != Reason::kExceedsTolerance || finding.id.kind != Kind::kParam || known == tensors.end() ||
+        finding.id.iteration != tensors.begin()->first.iteration) {
+      continue;
+    }
+    const std::vector<RankTrace>& ranks = loaded.candidate.trace->ranks;
+    const bool is_whole = std::all_of(ranks.begin(), ranks.end(), [&](const RankTrace& rank) {
+      return std::all_of(rank.entries.begin(), rank.entries.end(), [&](const Entry& entry) {
+        return entry.id != finding.id || entry.shape == known->second.shape;
+      });
+    });
+    if (is_whole) return finding.id.name;
+  }
+  return "";
+}
+
 struct Lacking {
   std::string what;     // empty: nothing
   std::string command;  // that makes it
@@ -201,9 +222,16 @@ Lacking what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, con
   const std::int64_t wrong = report.counts.fail + report.counts.missing;
   const std::int64_t tensors = report.counts.compared + report.counts.missing;
   if (!is_mapping_known(options, candidate)) {
+    const std::string other = other_parameter(loaded, report);
+    const std::string or_else =
+        other.empty() ? ""
+                      : fmt::format(
+                            "; or the runs began with different parameters: {}, which every rank holds whole, is "
+                            "not the reference's",
+                            printable(other));
     return {fmt::format("no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as "
-                        "their shapes place them, {} of {} differ; `ttrace annotate` drafts a file for -a",
-                        candidate.world_size, wrong, tensors),
+                        "their shapes place them, {} of {} differ; `ttrace annotate` drafts a file for -a{}",
+                        candidate.world_size, wrong, tensors, or_else),
             fmt::format("ttrace annotate {} --reference {} -o annotations.yaml", shell_word(options.candidate),
                         shell_word(options.reference))};
   }

@@ -4,7 +4,7 @@ import json
 import re
 
 from conftest import CHECK
-from forged import training_run
+from forged import change, training_run
 
 from traces import record_run
 
@@ -59,3 +59,13 @@ def test_a_parallel_trace_of_which_nobody_knows_the_mapping_gets_one_line(estima
     assert command.startswith("all findings: ttrace check ") and " compared: " in total
     (estimated.directory / "a.yaml").write_text("layers.*.mlp:\n  output: {}\n")
     assert estimated.check("-t", "t.yaml", "-a", "a.yaml", code=1).startswith("different\nfirst wrong tensor: ")
+
+
+def test_runs_that_began_with_different_parameters_are_not_a_matter_of_annotations_alone(estimated):
+    changed = change(training_run(), lambda values: values + 1, kind="param")
+    record_run(estimated.directory / "candidate", [changed, changed], axes="tp=2")
+    report = estimated.check("-t", "t.yaml", code=1)
+    assert re.search(
+        r"; or the runs began with different parameters: \S+, which every rank holds whole, is not the reference's",
+        report,
+    )
