@@ -35,6 +35,7 @@ void add_abft(CLI::App& app, Run& run);
 void add_calibrate(CLI::App& app, Run& run);
 void add_sdc(CLI::App& app, Run& run);
 void add_history(CLI::App& app, Run& run);
+void add_completion(CLI::App& app, Run& run);
 void add_help(CLI::App& app, Run& run);
 
 // Help pages of at most 80 columns: it wraps the descriptions of commands and options, which are one line in the code.

@@ -49,6 +49,7 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)")
   ttrace::cli::add_show(app, run);
   ttrace::cli::add_export(app, run);
   ttrace::cli::add_import(app, run);
+  ttrace::cli::add_completion(app, run);
   ttrace::cli::add_help(app, run);
   ttrace::TerminalOptions terminal;
   for (CLI::App* command : app.get_subcommands({})) ttrace::cli::add_terminal_options(*command, terminal);

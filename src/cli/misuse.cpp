@@ -23,18 +23,18 @@ std::set<std::string> options_of(const CLI::App& command) {
   return options;
 }
 
-std::set<std::string> commands_of(const CLI::App& app) {
-  std::set<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.insert(command->get_name());
-  return names;
-}
-
 std::string with_advice(const CLI::App& app, const CLI::App& command, const std::string& what) {
   const std::string name = &command == &app ? app.get_name() : app.get_name() + " " + command.get_name();
   return fmt::format("{}: {}; expected what `{} --help` says", name, what, name);
 }
 
 }  // namespace
+
+std::set<std::string> commands_of(const CLI::App& app) {
+  std::set<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.insert(command->get_name());
+  return names;
+}
 
 std::string describe_unknown(const CLI::App& app, const CLI::App& command, const std::string& word) {
   const bool is_command = &command == &app && !is_option(word);

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <set>
 #include <string>
 
 namespace ttrace::cli {
+
+std::set<std::string> commands_of(const CLI::App& app);  // their names
 
 // CLI11's error about the command line that `app` has parsed.
 std::string describe_misuse(const CLI::App& app, const CLI::ParseError& error);
