@@ -2,6 +2,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fnmatch.h>
+#include <spdlog/spdlog.h>
 
 #include <ctime>
 #include <iostream>
@@ -32,7 +33,7 @@ struct RunOptions {
   std::string only;
   std::string json, junit, markdown, html, sarif, history;
   bool github = false;
-  bool plan = false, refresh = false;
+  bool plan = false, refresh = false, bisect = false;
   int threads = 0;
 };
 
@@ -196,9 +197,13 @@ std::vector<SuiteFacts> suites_of(const RunReport& report, const std::vector<Pag
   return suites;
 }
 
+// What `git bisect run` takes for a commit that can't be tested, and from what on it stops.
+constexpr int kSkipCommit = 125, kStopBisecting = 128;
+
 int run(const RunOptions& options) {
   RunReport report;
   std::vector<PageFacts> pages;  // by candidate
+  bool stopped = false;
   ReportFiles files;
   files.add("--json", options.json, [&] { return to_json(report); });
   files.add("--junit", options.junit, [&] { return to_junit(report, suites_of(report, pages)); });
@@ -209,17 +214,20 @@ int run(const RunOptions& options) {
   try {
     const int code = run_candidates(options, report, pages);
     if (!options.plan) files.write([&] { return to_text(report, text_options()); });
-    return code;
+    return options.bisect && code == kExitCouldNotLook ? kSkipCommit : code;
   } catch (const InputError& error) {
     report.problem = error.what();
   } catch (const Interrupted& error) {
     report.problem = error.what();
+    stopped = true;
   } catch (const fs::filesystem_error& error) {
     report.problem = error.what();
   }
   // The reports tell other programs of the problem; stderr tells people.
   files.write([] { return ""; });
-  throw InputError(report.problem);
+  if (!options.bisect) throw InputError(report.problem);
+  spdlog::error("{}", printable(report.problem));
+  return stopped ? kStopBisecting : kSkipCommit;
 }
 
 constexpr const char* kFooter = R"(ttrace.yaml:
@@ -271,6 +279,8 @@ Examples:
   ttrace run --only 'tp2-*' --refresh
   ttrace run --junit junit.xml --markdown "$GITHUB_STEP_SUMMARY" \
     --history history.sqlite
+  git bisect start bad-commit good-commit
+  git bisect run ttrace run --bisect    # the reference has `inputs`
 
 Exit codes: 0 all candidates are the same, 1 one is different, else 2 where one
 could not be looked at (a command failed, stale, misuse, too much not seen).)";
@@ -285,6 +295,9 @@ void add_run(CLI::App& app, Run& run_command) {
   command->add_option("--only", options->only, "Only candidates whose name fits this glob")->type_name("PATTERN");
   command->add_flag("--plan", options->plan, "Run nothing; list what would run and what is there already");
   command->add_flag("--refresh", options->refresh, "Make a stale reference or tolerance again");
+  command->add_flag(
+      "--bisect", options->bisect,
+      "For `git bisect run`: exit with 125 instead of 2, which skips a commit that could not be looked at");
   add_json_option(*command, options->json);
   command->add_option("--junit", options->junit, "Write it as JUnit XML, a suite per candidate (-: stdout)")
       ->type_name("FILE");

@@ -178,6 +178,29 @@ def test_a_command_that_fails_is_reported_and_the_others_still_run(project):
     assert project.calls() == []
 
 
+def test_git_bisect_finds_the_commit_and_skips_what_cannot_be_looked_at(project):
+    candidate = f"candidates: [{{name: tp2, command: '{TRAIN} --ranks 2 $(cat parallel.txt)', inputs: [parallel.txt]}}]"
+    project.write("ttrace.yaml", RUN[: RUN.index("candidates:")] + candidate + "\nlocalize: false\n")
+
+    def git(*words):
+        command = ["git", "-c", "user.name=somebody", "-c", "user.email=somebody@example.org", *words]
+        return subprocess.run(command, cwd=project.directory, capture_output=True, text=True, check=True).stdout
+
+    git("init", "-q")
+    commits = []
+    for number, options in enumerate(("", "--fail 3", "", "--wrong layers.0.mlp", "--wrong layers.0.mlp")):
+        project.write("parallel.txt", f"{options}\n{' ' * number}")  # no two of them are equal
+        git("add", "parallel.txt")
+        git("commit", "-q", "-m", f"commit {number}")
+        commits.append(git("rev-parse", "HEAD").strip())
+    git("bisect", "start", commits[-1], commits[0])
+    assert f"{commits[3]} is the first bad commit" in git("bisect", "run", PROGRAM, "run", "--bisect")
+    git("checkout", "-q", commits[1])
+    assert "exit code 3" in project("run", "--bisect", code=125)[0]
+    project.write("model.txt", "another model")
+    assert "stale" in project("run", "--bisect", code=125)[1]
+
+
 def test_a_stale_reference_is_refused_with_the_reason_and_made_again_when_asked(project):
     project.write("model.txt", "another model")
     message = project.refusal("--junit", "r.xml")
