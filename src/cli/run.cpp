@@ -246,6 +246,7 @@ constexpr const char* kFooter = R"(ttrace.yaml:
   correspondence: ours.yaml             # the candidates are another program
   iterations: 0-1
   seeds: 3                              # perturbed runs
+  timeout: 30m                          # of each command; one may have its own
   environment: [CUBLAS_WORKSPACE_CONFIG]  # variables that change the results
   localize: true                        # a second run of what differs: which
                                         # modules are wrong by themselves?

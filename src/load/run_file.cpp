@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 
@@ -69,6 +70,20 @@ std::vector<std::string> read_command(const std::string& file, Fields& fields) {
   return shell_command(text);
 }
 
+// `90s`, `30m`, `2h`.
+std::chrono::seconds optional_timeout(const std::string& file, Fields& fields) {
+  const std::string word = optional_word(file, fields, "timeout", "");
+  if (word.empty()) return std::chrono::seconds(0);
+  const auto number = integer_of(word.substr(0, word.size() - 1));
+  const std::size_t unit = std::string_view("smh").find(word.back());
+  constexpr std::int64_t kMost = 10'000;
+  if (!number || *number < 1 || *number > kMost || unit == std::string_view::npos) {
+    fail_at(file, fields.last_line(), fmt::format("timeout is '{}'; expected a time, as in 90s, 30m or 2h", word));
+  }
+  constexpr std::array<std::int64_t, 3> kSeconds = {1, 60, 3600};
+  return std::chrono::seconds(*number * kSeconds[unit]);
+}
+
 // Reads the fields that the reference and candidates have in common.
 Job read_job(const std::string& file, Fields& fields) {
   Job job;
@@ -76,6 +91,7 @@ Job read_job(const std::string& file, Fields& fields) {
   job.command = read_command(file, fields);
   job.axes = optional_word(file, fields, "axes", "");
   job.inputs = optional_words(file, fields, "inputs");
+  job.timeout = optional_timeout(file, fields);
   return job;
 }
 
@@ -219,6 +235,11 @@ RunFile read_fields(Fields& fields, const std::string& where) {
   run.accept_overrides = optional_truth(where, fields, "accept_overrides", false);
   if (fields.has("waivers")) {
     for (const YamlNode& node : fields.take_list("waivers")) run.waivers.push_back(read_waiver(where, node));
+  }
+  const std::chrono::seconds timeout = optional_timeout(where, fields);
+  if (run.reference.timeout.count() == 0) run.reference.timeout = timeout;
+  for (CandidateRule& rule : run.candidates) {
+    if (rule.job.timeout.count() == 0) rule.job.timeout = timeout;
   }
   fields.done();
   return run;

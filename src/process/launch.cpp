@@ -139,6 +139,27 @@ CommandResult result_of(int status) {
   return {code, code == 0 ? "" : fmt::format("exited with code {}", code)};
 }
 
+// Stops a command that takes too long: politely first, so that a launcher can stop what it has started.
+class TimeLimit {
+ public:
+  TimeLimit(pid_t pid, std::chrono::seconds limit) : pid_(pid), limit_(limit) {}
+
+  void enforce() {
+    constexpr std::chrono::seconds kGrace{10};
+    const auto elapsed = std::chrono::steady_clock::now() - start_;
+    if (elapsed >= limit_ && !exceeded_) kill(pid_, SIGTERM);
+    if (elapsed >= limit_ + kGrace) kill(pid_, SIGKILL);
+    exceeded_ = elapsed >= limit_;
+  }
+  bool exceeded() const { return exceeded_; }
+
+ private:
+  const pid_t pid_;
+  const std::chrono::seconds limit_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool exceeded_ = false;
+};
+
 }  // namespace
 
 int interrupted_by() { return signal_seen; }
@@ -149,9 +170,18 @@ CommandResult run_command(const std::vector<std::string>& command, const Launch&
   if (const int error = spawn(command, launch, signals.mask_before(), "", pid); error != 0)
     return could_not_start(error);
   signals.add(pid);
-  int status = 0;
-  while (wait_for(pid, launch.on_second, status) != pid) {
+  TimeLimit limit(pid, launch.timeout);
+  std::function<void()> on_second = launch.on_second;
+  if (launch.timeout.count() > 0) {
+    on_second = [&] {
+      limit.enforce();
+      if (launch.on_second) launch.on_second();
+    };
   }
+  int status = 0;
+  while (wait_for(pid, on_second, status) != pid) {
+  }
+  if (limit.exceeded()) return {kExitTimeout, fmt::format("did not end within {} s", launch.timeout.count())};
   return result_of(status);
 }
 

@@ -1,6 +1,7 @@
 // Runs commands in the foreground, as a shell would.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -8,9 +9,13 @@
 
 namespace ttrace {
 
+inline constexpr int kExitTimeout = 124;  // as timeout(1) has it
+
 struct CommandResult {
-  int exit_code = 0;    // as a shell gives it: 128 + n for signal n, 127 not found, 126 could not be run
-  std::string failure;  // "exited with code 3", "was killed by signal 9 (Killed)"; empty for success
+  // As a shell gives it: 128 + n for signal n, 127 not found, 126 could not be run; kExitTimeout.
+  int exit_code = 0;
+  // "exited with code 3", "was killed by signal 9 (Killed)", "did not end within 600 s"; empty for success
+  std::string failure;
   bool started = true;
 };
 
@@ -18,7 +23,8 @@ struct Launch {
   std::vector<std::string> environment;  // "NAME=value", added to this process's
   bool stdout_to_stderr = false;         // for a process that needs its stdout for something else
   std::string directory;                 // to run in; empty: this process's
-  std::function<void()> on_second;       // called about every second; may be empty
+  std::function<void()> on_second = {};  // called about every second; may be empty
+  std::chrono::seconds timeout{0};       // then the command gets SIGTERM, and SIGKILL ten seconds later; 0: none
 };
 
 // Runs the command with this process's stdin, stdout and stderr. SIGINT, SIGTERM and SIGHUP that are sent to this

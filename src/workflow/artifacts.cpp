@@ -150,6 +150,7 @@ CollectOptions Artifacts::options_for(const Job& job) const {
   options.axes = job.axes;
   options.command = job.command;
   options.stdout_to_stderr = true;
+  options.timeout = job.timeout;
   return options;
 }
 
@@ -161,10 +162,13 @@ void Artifacts::collect_artifact(const std::string& artifact, const Key& key, Co
     throw Interrupted(fmt::format("interrupted by signal {}; what is whole is kept: run it again to go on", signal));
   }
   if (code != 0) {
+    const bool too_late = code == kExitTimeout && options.timeout.count() > 0;
+    const std::string what =
+        too_late ? fmt::format("did not end within {} s", options.timeout.count()) : fmt::format("exit code {}", code);
     throw InputError(
-        fmt::format("the trace of {} could not be collected, exit code {}; expected a command that ends with 0 (what "
-                    "it left is in {} until the next run)",
-                    display_name(artifact), code, options.output.string()));
+        fmt::format("the trace of {} could not be collected, {}; expected a command that ends with 0 (what it left is "
+                    "in {} until the next run)",
+                    display_name(artifact), what, options.output.string()));
   }
   workspace_.finish(unfinished, artifact, key);
 }
@@ -238,7 +242,9 @@ void Artifacts::make_second_run(const Job& candidate, const CollectOptions& opti
                    {"annotations", annotations_fingerprint(options.annotations)},
                    {"parameters", options.rewrite.inject_params.empty() ? "its own" : "the reference's"},
                    {"ttrace", TTRACE_VERSION}};
-  make_run(second_run_artifact(candidate), key, options);
+  CollectOptions in_time = options;
+  in_time.timeout = candidate.timeout;
+  make_run(second_run_artifact(candidate), key, in_time);
 }
 
 }  // namespace ttrace

@@ -262,7 +262,8 @@ int collect(const CollectOptions& options) {
                        std::string(kConfigVariable) + configuration(options, for_ranks, values)},
                       options.stdout_to_stderr,
                       options.working_directory.string(),
-                      {}};
+                      {},
+                      options.timeout};
 
   const auto start = std::chrono::steady_clock::now();
   const CommandResult result = run_with_progress(options, launch);

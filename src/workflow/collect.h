@@ -1,6 +1,7 @@
 // Does the work of `ttrace collect`: runs a command with the collector in every Python process below it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -26,6 +27,7 @@ struct CollectOptions {
   std::vector<std::string> command;
   std::filesystem::path working_directory;  // of the command; empty: this process's
   bool stdout_to_stderr = false;            // of the command
+  std::chrono::seconds timeout{0};          // of the command; 0: none
 };
 
 // Runs the command and returns the exit code of `ttrace collect`: the command's own where that is not 0

@@ -178,6 +178,23 @@ def test_a_command_that_fails_is_reported_and_the_others_still_run(project):
     assert project.calls() == []
 
 
+def test_a_command_that_hangs_is_stopped_and_the_others_still_run(project):
+    hanging = "candidates:\n  - {name: hangs, command: sleep 300, inputs: [model.txt], timeout: 1s}"
+    project.write("ttrace.yaml", RUN.replace("candidates:", hanging) + "timeout: 1h\n")
+    start = time.monotonic()
+    stdout = project.run(code=2)
+    assert time.monotonic() - start < 60
+    assert [line.split()[:2] for line in stdout.splitlines()[1:4]] == [
+        ["hangs", "could-not-look"],
+        ["tp1", "same"],
+        ["tp2", "same"],
+    ]
+    assert "the trace of hangs could not be collected, did not end within 1 s" in stdout
+    for wrong in ("0s", "1", "1d", "soon"):
+        project.write("ttrace.yaml", RUN + f"timeout: {wrong}\n")
+        assert project.refusal().endswith(f": timeout is '{wrong}'; expected a time, as in 90s, 30m or 2h")
+
+
 def test_git_bisect_finds_the_commit_and_skips_what_cannot_be_looked_at(project):
     candidate = f"candidates: [{{name: tp2, command: '{TRAIN} --ranks 2 $(cat parallel.txt)', inputs: [parallel.txt]}}]"
     project.write("ttrace.yaml", RUN[: RUN.index("candidates:")] + candidate + "\nlocalize: false\n")

@@ -1,6 +1,7 @@
 // The content of `ttrace.yaml` (ttrace/load/run_file.h has its grammar), and the candidates that it asks for.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -21,6 +22,7 @@ struct Job {
   std::string axes;                     // as in parse_mesh, or empty
   std::vector<std::string> inputs;      // files that it is made of; empty: all that git knows
   std::vector<std::string> parameters;  // of the annotations, `NAME=VALUE`, beside those of the file
+  std::chrono::seconds timeout{0};      // of the command; 0: none
   int line = 0;                         // in the file
 };
 
