@@ -1,14 +1,18 @@
 // `ttrace abft`: does a trace hold what its own recorded operands give?
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <vector>
 
+#include "align/microbatch.h"
 #include "cli/commands.h"
 #include "load/mapped_file.h"
 #include "process/shell_words.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
+#include "ttrace/align/program.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/calibration_file.h"
@@ -61,6 +65,32 @@ std::string command_of(const AbftOptions& options) {
   return command;
 }
 
+// Throws InputError where initial parameters differ between ranks, and nobody has said that these hold copies: they may
+// as well be parts. Along data-parallel axes they are copies.
+void require_known_mapping(const AbftOptions& options, const AlignedTrace& aligned, const Report& report) {
+  const Mesh& mesh = aligned.trace->mesh;
+  const std::vector<std::string> of_copies = microbatch_axes(with_program_words({}, *aligned.trace), mesh);
+  const Axes axes = all_axes(mesh);
+  const bool only_data_parallel = std::all_of(axes.begin(), axes.end(), [&](const Axis& axis) {
+    return axis.size == 1 || std::find(of_copies.begin(), of_copies.end(), axis.name) != of_copies.end();
+  });
+  if (!options.annotations.file.empty() || only_data_parallel) return;
+  std::vector<std::string> names;
+  for (const Finding& finding : report.findings) {
+    const auto tensor = aligned.alignment.tensors.find(finding.id);
+    const bool is_placed = tensor == aligned.alignment.tensors.end() || tensor->second.annotated;
+    if (finding.reason == Reason::kReplicasDisagree && finding.id.kind == Kind::kParam && !is_placed) {
+      names.push_back(finding.id.name);
+    }
+  }
+  if (names.empty()) return;
+  throw InputError(fmt::format(
+      "{}: no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: {} "
+      "parameters differ between ranks, the first {}; expected -a, a file or the name of a preset, that says "
+      "which are parts",
+      options.trace, aligned.trace->world_size, names.size(), names.front()));
+}
+
 int run(const AbftOptions& options) {
   Report report;
   PageFacts page;
@@ -72,6 +102,7 @@ int run(const AbftOptions& options) {
   how.threads = options.threads;
   how.trace = aligned.trace.get();
   report = self_check(aligned.alignment, how);
+  require_known_mapping(options, aligned, report);
   report.candidate = options.trace;
   report.command_for_all = "--all";
   require_unchanged_files();
