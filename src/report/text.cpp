@@ -322,7 +322,8 @@ std::string_view mark_of(RunVerdict verdict) {
 std::string verdict_with(const Report& report, const std::string& clause, const TextStyle& style, std::size_t width) {
   const RunVerdict verdict = report.verdict();
   const std::string name = fmt::format("{}{}", style.unicode ? mark_of(verdict) : "", name_of(verdict));
-  const std::string lines = wrapped(name + (clause.empty() ? "" : ": " + printable(clause)), width, kIndent);
+  const std::string of_what = report.same() && !report.partial.empty() ? ", of what both traces hold" : "";
+  const std::string lines = wrapped(name + of_what + (clause.empty() ? "" : ": " + printable(clause)), width, kIndent);
   return painted(name, color_of(verdict), style.color) + lines.substr(name.size()) + "\n";
 }
 

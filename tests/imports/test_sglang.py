@@ -62,7 +62,7 @@ def test_a_recomputed_forward_is_one(ttrace, tmp_path):
     dumper.dump("hidden", torch.ones(3), recompute_status="original")
     dumper.dump("hidden", torch.ones(3) * 2, recompute_status="recompute")
     ttrace.imports("sglang", "--", "dump")
-    text = ttrace.compares("trace", "trace", "--allow-same-run", code=1)
+    text = ttrace.compares("trace", "trace", "--allow-same-run", "--all", code=1)
     assert "recompute-differs" in text
 
 

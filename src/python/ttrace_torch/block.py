@@ -2,6 +2,7 @@
 
 import os
 import uuid
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,9 +69,15 @@ def configuration(directory: str, library: str, axes: str, perturb: int | None, 
         perturb=perturb,
         perturb_at="input",
         rewrite=None,
+        source_root=_top_of_repository(Path.cwd()),
         library=library,
         provenance=provenance,
     )
+
+
+def _top_of_repository(folder: Path) -> str:
+    """`folder` itself where it lies in no git repository: as `ttrace collect` has it."""
+    return str(next((top for top in (folder, *folder.parents) if (top / ".git").exists()), folder))
 
 
 def _agree_on_run(directory: str) -> str:
