@@ -191,19 +191,16 @@ bool has_broken_ranks(const Report& report) {
 
 // The name of an initial parameter that is not the reference's, though every rank holds all of it: whatever annotations
 // say. Empty where there is none.
-std::string other_parameter(const LoadedRuns& loaded, const Report& report) {
-  const auto& tensors = loaded.reference.alignment.tensors;
+std::string other_parameter(const Alignment& candidate, const Report& report) {
+  if (candidate.tensors.empty()) return "";
+  const std::int32_t first = candidate.tensors.begin()->first.iteration;
   for (const Finding& finding : report.findings) {
-    const auto known = tensors.find(finding.id);
-    if (finding.reason != Reason::kExceedsTolerance || finding.id.kind != Kind::kParam || known == tensors.end() ||
-        finding.id.iteration != tensors.begin()->first.iteration) {
-      continue;
-    }
-    const std::vector<RankTrace>& ranks = loaded.candidate.trace->ranks;
-    const bool is_whole = std::all_of(ranks.begin(), ranks.end(), [&](const RankTrace& rank) {
-      return std::all_of(rank.entries.begin(), rank.entries.end(), [&](const Entry& entry) {
-        return entry.id != finding.id || entry.shape == known->second.shape;
-      });
+    if (finding.reason != Reason::kExceedsTolerance || finding.id.kind != Kind::kParam) continue;
+    const auto tensor = candidate.tensors.find(finding.id);
+    if (tensor == candidate.tensors.end() || finding.id.iteration != first) continue;
+    const std::vector<AxisPlacement>& placed = tensor->second.deduced;
+    const bool is_whole = std::all_of(placed.begin(), placed.end(), [](const AxisPlacement& axis) {
+      return axis.placement == Placement::kReplicate;
     });
     if (is_whole) return finding.id.name;
   }
@@ -222,7 +219,7 @@ Lacking what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, con
   const std::int64_t wrong = report.counts.fail + report.counts.missing;
   const std::int64_t tensors = report.counts.compared + report.counts.missing;
   if (!is_mapping_known(options, candidate)) {
-    const std::string other = other_parameter(loaded, report);
+    const std::string other = other_parameter(loaded.candidate.alignment, report);
     const std::string or_else =
         other.empty() ? ""
                       : fmt::format(
