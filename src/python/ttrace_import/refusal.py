@@ -1,7 +1,10 @@
 """Why a source is not imported."""
 
+import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 
@@ -18,6 +21,19 @@ def first_line(error: BaseException) -> str:
     """What somebody else's exception says, in short."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return one_line(f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__)
+
+
+@contextlib.contextmanager
+def refusing(path: Path, expected: str) -> Iterator[None]:
+    """Makes a refusal of whatever a library says of a damaged or hostile file."""
+    try:
+        yield
+    except Refused:
+        raise
+    except MemoryError:
+        raise Refused(f"{one_line(str(path))}: holds more than there is memory for") from None
+    except Exception as error:
+        raise Refused(f"{one_line(str(path))}: {first_line(error)}; expected {expected}") from None
 
 
 def require(package: str) -> ModuleType:

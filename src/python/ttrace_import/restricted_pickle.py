@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from .refusal import Refused, first_line, one_line
+from .refusal import Refused, one_line, refusing
 
 _MOST_BYTES = 1 << 30
 
@@ -49,12 +49,5 @@ def read_pickle(path: Path, allowed: Collection[str]) -> Any:
         def persistent_load(self, pid: Any) -> Any:
             raise Refused(f"{one_line(str(path))}: refers to something outside; expected metadata of DCP")
 
-    try:
-        with open(path, "rb") as file:
-            return Unpickler(file).load()
-    except Refused:
-        raise
-    except MemoryError:
-        raise Refused(f"{one_line(str(path))}: holds more than there is memory for") from None
-    except Exception as error:  # whatever a damaged or hostile pickle makes of the unpickler
-        raise Refused(f"{one_line(str(path))}: {first_line(error)}; expected metadata of DCP") from None
+    with refusing(path, "metadata of DCP"), open(path, "rb") as file:
+        return Unpickler(file).load()

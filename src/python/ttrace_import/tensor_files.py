@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .refusal import Refused, first_line, one_line, require
+from .refusal import Refused, one_line, refusing, require
 
 SUFFIXES = (".safetensors", ".npz", ".npy", ".pt", ".pth", ".bin", ".ckpt")
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt")
@@ -26,7 +26,7 @@ Keys = tuple[str, ...]  # () where the file is the tensor
 def tensors_in(path: Path, skipped: Callable[[Keys, str], None]) -> Iterator[tuple[Keys, Any]]:
     """Keys and the tensor (torch's or numpy's), in the file's order; `skipped` is told of entries that are none.
     Raises Refused, also for a file that its library cannot read."""
-    try:
+    with refusing(path, f"a whole {path.suffix} file"):
         if path.name.endswith(".safetensors"):
             yield from _safetensors(path)
         elif path.name.endswith(".npz"):
@@ -35,12 +35,6 @@ def tensors_in(path: Path, skipped: Callable[[Keys, str], None]) -> Iterator[tup
             yield (), require("numpy").load(path, mmap_mode="r", allow_pickle=False)
         else:
             yield from leaves(load_pickle(path), path, skipped)
-    except Refused:
-        raise
-    except MemoryError:
-        raise Refused(f"{one_line(str(path))}: holds more than there is memory for") from None
-    except Exception as error:  # whatever a library says of a damaged or hostile file
-        raise Refused(f"{one_line(str(path))}: {first_line(error)}; expected a whole {path.suffix} file") from None
 
 
 def load_pickle(source: Any, where: str | Path = "") -> Any:
