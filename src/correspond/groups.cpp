@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/integer.h"
 #include "ttrace/error.h"
 #include "ttrace/tensor_name.h"
 
@@ -15,11 +15,9 @@ constexpr std::string_view kWholeParameter = "param";
 
 // The value of an axis that a name numbers; nothing where it is no number.
 std::optional<std::int64_t> number_of(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   constexpr std::int64_t kMostNumber = 1'000'000;
-  const bool whole = error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= kMostNumber;
-  return whole ? std::optional(value) : std::nullopt;
+  const auto value = integer_of(text);
+  return value && *value >= 0 && *value <= kMostNumber ? value : std::nullopt;
 }
 
 // Divides captures into those of both sides and the numbers of the side's own.

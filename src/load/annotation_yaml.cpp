@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
+#include "base/integer.h"
 #include "load/annotation_parameters.h"
 #include "ttrace/error.h"
 
@@ -50,12 +50,9 @@ std::string read_word(const YamlNode& node, const Context& context, int line, st
 std::int64_t read_integer(const YamlNode& node, const Context& context, int line, std::int64_t low, std::int64_t high,
                           std::string_view expected) {
   const std::string word = read_word(node, context, line, expected);
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size() || value < low || value > high) {
-    fail(context, line, fmt::format("'{}'; expected {}", word, expected));
-  }
-  return value;
+  const auto value = integer_of(word);
+  if (!value || *value < low || *value > high) fail(context, line, fmt::format("'{}'; expected {}", word, expected));
+  return *value;
 }
 
 }  // namespace ttrace::annotation_yaml

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/integer.h"
 #include "load/annotation_yaml.h"
 #include "load/regular_file.h"
 #include "load/yaml_document.h"
@@ -113,11 +113,11 @@ SizeRule read_size(const Item& item, const Context& context) {
   rule.source = {context.file, item.line};
   const Context inside = context.inside(item.key);
   const std::string word = read_word(item.value, inside, item.line, "a number, or the pattern of a tensor's shape");
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), rule.number);
-  if (error == std::errc() && end == word.data() + word.size()) {
-    if (rule.number < 1 || rule.number > kMostSize) {
+  if (const auto number = integer_of(word)) {
+    if (*number < 1 || *number > kMostSize) {
       fail(inside, item.line, fmt::format("'{}'; expected a number from 1 to {}", word, kMostSize));
     }
+    rule.number = *number;
     return rule;
   }
   rule.tensor = parsed(inside, item.line, [&] { return NamePattern(item.key); });

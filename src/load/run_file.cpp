@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 
+#include "base/integer.h"
 #include "load/yaml_fields.h"
 #include "ttrace/error.h"
 #include "ttrace/tolerance/estimate.h"
@@ -15,13 +15,6 @@ namespace ttrace {
 namespace {
 
 constexpr std::string_view kSeeMore = "`ttrace run --help` shows one";
-
-std::optional<std::int64_t> integer_of(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 // The file and line of a field, for error messages.
 struct FileLine {

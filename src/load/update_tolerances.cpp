@@ -2,20 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <limits>
 
+#include "base/integer.h"
 #include "text/yaml.h"
 
 namespace ttrace {
 namespace {
 
 std::int32_t iteration_of(const std::string& where, const std::string& word, int line) {
-  std::int32_t iteration = -1;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), iteration);
-  if (error != std::errc() || end != word.data() + word.size() || iteration < 0) {
+  const auto iteration = integer_of(word);
+  if (!iteration || *iteration < 0 || *iteration > std::numeric_limits<std::int32_t>::max()) {
     fail_at(where, line, fmt::format("'{}' is no iteration; expected an integer from 0", word));
   }
-  return iteration;
+  return static_cast<std::int32_t>(*iteration);
 }
 
 UpdateTolerance read_measures(const std::string& where, Fields& fields, std::size_t samples) {
