@@ -123,6 +123,14 @@ std::vector<std::string> patterns_of(const std::vector<std::string>& names) {
   return patterns;
 }
 
+// A clause about an error that no hypothesis explains.
+std::string describe_unexplained(const Finding& finding, const RootCause& root) {
+  if (finding.exceeded == Statistic::kCoherence) {
+    return "the same small factor is in every layer, too near to 1 to be seen in any one of them";
+  }
+  return root.examined ? "nothing known explains the error" : "its error was not looked into";
+}
+
 std::string describe_root(const TensorId& id, const RootCause& root, const std::string& what) {
   std::string text = fmt::format("{}: {}", describe_tensor(id), what);
   if (root.repeated > 0) {
@@ -260,7 +268,7 @@ std::vector<std::optional<std::size_t>> add_root_causes(Report& report, const Ev
   for (std::size_t i = 0; i < report.roots.size(); ++i) {
     RootCause& cause = report.roots[i];
     const Finding& finding = report.findings[cause.finding];
-    std::string what = cause.examined ? "nothing known explains the error" : "its error was not looked into";
+    std::string what = describe_unexplained(finding, cause);
     if (diagnoses[i]) {
       cause.diagnosis = diagnoses[i]->cause;
       cause.residual = diagnoses[i]->residual;

@@ -58,6 +58,8 @@ def test_it_is_found(ttrace, tmp_path):
     assert finding["exceeded"] == "coherence"
     assert finding["statistics"]["coherence"]["measured"] == pytest.approx(4e-4, rel=0.1)
     assert finding["ratio"] > 1
+    (cause,) = report["roots"]
+    assert "the same small factor is in every layer" in cause["sentence"]
 
 
 def test_its_correct_twin_passes(ttrace, tmp_path):
