@@ -122,17 +122,8 @@ def test_mpirun(launch):
 @pytest.mark.exhaustive
 def test_accelerate(launch):
     python, accelerate = environment_of(".venv-transformers-deepspeed", "python", "accelerate")
-    options = [
-        "--cpu",
-        "--num_processes",
-        "2",
-        "--num_machines",
-        "1",
-        "--mixed_precision",
-        "no",
-        "--dynamo_backend",
-        "no",
-    ]
+    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1"]  # with --cpu it starts one
+    options += ["--mixed_precision", "no", "--dynamo_backend", "no"]
     options += ["--main_process_port", str(_free_port())]
     launch([python, accelerate, "launch", *options, JOB, "RESULTS"], ranks=2, reference="another PyTorch")
 

@@ -18,10 +18,17 @@ namespace ttrace::fuzz {
 namespace {
 
 constexpr std::array kTargets = {
-    Target{"reader", fuzz_reader},           Target{"check", fuzz_check},         Target{"metadata", fuzz_metadata},
-    Target{"annotations", fuzz_annotations}, Target{"tolerance", fuzz_tolerance}, Target{"run_file", fuzz_run_file},
-    Target{"report", fuzz_report},           Target{"c_api", fuzz_c_api},         Target{"history", fuzz_history},
+    Target{"reader", fuzz_reader},
+    Target{"check", fuzz_check},
+    Target{"metadata", fuzz_metadata},
+    Target{"annotations", fuzz_annotations},
+    Target{"tolerance", fuzz_tolerance},
+    Target{"run_file", fuzz_run_file},
+    Target{"report", fuzz_report},
+    Target{"c_api", fuzz_c_api},
+    Target{"history", fuzz_history},
     Target{"selection", fuzz_selection},
+    Target{"correspondence", fuzz_correspondence},
 };
 
 constexpr std::int64_t kMostBytes = 64 << 20;  // and four times the input

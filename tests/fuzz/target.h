@@ -23,15 +23,16 @@ struct Target {
 [[noreturn]] void fail_silent_pass(const std::string& what);  // accepted, different, and called the same
 [[noreturn]] void fail_promise(const std::string& what);      // another promise does not hold
 
-Outcome fuzz_reader(std::string_view input);       // a rank's file, or its journal
-Outcome fuzz_check(std::string_view input);        // all of `ttrace check`, on two traces
-Outcome fuzz_metadata(std::string_view input);     // the JSON in traces
-Outcome fuzz_annotations(std::string_view input);  // annotation files, and what they do to a trace; patterns
-Outcome fuzz_tolerance(std::string_view input);    // tolerance and calibration files
-Outcome fuzz_run_file(std::string_view input);     // ttrace.yaml
-Outcome fuzz_report(std::string_view input);       // reports about tensors with hostile names
-Outcome fuzz_c_api(std::string_view input);        // a recorder that is misused
-Outcome fuzz_history(std::string_view input);      // the database of `--history`
-Outcome fuzz_selection(std::string_view input);    // NAME and --slice of `ttrace show` and `ttrace export`
+Outcome fuzz_reader(std::string_view input);          // a rank's file, or its journal
+Outcome fuzz_check(std::string_view input);           // all of `ttrace check`, on two traces
+Outcome fuzz_metadata(std::string_view input);        // the JSON in traces
+Outcome fuzz_annotations(std::string_view input);     // annotation files, and what they do to a trace; patterns
+Outcome fuzz_tolerance(std::string_view input);       // tolerance and calibration files
+Outcome fuzz_run_file(std::string_view input);        // ttrace.yaml
+Outcome fuzz_report(std::string_view input);          // reports about tensors with hostile names
+Outcome fuzz_c_api(std::string_view input);           // a recorder that is misused
+Outcome fuzz_history(std::string_view input);         // the database of `--history`
+Outcome fuzz_selection(std::string_view input);       // NAME and --slice of `ttrace show` and `ttrace export`
+Outcome fuzz_correspondence(std::string_view input);  // correspondence files, and what they do to two traces; patterns
 
 }  // namespace ttrace::fuzz
