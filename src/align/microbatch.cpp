@@ -183,34 +183,73 @@ std::string layout_of_slices(const RankTable& table, const Microbatches& microba
   return orders.striped && !orders.contiguous ? "striped" : "contiguous";
 }
 
-bool has_bits_of(const Entry& entry, const ModelLayout& layout, const TensorId& id) {
-  const auto found = layout.reference->tensors.find(id);
-  if (found == layout.reference->tensors.end() || found->second.dtype != entry.dtype) return false;
-  const std::vector<Piece> pieces = found->second.pieces();
-  return !pieces.empty() && pieces[0].logical == whole_box(entry.shape) && pieces[0].entry->checksum == entry.checksum;
+// True where the reference's tensor has the elements of a rank's own, in whatever order of dimensions it was recorded.
+bool has_elements_of(const Entry& entry, const RankTrace& rank, const LogicalTensor& reference) {
+  const std::vector<Piece> pieces = reference.pieces();
+  const Shape strides = row_major_strides(entry.shape);
+  const bool is_whole = !pieces.empty() && pieces[0].logical == whole_box(entry.shape) && pieces[0].strides == strides;
+  if (is_whole && pieces[0].entry->shape == entry.shape && pieces[0].entry->checksum == entry.checksum) return true;
+  const auto bytes = static_cast<std::int64_t>(size_of(entry.dtype));
+  const std::byte* own = rank.bytes_of(entry);
+  for (const Piece& piece : pieces) {
+    if (piece.replica != 0) break;  // copies of what was looked at
+    if (piece.term != 0) return false;
+    for (std::int64_t i = 0; i < element_count(piece.logical.size); ++i) {
+      const Shape index = index_at(i, piece.logical.size);
+      std::int64_t there = piece.offset, here = 0;
+      for (std::size_t d = 0; d < index.size(); ++d) {
+        there += index[d] * piece.strides[d];
+        here += (piece.logical.start[d] + index[d]) * strides[d];
+      }
+      const auto size = static_cast<std::size_t>(bytes);
+      if (std::memcmp(piece.data + there * bytes, own + here * bytes, size) != 0) return false;
+    }
+  }
+  return true;
 }
 
-// Integers are the same bits on both sides, so that the inputs of the model tell which micro-batches a rank ran.
-bool run_blocks(const RankTable& table, const Microbatches& microbatches, const ModelLayout& layout) {
+// Which orders of the micro-batches the inputs fit that both sides have, if any.
+struct FittingOrders {
+  bool blocked = true, interleaved = true;
+
+  bool are_open() const { return blocked && interleaved; }
+};
+
+// Integers are the same bits on both sides, so that the inputs of the model tell which micro-batches a rank ran. Those
+// that the reference lacks, as another program's may, tell nothing.
+FittingOrders fitting_orders(const RankTable& table, const Microbatches& microbatches, const ModelLayout& layout) {
   Microbatches blocks = microbatches;
   blocks.order = MicrobatchOrder::kBlocked;
-  bool interleaved = true;
+  FittingOrders fitting;
   for (const PresentRank& rank : table.ranks) {
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
     for (const Entry& entry : rank.trace->entries) {
-      if (entry.id.kind != Kind::kInput || entry.id.microbatch < 0 || is_floating(entry.dtype)) continue;
+      const bool is_first = entry.id.kind == Kind::kInput && entry.id.pass == Pass::kForward;
+      if (!is_first || entry.id.microbatch < 0 || is_floating(entry.dtype)) continue;
       TensorId id = entry.id;
       id.chunk = 0;
       id.name = name_of_input(id.name, id.kind, layout);
+      if (!layout.shapes.contains({id.name, id.kind})) continue;
       const auto is_there = [&](const Microbatches& order) {
         id.microbatch = global_microbatch(order, entry.id.iteration, coordinate, entry.id.microbatch);
-        return has_bits_of(entry, layout, id);
+        const auto found = layout.reference->tensors.find(id);
+        return found != layout.reference->tensors.end() && found->second.dtype == entry.dtype &&
+               found->second.shape == entry.shape && has_elements_of(entry, *rank.trace, found->second);
       };
-      if (!is_there(blocks)) return false;
-      interleaved = interleaved && is_there(microbatches);
+      fitting.blocked = fitting.blocked && is_there(blocks);
+      fitting.interleaved = fitting.interleaved && is_there(microbatches);
+      if (!fitting.blocked && !fitting.interleaved) return fitting;
     }
   }
-  return !interleaved;
+  return fitting;
+}
+
+// True where the two orders give some rank other micro-batches.
+bool orders_differ(const Microbatches& microbatches) {
+  return microbatches.ranks > 1 &&
+         std::any_of(microbatches.counts.begin(), microbatches.counts.end(), [](const auto& iteration) {
+           return *std::max_element(iteration.second.begin(), iteration.second.end()) > 1;
+         });
 }
 
 }  // namespace
@@ -239,13 +278,15 @@ Microbatches microbatches_of(const RankTable& table, const Annotations& annotati
     result.ranks *= table.axes[static_cast<std::size_t>(axis)].size;
   }
   count_microbatches(table, result);
-  if (!rule.order && result.ranks > 1 && layout.reference != nullptr && counts_are_the_references(result, layout) &&
-      inputs_are_sliced(table, result, layout)) {
+  const bool asks_inputs = !rule.order && result.ranks > 1 && layout.reference != nullptr;
+  if (asks_inputs && counts_are_the_references(result, layout) && inputs_are_sliced(table, result, layout)) {
     result.order = MicrobatchOrder::kSlices;
     result.deduced = true;
-  } else if (!rule.order && result.ranks > 1 && layout.reference != nullptr && run_blocks(table, result, layout)) {
-    result.order = MicrobatchOrder::kBlocked;
-    result.deduced = true;
+  } else if (asks_inputs && orders_differ(result)) {
+    const FittingOrders fitting = fitting_orders(table, result, layout);
+    if (fitting.blocked && !fitting.interleaved) result.order = MicrobatchOrder::kBlocked;
+    result.deduced = result.order == MicrobatchOrder::kBlocked;
+    result.open = fitting.are_open();
   }
   if (!rule.layout.empty()) {
     result.layout = rule.layout;

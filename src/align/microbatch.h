@@ -19,6 +19,7 @@ struct Microbatches {
   MicrobatchOrder order = MicrobatchOrder::kInterleaved;
   std::string layout = "contiguous";  // of slices
   bool deduced = false;               // neither a rule nor the program said the order
+  bool open = false;                  // nothing tells the order, which is taken to be interleaved
   // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
 
@@ -30,8 +31,9 @@ struct Microbatches {
 std::vector<std::string> microbatch_axes(const Annotations& annotations, const Mesh& mesh);
 
 // Where the annotations do not say the order, and each rank ran as many micro-batches as the reference, whose model was
-// given more than each rank and as much as all together, the ranks hold slices. Where every integer input has the bits
-// of the reference's if the ranks run blocks of micro-batches, and not if these interleave, they run blocks.
+// given more than each rank and as much as all together, the ranks hold slices. Where every integer input that the
+// reference has, too, is equal to that if the ranks run blocks of micro-batches, and not if these interleave, they run
+// blocks.
 Microbatches microbatches_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
 
 // The rank's place in the sequence of the ranks along the micro-batch axes.

@@ -114,22 +114,28 @@ void note_batch_axes(const Alignment& alignment, const Microbatches& microbatche
   }
 }
 
+// The axes whose ranks share the micro-batches, in words.
+std::string describe_axes(const Microbatches& microbatches, const RankTable& table) {
+  std::vector<std::string> axes;
+  for (const int axis : microbatches.axes) axes.push_back(table.axes[static_cast<std::size_t>(axis)].name);
+  return fmt::format("{}", fmt::join(axes, " and "));
+}
+
 // Notes which micro-batches the ranks run, where nobody said so.
 void note_order(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (!microbatches.deduced) return;
-  std::vector<std::string> axes;
-  for (const int axis : microbatches.axes) axes.push_back(table.axes[static_cast<std::size_t>(axis)].name);
+  const std::string axes = describe_axes(microbatches, table);
   if (!microbatches.are_slices()) {
     notes.push_back(
         fmt::format("each of the ranks along {} runs consecutive micro-batches of the reference's, as the "
                     "integer inputs say (microbatches: {{order: blocked}})",
-                    fmt::join(axes, " and ")));
+                    axes));
     return;
   }
   notes.push_back(
       fmt::format("the ranks along {} run slices of the reference's micro-batches{}, as counts and shapes say; along "
                   "these axes the loss and what every rank has whole of a gradient are terms of sums",
-                  fmt::join(axes, " and "), microbatches.layout == "striped" ? ", sample by sample in turn" : ""));
+                  axes, microbatches.layout == "striped" ? ", sample by sample in turn" : ""));
 }
 
 // Notes the modules of which some stages are left out, or that no rule speaks of the pipeline.
@@ -192,6 +198,7 @@ Alignment align(const Trace& trace, const Annotations& given, const ModelLayout&
     grouping = group_shards(ranks, annotations, layout);
   }
   alignment.slices = grouping.microbatches.are_slices();
+  if (grouping.microbatches.open) alignment.open_order = describe_axes(grouping.microbatches, ranks);
   find_losses(grouping, layout);
   place_by_shape(grouping, ranks, layout, grouping.pipeline.axis);
 

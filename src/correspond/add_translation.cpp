@@ -72,9 +72,10 @@ void add_translation(const Translation& translation, Report& report) {
   }
   for (Finding& finding : report.findings) {
     const auto recorded = translation.recorded_as.find(finding.id);
-    const std::string id = to_string(finding.id);
-    if (recorded == translation.recorded_as.end() || !finding.message.starts_with(id + ":")) continue;
-    finding.message = fmt::format("{} (the candidate's {}){}", id, recorded_names(recorded->second),
+    // Reports leave out the tensor's name where the message begins with it.
+    const std::string id = to_string(finding.id) + ": ";
+    if (recorded == translation.recorded_as.end() || !finding.message.starts_with(id)) continue;
+    finding.message = fmt::format("{}the candidate's {}: {}", id, recorded_names(recorded->second),
                                   finding.message.substr(id.size()));
   }
 }

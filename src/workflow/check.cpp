@@ -232,6 +232,14 @@ Lacking what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, con
             fmt::format("ttrace annotate {} --reference {} -o annotations.yaml", shell_word(options.candidate),
                         shell_word(options.reference))};
   }
+  if (const std::string& axes = loaded.candidate.alignment.open_order; loaded.translation && !axes.empty()) {
+    return {fmt::format(
+                "which micro-batches the ranks along {0} run is not known, and {1} of {2} tensors differ where they "
+                "interleave: of the integer inputs none that tells has a counterpart; write microbatches: {{order: "
+                "blocked}} or {{order: interleaved}} in the annotations (-a), or a line for the model's inputs in {3}",
+                axes, wrong, tensors, options.correspondence),
+            ""};
+  }
   const bool only_values = std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
     return !is_wrong(finding) || finding.reason == Reason::kExceedsTolerance;
   });

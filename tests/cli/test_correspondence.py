@@ -119,7 +119,7 @@ def test_heads_in_another_order_are_found_where_they_are(check):
     wrong = {finding["name"] for finding in report["findings"] if finding["verdict"] == "fail"}
     assert wrong == {f"layers.{layer}.{part}{what}" for layer in range(2) for part in "qkv" for what in ("", ".weight")}
     message = report["root_cause"]["message"]
-    assert message.startswith("layers.0.q.weight param, iteration 0 (the candidate's decoder.0.qkv.weight): rel_err")
+    assert message.startswith("layers.0.q.weight param, iteration 0: the candidate's decoder.0.qkv.weight: rel_err")
 
 
 def test_what_a_rule_names_is_missing_where_it_is_not(check):

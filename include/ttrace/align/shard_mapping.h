@@ -68,6 +68,7 @@ struct Alignment {
   NotSeenTensors not_seen;         // may be named in `findings` as well: some ranks saw their shard
   Aliases aliases;                 // of the mesh, or what the shapes say of them
   bool slices = false;             // the ranks along the micro-batch axes run slices of every micro-batch
+  std::string open_order;          // the micro-batch axes, where nothing tells which ones their ranks run; else empty
   std::vector<std::string> notes;  // patterns that matched nothing, tensors that no rule matched
 };
 

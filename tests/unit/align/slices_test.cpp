@@ -201,6 +201,20 @@ TEST_CASE("ranks that run consecutive micro-batches are known by the model's int
   }
 }
 
+TEST_CASE("inputs that a rank recomputes do not hide which micro-batches it runs") {
+  Trace candidate = with_microbatches("dp=2", {{0, 1}, {2, 3}});
+  for (std::size_t rank : {0, 1}) {
+    TensorId ids = recomputed(kSliceIds);
+    ids.microbatch = 1;
+    add_integers(candidate, rank, ids, {1}, {rank == 0 ? 2.0F : 4.0F});
+  }
+  const Trace one = with_microbatches("", {{0, 1, 2, 3}});
+  const Alignment reference = align(one, {}, {});
+  TensorId second = kSliceFc;
+  second.microbatch = 1;
+  CHECK(align(candidate, {}, layout_of(reference)).tensors.at(second).pieces().at(0).rank == 0);
+}
+
 TEST_CASE("a sum over micro-batches runs over all of their axes") {
   Trace one = mesh_trace("", 1), trace = mesh_trace("dp_shard=2,dp_replicate=2", 4);
   const std::string text = "fc.weight: {param_grad: {microbatch: partial}}";
