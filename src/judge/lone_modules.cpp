@@ -1,8 +1,9 @@
-#include "judge/no_ops.h"
+#include "judge/lone_modules.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -55,6 +56,16 @@ class Paths {
     return has_values && given == passed_on;
   }
 
+  bool has_parameters(const std::string& module) const {
+    const std::string inside = module + ".";
+    for (auto at = tensors_.lower_bound(inside); at != tensors_.end() && at->first.starts_with(inside); ++at) {
+      const std::vector<TensorId>& ids = at->second;
+      if (std::any_of(ids.begin(), ids.end(), [](const TensorId& id) { return is_parameter_kind(id.kind); }))
+        return true;
+    }
+    return false;
+  }
+
  private:
   bool has_inside(const std::string& module) const {
     const std::string inside = module + ".";
@@ -69,36 +80,53 @@ class Paths {
   std::set<std::string> in_part_;
 };
 
-void waive(const Paths& holding, const Paths& lacking, Reason reason, std::string_view side, Matching& matching) {
-  std::map<std::string, bool> no_ops;  // by module
-  const auto is_of_no_op = [&](const Finding& finding) {
-    if (finding.verdict != Verdict::kMissing || finding.reason != reason) return false;
+// Waives the findings for this reason about modules that are `harmless`, and writes a note.
+void waive(Reason reason, const std::function<bool(const std::string&)>& is_harmless, std::string_view which,
+           Matching& matching) {
+  std::map<std::string, bool> modules;  // whether they are harmless
+  const auto is_waived = [&](const Finding& finding) {
+    if (finding.verdict != Verdict::kMissing || finding.reason != reason || finding.id.kind == Kind::kScalar ||
+        is_parameter_kind(finding.id.kind)) {
+      return false;
+    }
     const std::string module(TensorName(finding.id.name).path);
-    const auto [known, is_new] = no_ops.try_emplace(module);
-    if (is_new) known->second = !lacking.has_any(module) && holding.is_no_op(module);
+    const auto [known, is_new] = modules.try_emplace(module);
+    if (is_new) known->second = is_harmless(module);
     return known->second;
   };
-  const std::size_t waived = std::erase_if(matching.findings, is_of_no_op);
+  const std::size_t waived = std::erase_if(matching.findings, is_waived);
   if (waived == 0) return;
   std::set<std::string> names;
-  for (const auto& [module, is_no_op] : no_ops) {
-    if (is_no_op) names.insert(printable(without_numbers(module)));
+  for (const auto& [module, is_known_harmless] : modules) {
+    if (is_known_harmless) names.insert(printable(without_numbers(module)));
   }
   matching.waived += static_cast<std::int64_t>(waived);
-  matching.notes.push_back(fmt::format(
-      "waived: {} tensors of modules that the {} does not call, and that return what they are given, bit for bit: {}",
-      waived, side, comma_list(std::vector<std::string>(names.begin(), names.end()))));
+  matching.notes.push_back(fmt::format("waived: {} tensors of modules that {}: {}", waived, which,
+                                       comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
 }  // namespace
 
-void waive_no_ops(const Alignment& reference, const Alignment& candidate, Matching& matching) {
+void waive_lone_modules(const Alignment& reference, const Alignment& candidate, Matching& matching) {
   const bool lacks = std::any_of(matching.findings.begin(), matching.findings.end(),
                                  [](const Finding& finding) { return finding.verdict == Verdict::kMissing; });
   if (!lacks) return;
   const Paths of_reference(reference), of_candidate(candidate);
-  waive(of_reference, of_candidate, Reason::kMissingInCandidate, "candidate", matching);
-  waive(of_candidate, of_reference, Reason::kMissingInReference, "reference", matching);
+  waive(
+      Reason::kMissingInCandidate,
+      [&](const std::string& module) { return !of_candidate.has_any(module) && of_reference.is_no_op(module); },
+      "the candidate does not call, and that return what they are given, bit for bit", matching);
+  waive(
+      Reason::kMissingInReference,
+      [&](const std::string& module) { return !of_reference.has_any(module) && of_candidate.is_no_op(module); },
+      "the reference does not call, and that return what they are given, bit for bit", matching);
+  waive(
+      Reason::kMissingInReference,
+      [&](const std::string& module) {
+        return module != kRootModule && !of_reference.has_any(module) && !of_candidate.has_parameters(module);
+      },
+      "the reference does not have, and that have no parameters; what they do shows in the modules after them",
+      matching);
 }
 
 }  // namespace ttrace

@@ -1,0 +1,18 @@
+// Modules that one program calls and the other does not have: one release of a framework calls a module that returns what
+// it is given where a norm may stand, and the next leaves it out; a parallel program gathers in a module of its own.
+#pragma once
+
+#include "ttrace/judge/match.h"
+
+namespace ttrace {
+
+// Waives what is missing of modules of which the other side holds nothing at all, and counts and names it:
+//
+// - of no-op modules of either side. On its own side, in every call each output has, on every rank, the bits of an
+//   input, and each grad_input those of a grad_output, of the same shape and dtype; nothing else goes in or comes out;
+//   the module has no parameters and no modules inside; and some output is not zero;
+// - of modules of the candidate with no parameter inside. All that the reference holds is compared all the same, and
+//   what such a module does to it shows there.
+void waive_lone_modules(const Alignment& reference, const Alignment& candidate, Matching& matching);
+
+}  // namespace ttrace
