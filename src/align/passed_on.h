@@ -5,8 +5,12 @@
 
 namespace ttrace {
 
-// True where the tensor, a module's output (or grad_input), has on every rank the bits of an input (a grad_output) of
-// the same call: an identity, a dropout that drops nothing, a view. The shapes may differ.
-bool is_passed_on(const Alignment& alignment, const TensorId& id);
+// The input (grad_output) whose bits a module's output (grad_input) of the same call has on every rank: the module is an
+// identity, a dropout that drops nothing, a view. The shapes may differ. Null where there is none.
+const LogicalTensor* passed_on_from(const Alignment& alignment, const TensorId& id);
+
+inline bool is_passed_on(const Alignment& alignment, const TensorId& id) {
+  return passed_on_from(alignment, id) != nullptr;
+}
 
 }  // namespace ttrace

@@ -12,6 +12,7 @@
 #include "align/describe.h"
 #include "align/holders.h"
 #include "align/lookup.h"
+#include "judge/no_ops.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/judge.h"
 
@@ -349,6 +350,7 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
         finding.id.name.empty() || candidate.tensors.contains(finding.id) || incomplete.contains(finding.id);
     if (!found) matching.findings.push_back(finding_about_part(finding, kReference, reference));
   }
+  waive_no_ops(reference, candidate, matching);
   note_not_seen(reference, candidate, matching);
   matching.partial = describe_partial(reference, candidate, matching.findings);
   waive_local(reference, candidate, matching);

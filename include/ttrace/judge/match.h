@@ -26,8 +26,8 @@ struct Matching {
   std::vector<Finding> findings;   // the candidate's own; missing or not seen on one side; shape or dtype mismatch
   std::vector<std::string> notes;  // floating dtypes that differ, what is waived, another model size
   std::string partial;             // as in Report
-  // Tensors that only the reference recomputed, state of an optimizer that one side has, and tensors that the annotations
-  // declare local.
+  // Tensors that only the reference recomputed, state of an optimizer that one side has, tensors that the annotations
+  // declare local, and those of no-op modules that one side does not call.
   std::int64_t waived = 0;
 };
 

@@ -1,0 +1,107 @@
+#include "judge/no_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "align/describe.h"
+#include "align/passed_on.h"
+#include "ttrace/tensor_name.h"
+
+namespace ttrace {
+namespace {
+
+bool is_made(Kind kind) { return kind == Kind::kOutput || kind == Kind::kGradInput; }
+bool is_given(Kind kind) { return kind == Kind::kInput || kind == Kind::kGradOutput; }
+
+bool is_zero(const LogicalTensor& tensor) {
+  const std::vector<Piece> pieces = tensor.pieces();
+  return std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
+    return statistics_of(piece.data, piece.entry->dtype, element_count(piece.entry->shape)).norm == 0;
+  });
+}
+
+// The modules and parameters of a side, and the tensors of each.
+class Paths {
+ public:
+  explicit Paths(const Alignment& side) : side_(side) {
+    for (const auto& [id, tensor] : side.tensors) tensors_[std::string(TensorName(id.name).path)].push_back(id);
+    for (const Finding& finding : side.findings) in_part_.emplace(TensorName(finding.id.name).path);
+  }
+
+  // True where the side holds something of the module, or of what is inside it, be it in part.
+  bool has_any(const std::string& module) const {
+    return tensors_.contains(module) || in_part_.contains(module) || has_inside(module);
+  }
+
+  bool is_no_op(const std::string& module) const {
+    const auto found = tensors_.find(module);
+    if (found == tensors_.end() || in_part_.contains(module) || has_inside(module)) return false;
+    std::set<TensorId> given, passed_on;
+    for (const TensorId& id : found->second) {
+      if (is_given(id.kind)) given.insert(id);
+    }
+    if (given.empty()) return false;
+    bool has_values = false;
+    for (const TensorId& id : found->second) {
+      if (is_given(id.kind)) continue;
+      const LogicalTensor& made = side_.tensors.at(id);
+      const LogicalTensor* from = is_made(id.kind) ? passed_on_from(side_, id) : nullptr;
+      if (from == nullptr || from->shape != made.shape || from->dtype != made.dtype) return false;
+      passed_on.insert(from->id);
+      has_values = has_values || (id.kind == Kind::kOutput && !is_zero(made));
+    }
+    return has_values && given == passed_on;
+  }
+
+ private:
+  bool has_inside(const std::string& module) const {
+    const std::string inside = module + ".";
+    const auto tensor = tensors_.lower_bound(inside);
+    const auto part = in_part_.lower_bound(inside);
+    return (tensor != tensors_.end() && tensor->first.starts_with(inside)) ||
+           (part != in_part_.end() && part->starts_with(inside));
+  }
+
+  const Alignment& side_;
+  std::map<std::string, std::vector<TensorId>> tensors_;
+  std::set<std::string> in_part_;
+};
+
+void waive(const Paths& holding, const Paths& lacking, Reason reason, std::string_view side, Matching& matching) {
+  std::map<std::string, bool> no_ops;  // by module
+  const auto is_of_no_op = [&](const Finding& finding) {
+    if (finding.verdict != Verdict::kMissing || finding.reason != reason) return false;
+    const std::string module(TensorName(finding.id.name).path);
+    const auto [known, is_new] = no_ops.try_emplace(module);
+    if (is_new) known->second = !lacking.has_any(module) && holding.is_no_op(module);
+    return known->second;
+  };
+  const std::size_t waived = std::erase_if(matching.findings, is_of_no_op);
+  if (waived == 0) return;
+  std::set<std::string> names;
+  for (const auto& [module, is_no_op] : no_ops) {
+    if (is_no_op) names.insert(printable(without_numbers(module)));
+  }
+  matching.waived += static_cast<std::int64_t>(waived);
+  matching.notes.push_back(fmt::format(
+      "waived: {} tensors of modules that the {} does not call, and that return what they are given, bit for bit: {}",
+      waived, side, comma_list(std::vector<std::string>(names.begin(), names.end()))));
+}
+
+}  // namespace
+
+void waive_no_ops(const Alignment& reference, const Alignment& candidate, Matching& matching) {
+  const bool lacks = std::any_of(matching.findings.begin(), matching.findings.end(),
+                                 [](const Finding& finding) { return finding.verdict == Verdict::kMissing; });
+  if (!lacks) return;
+  const Paths of_reference(reference), of_candidate(candidate);
+  waive(of_reference, of_candidate, Reason::kMissingInCandidate, "candidate", matching);
+  waive(of_candidate, of_reference, Reason::kMissingInReference, "reference", matching);
+}
+
+}  // namespace ttrace

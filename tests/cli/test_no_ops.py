@@ -1,0 +1,94 @@
+"""Modules that one program calls and the other does not: missing, unless they do nothing."""
+
+import json
+
+import numpy
+import pytest
+
+from traces import Tensor, record_run
+
+
+def numbers(seed):
+    return numpy.random.default_rng(seed).standard_normal((2, 3)).astype("float32")
+
+
+def passing(module, given, made=None, grad_input=None):
+    """A module of two micro-batches that returns what it is given, or `made` in the second."""
+    tensors = []
+    for m in range(2):
+        gradient = given + 1
+        tensors.append(Tensor(module, given, "input", microbatch=m))
+        tensors.append(Tensor(module, given if made is None or m == 0 else made, microbatch=m))
+        tensors.append(Tensor(module, gradient, "grad_output", microbatch=m))
+        tensors.append(Tensor(module, gradient if grad_input is None else grad_input, "grad_input", microbatch=m))
+    return tensors
+
+
+def model(*more):
+    linear = [Tensor("linear", numbers(seed=m), microbatch=m) for m in range(2)]
+    weight = Tensor("linear.weight", numbers(seed=5), "param", microbatch=-1)
+    return [weight, *linear, *(tensor for tensors in more for tensor in tensors)]
+
+
+@pytest.fixture
+def check(ttrace, tmp_path):
+    def run(side, with_module, without, expect):
+        """`side` has the module."""
+        other = {"reference": "candidate", "candidate": "reference"}[side]
+        record_run(tmp_path / side, [with_module])
+        record_run(tmp_path / other, [without])
+        words = ("check", "--reference", "reference", "--candidate", "candidate", "--json", "-")
+        return json.loads(ttrace.reports(*words, code=expect))
+
+    return run
+
+
+@pytest.mark.parametrize(("side", "lacking"), [("reference", "candidate"), ("candidate", "reference")])
+def test_a_module_that_does_nothing_is_not_missing_on_the_other_side(check, side, lacking):
+    norms = [passing(f"layers.{layer}.norm", numbers(seed=layer)) for layer in range(2)]
+    report = check(side, model(*norms), model(), expect=0)
+    assert report["verdict"] == "same"
+    assert (report["counts"]["missing"], report["waived"]) == (0, 16)
+    assert report["notes"] == [
+        f"waived: 16 tensors of modules that the {lacking} does not call, and that return what they are given, bit for "
+        "bit: layers.#.norm"
+    ]
+
+
+def with_first(value):
+    values = numbers(seed=1)
+    values[0, 0] = value
+    return values
+
+
+GIVEN = with_first(0.0)
+COMPUTES = {
+    "another output in one micro-batch": passing("norm", GIVEN, made=GIVEN * 2),
+    "another sign of zero": passing("norm", GIVEN, made=with_first(-0.0)),
+    "another gradient": passing("norm", GIVEN, grad_input=GIVEN),
+    "nothing but zeros": [tensor.with_values(tensor.values * 0) for tensor in passing("norm", GIVEN)],
+    "no output": [tensor for tensor in passing("norm", GIVEN) if tensor.kind != "output"],
+    "an output in one micro-batch only": [
+        tensor for tensor in passing("norm", GIVEN) if (tensor.kind, tensor.microbatch) != ("output", 1)
+    ],
+    "a parameter": [*passing("norm", GIVEN), Tensor("norm.weight", GIVEN, "param", microbatch=-1)],
+    "a module inside": [*passing("norm", GIVEN), Tensor("norm.scale", GIVEN)],
+    "a second input": [*passing("norm:0", GIVEN), Tensor("norm:1", GIVEN, "input")],
+    "a wider output": [
+        tensor.with_values(tensor.values.reshape(3, 2)) if tensor.kind == "output" else tensor
+        for tensor in passing("norm", GIVEN)
+    ],
+}
+
+
+@pytest.mark.parametrize("side", ["reference", "candidate"])
+@pytest.mark.parametrize("what", COMPUTES)
+def test_a_module_that_does_something_stays_missing(check, what, side):
+    report = check(side, model(COMPUTES[what]), model(), expect=1)
+    assert report["counts"]["missing"] == len(COMPUTES[what])
+
+
+def test_a_module_that_the_other_side_calls_less_often_stays_missing(check):
+    calls = passing("norm", GIVEN)
+    report = check("reference", model(calls), model(calls[:4]), expect=1)
+    assert report["counts"]["missing"] == 4
