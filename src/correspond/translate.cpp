@@ -10,6 +10,7 @@
 #include "align/describe.h"
 #include "align/holders.h"
 #include "correspond/groups.h"
+#include "correspond/sums.h"
 #include "merge/region.h"
 #include "ttrace/error.h"
 #include "ttrace/tensor_name.h"
@@ -283,10 +284,10 @@ class CandidateTranslator {
   CandidateTranslator(const Correspondence& correspondence, std::size_t reference_side, const AlignedTrace& reference,
                       const AlignedTrace& candidate)
       : correspondence_(correspondence),
-        reference_(reference.alignment),
         candidate_(candidate.alignment),
         reference_names_(correspondence, reference_side, *reference.trace),
         candidate_names_(correspondence, 1 - reference_side, *candidate.trace),
+        reference_(summed_as_in_candidate(reference_names_, reference.alignment, candidate_names_, candidate_)),
         translator_(correspondence, reference_names_, candidate_names_,
                     told_sizes(correspondence, {&reference_, &candidate_})) {
     add_to_groups(reference_names_, reference_, groups_);
@@ -516,9 +517,9 @@ class CandidateTranslator {
   }
 
   const Correspondence& correspondence_;
-  const Alignment& reference_;
   const Alignment& candidate_;
   SideNames reference_names_, candidate_names_;
+  const Alignment reference_;
   Translator translator_;
   CounterpartGroups groups_;
   Translation result_;

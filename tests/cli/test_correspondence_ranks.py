@@ -1,4 +1,4 @@
-"""A program of several ranks against another program: who runs which micro-batch."""
+"""A program of several ranks against another program: who runs which micro-batch, and what is a sum over them."""
 
 import json
 
@@ -11,6 +11,7 @@ MICROBATCHES, BATCH, SEQUENCE, HIDDEN = 4, 2, 3, 5
 RULES = """\
 activations: b s ... -> s b ...
 embed: embedding
+experts.weight: {is: 'experts.{e}.weight', param: e f c -> f c}
 """
 WITHOUT_TOKENS = RULES.replace("embed: embedding", "embed: {is: embedding, input: none}")
 
@@ -90,3 +91,27 @@ def test_the_annotations_say_which_rank_runs_which_microbatch(check, tmp_path):
     (tmp_path / "blocks.yaml").write_text("parallelism: {microbatches: {order: blocked}}\n")
     report = check([rank_of_other(share) for share in BLOCKS], "-a", "blocks.yaml", rules=WITHOUT_TOKENS)
     assert report["verdict"] == "same"
+
+
+def gradients(of_microbatch, name="experts.weight"):
+    return [Tensor(name, values, "param_grad", microbatch=m) for m, values in enumerate(of_microbatch)]
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_gradient_that_is_a_sum_over_microbatches_is_compared_with_the_sum(check, tmp_path, wrong):
+    whole = [numbers(3, 4, HIDDEN, seed=20 + m) for m in range(2)]
+    moved = numbers(3, 4, HIDDEN, seed=30)  # of tokens that came to the experts with the other micro-batch
+    recorded = [whole[0] + moved, whole[1] - moved]
+    recorded[1][2, 0, 0] += wrong
+    (tmp_path / "sums.yaml").write_text("experts.*.weight: {param_grad: {microbatch: partial}}\n")
+    rank = [
+        tensor
+        for expert in range(3)
+        for tensor in gradients([values[expert] for values in recorded], f"experts.{expert}.weight")
+    ]
+    reference = [*plain(), *gradients(whole)]
+    candidate = [*rank_of_other(range(MICROBATCHES)), *rank]
+    report = check([candidate], "-a", "sums.yaml", reference=reference, expect=wrong)
+    assert report["verdict"] == ("different" if wrong else "same")
+    assert [finding["name"] for finding in report["findings"]] == ["experts.weight"] * wrong
+    assert report["counts"]["compared"] == 1 + 2 * MICROBATCHES + 1
