@@ -43,9 +43,12 @@ class Paths {
     const auto found = tensors_.find(module);
     if (found == tensors_.end() || in_part_.contains(module) || has_inside(module)) return false;
     std::set<TensorId> given, passed_on;
-    bool has_values = false;
     for (const TensorId& id : found->second) {
       if (is_given(id.kind)) given.insert(id);
+    }
+    if (given.empty()) return false;
+    bool has_values = false;
+    for (const TensorId& id : found->second) {
       if (is_given(id.kind)) continue;
       const LogicalTensor& made = side_.tensors.at(id);
       const LogicalTensor* from = is_made(id.kind) ? passed_on_from(side_, id) : nullptr;
