@@ -37,7 +37,9 @@
 // is written last: until then HDF5 cannot open the file, and the journal says what is in it.
 //
 // `offset` is a byte offset in the file: a reader maps the file and needs one look at the index, not an
-// open per tensor. Elements are little-endian, row-major. `checksum` is XXH3-64 of the tensor's bytes.
+// open per tensor. Elements are little-endian, row-major. `checksum` is XXH3-64 of the tensor's bytes. Tensors
+// with the same bytes may share them (same offset, size and checksum): a module's output is the next one's input.
+// Otherwise no two overlap.
 //
 // While a rank runs, its index grows in `rank-00000.journal` beside the file (one record per tensor,
 // appended once the tensor's bytes are in the file; grammar in src/format/journal.h), and nothing else is
