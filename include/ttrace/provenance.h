@@ -19,6 +19,14 @@ struct RewrittenFrom {
   friend bool operator==(const RewrittenFrom&, const RewrittenFrom&) = default;
 };
 
+// What a run was told to record, in place of all: the options of `ttrace collect`.
+struct RecordingSelection {
+  std::vector<std::string> only, except;  // patterns of the names of modules and parameters
+  std::vector<std::string> kinds;         // by name; empty: all
+  std::optional<std::int32_t> depth;      // of the modules whose calls are recorded; absent: any
+  friend bool operator==(const RecordingSelection&, const RecordingSelection&) = default;
+};
+
 // An empty text is not known.
 struct Provenance {
   std::string text = "{}";           // the whole JSON object, with all its keys
@@ -33,6 +41,7 @@ struct Provenance {
   std::optional<std::uint64_t> perturb_seed;  // of a perturbed run
   Estimator perturb_at = kDefaultEstimator;   // what was perturbed, in a perturbed run
   std::optional<RewrittenFrom> rewritten;     // absent: the run computed with its own values
+  RecordingSelection selection;               // of nothing: all was recorded
 };
 
 }  // namespace ttrace

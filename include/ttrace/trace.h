@@ -37,7 +37,9 @@
 // is written last: until then HDF5 cannot open the file, and the journal says what is in it.
 //
 // `offset` is a byte offset in the file: a reader maps the file and needs one look at the index, not an
-// open per tensor. Elements are little-endian, row-major. `checksum` is XXH3-64 of the tensor's bytes.
+// open per tensor. Elements are little-endian, row-major. `checksum` is XXH3-64 of the tensor's bytes. Tensors
+// with the same bytes may share them (same offset, size and checksum): a module's output is the next one's input.
+// Otherwise no two overlap.
 //
 // While a rank runs, its index grows in `rank-00000.journal` beside the file (one record per tensor,
 // appended once the tensor's bytes are in the file; grammar in src/format/journal.h), and nothing else is
@@ -167,9 +169,10 @@ class MappedFile {
 //   "not_seen": [{"reason": "what runs inside 'mlp' is compiled by torch.compile", "kinds": ["input", "output"],
 //                 "iterations": [0, 1], "chunk": 0, "tensors": ["embed:mask"], "modules": ["mlp.fc1", "mlp.fc2"]}]
 //
-// where `chunk`, `tensors` and `modules` may be absent. Names are those that the rank would have recorded. A tensor
+// where `chunk`, `tensors` and `modules` may be absent, and `"by_design": true` says that nobody wanted it: the recorder
+// was told to leave it out (`ttrace collect --only`). Names are those that the rank would have recorded. A tensor
 // that is a container stands for what it holds: `embed:cache` for `embed:cache.0`. A module stands for the tensors of
-// all its calls, and not for the modules inside. A trace that holds less by design says so of all that is not there:
+// all its calls, and not for the modules inside. A trace that cannot name what it lacks says so of all that is not there:
 //
 //   "not_seen": [{"reason": "imported with --partial", "everything": true}]
 struct NotSeen {
@@ -178,7 +181,8 @@ struct NotSeen {
   std::set<std::int32_t> iterations;
   std::int32_t chunk = 0;
   std::vector<std::string> tensors, modules;
-  bool everything = false;  // then all but the reason is empty
+  bool by_design = false;
+  bool everything = false;  // then it is by design, and all but the reason is empty
 };
 
 // The statements of one rank may name no more: a trace is not trusted.

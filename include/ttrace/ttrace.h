@@ -13,7 +13,8 @@
  *   ttrace_close(recorder, 1);
  *
  * Every call that can fail returns a status, 0 for success; ttrace_last_error() then has one line of text.
- * A recorder may be used from several threads; calls are serialised. The library starts no thread, writes
+ * A recorder may be used from several threads; calls are serialised. The library starts no thread, unless
+ * `queue_bytes` asks for one, which takes no signals; it writes
  * nothing to stdout or stderr, does not throw, and a failure leaves the calling program unharmed: record
  * fails, training goes on. Memory in use is about 200 bytes a tensor, twice the text of each different
  * mapping, 4 MiB while a non-contiguous tensor is recorded, and while the recorder closes another 1000
@@ -97,6 +98,8 @@ typedef struct ttrace_run {
   const char* compute_dtype; /* "bfloat16"; optional */
   const char* provenance;    /* a JSON object; optional */
   const char* annotations;   /* path of an annotation file, for ttrace_perturbation; optional */
+  /* Not 0: ttrace_record copies a tensor to memory of so many bytes, and a thread writes it from there. */
+  size_t queue_bytes;
 } ttrace_run;
 
 typedef struct ttrace_identity {
@@ -138,7 +141,8 @@ TTRACE_API ttrace_status ttrace_describe(ttrace_recorder* recorder, const char* 
 TTRACE_API ttrace_status ttrace_describe_axes(ttrace_recorder* recorder, const char* axes, const char* coordinates);
 
 /* Records one tensor. When the call returns, the bytes have been handed to the operating system: they
- * outlive a crash or a kill of this process. An identity that was recorded before is TTRACE_INVALID. */
+ * outlive a crash or a kill of this process. With `queue_bytes` a kill costs what is still queued, and a
+ * failure to write is returned by a later call. An identity that was recorded before is TTRACE_INVALID. */
 TTRACE_API ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* identity,
                                        const ttrace_tensor* tensor);
 

@@ -199,11 +199,12 @@ NotSeenTensors not_seen_by(const GroupingContext& context) {
       // Of several kinds, which share a name, those of inputs go by the name that the others have.
       const Kind kind =
           std::all_of(statement.kinds.begin(), statement.kinds.end(), is_input) ? Kind::kInput : Kind::kOutput;
-      const auto canonical = [&](const std::string& name) {
-        return tied_name(context.annotations, canonical_name(context, part, kind, name).text).first;
+      const auto canonical = [&](const std::string& name, Kind of) {
+        return tied_name(context.annotations, canonical_name(context, part, of, name).text).first;
       };
-      for (const std::string& name : statement.tensors) all.add_tensor(statement, canonical(name));
-      for (const std::string& name : statement.modules) all.add_module(statement, canonical(name));
+      for (const std::string& name : statement.tensors) all.add_tensor(statement, canonical(name, kind));
+      // What is called as a module's input has one name or another; the module has one.
+      for (const std::string& name : statement.modules) all.add_module(statement, canonical(name, Kind::kOutput));
     }
   }
   return all;

@@ -20,22 +20,31 @@ bool holds(std::string_view statement, std::string_view name) {
 
 void NotSeenTensors::add_tensor(const NotSeen& statement, std::string_view canonical_name) {
   add(TensorName(canonical_name).path,
-      {statement.reason, std::string(canonical_name), statement.kinds, statement.iterations});
+      {{statement.reason, statement.by_design}, std::string(canonical_name), statement.kinds, statement.iterations});
 }
 
 void NotSeenTensors::add_module(const NotSeen& statement, std::string_view canonical_name) {
-  add(canonical_name, {statement.reason, "", statement.kinds, statement.iterations});
+  add(canonical_name, {{statement.reason, statement.by_design}, "", statement.kinds, statement.iterations});
 }
 
-void NotSeenTensors::add_everything(const NotSeen& statement) { everything_ = statement.reason; }
+void NotSeenTensors::add_everything(const NotSeen& statement) {
+  everything_ = true;
+  by_design_.insert(statement.reason);
+}
+
+void NotSeenTensors::add_design_of(const NotSeenTensors& other) {
+  everything_ = everything_ || other.everything_;
+  by_design_.insert(other.by_design_.begin(), other.by_design_.end());
+}
 
 void NotSeenTensors::add(std::string_view path, Statement statement) {
+  if (statement.reason.by_design) by_design_.insert(statement.reason.text);
   std::vector<Statement>& known = by_path_[std::string(path)];
   // Ranks that hold replicas or shards of a module say the same.
   if (std::find(known.begin(), known.end(), statement) == known.end()) known.push_back(std::move(statement));
 }
 
-const std::string* NotSeenTensors::reason_of(const TensorId& id) const {
+const NotSeenTensors::Reason* NotSeenTensors::reason_of(const TensorId& id) const {
   const auto found = by_path_.find(TensorName(id.name).path);
   if (found == by_path_.end()) return nullptr;
   for (const Statement& statement : found->second) {

@@ -25,8 +25,9 @@
 #include "ttrace/ttrace.h"
 
 struct ttrace_recorder {
-  ttrace_recorder(const std::filesystem::path& directory, ttrace::RunDescription run, ttrace::Annotations rules)
-      : writer(directory, std::move(run)), annotations(std::move(rules)) {}
+  ttrace_recorder(const std::filesystem::path& directory, ttrace::RunDescription run, std::size_t queue_bytes,
+                  ttrace::Annotations rules)
+      : writer(directory, std::move(run), queue_bytes), annotations(std::move(rules)) {}
 
   ttrace::TraceWriter writer;
   const ttrace::Annotations annotations;
@@ -217,13 +218,13 @@ ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** out) {
   return guarded([&] {
     if (out == nullptr) refuse("out is NULL");
     *out = nullptr;
-    const ttrace_run given = checked_struct(run, "run");
+    const ttrace_run given = checked_struct(run, "run", offsetof(ttrace_run, queue_bytes));
     const char* directory = checked_text(given.directory, "directory");
     ttrace::Annotations annotations;
     if (given.annotations != nullptr && *given.annotations != '\0') {
       annotations = ttrace::read_annotations({given.annotations}, preset_directory());
     }
-    *out = new ttrace_recorder(directory, parse_run(given), std::move(annotations));
+    *out = new ttrace_recorder(directory, parse_run(given), given.queue_bytes, std::move(annotations));
   });
 }
 

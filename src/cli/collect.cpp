@@ -10,7 +10,7 @@ namespace {
 
 struct CollectArguments {
   CollectOptions options;
-  std::string iterations = "0";
+  std::string iterations = "0", kinds;
   std::string perturb_at = std::string(name_of(kDefaultEstimator));
 };
 
@@ -34,6 +34,30 @@ void add_recording_options(CLI::App& collect, CollectArguments& arguments) {
   add_annotation_options(collect, arguments.options.annotations)
       ->description("How the program places its tensors (YAML); for --perturb and --layout on several ranks")
       ->group(kRecording);
+}
+
+void add_choosing_options(CLI::App& collect, CollectArguments& arguments) {
+  RecordingSelection& selection = arguments.options.selection;
+  const auto add = [&](CLI::Option* option, const char* type) { option->type_name(type)->group("Choosing what to record"); };
+  add(collect
+          .add_option("--only", selection.only,
+                      "Record these modules and parameters alone, with all that is inside them: a name, what follows one "
+                      "of its dots, or a glob (layers.0, 'layers.*.mlp'); may be repeated. Scalars are recorded anyway")
+          ->allow_extra_args(false),
+      "PATTERN");
+  add(collect.add_option("--except", selection.except, "Leave these out, and all that is inside them; may be repeated")
+          ->allow_extra_args(false),
+      "PATTERN");
+  add(collect.add_option("--kinds", arguments.kinds,
+                         "Record these kinds alone, as in input,output,param_grad; an optimizer's state is recorded with "
+                         "param_delta"),
+      "LIST");
+  add(collect
+          .add_option("--depth", selection.depth,
+                      "Record calls of modules whose name has at most so many parts (layers.0 has 2, the model itself "
+                      "0); parameters and their gradients all the same")
+          ->check(CLI::NonNegativeNumber),
+      "N");
 }
 
 void add_perturbing_options(CLI::App& collect, CollectArguments& arguments) {
@@ -78,6 +102,7 @@ void add_collect(CLI::App& app, Run& run) {
   CLI::App* collect = app.add_subcommand("collect", "Run a training command and record what it computes");
   collect->add_option("COMMAND", arguments->options.command, "The command and its arguments, after --")->required();
   add_recording_options(*collect, *arguments);
+  add_choosing_options(*collect, *arguments);
   add_perturbing_options(*collect, *arguments);
   add_rewriting_options(*collect, arguments->options.rewrite);
   collect->footer(R"(Examples:
@@ -85,6 +110,8 @@ void add_collect(CLI::App& app, Run& run) {
   ttrace collect -o candidate --axes tp=2,dp=2,sp=tp -- \
     torchrun --nproc-per-node 4 train.py
   ttrace collect -o ddp -- torchrun --nproc-per-node 2 train_with_ddp.py
+Less than all of it, which a check is told:
+  ttrace collect -o less --except embedding --depth 3 -- python train.py
 Each module by itself (`ttrace localize` does this after a check):
   ttrace collect -o again --inject reference --layout candidate -a gpt.yaml \
     --axes tp=2,dp=2,sp=tp -- torchrun --nproc-per-node 4 train.py
@@ -99,6 +126,7 @@ found, 126 not executable); 2 where the trace is not whole; else 0.)");
     run = [arguments] {
       arguments->options.perturb_at = estimator_from_name(arguments->perturb_at).value();
       arguments->options.iterations = parse_iterations(arguments->iterations);
+      arguments->options.selection.kinds = parse_kinds(arguments->kinds);
       return ttrace::collect(arguments->options);
     };
   });

@@ -31,13 +31,20 @@ struct EstimateArguments {
   std::vector<std::string> command;
 };
 
-CollectOptions run_of(const EstimateArguments& arguments, const fs::path& output,
-                      const std::vector<std::int32_t>& iterations, std::optional<std::uint64_t> seed) {
+// What the other runs record, as the reference did.
+struct Recording {
+  std::vector<std::int32_t> iterations = CollectOptions().iterations;
+  RecordingSelection selection;
+};
+
+CollectOptions run_of(const EstimateArguments& arguments, const fs::path& output, const Recording& recording,
+                      std::optional<std::uint64_t> seed) {
   const EstimateToleranceOptions& options = arguments.estimate;
   CollectOptions run;
   run.output = output;
   run.annotations = options.annotations;
-  run.iterations = iterations;
+  run.iterations = recording.iterations;
+  run.selection = recording.selection;
   run.axes = arguments.axes;
   run.perturb = seed;
   run.perturb_at = options.estimator.value_or(kDefaultEstimator);
@@ -46,12 +53,14 @@ CollectOptions run_of(const EstimateArguments& arguments, const fs::path& output
   return run;
 }
 
-// The other runs must record what the reference did.
-std::vector<std::int32_t> iterations_for(const EstimateArguments& arguments) {
-  const std::string& reference = arguments.estimate.reference;
-  if (!arguments.iterations.empty()) return parse_iterations(arguments.iterations);
-  if (!fs::exists(reference)) return CollectOptions().iterations;
-  return iterations_of(read_trace(reference));
+Recording recording_for(const EstimateArguments& arguments) {
+  Recording recording;
+  if (!arguments.iterations.empty()) recording.iterations = parse_iterations(arguments.iterations);
+  if (!fs::exists(arguments.estimate.reference)) return recording;
+  const Trace reference = read_trace(arguments.estimate.reference);
+  if (arguments.iterations.empty()) recording.iterations = iterations_of(reference);
+  recording.selection = reference.provenance.selection;
+  return recording;
 }
 
 // Side by side run as many as there are cores, where a run is one process on the CPU. Runs of several ranks may want the
@@ -68,21 +77,21 @@ void collect_missing(EstimateArguments& arguments) {
   EstimateToleranceOptions& options = arguments.estimate;
   if (arguments.runs.empty()) arguments.runs = fs::path(arguments.output).replace_extension(".runs");
   if (options.reference.empty()) options.reference = (arguments.runs / "reference").string();
-  const std::vector<std::int32_t> iterations = iterations_for(arguments);
+  const Recording recording = recording_for(arguments);
   const bool are_given = !options.perturbed.empty();
   std::vector<CollectOptions> missing;
   if (!fs::exists(options.reference)) {
-    missing.push_back(run_of(arguments, options.reference, iterations, std::nullopt));
+    missing.push_back(run_of(arguments, options.reference, recording, std::nullopt));
     // Rewritten runs are given what it holds, and it tells how many others the machine has room for.
     if (options.estimator == Estimator::kRewritten || !arguments.jobs) collect_all(std::exchange(missing, {}), 1);
   }
   if (options.rerun.empty()) {
     options.rerun = arguments.runs / "rerun";
-    missing.push_back(run_of(arguments, options.rerun, iterations, std::nullopt));
+    missing.push_back(run_of(arguments, options.rerun, recording, std::nullopt));
   }
   for (std::uint64_t seed = 1; !are_given && seed <= arguments.seeds; ++seed) {
     options.perturbed.push_back(arguments.runs / fmt::format("perturbed-{}", seed));
-    missing.push_back(run_of(arguments, options.perturbed.back(), iterations, seed));
+    missing.push_back(run_of(arguments, options.perturbed.back(), recording, seed));
   }
   if (!missing.empty()) collect_all(missing, jobs_for(arguments));
 }

@@ -26,8 +26,12 @@ void Checksums::add(const std::vector<OverlayBox>& boxes) {
 
 void Checksums::add(const StridedTerm& term) {
   if (term.file == nullptr || by_entry_.contains(term.entry)) return;
-  tensors_.push_back(std::make_unique<Tensor>(term.entry, term.file));
-  by_entry_[term.entry] = tensors_.back().get();
+  Tensor*& tensor = by_bytes_[{term.file->data() + term.entry->offset, term.entry->bytes}];
+  if (tensor == nullptr || tensor->entry->checksum != term.entry->checksum) {
+    tensors_.push_back(std::make_unique<Tensor>(term.entry, term.file));
+    tensor = tensors_.back().get();
+  }
+  by_entry_[term.entry] = tensor;
 }
 
 void Checksums::take_to(Tensor& tensor, std::uint64_t end) {

@@ -9,10 +9,13 @@
 #include <xxh_x86dispatch.h>
 #endif
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "compare/pages.h"
@@ -54,6 +57,8 @@ class Checksums {
 
   std::vector<std::unique_ptr<Tensor>> tensors_;
   std::unordered_map<const Entry*, Tensor*> by_entry_;
+  // By first byte and size: tensors may share their bytes, and then have one checksum.
+  std::map<std::pair<const std::byte*, std::uint64_t>, Tensor*> by_bytes_;
 };
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// Pairs are cut into tiles. All threads measure tiles and release the pages they have read; the calling
+// Of pairs that are made of the same bytes, one is measured. Pairs are cut into tiles. All threads measure tiles and release the pages they have read; the calling
 // thread then adds the tiles' results in order. So no sum depends on which thread was faster, and memory in
 // use stays small. Batches are large, because at the end of each the threads wait for each other, which is
 // long on a machine with other work to do.
@@ -14,6 +14,7 @@
 
 #include "compare/checksums.h"
 #include "compare/pages.h"
+#include "compare/repeats.h"
 #include "compare/tile.h"
 
 namespace ttrace {
@@ -212,15 +213,29 @@ void set_replicas(const std::vector<ReplicaDifference>& replicas, double& square
 
 std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options) {
   const int threads = options.threads > 0 ? options.threads : omp_get_max_threads();
-  std::vector<TileDifference> sums = measure_pairs(pairs, {threads, options.checksums}, options.progress);
+  const std::vector<std::size_t> first = first_of_each(
+      pairs, [threads](std::size_t count, const auto& body) { parallel_for(count, threads, body); });
+  std::vector<TensorPair> distinct;
+  std::vector<std::size_t> place(pairs.size());  // of the pair that is measured for each, in `distinct`
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    place[i] = first[i] == i ? distinct.size() : place[first[i]];
+    if (first[i] == i) distinct.push_back(pairs[i]);
+  }
+  std::vector<TileDifference> sums = measure_pairs(distinct, {threads, options.checksums}, options.progress);
+  std::vector<Difference> measured;
+  measured.reserve(distinct.size());
+  for (std::size_t i = 0; i < distinct.size(); ++i) {
+    require_coverage(distinct[i], sums[i].difference);
+    Difference difference = measure_worst_replica(distinct[i], sums[i], threads);
+    set_replicas(sums[i].candidate_replicas, difference.replica_square, difference.replica_ranks);
+    set_replicas(sums[i].reference_replicas, difference.reference_replica_square, difference.reference_replica_ranks);
+    measured.push_back(std::move(difference));
+  }
   std::vector<Difference> differences;
   differences.reserve(pairs.size());
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    require_coverage(pairs[i], sums[i].difference);
-    Difference difference = measure_worst_replica(pairs[i], sums[i], threads);
-    set_replicas(sums[i].candidate_replicas, difference.replica_square, difference.replica_ranks);
-    set_replicas(sums[i].reference_replicas, difference.reference_replica_square, difference.reference_replica_ranks);
-    differences.push_back(std::move(difference));
+    differences.push_back(measured[place[i]]);
+    require_coverage(pairs[i], differences.back());
   }
   return differences;
 }

@@ -300,6 +300,7 @@ class CandidateTranslator {
     result_.candidate.aliases = candidate_.aliases;
     result_.candidate.slices = candidate_.slices;
     result_.candidate.notes = candidate_.notes;
+    result_.candidate.not_seen.add_design_of(candidate_.not_seen);
     for (const auto& [key, group] : groups_) translate_group(key, group);
     translate_findings();
     settle_reference();
@@ -438,10 +439,11 @@ class CandidateTranslator {
 
   // The candidate says of `recorded` that it could not record it: then so it is of `id`.
   bool add_not_seen(const TensorId& recorded, const TensorId& id) {
-    const std::string* reason = candidate_.not_seen.reason_of(recorded);
+    const NotSeenTensors::Reason* reason = candidate_.not_seen.reason_of(recorded);
     if (reason == nullptr) return false;
     NotSeen statement;
-    statement.reason = *reason;
+    statement.reason = reason->text;
+    statement.by_design = reason->by_design;
     statement.kinds = {id.kind};
     statement.iterations = {id.iteration};
     result_.candidate.not_seen.add_tensor(statement, id.name);

@@ -48,6 +48,17 @@ std::optional<std::uint64_t> optional_seed(const Json& object, const char* key) 
   return value.is_null() ? std::nullopt : std::optional(value.get<std::uint64_t>());
 }
 
+RecordingSelection selection_of(const Json& json) {
+  RecordingSelection selection;
+  if (!json.is_object()) return selection;
+  selection.only = string_list(value_or_null(json, "only"));
+  selection.except = string_list(value_or_null(json, "except"));
+  selection.kinds = string_list(value_or_null(json, "kinds"));
+  const Json depth = value_or_null(json, "depth");
+  if (depth.is_number_unsigned()) selection.depth = depth.get<std::int32_t>();
+  return selection;
+}
+
 void parse_perturbation(const Json& json, std::string_view where, Provenance& provenance) {
   if (!is_seed_or_null(value_or_null(json, "perturb_seed"))) {
     throw InputError(
@@ -104,6 +115,7 @@ NotSeen parse_statement(const Json& json) {
   }
   json.at("iterations").get_to(statement.iterations);
   statement.chunk = json.value("chunk", 0);
+  statement.by_design = json.value("by_design", false);
   statement.tensors = json.value("tensors", std::vector<std::string>());
   statement.modules = json.value("modules", std::vector<std::string>());
   require_names(statement.tensors);
@@ -242,6 +254,7 @@ Provenance parse_provenance(std::string text, std::string_view where) {
   }
   parse_perturbation(json, where, provenance);
   provenance.rewritten = parse_rewritten(value_or_null(json, "rewritten"), where);
+  provenance.selection = selection_of(value_or_null(json, "selection"));
   provenance.text = std::move(text);
   return provenance;
 }

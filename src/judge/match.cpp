@@ -167,12 +167,13 @@ Finding finding_about_lack(const LogicalTensor& tensor, std::string_view side, s
                            const Alignment& lacking) {
   const bool in_candidate = side == kCandidate;
   const std::string held = fmt::format("the {} has {}", other, describe_type(tensor));
-  if (const std::string* reason = lacking.not_seen.reason_of(tensor.id)) {
+  const NotSeenTensors::Reason* reason = lacking.not_seen.reason_of(tensor.id);
+  if (reason != nullptr && !reason->by_design) {
     return finding_about(tensor, Verdict::kNotSeen,
                          in_candidate ? Reason::kNotSeenInCandidate : Reason::kNotSeenInReference,
-                         fmt::format("not seen in the {}: {}; {}", side, *reason, held));
+                         fmt::format("not seen in the {}: {}; {}", side, reason->text, held));
   }
-  if (lacking.not_seen.reason_of_all() != nullptr) {
+  if (reason != nullptr || lacking.not_seen.covers_everything()) {
     return finding_about(tensor, Verdict::kNotSeen,
                          in_candidate ? Reason::kNotRecordedInCandidate : Reason::kNotRecordedInReference,
                          fmt::format("not recorded in the {}, which holds less by design; {}", side, held));
@@ -184,10 +185,16 @@ Finding finding_about_lack(const LogicalTensor& tensor, std::string_view side, s
 
 // A tensor of which some ranks of `side` recorded their part, and others said that they could not.
 Finding finding_about_part(Finding finding, std::string_view side, const Alignment& lacking) {
+  const NotSeenTensors::Reason& reason = *lacking.not_seen.reason_of(finding.id);
+  const bool in_candidate = side == kCandidate;
   finding.verdict = Verdict::kNotSeen;
-  finding.reason = side == kCandidate ? Reason::kNotSeenInCandidate : Reason::kNotSeenInReference;
-  finding.message = fmt::format("{}: not seen by all ranks of the {}: {}", to_string(finding.id), side,
-                                *lacking.not_seen.reason_of(finding.id));
+  if (reason.by_design) {
+    finding.reason = in_candidate ? Reason::kNotRecordedInCandidate : Reason::kNotRecordedInReference;
+  } else {
+    finding.reason = in_candidate ? Reason::kNotSeenInCandidate : Reason::kNotSeenInReference;
+  }
+  finding.message = fmt::format("{}: not {} by all ranks of the {}: {}", to_string(finding.id),
+                                reason.by_design ? "recorded" : "seen", side, reason.text);
   return finding;
 }
 
@@ -202,8 +209,7 @@ void note_not_seen(const Alignment& reference, const Alignment& candidate, Match
   for (const Finding& finding : matching.findings) {
     const bool in_candidate = finding.reason == Reason::kNotSeenInCandidate;
     if (!in_candidate && finding.reason != Reason::kNotSeenInReference) continue;
-    const std::string* reason = (in_candidate ? candidate : reference).not_seen.reason_of(finding.id);
-    Use& use = uses[{in_candidate, *reason}];
+    Use& use = uses[{in_candidate, (in_candidate ? candidate : reference).not_seen.reason_of(finding.id)->text}];
     if (use.tensors++ == 0) use.first = to_string(finding.id);
   }
   std::size_t written = 0;
@@ -224,8 +230,8 @@ std::string describe_partial(const Alignment& reference, const Alignment& candid
                              const std::vector<Finding>& findings) {
   std::vector<std::string> sentences;
   for (const bool in_candidate : {false, true}) {
-    const std::string* reason = (in_candidate ? candidate : reference).not_seen.reason_of_all();
-    if (reason == nullptr) continue;
+    const std::set<std::string>& reasons = (in_candidate ? candidate : reference).not_seen.reasons_by_design();
+    if (reasons.empty()) continue;
     std::map<Kind, std::int64_t> kinds;
     std::int64_t tensors = 0;
     for (const Finding& finding : findings) {
@@ -236,10 +242,11 @@ std::string describe_partial(const Alignment& reference, const Alignment& candid
     }
     std::vector<std::string> counts;
     for (const auto& [kind, count] : kinds) counts.push_back(fmt::format("{} {}", count, name_of(kind)));
-    sentences.push_back(fmt::format("the {} holds less by design ({}): of the {}, {} tensors are not recorded in it{}",
-                                    in_candidate ? kCandidate : kReference, *reason,
-                                    in_candidate ? kReference : kCandidate, tensors,
-                                    counts.empty() ? "" : fmt::format(": {}", fmt::join(counts, ", "))));
+    sentences.push_back(
+        fmt::format("the {} holds less by design ({})", in_candidate ? kCandidate : kReference, fmt::join(reasons, "; ")));
+    if (tensors == 0) continue;  // the other holds no more
+    sentences.back() += fmt::format(": of the {}, {} tensors are not recorded in it: {}",
+                                    in_candidate ? kReference : kCandidate, tensors, fmt::join(counts, ", "));
   }
   return fmt::format("{}", fmt::join(sentences, "; "));
 }

@@ -136,16 +136,21 @@ void gather(const std::byte* data, std::int64_t element, std::vector<Dim> dims, 
 
 }  // namespace
 
+bool is_row_major(const TensorView& tensor) {
+  if (tensor.strides.empty()) return true;
+  const std::vector<Dim> dims = joined_dims(tensor);
+  return dims.empty() || (dims.size() == 1 && dims[0].stride == 1);
+}
+
 void for_each_block(const TensorView& tensor, const std::function<void(std::string_view)>& consume) {
   const std::int64_t element = size_of(tensor.dtype);
   std::int64_t total = 1;
   for (const std::int64_t size : tensor.shape) total *= size;
   if (total == 0) return;
-  const std::vector<Dim> dims = tensor.strides.empty() ? std::vector<Dim>() : joined_dims(tensor);
-  if (dims.empty() || (dims.size() == 1 && dims[0].stride == 1)) {
+  if (is_row_major(tensor)) {
     consume({static_cast<const char*>(tensor.data), static_cast<std::size_t>(total * element)});
   } else {
-    gather(static_cast<const std::byte*>(tensor.data), element, dims, total, consume);
+    gather(static_cast<const std::byte*>(tensor.data), element, joined_dims(tensor), total, consume);
   }
 }
 

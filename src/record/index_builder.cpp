@@ -64,4 +64,11 @@ void IndexBuilder::add(const Entry& entry, std::string_view mapping) {
   index_.rows.push_back(row);
 }
 
+void IndexBuilder::place(std::size_t row, std::uint64_t offset, std::uint64_t checksum) {
+  index_.rows[row].offset = offset;
+  index_.rows[row].checksum = checksum;
+}
+
+void IndexBuilder::drop_from(std::size_t row) { index_.rows.resize(row); }
+
 }  // namespace ttrace

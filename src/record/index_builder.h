@@ -17,6 +17,9 @@ class IndexBuilder {
   const Index& index() const { return index_; }
   bool contains(const TensorId& id) const;
   void add(const Entry& entry, std::string_view mapping);  // the entry's identity must not be contained
+  // Says where the tensor of a row lies, when that is known.
+  void place(std::size_t row, std::uint64_t offset, std::uint64_t checksum);
+  void drop_from(std::size_t row);  // nothing may be added any more
 
  private:
   // Returns the position of `text` in the text table, after adding it where it is new.

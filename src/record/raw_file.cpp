@@ -52,6 +52,18 @@ void RawFile::write_at(std::uint64_t offset, std::string_view bytes) {
   }
 }
 
+bool RawFile::read_at(std::uint64_t offset, char* to, std::size_t bytes) const noexcept {
+  while (bytes > 0) {
+    const ssize_t done = ::pread(descriptor_, to, bytes, static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    to += done;
+    offset += static_cast<std::uint64_t>(done);
+    bytes -= static_cast<std::size_t>(done);
+  }
+  return true;
+}
+
 void RawFile::truncate(std::uint64_t size) noexcept {
   // What remains beyond the end after a failure is not in the journal: it does no harm.
   if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) return;

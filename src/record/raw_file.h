@@ -18,6 +18,8 @@ class RawFile {
 
   const std::filesystem::path& path() const { return path_; }
   void write_at(std::uint64_t offset, std::string_view bytes);
+  // Returns whether `bytes` could be read to `to`.
+  bool read_at(std::uint64_t offset, char* to, std::size_t bytes) const noexcept;
   void truncate(std::uint64_t size) noexcept;  // a failure is ignored
   void close();                                // fails where a network file system reports that it lost data
 

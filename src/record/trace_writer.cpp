@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <limits>
@@ -12,14 +11,13 @@
 #include <system_error>
 
 #include "format/format.h"
-#include "format/journal.h"
 #include "format/mapping_text.h"
 #include "format/run_attributes.h"
-#include "record/gather.h"
 #include "record/hdf5.h"
 #include "record/hdf5_image.h"
 #include "record/index_builder.h"
-#include "record/raw_file.h"
+#include "record/tensor_store.h"
+#include "record/write_queue.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -65,63 +63,45 @@ void check_mapping(const TensorId& id, std::string_view mapping, const Shape& sh
   }
 }
 
-void make_directory(const std::filesystem::path& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (!error) return;
-  throw RecordError(error.value() == ENOSPC ? RecordStatus::kFull : RecordStatus::kIo,
-                    fmt::format("{}: can't be created: {}", directory.string(), error.message()));
-}
-
-// Owns the state of a checksum.
-struct HashState {
-  XXH3_state_t* state = XXH3_createState();
-  HashState() {
-    if (state == nullptr) throw std::bad_alloc();
-    XXH3_64bits_reset(state);
-  }
-  ~HashState() { XXH3_freeState(state); }
-  HashState(const HashState&) = delete;
-  HashState& operator=(const HashState&) = delete;
-};
-
 }  // namespace
 
 struct TraceWriter::State {
+  State(const std::filesystem::path& directory, RunDescription description, std::size_t queue_bytes);
+  ~State();
+
   RunDescription run;
   RunAttributes attributes;
   const pid_t process = ::getpid();
   std::mutex mutex;
-  // The journal is made first: with a trace file alone a reader could not tell an early crash from garbage.
-  std::optional<RawFile> journal, file;
-  std::uint64_t journal_end = 0;
-  std::uint64_t data_end = kHeaderBytes;
+  TensorStore store;
+  std::unique_ptr<WriteQueue> queue;  // null: tensors are written as they come
   IndexBuilder index;
+  std::size_t placed = 0;              // rows of the index whose place is known: the first ones
   std::optional<RecordError> failure;  // what ended the recording
 
-  void open(const std::filesystem::path& directory);
   std::unique_lock<std::mutex> enter();
-  void append_to_journal(const std::string& record);
-  std::uint64_t append_data(std::uint64_t offset, const TensorView& tensor);
+  void wait_for_queue();
   void append(Entry entry, const TensorView& tensor, std::string_view mapping);
   void finish(bool complete);
   void redescribe(RunDescription changed);
 };
 
-void TraceWriter::State::open(const std::filesystem::path& directory) {
-  make_directory(directory);
-  journal.emplace(directory / journal_file_name(run.rank));
+TraceWriter::State::State(const std::filesystem::path& directory, RunDescription description, std::size_t queue_bytes)
+    : run(std::move(description)), attributes(attributes_of(run)), store(directory, attributes) {
+  if (queue_bytes == 0) return;
   try {
-    append_to_journal(journal_record(attributes));
-    file.emplace(directory / rank_file_name(run.rank));
-    // The header's space is taken now: a hole would need it later, when the disk may be full.
-    file->write_at(0, std::string(kHeaderBytes, '\0'));
-  } catch (const RecordError&) {
-    std::error_code ignored;
-    if (file) std::filesystem::remove(file->path(), ignored);
-    std::filesystem::remove(journal->path(), ignored);
-    throw;
+    queue = std::make_unique<WriteQueue>(
+        queue_bytes, [this](Entry& entry, const TensorView& tensor, std::string_view mapping) {
+          store.store(entry, tensor, mapping);
+        });
+  } catch (const std::system_error&) {  // no thread is to be had
+  } catch (const std::bad_alloc&) {
   }
+}
+
+TraceWriter::State::~State() {
+  // In a fork the queue's thread is not there, and its mutex may be locked for ever.
+  if (::getpid() != process) static_cast<void>(queue.release());
 }
 
 // Takes the lock. The pid is compared before, because another thread of the parent may have held the lock at the fork,
@@ -134,41 +114,24 @@ std::unique_lock<std::mutex> TraceWriter::State::enter() {
   return std::unique_lock(mutex);
 }
 
-void TraceWriter::State::append_to_journal(const std::string& record) {
-  try {
-    journal->write_at(journal_end, record);
-  } catch (const RecordError&) {
-    journal->truncate(journal_end);
-    throw;
-  }
-  journal_end += record.size();
+// Afterwards nothing but this thread uses the store.
+void TraceWriter::State::wait_for_queue() {
+  if (!queue) return;
+  for (const WriteQueue::Place& place : queue->drain()) index.place(placed++, place.offset, place.checksum);
+  queue->check();
 }
 
-// Writes the tensor's bytes at `offset` and returns their checksum.
-std::uint64_t TraceWriter::State::append_data(std::uint64_t offset, const TensorView& tensor) {
-  constexpr std::size_t kPartBytes =
-      1 << 18;  // small enough to be in the cache still when it is written, after hashing
-  HashState hash;
-  for_each_block(tensor, [&](std::string_view block) {
-    for (; !block.empty(); block.remove_prefix(std::min(kPartBytes, block.size()))) {
-      const std::string_view part = block.substr(0, kPartBytes);
-      XXH3_64bits_update(hash.state, part.data(), part.size());
-      file->write_at(offset, part);
-      offset += part.size();
-    }
-  });
-  return XXH3_64bits_digest(hash.state);
-}
-
-// Writes the bytes, then the journal, then the index, so that what the journal names is always in the file.
 void TraceWriter::State::append(Entry entry, const TensorView& tensor, std::string_view mapping) {
   try {
-    entry.checksum = append_data(entry.offset, tensor);
-    append_to_journal(journal_record(entry, mapping));
     index.add(entry, mapping);
-    data_end = entry.offset + entry.bytes;
+    if (queue && queue->has_room_for(entry.bytes)) {
+      queue->push(std::move(entry), tensor, mapping);
+      return;
+    }
+    wait_for_queue();
+    store.store(entry, tensor, mapping);
+    index.place(placed++, entry.offset, entry.checksum);
   } catch (const RecordError& error) {
-    file->truncate(data_end);
     failure = error;
     throw;
   } catch (const std::bad_alloc&) {
@@ -177,40 +140,42 @@ void TraceWriter::State::append(Entry entry, const TensorView& tensor, std::stri
   }
 }
 
-// Writes the header last: until then the file is not a valid HDF5 file, and a reader takes the index from the journal.
+// Throws the first failure of what was queued or is written now; the file is closed in either case.
 void TraceWriter::State::finish(bool complete) {
+  std::optional<RecordError> first;
   try {
-    const Hdf5Image image = build_image(attributes, index.index(), data_end, complete);
-    file->write_at(image.metadata_offset, image.metadata);
-    file->write_at(0, image.header);
-    file->close();
-  } catch (const RecordError&) {
-    file->truncate(data_end);
-    throw;
-  } catch (const Hdf5Error& error) {
-    throw RecordError(RecordStatus::kIo, fmt::format("{}: {}", file->path().string(), error.what()));
+    wait_for_queue();
+  } catch (const RecordError& error) {
+    first = error;
+  } catch (const std::bad_alloc&) {
+    first = RecordError(RecordStatus::kIo, "out of memory");
   }
-  if (!complete) return;
-  std::error_code error;
-  std::filesystem::remove(journal->path(), error);
-  if (error) throw RecordError(RecordStatus::kIo, fmt::format("{}: {}", journal->path().string(), error.message()));
+  queue.reset();
+  complete = complete && !first;
+  index.drop_from(placed);
+  try {
+    store.finish(build_image(attributes, index.index(), store.data_end(), complete));
+    if (complete) store.remove_journal();
+  } catch (const RecordError& error) {
+    if (!first) first = error;
+  } catch (const Hdf5Error& error) {
+    if (!first) first = RecordError(RecordStatus::kIo, fmt::format("{}: {}", store.path().string(), error.what()));
+  }
+  if (first) throw *first;
 }
 
-// Writes the description anew, which readers of the journal take from its last record.
 void TraceWriter::State::redescribe(RunDescription changed) {
   if (const std::string objection = objection_to_run(changed); !objection.empty()) refuse(objection);
   const RunAttributes described = attributes_of(changed);
-  append_to_journal(journal_record(described));
+  wait_for_queue();
+  store.describe(described);
   attributes = described;
   run = std::move(changed);
 }
 
-TraceWriter::TraceWriter(const std::filesystem::path& directory, RunDescription run)
-    : state_(std::make_unique<State>()) {
+TraceWriter::TraceWriter(const std::filesystem::path& directory, RunDescription run, std::size_t queue_bytes) {
   if (const std::string objection = objection_to_run(run); !objection.empty()) refuse(objection);
-  state_->attributes = attributes_of(run);
-  state_->run = std::move(run);
-  state_->open(directory);
+  state_ = std::make_unique<State>(directory, std::move(run), queue_bytes);
 }
 
 TraceWriter::~TraceWriter() = default;
@@ -248,7 +213,6 @@ void TraceWriter::record(const TensorId& id, std::string_view module_class, cons
   entry.shape.assign(tensor.shape.begin(), tensor.shape.end());
   check_mapping(id, mapping, entry.shape);
   entry.order = state_->index.index().rows.size();
-  entry.offset = (state_->data_end + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
   entry.bytes = bytes;
   entry.module_class = module_class;
   state_->append(std::move(entry), tensor, mapping);

@@ -14,9 +14,11 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "process/installation.h"
 #include "process/launch.h"
+#include "process/shell_words.h"
 #include "terminal/progress.h"
 #include "terminal/terminal.h"
 #include "terminal/write_file.h"
@@ -74,6 +76,28 @@ std::string random_run_id() {
                      low & 0xffff'ffff'ffff);
 }
 
+// Returns the options that a selection stands for, as words of a command line.
+std::vector<std::string> words_of(const RecordingSelection& selection) {
+  std::vector<std::string> words;
+  for (const std::string& pattern : selection.only) words.insert(words.end(), {"--only", pattern});
+  for (const std::string& pattern : selection.except) words.insert(words.end(), {"--except", pattern});
+  if (!selection.kinds.empty()) {
+    words.insert(words.end(), {"--kinds", fmt::format("{}", fmt::join(selection.kinds, ","))});
+  }
+  if (selection.depth) words.insert(words.end(), {"--depth", fmt::format("{}", *selection.depth)});
+  return words;
+}
+
+// Returns null where all is recorded.
+nlohmann::json json_of(const RecordingSelection& selection) {
+  if (selection == RecordingSelection{}) return nullptr;
+  nlohmann::json json = {{"only", selection.only}, {"except", selection.except}, {"kinds", selection.kinds}};
+  json["depth"] = nullptr;
+  if (selection.depth) json["depth"] = *selection.depth;
+  json["reason"] = "collected with " + shell_line(words_of(selection));
+  return json;
+}
+
 constexpr std::string_view kConfigVariable = "TTRACE_CONFIG=";
 constexpr std::size_t kMostConfigBytes = (1 << 17) - 1 - kConfigVariable.size();  // MAX_ARG_STRLEN of execve(2)
 
@@ -90,6 +114,7 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
   if (options.perturb) config["perturb"] = *options.perturb;
   config["perturb_at"] = name_of(options.perturb_at);
   config["rewrite"] = values.for_ranks;
+  config["selection"] = json_of(options.selection);
   config["source_root"] = top_of_repository(fs::current_path() / options.working_directory).string();
   config["library"] = beside_program("lib/libttrace.so").string();
   const std::string commit = git_commit();
@@ -99,7 +124,8 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
                           {"git_commit", nullptr},
                           {"axes", options.axes},
                           {"directory", (fs::current_path() / options.working_directory).string()},
-                          {"rewritten", values.provenance}};
+                          {"rewritten", values.provenance},
+                          {"selection", config["selection"]}};
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;
   // Arguments of the command may hold bytes that are no text.
   const auto text = [&] { return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); };
@@ -152,6 +178,8 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
     words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at",
                                std::string(name_of(options.perturb_at))});
   }
+  const std::vector<std::string> selected = words_of(options.selection);
+  words.insert(words.end(), selected.begin(), selected.end());
   const RewriteOptions& rewrite = options.rewrite;
   for (const auto& [name, trace] :
        {std::pair("--inject", &rewrite.inject), std::pair("--rewrite", &rewrite.rewrite),
@@ -237,6 +265,26 @@ std::vector<std::int32_t> parse_iterations(const std::string& text, const std::s
   }
   if (at != end || iterations.size() > kMostIterations) fail();
   return {iterations.begin(), iterations.end()};
+}
+
+std::vector<std::string> parse_kinds(const std::string& text) {
+  std::set<Kind> kinds;
+  std::istringstream list(text);
+  for (std::string name; std::getline(list, name, ',');) {
+    const std::optional<Kind> kind = kind_from_name(name);
+    if (!kind || is_optimizer_state(*kind)) {
+      std::vector<std::string_view> names;
+      for (std::uint8_t number = kKindFirst; number <= kKindLast; ++number) {
+        if (!is_optimizer_state(static_cast<Kind>(number))) names.push_back(name_of(static_cast<Kind>(number)));
+      }
+      throw InputError(
+          fmt::format("--kinds: '{}'; expected some of {}", printable(name), fmt::join(names, ", ")));
+    }
+    kinds.insert(*kind);
+  }
+  std::vector<std::string> names;
+  for (const Kind kind : kinds) names.emplace_back(name_of(kind));
+  return names;
 }
 
 std::vector<std::int32_t> iterations_of(const Trace& trace) {

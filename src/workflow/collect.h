@@ -11,6 +11,7 @@
 
 #include "ttrace/annotation.h"
 #include "ttrace/estimator.h"
+#include "ttrace/provenance.h"
 #include "ttrace/trace.h"
 #include "workflow/rewriting.h"
 
@@ -24,6 +25,7 @@ struct CollectOptions {
   std::optional<std::uint64_t> perturb;
   Estimator perturb_at = kDefaultEstimator;
   RewriteOptions rewrite;
+  RecordingSelection selection;  // of nothing: all is recorded
   std::vector<std::string> command;
   std::filesystem::path working_directory;  // of the command; empty: this process's
   bool stdout_to_stderr = false;            // of the command
@@ -45,6 +47,10 @@ void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs);
 
 // Parses `0,2,5-7`, sorted and each once. Throws InputError, about `where`.
 std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where = "--iterations");
+
+// Parses a list of kinds, `input,output`, in the order of the enumerators. The state of an optimizer is not chosen by
+// itself: it is recorded with `param_delta`. Throws InputError.
+std::vector<std::string> parse_kinds(const std::string& text);
 
 // Checks the text of the axes. Whether they fit the number of ranks is left to the ranks. Throws InputError.
 void check_axes(const std::string& axes, const std::string& where = "--axes");

@@ -44,15 +44,17 @@ std::vector<std::string> lines_of(const std::vector<fs::path>& files) {
 }
 
 std::string summary_of(const Trace& trace, double seconds) {
-  std::uint64_t tensors = 0, bytes = 0;
+  std::uint64_t tensors = 0, bytes = 0, in_files = 0;
   for (const RankTrace& rank : trace.ranks) {
     tensors += rank.entries.size();
     for (const Entry& entry : rank.entries) bytes += entry.bytes;
+    in_files += rank.file->size();
   }
+  const std::string stored = in_files < bytes ? fmt::format(" ({} in files)", readable_bytes(in_files)) : "";
   const double recording = trace.provenance.recording_seconds;
-  return fmt::format("collected {} rank{}, {} tensors, {} in {:.1f} s (recording took {:.1f} s, {:.0f} %) -> {}",
+  return fmt::format("collected {} rank{}, {} tensors, {}{} in {:.1f} s (recording took {:.1f} s, {:.0f} %) -> {}",
                      trace.ranks.size(), trace.ranks.size() == 1 ? "" : "s", readable_count(tensors),
-                     readable_bytes(bytes), seconds, recording, 100 * recording / std::max(seconds, 1e-3),
+                     readable_bytes(bytes), stored, seconds, recording, 100 * recording / std::max(seconds, 1e-3),
                      trace.directory.string());
 }
 

@@ -31,6 +31,7 @@ std::optional<CollectOptions> second_run_options(const CheckOptions& check, cons
   CollectOptions run;
   run.annotations = check.annotations;
   run.iterations = iterations_of(candidate);
+  run.selection = origin.selection;
   run.axes = origin.axes.value_or(to_string(candidate.mesh));
   if (run.axes.empty()) run.axes = check.annotations.axes;
   run.command = origin.command;

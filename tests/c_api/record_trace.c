@@ -26,7 +26,7 @@
   } while (0)
 
 static ttrace_run example_run(const char* directory, int32_t rank) {
-  ttrace_run run = {sizeof run, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL};
+  ttrace_run run = {sizeof run, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, 0};
   run.directory = directory;
   run.run_id = "c-program";
   run.rank = rank;

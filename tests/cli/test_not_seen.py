@@ -84,6 +84,45 @@ def test_the_reference_may_be_the_one_that_could_not_record(ttrace, tmp_path, ca
     ]
 
 
+def left_out(*modules, kinds=("output",)):
+    reason = "collected with --except layers.0.mlp"
+    return {"reason": reason, "kinds": kinds, "iterations": [0], "modules": modules, "by_design": True}
+
+
+def test_what_was_left_out_by_design_is_not_missing_and_the_verdict_says_what_it_is_about(ttrace, tmp_path, reference):
+    record(tmp_path / "candidate", without(("output", "layers.0.mlp")), left_out("layers.0.mlp"))
+    text = ttrace.reports(*CHECK, "-t", "t.yaml", code=0)
+    assert text.startswith(
+        "same, of what both traces hold\nthe candidate holds less by design (collected with --except layers.0.mlp): "
+        "of the reference, 1 tensors are not recorded in it: 1 output\n"
+    )
+    report = json.loads(ttrace.reports(*CHECK, "-t", "t.yaml", "--json", "-", code=0))
+    assert [finding["reason"] for finding in report["findings"]] == ["not-recorded-in-candidate"]
+    ttrace.reports(*CHECK, "-t", "t.yaml", "--strict", code=2)
+
+
+def test_a_tensor_that_was_not_declared_left_out_is_missing(ttrace, tmp_path, reference):
+    tensors = without(("output", "layers.0.mlp"), ("output", "embedding"))
+    record(tmp_path / "candidate", tensors, left_out("layers.0.mlp"))
+    text = ttrace.reports(*CHECK, "-t", "t.yaml", code=1)
+    assert text.startswith("different\n") and "\nfirst missing tensor: embedding output, iteration 0" in text
+    assert text.endswith("2 compared: 2 pass, 0 fail, 0 untrusted; 1 missing, 1 not seen\n")
+
+
+def test_a_wrong_tensor_among_those_that_were_not_left_out_is_found(ttrace, tmp_path, reference):
+    tensors = [tensor for tensor in changed(model(), "layers.0.mlp", (1, 2), 9) if tensor.name != "embedding"]
+    record(tmp_path / "candidate", tensors, left_out("embedding"))
+    text = ttrace.reports(*CHECK, "-t", "t.yaml", code=1)
+    assert f"\nfirst wrong tensor: {MLP}\n" in text
+
+
+def test_what_both_left_out_is_not_called_same_without_a_word(ttrace, tmp_path):
+    for side in ("reference", "candidate"):
+        record(tmp_path / side, without(("output", "layers.0.mlp")), left_out("layers.0.mlp"))
+    report = json.loads(ttrace.reports(*CHECK, "--json", "-", code=0))
+    assert report["partial"].count("holds less by design (collected with --except layers.0.mlp)") == 2
+
+
 def test_a_malformed_statement_is_refused(ttrace, tmp_path, reference):
     record(tmp_path / "candidate", model(), {"reason": "r", "kinds": ["outputs"], "iterations": [0]})
     assert ttrace.refuses(*CHECK, "-t", "t.yaml") == (

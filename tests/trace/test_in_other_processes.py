@@ -155,7 +155,7 @@ def test_a_full_disk_neither_kills_nor_garbles_the_program(trace_directory):
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
         for number in range(100):
             try:
-                recorder.record(f'a{number}', bytes(4000), Dtype.FLOAT32, (1000,))
+                recorder.record(f'a{number}', bytes([number]) * 4000, Dtype.FLOAT32, (1000,))
             except TraceError as error:
                 print(number, error.status.name, error)
                 break

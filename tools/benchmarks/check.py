@@ -1,7 +1,8 @@
-"""Times `ttrace check` on a made pair of traces, beside h5diff, a numpy script and a torch script that do the
-same comparison, and the machine's plain memory-read bandwidth. All figures are GB/s of input, both sides
+"""Times `ttrace check` on a made pair of traces, beside plain reading of the same files (the faster of mapped and
+`pread`: what no program can beat that looks at every byte), h5diff, a numpy script and a torch script that do the same
+comparison, and the machine's plain memory-read bandwidth. All figures are GB/s of input, both sides
 counted, from a warm page cache; the machine is shared with whatever else runs on it, so each is the median of
-several runs, and memory and ttrace take turns."""
+several runs, and memory, files and ttrace take turns."""
 
 import json
 import os
@@ -32,7 +33,7 @@ def add_options(parser):
 
 
 def run(options):
-    programs = {name: options.build / "benchmarks" / name for name in ("make_traces", "memory_read")}
+    programs = {name: options.build / "benchmarks" / name for name in ("make_traces", "memory_read", "file_read")}
     programs["ttrace"] = options.build / "bin" / "ttrace"
     with tempfile.TemporaryDirectory(prefix="ttrace-bench-", dir=options.dir) as scratch:
         figures = measure(options, programs, pathlib.Path(scratch))
@@ -50,10 +51,14 @@ def measure(options, programs, scratch):
     make_traces(programs["make_traces"], slice_directory, SLICE_BYTES)
     warm(directory)
 
-    memory, ttrace, unverified, peaks = [], [], [], []
+    files = sorted(directory.rglob("*.h5"))
+    memory, mapped, pread, ttrace, unverified, peaks = [], [], [], [], [], []
     for turn in range(ROUNDS):
-        say(f"memory read and ttrace check, {turn + 1} of {ROUNDS}")
+        say(f"memory read, file read and ttrace check, {turn + 1} of {ROUNDS}")
         memory.append(float(subprocess.run([programs["memory_read"], str(THREADS)], check=True, **CAPTURED).stdout))
+        for way, speeds in (("mapped", mapped), ("pread", pread)):
+            command = [programs["file_read"], way, str(THREADS), *files]
+            speeds.append(float(subprocess.run(command, check=True, stderr=subprocess.DEVNULL, **CAPTURED).stdout))
         seconds, peak = time_check(programs["ttrace"], directory)
         ttrace.append(size / seconds / 1e9)
         unverified.append(size / time_check(programs["ttrace"], directory, "--no-checksums")[0] / 1e9)
@@ -61,17 +66,24 @@ def measure(options, programs, scratch):
     figures = {
         "bytes": size,
         "memory_read_gbps": statistics.median(memory),
+        "file_read_gbps": max(statistics.median(mapped), statistics.median(pread)),
         "ttrace_gbps": statistics.median(ttrace),
         "no_checksums_gbps": statistics.median(unverified),
         "ttrace_peak_rss_mib": max(peaks),
         "h5diff_gbps": time_h5diff(slice_directory),
         "numpy_gbps": time_script(options.python, "compare_numpy.py", directory),
         "torch_gbps": time_script(options.python, "compare_torch.py", directory),
-        "samples": {"memory_read_gbps": memory, "ttrace_gbps": ttrace, "no_checksums_gbps": unverified},
+        "samples": {
+            "memory_read_gbps": memory,
+            "mapped_read_gbps": mapped,
+            "pread_gbps": pread,
+            "ttrace_gbps": ttrace,
+            "no_checksums_gbps": unverified,
+        },
     }
     figures["ratios"] = {
         name: ratio(figures["ttrace_gbps"], figures[f"{name}_gbps"])
-        for name in ("memory_read", "no_checksums", "h5diff", "numpy", "torch")
+        for name in ("file_read", "memory_read", "no_checksums", "h5diff", "numpy", "torch")
     }
     return figures
 
@@ -147,6 +159,7 @@ def time_script(python, script, directory):
 
 def table(figures):
     rows = [
+        ("plain read of the same files", "file_read"),
         ("plain memory read", "memory_read"),
         ("ttrace check", "ttrace"),
         ("ttrace check --no-checksums", "no_checksums"),

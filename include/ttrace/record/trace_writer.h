@@ -1,7 +1,8 @@
 // Writes one rank's trace. The C API (ttrace/ttrace.h) is a thin layer over this.
 //
 // While the rank runs, record() appends the tensor's bytes to `rank-00000.h5` and then one record to
-// `rank-00000.journal`, with plain writes: what record() has returned for outlives a SIGKILL. HDF5 comes
+// `rank-00000.journal`, with plain writes: what record() has returned for outlives a SIGKILL, unless a queue was
+// asked for. A tensor whose bytes are in the file already shares them. HDF5 comes
 // in only at close(), which builds the file's metadata around the bytes that are already there. So
 // nothing of HDF5 is alive while the training program runs, forks or crashes.
 #pragma once
@@ -45,8 +46,11 @@ struct TensorView {
 // may be called from several threads; calls are serialised.
 class TraceWriter {
  public:
-  // Makes `directory` if needed, and the rank's two files. kExists when one of them is there already.
-  TraceWriter(const std::filesystem::path& directory, RunDescription run);
+  // Makes `directory` if needed, and the rank's two files. kExists when one of them is there already. With
+  // `queue_bytes`, record() copies tensors to a queue of so many bytes, and a thread of the writer's writes them: a
+  // SIGKILL costs what is in it, and a failure is thrown by a later call. A tensor larger than half of it is written
+  // at once. Where no thread is to be had, there is no queue.
+  TraceWriter(const std::filesystem::path& directory, RunDescription run, std::size_t queue_bytes = 0);
   // Without a close() before, the files stay as after a crash: the journal says what is there.
   ~TraceWriter();
   TraceWriter(const TraceWriter&) = delete;

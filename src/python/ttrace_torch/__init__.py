@@ -14,6 +14,7 @@ What is recorded:
     explicit.py             what the program passes to `record`, below
     gaps.py                 what is not recorded of modules
     not_seen.py             what is not recorded, as the trace says it
+    selection.py            what is to be recorded
 What the program computes with, changed:
     perturb.py              `--perturb`: activations with noise on them
     rewrite.py              `--inject`, `--rewrite`: values from a trace

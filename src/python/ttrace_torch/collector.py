@@ -24,6 +24,7 @@ from .library import Kind, Status, TensorId, TraceError
 from .not_seen import NotSeen
 from .optimizer_steps import OptimizerSteps
 from .rank_file import RankFile
+from .selection import Selection
 from .sources import Sources
 from .tensors import NotTraceable
 from .threads import Threads
@@ -39,6 +40,7 @@ class Collector:
         self.active = self._recorded_process is None
         self.file: RankFile | None = None  # opened with the first tensor
         self._not_seen = NotSeen()
+        self._selection = Selection(config.choice, self._not_seen) if config.choice else None
         self.optimizer_steps = OptimizerSteps()
         self.is_whole = False  # the file was closed, and with the mark of a whole trace
         self.sources = Sources(config.source_root, config.provenance.get("directory", ""))
@@ -106,7 +108,9 @@ class Collector:
             self.on_first_model.pop(0)()
 
     def record(self, tensor_id: TensorId, tensor: torch.Tensor, *, module_class: str = "", mapping: str = "") -> None:
-        """As RankFile.record; what is not traceable is a warning."""
+        """As RankFile.record, unless the tensor is to be left out; what is not traceable is a warning."""
+        if self._selection is not None and self._selection.leaves_out(tensor_id):
+            return
         try:
             self.open().record(tensor_id, tensor, module_class=module_class, mapping=mapping)
         except NotTraceable as error:
@@ -154,9 +158,17 @@ class Collector:
         self.active = False
         file, self.file = self.file, None
         if file is not None:
+            self._warn_of_selection()
             steps, sources = self.optimizer_steps.as_document(), self.sources.as_document()
             file.close(complete, self.seconds, self._not_seen.as_list(), steps, sources)
             self.is_whole = complete
+
+    def _warn_of_selection(self) -> None:
+        for pattern in self._selection.unused() if self._selection is not None else ():
+            self.warn(f"'{pattern}' fits no module and no parameter that was seen; expected a name, what follows one of "
+                      "its dots, or a glob")
+        if self._not_seen.is_cut:
+            self.warn("more is left out than a trace can name; a check will call some of it missing")
 
     def stop(self, problem: str | None) -> None:
         """Records nothing more. What was recorded stays, without the mark of a whole trace."""

@@ -17,6 +17,17 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """What of all tensors is recorded (selection.py)."""
+
+    only: tuple[str, ...]  # patterns of names of modules and parameters
+    excluded: tuple[str, ...]
+    kinds: frozenset[str]  # by name; empty: all
+    depth: int | None
+    reason: str  # why the others are not, as the trace says it
+
+
+@dataclass(frozen=True)
 class Config:
     directory: str  # of the trace, absolute
     run_id: str
@@ -26,6 +37,7 @@ class Config:
     perturb: int | None  # seed
     perturb_at: str  # "input", "modules", or "rewritten": the values that `rewrite` gives are perturbed
     rewrite: Rewrite | None
+    choice: Choice | None  # None: all are
     source_root: str  # directory that source files are named from
     library: str  # path of libttrace
     provenance: dict[str, Any]  # what the command line knows: command, start time, git commit, version
@@ -33,6 +45,7 @@ class Config:
     @staticmethod
     def from_environment() -> "Config":
         values = json.loads(os.environ["TTRACE_CONFIG"])
+        chosen = values["selection"]
         return Config(
             directory=values["directory"],
             run_id=values["run_id"],
@@ -42,6 +55,14 @@ class Config:
             perturb=values["perturb"],
             perturb_at=values["perturb_at"],
             rewrite=Rewrite(**values["rewrite"]) if values["rewrite"] else None,
+            choice=chosen
+            and Choice(
+                tuple(chosen["only"]),
+                tuple(chosen["except"]),
+                frozenset(chosen["kinds"]),
+                chosen["depth"],
+                chosen["reason"],
+            ),
             source_root=values["source_root"],
             library=values["library"],
             provenance=values["provenance"],

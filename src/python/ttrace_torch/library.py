@@ -117,6 +117,7 @@ class Recorder:
         axes: str = "",
         coordinates: str = "",
         annotations: str = "",
+        queue_bytes: int = 0,
     ):
         """`library` is the path of libttrace; the rest as in ttrace_run."""
         self._calls = _load(library)
@@ -130,6 +131,7 @@ class Recorder:
             axes=_text(axes),
             coordinates=_text(coordinates),
             annotations=_text(annotations),
+            queue_bytes=queue_bytes,
         )
         self._check(self._calls.ttrace_open(ctypes.byref(run), ctypes.byref(self._handle)))
 
@@ -206,6 +208,7 @@ class _Run(ctypes.Structure):
         ("compute_dtype", c_char_p),
         ("provenance", c_char_p),
         ("annotations", c_char_p),
+        ("queue_bytes", c_size_t),
     ]
 
 

@@ -1,9 +1,9 @@
-"""What could not be recorded, as the trace itself says it: `NotSeen` in include/ttrace/trace.h has the format. A check
-does not call such a tensor missing."""
+"""What is not recorded, as the trace itself says it: `NotSeen` in include/ttrace/trace.h has the format. A check does
+not call such a tensor missing."""
 
 from collections.abc import Iterable
 
-from .library import Kind
+from .library import Kind, TensorId
 from .names import recordable
 
 _MOST_NAMES = 10_000  # a reader takes no more: kMaxNamesNotSeen in ttrace/trace.h
@@ -17,7 +17,10 @@ class NotSeen:
     def __init__(self) -> None:
         # (reason, kinds, chunk, "tensors" or "modules", name) -> iterations
         self._statements: dict[tuple[str, tuple[Kind, ...], int, str, str], set[int]] = {}
+        # The same of what is left out by design: (reason, chunk, what, name) -> (kind, iteration)
+        self._left_out: dict[tuple[str, int, str, str], set[tuple[Kind, int]]] = {}
         self._bytes = 0
+        self.is_cut = False  # something that was left out by design is not named
 
     def add(
         self,
@@ -35,24 +38,55 @@ class NotSeen:
                 key = (reason, kinds, chunk, what, name)
                 if key in self._statements:
                     self._statements[key].add(iteration)
-                elif len(self._statements) < _MOST_NAMES and self._bytes + len(name.encode()) <= _MOST_BYTES:
+                elif self._has_room_for(name):
                     self._statements[key] = {iteration}
-                    self._bytes += len(name.encode())
+
+    def leave_out(self, reason: str, tensor_id: TensorId, module: str | None) -> None:
+        """By design. `module`: the one of whose calls all tensors of the kind are; None: the tensor alone is."""
+        what, name = ("tensors", tensor_id.name) if module is None else ("modules", module)
+        key = (reason, tensor_id.chunk, what, recordable(name))
+        found = self._left_out.get(key)
+        if found is None:
+            if not self._has_room_for(key[3]):
+                self.is_cut = True
+                return
+            found = self._left_out[key] = set()
+        found.add((tensor_id.kind, tensor_id.iteration))
+
+    def _has_room_for(self, name: str) -> bool:
+        """Then it takes the room."""
+        size = len(name.encode())
+        if len(self._statements) + len(self._left_out) >= _MOST_NAMES or self._bytes + size > _MOST_BYTES:
+            return False
+        self._bytes += size
+        return True
 
     def as_list(self) -> list[dict]:
-        grouped: dict[tuple, dict] = {}
+        # (reason, kinds, chunk, iterations, by design) -> names
+        grouped: dict[tuple, dict[str, list[str]]] = {}
+
+        def put(reason: str, kinds: tuple, chunk: int, iterations: set[int], what: str, name: str, *design: bool):
+            key = (reason, kinds, chunk, tuple(sorted(iterations)), *design)
+            grouped.setdefault(key, {"tensors": [], "modules": []})[what].append(name)
+
         for (reason, kinds, chunk, what, name), iterations in self._statements.items():
-            key = (reason, kinds, chunk, tuple(sorted(iterations)))
-            statement = grouped.setdefault(
-                key,
-                {
-                    "reason": reason,
-                    "kinds": [kind.text for kind in kinds],
-                    "iterations": list(key[3]),
-                    "chunk": chunk,
-                    "tensors": [],
-                    "modules": [],
-                },
-            )
-            statement[what].append(name)
-        return list(grouped.values())
+            put(reason, kinds, chunk, iterations, what, name)
+        for (reason, chunk, what, name), found in self._left_out.items():
+            # Kinds with the same iterations make one statement.
+            by_iterations: dict[tuple[int, ...], list[Kind]] = {}
+            for kind in sorted({kind for kind, _ in found}):
+                iterations = tuple(sorted(iteration for of, iteration in found if of == kind))
+                by_iterations.setdefault(iterations, []).append(kind)
+            for iterations, kinds in by_iterations.items():
+                put(reason, tuple(kinds), chunk, set(iterations), what, name, True)
+        return [
+            {
+                "reason": reason,
+                "kinds": [kind.text for kind in kinds],
+                "iterations": list(iterations),
+                "chunk": chunk,
+                **names,
+                **({"by_design": True} if design else {}),
+            }
+            for (reason, kinds, chunk, iterations, *design), names in grouped.items()
+        ]

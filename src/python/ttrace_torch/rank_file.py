@@ -20,6 +20,7 @@ from .tensors import dtype_name, is_dtensor, to_host, view_of
 if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
     from torch.distributed.device_mesh import DeviceMesh
 
+_QUEUE_BYTES = 64 << 20  # of tensors that a thread has yet to write
 _MOST_BYTES = 1 << 20  # of the provenance; libttrace takes no more
 
 
@@ -44,6 +45,7 @@ class RankFile:
             "rank": position.rank,
             "world_size": position.world_size,
             "annotations": config.annotations,
+            "queue_bytes": _QUEUE_BYTES,
         }
         try:
             where = {"axes": position.axes, "coordinates": position.coordinates}

@@ -21,7 +21,7 @@ TEST_CASE("a module that was not seen stands for all of its calls, and for no mo
   tensors.add_module(statement_about(Kind::kOutput, 0), "layers.0.mlp");
   for (const char* name : {"layers.0.mlp", "layers.0.mlp#1", "layers.0.mlp:0", "layers.0.mlp:hidden#2"}) {
     REQUIRE(tensors.reason_of(output(name)) != nullptr);
-    CHECK(*tensors.reason_of(output(name)) == "compiled");
+    CHECK(tensors.reason_of(output(name))->text == "compiled");
   }
   for (const char* name : {"layers.0.mlp.fc1", "layers.0", "layers.1.mlp"}) {
     CHECK(tensors.reason_of(output(name)) == nullptr);
@@ -52,12 +52,28 @@ TEST_CASE("a tensor that was not seen stands for itself, or for what it holds") 
 
 TEST_CASE("what holds less by design says so of all, and of no tensor that is there in part") {
   NotSeenTensors tensors;
-  CHECK(tensors.reason_of_all() == nullptr);
+  CHECK(!tensors.covers_everything());
   NotSeen statement;
   statement.reason = "imported";
   statement.everything = true;
   tensors.add_everything(statement);
-  REQUIRE(tensors.reason_of_all() != nullptr);
-  CHECK(*tensors.reason_of_all() == "imported");
+  CHECK(tensors.covers_everything());
+  CHECK(tensors.reasons_by_design() == std::set<std::string>{"imported"});
   CHECK(tensors.reason_of(output("mlp")) == nullptr);
+}
+
+TEST_CASE("what is left out by name is by design, and nothing else is") {
+  NotSeenTensors tensors;
+  NotSeen statement = statement_about(Kind::kOutput, 0);
+  tensors.add_module(statement, "embedding");
+  CHECK(tensors.reasons_by_design().empty());
+  statement.reason = "collected with --depth 2";
+  statement.by_design = true;
+  tensors.add_module(statement, "mlp");
+  CHECK(tensors.reasons_by_design() == std::set<std::string>{"collected with --depth 2"});
+  CHECK(!tensors.covers_everything());
+  REQUIRE(tensors.reason_of(output("mlp")) != nullptr);
+  CHECK(tensors.reason_of(output("mlp"))->by_design);
+  CHECK(!tensors.reason_of(output("embedding"))->by_design);
+  CHECK(tensors.reason_of(output("attention")) == nullptr);
 }

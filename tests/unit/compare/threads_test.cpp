@@ -45,8 +45,10 @@ struct Filed {
 
 TEST_SUITE("compare") {
   TEST_CASE("any number of threads verify one shard's checksum, release its pages and find the same sums") {
-    Filed reference(1), candidate(2);
-    const std::vector<TensorPair> pairs(3, {&reference.tensor, &candidate.tensor});
+    Filed reference(1), candidate(2), second(3), third(4);
+    const std::vector<TensorPair> pairs = {{&reference.tensor, &candidate.tensor},
+                                           {&reference.tensor, &second.tensor},
+                                           {&reference.tensor, &third.tensor}};
     const std::vector<Difference> alone = compare(pairs, {1, {}, true});
     std::uint64_t reported = 0;
     const std::vector<Difference> together =

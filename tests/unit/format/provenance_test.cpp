@@ -132,6 +132,21 @@ TEST_CASE("what a rank could not record is read") {
   CHECK(parse_not_seen("{}", "runs/a").empty());
 }
 
+TEST_CASE("what was left out by design is told from what could not be seen, and what a run was told to record is read") {
+  const auto statements = parse_not_seen(
+      R"({"not_seen": [{"reason": "r", "kinds": ["output"], "iterations": [0], "modules": ["a"], "by_design": true}]})",
+      "runs/a");
+  REQUIRE(statements.size() == 1);
+  CHECK(statements[0].by_design);
+  const Provenance provenance =
+      parse_provenance(R"({"selection": {"only": ["a"], "except": [], "kinds": ["output"], "depth": 2}})", "runs/a");
+  CHECK(provenance.selection.only == std::vector<std::string>{"a"});
+  CHECK(provenance.selection.kinds == std::vector<std::string>{"output"});
+  CHECK(provenance.selection.depth == 2);
+  CHECK(parse_provenance(R"({"selection": null})", "runs/a").selection == RecordingSelection{});
+  CHECK(parse_provenance(R"({"selection": {"only": 1, "depth": -1}})", "runs/a").selection == RecordingSelection{});
+}
+
 TEST_CASE("a trace that holds less by design is read") {
   const auto statements = parse_not_seen(R"({"not_seen": [{"reason": "imported", "everything": true}]})", "runs/a");
   REQUIRE(statements.size() == 1);

@@ -280,8 +280,22 @@ TEST_SUITE("load") {
           row + "16 bytes at 4352 lie outside the tensor data; expected them between 4096 and 4352");
     CHECK(index_error([](auto&, auto& r) { r.offset = kHuge; }) ==
           row + fmt::format("16 bytes at {} lie outside the tensor data; expected them between 4096 and 4352", kHuge));
-    CHECK(index_error([](auto&, auto& r) { r.offset = 4096; }) ==
-          row + "its data overlaps that of tensor 0; expected bytes of its own");
+    const auto to_first = [](auto& forged, auto& r) { r.offset = forged.index.rows[0].offset; };
+    CHECK(index_error(to_first) == "");  // tensors with the same bytes share them
+    CHECK(index_error([&](auto& forged, auto& r) {
+            to_first(forged, r);
+            r.checksum = 1;
+          }) == row + "its checksum is not that of tensor 0, which has the same bytes; expected one checksum");
+    CHECK(index_error([&](auto& forged, auto& r) {
+            to_first(forged, r);
+            r.bytes = 12;
+            forged.index.shapes[r.shape] = 3;
+          }) == row + "its data overlaps that of tensor 0; expected bytes of its own, or all of them in common");
+    CHECK(index_error([](auto& forged, auto& r) {
+            forged.index.rows[0].bytes = 80;
+            forged.index.shapes[forged.index.rows[0].shape] = 20;
+            r.offset = 4096 + 64;
+          }) == row + "its data overlaps that of tensor 0; expected bytes of its own, or all of them in common");
     CHECK(index_error([](auto&, auto& r) { r.name = 0; }) ==
           row + "t0 input, iteration 0, micro-batch 0 is there twice; expected each identity once");
     CHECK(index_error([](auto&, auto& r) { r.name_length = 0; }) == row + "the name is empty; expected a module path");

@@ -7,7 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <memory>
+#include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -279,12 +283,13 @@ TEST_SUITE("record") {
   }
 
   // The limit on a file's size stands for a full disk, and is harsher: unwatched, it kills the process.
-  int record_until_full(const std::filesystem::path& directory, std::uint64_t limit) {
-    TraceWriter writer(directory, single_rank());
+  int record_until_full(const std::filesystem::path& directory, std::uint64_t limit, std::size_t queue_bytes = 0) {
+    TraceWriter writer(directory, single_rank(), queue_bytes);
     const rlimit small{limit, RLIM_INFINITY};
     if (::setrlimit(RLIMIT_FSIZE, &small) != 0) return 2;
-    const std::vector<float> block(1000, 1.0f);
+    std::vector<float> block(1000, 1.0f);
     for (int i = 0; i < 1000; ++i) {
+      block[0] = static_cast<float>(i);  // equal bytes would be stored once
       try {
         writer.record(output_named(fmt::format("t{}", i)), "", {block.data(), Dtype::kFloat32, Shape{1000}, {}});
       } catch (const RecordError& error) {
@@ -305,6 +310,15 @@ TEST_SUITE("record") {
     for (const Entry& entry : trace.ranks[0].entries) CHECK(verify_checksum(trace.ranks[0], entry));
   }
 
+  TEST_CASE("A full disk behind a queue is told by a later call, and leaves what was written readable") {
+    const TemporaryDirectory directory;
+    CHECK(status_of_fork([&] { return record_until_full(directory.path(), 100'000, 1 << 16); }) == 0);
+    const Trace trace = read_trace(directory.path());
+    CHECK_FALSE(trace.ranks[0].complete);
+    CHECK(trace.ranks[0].entries.size() == 23);
+    for (const Entry& entry : trace.ranks[0].entries) CHECK(verify_checksum(trace.ranks[0], entry));
+  }
+
   TEST_CASE("A disk that is full only when the trace is closed loses no tensor") {
     const TemporaryDirectory directory;
     // Room for the 1000 tensors of 4,032 bytes, not for the metadata behind them.
@@ -312,6 +326,101 @@ TEST_SUITE("record") {
     const Trace trace = read_trace(directory.path());
     CHECK_FALSE(trace.ranks[0].complete);
     CHECK(trace.ranks[0].entries.size() == 1000);
+  }
+
+  // Numbers from 0 on.
+  std::vector<float> counting(std::size_t count) {
+    std::vector<float> values(count);
+    std::iota(values.begin(), values.end(), 0.0f);
+    return values;
+  }
+
+  TensorView view_of(const std::vector<float>& values, const Shape& shape) {
+    return {values.data(), Dtype::kFloat32, shape, {}};
+  }
+
+  TEST_CASE("Tensors with the same bytes are stored once, whatever they are called and shaped") {
+    const TemporaryDirectory directory;
+    const std::vector<float> values = counting(100'000);
+    {
+      TraceWriter writer(directory.path(), single_rank());
+      writer.record(output_named("a"), "", view_of(values, {100'000}));
+      writer.record(output_named("b"), "", view_of(std::vector<float>(values), {100, 1000}));
+      writer.record(output_named("c"), "", view_of(counting(50'000), {50'000}));  // its first half
+      writer.close(true);
+    }
+    const RankTrace rank = std::move(read_trace(directory.path()).ranks[0]);
+    REQUIRE(rank.entries.size() == 3);
+    CHECK(rank.entries[0].offset == rank.entries[1].offset);
+    CHECK(rank.entries[0].offset != rank.entries[2].offset);
+    for (const Entry& entry : rank.entries) CHECK(verify_checksum(rank, entry));
+    CHECK(std::filesystem::file_size(directory.path() / "rank-00000.h5") < 4 * 160'000);
+  }
+
+  TEST_CASE("A tensor that was changed in place between two records is stored twice, wherever it was changed") {
+    for (const std::size_t changed : {0, 1, 49'999, 77'777, 99'998, 99'999}) {
+      const TemporaryDirectory directory;
+      std::vector<float> values = counting(100'000);
+      TraceWriter writer(directory.path(), single_rank());
+      writer.record(output_named("a"), "", view_of(values, {100'000}));
+      values[changed] = -1;
+      writer.record(output_named("b"), "", view_of(values, {100'000}));
+      writer.close(true);
+      const RankTrace rank = std::move(read_trace(directory.path()).ranks[0]);
+      CHECK(rank.entries[0].offset != rank.entries[1].offset);
+      const auto* before = reinterpret_cast<const float*>(rank.bytes_of(rank.entries[0]));
+      const auto* after = reinterpret_cast<const float*>(rank.bytes_of(rank.entries[1]));
+      CHECK(before[changed] == static_cast<float>(changed));
+      CHECK(after[changed] == -1);
+    }
+  }
+
+  // Records tensors of many sizes from one buffer, which holds something else as soon as a call has returned.
+  void record_many(const std::filesystem::path& directory, std::size_t queue_bytes) {
+    TraceWriter writer(directory, single_rank(), queue_bytes);
+    for (int i = 0; i < 500; ++i) {
+      std::vector<float> values = counting(static_cast<std::size_t>(i * 7919 % 6000));
+      for (float& value : values) value += static_cast<float>(i / 2);
+      writer.record(output_named(fmt::format("t{}", i)), "", view_of(values, {static_cast<std::int64_t>(values.size())}));
+      std::fill(values.begin(), values.end(), -1.0f);
+      if (i == 250) writer.describe("float32", "");
+    }
+    writer.close(true);
+  }
+
+  TEST_CASE("What goes through a queue gives the same bytes, though the program goes on writing to its tensors") {
+    const TemporaryDirectory at_once, queued;
+    record_many(at_once.path(), 0);
+    for (const std::size_t queue_bytes : {1 << 10, 1 << 15, 1 << 16, 1 << 24}) {
+      const std::filesystem::path directory = queued.path() / std::to_string(queue_bytes);
+      record_many(directory, queue_bytes);
+      CHECK(contents(directory / "rank-00000.h5") == contents(at_once.path() / "rank-00000.h5"));
+    }
+  }
+
+  TEST_CASE("What is queued when a writer is dropped is in its journal") {
+    const TemporaryDirectory directory;
+    {
+      TraceWriter writer(directory.path(), single_rank(), 1 << 20);
+      for (int i = 0; i < 50; ++i) writer.record(output_named(fmt::format("t{}", i)), "", example_tensor());
+    }
+    const Trace trace = read_trace(directory.path());
+    CHECK_FALSE(trace.ranks[0].complete);
+    CHECK(trace.ranks[0].entries.size() == 50);
+  }
+
+  TEST_CASE("A forked child drops a writer with a queue, and its parent's goes on") {
+    const TemporaryDirectory directory;
+    auto writer = std::make_unique<TraceWriter>(directory.path(), single_rank(), 1 << 20);
+    writer->record(output_named("before"), "", example_tensor());
+    CHECK(status_of_fork([&] {
+            const bool refused = error_of([&] { writer->close(true); })[0] == '4';
+            writer.reset();
+            return refused ? 0 : 1;
+          }) == 0);
+    writer->record(output_named("after"), "", example_tensor());
+    writer->close(true);
+    CHECK(read_trace(directory.path()).ranks[0].entries.size() == 2);
   }
 
   TEST_CASE("A directory that can't be written to is an error, not a crash") {

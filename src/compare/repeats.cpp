@@ -1,0 +1,80 @@
+#include "compare/repeats.h"
+
+#include <xxhash.h>
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+
+namespace ttrace {
+namespace {
+
+// Recorders store smaller tensors again, and to look at their pieces would cost as much as to compare them.
+constexpr std::uint64_t kLeastBytes = 1 << 10;
+
+template <class Number>
+void append(std::string& text, Number number) {
+  static_assert(std::is_trivially_copyable_v<Number>);
+  text.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+void append_all(std::string& text, const std::vector<std::int64_t>& numbers) {
+  append(text, numbers.size());
+  for (const std::int64_t number : numbers) append(text, number);
+}
+
+// Appends all that a comparison takes from one side.
+void append_side(std::string& text, const LogicalTensor& tensor) {
+  append(text, tensor.dtype);
+  append(text, tensor.scale);
+  append_all(text, tensor.shape);
+  append(text, tensor.rows.has_value());
+  if (tensor.rows) append_all(text, *tensor.rows);
+  const std::vector<Piece> pieces = tensor.pieces();
+  append(text, pieces.size());
+  for (const Piece& piece : pieces) {
+    append(text, piece.data);
+    append(text, piece.entry->dtype);
+    append(text, piece.entry->bytes);
+    append(text, piece.rank);
+    append(text, piece.offset);
+    append(text, piece.replica);
+    append(text, piece.term);
+    append_all(text, piece.strides);
+    append_all(text, piece.logical.start);
+    append_all(text, piece.logical.size);
+  }
+}
+
+std::string description_of(const TensorPair& pair) {
+  std::string text;
+  append_side(text, *pair.reference);
+  append_side(text, *pair.candidate);
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::size_t> first_of_each(std::span<const TensorPair> pairs, const ForEach& for_each) {
+  const auto is_looked_at = [&](std::size_t i) {
+    return pairs[i].reference->bytes >= kLeastBytes && pairs[i].candidate->bytes >= kLeastBytes;
+  };
+  std::vector<std::uint64_t> hashes(pairs.size());
+  for_each(pairs.size(), [&](std::size_t i) {
+    if (!is_looked_at(i)) return;
+    const std::string text = description_of(pairs[i]);
+    hashes[i] = XXH3_64bits(text.data(), text.size());
+  });
+  std::vector<std::size_t> first(pairs.size());
+  std::unordered_map<std::uint64_t, std::size_t> by_hash;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    first[i] = i;
+    if (!is_looked_at(i)) continue;
+    const auto [found, is_new] = by_hash.try_emplace(hashes[i], i);
+    if (!is_new && description_of(pairs[i]) == description_of(pairs[found->second])) first[i] = found->second;
+  }
+  return first;
+}
+
+}  // namespace ttrace

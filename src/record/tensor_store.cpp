@@ -1,0 +1,152 @@
+#include "record/tensor_store.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <system_error>
+#include <vector>
+
+#include "format/journal.h"
+#include "record/gather.h"
+
+namespace ttrace {
+namespace {
+
+// Small enough to be in the cache still when it is written, after hashing, or compared, after reading.
+constexpr std::size_t kPartBytes = 1 << 18;
+// What is smaller than this costs more to look for than to store.
+constexpr std::size_t kLeastSharedBytes = 1 << 10;
+
+using HashState = std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)>;
+
+HashState new_hash() {
+  HashState state(XXH3_createState(), XXH3_freeState);
+  if (state == nullptr) throw std::bad_alloc();
+  XXH3_64bits_reset(state.get());
+  return state;
+}
+
+// Hashes the size and 64 words that are spread over the bytes, of which there are kLeastSharedBytes or more: tensors of
+// other values almost always differ in one of them.
+std::uint64_t sample_of(std::string_view bytes) {
+  std::array<std::uint64_t, 64> words;
+  const std::size_t last = bytes.size() - sizeof(std::uint64_t);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::memcpy(&words[i], bytes.data() + last / (words.size() - 1) * i, sizeof words[i]);
+  }
+  return XXH3_64bits_withSeed(words.data(), sizeof words, bytes.size());
+}
+
+void make_directory(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (!error) return;
+  throw RecordError(error.value() == ENOSPC ? RecordStatus::kFull : RecordStatus::kIo,
+                    fmt::format("{}: can't be created: {}", directory.string(), error.message()));
+}
+
+}  // namespace
+
+TensorStore::TensorStore(const std::filesystem::path& directory, const RunAttributes& attributes) {
+  make_directory(directory);
+  journal_.emplace(directory / journal_file_name(attributes.rank));
+  try {
+    describe(attributes);
+    file_.emplace(directory / rank_file_name(attributes.rank));
+    // The header's space is taken now: a hole would need it later, when the disk may be full.
+    file_->write_at(0, std::string(kHeaderBytes, '\0'));
+  } catch (const RecordError&) {
+    std::error_code ignored;
+    if (file_) std::filesystem::remove(file_->path(), ignored);
+    std::filesystem::remove(journal_->path(), ignored);
+    throw;
+  }
+}
+
+void TensorStore::describe(const RunAttributes& attributes) { append_to_journal(journal_record(attributes)); }
+
+void TensorStore::append_to_journal(const std::string& record) {
+  try {
+    journal_->write_at(journal_end_, record);
+  } catch (const RecordError&) {
+    journal_->truncate(journal_end_);
+    throw;
+  }
+  journal_end_ += record.size();
+}
+
+bool TensorStore::holds(std::uint64_t offset, std::string_view bytes) const {
+  std::vector<char> there(std::min(bytes.size(), kPartBytes));
+  for (; !bytes.empty(); bytes.remove_prefix(std::min(kPartBytes, bytes.size()))) {
+    const std::size_t size = std::min(kPartBytes, bytes.size());
+    if (!file_->read_at(offset, there.data(), size) || std::memcmp(there.data(), bytes.data(), size) != 0) return false;
+    offset += size;
+  }
+  return true;
+}
+
+std::optional<TensorStore::Stored> TensorStore::find(std::uint64_t sample, std::string_view bytes) const {
+  const auto found = stored_.find(sample);
+  if (found == stored_.end() || found->second.bytes != bytes.size()) return std::nullopt;
+  return holds(found->second.offset, bytes) ? std::optional(found->second) : std::nullopt;
+}
+
+TensorStore::Stored TensorStore::append(const TensorView& tensor, std::uint64_t bytes) {
+  const std::uint64_t offset = (data_end_ + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
+  const HashState hash = new_hash();
+  std::uint64_t end = offset;
+  for_each_block(tensor, [&](std::string_view block) {
+    for (; !block.empty(); block.remove_prefix(std::min(kPartBytes, block.size()))) {
+      const std::string_view part = block.substr(0, kPartBytes);
+      XXH3_64bits_update(hash.get(), part.data(), part.size());
+      file_->write_at(end, part);
+      end += part.size();
+    }
+  });
+  return {offset, bytes, XXH3_64bits_digest(hash.get())};
+}
+
+void TensorStore::store(Entry& entry, const TensorView& tensor, std::string_view mapping) {
+  const std::string_view bytes =
+      is_row_major(tensor) ? std::string_view(static_cast<const char*>(tensor.data), entry.bytes) : std::string_view();
+  const bool may_share = bytes.size() >= kLeastSharedBytes;
+  const std::uint64_t sample = may_share ? sample_of(bytes) : 0;
+  try {
+    const std::optional<Stored> shared = may_share ? find(sample, bytes) : std::nullopt;
+    const Stored stored = shared ? *shared : append(tensor, entry.bytes);
+    entry.offset = stored.offset;
+    entry.checksum = stored.checksum;
+    append_to_journal(journal_record(entry, mapping));
+    if (shared) return;
+    data_end_ = stored.offset + stored.bytes;
+    if (may_share) stored_[sample] = stored;
+  } catch (const RecordError&) {
+    file_->truncate(data_end_);
+    throw;
+  }
+}
+
+void TensorStore::finish(const Hdf5Image& image) {
+  try {
+    file_->write_at(image.metadata_offset, image.metadata);
+    // The header comes last: until then the file is not a valid HDF5 file, and a reader takes the index from the journal.
+    file_->write_at(0, image.header);
+    file_->close();
+  } catch (const RecordError&) {
+    file_->truncate(data_end_);
+    throw;
+  }
+}
+
+void TensorStore::remove_journal() {
+  std::error_code error;
+  std::filesystem::remove(journal_->path(), error);
+  if (error) throw RecordError(RecordStatus::kIo, fmt::format("{}: {}", journal_->path().string(), error.message()));
+}
+
+}  // namespace ttrace

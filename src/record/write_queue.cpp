@@ -1,0 +1,127 @@
+#include "record/write_queue.h"
+
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "record/gather.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+
+// Signals are for the program: while this lives, a thread that is started gets none.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+WriteQueue::WriteQueue(std::size_t capacity, Write write) : write_(std::move(write)), memory_(capacity) {
+  const NoSignals none;
+  thread_ = std::thread([this] { run(); });
+}
+
+WriteQueue::~WriteQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+// Returns where `bytes` fit in one piece, once they do.
+std::size_t WriteQueue::take_room(std::size_t bytes, std::unique_lock<std::mutex>& lock) {
+  std::size_t begin = 0;
+  changed_.wait(lock, [&] {
+    if (failure_) return true;
+    if (jobs_.empty()) {
+      begin = 0;
+      return true;
+    }
+    const std::size_t tail = jobs_.front().begin;
+    const bool is_wrapped = head_ <= tail;  // never equal for another reason: a copy has a byte at least
+    if (is_wrapped) {
+      begin = head_;
+      return bytes < tail - head_;
+    }
+    if (bytes <= memory_.size() - head_) {
+      begin = head_;
+      return true;
+    }
+    begin = 0;
+    return bytes < tail;
+  });
+  return begin;
+}
+
+void WriteQueue::push(Entry entry, const TensorView& tensor, std::string_view mapping) {
+  const std::size_t room = (entry.bytes + kCacheLine) / kCacheLine * kCacheLine;
+  std::size_t begin = 0;
+  {
+    std::unique_lock lock(mutex_);
+    begin = take_room(room, lock);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  // The thread does not look at this part before the job is there.
+  std::byte* to = memory_.data() + begin;
+  for_each_block(tensor, [&](std::string_view block) {
+    std::memcpy(to, block.data(), block.size());
+    to += block.size();
+  });
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back({std::move(entry), tensor.dtype, std::string(mapping), begin, begin + room});
+    head_ = begin + room;
+  }
+  changed_.notify_all();
+}
+
+void WriteQueue::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return !jobs_.empty() || is_over_; });
+    if (jobs_.empty()) return;
+    Job& job = jobs_.front();  // stays where it is while others are added
+    if (!failure_) {
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        write_(job.entry, {memory_.data() + job.begin, job.dtype, job.entry.shape, {}}, job.mapping);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      failure_ = failure;
+      if (!failure_) written_.push_back({job.entry.offset, job.entry.checksum});
+    }
+    jobs_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+std::vector<WriteQueue::Place> WriteQueue::drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return jobs_.empty(); });
+  return std::exchange(written_, {});
+}
+
+void WriteQueue::check() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+}  // namespace ttrace

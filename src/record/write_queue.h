@@ -1,0 +1,70 @@
+// Hands tensors to a thread that writes them, in order: a program that records goes on as soon as they are copied.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ttrace/record/trace_writer.h"
+
+namespace ttrace {
+
+// Members are called by one thread at a time. A fork has the memory of this object and not its thread: there it may
+// neither be used nor destroyed.
+class WriteQueue {
+ public:
+  // The thread calls `write` for each tensor; the view is of the copy, row-major. `write` sets the entry's offset and
+  // checksum. Copies take at most `capacity` bytes, which are set aside at once.
+  using Write = std::function<void(Entry&, const TensorView&, std::string_view mapping)>;
+  WriteQueue(std::size_t capacity, Write write);
+  ~WriteQueue();  // writes what is left
+  WriteQueue(const WriteQueue&) = delete;
+  WriteQueue& operator=(const WriteQueue&) = delete;
+
+  // Whether the copy of a tensor may be in the queue beside others.
+  bool has_room_for(std::uint64_t bytes) const { return bytes <= memory_.size() / 2; }
+
+  // Copies the tensor, for which there is room, as soon as enough is written. Throws what `write` has thrown for an
+  // earlier one; what came after that is not written.
+  void push(Entry entry, const TensorView& tensor, std::string_view mapping);
+
+  // Where `write` has put a tensor.
+  struct Place {
+    std::uint64_t offset, checksum;
+  };
+  // Waits until all is written. Returns the places of what was written since the last call, in the order of `push`.
+  std::vector<Place> drain();
+  // Throws what `write` has thrown, if anything.
+  void check();
+
+ private:
+  struct Job {
+    Entry entry;
+    Dtype dtype;
+    std::string mapping;
+    std::size_t begin, end;  // of the copy in `memory_`
+  };
+
+  void run();
+  std::size_t take_room(std::size_t bytes, std::unique_lock<std::mutex>& lock);
+
+  const Write write_;
+  std::vector<std::byte> memory_;  // a ring: copies lie one after the other, and each in one piece
+  std::size_t head_ = 0;           // where the next one may begin
+  std::mutex mutex_;               // of what follows
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;  // the first is being written
+  std::vector<Place> written_;
+  std::exception_ptr failure_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ttrace
