@@ -60,7 +60,7 @@ def test_a_mistake_is_refused_with_its_line(ttrace, reference, candidate, tmp_pa
 )
 def test_a_file_that_cannot_be_read_is_named(ttrace, reference, candidate, name, what):
     candidate()
-    presets = "megatron_gpt, megatron_llama, megatron_moe, torch_fsdp2_tp"
+    presets = "megatron_gpt, megatron_llama, megatron_mixtral, megatron_moe, torch_fsdp2_tp"
     assert ttrace.refuses(*CHECK[:-1], name) == (f"{name}: {what}; expected an annotation file or a preset: {presets}")
 
 

@@ -20,7 +20,11 @@ def special(tmp_path, kind):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (CHECK[:-1], "an annotation file or a preset: megatron_gpt, megatron_llama, megatron_moe, torch_fsdp2_tp"),
+        (
+            CHECK[:-1],
+            "an annotation file or a preset: megatron_gpt, megatron_llama, megatron_mixtral, megatron_moe, "
+            "torch_fsdp2_tp",
+        ),
         ((*CHECK, "-t"), "a file of `ttrace estimate-tolerance`"),
         (("run",), "a file that says what to run: `ttrace run --help` shows one"),
         (("abft", "candidate", "--e-max"), "a file of `ttrace calibrate`"),

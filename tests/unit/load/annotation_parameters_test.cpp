@@ -224,7 +224,8 @@ TEST_CASE("a file that includes another and sets its parameters says what -a and
 
 TEST_CASE("every preset is read by its name alone, and uses each parameter that it declares") {
   const fs::path presets = fs::path(TTRACE_SOURCE_DIR) / "annotations";
-  for (const std::string name : {"megatron_gpt", "megatron_llama", "megatron_moe", "torch_fsdp2_tp"}) {
+  for (const std::string name :
+       {"megatron_gpt", "megatron_llama", "megatron_mixtral", "megatron_moe", "torch_fsdp2_tp"}) {
     CAPTURE(name);
     CHECK_NOTHROW(read_annotations({name, {}}, presets));
   }

@@ -1,4 +1,4 @@
-"""A Llama as Hugging Face stores it, of the size that another framework's program here trains."""
+"""A Llama or a Mixtral as Hugging Face stores it, of the size that another framework's program here trains."""
 
 import os
 import shutil
@@ -10,19 +10,27 @@ import torch
 DIRECTORY = Path(__file__).resolve().parents[3] / "build/frameworks/models"
 
 # The sizes of ../megatron/train.py, and of torchtitan's Llama 3 debug model.
+MEGATRON = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "intermediate_size": 256,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
 CONFIGURATIONS = {
-    "megatron": {
-        "vocab_size": 128,
-        "hidden_size": 64,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 2,
-        "intermediate_size": 256,
-        "max_position_embeddings": 64,
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    "megatron": {"model_type": "llama", "num_hidden_layers": 4, **MEGATRON},
+    "megatron-moe": {
+        "model_type": "mixtral",
+        "num_hidden_layers": 2,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        **MEGATRON,
     },
     "torchtitan": {
+        "model_type": "llama",
         "vocab_size": 2048,
         "hidden_size": 256,
         "num_hidden_layers": 6,
@@ -50,14 +58,14 @@ def checkpoint_of(name: str) -> Path:
 
 def make(name: str) -> Path:
     """The same, made where it is not there. Several processes may ask at once."""
-    from transformers import AutoModelForCausalLM, LlamaConfig
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     path = checkpoint_of(name)
     if path.exists():
         return path
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(LlamaConfig(**CONFIGURATIONS[name]), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**CONFIGURATIONS[name]), dtype=torch.float32)
     with torch.no_grad():  # norms as after some training: not all one
         for parameter in model.parameters():
             if parameter.dim() == 1:

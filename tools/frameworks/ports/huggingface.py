@@ -1,5 +1,6 @@
 """Trains a Llama of Hugging Face transformers in a plain loop, on the data of another framework's program: `megatron`
-(port_megatron.py) or `torchtitan` (port_torchtitan.py). One process, or with --tp under torchrun."""
+(port_megatron.py) or `torchtitan` (port_torchtitan.py); `megatron-moe` is a Mixtral. One process, or with --tp under
+torchrun."""
 
 import argparse
 import os
@@ -36,6 +37,7 @@ def mean_of_each(model: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:
 
 PROGRAMS = {
     "megatron": (megatron_batches, {"lr": 1e-3, "weight_decay": 0.01}),
+    "megatron-moe": (megatron_batches, {"lr": 1e-3, "weight_decay": 0.01}),
     "torchtitan": (torchtitan_batches, {"lr": 8e-4, "betas": (0.9, 0.95), "weight_decay": 0.1}),
 }
 

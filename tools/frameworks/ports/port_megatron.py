@@ -1,5 +1,5 @@
-"""../megatron/train.py with the weights of a checkpoint of Hugging Face's Llama. `--wrong` makes a mistake that ports
-have been known to make; all other options are those of train.py."""
+"""../megatron/train.py with the weights of a checkpoint of Hugging Face's Llama; with --experts, of its Mixtral.
+`--wrong` makes a mistake that ports have been known to make; all other options are those of train.py."""
 
 import argparse
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "megatron"))
 
+import cuda_stand_in  # noqa: F401 - before megatron, whose modules take functions from what it replaces
 import megatron_models
 import torch
 import train
@@ -20,6 +21,8 @@ WRONG = {
     "qkv-order": "all of q, then all of k, then all of v, and not by groups of heads",
     "epsilon": "RMSNorm with 1e-6 for 1e-5",
     "rope-base": "500000 for 10000",
+    "gate-and-up": "an expert's gate is taken for what it lets through, and the other way round",
+    "expert-order": "the experts are numbered backwards, and the router's rows are not",
 }
 RENAMED = {
     "embedding.word_embeddings": "model.embed_tokens",
@@ -29,6 +32,7 @@ RENAMED = {
     "pre_mlp_layernorm": "post_attention_layernorm",
     "self_attention.linear_proj": "self_attn.o_proj",
     "mlp.linear_fc2": "mlp.down_proj",
+    "mlp.router": "block_sparse_moe.gate",
 }
 
 
@@ -36,7 +40,9 @@ class Converter:
     """Megatron's parameters of the whole model, by their names there."""
 
     def __init__(self, config: TransformerConfig, wrong: str | None):
-        self.tensors = load_file(checkpoint_of("megatron") / "model.safetensors")
+        self.experts = config.num_moe_experts
+        name = "megatron-moe" if self.experts else "megatron"
+        self.tensors = load_file(checkpoint_of(name) / "model.safetensors")
         self.groups, self.heads = config.num_query_groups, config.num_attention_heads
         self.head_size, self.wrong = config.kv_channels, wrong
 
@@ -50,7 +56,18 @@ class Converter:
             return self._fuse(*(self.tensors[f"{inside}self_attn.{part}_proj.weight"] for part in "qkv"))
         if module == "mlp.linear_fc1":
             return torch.cat([self.tensors[f"{inside}mlp.{part}_proj.weight"] for part in ("gate", "up")])
+        if module.startswith("mlp.experts.local_experts."):
+            _, _, _, expert, linear = module.split(".")
+            return self._of_expert(f"{inside}block_sparse_moe.experts", int(expert), linear)
         return self.tensors[f"{inside}{RENAMED[module]}.weight"]
+
+    def _of_expert(self, experts: str, number: int, linear: str) -> torch.Tensor:
+        if self.wrong == "expert-order":
+            number = self.experts - 1 - number
+        gate, down, up = (self.tensors[f"{experts}.{number}.{part}.weight"] for part in ("w1", "w2", "w3"))
+        if linear == "linear_fc2":
+            return down
+        return torch.cat([up, gate] if self.wrong == "gate-and-up" else [gate, up])
 
     def _fuse(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         if self.wrong == "rotary-halves":
