@@ -36,11 +36,7 @@ void add_check(CLI::App& app, Run& run_command) {
   add_candidate_option(*check, options.candidate)->required();
   add_annotation_options(*check, options.annotations);
   add_axes_option(*check, options.annotations);
-  check
-      ->add_option("--correspondence", options.correspondence,
-                   "The two are programs of their own: which tensor of one is which of the other (YAML), a file or one "
-                   "that comes with ttrace")
-      ->type_name("FILE");
+  add_correspondence_option(*check, options.correspondence);
   add_tolerance_option(*check, options.tolerance);
   add_accept_option(*check, options.accept_overrides);
   add_only_option(*check, options.only);

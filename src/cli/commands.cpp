@@ -42,6 +42,14 @@ CLI::Option* add_accept_option(CLI::App& command, bool& accept) {
       "Take overrides of the tolerance file however much they allow, and what they excuse for proved");
 }
 
+CLI::Option* add_correspondence_option(CLI::App& command, std::string& correspondence) {
+  return command
+      .add_option("--correspondence", correspondence,
+                  "The two are programs of their own: which tensor of one is which of the other (YAML), a file or one "
+                  "that comes with ttrace")
+      ->type_name("FILE");
+}
+
 CLI::Option* add_only_option(CLI::App& command, std::string& pattern) {
   return command.add_option("--only", pattern, "Only tensors whose name matches this glob or dotted suffix")
       ->type_name("PATTERN");

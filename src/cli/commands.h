@@ -50,6 +50,7 @@ CLI::Option* add_annotation_options(CLI::App& command, AnnotationSource& annotat
 CLI::Option* add_axes_option(CLI::App& command, AnnotationSource& annotations);
 CLI::Option* add_tolerance_option(CLI::App& command, std::string& file);
 CLI::Option* add_accept_option(CLI::App& command, bool& accept);  // --accept-overrides
+CLI::Option* add_correspondence_option(CLI::App& command, std::string& correspondence);
 CLI::Option* add_only_option(CLI::App& command, std::string& pattern);
 void add_choice_options(CLI::App& command, TensorChoice& choice);  // --kind, --iteration, --microbatch
 CLI::Option* add_threads_option(CLI::App& command, int& threads);

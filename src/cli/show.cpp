@@ -7,20 +7,30 @@
 #include "ttrace/load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
+#include "workflow/translated.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct ShowArguments {
-  std::string reference, candidate;
+  std::string reference, candidate, correspondence;
   AnnotationSource annotations;
   ShowOptions show;
 };
 
 int run(const ShowArguments& arguments) {
   const Annotations annotations = load_annotations(arguments.annotations);
-  const auto reference = read_reference(arguments.reference, annotations);
-  const AlignedTrace candidate = align_trace(read_trace(arguments.candidate), annotations, layout_of(reference));
+  const bool same_program = arguments.correspondence.empty();  // else the annotations are of the candidate's names
+  auto reference = read_reference(arguments.reference, same_program ? annotations : Annotations{});
+  AlignedTrace candidate;
+  if (same_program) {
+    candidate = align_trace(read_trace(arguments.candidate), annotations, layout_of(reference));
+  } else {
+    TranslatedRun run =
+        align_by_correspondence(arguments.correspondence, *reference, read_trace(arguments.candidate), annotations);
+    reference->alignment = std::move(run.translation.reference);
+    candidate = {std::move(run.candidate.trace), std::move(run.translation.candidate)};
+  }
   ReportFiles().write([&] { return show(candidate, reference ? &*reference : nullptr, arguments.show); });
   return kExitSame;
 }
@@ -32,20 +42,24 @@ void add_show(CLI::App& app, Run& run_command) {
   CLI::App* command = app.add_subcommand("show", "Print logical tensors, beside the reference's");
   command->add_option("CANDIDATE", arguments->candidate, "Trace of the run under test")->required();
   command->add_option("NAME", arguments->show.choice.pattern, "A glob or dotted suffix of tensors' names")->required();
-  add_reference_option(*command, arguments->reference);
+  CLI::Option* reference = add_reference_option(*command, arguments->reference);
   add_annotation_options(*command, arguments->annotations);
   add_axes_option(*command, arguments->annotations);
+  add_correspondence_option(*command, arguments->correspondence)->needs(reference);
   add_choice_options(*command, arguments->show.choice);
   command->add_option("--slice", arguments->show.slice, "Only these elements, as in '0:4, :, -1'")->type_name("SLICE");
   command->footer(R"(A tensor is put together from its shards, and printed as NumPy does, with the
 rank that holds each part. Without --iteration or --microbatch the first one is
-shown. Nothing is judged.
+shown. With --correspondence names are the reference's. Nothing is judged.
 
 Examples:
   ttrace show candidate layers.0.mlp.linear_fc1.weight -a gpt.yaml \
     --kind main_grad
   ttrace show candidate embedding --reference reference -a gpt.yaml \
     --kind output --slice '0:4, 0, :'
+  ttrace show megatron layers.0.self_attn.q_proj.weight -a megatron_llama \
+    --reference huggingface --correspondence transformers_megatron_llama \
+    --kind param
 
 Exit codes: 0 shown, 2 could not look (misuse, unreadable input, no tensor of
 that name).)");

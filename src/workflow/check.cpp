@@ -16,7 +16,6 @@
 #include "terminal/progress.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
-#include "ttrace/correspond/translate.h"
 #include "ttrace/depict/depict.h"
 #include "ttrace/diagnose/localization.h"
 #include "ttrace/diagnose/root_causes.h"
@@ -33,6 +32,7 @@
 #include "workflow/annotations.h"
 #include "workflow/guesses.h"
 #include "workflow/page_facts.h"
+#include "workflow/translated.h"
 
 namespace ttrace {
 namespace {
@@ -89,7 +89,6 @@ struct LoadedRuns {
   AlignedTrace reference, candidate;
   Annotations annotations;
   std::optional<ToleranceFile> tolerance;
-  std::optional<Correspondence> correspondence;
   // Both sides in the reference's names, where there is a correspondence. The alignments of `reference` and `candidate`
   // are then as they were recorded.
   std::optional<Translation> translation;
@@ -126,11 +125,10 @@ LoadedRuns load_and_align(const CheckOptions& options) {
     loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));
     return loaded;
   }
-  loaded.correspondence = load_correspondence(options.correspondence);
-  const std::size_t side = side_of_reference(*loaded.correspondence, *loaded.reference.trace, candidate);
-  const Alignment model = in_names_of_candidate(*loaded.correspondence, side, loaded.reference, candidate);
-  loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(model));
-  loaded.translation = translate(*loaded.correspondence, side, loaded.reference, loaded.candidate);
+  TranslatedRun run =
+      align_by_correspondence(options.correspondence, loaded.reference, std::move(candidate), loaded.annotations);
+  loaded.candidate = std::move(run.candidate);
+  loaded.translation = std::move(run.translation);
   return loaded;
 }
 

@@ -1,11 +1,15 @@
 """Two implementations of one model, with names and layouts of their own: check --correspondence."""
 
 import json
+import pathlib
+import re
 
 import numpy
 import pytest
 
 from traces import Tensor, record_run
+
+SOURCE = pathlib.Path(__file__).parents[2]
 
 # Two groups of two query heads, a key head and a value head each; heads of four. Two layers.
 GROUPS, HEADS, SIZE, HIDDEN, BATCH, SEQUENCE = 2, 2, 4, 6, 2, 3
@@ -167,6 +171,27 @@ def test_a_kind_of_which_nothing_corresponds_proves_nothing(check, tmp_path, ttr
         "main_grad": False,
         "scalar": True,
     }
+
+
+def test_both_are_shown_in_the_names_and_the_order_of_the_reference(check, ttrace):
+    check(plain(), fused())
+    words = ("show", "candidate", "layers.1.k.weight", "--reference", "reference", "--kind", "param")
+    text = ttrace.reports(*words, "--correspondence", "rules.yaml", "--slice", "2:5, 0:2", code=0)
+    assert text.startswith("layers.1.k.weight param, iteration 0\ncandidate: [2:5, 0:2] of [8, 6], float32")
+    assert "candidate - reference: relative error 0: equal" in text
+    # Of a group's 16 rows, 8 of q come before 4 of k.
+    assert re.findall(r"\[\d+:\d+, 0:6\]", text) == ["[8:12, 0:6]", "[0:4, 0:6]", "[24:28, 0:6]", "[4:8, 0:6]"]
+
+
+SHIPPED = sorted(path.stem for path in (SOURCE / "annotations/correspondences").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_files_that_come_with_the_program_are_read(ttrace, tmp_path, name):
+    record_run(tmp_path / "reference", [[Tensor("other", numbers(2, seed=1))]])
+    record_run(tmp_path / "candidate", [[Tensor("other", numbers(2, seed=2))]])
+    message = ttrace.refuses("check", "--reference", "reference", "--candidate", "candidate", "--correspondence", name)
+    assert f"{name}.yaml: its rules name tensors of none of the two traces" in message
 
 
 @pytest.mark.parametrize(
