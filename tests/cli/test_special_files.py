@@ -22,7 +22,8 @@ def special(tmp_path, kind):
     [
         (
             CHECK[:-1],
-            "an annotation file or a preset: megatron_gpt, megatron_llama, megatron_mixtral, megatron_moe, torch_fsdp2_tp",
+            "an annotation file or a preset: megatron_gpt, megatron_llama, megatron_mixtral, megatron_moe, "
+            "torch_fsdp2_tp",
         ),
         ((*CHECK, "-t"), "a file of `ttrace estimate-tolerance`"),
         (("run",), "a file that says what to run: `ttrace run --help` shows one"),

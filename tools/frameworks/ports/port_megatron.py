@@ -1,5 +1,5 @@
-"""../megatron/train.py with the weights of a checkpoint of Hugging Face's Llama; with --experts, of its Mixtral. `--wrong`
-makes a mistake that ports have been known to make; all other options are those of train.py."""
+"""../megatron/train.py with the weights of a checkpoint of Hugging Face's Llama; with --experts, of its Mixtral.
+`--wrong` makes a mistake that ports have been known to make; all other options are those of train.py."""
 
 import argparse
 import sys
