@@ -41,7 +41,8 @@
 // - A model whose condition is far from 1: a sharp softmax, a router near a tie, cancellation in a loss.
 // - An optimizer's step: rounding decides the sign of a gradient near zero, and how many are near it nothing says. An
 //   update proves nothing here (allowed is 1), unless it is computed again from its own gradient (step/), and a parameter
-//   after the step may be off by twice the update, as if that was turned around.
+//   after the step may be off by twice the update, as if that was turned around. What the next iteration computes with
+//   such parameters has no closed form at all: a reference of several iterations is refused.
 //
 // The gradient of a bias or of a norm's weight is a sum over tokens, and may cancel: a key's bias has the exact gradient
 // zero. Terms g_t, each off by so much of its norm in any direction, leave that times sqrt(sum ||g_t||^2) in the sum, and
@@ -64,6 +65,7 @@
 #include <vector>
 
 #include "tolerance/floors.h"
+#include "ttrace/error.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -154,6 +156,17 @@ Dtype dtype_of_most(const Alignment& reference) {
       ->first;
 }
 
+void require_one_iteration(const Alignment& reference) {
+  if (reference.tensors.empty()) return;
+  const std::int32_t first = reference.tensors.begin()->first.iteration;
+  const std::int32_t last = reference.tensors.rbegin()->first.iteration;
+  if (first == last) return;
+  throw InputError(
+      fmt::format("-t default: the reference holds the iterations {} to {}, and what an optimizer's step makes of "
+                  "rounding has no closed form; expected one iteration, or a file of measured tolerances",
+                  first, last));
+}
+
 Tolerance default_for(const LogicalTensor& tensor, Dtype compute, std::int64_t terms, const Depths& depths) {
   // What is stored in less than it was computed in was rounded to that.
   const Dtype coarser = epsilon_of(tensor.dtype) > epsilon_of(compute) ? tensor.dtype : compute;
@@ -229,6 +242,7 @@ void widen_by_values(std::span<const TensorPair> pairs, std::span<const Differen
 }
 
 ToleranceFile default_tolerances(const Alignment& reference, const std::string& compute_dtype) {
+  require_one_iteration(reference);
   const auto named = dtype_from_name(compute_dtype);
   const Dtype compute = named && is_floating(*named) ? *named : dtype_of_most(reference);
   std::int64_t terms = 1;

@@ -1,5 +1,6 @@
 """`-t default`: a closed form in place of measured tolerances, and every report says that it was not measured."""
 
+import dataclasses
 import json
 import xml.etree.ElementTree as xml
 
@@ -96,6 +97,13 @@ def test_a_gradient_that_cancels_is_noise_and_one_that_does_not_is_wrong(same):
 def test_an_update_that_is_the_references_no_more_is_not_proved(same):
     same.record("candidate", change(run(9), lambda values: 0 * values, "param_delta", "layers.1.mlp.weight"))
     assert "layers.1.mlp.weight param_delta" in same.check(*DEFAULT, code=1)
+
+
+def test_a_second_iteration_follows_from_a_step_that_nobody_foresees(same):
+    later = [dataclasses.replace(tensor, iteration=1) for tensor in run()]
+    same.record("reference", run() + later)
+    same.record("candidate", run(9) + later)
+    assert same.refuses(*CHECK, *DEFAULT).startswith("-t default: the reference holds the iterations 0 to 1, and ")
 
 
 def test_strict_wants_what_was_measured(same):

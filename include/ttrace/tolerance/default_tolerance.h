@@ -20,7 +20,8 @@ inline constexpr double kUnmeasuredMargin = 2;
 
 // Returns a tolerance for every floating-point tensor of the reference, of the norm alone: no other statistic, no
 // coherence and no regression of updates has a closed form. `unmeasured` of the result says so. `compute_dtype` is that
-// of the reference's trace, or empty: then the dtype that most of its floating-point elements are stored in.
+// of the reference's trace, or empty: then the dtype that most of its floating-point elements are stored in. Throws
+// InputError for a reference of several iterations.
 ToleranceFile default_tolerances(const Alignment& reference, const std::string& compute_dtype);
 
 // Widens them by what the values of the reference say, which `differences`, one a pair, have measured: how much the sum
