@@ -88,8 +88,8 @@ struct RootCause {
 };
 
 // Coverage of proof: how many tensors of a kind prove something. A floating-point tensor does when it passed: its
-// reference is finite and not zero, and the values were equal, or closer than a tolerance that was measured and is not
-// noise. What passes by an override alone, or is waived, does not, unless the user accepts that.
+// reference is finite and not zero, and the values were equal, or closer than a tolerance that was measured (or is the
+// default, and `Report::unmeasured` says so) and is not noise. What passes by an override alone, or is waived, does not, unless the user accepts that.
 struct Proof {
   std::int64_t compared = 0;                   // floating-point tensors
   std::int64_t proved = 0;                     // of these
@@ -171,6 +171,8 @@ struct Report {
   // Of a trace that holds less by design: one sentence that says which side, why, and how much of the other is not in
   // it. Empty where neither does.
   std::string partial;
+  // Of tolerances that were not measured: one sentence that says what they are. Empty: measured, or there are none.
+  std::string unmeasured;
   // Why the findings are not worth reading before something is done: text shows this line in their place.
   std::string instead;
   std::string command_for_all;  // the command that prints all findings

@@ -31,8 +31,10 @@ CLI::Option* add_axes_option(CLI::App& command, AnnotationSource& annotations) {
 
 CLI::Option* add_tolerance_option(CLI::App& command, std::string& file) {
   return command
-      .add_option("-t,--tolerance", file,
-                  "What each tensor may differ by, from `ttrace estimate-tolerance`; without, all must be equal")
+      .add_option(
+          "-t,--tolerance", file,
+          "What each tensor may differ by, from `ttrace estimate-tolerance`; without, all must be equal; default: "
+          "a closed form, not measured")
       ->type_name("FILE");
 }
 

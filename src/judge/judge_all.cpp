@@ -253,6 +253,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   report.partial = matching.partial;
   report.coverage = coverage_of(reference, matching);
   if (tolerance != nullptr) report.overrides = uses_of(*tolerance, findings);
+  if (tolerance != nullptr) report.unmeasured = tolerance->unmeasured;
   const std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
   apply_waivers(acceptance.waivers, findings, report);
   std::set<TensorId> waived;

@@ -263,11 +263,16 @@ std::string reason_without_finding(const Report& report) {
   return "untrusted tensors count as failed (--strict)";
 }
 
+// What a verdict of `same` does not say by that word alone.
+std::string reservations(const Report& report) {
+  if (!report.same()) return "";
+  return fmt::format("{}{}", report.partial.empty() ? "" : ", of what both traces hold",
+                     report.unmeasured.empty() ? "" : ", within tolerances that were not measured");
+}
+
 std::string headline(const Report& report) {
   const std::string reason = report.same() ? "" : reason_without_finding(report);
-  const bool in_part = report.same() && !report.partial.empty();
-  return fmt::format("{}{}{}{}", name_of(report.verdict()), in_part ? ", of what both traces hold" : "",
-                     reason.empty() ? "" : ": ", reason);
+  return fmt::format("{}{}{}{}", name_of(report.verdict()), reservations(report), reason.empty() ? "" : ": ", reason);
 }
 
 std::string count_of(std::int64_t count, std::string_view what) {
@@ -322,8 +327,8 @@ std::string_view mark_of(RunVerdict verdict) {
 std::string verdict_with(const Report& report, const std::string& clause, const TextStyle& style, std::size_t width) {
   const RunVerdict verdict = report.verdict();
   const std::string name = fmt::format("{}{}", style.unicode ? mark_of(verdict) : "", name_of(verdict));
-  const std::string of_what = report.same() && !report.partial.empty() ? ", of what both traces hold" : "";
-  const std::string lines = wrapped(name + of_what + (clause.empty() ? "" : ": " + printable(clause)), width, kIndent);
+  const std::string lines =
+      wrapped(name + reservations(report) + (clause.empty() ? "" : ": " + printable(clause)), width, kIndent);
   return painted(name, color_of(verdict), style.color) + lines.substr(name.size()) + "\n";
 }
 
@@ -384,12 +389,15 @@ std::string sentence_of(const Report& report) {
 std::string to_text(const Report& report, const TextOptions& options) {
   const TextStyle& style = options.style;
   if (options.quiet) return one_line(report, style);
-  const std::string partial = report.partial.empty() ? "" : lines_wrapped(printable(report.partial) + "\n", style);
+  std::string reserved;
+  for (const std::string* sentence : {&report.partial, &report.unmeasured}) {
+    if (!sentence->empty()) reserved += lines_wrapped(printable(*sentence) + "\n", style);
+  }
   if (!report.instead.empty() && report.findings.size() > options.findings.value_or(kFewFindings)) {
-    return describe_instead(report, style) + partial + "\n" + totals(report);
+    return describe_instead(report, style) + reserved + "\n" + totals(report);
   }
   const std::size_t most_roots = options.findings ? report.roots.size() : kMostRootsOfSummary;
-  const std::string head = verdict_of(report, style) + partial + describe_first(report, style) +
+  const std::string head = verdict_of(report, style) + reserved + describe_first(report, style) +
                            describe_second_run(report, style) + describe_roots(report, most_roots, style);
   std::string middle;
   const auto add = [&](const std::string& block) { middle += block.empty() ? "" : "\n" + block; };
@@ -401,7 +409,9 @@ std::string to_text(const Report& report, const TextOptions& options) {
   }
   add(describe_notes(report, options.findings ? report.notes.size() + 1 : kMostNotesOfSummary, style));
   if (!options.findings && !report.next_command.empty()) add(command_line("next", report.next_command, style));
-  const std::string proof = report.proofs ? fmt::format("proof: {}\n", describe_proof(*report.proofs)) : "";
+  const std::string proof = report.proofs ? fmt::format("proof: {}{}\n", describe_proof(*report.proofs),
+                                                        report.unmeasured.empty() ? "" : ", by what was not measured")
+                                          : "";
   const std::string tail = describe_overrides(report) + describe_steps(report) + proof + totals(report);
   return head + middle + (middle.empty() ? "" : "\n") + lines_wrapped(tail, style);
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 
 #include "load/mapped_file.h"
 #include "process/shell_words.h"
@@ -29,6 +30,7 @@
 #include "ttrace/outcome.h"
 #include "ttrace/rewrite/rewritten.h"
 #include "ttrace/step/judge_steps.h"
+#include "ttrace/tolerance/default_tolerance.h"
 #include "workflow/annotations.h"
 #include "workflow/guesses.h"
 #include "workflow/page_facts.h"
@@ -111,7 +113,12 @@ LoadedRuns load_and_align(const CheckOptions& options) {
   require_same_values(reference, candidate);
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations);
-  if (!options.tolerance.empty()) {
+  const bool is_default = options.tolerance == kDefaultTolerance;
+  if (is_default && options.strict) {
+    throw InputError(
+        "--strict: the default tolerances (-t default) were not measured; expected a file of measured ones");
+  }
+  if (!options.tolerance.empty() && !is_default) {
     loaded.tolerance = read_tolerances(options.tolerance);
     require_fits(*loaded.tolerance, reference, digest_of(reference), candidate);
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
@@ -270,11 +277,17 @@ Checked check(const CheckOptions& options) {
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   const std::vector<std::string> notes = collect_notes(loaded, options.annotations.settings);
   Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
+  if (options.tolerance == kDefaultTolerance) {
+    loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
+  }
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
 
   // merge, compare: in one pass over memory, because merging copies nothing.
   const Matching matching = match(reference, candidate, narrower_kinds(loaded));
   const std::vector<Difference> differences = measure(matching, options);
+  if (loaded.tolerance && !loaded.tolerance->unmeasured.empty()) {
+    widen_by_values(matching.pairs, std::span(differences).first(matching.pairs.size()), *loaded.tolerance);
+  }
 
   // judge
   const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;

@@ -134,6 +134,22 @@ def test_chunks_of_several_ranks_are_put_together(ttrace, tmp_path):
     assert "each part once" in ttrace.refuses_to_import("checkpoint", "--", "both")
 
 
+def test_plans_of_saving_beside_the_metadata_are_no_obstacle(ttrace, tmp_path):
+    from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
+
+    distributed(tmp_path / "dcp", weights())
+    metadata = read_metadata(tmp_path / "dcp")  # Megatron-core keeps them there
+    chunk = metadata.state_dict_metadata["layers.0.weight"].chunks[0]
+    data = TensorWriteData(chunk, metadata.state_dict_metadata["layers.0.weight"].properties, torch.Size([4, 3]))
+    (index, *_) = metadata.storage_data
+    metadata.all_local_plans = [SavePlan([WriteItem(index, WriteItemType.SHARD, tensor_data=data)])]
+    write_metadata(tmp_path / "dcp", metadata)
+    ttrace.imports("checkpoint", "--", "dcp", output="planned")
+    save_file(weights(), tmp_path / "whole.safetensors")
+    ttrace.imports("checkpoint", "--", "whole.safetensors", output="whole")
+    assert ttrace.compares("whole", "planned", code=0).startswith("same\n")
+
+
 def read_metadata(folder):
     return pickle.loads((folder / ".metadata").read_bytes())
 

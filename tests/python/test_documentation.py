@@ -31,6 +31,8 @@ if not report.same:
     raise SystemExit(report.sentence)
 with ttrace.record("again", axes="tp=2"):
     pass
+with ttrace.Recorder("own", world_size=2, axes="tp=2", run_id="1") as recorder:
+    recorder.record("mlp", numpy.zeros(3), kind="grad_output", axes={"tp": 0})
 reference = ttrace.testing.record_reference("home", lambda: None)
 ttrace.testing.assert_same("again", reference.trace, tolerance=reference.tolerance)
 """
@@ -84,6 +86,7 @@ def test_a_users_program_is_typed(tmp_path, mypy):
         ("report.same", "report.equal"),
         ("if finding.worst is not None", ""),
         ('tolerance="tolerance.yaml"', "tolerance=0.1"),
+        ('kind="grad_output"', 'kind="gradient"'),
     ],
 )
 def test_a_mistake_in_it_is_found(tmp_path, mypy, right, wrong):

@@ -15,12 +15,15 @@ _COUNTS = ("compared", "pass", "fail", "missing", "not seen", "untrusted", "waiv
 
 def write() -> None:
     """Of the trials that have been run."""
-    latest = {trial.name: trial.latest() for trial in all_trials()}
-    rows = [row for found in latest.values() for row in found or ()]
-    PAGE.write_text("\n".join(_page(rows, [name for name, found in latest.items() if found is None])) + "\n")
+    latest = {trial: trial.latest() for trial in all_trials()}
+    rows = [row for kept in latest.values() for row in kept or ()]
+    found = [row for trial, kept in latest.items() if trial.is_found() for row in kept or ()]
+    not_run = [trial.name for trial, kept in latest.items() if kept is None]
+    PAGE.write_text("\n".join(_page(rows, found, not_run)) + "\n")
 
 
-def _page(rows: list[Row], not_run: list[str]) -> list[str]:
+def _page(rows: list[Row], found: list[Row], not_run: list[str]) -> list[str]:
+    """`found`: those of `rows` that are of bugs of released packages."""
     correct, wrong = [row for row in rows if row.correct], [row for row in rows if not row.correct]
     same = sum(row.verdict == "same" for row in correct)
     lines = [
@@ -40,9 +43,14 @@ def _page(rows: list[Row], not_run: list[str]) -> list[str]:
     if others := [row for row in correct if not row.expected()]:
         lines += ["", "What ttrace says of those that are not *same*:", ""]
         lines += [f"- {row.strategy}: {_escaped(row.sentence)}" for row in others]
-    if wrong:
-        lines += ["", "## Bugs found in released packages", "", *_table(wrong), ""]
-        lines += [f"- {row.strategy}: {_escaped(row.sentence)}" for row in wrong]
+    sections = {
+        "Bugs found in released packages": [row for row in wrong if row in found],
+        "Programs with a mistake put in": [row for row in wrong if row not in found],
+    }
+    for title, of_section in sections.items():
+        if of_section:
+            lines += ["", f"## {title}", "", *_table(of_section), ""]
+            lines += [f"- {row.strategy}: {_escaped(row.sentence)}" for row in of_section]
     if not_run:
         lines += ["", f"Not run yet: {', '.join(not_run)}."]
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"

@@ -61,6 +61,7 @@ struct ToleranceFile {
   double epsilon = 0;  // of the compute dtype: the size of the perturbation
   double margin = 0;
   std::vector<std::string> notes;  // for people: how the runs behaved
+  std::string unmeasured;          // of tolerances that no runs were made for, a sentence that says so; empty: measured
   std::vector<ToleranceOverride> overrides;
   std::map<ToleranceKey, Tolerance> tensors;
   CoherenceTolerances coherence;

@@ -10,6 +10,9 @@
         layer(x).square().sum().backward()
     ttrace.testing.assert_same("candidate", "reference", tolerance="tolerance.yaml")
 
+    with ttrace.Recorder("candidate") as recorder:               # of any program: what it names itself
+        recorder.record("layers.0.mlp", array)
+
 The page of the Python package in the manual has more; the rest of ttrace is a command line."""
 
 import platform
@@ -23,6 +26,7 @@ except ImportError as error:
     ) from None
 
 from . import _installation, testing
+from .recorder import Recorder, is_collected
 from .recording import record
 from .reports import (
     Counts,
@@ -48,6 +52,7 @@ __all__ = [
     "Override",
     "Piece",
     "Proof",
+    "Recorder",
     "Report",
     "Root",
     "Statistic",
@@ -57,6 +62,7 @@ __all__ = [
     "__version__",
     "check",
     "estimate_tolerance",
+    "is_collected",
     "open",
     "record",
     "testing",

@@ -2,11 +2,8 @@
 
 import contextlib
 import datetime
-import importlib
 import os
-import sys
 from collections.abc import Iterator
-from types import ModuleType
 
 from . import _core, _installation
 from ._core import InputError
@@ -28,7 +25,6 @@ def record(directory: "str | os.PathLike[str]", *, axes: str = "", perturb: int 
 
     With `perturb`, a seed, the first floating-point activation of each forward is perturbed by rounding errors, for
     `estimate_tolerance`. Raises InputError, at the end where the trace is not whole."""
-    collector = _collector()
     provenance = {
         "ttrace": _core.version,
         "command": None,  # which would not run the block alone
@@ -40,18 +36,7 @@ def record(directory: "str | os.PathLike[str]", *, axes: str = "", perturb: int 
     }
     path = os.path.abspath(os.fspath(directory))
     try:
-        with collector.recorded_block(path, str(_installation.LIBRARY), axes, perturb, provenance):
+        with _installation.collector().recorded_block(path, str(_installation.LIBRARY), axes, perturb, provenance):
             yield
-    except importlib.import_module("ttrace_torch.problems").CollectError as error:
+    except _installation.collector("problems").CollectError as error:
         raise InputError(str(error)) from None
-
-
-def _collector() -> ModuleType:
-    """The package ttrace_torch, which is no part of this one: jobs are recorded with it that have no NumPy."""
-    if "ttrace_torch" not in sys.modules:
-        sys.path.insert(0, str(_installation.COLLECTOR))
-        try:
-            importlib.import_module("ttrace_torch")
-        finally:
-            sys.path.remove(str(_installation.COLLECTOR))
-    return sys.modules["ttrace_torch"]

@@ -128,7 +128,7 @@ async function start(): Promise<void> {
     const reports = index ? packed.slice(1).map((line) => (line === "-" ? "" : line)) : packed;
     place.replaceChildren();
     const page = new Page(place, header, reports, index && el("div", {}, runPage(index)));
-    document.body.dataset.verdict = document.querySelector("h1")?.textContent?.split(":")[0] ?? "";
+    document.body.dataset.verdict = document.querySelector("h1")?.textContent?.split(/[:,]/)[0] ?? "";
     addEventListener("hashchange", () => void page.show());
     await page.show();
   } catch (error) {

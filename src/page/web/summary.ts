@@ -112,7 +112,9 @@ function toleranceCard(report: Report): HTMLElement | null {
   if (!tolerance) return el("div", { class: "card" }, el("h3", {}, "Tolerances"), el("p", {}, "None were given: all must be equal bit for bit."));
   const facts: [string, string | HTMLElement][] = [
     ["file", code(tolerance.file)],
-    ["measured", `${plural(tolerance.tensors, "tensor")} from ${plural(tolerance.perturbed_runs, "perturbed run")} (${tolerance.estimator})`],
+    tolerance.perturbed_runs
+      ? ["measured", `${plural(tolerance.tensors, "tensor")} from ${plural(tolerance.perturbed_runs, "perturbed run")} (${tolerance.estimator})`]
+      : ["not measured", plural(tolerance.tensors, "tensor")],
     ["allowed", `${tolerance.margin} × what rounding does in ${tolerance.compute_dtype} (ε = ${short(tolerance.epsilon)})`],
   ];
   return el("div", { class: "card" }, el("h3", {}, "Tolerances"), el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), tolerance.notes.map((note) => el("p", { class: "small" }, note)));

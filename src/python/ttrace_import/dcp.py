@@ -34,6 +34,8 @@ _ALLOWED = {
         )
     ),
     *(f"{_CHECKPOINT}.filesystem.{name}" for name in ("_StorageInfo", "_StoragePrefix")),
+    # Megatron-core keeps its plans of saving there.
+    *(f"{_CHECKPOINT}.planner.{name}" for name in ("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData")),
     *(f"torch.{dtype.text}" for dtype in Dtype),
     "torch.Size",
     "torch.serialization._get_layout",

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from ttrace_torch.library import Pass, TensorId
+from ttrace_torch.library import Pass, TensorId, microbatch_of
 
 from .options import Options
 from .pattern import Captured, Pattern
 from .refusal import Refused, one_line
 from .source_files import files_below, is_folder
 from .tensor_files import SUFFIXES, tensors_in
-from .trace import TraceWriter, microbatch_of
+from .trace import TraceWriter
 
 _Match = tuple[str, Path, dict[str, str]]  # relative path, path, and what was captured of it
 

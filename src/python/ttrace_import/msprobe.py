@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ttrace_torch.library import Kind, Pass, TensorId
+from ttrace_torch.library import Kind, Pass, TensorId, microbatch_of
 
 from .options import Options
 from .refusal import Refused, one_line
 from .source_files import files_below, is_folder, member
 from .tensor_files import tensors_in
-from .trace import TraceWriter, microbatch_of
+from .trace import TraceWriter
 
 _DUMP, _TENSORS = "dump.json", "dump_tensor_data"
 _MOST_JSON_BYTES = 1 << 30

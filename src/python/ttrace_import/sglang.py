@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ttrace_torch.library import Kind, Pass, TensorId
+from ttrace_torch.library import Kind, Pass, TensorId, microbatch_of
 
 from .options import Options
 from .refusal import Refused, first_line, one_line
 from .source_files import files_below, is_folder
 from .tensor_files import leaves, load_pickle
-from .trace import TraceWriter, microbatch_of
+from .trace import TraceWriter
 
 _MODULES = (
     "non_intrusive__"  # before what the dumper's own hooks record: `layers.0.mlp.inputs.0`, `layers.0.mlp.output`

@@ -8,29 +8,15 @@ import uuid
 from collections import Counter
 from typing import Any
 
-from ttrace_torch.library import MAX_DIMS, NO_MICROBATCH, Dtype, Kind, Recorder, TensorId, TensorView, TraceError
+from ttrace_torch.arrays import NotRecordable, view_of_array
+from ttrace_torch.library import Dtype, Recorder, TensorId, TensorView, TraceError
 from ttrace_torch.names import recordable
 from ttrace_torch.not_seen import NotSeen
 
 from .options import Options
 from .refusal import Refused, one_line
 
-_PARAMETER_KINDS = frozenset(Kind) - {
-    Kind.INPUT,
-    Kind.OUTPUT,
-    Kind.GRAD_OUTPUT,
-    Kind.GRAD_INPUT,
-    Kind.PARAM_GRAD,
-    Kind.SCALAR,
-}
 _MOST_RANKS = 1 << 16
-
-
-def microbatch_of(kind: Kind, given: int | None) -> int:
-    """Parameters have none, nor has a scalar for which nothing says one; other tensors are of the first."""
-    if kind in _PARAMETER_KINDS or (kind == Kind.SCALAR and given is None):
-        return NO_MICROBATCH
-    return given or 0
 
 
 def world_size_of(ranks: set[int], axes: str) -> int:
@@ -94,7 +80,7 @@ class TraceWriter:
         """False, and said in the trace, where a trace cannot hold such a tensor. Raises Refused."""
         try:
             kept, view = _view_of(tensor)
-        except _NotRecordable as error:
+        except NotRecordable as error:
             self._not_seen[rank].add(
                 f"imported without it: {error}", (tensor_id.kind,), tensor_id.iteration, 0, tensors=[tensor_id.name]
             )
@@ -156,14 +142,10 @@ class TraceWriter:
         return json.dumps(provenance | ({"not_seen": statements} if statements else {}))
 
 
-class _NotRecordable(Exception):
-    """What the tensor is: "a tensor of dtype complex64"."""
-
-
 def _view_of(tensor: Any) -> tuple[Any, TensorView]:
     """What owns the memory, and where it is."""
     if type(tensor).__module__.partition(".")[0] == "numpy":
-        return _view_of_array(tensor)
+        return view_of_array(tensor)
     from ttrace_torch import tensors
 
     if tensors.is_dtensor(tensor):
@@ -171,19 +153,8 @@ def _view_of(tensor: Any) -> tuple[Any, TensorView]:
     try:
         host = tensors.to_host(tensor)
     except tensors.NotTraceable as error:
-        raise _NotRecordable(str(error)) from None
+        raise NotRecordable(str(error)) from None
     return host, tensors.view_of(host)
-
-
-def _view_of_array(array: Any) -> tuple[Any, TensorView]:
-    names = {dtype.text for dtype in Dtype}
-    if array.dtype.name not in names or array.dtype.hasobject:
-        raise _NotRecordable(f"a tensor of dtype {array.dtype.name}")
-    if array.ndim > MAX_DIMS:
-        raise _NotRecordable(f"a tensor of {array.ndim} dimensions")
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    strides = None if array.flags.c_contiguous else tuple(step // array.itemsize for step in array.strides)
-    return array, TensorView(array.ctypes.data, Dtype[array.dtype.name.upper()], array.shape, strides)
 
 
 _SIZES = {

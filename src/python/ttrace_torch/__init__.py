@@ -25,6 +25,7 @@ What a tensor is called, and where it lies:
     mesh_position.py        what a position is
     factoring.py            axes, worked out from groups of ranks
     placements.py           DTensors
+    mapping.py              what the program says of it
     masters.py              the parameters of a model, each with this rank's share of it
     shares.py               what a rank has of a parameter: all of it, or a range under FSDP1 and ZeRO; its master
     adapters/               what frameworks know of meshes, averaged gradients, clipping, FSDP1 and ZeRO
@@ -44,6 +45,7 @@ What all of them use:
     recursion.py            Python's limit on recursion
     names.py                names as a trace can hold them
     tensors.py              what a tensor is, and its bytes in host memory
+    arrays.py               the same of NumPy arrays, for those that record without torch
     compiled.py             what torch.compile and TorchScript hide
 Beside the collector:
     calibrate.py            random matrix products, for `ttrace calibrate`
@@ -66,7 +68,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the package is also imported where there is no torch
     import torch
 
-    from .explicit import ExplicitRecording, Slice
+    from .explicit import ExplicitRecording
+    from .mapping import Slice
 
 OLDEST_TORCH = (2, 2)
 

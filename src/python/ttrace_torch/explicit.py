@@ -1,23 +1,16 @@
 """`ttrace_torch.record`: a tensor that the program itself names and places."""
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from .collector import Collector
 from .library import Kind
-from .mesh_position import MeshPosition
+from .mapping import Axes, Slice, mapping_of
 from .modules import Modules
 from .problems import CollectError
 
 _KINDS = {kind.text: kind for kind in (Kind.OUTPUT, Kind.INPUT, Kind.GRAD_OUTPUT, Kind.GRAD_INPUT, Kind.SCALAR)}
-# Axes that a mesh may lack, and then has with size 1 (annotations/README.md).
-_WELL_KNOWN_AXES = ("tp", "sp", "cp", "dp", "ep", "etp", "pp", "edp")
-
-Axes = Mapping[str, int | str]  # axis -> the dimension that it splits, "partial" or "replicate"; outermost first
-Slice = tuple[Sequence[int], Sequence[int], Sequence[int]]  # local start, start, size
 
 
 class ExplicitRecording:
@@ -53,40 +46,6 @@ class ExplicitRecording:
         numbered = name + frame.call_counts.next_suffix(name)
         file = self._collector.open()
         position = file.require_axes(f"record('{name}', axes=...)") if axes else file.position
-        mapping = _mapping(name, position, axes, shape, slices)
+        mapping = mapping_of(name, position, axes, shape, slices)
         tensor_id = frame.microbatch.tensor_id(_KINDS[kind], numbered, frame.pass_)
         self._collector.record(tensor_id, tensor, mapping=mapping)
-
-
-def _mapping(
-    name: str, position: MeshPosition, axes: Axes | None, shape: Sequence[int] | None, slices: Sequence[Slice] | None
-) -> str:
-    """JSON, as in include/ttrace/mapping.h; "" where nothing is said."""
-    if slices is not None and (axes is not None or shape is None):
-        raise CollectError(f"record('{name}'): slices; expected with them the shape that they are parts of, no axes")
-    mapping: dict[str, Any] = {}
-    if axes is not None:
-        mapping["axes"] = [entry for axis, rule in axes.items() for entry in _axis(name, position, axis, rule)]
-    if slices is not None:
-        mapping["axes"] = []
-        parts = [dict(zip(("local", "start", "size"), map(list, part), strict=False)) for part in slices]
-        mapping["fragment"] = {"whole": list(shape), "slices": parts}
-    if shape is not None:
-        mapping["shape"] = list(shape)
-    return json.dumps(mapping) if mapping else ""
-
-
-def _axis(name: str, position: MeshPosition, axis: str, rule: int | str) -> list[dict[str, Any]]:
-    """Entries of the mapping; none for an axis that the mesh need not have."""
-    found = position.axis_named(axis)
-    if found is None and (position.world_size == 1 or axis in _WELL_KNOWN_AXES):
-        return []
-    if found is None:
-        raise CollectError(f"record('{name}'): '{axis}' is not an axis of the trace; expected one of {position.axes}")
-    if isinstance(rule, int):
-        words = {"placement": "shard", "dim": rule}
-    elif rule in ("replicate", "partial"):
-        words = {"placement": rule}
-    else:
-        raise CollectError(f"record('{name}'): axis {axis} is '{rule}'; expected a dimension, replicate or partial")
-    return [{"axis": axis, "size": position.size(found), **words}]

@@ -70,6 +70,16 @@ class Kind(_NamedNumber):
     STEP_GRAD = 16
 
 
+_MICROBATCH_KINDS = (Kind.INPUT, Kind.OUTPUT, Kind.GRAD_OUTPUT, Kind.GRAD_INPUT, Kind.PARAM_GRAD, Kind.SCALAR)
+
+
+def microbatch_of(kind: Kind, given: int | None) -> int:
+    """Parameters have none, nor has a scalar for which nothing says one; other tensors are of the first."""
+    if kind not in _MICROBATCH_KINDS or (kind == Kind.SCALAR and given is None):
+        return NO_MICROBATCH
+    return given or 0
+
+
 class Pass(_NamedNumber):
     FORWARD = 1
     RECOMPUTE = 2  # the second forward of activation checkpointing
