@@ -39,7 +39,7 @@ def run(options):
     train = [python, str(ROOT / program), "--steps", str(options.steps), "--print-times"]
     train += options.train or arguments
     ttrace = str(options.ttrace or options.build / "bin" / "ttrace")
-    # Without a first part nothing is collected. In the last kind of run only the last step is recorded: none that counts.
+    # Without iterations nothing is collected; in the last kind of run one step is recorded, after those that count.
     kinds = {"plain": None, "recorded": f"0-{options.steps - 1}", "waiting": str(options.steps)}
     seconds = {name: [] for name in kinds}
     recorded_bytes = 0

@@ -8,7 +8,6 @@ import torch
 from .tensors import local_part, piece_size
 
 
-
 def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> dict[Hashable, float | None]:
     """Of gradients that are clipped together, each as given to the optimizer and as recorded: the number that the
     recorded one was multiplied by, one for all that are not unchanged. None where that does not give, in every element,
