@@ -169,10 +169,11 @@ class MappedFile {
 //   "not_seen": [{"reason": "what runs inside 'mlp' is compiled by torch.compile", "kinds": ["input", "output"],
 //                 "iterations": [0, 1], "chunk": 0, "tensors": ["embed:mask"], "modules": ["mlp.fc1", "mlp.fc2"]}]
 //
-// where `chunk`, `tensors` and `modules` may be absent, and `"by_design": true` says that nobody wanted it: the recorder
-// was told to leave it out (`ttrace collect --only`). Names are those that the rank would have recorded. A tensor
-// that is a container stands for what it holds: `embed:cache` for `embed:cache.0`. A module stands for the tensors of
-// all its calls, and not for the modules inside. A trace that cannot name what it lacks says so of all that is not there:
+// where `chunk`, `tensors` and `modules` may be absent, and `"by_design": true` says that nobody wanted it: the
+// recorder was told to leave it out (`ttrace collect --only`). Names are those that the rank would have recorded. A
+// tensor that is a container stands for what it holds: `embed:cache` for `embed:cache.0`. A module stands for the
+// tensors of all its calls, and not for the modules inside. A trace that cannot name what it lacks says so of all that
+// is not there:
 //
 //   "not_seen": [{"reason": "imported with --partial", "everything": true}]
 struct NotSeen {

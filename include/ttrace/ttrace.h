@@ -14,10 +14,10 @@
  *
  * Every call that can fail returns a status, 0 for success; ttrace_last_error() then has one line of text.
  * A recorder may be used from several threads; calls are serialised. The library starts no thread, unless
- * `queue_bytes` asks for one, which takes no signals; it writes
- * nothing to stdout or stderr, does not throw, and a failure leaves the calling program unharmed: record
- * fails, training goes on. Memory in use is about 200 bytes a tensor, twice the text of each different
- * mapping, 4 MiB while a non-contiguous tensor is recorded, and while the recorder closes another 1000
+ * `queue_bytes` asks for one, which takes no signals; it writes nothing to stdout or stderr, does not throw,
+ * and a failure leaves the calling program unharmed: record fails, training goes on. A tensor whose bytes the
+ * file has already is not written again. Memory in use is about 250 bytes a tensor, twice the text of each
+ * different mapping, `queue_bytes`, 4 MiB while a non-contiguous tensor is recorded, and while the recorder closes another 1000
  * bytes a tensor.
  *
  * The names of files and the format: ttrace/trace.h. */

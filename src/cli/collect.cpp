@@ -38,19 +38,23 @@ void add_recording_options(CLI::App& collect, CollectArguments& arguments) {
 
 void add_choosing_options(CLI::App& collect, CollectArguments& arguments) {
   RecordingSelection& selection = arguments.options.selection;
-  const auto add = [&](CLI::Option* option, const char* type) { option->type_name(type)->group("Choosing what to record"); };
+  const auto add = [&](CLI::Option* option, const char* type) {
+    option->type_name(type)->group("Choosing what to record");
+  };
   add(collect
-          .add_option("--only", selection.only,
-                      "Record these modules and parameters alone, with all that is inside them: a name, what follows one "
-                      "of its dots, or a glob (layers.0, 'layers.*.mlp'); may be repeated. Scalars are recorded anyway")
+          .add_option(
+              "--only", selection.only,
+              "Record these modules and parameters alone, with all that is inside them: a name, what follows one "
+              "of its dots, or a glob (layers.0, 'layers.*.mlp'); may be repeated. Scalars are recorded anyway")
           ->allow_extra_args(false),
       "PATTERN");
   add(collect.add_option("--except", selection.except, "Leave these out, and all that is inside them; may be repeated")
           ->allow_extra_args(false),
       "PATTERN");
-  add(collect.add_option("--kinds", arguments.kinds,
-                         "Record these kinds alone, as in input,output,param_grad; an optimizer's state is recorded with "
-                         "param_delta"),
+  add(collect.add_option(
+          "--kinds", arguments.kinds,
+          "Record these kinds alone, as in input,output,param_grad; an optimizer's state is recorded with "
+          "param_delta"),
       "LIST");
   add(collect
           .add_option("--depth", selection.depth,

@@ -213,8 +213,8 @@ void set_replicas(const std::vector<ReplicaDifference>& replicas, double& square
 
 std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options) {
   const int threads = options.threads > 0 ? options.threads : omp_get_max_threads();
-  const std::vector<std::size_t> first = first_of_each(
-      pairs, [threads](std::size_t count, const auto& body) { parallel_for(count, threads, body); });
+  const std::vector<std::size_t> first =
+      first_of_each(pairs, [threads](std::size_t count, const auto& body) { parallel_for(count, threads, body); });
   std::vector<TensorPair> distinct;
   std::vector<std::size_t> place(pairs.size());  // of the pair that is measured for each, in `distinct`
   for (std::size_t i = 0; i < pairs.size(); ++i) {

@@ -237,8 +237,8 @@ void print_summary(const Trace& trace, std::FILE* out) {
     const std::string in_file =
         rank.file->size() < bytes ? fmt::format(" ({} in the file)", readable_bytes(rank.file->size())) : "";
     fmt::print(out, "{:<18}{} tensor{}, {}{}{}{}\n", fmt::format("rank {}", rank.rank),
-               readable_count(rank.entries.size()), rank.entries.size() == 1 ? "" : "s", readable_bytes(bytes),
-               in_file, coordinates_text(rank), rank.complete ? "" : ", INCOMPLETE: it crashed, or is still running");
+               readable_count(rank.entries.size()), rank.entries.size() == 1 ? "" : "s", readable_bytes(bytes), in_file,
+               coordinates_text(rank), rank.complete ? "" : ", INCOMPLETE: it crashed, or is still running");
   }
   // The list is cut, so that a thousand missing ranks fit on one line.
   const std::vector<std::int32_t> missing = missing_ranks(trace);

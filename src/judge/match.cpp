@@ -242,8 +242,8 @@ std::string describe_partial(const Alignment& reference, const Alignment& candid
     }
     std::vector<std::string> counts;
     for (const auto& [kind, count] : kinds) counts.push_back(fmt::format("{} {}", count, name_of(kind)));
-    sentences.push_back(
-        fmt::format("the {} holds less by design ({})", in_candidate ? kCandidate : kReference, fmt::join(reasons, "; ")));
+    sentences.push_back(fmt::format("the {} holds less by design ({})", in_candidate ? kCandidate : kReference,
+                                    fmt::join(reasons, "; ")));
     if (tensors == 0) continue;  // the other holds no more
     sentences.back() += fmt::format(": of the {}, {} tensors are not recorded in it: {}",
                                     in_candidate ? kReference : kCandidate, tensors, fmt::join(counts, ", "));

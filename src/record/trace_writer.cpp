@@ -90,10 +90,10 @@ TraceWriter::State::State(const std::filesystem::path& directory, RunDescription
     : run(std::move(description)), attributes(attributes_of(run)), store(directory, attributes) {
   if (queue_bytes == 0) return;
   try {
-    queue = std::make_unique<WriteQueue>(
-        queue_bytes, [this](Entry& entry, const TensorView& tensor, std::string_view mapping) {
-          store.store(entry, tensor, mapping);
-        });
+    queue = std::make_unique<WriteQueue>(queue_bytes,
+                                         [this](Entry& entry, const TensorView& tensor, std::string_view mapping) {
+                                           store.store(entry, tensor, mapping);
+                                         });
   } catch (const std::system_error&) {  // no thread is to be had
   } catch (const std::bad_alloc&) {
   }

@@ -277,8 +277,7 @@ std::vector<std::string> parse_kinds(const std::string& text) {
       for (std::uint8_t number = kKindFirst; number <= kKindLast; ++number) {
         if (!is_optimizer_state(static_cast<Kind>(number))) names.push_back(name_of(static_cast<Kind>(number)));
       }
-      throw InputError(
-          fmt::format("--kinds: '{}'; expected some of {}", printable(name), fmt::join(names, ", ")));
+      throw InputError(fmt::format("--kinds: '{}'; expected some of {}", printable(name), fmt::join(names, ", ")));
     }
     kinds.insert(*kind);
   }

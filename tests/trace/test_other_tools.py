@@ -9,6 +9,7 @@ import subprocess
 
 import h5py
 import numpy as np
+from conftest import PROGRAM
 from recorder import Dtype, Recorder
 
 GROUP = "tensors/0/0/forward/output/0"
@@ -49,6 +50,23 @@ def test_h5py_reads_every_common_dtype(trace_directory):
         for name, array in arrays.items():
             assert file[GROUP][name].dtype == array.dtype
             assert np.array_equal(file[GROUP][name][()], array)
+
+
+def test_h5py_reads_each_of_the_tensors_that_share_their_bytes(trace_directory):
+    values = np.arange(5000, dtype=np.float32)
+    recorder = Recorder(trace_directory)
+    for name, shape in (("a", (5000,)), ("b", (50, 100))):
+        recorder.record(name, values.tobytes(), Dtype.FLOAT32, shape)
+    values[7] = -1
+    recorder.record("changed", values.tobytes(), Dtype.FLOAT32, (5000,))
+    recorder.close()
+    with h5py.File(trace_directory / "rank-00000.h5") as file:
+        a, b, changed = (file[GROUP][name] for name in ("a", "b", "changed"))
+        assert a.id.get_offset() == b.id.get_offset() != changed.id.get_offset()
+        assert np.array_equal(a[()], b[()].reshape(-1)) and b.shape == (50, 100)
+        assert a[7] == 7 and changed[7] == -1
+    printed = subprocess.run([PROGRAM, "inspect", trace_directory, "--verify"], capture_output=True, text=True)
+    assert "3 tensors, 58.6 KiB (" in printed.stdout and "every checksum agrees" in printed.stdout
 
 
 def test_h5py_decodes_bfloat16(trace_directory):

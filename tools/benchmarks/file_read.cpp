@@ -55,8 +55,7 @@ std::uint64_t sum_of(const void* data, std::size_t bytes) {
 
 std::uint64_t sum_of(const Block& block, std::vector<std::uint64_t>& buffer) {
   if (block.file->data != nullptr) return sum_of(block.file->data + block.offset, block.size);
-  const ssize_t done =
-      ::pread(block.file->descriptor, buffer.data(), block.size, static_cast<off_t>(block.offset));
+  const ssize_t done = ::pread(block.file->descriptor, buffer.data(), block.size, static_cast<off_t>(block.offset));
   if (done != static_cast<ssize_t>(block.size)) fail("pread");
   return sum_of(buffer.data(), block.size);
 }

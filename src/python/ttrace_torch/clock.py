@@ -33,6 +33,10 @@ class Chunk:
         self.root = root
         self.base = _unwrapped(root)  # what the wrappers around it (DistributedDataParallel) hold
         self.names: dict[int, str | None] = {}  # id of a module -> its name; None for a wrapper
+        # Classes of modules that are called in it and are no part of it, as of the registration that came last then. A
+        # program may make such modules anew for each call.
+        self._strangers: set[type] = set()
+        self._registered = 0
         self._tied: dict[str, list[str]] = {}  # name of a parameter -> all its names, before an iteration's first call
         self.microbatches: list[Microbatch] = []  # of this iteration
         self.in_backward: Microbatch | None = None  # the one whose gradients come just now
@@ -47,6 +51,23 @@ class Chunk:
             children = module._modules.keys()  # TorchScript's has no iterator but this
             wraps = any(child in _INNER_WRAPPED for child in children) and not compiler_of(module)
             self.names[id(module)] = None if wraps else _plain(path) or ROOT
+
+    def look_for(self, module: torch.nn.Module, registered: int) -> None:
+        """Names all modules anew where `module`, which has no name, may have been added to them. `registered` counts
+        the registrations of modules in the program so far."""
+        if registered != self._registered:
+            self._registered = registered
+            self._strangers.clear()
+        if type(module) in self._strangers:
+            return
+        self.find_names()
+        if id(module) not in self.names:
+            self._strangers.add(type(module))
+
+    def begin_iteration(self) -> None:
+        self.microbatches.clear()
+        self.in_backward = None
+        self._strangers.clear()  # a few ways to add a module are no registration
 
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
         """A shared parameter comes with each of its names: pipeline stages may split a model at any of them. Without
@@ -127,6 +148,7 @@ class Clock:
         self.ever_stepped = False
         self.params_read = False  # the parameters after the step have been recorded
         self.running = False  # a chunk was called in this iteration
+        self.registered = 0  # modules, anywhere in the program
         self.latest: Microbatch | None = None
         self._before_first: Microbatch | None = None  # of modules without parameters, called before any chunk
 
@@ -169,8 +191,7 @@ class Clock:
         self.stepped = self.running = self.params_read = False
         self.latest = self._before_first = None
         for chunk in self.chunks.values():
-            chunk.microbatches.clear()
-            chunk.in_backward = None
+            chunk.begin_iteration()
 
     def parameter_id(self, chunk: int, kind: Kind, name: str) -> TensorId:
         """Of a kind that has no micro-batch; `name` may be a scalar's."""

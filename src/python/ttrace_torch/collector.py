@@ -165,8 +165,10 @@ class Collector:
 
     def _warn_of_selection(self) -> None:
         for pattern in self._selection.unused() if self._selection is not None else ():
-            self.warn(f"'{pattern}' fits no module and no parameter that was seen; expected a name, what follows one of "
-                      "its dots, or a glob")
+            self.warn(
+                f"'{pattern}' fits no module and no parameter that was seen; expected a name, what follows one of "
+                "its dots, or a glob"
+            )
         if self._not_seen.is_cut:
             self.warn("more is left out than a trace can name; a check will call some of it missing")
 

@@ -4,6 +4,7 @@ trace (`Recorder`) and one that takes tensors from a trace (`Source`).
 tests/trace/test_numbers.py holds the numbers here equal to those of ttrace.h and of the C++ headers."""
 
 import ctypes
+import functools
 import os
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
@@ -258,9 +259,14 @@ def _identity(tensor_id: TensorId, module_class: str = "") -> _Identity:
         tensor_id.chunk,
         tensor_id.pass_,
         tensor_id.kind,
-        recordable(tensor_id.name).encode(),
-        _text(recordable(module_class)),
+        _recordable_text(tensor_id.name),
+        _recordable_text(module_class),
     )
+
+
+@functools.lru_cache(maxsize=1 << 14)  # a name comes again with each micro-batch and kind
+def _recordable_text(name: str) -> bytes | None:
+    return _text(recordable(name))
 
 
 def _text(value: str) -> bytes | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from . import adapters, patches
 from .clock import Chunk, Microbatch
@@ -60,7 +61,11 @@ class Modules:
                     raise_limit(-room)
 
         patches.replace(torch.nn.Module, "_call_impl", _call_impl)
+        patches.keep(register_module_module_registration_hook(self._count_registration))
         adapters.observe_framework_calls(observe)
+
+    def _count_registration(self, *_: Any) -> None:
+        self._collector.clock.registered += 1
 
     def observe(self, call: Callable, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
         """call(*args, **kwargs), which calls `module`."""
@@ -269,7 +274,7 @@ class Modules:
     def _name(self, frame: Frame, parent: Frame | None, module: torch.nn.Module) -> None:
         key = id(module)
         if key not in frame.names and frame.chunk is not None:
-            frame.chunk.find_names()  # a module that was added after the first call
+            frame.chunk.look_for(module, self._collector.clock.registered)
             frame.names = frame.chunk.names
         if key in frame.names:
             path = frame.names[key]

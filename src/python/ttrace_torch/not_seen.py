@@ -65,8 +65,8 @@ class NotSeen:
         # (reason, kinds, chunk, iterations, by design) -> names
         grouped: dict[tuple, dict[str, list[str]]] = {}
 
-        def put(reason: str, kinds: tuple, chunk: int, iterations: set[int], what: str, name: str, *design: bool):
-            key = (reason, kinds, chunk, tuple(sorted(iterations)), *design)
+        def put(reason: str, kinds: tuple, chunk: int, when: set[int], what: str, name: str, *design: bool) -> None:
+            key = (reason, kinds, chunk, tuple(sorted(when)), *design)
             grouped.setdefault(key, {"tensors": [], "modules": []})[what].append(name)
 
         for (reason, kinds, chunk, what, name), iterations in self._statements.items():

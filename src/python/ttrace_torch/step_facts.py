@@ -9,7 +9,7 @@ import torch
 from .library import Kind
 from .masters import TrainedParameter
 from .shares import Share
-from .tensors import has_plain_values, local_part
+from .tensors import has_plain_values, local_part, piece_size
 
 # What an optimizer keeps of a parameter, that a step follows from.
 STATES = {
@@ -18,7 +18,6 @@ STATES = {
     "max_exp_avg_sq": Kind.MAX_EXP_AVG_SQ,
     "momentum_buffer": Kind.MOMENTUM_BUFFER,
 }
-_PIECE = 1 << 20  # elements
 _ADAM, _ADAMW = torch.optim.Adam, torch.optim.AdamW  # programs may put functions in their places
 
 
@@ -104,10 +103,11 @@ def fingerprint(tensor: torch.Tensor) -> int | None:
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
     total = torch.zeros((), dtype=torch.int64, device=flat.device)
     # Odd factors lose no bit of what they multiply, modulo 2^64.
-    factors = torch.arange(min(flat.numel(), _PIECE), dtype=torch.int64, device=flat.device)
+    size = piece_size(flat.device)
+    factors = torch.arange(min(flat.numel(), size), dtype=torch.int64, device=flat.device)
     factors.mul_(2).add_(1).mul_(-0x61C8864680B583EB)  # the golden ratio's: Knuth, volume 3, 6.4
-    for begin in range(0, flat.numel(), _PIECE):
-        piece = flat[begin : begin + _PIECE].view(whole).to(torch.int64)
+    for begin in range(0, flat.numel(), size):
+        piece = flat[begin : begin + size].view(whole).to(torch.int64)
         total = total * 0x9E3779B1 + (piece * factors[: piece.numel()]).sum()
     return int(total.item())
 

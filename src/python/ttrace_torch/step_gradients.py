@@ -5,9 +5,7 @@ from collections.abc import Hashable, Iterator
 
 import torch
 
-from .tensors import local_part
-
-_PIECE = 1 << 20  # elements; in fp64 they take 8 MiB
+from .tensors import local_part, piece_size
 
 
 def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> dict[Hashable, float | None]:
@@ -41,6 +39,8 @@ def _are_equal(given: torch.Tensor, main: torch.Tensor) -> bool:
         return False
     if given.data_ptr() == main.data_ptr() != 0 and given.dtype == main.dtype:
         return True
+    if given.dtype == main.dtype and given.device == main.device:
+        return torch.equal(given.reshape(-1), main.reshape(-1))
     return all(torch.equal(a, b) for a, b in _pieces(given, main))
 
 
@@ -66,6 +66,7 @@ def _is_product(given: torch.Tensor, factor: float, main: torch.Tensor) -> bool:
 def _pieces(given: torch.Tensor, main: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Of equal sizes, in fp64."""
     given, main = given.reshape(-1), main.reshape(-1)
-    for begin in range(0, given.numel(), _PIECE):
-        piece = slice(begin, begin + _PIECE)
+    size = piece_size(given.device)
+    for begin in range(0, given.numel(), size):
+        piece = slice(begin, begin + size)
         yield given[piece].double(), main[piece].to(given.device).double()

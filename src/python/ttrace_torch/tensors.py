@@ -21,13 +21,23 @@ def is_floating(tensor: torch.Tensor) -> bool:
 
 
 def is_dtensor(tensor: torch.Tensor) -> bool:
+    if type(tensor) in _PLAIN:  # looking for an attribute that is not there takes long
+        return False
     return isinstance(getattr(tensor, "_local_tensor", None), torch.Tensor)
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """Of a DTensor, this rank's part, when it has arrived."""
+    if type(tensor) in _PLAIN:
+        return tensor
     tensor = tensor._local_tensor if is_dtensor(tensor) else tensor
     return tensor.wait() if type(tensor).__name__ == "AsyncCollectiveTensor" else tensor
+
+
+def piece_size(device: torch.device) -> int:
+    """How many elements to work on at a time, where each makes some numbers of 8 bytes that nobody keeps: on the host
+    those stay in the cache, elsewhere an operation is to be worth its launch."""
+    return 1 << 15 if device.type == "cpu" else 1 << 20
 
 
 def has_plain_values(tensor: torch.Tensor) -> bool:
@@ -40,10 +50,12 @@ def has_plain_values(tensor: torch.Tensor) -> bool:
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor in host memory that libttrace can read by address, the same one where possible; of a DTensor this
     rank's part. Raises NotTraceable."""
-    if torch.nn.parameter.is_lazy(tensor):
+    if type(tensor) is not torch.Tensor and torch.nn.parameter.is_lazy(tensor):
         raise NotTraceable("a lazy parameter: it has no value before its module is called")
     tensor = local_part(tensor)
-    if not isinstance(tensor, _PLAIN) or type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+    if type(tensor) is not torch.Tensor and (
+        not isinstance(tensor, _PLAIN) or type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    ):
         raise NotTraceable(f"a {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
         raise NotTraceable(f"a {dtype_name(tensor.layout)} tensor")

@@ -30,7 +30,8 @@ struct Aligned {
   TraceBuilder builder;
   Trace trace;
   Alignment alignment;
-  Aligned(double a, double b, double c) : trace(trace_of(builder, a, b, c)), alignment(align(trace, Annotations{}, ModelLayout{})) {}
+  Aligned(double a, double b, double c)
+      : trace(trace_of(builder, a, b, c)), alignment(align(trace, Annotations{}, ModelLayout{})) {}
 };
 
 std::vector<TensorPair> pairs_of(const Aligned& reference, const Aligned& candidate) {

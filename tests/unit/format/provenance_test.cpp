@@ -132,7 +132,8 @@ TEST_CASE("what a rank could not record is read") {
   CHECK(parse_not_seen("{}", "runs/a").empty());
 }
 
-TEST_CASE("what was left out by design is told from what could not be seen, and what a run was told to record is read") {
+TEST_CASE(
+    "what was left out by design is told from what could not be seen, and what a run was told to record is read") {
   const auto statements = parse_not_seen(
       R"({"not_seen": [{"reason": "r", "kinds": ["output"], "iterations": [0], "modules": ["a"], "by_design": true}]})",
       "runs/a");

@@ -381,7 +381,8 @@ TEST_SUITE("record") {
     for (int i = 0; i < 500; ++i) {
       std::vector<float> values = counting(static_cast<std::size_t>(i * 7919 % 6000));
       for (float& value : values) value += static_cast<float>(i / 2);
-      writer.record(output_named(fmt::format("t{}", i)), "", view_of(values, {static_cast<std::int64_t>(values.size())}));
+      writer.record(output_named(fmt::format("t{}", i)), "",
+                    view_of(values, {static_cast<std::int64_t>(values.size())}));
       std::fill(values.begin(), values.end(), -1.0f);
       if (i == 250) writer.describe("float32", "");
     }

@@ -27,6 +27,7 @@ def parse() -> argparse.Namespace:
     add("--bf16", action="store_true")
     add("--untied", action="store_true", help="the output layer has a weight of its own")
     add("--zero-biases", action="store_true", help="biases begin with zeros and norms with ones, as Megatron's own do")
+    add("--print-times", action="store_true", help="seconds of each step, and the CPU's of its thread")
     add("--learning-rate", type=float, default=1e-3, metavar="X")
     add("--clip", type=float, default=1.0, metavar="NORM", help="gradients are clipped to this norm")
     add("--per-token-loss", action="store_true", help="gradients are summed over tokens, and divided at the end")

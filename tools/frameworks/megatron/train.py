@@ -4,6 +4,7 @@ import argparse
 import functools
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 
 import cuda_stand_in  # noqa: F401 - before megatron, which looks for a GPU
@@ -34,7 +35,11 @@ def main() -> None:
         initialise(chunk, config, options)
     chunks, optimizer = make_trainable(options, config, chunks)
     for step in range(options.steps):
+        started, cpu = time.perf_counter(), time.thread_time()
         train_step(options, chunks, optimizer, step)
+        if options.print_times and dist.get_rank() == 0:
+            seconds, cpu = time.perf_counter() - started, time.thread_time() - cpu
+            print(f"step {step} seconds {seconds:.6f} cpu {cpu:.6f}", flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
