@@ -197,6 +197,12 @@ std::vector<SuiteFacts> suites_of(const RunReport& report, const std::vector<Pag
   return suites;
 }
 
+// What the page shows of the checks so far.
+History history_of(const RunOptions& options) {
+  if (options.history.empty() || !fs::exists(options.history)) return {};
+  return read_history(options.history, "", kTensorsOnPage);
+}
+
 // What `git bisect run` takes for a commit that can't be tested, and from what on it stops.
 constexpr int kSkipCommit = 125, kStopBisecting = 128;
 
@@ -208,7 +214,7 @@ int run(const RunOptions& options) {
   files.add("--json", options.json, [&] { return to_json(report); });
   files.add("--junit", options.junit, [&] { return to_junit(report, suites_of(report, pages)); });
   files.add("--markdown", options.markdown, [&] { return to_markdown(report); });
-  files.add("--html", options.html, [&] { return to_html(report, pages); });
+  files.add("--html", options.html, [&] { return to_html(report, pages, history_of(options)); });
   files.add("--sarif", options.sarif, [&] { return to_sarif(report); });
   if (options.github) files.add_behind_text("--github", [&] { return to_github(report); });
   try {

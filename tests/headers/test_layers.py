@@ -30,7 +30,7 @@ ALLOWED = {
     "sdc": {"diagnose", "text"},
     "history": {"base"},
     "report": {"text"},
-    "page": {"report"},
+    "page": {"history", "report", "sdc"},
     "plan": {"base"},
     "format": {"base"},
     "load": {"correspond", "format", "plan", "text", "tolerance"},
