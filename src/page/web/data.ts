@@ -143,6 +143,7 @@ export interface Report {
   coverage: number | null;
   proof: Record<string, Proof> | null;
   overrides: Override[];
+  partial?: string; // of a trace that holds less by design
   instead: string | null;
   roots: Root[];
   roots_left_out: number;
