@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "text/table.h"
 #include "terminal/report_files.h"
+#include "text/table.h"
 #include "ttrace/error.h"
 #include "ttrace/page/html.h"
 
@@ -62,7 +62,7 @@ std::string text_of(const std::vector<CheckRecord>& checks, const std::vector<Gr
     const Growth& growth = growths[i];
     const std::string candidate = growth.candidate.empty() ? "" : printable(growth.candidate) + ": ";
     text += fmt::format("  {}{} {}: {:.3g} -> {:.3g} in check {}, commit {}\n", candidate, printable(growth.name),
-                             growth.kind, growth.before, growth.after, growth.check, commit_of(checks, growth.check));
+                        growth.kind, growth.before, growth.after, growth.check, commit_of(checks, growth.check));
   }
   if (growths.size() > kGrowthsShown) {
     text += fmt::format("  ... and {} more: --tensor PATTERN, --json\n", growths.size() - kGrowthsShown);
@@ -80,7 +80,7 @@ std::string text_of(const std::vector<RatioRecord>& ratios) {
     for (; i < ratios.size() && ratios[i].name == first.name && ratios[i].kind == first.kind; ++i) {
       if (!show) continue;
       text += fmt::format("  check {:>4}: {:>8}  {}\n", ratios[i].check, short_number(ratios[i].ratio),
-                               printable(ratios[i].verdict));
+                          printable(ratios[i].verdict));
     }
   }
   if (shown > kTensorsShown) text += fmt::format("\n... and {} more tensors: --json\n", shown - kTensorsShown);

@@ -27,7 +27,8 @@ nlohmann::ordered_json to_object(const History& history) {
   const RatioRecord* previous = nullptr;
   for (const RatioRecord& ratio : history.ratios) {
     if (previous == nullptr || previous->name != ratio.name || previous->kind != ratio.kind) {
-      json["series"].push_back({{"name", printable(ratio.name)}, {"kind", ratio.kind}, {"ratios", nlohmann::ordered_json::array()}});
+      json["series"].push_back(
+          {{"name", printable(ratio.name)}, {"kind", ratio.kind}, {"ratios", nlohmann::ordered_json::array()}});
     }
     previous = &ratio;
     json["series"].back()["ratios"].push_back(

@@ -38,8 +38,8 @@ ALLOWED = {
     "capi": {"load", "record"},
     "inspect": {"annotate", "load"},
     "terminal": {"page"},
-    "workflow": {"depict", "diagnose", "history", "load", "process", "record", "step", "terminal"},
-    "cli": {"inspect", "sdc", "selfcheck", "workflow"},
+    "workflow": {"depict", "load", "process", "record", "step", "terminal"},
+    "cli": {"inspect", "selfcheck", "workflow"},
     "bindings": {"inspect", "workflow"},
 }
 

@@ -71,7 +71,8 @@ def test_the_curves_are_those_of_the_tables(opened, different):
         assert table[0] == ["micro-step", f"rank {RANK}"]  # the other rank computes right
         assert len(table) == 1 + len({key[:2] for key in ranks})
         for microstep, value in table[1:]:
-            expected = float(ranks[*microstep.split("."), str(RANK)][measure])
+            iteration, microbatch = microstep.split(".")
+            expected = float(ranks[iteration, microbatch, str(RANK)][measure])
             assert expected > 0 and float(value) == pytest.approx(expected, rel=0.001)
     (step,) = read_csv(different / "csv" / "steps.csv")
     noise = float(step["gradient_noise"]) / float(step["gradient_norm"])

@@ -73,7 +73,17 @@ def test_a_flipped_bit_is_found_where_it_was_flipped(trace, tmp_path):
     # Product 6 of a forward of two layers with 4 each and the head is layer 1's linear_fc1.
     flipped = trace("flipped", "1:6:13")
     result = sdc(
-        trace("healthy"), flipped, "--rerun", trace("again"), "--json", "-", "--csv", tmp_path / "csv", "--html", tmp_path / "page.html", expect=1
+        trace("healthy"),
+        flipped,
+        "--rerun",
+        trace("again"),
+        "--json",
+        "-",
+        "--csv",
+        tmp_path / "csv",
+        "--html",
+        tmp_path / "page.html",
+        expect=1,
     )
     report = json.loads(result.stdout)
     assert report["verdict"] == "different" and len(report["origins"]) == 1
