@@ -28,6 +28,7 @@ void add_estimate_tolerance(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);
 void add_localize(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
+void add_init(CLI::App& app, Run& run);
 void add_annotate(CLI::App& app, Run& run);
 void add_lint(CLI::App& app, Run& run);
 void add_explain(CLI::App& app, Run& run);

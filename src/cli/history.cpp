@@ -4,14 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "terminal/report_files.h"
 #include "text/table.h"
 #include "ttrace/error.h"
+#include "ttrace/page/html.h"
 
 namespace ttrace::cli {
 namespace {
@@ -20,7 +21,7 @@ constexpr std::size_t kGrowthsShown = 10, kTensorsShown = 20;
 constexpr std::size_t kCommitShown = 10;  // characters
 
 struct HistoryOptions {
-  std::string file, tensor;
+  std::string file, tensor, html;
   bool json = false;
 };
 
@@ -30,7 +31,7 @@ std::string or_dash(const std::string& text) { return text.empty() ? "-" : print
 
 std::string commit_of(const CheckRecord& check) { return or_dash(check.git_commit.substr(0, kCommitShown)); }
 
-void print_checks(const std::vector<CheckRecord>& checks) {
+std::string text_of(const std::vector<CheckRecord>& checks) {
   TextTable table({{"check", Justify::kRight},
                    {"started"},
                    {"commit"},
@@ -44,7 +45,7 @@ void print_checks(const std::vector<CheckRecord>& checks) {
                std::string(name_of(same_or_different(check.same))), or_dash(check.candidate), short_number(check.worst),
                tensor});
   }
-  std::cout << table.text();
+  return table.text();
 }
 
 // The commit of a check; none where another program has taken the check away since the list of checks was read.
@@ -54,40 +55,43 @@ std::string commit_of(const std::vector<CheckRecord>& checks, std::int64_t numbe
   return found == checks.end() ? "-" : commit_of(*found);
 }
 
-void print_growths(const std::vector<CheckRecord>& checks, const std::vector<Growth>& growths) {
-  if (growths.empty()) return;
-  std::cout << "\ngrew to more than twice their largest ratio before:\n";
+std::string text_of(const std::vector<CheckRecord>& checks, const std::vector<Growth>& growths) {
+  if (growths.empty()) return "";
+  std::string text = "\ngrew to more than twice their largest ratio before:\n";
   for (std::size_t i = 0; i < std::min(kGrowthsShown, growths.size()); ++i) {
     const Growth& growth = growths[i];
     const std::string candidate = growth.candidate.empty() ? "" : printable(growth.candidate) + ": ";
-    std::cout << fmt::format("  {}{} {}: {:.3g} -> {:.3g} in check {}, commit {}\n", candidate, printable(growth.name),
-                             growth.kind, growth.before, growth.after, growth.check, commit_of(checks, growth.check));
+    text += fmt::format("  {}{} {}: {:.3g} -> {:.3g} in check {}, commit {}\n", candidate, printable(growth.name),
+                        growth.kind, growth.before, growth.after, growth.check, commit_of(checks, growth.check));
   }
   if (growths.size() > kGrowthsShown) {
-    std::cout << fmt::format("  ... and {} more: --tensor PATTERN, --json\n", growths.size() - kGrowthsShown);
+    text += fmt::format("  ... and {} more: --tensor PATTERN, --json\n", growths.size() - kGrowthsShown);
   }
+  return text;
 }
 
-void print_ratios(const std::vector<RatioRecord>& ratios) {
+std::string text_of(const std::vector<RatioRecord>& ratios) {
+  std::string text;
   std::size_t shown = 0;
   for (std::size_t i = 0; i < ratios.size();) {
     const RatioRecord& first = ratios[i];
     const bool show = shown++ < kTensorsShown;
-    if (show) std::cout << fmt::format("\n{} {}\n", printable(first.name), printable(first.kind));
+    if (show) text += fmt::format("\n{} {}\n", printable(first.name), printable(first.kind));
     for (; i < ratios.size() && ratios[i].name == first.name && ratios[i].kind == first.kind; ++i) {
       if (!show) continue;
-      std::cout << fmt::format("  check {:>4}: {:>8}  {}\n", ratios[i].check, short_number(ratios[i].ratio),
-                               printable(ratios[i].verdict));
+      text += fmt::format("  check {:>4}: {:>8}  {}\n", ratios[i].check, short_number(ratios[i].ratio),
+                          printable(ratios[i].verdict));
     }
   }
-  if (shown > kTensorsShown) std::cout << fmt::format("\n... and {} more tensors: --json\n", shown - kTensorsShown);
+  if (shown > kTensorsShown) text += fmt::format("\n... and {} more tensors: --json\n", shown - kTensorsShown);
+  return text;
 }
 
 using Json = nlohmann::ordered_json;
 
 Json number(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
-void print_json(const std::vector<CheckRecord>& checks, const std::vector<RatioRecord>& ratios) {
+std::string json_of(const std::vector<CheckRecord>& checks, const std::vector<RatioRecord>& ratios) {
   Json json;
   json["schema"] = "ttrace-history/2";
   json["checks"] = Json::array();
@@ -125,10 +129,13 @@ void print_json(const std::vector<CheckRecord>& checks, const std::vector<RatioR
                             {"before", growth.before},
                             {"after", growth.after}});
   }
-  std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 int run(const HistoryOptions& options) {
+  ReportFiles files;
+  files.add("--html", options.html,
+            [&] { return to_html(read_history(options.file, options.tensor, kTensorsOnPage)); });
   const std::vector<CheckRecord> checks = read_checks(options.file);
   const std::vector<RatioRecord> ratios = read_ratios(options.file, options.tensor);
   if (!options.tensor.empty() && ratios.empty()) {
@@ -137,15 +144,10 @@ int run(const HistoryOptions& options) {
                     "dots, or a glob",
                     options.tensor));
   }
-  if (options.json) {
-    print_json(checks, ratios);
-  } else {
-    print_checks(checks);
-    if (!options.tensor.empty()) print_ratios(ratios);
-    print_growths(checks, growths_of(ratios));
-  }
-  std::cout << std::flush;
-  if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the listing");
+  files.write([&] {
+    if (options.json) return json_of(checks, ratios);
+    return text_of(checks) + (options.tensor.empty() ? "" : text_of(ratios)) + text_of(checks, growths_of(ratios));
+  });
   return kExitSame;
 }
 
@@ -159,6 +161,7 @@ void add_history(CLI::App& app, Run& run_command) {
   history->add_option("--tensor", options->tensor, "Show the ratios of tensors whose name matches this glob or suffix")
       ->type_name("PATTERN");
   history->add_flag("--json", options->json, "JSON on stdout, with every ratio");
+  add_html_option(*history, options->html);
   history->footer(R"(A ratio is rel_err / allowed: 1 is as much as the tensor may differ by. A check
 has the largest of each tensor, over micro-batches and iterations. A tensor grew
 where its ratio is more than twice the largest that the same candidate had
@@ -169,6 +172,7 @@ Examples:
     --history ttrace.sqlite
   ttrace history ttrace.sqlite
   ttrace history ttrace.sqlite --tensor 'layers.3.mlp.**'
+  ttrace history ttrace.sqlite --html page.html       # ratios as curves
   sqlite3 ttrace.sqlite 'select * from checks'
 
 Exit codes: 0 done, 2 the file can't be read.)");

@@ -37,6 +37,7 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)")
   ttrace::cli::add_estimate_tolerance(app, run);
   ttrace::cli::add_check(app, run);
   ttrace::cli::add_localize(app, run);
+  ttrace::cli::add_init(app, run);
   ttrace::cli::add_run(app, run);
   ttrace::cli::add_annotate(app, run);
   ttrace::cli::add_lint(app, run);

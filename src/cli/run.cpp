@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <ctime>
 #include <iostream>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "terminal/report_files.h"
 #include "ttrace/error.h"
 #include "ttrace/load/run_file.h"
+#include "ttrace/load/tolerance_file.h"
 #include "ttrace/page/html.h"
 #include "ttrace/report/render.h"
 #include "ttrace/report/run_report.h"
@@ -57,7 +59,8 @@ std::vector<Job> select_candidates(const RunFile& file, const std::string& only)
   std::string names;
   for (const Job& job : jobs) {
     check_axes(job.axes, fmt::format("{}:{}: axes of {}", file.path, job.line, job.name));
-    if (!job.parameters.empty()) load_annotations(annotations_for(file, job));
+    if (!job.parameters.empty() || !job.annotations.empty()) load_annotations(annotations_for(file, job));
+    if (!job.tolerance.empty()) read_tolerances(job.tolerance);
     names += (names.empty() ? "" : ", ") + job.name;
   }
   if (!only.empty()) {
@@ -76,6 +79,11 @@ std::set<fs::path> written_by(const RunOptions& options) {
   return files;
 }
 
+// False where every candidate has a tolerance file of its own.
+bool needs_estimate(const std::vector<Job>& candidates) {
+  return std::any_of(candidates.begin(), candidates.end(), [](const Job& job) { return job.tolerance.empty(); });
+}
+
 void print_plan(const std::string& name, const CacheState& state, const std::string& command) {
   std::cout << printable(fmt::format("{}: {}", name,
                                      state.freshness == Freshness::kFits      ? std::string("there")
@@ -85,9 +93,13 @@ void print_plan(const std::string& name, const CacheState& state, const std::str
 }
 
 int show_plan(Artifacts& artifacts, const RunFile& file, const std::vector<Job>& candidates, bool refresh) {
-  const CacheState reference = artifacts.reference_state(), tolerance = artifacts.tolerance_state();
+  const CacheState reference = artifacts.reference_state();
+  const CacheState tolerance =
+      needs_estimate(candidates) ? artifacts.tolerance_state() : CacheState{Freshness::kFits, {}};
   print_plan(kReference, reference, shell_line(file.reference.command));
-  print_plan(kTolerance, tolerance, fmt::format("{} runs of the reference", file.seeds + 1));
+  if (needs_estimate(candidates)) {
+    print_plan(kTolerance, tolerance, fmt::format("{} runs of the reference", file.seeds + 1));
+  }
   for (const Job& job : candidates) print_plan(job.name, artifacts.candidate_state(job), shell_line(job.command));
   const bool stale = reference.freshness == Freshness::kStale || tolerance.freshness == Freshness::kStale;
   if (!stale || refresh) return kExitSame;
@@ -129,7 +141,8 @@ Report check_candidate(const RunContext& context, const Job& job, PageFacts& pag
   check_options.candidate = context.workspace.trace_of(artifact);
   check_options.annotations = annotations_for(context.file, job);
   check_options.correspondence = context.file.correspondence;
-  check_options.tolerance = context.workspace.path_of(kTolerance) / "tolerance.yaml";
+  check_options.tolerance = job.tolerance;
+  if (job.tolerance.empty()) check_options.tolerance = context.workspace.path_of(kTolerance) / "tolerance.yaml";
   check_options.accept_overrides = context.file.accept_overrides;
   check_options.waivers = waivers_for(context.file, job.name, context.today);
   check_options.threads = context.options.threads;
@@ -177,7 +190,7 @@ int run_candidates(const RunOptions& options, RunReport& report, std::vector<Pag
   for (const Job& job : candidates) artifacts.candidate_state(job);  // throws where an input is missing
   workspace.open();
   artifacts.make_reference(options.refresh);
-  artifacts.make_tolerance(options.refresh);
+  if (needs_estimate(candidates)) artifacts.make_tolerance(options.refresh);
 
   // collect and check each candidate
   const RunContext context{options, file, workspace, artifacts, today};
@@ -197,6 +210,12 @@ std::vector<SuiteFacts> suites_of(const RunReport& report, const std::vector<Pag
   return suites;
 }
 
+// What the page shows of the checks so far.
+History history_of(const RunOptions& options) {
+  if (options.history.empty() || !fs::exists(options.history)) return {};
+  return read_history(options.history, "", kTensorsOnPage);
+}
+
 // What `git bisect run` takes for a commit that can't be tested, and from what on it stops.
 constexpr int kSkipCommit = 125, kStopBisecting = 128;
 
@@ -208,7 +227,7 @@ int run(const RunOptions& options) {
   files.add("--json", options.json, [&] { return to_json(report); });
   files.add("--junit", options.junit, [&] { return to_junit(report, suites_of(report, pages)); });
   files.add("--markdown", options.markdown, [&] { return to_markdown(report); });
-  files.add("--html", options.html, [&] { return to_html(report, pages); });
+  files.add("--html", options.html, [&] { return to_html(report, pages, history_of(options)); });
   files.add("--sarif", options.sarif, [&] { return to_sarif(report); });
   if (options.github) files.add_behind_text("--github", [&] { return to_github(report); });
   try {
@@ -242,7 +261,8 @@ constexpr const char* kFooter = R"(ttrace.yaml:
       axes: tp={tp},dp={dp}             # {ranks}: the product of these sizes
   annotations: megatron_llama           # this and all below may be left out
   parameters: {cp_layout: contiguous}   # of the annotations; a candidate
-                                        # may have some of its own
+                                        # may have some of its own, or
+                                        # annotations: and tolerance: files
   correspondence: ours.yaml             # the candidates are another program
   iterations: 0-1
   seeds: 3                              # perturbed runs

@@ -6,9 +6,11 @@
 
 #include "cli/commands.h"
 #include "load/mapped_file.h"
+#include "process/shell_words.h"
 #include "terminal/report_files.h"
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
+#include "ttrace/page/html.h"
 #include "ttrace/sdc/report.h"
 
 namespace ttrace::cli {
@@ -22,7 +24,7 @@ constexpr std::string_view kAdvice =
 
 struct SdcOptions {
   std::string healthy, suspect, rerun;
-  std::string json, csv;  // json: `-` is stdout; csv: a directory
+  std::string json, html, csv;  // json, html: `-` is stdout; csv: a directory
   int threads = 0;
 };
 
@@ -71,10 +73,18 @@ void require_repeatable(const Trace& healthy, const SdcOptions& options) {
       options.rerun, report.differing_tensors, report.tensors, to_string(report.first->id), kAdvice));
 }
 
+// Returns the command line of the same comparison.
+std::string command_of(const SdcOptions& options) {
+  std::string command =
+      fmt::format("ttrace sdc --healthy {} --suspect {}", shell_word(options.healthy), shell_word(options.suspect));
+  return options.rerun.empty() ? command : fmt::format("{} --rerun {}", command, shell_word(options.rerun));
+}
+
 // Opens all of them; `report` is read when they are written.
 ReportFiles report_files(const SdcOptions& options, const SdcReport& report) {
   ReportFiles files;
   files.add("--json", options.json, [&report] { return to_json(report); });
+  files.add("--html", options.html, [&] { return to_html(report, command_of(options)); });
   if (options.csv.empty()) return files;
   const fs::path directory = options.csv;
   std::error_code error;
@@ -139,6 +149,7 @@ void add_sdc(CLI::App& app, Run& run_command) {
                   "repeats itself")
       ->type_name("TRACE");
   add_json_option(*sdc, options->json);
+  add_html_option(*sdc, options->html);
   sdc->add_option(
          "--csv", options->csv,
          "Write submodules.csv (each type of submodule at each micro-step), ranks.csv (the same for each rank) "
@@ -157,7 +168,7 @@ Examples:
   ttrace collect -o healthy --iterations 0-9 -- \
     torchrun --nproc-per-node 8 train.py              # the same on each node
   ttrace sdc --healthy healthy --suspect suspect --rerun healthy-again \
-    --csv figures
+    --html page.html
 
 Exit codes: 0 same to the bit, 1 different, 2 could-not-look (misuse,
 unreadable or non-deterministic runs).)");

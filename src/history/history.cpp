@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "history/database.h"
 #include "ttrace/annotation.h"
@@ -253,6 +254,29 @@ std::vector<Growth> growths_of(const std::vector<RatioRecord>& ratios) {
   }
   std::stable_sort(growths.begin(), growths.end(), [](const Growth& a, const Growth& b) { return a.after > b.after; });
   return growths;
+}
+
+History read_history(const std::filesystem::path& file, const std::string& pattern, std::size_t most) {
+  History history{file.string(), read_checks(file), read_ratios(file, pattern), {}, 0};
+  history.growths = growths_of(history.ratios);
+  using Key = std::pair<std::string, std::string>;  // name and kind
+  std::map<Key, double> interest;                   // the largest ratio; of what grew, more than that of any other
+  for (const RatioRecord& ratio : history.ratios) {
+    double& largest = interest[{ratio.name, ratio.kind}];
+    largest = std::max(largest, ratio.ratio.value_or(0));
+  }
+  history.tensors = interest.size();
+  for (const Growth& growth : history.growths) {
+    interest[{growth.name, growth.kind}] = std::numeric_limits<double>::infinity();
+  }
+  if (interest.size() <= most) return history;
+  std::vector<std::pair<double, Key>> order;
+  for (const auto& [key, largest] : interest) order.emplace_back(-largest, key);
+  std::sort(order.begin(), order.end());
+  std::set<Key> shown;
+  for (std::size_t i = 0; i < most; ++i) shown.insert(order[i].second);
+  std::erase_if(history.ratios, [&](const RatioRecord& ratio) { return !shown.contains({ratio.name, ratio.kind}); });
+  return history;
 }
 
 }  // namespace ttrace

@@ -155,6 +155,8 @@ CandidateRule read_candidate(const std::string& file, const YamlNode& node) {
   rule.job = read_job(file, fields);
   rule.job.name = fields.take_word("name");
   if (const auto matrix = fields.take_if("matrix")) rule.matrix = read_matrix(file, *matrix, fields.last_line());
+  rule.job.annotations = optional_word(file, fields, "annotations", "");
+  rule.job.tolerance = optional_word(file, fields, "tolerance", "");
   rule.job.parameters = optional_parameters(file, fields);
   fields.done();
   return rule;

@@ -7,9 +7,10 @@
 #include <map>
 #include <set>
 
+#include "page/assemble.h"
 #include "page/columns.h"
+#include "page/history_json.h"
 #include "page/packed.h"
-#include "page/page_template.h"
 #include "report/json.h"
 #include "ttrace/report/render.h"
 
@@ -22,14 +23,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMostMessageBytes = 1 << 20;
 constexpr std::size_t kMostRoots = 200;
 constexpr std::size_t kRowsInFull = 50'000;  // a longer table has what is judged, and leaves the rest to --csv
-
-// Four digits, for what is drawn.
-Json short_number(double value) {
-  if (!std::isfinite(value)) return nullptr;
-  if (value == 0) return 0;
-  const double scale = std::pow(10, 3 - std::floor(std::log10(std::abs(value))));
-  return std::isfinite(scale) ? std::round(value * scale) / scale : value;
-}
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
@@ -178,12 +171,6 @@ Json fields_of(const Row& row, const PageFacts& facts, bool is_one_of_many) {
   return json;
 }
 
-// A JSON text after its length in 8 hexadecimal digits.
-std::string with_length(const Json& json) {
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return fmt::format("{:08x}", text.size()) + text;
-}
-
 // The report as the page reads it: the JSON text, then the columns that it describes.
 std::string encode(const Report& report, const PageFacts& facts) {
   const std::vector<Row> rows = rows_of(report);
@@ -228,49 +215,6 @@ std::string encode(const Report& report, const PageFacts& facts) {
   return with_length(json) + columns.bytes();
 }
 
-std::string escape_html(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    if (c == '&') {
-      escaped += "&amp;";
-    } else if (c == '<') {
-      escaped += "&lt;";
-    } else if (c == '>') {
-      escaped += "&gt;";
-    } else {
-      escaped += c;
-    }
-  }
-  return escaped;
-}
-
-// The template with these in their places.
-std::string fill_template(const std::map<std::string_view, std::string>& values) {
-  std::string page;
-  std::string_view rest = kPageTemplate;
-  while (true) {
-    const std::size_t at = rest.find("{{");
-    page += rest.substr(0, at);
-    if (at == rest.npos) return page;
-    rest.remove_prefix(at);
-    const auto value =
-        std::find_if(values.begin(), values.end(), [&](const auto& named) { return rest.starts_with(named.first); });
-    page += value == values.end() ? rest.substr(0, 2) : std::string_view(value->second);
-    rest.remove_prefix(value == values.end() ? 2 : value->first.size());
-  }
-}
-
-// The sentence with the verdict before it, cut where it holds a name that fills a page.
-std::string title_of(RunVerdict verdict, const std::string& sentence) {
-  constexpr std::size_t kMostBytes = 600;
-  std::string title = printable(sentence);
-  if (!title.starts_with(name_of(verdict))) title = fmt::format("{}: {}", name_of(verdict), title);
-  if (title.size() <= kMostBytes) return title;
-  std::size_t end = kMostBytes;
-  while (end > 0 && (static_cast<unsigned char>(title[end]) & 0xc0) == 0x80) --end;  // no half of a character
-  return title.substr(0, end) + " ...";
-}
-
 Json index_of(const RunReport& report) {
   Json json;
   json["verdict"] = name_of(report.verdict());
@@ -294,20 +238,18 @@ Json index_of(const RunReport& report) {
 }  // namespace
 
 std::string to_html(const Report& report, const PageFacts& facts) {
-  return fill_template({{kPageSentence, escape_html(title_of(report.verdict(), sentence_of(report)))},
-                        {kPageContent, "report"},
-                        {kPageData, pack(encode(report, facts))}});
+  return page_of(PageContent::kReport, title_of(report.verdict(), sentence_of(report)), pack(encode(report, facts)));
 }
 
-std::string to_html(const RunReport& report, std::span<const PageFacts> facts) {
-  std::string data = pack(with_length(index_of(report)));
+std::string to_html(const RunReport& report, std::span<const PageFacts> facts, const History& history) {
+  Json index = index_of(report);
+  if (!history.checks.empty()) index["history"] = to_object(history);
+  std::string data = pack(with_length(index));
   for (std::size_t i = 0; i < report.candidates.size(); ++i) {
     const CandidateReport& candidate = report.candidates[i];
     data += "\n" + (candidate.problem.empty() ? pack(encode(candidate.report, facts[i])) : "-");
   }
-  return fill_template({{kPageSentence, escape_html(title_of(report.verdict(), sentence_of(report)))},
-                        {kPageContent, "run"},
-                        {kPageData, data}});
+  return page_of(PageContent::kRun, title_of(report.verdict(), sentence_of(report)), data);
 }
 
 }  // namespace ttrace

@@ -28,6 +28,7 @@ void require_use_of_included(const CandidateRule& rule, const std::string& file)
   for (const std::string& word : rule.job.command) texts += " " + word;
   for (const std::string& input : rule.job.inputs) texts += " " + input;
   for (const std::string& parameter : rule.job.parameters) texts += " " + parameter;
+  texts += " " + rule.job.annotations + " " + rule.job.tolerance;
   for (const JobMatrix::Entry& entry : rule.matrix.include) {
     for (const auto& [name, value] : entry.values) {
       const bool is_variable = std::any_of(rule.matrix.variables.begin(), rule.matrix.variables.end(),
@@ -48,6 +49,8 @@ Job substitute_all(const Job& job, Combination values, const std::string& file) 
   for (std::string& word : filled.command) word = substitute(word, values, where);
   for (std::string& input : filled.inputs) input = substitute(input, values, where);
   for (std::string& parameter : filled.parameters) parameter = substitute(parameter, values, where);
+  filled.annotations = substitute(job.annotations, values, where);
+  filled.tolerance = substitute(job.tolerance, values, where);
   filled.command = without_needless_shell(filled.command);
   require_file_name(filled.name, file, job.line);
   return filled;
@@ -109,7 +112,7 @@ std::vector<Job> candidate_jobs(const RunFile& file) {
 }
 
 AnnotationSource annotations_for(const RunFile& file, const Job& job) {
-  AnnotationSource annotations = file.annotations;
+  AnnotationSource annotations = job.annotations.empty() ? file.annotations : AnnotationSource{job.annotations, {}};
   annotations.settings.insert(annotations.settings.end(), job.parameters.begin(), job.parameters.end());
   return annotations;
 }

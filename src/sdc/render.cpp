@@ -1,11 +1,8 @@
 #include <fmt/format.h>
 
-#include <cmath>
-#include <nlohmann/json.hpp>
-
+#include "sdc/tables.h"
 #include "text/csv.h"
 #include "text/table.h"
-#include "ttrace/numeric/convert.h"
 #include "ttrace/outcome.h"
 #include "ttrace/sdc/report.h"
 
@@ -14,33 +11,6 @@ namespace {
 
 constexpr std::size_t kOriginsShown = 10;
 
-// The first element that differs: its index, and its value and bits on both sides.
-struct Element {
-  Shape index;
-  double healthy = 0, suspect = 0;
-  std::string healthy_bits, suspect_bits;  // hexadecimal, most significant first
-};
-
-std::string hexadecimal(const std::byte* bytes, std::int64_t size) {
-  std::string text = "0x";
-  for (std::int64_t i = size; i-- > 0;) text += fmt::format("{:02x}", static_cast<unsigned>(bytes[i]));
-  return text;
-}
-
-Element first_element(const RecordedPair& pair) {
-  const Entry& entry = *pair.healthy;
-  Element element;
-  element.index = index_at(pair.mismatch.first, entry.shape);
-  const std::int64_t size = size_of(entry.dtype), offset = pair.mismatch.first * size;
-  const std::byte* healthy = pair.rank->bytes_of(entry) + offset;
-  const std::byte* suspect = pair.suspect_rank->bytes_of(*pair.suspect) + offset;
-  widen(healthy, entry.dtype, 1, &element.healthy);
-  widen(suspect, entry.dtype, 1, &element.suspect);
-  element.healthy_bits = hexadecimal(healthy, size);
-  element.suspect_bits = hexadecimal(suspect, size);
-  return element;
-}
-
 std::string describe(const Origin& origin) {
   const Element element = first_element(*origin.pair);
   const Mismatch& mismatch = origin.pair->mismatch;
@@ -48,32 +18,6 @@ std::string describe(const Origin& origin) {
                      to_string(origin.id), origin.rank, to_string(element.index), element.healthy, element.healthy_bits,
                      element.suspect, element.suspect_bits, mismatch.differing, mismatch.elements,
                      origin.ranks > 1 ? fmt::format(", and on {} more ranks", origin.ranks - 1) : std::string());
-}
-
-// One type of submodule over all micro-steps: a row of the study's tables 1 and 2.
-struct TypeRow {
-  std::string type;
-  Direction direction = Direction::kForward;
-  std::int64_t steps = 0, steps_hit = 0, origins = 0, unbounded = 0;
-  double frequency_sum = 0, frequency_max = 0, severity_max = 0;
-};
-
-std::vector<TypeRow> rows_by_type(const SdcReport& report) {
-  std::vector<TypeRow> rows;  // `submodules` is sorted by type and direction
-  for (const SubmoduleStep& step : report.submodules) {
-    if (rows.empty() || rows.back().type != step.type || rows.back().direction != step.direction) {
-      rows.push_back({.type = step.type, .direction = step.direction});
-    }
-    TypeRow& row = rows.back();
-    ++row.steps;
-    row.steps_hit += step.differing > 0;
-    row.origins += step.origins;
-    row.unbounded += step.unbounded;
-    row.frequency_sum += step.frequency;
-    row.frequency_max = std::max(row.frequency_max, step.frequency);
-    row.severity_max = std::max(row.severity_max, step.severity);
-  }
-  return rows;
 }
 
 std::string table_of_types(const SdcReport& report) {
@@ -116,40 +60,17 @@ std::string table_of_steps(const SdcReport& report) {
   return "\n" + table.text();
 }
 
-using Json = nlohmann::ordered_json;
-
-Json number(const std::optional<double>& value) {
-  return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
-}
-
-Json to_object(const Origin& origin) {
-  const Element element = first_element(*origin.pair);
-  const TensorId& id = origin.id;
-  return {{"name", id.name},
-          {"kind", name_of(id.kind)},
-          {"iteration", id.iteration},
-          {"microbatch", id.microbatch == kNoMicrobatch ? Json(nullptr) : Json(id.microbatch)},
-          {"pass", name_of(id.pass)},
-          {"rank", origin.rank},
-          {"ranks", origin.ranks},
-          {"submodule", origin.type},
-          {"index", element.index},
-          {"healthy", number(element.healthy)},
-          {"suspect", number(element.suspect)},
-          {"healthy_bits", element.healthy_bits},
-          {"suspect_bits", element.suspect_bits},
-          {"differing", origin.pair->mismatch.differing},
-          {"elements", origin.pair->mismatch.elements}};
-}
-
 std::string optional_number(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
 
 }  // namespace
 
+std::string sentence_of(const SdcReport& report) {
+  if (report.same()) return "equal to the bit";
+  return fmt::format("{} of {} tensors", report.differing_tensors, report.tensors);
+}
+
 std::string to_text(const SdcReport& report) {
-  std::string text = report.same()
-                         ? "same: equal to the bit\n"
-                         : fmt::format("different: {} of {} tensors\n", report.differing_tensors, report.tensors);
+  std::string text = fmt::format("{}: {}\n", name_of(same_or_different(report.same())), sentence_of(report));
   if (report.first) text += fmt::format("first: {}\n", describe(*report.first));
   if (!report.origins.empty()) {
     text += fmt::format("\n{} call{} made an error out of equal inputs:\n", report.origins.size(),
@@ -168,42 +89,6 @@ std::string to_text(const SdcReport& report) {
   }
   for (const std::string& note : report.notes) text += fmt::format("note: {}\n", note);
   return text + fmt::format("\n{} tensors compared\n", report.tensors);
-}
-
-std::string to_json(const SdcReport& report) {
-  Json json;
-  json["schema"] = "ttrace-sdc/2";
-  json["verdict"] = name_of(same_or_different(report.same()));
-  json["healthy"] = report.healthy;
-  json["suspect"] = report.suspect;
-  json["tensors"] = report.tensors;
-  json["differing_tensors"] = report.differing_tensors;
-  json["first"] = report.first ? to_object(*report.first) : Json(nullptr);
-  json["origins"] = Json::array();
-  for (const Origin& origin : report.origins) json["origins"].push_back(to_object(origin));
-  json["submodules"] = Json::array();
-  for (const TypeRow& row : rows_by_type(report)) {
-    json["submodules"].push_back({{"type", row.type},
-                                  {"direction", name_of(row.direction)},
-                                  {"frequency_mean", row.frequency_sum / static_cast<double>(row.steps)},
-                                  {"frequency_max", row.frequency_max},
-                                  {"severity_max", row.severity_max},
-                                  {"unbounded", row.unbounded},
-                                  {"microsteps", row.steps},
-                                  {"microsteps_hit", row.steps_hit},
-                                  {"origins", row.origins}});
-  }
-  json["steps"] = Json::array();
-  for (const TrainingStep& step : report.steps) {
-    json["steps"].push_back({{"iteration", step.iteration},
-                             {"gradient_noise", number(step.gradient_noise)},
-                             {"gradient_norm", number(step.gradient_norm)},
-                             {"parameter_drift", number(step.parameter_drift)},
-                             {"parameter_norm", number(step.parameter_norm)}});
-  }
-  json["worst_noise_to_signal"] = number(report.worst_noise_to_signal());
-  json["notes"] = report.notes;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string submodules_csv(const SdcReport& report) {

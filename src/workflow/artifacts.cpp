@@ -53,6 +53,13 @@ Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::pat
   for (const std::string& part : load_annotations(file.annotations).files) {
     not_code_.insert(fs::weakly_canonical(part));
   }
+  for (const Job& job : candidate_jobs(file)) {
+    if (!job.tolerance.empty()) not_code_.insert(fs::weakly_canonical(job.tolerance));
+    if (job.annotations.empty()) continue;
+    for (const std::string& part : load_annotations(annotations_for(file, job)).files) {
+      not_code_.insert(fs::weakly_canonical(part));
+    }
+  }
 }
 
 const Key& Artifacts::code_key() {

@@ -249,12 +249,19 @@ Lacking what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, con
     return !is_wrong(finding) || finding.reason == Reason::kExceedsTolerance;
   });
   if (loaded.tolerance || !only_values) return {};
+  const std::string estimate =
+      fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {}", shell_word(options.reference));
+  std::string what = fmt::format(
+      "no tolerances (-t), and {} of {} tensors are not equal bit for bit; `ttrace estimate-tolerance` measures what "
+      "rounding does to each, a file for -t",
+      wrong, tensors);
   const std::vector<std::string>& command = reference.provenance.command;
-  return {fmt::format("no tolerances (-t), and {} of {} tensors are not equal bit for bit; `ttrace estimate-tolerance` "
-                      "measures what rounding does to each, a file for -t",
-                      wrong, tensors),
-          fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {} -- {}", shell_word(options.reference),
-                      command.empty() ? "COMMAND" : shell_line(command))};
+  if (!command.empty()) return {std::move(what), fmt::format("{} -- {}", estimate, shell_line(command))};
+  // A block of a program, as `ttrace.record` leaves it, or values from elsewhere.
+  what +=
+      ", of further recordings of the reference, which no command makes: one more, and three perturbed ones "
+      "(`ttrace.record(..., perturb=1)` to 3)";
+  return {std::move(what), estimate + " --rerun again --perturbed perturbed-1 perturbed-2 perturbed-3"};
 }
 
 // Returns the command that looks closer at what differs: a second run, where the trace says how to make it and it would

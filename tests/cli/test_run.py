@@ -503,3 +503,22 @@ def test_what_is_not_there_is_named(project):
     assert project.refuses("run", "--only", "tp8") == "--only 'tp8': fits no candidate; expected one of tp1, tp2"
     (project.directory / "model.txt").unlink()
     assert project.refusal().startswith("'model.txt': no such file; expected ")
+
+
+def test_a_candidate_may_have_annotations_and_a_tolerance_of_its_own(project):
+    own = ANNOTATIONS.replace("tp_dim: 1", "tp_dim: $dim")
+    project.write("own.yaml", "parameters: {dim: 0}\n" + own)
+    shutil.copy(
+        project.directory / ".ttrace" / "tolerance" / "tolerance.yaml", project.directory / "own-tolerance.yaml"
+    )
+    project.write(
+        "ttrace.yaml", RUN + "    annotations: own.yaml\n    parameters: {dim: 1}\n    tolerance: own-tolerance.yaml\n"
+    )
+    assert project.run("--plan", code=0) == "reference: there\ntp1: there\ntp2: there\n"
+    assert project.last_line("--json", "report.json", code=0) == "2 candidates compute what the reference computes."
+    assert project.calls() == []
+    # Without its parameter, the candidate's own annotations place a tensor wrongly.
+    project.write("ttrace.yaml", RUN + "    annotations: own.yaml\n")
+    assert project.run("--only", "tp2", code=1)
+    project.write("ttrace.yaml", RUN + "    tolerance: nowhere.yaml\n")
+    assert project.refusal().startswith("nowhere.yaml: ")

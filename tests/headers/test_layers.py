@@ -30,7 +30,7 @@ ALLOWED = {
     "sdc": {"diagnose", "text"},
     "history": {"base"},
     "report": {"text"},
-    "page": {"report"},
+    "page": {"history", "report", "sdc"},
     "plan": {"base"},
     "format": {"base"},
     "load": {"correspond", "format", "plan", "text", "tolerance"},
@@ -38,8 +38,8 @@ ALLOWED = {
     "capi": {"load", "record"},
     "inspect": {"annotate", "load"},
     "terminal": {"page"},
-    "workflow": {"depict", "diagnose", "history", "load", "process", "record", "step", "terminal"},
-    "cli": {"inspect", "sdc", "selfcheck", "workflow"},
+    "workflow": {"depict", "load", "process", "record", "step", "terminal"},
+    "cli": {"inspect", "selfcheck", "workflow"},
     "bindings": {"inspect", "workflow"},
 }
 

@@ -195,3 +195,15 @@ def test_a_page_follows_the_scheme_of_the_system(opened, different):
     light = view.page.evaluate("getComputedStyle(document.body).backgroundColor")
     view.page.emulate_media(color_scheme="dark")
     assert view.page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+
+
+def test_the_page_says_that_a_trace_holds_less_by_design(opened, ttrace):
+    record_reference(ttrace)
+    less = [tensor for tensor in training_run(4) if tensor.kind != "grad_output"]
+    record_candidate(ttrace, less, not_seen=[{"reason": "imported in part", "everything": True}])
+    ttrace(*CHECK, *FILES, code=0)
+    report = read_json(ttrace.directory / "report.json")
+    view = opened(ttrace.directory / "page.html")
+    assert view.text("h1") == "same, of what both traces hold"
+    assert report["partial"].startswith("the candidate holds less by design (imported in part): ")
+    assert view.text(".partial") == report["partial"]

@@ -22,7 +22,6 @@ class Curve:
     values: Sequence[float | None]  # of layers 0, 1, ...; None where there is none
     color: str
     dashes: str = SOLID
-    dots: bool = False  # where many values are missing, a line would hide it
 
     @property
     def points(self) -> list[tuple]:
@@ -58,9 +57,7 @@ def draw(panels: list[Panel], y_label: str, path: Path, x_label: str = "layer") 
     for panel in panels:
         chart = leather.Chart(panel.title)
         for curve in panel.curves:
-            if curve.points and curve.dots:
-                chart.add_dots(curve.points, name=curve.label, fill_color=curve.color)
-            elif curve.points:
+            if curve.points:
                 chart.add_line(curve.points, name=curve.label, stroke_color=curve.color, stroke_dasharray=curve.dashes)
         chart.set_y_scale(Decades(bottom, max(top, bottom + 1)))
         chart.add_y_axis(name=y_label)

@@ -59,4 +59,17 @@ struct Growth {
 // `read_ratios` does.
 std::vector<Growth> growths_of(const std::vector<RatioRecord>& ratios);
 
+// What a file remembers, as a page shows it.
+struct History {
+  std::string file;  // as the user gave it
+  std::vector<CheckRecord> checks;
+  std::vector<RatioRecord> ratios;  // of the tensors that are shown, sorted as `read_ratios` does
+  std::vector<Growth> growths;      // of all tensors
+  std::size_t tensors = 0;          // all of them, shown or not
+};
+
+// Reads a history for a page: all checks, and the ratios of at most `most` tensors: those that grew first, then those
+// with the largest ratios. A pattern chooses among tensors as for `read_ratios`. Throws what `read_checks` throws.
+History read_history(const std::filesystem::path& file, const std::string& pattern, std::size_t most);
+
 }  // namespace ttrace

@@ -10,10 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "ttrace/history/history.h"
 #include "ttrace/mesh.h"
 #include "ttrace/outcome.h"
 #include "ttrace/picture.h"
 #include "ttrace/report/run_report.h"
+#include "ttrace/sdc/report.h"
 
 namespace ttrace {
 
@@ -34,6 +36,8 @@ struct ToleranceFacts {
   std::map<std::pair<Kind, std::string>, double> estimates;
 };
 
+inline constexpr std::size_t kTensorsOnPage = 500;  // of a history: as many as a choice may have, and a page carry
+
 // What a page shows beside a report.
 struct PageFacts {
   std::string command;  // that makes the report again
@@ -47,7 +51,15 @@ struct PageFacts {
 // Renders a page of one report.
 std::string to_html(const Report& report, const PageFacts& facts);
 
-// Renders a page of a run: its candidates, and the page of each. `facts` has one element for each candidate.
-std::string to_html(const RunReport& report, std::span<const PageFacts> facts);
+// Renders a page of a run: its candidates, and the page of each. `facts` has one element for each candidate; `history`
+// is drawn beside them, unless it has no check.
+std::string to_html(const RunReport& report, std::span<const PageFacts> facts, const History& history);
+
+// Renders a page of what a suspect node did: the calls that computed wrongly, and how often and how much each type of
+// submodule differs at each micro-step, on each rank. `command` makes the report again.
+std::string to_html(const SdcReport& report, const std::string& command);
+
+// Renders a page of ratios over many checks.
+std::string to_html(const History& history);
 
 }  // namespace ttrace

@@ -21,6 +21,8 @@ struct Job {
   std::vector<std::string> command;
   std::string axes;                     // as in parse_mesh, or empty
   std::vector<std::string> inputs;      // files that it is made of; empty: all that git knows
+  std::string annotations;              // in place of the file's and its parameters; empty: those
+  std::string tolerance;                // a tolerance file in place of the estimated one; empty: that
   std::vector<std::string> parameters;  // of the annotations, `NAME=VALUE`, beside those of the file
   std::chrono::seconds timeout{0};      // of the command; 0: none
   int line = 0;                         // in the file
@@ -29,8 +31,8 @@ struct Job {
 // The name that stands for the product of the sizes in a candidate's axes: the number of its ranks.
 inline constexpr const char* kRanksName = "ranks";
 
-// A job for each combination of the matrix, with its values in place of `{name}` in name, command, axes, inputs
-// and parameters. Where there are axes, `{ranks}` may be used too, except in the axes themselves.
+// A job for each combination of the matrix, with its values in place of `{name}` in name, command, axes, inputs,
+// annotations, tolerance and parameters. Where there are axes, `{ranks}` may be used too, but in the axes themselves.
 struct CandidateRule {
   Job job;
   JobMatrix matrix;

@@ -84,6 +84,7 @@ SdcReport summarize_corruption(std::span<const RecordedPair> pairs);
 // submodule made an error in every one of several micro-steps that began with equal parameters. Empty if none did.
 std::string nondeterminism_suspected(const SdcReport& report, std::span<const RecordedPair> pairs);
 
+std::string sentence_of(const SdcReport& report);  // what stands behind the verdict
 std::string to_text(const SdcReport& report);
 std::string to_json(const SdcReport& report);
 std::string submodules_csv(const SdcReport& report);  // one line for each type, direction and micro-step

@@ -1,5 +1,7 @@
 // The report that the page carries: src/page/html.cpp writes it.
 
+import type { History } from "./history";
+
 export interface Root {
   name: string;
   kind: string;
@@ -141,6 +143,7 @@ export interface Report {
   coverage: number | null;
   proof: Record<string, Proof> | null;
   overrides: Override[];
+  partial?: string; // of a trace that holds less by design
   instead: string | null;
   roots: Root[];
   roots_left_out: number;
@@ -286,6 +289,7 @@ export interface RunIndex {
   problem: string | null;
   candidates: Candidate[];
   notes: string[];
+  history?: History;
 }
 
 export interface Content {
@@ -306,6 +310,7 @@ export async function unpackReport(base64: string): Promise<Content> {
   return { report: json as Report, table: new Table(json as Report, columns) };
 }
 
-export async function unpackIndex(base64: string): Promise<RunIndex> {
-  return (await unpackParts(base64))[0] as RunIndex;
+// What has no columns: the index of a run, the page of `sdc` or of a history.
+export async function unpackJson<T>(base64: string): Promise<T> {
+  return (await unpackParts(base64))[0] as T;
 }

@@ -1,6 +1,12 @@
 // Makes elements. Text from a trace only ever becomes text, never markup.
 
 type Attributes = Record<string, string | number | boolean | null | undefined | ((event: Event) => void)>;
+// What is drawn once it is in the document.
+export interface View {
+  element: HTMLElement;
+  draw: () => void | Promise<void>;
+}
+
 export type Child = Node | string | null | undefined | Child[];
 
 // Control characters and those that turn the direction of writing, which would make a name look like another.

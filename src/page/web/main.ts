@@ -1,18 +1,15 @@
 // The page of a report: its overview, or one tensor's page (`#tensor/12`). A run's page has several reports
 // (`#candidate/1`, `#candidate/1/tensor/12`).
 import { curves } from "./curves";
-import { type Content, unpackIndex, unpackReport } from "./data";
-import { clip, el, visible } from "./dom";
+import { type Content, type RunIndex, unpackJson, unpackReport } from "./data";
+import { clip, el, type View, visible } from "./dom";
 import { heatmaps } from "./heatmap";
+import { type History, historySection } from "./history";
 import { listing } from "./listing";
 import { runPage } from "./run";
+import { type Sdc, sdcPage } from "./sdc";
 import { summary } from "./summary";
 import { tensorPage } from "./tensor";
-
-interface View {
-  element: HTMLElement;
-  draw: () => Promise<void>;
-}
 
 const nextFrame = (): Promise<void> => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 
@@ -43,13 +40,14 @@ class Page {
   private readonly overviews = new Map<string, HTMLElement>(); // kept, with their filters
   private readonly scrolled = new Map<string, number>();
   private shown = "";
+  private homeIsDrawn = false;
 
   // `home` is the overview of a run with several reports.
   constructor(
     private readonly place: HTMLElement,
     private readonly header: HTMLElement,
     private readonly packed: string[],
-    private readonly home: HTMLElement | null,
+    private readonly home: View | null,
   ) {}
 
   async show(): Promise<void> {
@@ -63,8 +61,10 @@ class Page {
       await this.showReport(content, at, route.row);
     } else if (this.home) {
       this.header.hidden = false;
-      this.display(this.home);
+      this.display(this.home.element);
       this.shown = "";
+      if (!this.homeIsDrawn) await this.home.draw();
+      this.homeIsDrawn = true;
     }
   }
 
@@ -114,6 +114,27 @@ class Page {
   }
 }
 
+// The page of one thing, which has no pages within.
+async function showOne(place: HTMLElement, view: View): Promise<void> {
+  place.replaceChildren(view.element);
+  await nextFrame();
+  await view.draw();
+}
+
+async function historyPage(packed: string): Promise<View> {
+  const { view, draw } = historySection(await unpackJson<History>(packed));
+  return { element: view, draw };
+}
+
+async function showReports(place: HTMLElement, header: HTMLElement, packed: string[], isRun: boolean): Promise<void> {
+  const index = isRun ? await unpackJson<RunIndex>(packed[0] ?? "") : null;
+  const reports = index ? packed.slice(1).map((line) => (line === "-" ? "" : line)) : packed;
+  place.replaceChildren();
+  const page = new Page(place, header, reports, index && runPage(index));
+  addEventListener("hashchange", () => void page.show());
+  await page.show();
+}
+
 async function start(): Promise<void> {
   const place = document.getElementById("page");
   const data = document.getElementById("data");
@@ -121,16 +142,13 @@ async function start(): Promise<void> {
   if (!place || !data || !header) return;
   // A line each: of a run its index first, then the reports of the candidates.
   const packed = (data.textContent ?? "").trim().split("\n");
-  const isRun = data.dataset.content === "run";
+  const content = data.dataset.content;
   data.remove();
+  document.body.dataset.verdict = document.querySelector("h1")?.textContent?.split(/[:,]/)[0] ?? "";
   try {
-    const index = isRun ? await unpackIndex(packed[0] ?? "") : null;
-    const reports = index ? packed.slice(1).map((line) => (line === "-" ? "" : line)) : packed;
-    place.replaceChildren();
-    const page = new Page(place, header, reports, index && el("div", {}, runPage(index)));
-    document.body.dataset.verdict = document.querySelector("h1")?.textContent?.split(/[:,]/)[0] ?? "";
-    addEventListener("hashchange", () => void page.show());
-    await page.show();
+    if (content === "sdc") await showOne(place, sdcPage(await unpackJson<Sdc>(packed[0] ?? "")));
+    else if (content === "history") await showOne(place, await historyPage(packed[0] ?? ""));
+    else await showReports(place, header, packed, content === "run");
   } catch (error) {
     place.replaceChildren(el("p", {}, visible(`This browser could not read the report: ${String(error)}`)));
   }

@@ -80,3 +80,8 @@ export const errorColour = (share: number, dark: boolean): string => between(dar
 export function rankColour(rank: number, dark: boolean): string {
   return `hsl(${(205 + rank * 137.508) % 360} ${dark ? "35% 34%" : "55% 84%"})`;
 }
+
+// A curve's colour: neighbours in a legend differ.
+export function lineColour(index: number, dark: boolean): string {
+  return `hsl(${(12 + index * 137.508) % 360} ${dark ? "85% 68%" : "75% 40%"})`;
+}

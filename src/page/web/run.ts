@@ -1,9 +1,10 @@
 // The page of `ttrace run`: its candidates, each with a report of its own.
 import type { RunIndex } from "./data";
-import { clip, code, el, table as tableOf } from "./dom";
+import { clip, code, el, table as tableOf, type View } from "./dom";
+import { historySection } from "./history";
 import { count } from "./numbers";
 
-export function runPage(index: RunIndex): HTMLElement[] {
+export function runPage(index: RunIndex): View {
   const rows = index.candidates.map((candidate, i) => {
     const { counts } = candidate;
     const name = clip(candidate.name);
@@ -23,5 +24,7 @@ export function runPage(index: RunIndex): HTMLElement[] {
   ];
   if (index.problem) elements.unshift(el("p", { class: "sentence" }, index.problem));
   if (index.notes.length) elements.push(el("section", {}, el("h2", {}, "Notes"), el("ul", {}, index.notes.map((note) => el("li", {}, clip(note, 1000))))));
-  return elements;
+  const history = index.history ? historySection(index.history) : null;
+  if (history) elements.splice(index.problem ? 2 : 1, 0, history.view);
+  return { element: el("div", {}, elements), draw: () => history?.draw() };
 }

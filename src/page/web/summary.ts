@@ -160,7 +160,7 @@ export function summary(report: Report, table: Table, open: (row: number) => voi
   if (report.notes.length) compared.append(el("h3", {}, "Notes"), el("ul", { class: "notes" }, report.notes.slice(0, 100).map((note) => el("li", {}, clip(note, 1000)))));
   const roots = rootsSection(report, table, open);
   return [
-    el("section", { class: "overview" }, countsLine(report), report.instead ? el("p", { class: "sentence" }, report.instead) : null),
+    el("section", { class: "overview" }, countsLine(report), report.partial ? el("p", { class: "sentence partial" }, clip(report.partial, 1200)) : null, report.instead ? el("p", { class: "sentence" }, report.instead) : null),
     ...(roots ? [roots] : []),
     ...(report.command ? [el("section", {}, el("h2", {}, "Run it again"), commandLine(report.command))] : []),
     compared,

@@ -1,0 +1,12 @@
+// A history as the page reads it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "ttrace/history/history.h"
+
+namespace ttrace {
+
+nlohmann::ordered_json to_object(const History& history);
+
+}  // namespace ttrace

@@ -1,0 +1,29 @@
+// Drafts a ttrace.yaml for a training command.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// What a training command says of itself.
+struct TrainingCommand {
+  std::vector<std::string> words;
+  std::int64_t ranks = 1;           // that its launcher starts here
+  std::vector<std::string> on_one;  // the same with one process, and without the flags of Megatron-LM's parallelism
+  std::filesystem::path script;     // empty: none was found
+  std::vector<std::string>
+      frameworks;  // "megatron", "deepspeed", ..., that the script imports, in order of the alphabet
+};
+
+// Reads the command's words and its script. Knows torchrun and `python -m torch.distributed.run`, accelerate, deepspeed
+// and mpirun.
+TrainingCommand look_at(const std::vector<std::string>& words);
+
+// Renders a commented file that `ttrace run` takes as it is. `is_in_git` is false where what runs must be listed under
+// `inputs`.
+std::string run_file_for(const TrainingCommand& command, bool is_in_git);
+
+}  // namespace ttrace
