@@ -36,6 +36,10 @@ void add_check(CLI::App& app, Run& run_command) {
   add_candidate_option(*check, options.candidate)->required();
   add_annotation_options(*check, options.annotations);
   add_axes_option(*check, options.annotations);
+  check
+      ->add_option("--reference-annotations", options.reference_annotations.file,
+                   "How a reference on several ranks places its tensors, where that is not what -a says")
+      ->type_name("FILE");
   add_correspondence_option(*check, options.correspondence);
   add_tolerance_option(*check, options.tolerance);
   add_accept_option(*check, options.accept_overrides);

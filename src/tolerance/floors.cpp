@@ -153,6 +153,8 @@ double rounding_of_sums(Dtype dtype, double margin, std::int64_t terms) {
   return epsilon_of(dtype) * std::max(std::sqrt(roundings / 6), 1 / margin);
 }
 
+double summing_epsilon(double epsilon) { return std::min(epsilon, epsilon_of(Dtype::kFloat32)); }
+
 std::int64_t most_terms(const RunDifferences& run) {
   std::int64_t most = 1;
   for (const TensorPair& pair : run.pairs) {

@@ -21,6 +21,9 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
 double rounding_floor(Kind kind, Dtype stored, const EstimateOptions& options, std::int64_t terms);
 double rounding_of_sums(Dtype dtype, double margin, std::int64_t terms);
 
+// The epsilon of the dtype that values with this epsilon are added up in: fp32, or theirs where that is wider.
+double summing_epsilon(double epsilon);
+
 // The most terms that a sum over the rows or columns of a tensor of the run can have.
 std::int64_t most_terms(const RunDifferences& run);
 

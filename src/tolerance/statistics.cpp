@@ -32,8 +32,8 @@
 // reference's largest magnitude over its root mean square. Along the reference n such errors of either sign add up to
 // at most u * crest / sqrt(n), relative to ||r||^2. Of the largest element the bound is known, a whole step, half of
 // which is its floor: it needs none of the 2 that is chance. An element is also a sum, of at most K terms, added up in
-// fp32 one after another: of partial sums that grow to it, half of K roundings of it in either run, and u is no less
-// than eps_fp32 * sqrt(K / 12). In fp32 the perturbed runs need not show it: a few large terms decide how a sum is
+// fp32 (in fp64 where that computes) one after another: of partial sums that grow to it, half of K roundings of it in
+// either run, and u is no less than eps_fp32 * sqrt(K / 12). In fp32 the perturbed runs need not show it: a few large terms decide how a sum is
 // rounded, and a perturbation of the input may hardly move them.
 //
 // An optimizer's step jumps (floors.cpp): one element by `jump`, a row of w elements by jump / sqrt(w), the scale, if
@@ -146,7 +146,6 @@ struct Roundings {
 
 std::map<ToleranceKey, Roundings> roundings_of(const RunDifferences& run, const EstimateOptions& options) {
   const std::int64_t terms = most_terms(run);
-  const double summed = epsilon_of(Dtype::kFloat32) * std::sqrt(static_cast<double>(terms) / 12);
   std::map<ToleranceKey, Roundings> all;
   for (std::size_t i = 0; i < run.pairs.size(); ++i) {
     const LogicalTensor& tensor = *run.pairs[i].reference;
@@ -154,6 +153,8 @@ std::map<ToleranceKey, Roundings> roundings_of(const RunDifferences& run, const 
     if (!is_floating(tensor.dtype)) continue;
     Roundings& rounding = all[{tensor.id.kind, tensor.id.name}];
     const double unit = rounding_floor(tensor.id.kind, tensor.dtype, options, terms);
+    const double step = std::max(epsilon_of(options.compute_dtype), epsilon_of(tensor.dtype));
+    const double summed = summing_epsilon(step) * std::sqrt(static_cast<double>(terms) / 12);
     rounding.unit = std::max({rounding.unit, unit, tensor.id.kind == Kind::kParam ? 0 : summed});
     rounding.element = std::max(rounding.element, rounding.unit);
     if (difference.reference_square == 0) continue;

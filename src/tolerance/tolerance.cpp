@@ -28,8 +28,7 @@ bool is_sum_over_tokens(const ToleranceKey& key) {
 void require_plausible_statistics(const ToleranceFile& file, const ToleranceKey& key, const Tolerance& tolerance,
                                   const StoredTensor& stored, double summing) {
   const double step = std::max(file.epsilon, epsilon_of(stored.dtype));
-  const double epsilon =
-      is_sum_over_tokens(key) ? step * summing : std::max(step, epsilon_of(Dtype::kFloat32) * summing);
+  const double epsilon = is_sum_over_tokens(key) ? step * summing : std::max(step, summing_epsilon(step) * summing);
   for (const auto& [statistic, said] : tolerance.statistics) {
     const double times = statistic == Statistic::kScale ? 1 : std::sqrt(static_cast<double>(stored.elements));
     if (said.floor <= epsilon * times) continue;

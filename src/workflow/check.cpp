@@ -108,6 +108,12 @@ void require_two_runs(const Trace& reference, const Trace& candidate) {
                   candidate.directory.string(), reference.directory.string(), reference.run_id));
 }
 
+// Where the programs differ, annotations are of the candidate's names.
+Annotations annotations_of_reference(const CheckOptions& options, const Annotations& of_candidate) {
+  if (!options.reference_annotations.file.empty()) return load_annotations(options.reference_annotations);
+  return options.correspondence.empty() ? of_candidate : Annotations{};
+}
+
 LoadedRuns load_and_align(const CheckOptions& options) {
   Trace reference = read_trace(options.reference), candidate = read_trace(options.candidate);
   require_same_values(reference, candidate);
@@ -124,9 +130,7 @@ LoadedRuns load_and_align(const CheckOptions& options) {
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
-  // Where the programs differ, the annotations are of the candidate's names.
-  loaded.reference =
-      align_whole(std::move(reference), options.correspondence.empty() ? loaded.annotations : Annotations{});
+  loaded.reference = align_whole(std::move(reference), annotations_of_reference(options, loaded.annotations));
   // The candidate is measured against the reference's number of layers, not against its own.
   if (options.correspondence.empty()) {
     loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));

@@ -14,6 +14,7 @@ namespace ttrace {
 struct CheckOptions {
   std::string reference, candidate;  // directories of traces
   AnnotationSource annotations;
+  AnnotationSource reference_annotations;  // where these are others; no file: as the candidate's, if names are the same
   std::string correspondence;  // file, or the name of one that comes with ttrace; empty: both have the same names
   std::string tolerance;       // file, or empty
   std::string only;            // pattern, or empty

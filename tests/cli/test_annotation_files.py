@@ -1,8 +1,10 @@
 """A mistake in an annotation file is refused with file and line; one that only the traces can show is a finding or a
 note."""
 
+import json
+
 import pytest
-from conftest import CHECK, model
+from conftest import CHECK, model, shards
 
 from traces import Tensor, record_run
 
@@ -136,3 +138,14 @@ def test_a_preset_goes_by_its_name(ttrace, reference, candidate):
     assert ttrace.refuses(*CHECK[:-2], "--set", "kv_heads=2") == (
         "parameter kv_heads=2: there are no annotations; expected some with it"
     )
+
+
+def test_a_reference_on_several_ranks_may_have_annotations_of_its_own(ttrace, tmp_path):
+    split = {"embedding": {"output": {"tp_dim": 1}}, "mlp.weight": {"tp_dim": 0}}
+    (tmp_path / "split.yaml").write_text(json.dumps(split))
+    (tmp_path / "whole.yaml").write_text(json.dumps({"embedding": {"output": {"tp": "replicate"}}}))
+    record_run(tmp_path / "parallel", shards(model()), axes="tp=2", run_id="parallel")
+    record_run(tmp_path / "candidate", [model()] * 2, axes="tp=2", run_id="candidate")
+    check = ("check", "--reference", "parallel", "--candidate", "candidate", "-a", "whole.yaml")
+    assert "same" in ttrace.reports(*check, "--reference-annotations", "split.yaml", code=0)
+    assert "same" not in ttrace.reports(*check, code=1)

@@ -163,6 +163,7 @@ def collect(
 
 def check(home: Path, reference: Path, tolerance: Path) -> dict:
     """The report (src/manual/report.md) on what `collect` left in `home`; `measured.csv` there has every tensor."""
+    is_parallel = len(list((reference / "trace").glob("rank-*.h5"))) > 1  # pipelines may have other stages
     run(
         [
             TTRACE,
@@ -173,6 +174,7 @@ def check(home: Path, reference: Path, tolerance: Path) -> dict:
             str(home / "trace"),
             "-a",
             str(home / "annotations.yaml"),
+            *(["--reference-annotations", str(reference / "annotations.yaml")] if is_parallel else []),
             "-t",
             str(tolerance),
             "--json",
