@@ -92,8 +92,8 @@ def test_a_module_that_the_candidate_adds_is_waived_and_named(check):
     report = check("candidate", model(added), model(), expect=0)
     assert (report["counts"]["compared"], report["counts"]["missing"], report["waived"]) == (3, 0, len(added))
     assert report["notes"] == [
-        "waived: 8 tensors of modules that the reference does not have, and that have no parameters; what they do shows "
-        "in the modules after them: layers.#.gather"
+        "waived: 8 tensors of modules that the reference does not have, and that have no parameters; what they do "
+        "shows in the modules after them: layers.#.gather"
     ]
 
 

@@ -21,9 +21,10 @@ for causal in (False, True):
     part = [tensor[:, own].clone().requires_grad_() for tensor in (query, key, value)]
     (ring_flash_attn(*part, None, causal, BUCKET, True, False, None, 2) * weight[:, own]).sum().backward()
     errors = []
-    for ring, plain in zip(part, whole):
+    for ring, plain in zip(part, whole, strict=True):
         expected = plain.grad[:, own]
         errors.append(f"{(ring.grad - expected).norm() / expected.norm():.2g}")
-    text = f"rank {rank}, {'causal' if causal else 'full'}: relative errors of the gradients of q, k, v: {', '.join(errors)}"
+    mask = "causal" if causal else "full"
+    text = f"rank {rank}, {mask}: relative errors of the gradients of q, k, v: {', '.join(errors)}"
     print(text, flush=True)
 dist.destroy_process_group()
