@@ -39,7 +39,7 @@ std::vector<Box> cut_into_tiles(const TensorPair& pair) {
 // Calls `body(i)` for every i below `count` on `threads` threads. An exception must not leave an OpenMP region, nor be
 // lost in it: the first in order of i is thrown after all threads have finished.
 template <class Body>
-void parallel_for(std::size_t count, int threads, Body body) {
+void parallel_for(std::size_t count, int threads, const Body& body) {
   std::vector<std::exception_ptr> failures(count);
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (count > 1)
   for (std::size_t i = 0; i < count; ++i) {

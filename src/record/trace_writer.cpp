@@ -94,14 +94,17 @@ TraceWriter::State::State(const std::filesystem::path& directory, RunDescription
                                          [this](Entry& entry, const TensorView& tensor, std::string_view mapping) {
                                            store.store(entry, tensor, mapping);
                                          });
-  } catch (const std::system_error&) {  // no thread is to be had
+  } catch (const std::system_error&) {
+    queue = nullptr;  // no thread is to be had
   } catch (const std::bad_alloc&) {
+    queue = nullptr;
   }
 }
 
 TraceWriter::State::~State() {
   // In a fork the queue's thread is not there, and its mutex may be locked for ever.
-  if (::getpid() != process) static_cast<void>(queue.release());
+  if (::getpid() == process) return;
+  [[maybe_unused]] const WriteQueue* left = queue.release();
 }
 
 // Takes the lock. The pid is compared before, because another thread of the parent may have held the lock at the fork,

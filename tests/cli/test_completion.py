@@ -36,7 +36,7 @@ def test_bash_completes_commands_and_their_options(scripts):
     assert completed_by_bash(scripts, "ttrace", "ch") == {"check"}
     assert {"collect", "run", "help"} <= completed_by_bash(scripts, "ttrace", "")
     assert completed_by_bash(scripts, "ttrace", "help", "exp") == {"explain", "export"}
-    assert completed_by_bash(scripts, "ttrace", "check", "--ref") == {"--reference"}
+    assert completed_by_bash(scripts, "ttrace", "check", "--ref") == {"--reference", "--reference-annotations"}
     assert "--iterations" in completed_by_bash(scripts, "ttrace", "collect", "-")
     assert "--iterations" not in completed_by_bash(scripts, "ttrace", "check", "-")
     assert completed_by_bash(scripts, "ttrace", "collect", "--", "python", "--it") == set()  # another's options
@@ -45,7 +45,7 @@ def test_bash_completes_commands_and_their_options(scripts):
 @pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
 def test_fish_completes_commands_and_their_options(scripts):
     assert completed_by_fish(scripts, "ttrace chec") == {"check"}
-    assert completed_by_fish(scripts, "ttrace check --ref") == {"--reference"}
+    assert completed_by_fish(scripts, "ttrace check --ref") == {"--reference", "--reference-annotations"}
     assert completed_by_fish(scripts, "ttrace help exp") == {"explain", "export"}
 
 
