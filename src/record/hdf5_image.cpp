@@ -7,6 +7,8 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "format/run_attributes.h"
@@ -62,7 +64,6 @@ class Datasets {
     hdf5_check(H5Pset_layout(creation_, H5D_CONTIGUOUS), "creating properties");
     hdf5_check(H5Pset_alloc_time(creation_, H5D_ALLOC_TIME_EARLY), "creating properties");
     hdf5_check(H5Pset_fill_time(creation_, H5D_FILL_TIME_NEVER), "creating properties");
-    hdf5_check(H5Pset_create_intermediate_group(links_, 1), "creating properties");
     hdf5_check(H5Pset_char_encoding(links_, H5T_CSET_UTF8), "creating properties");
     for (std::uint8_t value = kDtypeFirst; value <= kDtypeLast; ++value) {
       types_[value] = hdf5_type(static_cast<Dtype>(value));
@@ -88,15 +89,29 @@ class Datasets {
   }
 
   // Returns where the elements lie.
-  Extent write_table(const char* path, hid_t type, hsize_t count, const void* data) {
+  Extent write_table(const std::string& path, hid_t type, hsize_t count, const void* data) {
+    make_groups(path.substr(0, path.rfind('/')));
     const Handle space(H5Screate_simple(1, &count, nullptr), "creating a dataspace");
-    const Handle dataset(H5Dcreate2(file_, path, type, space, links_, creation_, H5P_DEFAULT), "creating a table");
+    const Handle dataset(H5Dcreate2(file_, path.c_str(), type, space, links_, creation_, H5P_DEFAULT),
+                         "creating a table");
     if (count == 0) return {0, 0};
     hdf5_check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data), "writing a table");
     return {H5Dget_offset(dataset), count * H5Tget_size(type)};
   }
 
  private:
+  // Makes the groups of an absolute path that are not there yet, one by one: in those that HDF5 makes on the way to
+  // another it writes the time of day.
+  void make_groups(const std::string& path) {
+    for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+      const std::string group = path.substr(0, end);
+      if (made_.insert(group).second) {
+        Handle(H5Gcreate2(file_, group.c_str(), links_, groups_, H5P_DEFAULT), "creating a group");
+      }
+      if (end == std::string::npos) return;
+    }
+  }
+
   // Returns the row's group. Rows come sorted by group, so one open group is enough.
   hid_t open_group(const IndexRow& row) {
     const std::string batch = row.microbatch == kNoMicrobatch ? "-" : fmt::format("{}", row.microbatch);
@@ -104,7 +119,8 @@ class Datasets {
         fmt::format("/tensors/{}/{}/{}/{}/{}", row.iteration, batch, name_of(static_cast<Pass>(row.pass)),
                     name_of(static_cast<Kind>(row.kind)), row.chunk);
     if (path != path_) {
-      group_ = Handle(H5Gcreate2(file_, path.c_str(), links_, groups_, H5P_DEFAULT), "creating a group");
+      make_groups(path);
+      group_ = Handle(H5Gopen2(file_, path.c_str(), H5P_DEFAULT), "opening a group");
       path_ = path;
     }
     return group_;
@@ -116,6 +132,7 @@ class Datasets {
   Handle groups_ = properties(H5P_GROUP_CREATE);
   Handle links_{H5Pcreate(H5P_LINK_CREATE), "creating properties"};
   std::array<Handle, kDtypeLast + 1> types_;
+  std::set<std::string> made_;  // groups
   std::string path_;
   Handle group_;
 };
