@@ -1,8 +1,12 @@
 """The pages of the manual and what they show: blocks of code, commands with their output, links."""
 
 import dataclasses
+import doctest
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MANUAL = ROOT / "src" / "manual"
@@ -41,6 +45,29 @@ def steps(page):
             else:
                 found[-1].output += line
     return found
+
+
+def follow(page, directory, environment, timeout, as_compared=str):
+    """Runs the page's commands there, with these variables, and holds what they print against what the page says;
+    `as_compared` makes of either text what is compared."""
+    folders = [pathlib.Path(os.environ["TTRACE_PROGRAM"]).parent, pathlib.Path(sys.executable).parent]
+    path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
+    shown = steps(page)
+    assert len(shown) > 5
+    for step in shown:
+        ran = subprocess.run(
+            step.command,
+            shell=True,
+            cwd=directory,
+            env={**os.environ, "PATH": path, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+        )
+        expected, printed = as_compared(step.output), as_compared(ran.stdout)
+        matches = doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS)
+        assert matches, f"$ {step.command}\n{ran.stdout}\nexpected:\n{step.output}"
 
 
 def links(page):
