@@ -97,6 +97,14 @@ def test_a_module_that_the_candidate_adds_is_waived_and_named(check):
     ]
 
 
+def test_what_a_module_that_the_candidate_adds_does_wrong_is_found_behind_it(check):
+    added = passing("layers.0.gather", numbers(seed=3), made=numbers(seed=4))
+    wrong = [tensor.with_values(tensor.values * 2) if tensor.name == "linear" else tensor for tensor in model(added)]
+    report = check("candidate", wrong, model(), expect=1)
+    assert (report["counts"]["fail"], report["waived"]) == (2, len(added))
+    assert report["root_cause"]["name"] == "linear"
+
+
 ADDED = {
     "a parameter": COMPUTES["a parameter"],
     "a parameter inside": [*passing("norm", GIVEN, made=GIVEN * 2), Tensor("norm.0.w", GIVEN, "param", microbatch=-1)],
