@@ -12,14 +12,12 @@ bool is_of_microbatch(const TensorId& id) { return id.kind == Kind::kParamGrad &
 // The groups of which the candidate has sums over the micro-batches.
 std::set<GroupKey> summed_groups(const SideNames& names, const Alignment& candidate) {
   std::set<GroupKey> groups;
-  for (const auto& [id, tensor] : candidate.tensors) {
-    if (id.kind != Kind::kParamGrad || id.microbatch != kNoMicrobatch) continue;
+  const auto add_if_sum = [&](const TensorId& id) {
+    if (id.kind != Kind::kParamGrad || id.microbatch != kNoMicrobatch) return;
     for (Claim& claim : names.claims(id)) groups.insert(std::move(claim.key));
-  }
-  for (const Finding& finding : candidate.findings) {  // sums that are not whole
-    if (finding.id.kind != Kind::kParamGrad || finding.id.microbatch != kNoMicrobatch) continue;
-    for (Claim& claim : names.claims(finding.id)) groups.insert(std::move(claim.key));
-  }
+  };
+  for (const auto& [id, tensor] : candidate.tensors) add_if_sum(id);
+  for (const Finding& finding : candidate.findings) add_if_sum(finding.id);  // sums that are not whole
   return groups;
 }
 

@@ -64,14 +64,14 @@ def run(hunt: Hunt) -> list[dict]:
 
 def row(hunt: Hunt, candidate: dict, seconds: float) -> dict:
     report = candidate["report"] or {}
-    causes = report.get("root_causes") or [report["root_cause"]] if report.get("root_cause") else []
+    cause = report.get("root_cause")
     return {
         "hunt": hunt.name,
         "candidate": candidate["name"],
         "verdict": candidate["verdict"],
         "compared": report.get("counts", {}).get("compared", 0),
         "fail": report.get("counts", {}).get("fail", 0),
-        "said": [candidate["problem"]] if candidate["problem"] else [_sentence(cause) for cause in causes],
+        "said": [candidate["problem"]] if candidate["problem"] else [_sentence(cause)] if cause else [],
         "seconds": seconds,
     }
 
