@@ -142,7 +142,7 @@ def test_what_follows_from_a_root_leads_back_to_it(opened, different):
     view.page.locator("#tensors td .link").first.click()
     view.page.wait_for_selector("article.tensor h1")
     view.page.get_by_role("button", name=f"{ROOT} output").click()
-    view.page.wait_for_function(f"document.querySelector('article.tensor h1').innerText == '{ROOT} output'")
+    view.page.wait_for_selector(f"article.tensor h1:text-is('{ROOT} output')")
     assert "Root cause: " in view.text("article.tensor")
 
 
