@@ -1,3 +1,4 @@
+import argparse
 import json
 
 import pytest
@@ -63,3 +64,15 @@ def test_outcomes_that_are_the_same_count_once(candidate, monkeypatch):
     assert "3 configurations of 1 models, with 2 distinct outcomes" in text
     assert "**2 false alarms**" in text
     assert text.count("b: row") == 2
+
+
+def test_figures_outlive_traces_that_are_discarded(candidate, tmp_path, monkeypatch):
+    row = row_of(draw(0).configurations[0], candidate, REPORT)
+    home = drawn.home_of(tmp_path, draw(0))
+    monkeypatch.setattr(drawn, "collect_draw", lambda directory, one: home.mkdir() or (home / "tolerance.yaml").touch())
+    monkeypatch.setattr(drawn, "judge_draw", lambda directory, one: [row])
+    options = argparse.Namespace(directory=tmp_path, judge=False, discard=True)
+    first = drawn.measure(options, draw(0))
+    assert not home.exists()
+    monkeypatch.setattr(drawn, "judge_draw", lambda directory, one: pytest.fail("judged again"))
+    assert json.dumps(drawn.measure(options, draw(0))) == json.dumps(first)

@@ -1,9 +1,9 @@
 """False alarms over drawn programs: correct parallel runs of models whose depth, width, data, dtype and optimizer are
 drawn at random, each checked against its own reference.
 
-`python -m evaluations.drawn DIRECTORY [--count N] [--judge]`, in tools/, collects what DIRECTORY lacks of the first N
-draws, then checks all that it holds, and prints the page DRAWN.md beside this file. It goes on where it was stopped,
-and as traces stay, another version of the rules judges the very same runs."""
+`python -m evaluations.drawn DIRECTORY [--count N] [--judge] [--discard]`, in tools/, collects what DIRECTORY lacks of
+the first N draws, checks all that it holds, and prints the page DRAWN.md beside this file. It goes on where it was
+stopped, and where traces stay, another version of the rules judges the very same runs."""
 
 import argparse
 import csv
@@ -12,8 +12,6 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,6 +132,7 @@ def row_of(configuration: Configuration, candidate: Path, report: dict) -> dict:
     differs = any(float(row["rel_err"] or 0) > 0 for row in measured)
     digest = hashlib.sha256("\n".join(row["rel_err"] for row in measured).encode()).hexdigest()[:16]
     return {
+        "commit": commit(),
         "model": configuration.model.name,
         "arguments": configuration.model.arguments,
         "dtype": configuration.dtype,
@@ -163,10 +162,11 @@ def render(rows: list[dict]) -> list[str]:
     equal = sum(row["outcome"] is None for row in rows)
     models = {row["model"] for row in rows}
     wrong = {row["outcome"] for row in alarms}
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
     lines = [
         "# Correct programs, drawn at random",
         "",
-        f"Made by `python -m evaluations.drawn` at commit {commit()}: {page.machine()}. Depth, width, data, seed, "
+        f"Made by `python -m evaluations.drawn` at commit {commits}: {page.machine()}. Depth, width, data, seed, "
         "dtype, optimizer and the ways to run in parallel are drawn; each candidate is a run of real processes over "
         "gloo, checked against its own model's reference.",
         "",
@@ -208,15 +208,31 @@ def render(rows: list[dict]) -> list[str]:
     return lines + (["", "Called wrong although correct:", "", *messages] if messages else [])
 
 
-def attempt(what: str, work: Callable, drawn: Draw):
-    """What the work returns; None where something could not be run, which is said."""
+def measure(options: argparse.Namespace, drawn: Draw) -> list[dict]:
+    """The rows of a model, which are kept beside its traces: those of before where the traces are gone."""
+    home, kept = home_of(options.directory, drawn), options.directory / f"{drawn.model.name}.json"
+    if kept.exists() and not home.exists():
+        return json.loads(kept.read_text())
+    if not options.judge:
+        collect_draw(options.directory, drawn)
+    if not (home / "tolerance.yaml").exists():
+        return []
+    rows = judge_draw(options.directory, drawn)
+    kept.write_text(json.dumps(rows, indent=1) + "\n")
+    if options.discard:
+        shutil.rmtree(home)
+    return rows
+
+
+def attempt(options: argparse.Namespace, drawn: Draw) -> list[dict] | None:
+    """Measures; None where something could not be run, which is said."""
     try:
-        result = work()
+        rows = measure(options, drawn)
     except RunError as error:
-        print(f"{what} {drawn.model.name}: {error}", file=sys.stderr, flush=True)
+        print(f"{drawn.model.name}: {error}", file=sys.stderr, flush=True)
         return None
-    print(f"{what} {drawn.model.name}: {drawn.model.arguments} {drawn.dtype}", file=sys.stderr, flush=True)
-    return result
+    print(f"{drawn.model.name}: {drawn.model.arguments} {drawn.dtype}", file=sys.stderr, flush=True)
+    return rows
 
 
 def main() -> int:
@@ -224,25 +240,17 @@ def main() -> int:
     parser.add_argument("directory", type=Path, help="keeps the traces: about 1 GB a model")
     parser.add_argument("--count", type=int, default=50, help=f"models to draw, with up to {A_MODEL} runs each (50)")
     parser.add_argument("--judge", action="store_true", help="collect nothing")
+    parser.add_argument("--discard", action="store_true", help="keep a model's figures, and not its traces")
     parser.add_argument("--json", type=Path, help="write the rows there")
     options = parser.parse_args()
     options.directory.mkdir(exist_ok=True)
-    draws = [draw(i) for i in range(options.count)]
-    failed = False
-    if not options.judge:
-        with warm.server(), ThreadPoolExecutor(1) as pool:
-            done = pool.map(
-                lambda d: attempt("collected", lambda: collect_draw(options.directory, d) or True, d), draws
-            )
-            failed = not all(done)
-    here = [drawn for drawn in draws if (home_of(options.directory, drawn) / "tolerance.yaml").exists()]
-    with ThreadPoolExecutor(2) as pool:
-        judged = list(pool.map(lambda d: attempt("judged", lambda: judge_draw(options.directory, d), d), here))
-    rows = [row for one in judged if one for row in one]
+    with warm.server():
+        measured = [attempt(options, draw(i)) for i in range(options.count)]
+    rows = [row for one in measured if one for row in one]
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     print("\n".join(render(rows)))
-    return 2 if failed or None in judged else int(any(not row["same"] for row in rows))
+    return 2 if None in measured else int(any(not row["same"] for row in rows))
 
 
 if __name__ == "__main__":
