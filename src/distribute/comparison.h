@@ -1,0 +1,22 @@
+// Compares pairs of tensors with all processes of a team. A process that is given some pairs is told where their pieces
+// lie, and maps the files itself.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "distribute/recorded.h"
+#include "team/team.h"
+#include "ttrace/compare/compare.h"
+
+namespace ttrace {
+
+// As `compare` of one process, with the same bits for any number of processes. The pieces must lie in mapped files.
+std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options, Team& team);
+
+// The worker of Work::kCompare.
+std::string answer_comparison(std::string_view request, SharedFiles& files);
+
+}  // namespace ttrace

@@ -1,0 +1,21 @@
+// Reads the index of a trace with all processes of a team: each reads and checks some of the ranks' files, and process 0
+// gets what they say of themselves.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "team/team.h"
+#include "ttrace/trace.h"
+
+namespace ttrace {
+
+// As `read_trace` of one process, with the same errors.
+
+Trace read_trace(const std::filesystem::path& directory, Team& team);
+
+// The worker of Work::kReadIndex.
+std::string answer_index(std::string_view request);
+
+}  // namespace ttrace
