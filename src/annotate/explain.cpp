@@ -105,14 +105,35 @@ std::string describe_axis(const Annotations& annotations, const AnnotationRule* 
   return "replicates (not named)";
 }
 
+std::string describe_rule(const AnnotationRule* rule) {
+  return rule == nullptr ? "no rule" : "rule " + where(*rule, rule->source.line);
+}
+
+// The recorded tensors that a tensor in another program's names is made of, each with its rule.
+std::string describe_sources(const Annotations& annotations, const std::vector<TensorId>& sources) {
+  std::string text;
+  for (const TensorId& source : sources) {
+    text += fmt::format("    recorded as {}; {}\n", to_string(source),
+                        describe_rule(rule_for(annotations, source.kind, source.name)));
+  }
+  return text;
+}
+
 std::string explain_side(const Annotations& annotations, const AnnotationRule* rule, const ExplainedSide& side,
                          const MappedTensors& mapped) {
   if (mapped.tensors.empty() && mapped.findings.empty()) return fmt::format("  {}: does not hold it\n", side.name);
+  std::vector<TensorId> sources;
+  if (side.recorded_as != nullptr && !mapped.tensors.empty()) {
+    const auto found = side.recorded_as->find(mapped.tensors[0]->id);
+    if (found != side.recorded_as->end()) sources = found->second;
+    if (!sources.empty()) rule = rule_for(annotations, sources[0].kind, sources[0].name);
+  }
   std::string text;
   if (!mapped.tensors.empty()) {
     const LogicalTensor& first = *mapped.tensors[0];
     text += fmt::format("  {}: {}, {}; {}\n", side.name, to_string(first.shape), name_of(first.dtype),
                         describe_identities(mapped.tensors));
+    text += describe_sources(annotations, sources);
     const Annotations with_words = with_program_words(annotations, *side.aligned.trace);
     const Axes axes = factorings_of(side.aligned.trace->mesh)[first.factoring];
     for (const Axis& axis : axes) {
@@ -152,12 +173,15 @@ std::string explain(const Annotations& annotations, std::span<const ExplainedSid
   }
   if (subjects.empty()) refuse(sides, pattern);
   std::string text;
+  // Annotations are of the candidate's own names.
+  const bool is_renamed =
+      std::any_of(sides.begin(), sides.end(), [](const ExplainedSide& side) { return side.recorded_as != nullptr; });
   for (const ExplainedKey& subject : subjects) {
     const auto& [name, kind, pass] = subject;
-    const AnnotationRule* rule = rule_for(annotations, kind, name);
-    text += fmt::format("{}{} {}{}\n  {}\n", text.empty() ? "" : "\n", printable(name), name_of(kind),
-                        pass == Pass::kRecompute ? ", recompute" : "",
-                        rule == nullptr ? "no rule" : "rule " + where(*rule, rule->source.line));
+    const AnnotationRule* rule = is_renamed ? nullptr : rule_for(annotations, kind, name);
+    text += fmt::format("{}{} {}{}\n", text.empty() ? "" : "\n", printable(name), name_of(kind),
+                        pass == Pass::kRecompute ? ", recompute" : "");
+    if (!is_renamed) text += fmt::format("  {}\n", describe_rule(rule));
     for (std::size_t i = 0; i < sides.size(); ++i) {
       text += explain_side(annotations, rule, sides[i], selected[i][subject]);
     }

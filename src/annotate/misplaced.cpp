@@ -19,7 +19,7 @@ namespace {
 bool is_constant(const Piece& piece) {
   const auto element = static_cast<std::uint64_t>(size_of(piece.entry->dtype));
   return piece.entry->bytes <= element ||
-         std::memcmp(piece.data, piece.data + element, piece.entry->bytes - element) == 0;
+         std::memcmp(piece.elements(), piece.elements() + element, piece.entry->bytes - element) == 0;
 }
 
 bool has_shape(const std::vector<Piece>& pieces, const Shape& shape) {

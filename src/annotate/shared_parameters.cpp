@@ -11,16 +11,16 @@ namespace ttrace {
 namespace {
 
 // The values of one parameter: iteration, before the step or after it, and the checksum of each part.
-using Values = std::set<std::tuple<std::int32_t, Kind, std::uint64_t>>;
+using RecordedValues = std::set<std::tuple<std::int32_t, Kind, std::uint64_t>>;
 
 struct Parameter {
-  Values values;
+  RecordedValues values;
   Shape shape;
   std::uint64_t order = 0;
 };
 
 // True where a step has changed it: what is never updated may be equal by chance, as the copies of a layer.
-bool is_updated(const Values& values) {
+bool is_updated(const RecordedValues& values) {
   std::map<Kind, std::set<std::uint64_t>> checksums;
   for (const auto& [iteration, kind, checksum] : values) checksums[kind].insert(checksum);
   return !checksums[Kind::kParamAfter].empty() && checksums[Kind::kParamAfter] != checksums[Kind::kParam];
@@ -49,7 +49,7 @@ bool has_parameter(const Alignment& reference, const std::string& name) {
 }  // namespace
 
 std::vector<SharedParameter> find_shared_parameters(const Alignment& aligned, const Alignment* reference) {
-  std::map<std::pair<Shape, Values>, std::vector<std::pair<std::uint64_t, std::string>>> alike;
+  std::map<std::pair<Shape, RecordedValues>, std::vector<std::pair<std::uint64_t, std::string>>> alike;
   for (const auto& [name, parameter] : parameters_of(aligned)) {
     alike[{parameter.shape, parameter.values}].emplace_back(parameter.order, name);
   }

@@ -30,6 +30,7 @@ LogicalTensor sum_of(const TensorId& id, const std::vector<const LogicalTensor*>
   for (const LogicalTensor* tensor : tensors) {
     makers.push_back(tensor->pieces);
     sum.bytes += tensor->bytes;
+    sum.sketched |= tensor->sketched;
     sum.order = std::min(sum.order, tensor->order);
   }
   sum.pieces = [makers = std::move(makers)] {

@@ -10,6 +10,7 @@
 #include "align/describe.h"
 #include "align/holders.h"
 #include "correspond/groups.h"
+#include "correspond/made_of.h"
 #include "correspond/sums.h"
 #include "merge/region.h"
 #include "ttrace/error.h"
@@ -17,12 +18,6 @@
 
 namespace ttrace {
 namespace {
-
-// A tensor that is a source of another, and where.
-struct Source {
-  const LogicalTensor* tensor = nullptr;
-  PatternTensor place;
-};
 
 // Sizes of axes that hold everywhere, by the file's `sizes`. The first alignment that has a tensor tells.
 AxisSizes told_sizes(const Correspondence& correspondence, const std::vector<const Alignment*>& alignments) {
@@ -54,173 +49,6 @@ AxisSizes told_sizes(const Correspondence& correspondence, const std::vector<con
   }
   return sizes;
 }
-
-// The first unknown axis of a tensor's pattern.
-std::string unknown_axis(const IndexPattern& pattern, const AxisSizes& sizes) {
-  for (std::size_t side : {0, 1}) {
-    for (const PatternPart& part : pattern.parts(side)) {
-      for (const std::string& axis : part.axes) {
-        if (!sizes.contains(axis)) return axis;
-      }
-    }
-  }
-  return "";
-}
-
-// Replicas of `more` become further replicas of `into`.
-void add_copies(LogicalTensor& into, LogicalTensor more) {
-  into.pieces = [first = std::move(into.pieces), second = std::move(more.pieces)] {
-    std::vector<Piece> pieces = first();
-    std::int32_t replicas = 0;
-    for (const Piece& piece : pieces) replicas = std::max(replicas, piece.replica + 1);
-    for (Piece& piece : second()) {
-      piece.replica += replicas;
-      pieces.push_back(std::move(piece));
-    }
-    return pieces;
-  };
-  into.bytes += more.bytes;
-  into.order = std::min(into.order, more.order);
-}
-
-void sort_by_place(std::vector<Piece>& pieces) {
-  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    return std::tie(a.replica, a.term, a.logical.start) < std::tie(b.replica, b.term, b.logical.start);
-  });
-}
-
-// The tensor `id` of the target side, made of its sources.
-LogicalTensor made_of(const TensorId& id, const Shape& shape, std::shared_ptr<const Rearrangement> how,
-                      const std::vector<Source>& sources, const PatternTensor& target) {
-  LogicalTensor tensor = *sources.front().tensor;
-  tensor.doubt = placing_of(tensor);  // names the tensor as it was recorded
-  if (tensor.doubt.starts_with("; ")) tensor.doubt.erase(0, 2);
-  tensor.id = id;
-  tensor.shape = shape;
-  tensor.bytes = 0;
-  std::vector<std::pair<std::function<std::vector<Piece>()>, PatternTensor>> makers;
-  for (const Source& source : sources) {
-    const std::int64_t elements = std::max<std::int64_t>(element_count(source.tensor->shape), 1);
-    const double share = std::min(1.0, static_cast<double>(element_count(shape)) / static_cast<double>(elements));
-    tensor.bytes += static_cast<std::uint64_t>(share * static_cast<double>(source.tensor->bytes));
-    tensor.order = std::min(tensor.order, source.tensor->order);
-    makers.emplace_back(source.tensor->pieces, source.place);
-  }
-  const bool copies = how->pattern.copies() && how->pattern.parts(how->from).size() > 1;
-  tensor.pieces = [how = std::move(how), makers = std::move(makers), target, copies] {
-    std::vector<Piece> pieces;
-    for (const auto& [make, place] : makers) {
-      std::int32_t replicas = 0;
-      for (const Piece& piece : pieces) replicas = copies ? std::max(replicas, piece.replica + 1) : 0;
-      for (Piece& piece : rearranged(*how, place, make(), target)) {
-        piece.replica += replicas;
-        pieces.push_back(std::move(piece));
-      }
-    }
-    sort_by_place(pieces);
-    return pieces;
-  };
-  return tensor;
-}
-
-// Tensors of routed tokens hold some rows only; a pattern that keeps the rows keeps that.
-bool keeps_rows(const Rearrangement& how) {
-  for (const auto& side : how.pattern.sides) {
-    for (const TensorPattern& tensor : side) {
-      const bool ellipsis_first = tensor.ellipsis && *tensor.ellipsis == 0;
-      const TensorPattern& other = how.pattern.sides[0].front();
-      if (ellipsis_first != (other.ellipsis && *other.ellipsis == 0)) return false;
-      if (ellipsis_first) continue;
-      if (tensor.dims.empty() || tensor.dims[0].size() != 1 || !tensor.dims[0][0].sum.empty()) return false;
-      if (other.dims.empty() || tensor.dims[0][0].name != other.dims[0][0].name) return false;
-    }
-  }
-  return true;
-}
-
-// Works out one group after the other: the target's tensors from the sources'.
-class Translator {
- public:
-  Translator(const Correspondence& correspondence, const SideNames& target, const SideNames& source, AxisSizes sizes)
-      : correspondence_(correspondence), target_(target), source_(source), sizes_(std::move(sizes)) {}
-
-  const SideNames& target() const { return target_; }
-  const SideNames& source() const { return source_; }
-
-  // What is known of a group.
-  struct Known {
-    std::shared_ptr<Rearrangement> how;
-    bool fits = true;  // the shapes do not contradict the pattern
-  };
-  Known know(const GroupKey& key, const std::vector<std::pair<PatternTensor, const LogicalTensor*>>& targets,
-             const std::vector<std::pair<PatternTensor, const LogicalTensor*>>& sources) const {
-    Known known;
-    known.how = std::make_shared<Rearrangement>();
-    known.how->pattern = *pattern_of(correspondence_, key);
-    known.how->from = source_.side();
-    SizeEquations equations(sizes_);
-    AxisSizes numbered;
-    for (const auto& [side, tensors] : {std::pair(target_.side(), &targets), std::pair(source_.side(), &sources)}) {
-      for (const auto& [place, tensor] : *tensors) {
-        known.fits = equations.add(known.how->pattern.sides[side][place.tensor], tensor->shape) && known.fits;
-        for (const auto& [axis, value] : place.fixed) numbered[axis] = std::max(numbered[axis], value + 1);
-      }
-    }
-    known.fits = known.fits && equations.solve();
-    known.how->ellipsis = equations.ellipsis();
-    known.how->sizes = equations.sizes();
-    for (const auto& [axis, size] : numbered) {
-      const auto [found, is_new] = known.how->sizes.emplace(axis, size);
-      known.fits = known.fits && found->second == size;
-    }
-    return known;
-  }
-
-  // The sources of `target` in a group; empty where not all of its parts have one.
-  static std::vector<Source> sources_of(const Rearrangement& how, const PatternTensor& target,
-                                        const std::vector<std::pair<PatternTensor, const LogicalTensor*>>& sources) {
-    const auto from = how.pattern.parts(how.from), to = how.pattern.parts(1 - how.from);
-    std::set<std::size_t> needed;
-    for (std::size_t i = 0; i < std::max(from.size(), to.size()); ++i) {
-      if (to[std::min(i, to.size() - 1)].tensor == target.tensor) {
-        needed.insert(from[std::min(i, from.size() - 1)].tensor);
-      }
-    }
-    std::vector<Source> found;
-    std::map<std::size_t, std::int64_t> counts;
-    for (const auto& [place, tensor] : sources) {
-      if (!needed.contains(place.tensor)) continue;
-      found.push_back({tensor, place});
-      ++counts[place.tensor];
-    }
-    const bool copies = how.pattern.copies() && from.size() > 1;
-    if (copies) return found;
-    for (const std::size_t tensor : needed) {
-      std::int64_t expected = 1;
-      for (const auto& [place, source] : sources) {
-        if (place.tensor != tensor) continue;
-        for (const auto& [axis, value] : place.fixed) expected = std::max(expected, how.sizes.at(axis));
-      }
-      if (counts[tensor] != expected) return {};
-    }
-    return found;
-  }
-
-  void require_known(const GroupKey& key, const Rearrangement& how) const {
-    const std::string axis = unknown_axis(how.pattern, how.sizes);
-    if (axis.empty()) return;
-    throw InputError(fmt::format("{}: '{}': the shapes do not tell the size of '{}'; expected it under `sizes`",
-                                 to_string(correspondence_.rules[key.rule].source), how.pattern.text, axis));
-  }
-
- private:
-  const Correspondence& correspondence_;
-  const SideNames& target_;
-  const SideNames& source_;
-  AxisSizes sizes_;
-};
-
-using PlacedTensors = std::vector<std::pair<PatternTensor, const LogicalTensor*>>;
 
 PlacedTensors placed(const CounterpartGroup& group, std::size_t side, const Alignment& alignment) {
   PlacedTensors tensors;
@@ -288,8 +116,7 @@ class CandidateTranslator {
         reference_names_(correspondence, reference_side, *reference.trace),
         candidate_names_(correspondence, 1 - reference_side, *candidate.trace),
         reference_(summed_as_in_candidate(reference_names_, reference.alignment, candidate_names_, candidate_)),
-        translator_(correspondence, reference_names_, candidate_names_,
-                    told_sizes(correspondence, {&reference_, &candidate_})) {
+        sizes_(told_sizes(correspondence, {&reference_, &candidate_})) {
     add_to_groups(reference_names_, reference_, groups_);
     add_to_groups(candidate_names_, candidate_, groups_);
   }
@@ -321,8 +148,9 @@ class CandidateTranslator {
     const PlacedTensors targets = placed(group, reference_names_.side(), reference_);
     const PlacedTensors sources = placed(group, candidate_names_.side(), candidate_);
     if (targets.empty() || sources.empty()) return;
-    const Translator::Known known = translator_.know(key, targets, sources);
-    if (known.fits) translator_.require_known(key, *known.how);
+    const FittedPattern known =
+        fit(*pattern_of(correspondence_, key), candidate_names_.side(), sizes_, sources, targets);
+    if (known.fits) require_known_sizes(key, *known.how);
     for (const auto& [place, target] : targets) {
       const std::string where = to_string(correspondence_.rules[key.rule].source);
       if (!known.fits) {
@@ -333,7 +161,7 @@ class CandidateTranslator {
                     sources);
         continue;
       }
-      const std::vector<Source> parts = Translator::sources_of(*known.how, place, sources);
+      const std::vector<Source> parts = sources_of(*known.how, place, sources);
       if (parts.empty()) continue;
       const LogicalTensor& first = *parts.front().tensor;
       const bool alike = std::all_of(parts.begin(), parts.end(), [&](const Source& part) {
@@ -357,14 +185,20 @@ class CandidateTranslator {
                     sources);
         continue;
       }
-      Shape shape = *shape_of(known.how->pattern.sides[reference_names_.side()][place.tensor], known.how->ellipsis,
-                              known.how->sizes);
+      const Shape shape = shape_of_made(*known.how, place);
       if (shape != target->shape) {  // without its padding
         result_.reference.tensors.at(target->id) = region_of(*target, whole_box(shape));
       }
-      keep(made_of(target->id, shape, known.how, parts, place));
+      keep(made_of(target->id, known.how, parts, place));
       for (const Source& part : parts) note_use(part.tensor->id, target->id);
     }
+  }
+
+  void require_known_sizes(const GroupKey& key, const Rearrangement& how) const {
+    const std::string axis = unknown_axis(how);
+    if (axis.empty()) return;
+    throw InputError(fmt::format("{}: '{}': the shapes do not tell the size of '{}'; expected it under `sizes`",
+                                 to_string(correspondence_.rules[key.rule].source), how.pattern.text, axis));
   }
 
   void keep(LogicalTensor tensor) {
@@ -522,7 +356,7 @@ class CandidateTranslator {
   const Alignment& candidate_;
   SideNames reference_names_, candidate_names_;
   const Alignment reference_;
-  Translator translator_;
+  const AxisSizes sizes_;
   CounterpartGroups groups_;
   Translation result_;
   std::set<TensorId> used_;
@@ -566,7 +400,7 @@ Alignment in_names_of_candidate(const Correspondence& correspondence, std::size_
                                 const AlignedTrace& reference, const Trace& candidate) {
   const SideNames source(correspondence, reference_side, *reference.trace);
   const SideNames target(correspondence, 1 - reference_side, candidate);
-  const Translator translator(correspondence, target, source, told_sizes(correspondence, {&reference.alignment}));
+  const AxisSizes sizes = told_sizes(correspondence, {&reference.alignment});
   CounterpartGroups groups;
   add_to_groups(source, reference.alignment, groups);
   Alignment result;
@@ -575,17 +409,15 @@ Alignment in_names_of_candidate(const Correspondence& correspondence, std::size_
   }
   for (const auto& [key, group] : groups) {
     const PlacedTensors sources = placed(group, reference_side, reference.alignment);
-    const Translator::Known known = translator.know(key, {}, sources);
-    if (!known.fits || !unknown_axis(known.how->pattern, known.how->sizes).empty()) continue;
+    const FittedPattern known = fit(*pattern_of(correspondence, key), reference_side, sizes, sources, {});
+    if (!known.fits || !unknown_axis(*known.how).empty()) continue;
     for (const PatternTensor& place : places_of(correspondence.rules[key.rule], target.side(), known.how->sizes)) {
-      const std::vector<Source> parts = Translator::sources_of(*known.how, place, sources);
+      const std::vector<Source> parts = sources_of(*known.how, place, sources);
       if (parts.empty() ||
           std::any_of(parts.begin(), parts.end(), [](const Source& part) { return part.tensor->rows.has_value(); })) {
         continue;
       }
-      const auto shape =
-          shape_of(known.how->pattern.sides[target.side()][place.tensor], known.how->ellipsis, known.how->sizes);
-      LogicalTensor tensor = made_of(id_of(target, key, place), *shape, known.how, parts, place);
+      LogicalTensor tensor = made_of(id_of(target, key, place), known.how, parts, place);
       const TensorId id = tensor.id;
       result.tensors.emplace(id, std::move(tensor));
     }

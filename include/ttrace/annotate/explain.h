@@ -1,9 +1,11 @@
 // Explains in words how a tensor's shards were mapped, to a person who doubts an annotation.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ttrace/align/aligned_trace.h"
 
@@ -12,6 +14,8 @@ namespace ttrace {
 struct ExplainedSide {
   std::string_view name;  // "reference", "candidate"
   const AlignedTrace& aligned;
+  // Of a side in the names of another program: what it recorded, which annotations are about, of each tensor.
+  const std::map<TensorId, std::vector<TensorId>>* recorded_as = nullptr;
 };
 
 // Describes each tensor whose name matches `pattern` (as in annotations), by name and kind: the rule that placed it,

@@ -15,4 +15,6 @@ Formats:
     restricted_pickle.py ... whose metadata is a pickle
     msprobe.py           dumps of MindStudio's msprobe
     sglang.py            dumps of SGLang's dumper
+    transformer_engine.py  dumps of Transformer Engine's debug feature DumpTensors
+    torchtitan.py        refuses torchtitan's, which hold no values
 """

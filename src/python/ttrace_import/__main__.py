@@ -10,6 +10,15 @@ from .options import Options
 from .refusal import Refused, one_line, require
 from .trace import TraceWriter
 
+_FORMATS = {
+    "files": "files",
+    "checkpoint": "checkpoint",
+    "msprobe": "msprobe",
+    "sglang": "sglang",
+    "transformer-engine": "transformer_engine",
+    "torchtitan": "torchtitan",
+}  # and the module
+
 
 def main(words: list[str] | None = None) -> int:
     options = _options(words)
@@ -35,7 +44,7 @@ def main(words: list[str] | None = None) -> int:
 
 def _options(words: list[str] | None) -> Options:
     parser = argparse.ArgumentParser(prog="python -m ttrace_import", allow_abbrev=False)
-    parser.add_argument("format", choices=("files", "checkpoint", "msprobe", "sglang"))
+    parser.add_argument("format", choices=tuple(_FORMATS))
     parser.add_argument("sources", type=Path, nargs="+")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--library", required=True)
@@ -51,19 +60,14 @@ def _options(words: list[str] | None) -> Options:
 
 def _import(options: Options) -> TraceWriter:
     _refuse_options_of_others(options)
-    module, function = {
-        "files": ("files", "import_files"),
-        "checkpoint": ("checkpoint", "import_checkpoint"),
-        "msprobe": ("msprobe", "import_msprobe"),
-        "sglang": ("sglang", "import_sglang"),
-    }[options.format]
+    module = _FORMATS[options.format]
     written: list[TraceWriter] = []
 
     def open_trace(ranks: set[int]) -> TraceWriter:
         written.append(TraceWriter(options, ranks))
         return written[0]
 
-    getattr(require(f"ttrace_import.{module}"), function)(options, open_trace)
+    getattr(require(f"ttrace_import.{module}"), f"import_{module}")(options, open_trace)
     return written[0]
 
 

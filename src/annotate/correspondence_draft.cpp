@@ -1,0 +1,281 @@
+#include "ttrace/annotate/correspondence_draft.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "annotate/layer_patterns.h"
+#include "annotate/module_counterparts.h"
+#include "annotate/parameter_counterparts.h"
+#include "text/readable.h"
+#include "text/yaml.h"
+#include "ttrace/tensor_name.h"
+
+namespace ttrace {
+namespace {
+
+std::string quoted(const std::string& word) {
+  const auto printed = [](char c) { return c >= ' ' && c <= '~'; };
+  if (!std::all_of(word.begin(), word.end(), printed)) return yaml_word(word);
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("''") : std::string(1, c);
+  return text + "'";
+}
+
+// A name or a pattern; `in_list` where a list in brackets holds it, or where it is a key.
+std::string word_of(const std::string& word, bool in_list) {
+  const auto plain = [&](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_.()").find(c) != std::string_view::npos ||
+           (!in_list && std::string_view("{},+-> ").find(c) != std::string_view::npos);
+  };
+  const bool begins_plainly =
+      std::isalpha(static_cast<unsigned char>(word[0])) != 0 || word[0] == '(' || word[0] == '.';
+  return begins_plainly && std::all_of(word.begin(), word.end(), plain) ? word : quoted(word);
+}
+
+// `layers.{i}.{q,k,v}`; nothing where a capture lies between what the names have in common.
+std::optional<std::string> one_key(const std::vector<std::string>& names) {
+  if (names.size() == 1) return names.front();
+  std::size_t begin = 0, end = 0;
+  const std::string& first = names.front();
+  const auto all_have = [&](auto test) { return std::all_of(names.begin(), names.end(), test); };
+  while (begin < first.size() &&
+         all_have([&](const std::string& name) { return begin < name.size() && name[begin] == first[begin]; })) {
+    ++begin;
+  }
+  while (begin > 0 && first[begin - 1] != '.') --begin;
+  while (all_have([&](const std::string& name) {
+    return begin + end < name.size() && name[name.size() - 1 - end] == first[first.size() - 1 - end];
+  })) {
+    ++end;
+  }
+  while (end > 0 && first[first.size() - end] != '.') --end;
+  std::vector<std::string> middles;
+  for (const std::string& name : names) middles.push_back(name.substr(begin, name.size() - begin - end));
+  if (std::any_of(middles.begin(), middles.end(), [](const std::string& m) { return m.find('{') != m.npos; })) {
+    return std::nullopt;
+  }
+  return fmt::format("{}{{{}}}{}", first.substr(0, begin), fmt::join(middles, ","), first.substr(first.size() - end));
+}
+
+std::string distance(double value) { return fmt::format("{:.1g}", value); }
+
+std::string of_layers(std::size_t some, std::size_t all) {
+  return some == all ? (all == 1 ? "" : fmt::format(" in {} layers", all))
+                     : fmt::format(" in {} of {} layers", some, all);
+}
+
+// What a line was seen on.
+std::string evidence_of(const CounterpartRule& rule) {
+  std::vector<std::string> words;
+  const Counterparts& line = rule.line;
+  if (!line.equal.empty()) {
+    std::vector<std::string> of(line.equal.begin(), line.equal.end());
+    const std::string what =
+        of == std::vector<std::string>{"values"} ? "equal" : fmt::format("equal {}", fmt::join(of, ", "));
+    words.push_back(what + of_layers(rule.equal, rule.instances));
+  }
+  std::vector<std::string> near;
+  for (const auto& [key, values] : line.near) near.push_back(fmt::format("{} {}", key, distance(values.distance)));
+  if (!near.empty()) {
+    words.push_back(
+        fmt::format("rel_err of {}{}{}", fmt::join(near, ", "), of_layers(rule.near, rule.instances),
+                    rule.nearest_other > 0 ? fmt::format(", otherwise {}", distance(rule.nearest_other)) : ""));
+  }
+  for (const auto& [key, values] : line.far) {
+    words.push_back(fmt::format("{} is {} apart: a bug, or no counterpart", key, distance(values.distance)));
+  }
+  return words.empty() ? "by its place" : fmt::format("{}", fmt::join(words, "; "));
+}
+
+// Gives each size that a pattern needs one name in the whole file.
+class Sizes {
+ public:
+  void rename(Counterparts& line) {
+    for (const auto& [name, size] : AxisSizes(line.sizes)) {
+      std::string unique = name;
+      for (int n = 2; all_.contains(unique) && all_.at(unique) != size; ++n) unique = fmt::format("{}{}", name, n);
+      if (unique != name) {
+        for (auto& [key, pattern] : line.patterns) pattern = with_axis(pattern, name, unique);
+      }
+      all_[unique] = size;
+    }
+  }
+
+  // Only the sizes of axes inside a dimension must be told; the others follow from shapes.
+  std::string text(const std::vector<CounterpartRule>& rules) const {
+    std::string text;
+    for (const auto& [name, size] : all_) {
+      const bool is_needed = std::any_of(rules.begin(), rules.end(), [&, axis = &name](const CounterpartRule& rule) {
+        return std::any_of(rule.line.patterns.begin(), rule.line.patterns.end(), [&](const auto& item) {
+          return item.first != "none" && with_axis(item.second, *axis, "\n") != item.second &&
+                 is_inside_product(item.second, *axis);
+        });
+      });
+      if (is_needed) text += fmt::format("  {}: {}\n", name, size);
+    }
+    return text.empty()
+               ? ""
+               : "sizes:  # of this model; write them as in annotations/correspondences for others\n" + text + "\n";
+  }
+
+ private:
+  static bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+  static std::string with_axis(const std::string& pattern, const std::string& from, const std::string& to) {
+    std::string text;
+    for (std::size_t at = 0; at < pattern.size();) {
+      std::size_t end = at;
+      while (end < pattern.size() && is_name(pattern[end])) ++end;
+      if (end == at) {
+        text += pattern[at++];
+        continue;
+      }
+      const std::string word = pattern.substr(at, end - at);
+      text += word == from ? to : word;
+      at = end;
+    }
+    return text;
+  }
+
+  // True where the axis stands beside another inside parentheses, as in `(g d)`.
+  static bool is_inside_product(const std::string& pattern, const std::string& axis) {
+    const std::string marked = with_axis(pattern, axis, "\n");
+    for (std::size_t at = marked.find('\n'); at != marked.npos; at = marked.find('\n', at + 1)) {
+      const bool before = at >= 2 && marked[at - 1] == ' ' && (is_name(marked[at - 2]) || marked[at - 2] == ')');
+      const bool after =
+          at + 2 < marked.size() && marked[at + 1] == ' ' && (is_name(marked[at + 2]) || marked[at + 2] == '(');
+      int depth = 0;
+      for (std::size_t i = 0; i < at; ++i) depth += marked[i] == '(' ? 1 : marked[i] == ')' ? -1 : 0;
+      if (depth > 0 && (before || after)) return true;
+    }
+    return false;
+  }
+
+  AxisSizes all_;
+};
+
+// A line, or several, of the file; empty where it cannot be said so.
+std::string rule_yaml(const CounterpartRule& rule) {
+  const Counterparts& line = rule.line;
+  const auto key = one_key(line.names[0]);
+  if (!key) return "";
+  std::string text;
+  for (const std::string& remark : line.remarks) text += fmt::format("# {}\n", printable(remark));
+  std::vector<std::string> others;
+  for (const std::string& name : line.names[1]) others.push_back(word_of(name, line.names[1].size() > 1));
+  const std::string is = others.size() == 1 ? others.front() : fmt::format("[{}]", fmt::join(others, ", "));
+  const std::string evidence = printable(evidence_of(rule));
+  if (line.patterns.empty()) return text + fmt::format("{}: {}  # {}\n", word_of(*key, false), is, evidence);
+  text += fmt::format("{}:  # {}\n  is: {}\n", word_of(*key, false), evidence, is);
+  for (const auto& [what, pattern] : line.patterns) {
+    text += fmt::format("  {}: {}\n", word_of(what, true), word_of(pattern, false));
+  }
+  return text;
+}
+
+// Names that were found to have no counterpart, layers put together.
+std::string lone_yaml(const std::set<std::string>& names, std::string_view side, std::string_view what) {
+  std::map<std::string, std::size_t> by_template;
+  for (const std::string& name : names) ++by_template[without_numbers(name)];
+  std::string text;
+  for (const auto& [name, count] : by_template) {
+    text += fmt::format("#   {} of the {}: {}{}\n", what, side, printable(name),
+                        count == 1 ? "" : fmt::format(" ({} of them)", count));
+  }
+  return text;
+}
+
+std::set<std::string> parameter_names(const Trace& trace) {
+  std::set<std::string> names;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) {
+      if (is_parameter_kind(entry.id.kind)) names.insert(without_numbers(entry.id.name));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+bool names_differ(const Trace& reference, const Trace& candidate) {
+  const std::set<std::string> of_reference = parameter_names(reference), of_candidate = parameter_names(candidate);
+  if (of_reference.empty() || of_candidate.empty()) return false;
+  const auto shared = static_cast<std::size_t>(std::count_if(
+      of_candidate.begin(), of_candidate.end(), [&](const std::string& name) { return of_reference.contains(name); }));
+  return 2 * shared < std::min(of_reference.size(), of_candidate.size());
+}
+
+CorrespondenceDraft draft_correspondence(const AlignedTrace& reference, const AlignedTrace& candidate) {
+  const auto of_reference = initial_parameters_of(reference.alignment);
+  const auto of_candidate = initial_parameters_of(candidate.alignment);
+  const auto dtype = common_dtype(of_reference, of_candidate);
+  const ParameterMatches parameters = match_parameters(of_reference, of_candidate, dtype);
+  ModuleMatches modules = match_modules(reference, candidate, parameters, dtype);
+  std::vector<CounterpartRule> rules = put_layers_together(std::move(modules.counterparts));
+  Sizes sizes;
+  for (CounterpartRule& rule : rules) sizes.rename(rule.line);
+
+  CorrespondenceDraft draft;
+  draft.parameters[0] = of_reference.size();
+  draft.parameters[1] = of_candidate.size();
+  for (std::size_t side : {0, 1}) draft.found[side] = draft.parameters[side] - modules.lone_parameters[side].size();
+  std::string body, unsaid;
+  std::set<std::string> keys;
+  for (const CounterpartRule& rule : rules) {
+    const std::string text = rule_yaml(rule);
+    const bool is_new = !text.empty() && keys.insert(*one_key(rule.line.names[0])).second;
+    if (!is_new) {
+      const std::string names =
+          fmt::format("{} and {}", fmt::join(rule.line.names[0], ", "), fmt::join(rule.line.names[1], ", "));
+      unsaid += fmt::format("#   {}: name the reference's by a rule each\n", printable(names));
+      continue;
+    }
+    body += text;
+    ++draft.rules;
+    if (rule.equal + rule.near > 0) ++draft.measured;
+  }
+  draft.text = "# Drafted by `ttrace annotate --reference` (" + summary_of(draft) + ").\n";
+  draft.text += fmt::format("# Left: {}. Right: {}.\n", printable(reference.trace->directory.string()),
+                            printable(candidate.trace->directory.string()));
+  draft.text +=
+      "# What is equal are the parameters before the first step; rel_err is of the first micro-batch. A draft says "
+      "what\n"
+      "# the programs do, not what they should do: read the patterns. The schema: "
+      "annotations/correspondences/README.md.\n";
+  if (dtype) draft.text += fmt::format("# Parameters were rounded to {} first.\n", name_of(*dtype));
+  draft.text += "\nsides: [reference, candidate]\n\n" + sizes.text(rules);
+  if (modules.activations != "same") draft.text += fmt::format("activations: {}\n\n", modules.activations);
+  draft.text += body;
+  for (const std::string& remark : parameters.remarks) unsaid += fmt::format("#   {}\n", printable(remark));
+  for (const auto& [name, apart] : modules.scalars) {
+    draft.text += fmt::format(
+        "# The scalar {} is {} apart, and goes by its name: where the programs add it up otherwise, write none: [{}]\n",
+        printable(name), distance(apart), printable(name));
+  }
+  constexpr std::string_view kSides[2] = {"reference", "candidate"};
+  for (std::size_t side : {0, 1}) {
+    unsaid += lone_yaml(modules.lone_parameters[side], kSides[side], "parameter");
+    unsaid += lone_yaml(modules.lone_modules[side], kSides[side], "output");
+  }
+  if (!unsaid.empty()) {
+    draft.text +=
+        "\n# No counterpart was found. Where there is one, write `NAME: NAME`, or `NAME: {is: NAME, output: PATTERN}`; "
+        "what\n"
+        "# no line names is not compared, and the report says so.\n" +
+        unsaid;
+  }
+  return draft;
+}
+
+std::string summary_of(const CorrespondenceDraft& draft) {
+  return fmt::format("{} rule{}, {} of them measured; {} of {} parameters of the reference, {} of {} of the candidate",
+                     draft.rules, draft.rules == 1 ? "" : "s", draft.measured, draft.found[0], draft.parameters[0],
+                     draft.found[1], draft.parameters[1]);
+}
+
+}  // namespace ttrace
