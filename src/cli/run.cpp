@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "process/launch.h"
 #include "process/shell_words.h"
 #include "terminal/report_files.h"
 #include "ttrace/error.h"
@@ -37,6 +38,7 @@ struct RunOptions {
   bool github = false;
   bool plan = false, refresh = false, bisect = false;
   int threads = 0;
+  std::size_t jobs = 1;
 };
 
 RunFile load(const RunOptions& options, const std::string& today) {
@@ -183,7 +185,7 @@ int run_candidates(const RunOptions& options, RunReport& report, std::vector<Pag
   const RunFile file = load(options, today);
   const std::vector<Job> candidates = select_candidates(file, options.only);
   Workspace workspace(options.work);
-  Artifacts artifacts(file, workspace, written_by(options));
+  Artifacts artifacts(file, workspace, written_by(options), options.jobs);
   if (options.plan) return show_plan(artifacts, file, candidates, options.refresh);
 
   // make the reference and its tolerance
@@ -194,6 +196,7 @@ int run_candidates(const RunOptions& options, RunReport& report, std::vector<Pag
 
   // collect and check each candidate
   const RunContext context{options, file, workspace, artifacts, today};
+  artifacts.prepare_candidates(candidates);
   for (const Job& job : candidates) {
     report.candidates.push_back(collect_and_check(context, job, pages.emplace_back()));
   }
@@ -298,6 +301,7 @@ Examples:
   ttrace run                    # ./ttrace.yaml
   ttrace run --plan             # what would run, and why; nothing runs
   ttrace run --only 'tp2-*' --refresh
+  ttrace run -j 4               # each with a MASTER_PORT of its own
   ttrace run --junit junit.xml --markdown "$GITHUB_STEP_SUMMARY" \
     --history history.sqlite
   git bisect start bad-commit good-commit
@@ -328,6 +332,13 @@ void add_run(CLI::App& app, Run& run_command) {
   add_github_option(*command, options->github);
   add_history_option(*command, options->history);
   add_threads_option(*command, options->threads);
+  command
+      ->add_option("-j,--jobs", options->jobs,
+                   "Commands to run side by side, perturbed runs and candidates; what one prints goes to trace.log "
+                   "beside its trace")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(std::size_t{1}, kMostSideBySide));
   command->footer(kFooter);
   command->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
 }

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +17,8 @@
 #include <cstring>
 #include <map>
 #include <thread>
+
+#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {
@@ -139,12 +143,17 @@ CommandResult result_of(int status) {
   return {code, code == 0 ? "" : fmt::format("exited with code {}", code)};
 }
 
+CommandResult too_late(std::chrono::seconds limit) {
+  return {kExitTimeout, fmt::format("did not end within {} s", limit.count())};
+}
+
 // Stops a command that takes too long: politely first, so that a launcher can stop what it has started.
 class TimeLimit {
  public:
   TimeLimit(pid_t pid, std::chrono::seconds limit) : pid_(pid), limit_(limit) {}
 
   void enforce() {
+    if (limit_.count() == 0) return;
     constexpr std::chrono::seconds kGrace{10};
     const auto elapsed = std::chrono::steady_clock::now() - start_;
     if (elapsed >= limit_ && !exceeded_) kill(pid_, SIGTERM);
@@ -154,9 +163,9 @@ class TimeLimit {
   bool exceeded() const { return exceeded_; }
 
  private:
-  const pid_t pid_;
-  const std::chrono::seconds limit_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  pid_t pid_;
+  std::chrono::seconds limit_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   bool exceeded_ = false;
 };
 
@@ -181,29 +190,38 @@ CommandResult run_command(const std::vector<std::string>& command, const Launch&
   int status = 0;
   while (wait_for(pid, on_second, status) != pid) {
   }
-  if (limit.exceeded()) return {kExitTimeout, fmt::format("did not end within {} s", launch.timeout.count())};
+  if (limit.exceeded()) return too_late(launch.timeout);
   return result_of(status);
 }
 
 void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs, const SideBySideEvents& events) {
+  struct Running {
+    std::size_t index;  // among `commands`
+    TimeLimit limit;
+  };
   SignalForwarding signals;
-  std::map<pid_t, std::size_t> running;  // -> index among `commands`
-  bool failed = false;
+  std::map<pid_t, Running> running;
+  bool stopped = false;
   const auto command_ended = [&](std::size_t index, const CommandResult& result) {
-    if (failed) return;  // this one was stopped
-    failed = !result.failure.empty();
-    events.on_end(index, result);
-    if (!failed) return;
+    if (stopped || events.on_end(index, result)) return;
+    stopped = true;
     for (const auto& [pid, _] : running) kill(pid, SIGTERM);
   };
-  for (std::size_t next = 0; !running.empty() || (!failed && next < commands.size());) {
-    if (!failed && next < commands.size() && running.size() < jobs) {
+  const auto on_second = [&] {
+    for (auto& [_, command] : running) command.limit.enforce();
+    if (events.on_second) events.on_second();
+  };
+  for (std::size_t next = 0; !running.empty() || (!stopped && next < commands.size());) {
+    if (!stopped && next < commands.size() && running.size() < jobs) {
+      const LoggedCommand& command = commands[next];
       signals.block();
       pid_t pid = 0;
-      const int error = spawn(commands[next].command, {}, signals.mask_before(), commands[next].log, pid);
+      Launch launch;
+      launch.environment = command.environment;
+      const int error = spawn(command.command, launch, signals.mask_before(), command.log, pid);
       signals.add(pid);
       if (error == 0) {
-        running[pid] = next;
+        running.emplace(pid, Running{next, TimeLimit(pid, command.timeout)});
         events.on_start(next);
       } else {
         command_ended(next, could_not_start(error));
@@ -212,14 +230,28 @@ void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jo
       continue;
     }
     int status = 0;
-    const pid_t pid = wait_for(-1, events.on_second, status);
-    const auto found = running.find(pid);
+    const auto found = running.find(wait_for(-1, on_second, status));
     if (found == running.end()) continue;
-    const std::size_t index = found->second;
-    signals.remove(pid);
+    const auto [index, limit] = found->second;
+    signals.remove(found->first);
     running.erase(found);
-    command_ended(index, result_of(status));
+    command_ended(index, limit.exceeded() ? too_late(commands[index].timeout) : result_of(status));
   }
+}
+
+int free_port() {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool has_port = descriptor >= 0 && bind(descriptor, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                        getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int error = errno;
+  if (descriptor >= 0) close(descriptor);
+  if (!has_port)
+    throw InputError(fmt::format("no free TCP port: {}; expected one for each command", std::strerror(error)));
+  return ntohs(address.sin_port);
 }
 
 }  // namespace ttrace

@@ -38,18 +38,24 @@ constexpr std::size_t kMostSideBySide = 64;
 
 struct LoggedCommand {
   std::vector<std::string> command;
-  std::string log;  // file for its stdout and stderr; its stdin is empty
+  std::string log;                       // file for its stdout and stderr; its stdin is empty
+  std::vector<std::string> environment;  // "NAME=value", added to this process's
+  std::chrono::seconds timeout{0};       // as that of Launch
 };
 
 // What `run_side_by_side` calls, with indices among its commands. Nothing of it may throw.
 struct SideBySideEvents {
   std::function<void(std::size_t)> on_start;
-  std::function<void(std::size_t, const CommandResult&)> on_end;  // of each that ended well, and the first that failed
+  std::function<bool(std::size_t, const CommandResult&)> on_end;  // returns whether to go on
   std::function<void()> on_second = {};                           // about every second; may be empty
 };
 
-// Runs all commands, at most `jobs` (up to kMostSideBySide) at a time, and forwards signals to each that runs. Once one
-// has failed, no further one is started, and those that run get SIGTERM and are waited for.
+// Runs all commands, at most `jobs` (up to kMostSideBySide) at a time, and forwards signals to each that runs. Once
+// `on_end` has said not to go on, no further one is started, those that run get SIGTERM and are waited for, and nothing
+// is called any more.
 void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs, const SideBySideEvents& events);
+
+// Returns a TCP port of this machine that nobody listens at now.
+int free_port();
 
 }  // namespace ttrace

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "process/installation.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
@@ -21,6 +23,14 @@ Annotations load_annotations(const AnnotationSource& source) {
   }
   if (!source.file.empty() || source.settings.empty()) return annotations;
   throw InputError(fmt::format("parameter {}: there are no annotations; expected some with it", source.settings[0]));
+}
+
+bool says_mapping(const Trace& trace) {
+  if (trace.program != nullptr) return true;
+  return std::any_of(trace.ranks.begin(), trace.ranks.end(), [](const RankTrace& rank) {
+    return std::any_of(rank.entries.begin(), rank.entries.end(),
+                       [](const Entry& entry) { return entry.mapping != nullptr; });
+  });
 }
 
 Correspondence load_correspondence(const std::string& name) {

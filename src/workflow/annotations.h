@@ -5,6 +5,7 @@
 
 #include "ttrace/annotation.h"
 #include "ttrace/correspond/correspondence.h"
+#include "ttrace/trace.h"
 
 namespace ttrace {
 
@@ -15,6 +16,9 @@ std::filesystem::path preset_directory();
 // axes take the place of the file's. Throws
 // InputError.
 Annotations load_annotations(const AnnotationSource& source);
+
+// True where the program or its recorded tensors say how the ranks hold them.
+bool says_mapping(const Trace& trace);
 
 // Reads a correspondence file, or one that comes with the program. Throws InputError.
 Correspondence load_correspondence(const std::string& name);

@@ -46,8 +46,8 @@ std::string candidate_artifact(const Job& candidate) { return "candidates/" + ca
 
 std::string second_run_artifact(const Job& candidate) { return "second-runs/" + candidate.name; }
 
-Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::path> written)
-    : file_(file), workspace_(workspace), not_code_(std::move(written)) {
+Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::path> written, std::size_t jobs)
+    : file_(file), workspace_(workspace), not_code_(std::move(written)), jobs_(jobs) {
   // A key lists the content of these files by itself, so they do not count as code.
   not_code_.insert(fs::weakly_canonical(file.path));
   for (const std::string& part : load_annotations(file.annotations).files) {
@@ -161,32 +161,33 @@ CollectOptions Artifacts::options_for(const Job& job) const {
   return options;
 }
 
-void Artifacts::collect_artifact(const std::string& artifact, const Key& key, CollectOptions options) {
-  const fs::path unfinished = workspace_.begin(artifact);
-  options.output = unfinished / "trace";
-  const int code = collect(options);
+// Keeps what was collected in `unfinished`. Throws InputError where the command failed, and Interrupted.
+void Artifacts::finish_run(const Run& run, const fs::path& unfinished, int code) {
+  if (code == 0) workspace_.finish(unfinished, run.artifact, run.key);
   if (const int signal = interrupted_by(); signal != 0) {
     throw Interrupted(fmt::format("interrupted by signal {}; what is whole is kept: run it again to go on", signal));
   }
   if (code != 0) {
-    const bool too_late = code == kExitTimeout && options.timeout.count() > 0;
-    const std::string what =
-        too_late ? fmt::format("did not end within {} s", options.timeout.count()) : fmt::format("exit code {}", code);
+    const bool too_late = code == kExitTimeout && run.options.timeout.count() > 0;
+    const std::string what = too_late ? fmt::format("did not end within {} s", run.options.timeout.count())
+                                      : fmt::format("exit code {}", code);
     throw InputError(
         fmt::format("the trace of {} could not be collected, {}; expected a command that ends with 0 (what it left is "
                     "in {} until the next run)",
-                    display_name(artifact), what, options.output.string()));
+                    display_name(run.artifact), what, (unfinished / "trace").string()));
   }
-  workspace_.finish(unfinished, artifact, key);
 }
 
-// Collects a run that will be compared with the reference. Throws InputError where it used other software. Such a run
-// is kept: it fits again once the reference has been made on the same software.
-void Artifacts::make_run(const std::string& artifact, const Key& key, const CollectOptions& options) {
-  const CacheState state = state_of_run(artifact, key);
-  if (state.freshness == Freshness::kFits) return;
-  print_what_is_made(artifact, state);
-  collect_artifact(artifact, key, options);
+void Artifacts::collect_run(const Run& run) {
+  const fs::path unfinished = workspace_.begin(run.artifact);
+  CollectOptions options = run.options;
+  options.output = unfinished / "trace";
+  finish_run(run, unfinished, collect(options));
+}
+
+// Throws InputError where the run used other software than the reference. Such a run is kept: it fits again once the
+// reference has been made on the same software.
+void Artifacts::require_same_software(const std::string& artifact) const {
   if (const auto other = other_software(artifact)) {
     throw InputError(fmt::format(
         "{0}: stale: it ran on {1} {2}, {3} on {4}; expected the same (rm -r {0} makes the next run collect "
@@ -195,22 +196,62 @@ void Artifacts::make_run(const std::string& artifact, const Key& key, const Coll
   }
 }
 
+// Collects a run that will be compared with the reference, unless there is one that fits. Returns its trace.
+fs::path Artifacts::make_run(const Run& run) {
+  if (const auto failed = failed_.find(run.artifact); failed != failed_.end()) throw InputError(failed->second);
+  const CacheState state = state_of_run(run.artifact, run.key);
+  if (state.freshness != Freshness::kFits) {
+    print_what_is_made(run.artifact, state);
+    collect_run(run);
+    require_same_software(run.artifact);
+  }
+  return workspace_.trace_of(run.artifact);
+}
+
+void Artifacts::collect_side_by_side(std::vector<Run> runs) {
+  if (jobs_ <= 1) return;  // each is collected when it is needed
+  std::erase_if(runs,
+                [&](const Run& run) { return state_of_run(run.artifact, run.key).freshness == Freshness::kFits; });
+  if (runs.size() <= 1) return;
+  std::vector<fs::path> unfinished;
+  std::vector<CollectOptions> options;
+  for (const Run& run : runs) {
+    print_what_is_made(run.artifact, state_of_run(run.artifact, run.key));
+    unfinished.push_back(workspace_.begin(run.artifact));
+    options.push_back(run.options);
+    options.back().output = unfinished.back() / "trace";
+  }
+  const std::vector<int> codes = collect_each(
+      options, jobs_, [&](std::size_t i) { spdlog::info("{}: collected", printable(display_name(runs[i].artifact))); });
+  std::optional<Interrupted> interrupted;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    try {
+      finish_run(runs[i], unfinished[i], codes[i]);
+      require_same_software(runs[i].artifact);
+    } catch (const InputError& error) {
+      failed_[runs[i].artifact] = error.what();
+    } catch (const Interrupted& error) {
+      interrupted = error;  // what others have finished is kept
+    }
+  }
+  if (interrupted) throw *interrupted;
+}
+
 void Artifacts::make_reference(bool refresh) {
   const CacheState state = reference_state();
   if (!refresh) refuse_stale(kReference, state);
   if (state.freshness == Freshness::kFits) return;
   print_what_is_made(kReference, state);
   workspace_.remove(kTolerance);  // it is the former reference's
-  collect_artifact(kReference, job_key(file_.reference), options_for(file_.reference));
+  collect_run({kReference, job_key(file_.reference), options_for(file_.reference)});
 }
 
-fs::path Artifacts::make_rerun(const std::string& reference_run, std::optional<std::uint64_t> seed) {
+Artifacts::Run Artifacts::rerun_of(const std::string& reference_run, std::optional<std::uint64_t> seed) {
   const std::string artifact = seed ? fmt::format("runs/perturbed-{}", *seed) : "runs/rerun";
-  CollectOptions options = options_for(file_.reference);
-  options.perturb = seed;
-  options.perturb_at = file_.estimator;
-  make_run(artifact, rerun_key(reference_run, seed), options);
-  return workspace_.trace_of(artifact);
+  Run run{artifact, rerun_key(reference_run, seed), options_for(file_.reference)};
+  run.options.perturb = seed;
+  run.options.perturb_at = file_.estimator;
+  return run;
 }
 
 void Artifacts::make_tolerance(bool refresh) {
@@ -221,10 +262,11 @@ void Artifacts::make_tolerance(bool refresh) {
   if (state.freshness == Freshness::kFits) return;
   EstimateToleranceOptions options;
   options.reference = workspace_.trace_of(kReference);
-  options.rerun = make_rerun(reference_run, std::nullopt);
-  for (std::uint64_t seed = 1; seed <= file_.seeds; ++seed) {
-    options.perturbed.push_back(make_rerun(reference_run, seed));
-  }
+  std::vector<Run> runs = {rerun_of(reference_run, std::nullopt)};
+  for (std::uint64_t seed = 1; seed <= file_.seeds; ++seed) runs.push_back(rerun_of(reference_run, seed));
+  collect_side_by_side(runs);
+  options.rerun = make_run(runs.front());
+  for (std::size_t i = 1; i < runs.size(); ++i) options.perturbed.push_back(make_run(runs[i]));
   options.annotations = annotations_of_reference(file_);
   options.estimator = file_.estimator;
   options.margin = file_.margin;
@@ -238,9 +280,18 @@ void Artifacts::make_tolerance(bool refresh) {
   workspace_.remove("runs");  // each is as large as the reference, and of no further use
 }
 
-void Artifacts::make_candidate(const Job& candidate) {
-  make_run(candidate_artifact(candidate), job_key(candidate), options_for(candidate));
+Artifacts::Run Artifacts::candidate_run(const Job& candidate) {
+  return {candidate_artifact(candidate), job_key(candidate), options_for(candidate)};
 }
+
+void Artifacts::prepare_candidates(const std::vector<Job>& candidates) {
+  if (jobs_ <= 1) return;  // no key is needed: one reads all inputs
+  std::vector<Run> runs;
+  for (const Job& candidate : candidates) runs.push_back(candidate_run(candidate));
+  collect_side_by_side(std::move(runs));
+}
+
+void Artifacts::make_candidate(const Job& candidate) { make_run(candidate_run(candidate)); }
 
 void Artifacts::make_second_run(const Job& candidate, const CollectOptions& options) {
   const std::string candidate_run = read_trace(workspace_.trace_of(candidate_artifact(candidate))).run_id;
@@ -251,7 +302,7 @@ void Artifacts::make_second_run(const Job& candidate, const CollectOptions& opti
                    {"ttrace", TTRACE_VERSION}};
   CollectOptions in_time = options;
   in_time.timeout = candidate.timeout;
-  make_run(second_run_artifact(candidate), key, in_time);
+  make_run({second_run_artifact(candidate), key, in_time});
 }
 
 }  // namespace ttrace

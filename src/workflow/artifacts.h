@@ -1,11 +1,14 @@
 // Makes what `ttrace run` keeps: the reference, its tolerance, and the candidates' traces.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "ttrace/plan/run_file.h"
 #include "workflow/collect.h"
@@ -31,7 +34,8 @@ class Interrupted : public std::runtime_error {
 class Artifacts {
  public:
   // `written` has the files that this run itself writes, such as reports: they are not part of the code that it runs.
-  Artifacts(const RunFile& file, Workspace& workspace, std::set<std::filesystem::path> written);
+  // Up to `jobs` runs are collected side by side, where they wait for nothing.
+  Artifacts(const RunFile& file, Workspace& workspace, std::set<std::filesystem::path> written, std::size_t jobs);
 
   CacheState reference_state();
   CacheState tolerance_state();  // stale, too, where the reference is
@@ -40,6 +44,9 @@ class Artifacts {
   // These two refuse to replace what is stale, unless `refresh` asks for it.
   void make_reference(bool refresh);
   void make_tolerance(bool refresh);
+  // Collects side by side what no artifact fits, or nothing where one job runs at a time. What fails is reported when
+  // its candidate is made.
+  void prepare_candidates(const std::vector<Job>& candidates);
   void make_candidate(const Job& candidate);
   // `options` come from `second_run_options`.
   void make_second_run(const Job& candidate, const CollectOptions& options);
@@ -53,15 +60,27 @@ class Artifacts {
   CacheState state_of_run(const std::string& artifact, const Key& key);
   std::optional<SoftwareDifference> other_software(const std::string& artifact) const;
   CollectOptions options_for(const Job& job) const;
-  std::filesystem::path make_rerun(const std::string& reference_run, std::optional<std::uint64_t> seed);
-  void make_run(const std::string& artifact, const Key& key, const CollectOptions& options);
-  void collect_artifact(const std::string& artifact, const Key& key, CollectOptions options);
+  // A trace that `ttrace collect` makes.
+  struct Run {
+    std::string artifact;
+    Key key;
+    CollectOptions options;
+  };
+  Run rerun_of(const std::string& reference_run, std::optional<std::uint64_t> seed);
+  Run candidate_run(const Job& candidate);
+  std::filesystem::path make_run(const Run& run);
+  void collect_run(const Run& run);
+  void collect_side_by_side(std::vector<Run> runs);
+  void finish_run(const Run& run, const std::filesystem::path& unfinished, int code);
+  void require_same_software(const std::string& artifact) const;
   void refuse_stale(const std::string& artifact, const CacheState& state) const;
 
   const RunFile& file_;
   Workspace& workspace_;
   std::set<std::filesystem::path> not_code_;
   std::optional<Key> code_key_;  // git is asked once
+  std::size_t jobs_;
+  std::map<std::string, std::string> failed_;  // by artifact: why it could not be made beside others
 };
 
 }  // namespace ttrace

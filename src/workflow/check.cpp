@@ -12,6 +12,9 @@
 #include <set>
 #include <span>
 
+#include "distribute/comparison.h"
+#include "distribute/index.h"
+#include "distribute/steps.h"
 #include "load/mapped_file.h"
 #include "process/shell_words.h"
 #include "terminal/progress.h"
@@ -70,11 +73,11 @@ void note_overrides(const ToleranceFile& tolerance, const Alignment& reference, 
   for (std::string& note : unused_overrides(tolerance, tensors)) notes.push_back(std::move(note));
 }
 
-std::vector<Difference> measure(const Matching& matching, const CheckOptions& options) {
+std::vector<Difference> measure(const Matching& matching, const CheckOptions& options, Team& team) {
   std::vector<TensorPair> pairs = matching.pairs;
   pairs.insert(pairs.end(), matching.recomputed.begin(), matching.recomputed.end());
   ProgressLine progress("comparing");
-  return compare(pairs, {options.threads, progress.callback(), options.checksums});
+  return compare(pairs, {options.threads, progress.callback(), options.checksums}, team);
 }
 
 CheckRecord make_record(const Trace& reference, const Trace& candidate) {
@@ -114,8 +117,8 @@ Annotations annotations_of_reference(const CheckOptions& options, const Annotati
   return options.correspondence.empty() ? of_candidate : Annotations{};
 }
 
-LoadedRuns load_and_align(const CheckOptions& options) {
-  Trace reference = read_trace(options.reference), candidate = read_trace(options.candidate);
+LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
+  Trace reference = read_trace(options.reference, team), candidate = read_trace(options.candidate, team);
   require_same_values(reference, candidate);
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations);
@@ -183,11 +186,7 @@ void require_sound(const ToleranceFile& tolerance, const Alignment& reference) {
 // True where the annotations, the program or its recorded tensors say how the ranks hold them.
 bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
   if (!options.correspondence.empty()) return true;  // a draft is made from a reference of the same names
-  if (candidate.world_size == 1 || !options.annotations.file.empty() || candidate.program != nullptr) return true;
-  return std::any_of(candidate.ranks.begin(), candidate.ranks.end(), [](const RankTrace& rank) {
-    return std::any_of(rank.entries.begin(), rank.entries.end(),
-                       [](const Entry& entry) { return entry.mapping != nullptr; });
-  });
+  return candidate.world_size == 1 || !options.annotations.file.empty() || says_mapping(candidate);
 }
 
 // True where ranks are missing, unfinished or there twice, which is said before anything else.
@@ -284,7 +283,9 @@ std::string closer_look(const CheckOptions& options, const Trace& candidate, con
 
 Checked check(const CheckOptions& options) {
   // load, align
-  LoadedRuns loaded = load_and_align(options);
+  Team alone;
+  Team& team = options.team == nullptr ? alone : *options.team;
+  LoadedRuns loaded = load_and_align(options, team);
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   const std::vector<std::string> notes = collect_notes(loaded, options.annotations.settings);
   Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
@@ -295,16 +296,17 @@ Checked check(const CheckOptions& options) {
 
   // merge, compare: in one pass over memory, because merging copies nothing.
   const Matching matching = match(reference, candidate, narrower_kinds(loaded));
-  const std::vector<Difference> differences = measure(matching, options);
+  const std::vector<Difference> differences = measure(matching, options, team);
   if (loaded.tolerance && !loaded.tolerance->unmeasured.empty()) {
     widen_by_values(matching.pairs, std::span(differences).first(matching.pairs.size()), *loaded.tolerance);
   }
 
   // judge
   const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;
+  const Replay replay = replay_with(team, options.threads);
   const JudgedSteps steps =
       judge_steps(loaded.reference, loaded.candidate, matching, differences, tolerance, options.threads,
-                  loaded.translation ? &loaded.translation->parameters : nullptr);
+                  loaded.translation ? &loaded.translation->parameters : nullptr, &replay);
   Report report = judge_all(reference, matching, differences, tolerance, {options.waivers, options.accept_overrides},
                             steps.verdicts);
   report.steps = steps.coverage;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "team/team.h"
 #include "ttrace/annotation.h"
 #include "ttrace/history/history.h"
 #include "ttrace/outcome.h"
@@ -25,6 +26,7 @@ struct CheckOptions {
   bool allow_same_run = false;    // the candidate may be the reference itself
   bool pictures = false;          // draw the tensors that a page shows
   int threads = 0;
+  Team* team = nullptr;  // the processes that work on it; null: this one alone
 };
 
 struct Checked {

@@ -16,6 +16,7 @@
 #include <set>
 #include <sstream>
 
+#include "process/exit_codes.h"
 #include "process/installation.h"
 #include "process/launch.h"
 #include "process/shell_words.h"
@@ -85,6 +86,8 @@ std::vector<std::string> words_of(const RecordingSelection& selection) {
     words.insert(words.end(), {"--kinds", fmt::format("{}", fmt::join(selection.kinds, ","))});
   }
   if (selection.depth) words.insert(words.end(), {"--depth", fmt::format("{}", *selection.depth)});
+  if (selection.sketch) words.emplace_back("--sketch");
+  for (const std::string& pattern : selection.whole) words.insert(words.end(), {"--whole", pattern});
   return words;
 }
 
@@ -94,6 +97,8 @@ nlohmann::json json_of(const RecordingSelection& selection) {
   nlohmann::json json = {{"only", selection.only}, {"except", selection.except}, {"kinds", selection.kinds}};
   json["depth"] = nullptr;
   if (selection.depth) json["depth"] = *selection.depth;
+  json["sketch"] = selection.sketch;
+  json["whole"] = selection.whole;
   json["reason"] = "collected with " + shell_line(words_of(selection));
   return json;
 }
@@ -197,13 +202,23 @@ InputError could_not_collect(const CollectOptions& run, int code) {
                                 run.output.string(), code));
 }
 
-void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t jobs) {
+std::string log_of(const CollectOptions& run) { return (run.output / "").parent_path().string() + ".log"; }
+
+// Runs `ttrace collect` for each run, at most `jobs` at a time. `on_end` is told of each that ended, with what went
+// wrong, and returns whether to go on.
+void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t jobs, bool with_ports,
+                          const std::function<bool(std::size_t, const CommandResult&)>& on_end) {
   std::vector<LoggedCommand> commands;
   for (const CollectOptions& run : runs) {
     check_output(run.output);
-    commands.push_back({command_line_of(run), (run.output / "").parent_path().string() + ".log"});
+    LoggedCommand& command = commands.emplace_back();
+    command.command = command_line_of(run);
+    command.log = log_of(run);
+    command.timeout = run.timeout;
+    if (!with_ports) continue;
+    const int port = free_port();
+    command.environment = {fmt::format("MASTER_PORT={}", port), fmt::format("PET_MASTER_PORT={}", port)};
   }
-  std::optional<InputError> failure;
   std::map<std::size_t, Clock::time_point> running;  // by index, when it was started
   std::uint64_t expected = 0;                        // as large as one that has ended
   SideBySideEvents events;
@@ -212,14 +227,13 @@ void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t j
     running.erase(i);
     if (result.failure.empty()) {
       expected = progress_of(runs[i].output).bytes;
-      spdlog::info("collected {} (its output: {})", runs[i].output.string(), commands[i].log);
       show_warnings(runs[i].output);
-      return;
+    } else {
+      erase_progress();
+      std::ifstream log(commands[i].log);
+      for (std::string line; std::getline(log, line);) fmt::print(stderr, "{}\n", line);
     }
-    erase_progress();
-    std::ifstream log(commands[i].log);
-    for (std::string line; std::getline(log, line);) fmt::print(stderr, "{}\n", line);
-    failure = could_not_collect(runs[i], result.exit_code);
+    return on_end(i, result);
   };
   if (shows_progress()) {
     events.on_second = [&] {
@@ -230,7 +244,6 @@ void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t j
   }
   run_side_by_side(commands, jobs, events);
   erase_progress();
-  if (failure) throw *failure;
 }
 
 }  // namespace
@@ -319,14 +332,40 @@ int collect(const CollectOptions& options) {
     return result.exit_code;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return conclude_collection(options.output, result, seconds.count());
+  const int code = conclude_collection(options.output, result, seconds.count());
+  if (code != kExitSame || options.again.empty()) return code;
+  return repeats(options.again, options.output) ? kExitSame : kExitCouldNotLook;
 }
 
 void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs) {
-  if (jobs > 1 && runs.size() > 1) return collect_side_by_side(runs, jobs);
-  for (const CollectOptions& run : runs) {
-    if (const int code = collect(run); code != 0) throw could_not_collect(run, code);
+  if (jobs <= 1 || runs.size() <= 1) {
+    for (const CollectOptions& run : runs) {
+      if (const int code = collect(run); code != 0) throw could_not_collect(run, code);
+    }
+    return;
   }
+  std::optional<InputError> failure;
+  collect_side_by_side(runs, jobs, /*with_ports=*/false, [&](std::size_t i, const CommandResult& result) {
+    if (result.failure.empty()) {
+      const std::string output = runs[i].output.string();
+      spdlog::info("collected {} (its output: {})", output, log_of(runs[i]));
+    } else {
+      failure = could_not_collect(runs[i], result.exit_code);
+    }
+    return !failure;
+  });
+  if (failure) throw *failure;
+}
+
+std::vector<int> collect_each(const std::vector<CollectOptions>& runs, std::size_t jobs,
+                              const std::function<void(std::size_t)>& on_collected) {
+  std::vector<int> codes(runs.size(), -1);
+  collect_side_by_side(runs, jobs, /*with_ports=*/true, [&](std::size_t i, const CommandResult& result) {
+    codes[i] = result.exit_code;
+    if (result.failure.empty()) on_collected(i);
+    return interrupted_by() == 0;
+  });
+  return codes;
 }
 
 }  // namespace ttrace

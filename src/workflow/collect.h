@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct CollectOptions {
   Estimator perturb_at = kDefaultEstimator;
   RewriteOptions rewrite;
   RecordingSelection selection;  // of nothing: all is recorded
+  std::filesystem::path again;   // a trace of an earlier run, whose tensors this one must make once more; empty: none
   std::vector<std::string> command;
   std::filesystem::path working_directory;  // of the command; empty: this process's
   bool stdout_to_stderr = false;            // of the command
@@ -44,6 +46,14 @@ std::vector<std::int32_t> iterations_of(const Trace& trace);
 // Collects all runs, at most `jobs` at a time. With more than one at a time, what a command prints goes to OUTPUT.log,
 // and is shown where it fails. At the first that fails, the others are stopped, and InputError is thrown.
 void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs);
+
+// Collects all runs side by side, at most `jobs` at a time, whichever of them fail, and returns the exit code of each
+// as `collect` does. `on_collected` is called, and must not throw, where one has ended with 0. What a command prints
+// goes to OUTPUT.log, and is shown where it fails. Each has a MASTER_PORT of its own in its environment, and
+// PET_MASTER_PORT for torchrun, so that several jobs of many ranks can run at once. After a signal for this process
+// (`interrupted_by`) no further one is started; the code of those is -1.
+std::vector<int> collect_each(const std::vector<CollectOptions>& runs, std::size_t jobs,
+                              const std::function<void(std::size_t)>& on_collected);
 
 // Parses `0,2,5-7`, sorted and each once. Throws InputError, about `where`.
 std::vector<std::int32_t> parse_iterations(const std::string& text, const std::string& where = "--iterations");

@@ -152,6 +152,37 @@ Progress progress_of(const fs::path& directory) {
   return progress;
 }
 
+bool repeats(const fs::path& first, const fs::path& again) {
+  const Trace traces[] = {read_trace(first), read_trace(again)};
+  // The checksum of a tensor's own bytes, which a sketch has as well.
+  std::map<std::pair<std::int32_t, TensorId>, std::uint64_t> known;
+  for (const RankTrace& rank : traces[0].ranks) {
+    for (const Entry& entry : rank.entries) {
+      known.emplace(std::pair(rank.rank, entry.id), entry.sketch ? entry.sketch->checksum : entry.checksum);
+    }
+  }
+  std::int64_t compared = 0, different = 0;
+  std::string what;
+  for (const RankTrace& rank : traces[1].ranks) {
+    for (const Entry& entry : rank.entries) {
+      const auto found = known.find({rank.rank, entry.id});
+      if (found == known.end()) continue;
+      ++compared;
+      if (found->second == (entry.sketch ? entry.sketch->checksum : entry.checksum)) continue;
+      if (different++ == 0) what = fmt::format("{} on rank {}", to_string(entry.id), rank.rank);
+    }
+  }
+  if (compared > 0 && different == 0) {
+    spdlog::info("{} tensors have the bits of {}", compared, first.string());
+    return true;
+  }
+  spdlog::error(
+      "{}: is not the run of {} again: {}; expected the same command, seeds and data", again.string(), first.string(),
+      compared == 0 ? "they have no tensor in common"
+                    : fmt::format("{} of {} tensors have other bits, the first is {}", different, compared, what));
+  return false;
+}
+
 int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds) {
   const std::vector<std::string> problems = lines_of(files_with(directory, ".problem"));
   if (files_with(directory, ".h5").empty()) return conclude_without_trace(directory, result, problems);

@@ -7,6 +7,8 @@
 #include <memory>
 #include <utility>
 
+#include "distribute/comparison.h"
+#include "distribute/index.h"
 #include "process/launch.h"
 #include "terminal/progress.h"
 #include "terminal/write_file.h"
@@ -66,7 +68,8 @@ struct Runs {
   std::vector<RunDifferences> differences;
 };
 
-RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role, const Annotations& annotations) {
+RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role, const Annotations& annotations,
+                           Team& team) {
   const AlignedTrace& run = runs.others[i];
   const std::string directory = run.trace->directory.string();
   RunDifferences result;
@@ -75,17 +78,19 @@ RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role, con
   result.pairs = matching.pairs;
   result.rerouted = find_changed_pairs(result.pairs, matching.reroutes);
   ProgressLine progress(fmt::format("comparing the {} {}", role, directory));
-  result.differences = compare(result.pairs, {0, progress.callback()});
+  result.differences = compare(result.pairs, {0, progress.callback()}, team);
   return result;
 }
 
 }  // namespace
 
 ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
-  Trace reference = read_trace(options.reference);
+  Team alone;
+  Team& team = options.team == nullptr ? alone : *options.team;
+  Trace reference = read_trace(options.reference, team);
   std::vector<Trace> others;
-  for (const fs::path& directory : options.perturbed) others.push_back(read_trace(directory));
-  if (!options.rerun.empty()) others.push_back(read_trace(options.rerun));
+  for (const fs::path& directory : options.perturbed) others.push_back(read_trace(directory, team));
+  if (!options.rerun.empty()) others.push_back(read_trace(options.rerun, team));
   const std::span<const Trace> perturbed(others.data(), options.perturbed.size());
   const bool has_rerun = !options.rerun.empty();
   // The runs are identified before anything is compared, because that costs nothing.
@@ -105,7 +110,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   for (Trace& trace : others) runs.others.push_back(align_whole(std::move(trace), annotations, layout));
   for (std::size_t i = 0; i < runs.others.size(); ++i) {
     runs.differences.push_back(
-        measure_run(runs, i, i < options.perturbed.size() ? "perturbed run" : "rerun", annotations));
+        measure_run(runs, i, i < options.perturbed.size() ? "perturbed run" : "rerun", annotations, team));
   }
   ToleranceFile file =
       estimate({runs.differences.data(), options.perturbed.size()}, has_rerun ? &runs.differences.back() : nullptr,

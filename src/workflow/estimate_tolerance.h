@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "team/team.h"
 #include "ttrace/annotation.h"
 #include "ttrace/tolerance/estimate.h"
 
@@ -18,6 +19,7 @@ struct EstimateToleranceOptions {
   AnnotationSource annotations;
   std::optional<Estimator> estimator;  // none: that of the runs that are given, or the default
   double margin = kDefaultMargin;
+  Team* team = nullptr;  // the processes that work on it; null: this one alone
 };
 
 // Throws InputError where the runs do not fit together.

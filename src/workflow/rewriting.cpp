@@ -152,6 +152,7 @@ PreparedValues prepare_values(const RewriteOptions& options, const Annotations& 
     throw InputError("--inject, --rewrite: both say what modules are given; expected one");
   }
   Trace source = read_trace(source_path);
+  require_elements(source, "a run that is given its values");
   const std::string source_run = source.run_id;
   const Rewriting rewriting = rewriting_of(options, perturb);
   const bool as_recorded = options.layout.empty() && !generates(rewriting) && !perturb;

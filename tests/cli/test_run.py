@@ -522,3 +522,73 @@ def test_a_candidate_may_have_annotations_and_a_tolerance_of_its_own(project):
     assert project.run("--only", "tp2", code=1)
     project.write("ttrace.yaml", RUN + "    tolerance: nowhere.yaml\n")
     assert project.refusal().startswith("nowhere.yaml: ")
+
+
+# For the shell: goes on when two of these commands have started, or fails after ten seconds.
+MEET = (
+    "echo $MASTER_PORT > met-{tp}; "
+    "for i in $(seq 500); do [ $(ls met-* | wc -l) = 2 ] && break; sleep 0.02; done; [ $i -lt 500 ] || exit 9; "
+)
+MEETING = RUN.replace(f"command: {TRAIN} --ranks {{tp}}", f"command: '{MEET} {TRAIN} --ranks {{tp}}'")
+
+
+def test_side_by_side_the_same_is_collected_and_each_command_has_a_port_of_its_own(empty):
+    empty.write("ttrace.yaml", MEETING)
+    empty.run("-j", "2", "--json", "jobs.json", code=0)
+    assert sorted(empty.calls()) == sorted(ALL)
+    ports = [(empty.directory / f"met-{tp}").read_text() for tp in (1, 2)]
+    assert len(set(ports)) == 2 and all(port.strip().isdigit() for port in ports)
+    log = empty.directory / ".ttrace/candidates/tp2/trace.log"
+    assert log.read_text().startswith("a line of the training program\n")
+    empty.run("--json", "again.json", code=0)
+    assert empty.calls() == []
+    assert (empty.directory / "jobs.json").read_bytes() == (empty.directory / "again.json").read_bytes()
+
+
+def test_one_at_a_time_commands_do_not_meet(empty):
+    empty.write("ttrace.yaml", MEETING)
+    assert "tp1: could-not-look: " in empty.run("--only", "tp*", code=2)
+
+
+def test_side_by_side_what_fails_or_hangs_does_not_stop_the_others(project):
+    broken = f"""candidates:
+  - {{name: broken, command: {TRAIN} --fail 3, inputs: [model.txt]}}
+  - {{name: hangs, command: sleep 300, inputs: [model.txt], timeout: 1s}}"""
+    project.write("ttrace.yaml", RUN.replace("candidates:", broken))
+    project.write("parallel.txt", "changed")
+    stdout, stderr = project("run", "-j", "4", code=2)
+    assert [line.split()[:2] for line in stdout.splitlines()[1:5]] == [
+        ["broken", "could-not-look"],
+        ["hangs", "could-not-look"],
+        ["tp1", "same"],
+        ["tp2", "same"],
+    ]
+    assert "the trace of broken could not be collected, exit code 3" in stdout
+    assert "the trace of hangs could not be collected, did not end within 1 s" in stdout
+    assert "a line of the training program" in stderr  # of what failed
+    assert sorted(project.calls()) == ["--fail 3", "--ranks 1", "--ranks 2"]
+
+
+def test_side_by_side_what_had_ended_before_a_signal_is_kept(project, tmp_path):
+    gate = tmp_path / "gate"
+    gate.touch()
+    project.write("parallel.txt", "changed")
+    waiting = RUN.replace(
+        f"{TRAIN} --ranks {{tp}}", f"{TRAIN} $([ {{tp}} = 2 ] && echo --wait-while {gate}) --ranks {{tp}}"
+    )
+    project.write("ttrace.yaml", waiting)
+    process = subprocess.Popen(
+        [PROGRAM, "run", "-j", "2"], cwd=project.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    seen = ""
+    while "collected" not in seen:  # tp1; tp2 waits
+        line = process.stderr.readline()
+        assert line, seen
+        seen += line
+    process.terminate()
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 2 and "interrupted by signal 15" in stderr.splitlines()[-1]
+    gate.unlink()
+    project.calls()
+    assert project.last_line(code=0) == "2 candidates compute what the reference computes."
+    assert [call.split()[-1] for call in project.calls()] == ["2"]
