@@ -154,10 +154,10 @@ std::string describe_first_nonfinite(const LogicalTensor& candidate) {
 }  // namespace
 
 bool is_small(const LogicalTensor& tensor) {
-  return element_count(tensor.shape) <= std::int64_t{1} << 20 && !tensor.rows;
+  return element_count(tensor.shape) <= std::int64_t{1} << 20 && !tensor.rows && !tensor.sketched;
 }
 
-std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence) {
+std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence) try {
   if (finding.verdict == Verdict::kMissing) return Diagnosis{Cause::kMissing, 0, "it is not there"};
   const LogicalTensor* reference = counterpart(evidence.reference, finding.id);
   const LogicalTensor* candidate = find_tensor(evidence.candidate, finding.id);
@@ -169,6 +169,8 @@ std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const 
   }
   if (reference->rows && candidate->rows) return diagnose_common_rows(finding, *reference, *candidate, evidence);
   return diagnose_values(finding, *reference, *candidate, evidence);
+} catch (const RecordedAsSketch&) {
+  return std::nullopt;
 }
 
 }  // namespace ttrace

@@ -185,6 +185,21 @@ void mark_passed_on(std::vector<Observation>& observations, const Evidence& evid
   }
 }
 
+// Returns a root of the tensor that the report's finding is about; its sentence is still empty.
+RootCause root_at(const Report& report, std::size_t finding) {
+  const TensorId& id = report.findings[finding].id;
+  RootCause cause;
+  cause.finding = finding;
+  cause.module = is_parameter_kind(id.kind) ? std::string(owner_of(id.name)) : TensorName(id.name).without_member();
+  return cause;
+}
+
+// Returns what the finding's message says beside the tensor's identity, with which it begins.
+std::string without_identity(const Finding& finding) {
+  const std::string id = to_string(finding.id) + ": ";
+  return finding.message.starts_with(id) ? finding.message.substr(id.size()) : finding.message;
+}
+
 // Diagnoses roots, those first that are not alike: five of them, and more while they are small.
 std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const std::vector<bool>& made_here,
                                                      const Evidence& evidence) {
@@ -194,7 +209,7 @@ std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const
   for (const std::size_t i : unlike_first(report)) {
     const Finding& finding = report.findings[report.roots[i].finding];
     if (is_of_step(finding)) {
-      diagnoses[i] = Diagnosis{Cause::kOptimizerStep, 0, finding.message.substr(to_string(finding.id).size() + 2)};
+      diagnoses[i] = Diagnosis{Cause::kOptimizerStep, 0, without_identity(finding)};
       continue;
     }
     elements += finding.difference ? finding.difference->elements : 0;
@@ -240,6 +255,37 @@ void join_alike(Report& report, std::vector<std::optional<Diagnosis>>& diagnoses
 
 }  // namespace
 
+void add_root_of_each_module(Report& report) {
+  std::map<std::string, std::size_t> of_module;                        // index into `report.roots`
+  std::map<std::tuple<Kind, Reason, std::string>, std::size_t> alike;  // by the name without its numbers
+  for (std::size_t i = 0; i < report.findings.size(); ++i) {
+    const Finding& finding = report.findings[i];
+    if (!is_wrong(finding) || finding.id.name.empty()) continue;
+    if (finding.reason == Reason::kReplicasDisagree && !report.roots.empty()) continue;
+    RootCause root = root_at(report, i);
+    if (const auto known = of_module.find(root.module); known != of_module.end()) {
+      RootCause& cause = report.roots[known->second];
+      const TensorId& id = report.findings[cause.finding].id;
+      cause.repeated +=
+          std::tie(finding.id.name, finding.id.kind, finding.id.pass) == std::tie(id.name, id.kind, id.pass);
+      continue;
+    }
+    const auto [at, is_new] = alike.emplace(
+        std::tuple(finding.id.kind, finding.reason, name_without_digits(finding.id.name)), report.roots.size());
+    of_module.emplace(root.module, at->second);
+    if (is_new) {
+      report.roots.push_back(std::move(root));
+    } else {
+      report.roots[at->second].alike.push_back(finding.id.name);
+    }
+  }
+  choose_examined(report);
+  for (RootCause& root : report.roots) {
+    const Finding& finding = report.findings[root.finding];
+    root.sentence = describe_root(finding.id, root, without_identity(finding));
+  }
+}
+
 std::vector<std::optional<std::size_t>> add_root_causes(Report& report, const Evidence& evidence) {
   std::vector<std::optional<std::size_t>> follows_from(report.findings.size());
   Observed observed = collect_observations(report);
@@ -253,9 +299,7 @@ std::vector<std::optional<std::size_t>> add_root_causes(Report& report, const Ev
     for (const std::size_t explained : root.explained) follows_from[observed.findings[explained]] = origin;
     const auto [at, is_new] = first.emplace(std::tuple(id.kind, id.pass, id.name), report.roots.size());
     if (is_new) {
-      RootCause& cause = report.roots.emplace_back();
-      cause.finding = origin;
-      cause.module = is_parameter_kind(id.kind) ? std::string(owner_of(id.name)) : TensorName(id.name).without_member();
+      report.roots.push_back(root_at(report, origin));
       made_here.push_back(root.made_here);
     }
     RootCause& cause = report.roots[at->second];
