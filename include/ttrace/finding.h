@@ -63,6 +63,21 @@ enum class Reason : std::uint8_t {
 };
 std::string_view name_of(Reason reason);
 
+// Of a difference that was estimated from sketches (ttrace/sketch/cells.h): how, and how sure it is. The bounds hold
+// with the probability that src/sketch/error.h names.
+struct SketchMeasure {
+  std::int64_t cells = 0;
+  std::int64_t cell_elements = 0, cell_rows = 0;  // of a whole cell
+  std::int64_t width = 0;                         // of the tensor: its last dimension
+  double widening = 1;                            // rel_err may be by this factor larger than the true one
+  double scale_error = 0;                         // ... and scale_err by this much off
+  double cell_square = 0;                         // the largest estimate of a cell's squared difference
+  double cell_widening = 1;                       // its root may be by this factor too large
+  std::vector<std::int64_t> worst_cell;           // where in the logical tensor that cell begins; empty: all equal
+  std::vector<std::int64_t> worst_cell_size;
+  std::int32_t worst_rank = -1;  // the candidate rank that holds it
+};
+
 // What was measured between two tensors; nothing here judges it. Sums are over the logical tensor, in fp64, in a fixed
 // order: the same bits for any number of threads. Elements that are NaN or Inf on either side are left out of the sums
 // and counted.
@@ -101,6 +116,11 @@ struct Difference {
   double reference_replica_square = 0;      // the same within the reference
   std::vector<std::int32_t> reference_replica_ranks;
 
+  // Where a side was recorded as a sketch. Then the norms are exact, but of a sum of terms, and `difference_square` is
+  // an estimate; counts of NaN are of NaN or Inf; `differing` is 0 where the tensors are equal bit for bit, and else
+  // all elements; `max_abs` and rows are not known.
+  std::optional<SketchMeasure> sketch;
+
   // ||reference - candidate||_F / ||reference||_F (papers: TTrace, section 2.3.2). 0 when both norms are
   // 0; infinity when only the reference's is.
   double rel_err() const;
@@ -114,6 +134,8 @@ struct Difference {
   double row_err() const;
   // max_abs over the root mean square of the reference's elements.
   double element_err() const;
+  // Of sketches: the largest norm of a cell's difference over that of a cell of the reference's root mean square.
+  double cell_err() const;
   // The largest ||replica_k - replica_0|| / ||candidate||.
   double replica_rel_err() const;
   // 1 - cos(reference, candidate), computed as (||A-B||^2 - (||A||-||B||)^2) / (2 ||A|| ||B||), because the direct form
@@ -132,6 +154,7 @@ enum class Statistic : std::uint8_t {
   kRow,        // "row"
   kElement,    // "element"
   kCoherence,  // "coherence": of several tensors, the scale that they have in common (ttrace/tolerance/coherence.h)
+  kCell,       // "cell": of sketches, in place of row and element
 };
 std::string_view name_of(Statistic statistic);
 

@@ -173,6 +173,8 @@ struct Report {
   std::string partial;
   // Of tolerances that were not measured: one sentence that says what they are. Empty: measured, or there are none.
   std::string unmeasured;
+  // Of tensors that were judged by their sketches: one sentence that says how many and what they cannot show.
+  std::string sketched;
   // Why the findings are not worth reading before something is done: text shows this line in their place.
   std::string instead;
   std::string command_for_all;  // the command that prints all findings

@@ -24,6 +24,8 @@ struct RecordingSelection {
   std::vector<std::string> only, except;  // patterns of the names of modules and parameters
   std::vector<std::string> kinds;         // by name; empty: all
   std::optional<std::int32_t> depth;      // of the modules whose calls are recorded; absent: any
+  bool sketch = false;                    // large tensors as sketches
+  std::vector<std::string> whole;         // ... but not those that these patterns fit
   friend bool operator==(const RecordingSelection&, const RecordingSelection&) = default;
 };
 

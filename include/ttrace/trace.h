@@ -39,7 +39,15 @@
 // `offset` is a byte offset in the file: a reader maps the file and needs one look at the index, not an
 // open per tensor. Elements are little-endian, row-major. `checksum` is XXH3-64 of the tensor's bytes. Tensors
 // with the same bytes may share them (same offset, size and checksum): a module's output is the next one's input.
-// Otherwise no two overlap.
+// Otherwise no two overlap. All tensors together have at most 64 times the bytes of header and tensors.
+//
+// A tensor that was recorded as a sketch (`ttrace collect --sketch`; the method is in ttrace/sketch/cells.h) has 128
+// added to its dtype in the index, and in /ttrace/shapes the sizes of a cell and XXH3-64 of the tensor's own bytes (as
+// int64) follow its shape. `bytes`, `offset` and `checksum` are the sketch's: one record a cell, row-major in the grid
+// of cells. Its dataset has the grid's shape and a compound type: sums[16], square, largest, nonfinite, exponent
+// (f32[16], f64, f32, u16, i16 of fp16 and bf16; f64[16], f64, f64, u32, i32 of fp32 and fp64); the sums are times
+// 2^exponent. 128 stands for the table of signs that cells.h calls version 1; a reader that does not know it finds a
+// dtype that is out of range.
 //
 // While a rank runs, its index grows in `rank-00000.journal` beside the file (one record per tensor,
 // appended once the tensor's bytes are in the file; grammar in src/format/journal.h), and nothing else is
@@ -61,6 +69,7 @@
 #include <tuple>
 #include <vector>
 
+#include "ttrace/error.h"
 #include "ttrace/mapping.h"
 #include "ttrace/mesh.h"
 #include "ttrace/module_source.h"
@@ -136,8 +145,14 @@ std::string printable(std::string_view text);
 // printable.
 std::string to_string(const TensorId& id);
 
+// What a tensor's entry says where its sketch was recorded in place of its elements.
+struct RecordedSketch {
+  Shape edges;                 // sizes of a cell, one a dimension
+  std::uint64_t checksum = 0;  // XXH3-64 of the tensor's own bytes
+};
+
 // One recorded tensor. `offset` and `bytes` lie inside the file, `bytes` equals
-// element_count(shape) * size_of(dtype): load has checked it.
+// element_count(shape) * size_of(dtype), or is the size of the sketch: load has checked it.
 struct Entry {
   TensorId id;
   Dtype dtype = Dtype::kFloat32;
@@ -150,6 +165,13 @@ struct Entry {
   // The placement that the program recorded with the tensor; null where it recorded none. Entries of a rank with the
   // same text share one object.
   std::shared_ptr<const RecordedMapping> mapping;
+  std::optional<RecordedSketch> sketch;  // then the file holds no elements
+};
+
+// Elements were asked of a tensor that was recorded as a sketch. What may do without that tensor catches it.
+class RecordedAsSketch : public InputError {
+ public:
+  explicit RecordedAsSketch(const Entry& entry);
 };
 
 // A read-only memory mapping of one rank's file.
@@ -227,7 +249,11 @@ struct RankTrace {
   std::vector<OptimizerStep> optimizer_steps;
   std::shared_ptr<const ModuleSources> sources;  // null: it says nothing of them
 
-  const std::byte* bytes_of(const Entry& entry) const { return file->data() + entry.offset; }
+  const std::byte* bytes_of(const Entry& entry) const {  // its elements; throws RecordedAsSketch
+    if (entry.sketch) throw RecordedAsSketch(entry);
+    return stored_bytes_of(entry);
+  }
+  const std::byte* stored_bytes_of(const Entry& entry) const { return file->data() + entry.offset; }  // or its sketch
 };
 
 struct ProgramWords;  // ttrace/annotation.h
@@ -242,5 +268,8 @@ struct Trace {
   std::shared_ptr<const ProgramWords> program;  // null: the ranks say nothing of how they are parallel
   std::vector<RankTrace> ranks;                 // by rank; a missing rank is absent, a duplicate appears twice
 };
+
+// Throws InputError where a tensor of the trace was recorded as a sketch; `what` needs its elements.
+void require_elements(const Trace& trace, std::string_view what);
 
 }  // namespace ttrace

@@ -16,7 +16,7 @@
  * A recorder may be used from several threads; calls are serialised. The library starts no thread, unless
  * `queue_bytes` asks for one, which takes no signals; it writes nothing to stdout or stderr, does not throw,
  * and a failure leaves the calling program unharmed: record fails, training goes on. A tensor whose bytes the
- * file has already is not written again. Memory in use is about 250 bytes a tensor, twice the text of each
+ * file has already is written again only once in 64 times. Memory in use is about 250 bytes a tensor, twice the text of each
  * different mapping, `queue_bytes`, 4 MiB while a non-contiguous tensor is recorded, and while the recorder closes another 1000
  * bytes a tensor.
  *
@@ -123,6 +123,9 @@ typedef struct ttrace_tensor {
   /* Where the tensor lies in the logical one, if the program knows: a JSON object, see RecordedMapping in
    * ttrace/mapping.h. NULL: annotations say it. */
   const char* mapping;
+  /* Not 0: record a sketch in place of the elements, where the tensor is large enough for one
+   * (ttrace/sketch/cells.h). */
+  int32_t sketch;
 } ttrace_tensor;
 
 TTRACE_API const char* ttrace_version(void);

@@ -195,6 +195,7 @@ LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context,
   for (const Shard& shard : group.shards) {
     tensor.order = std::min(tensor.order, shard.entry->order);
     tensor.bytes += shard.entry->bytes;
+    tensor.sketched |= shard.entry->sketch.has_value();
   }
   tensor.scale =
       scale_of(context.annotations, context.ranks.mesh, context.microbatches, group.id, *group.placement, group.loss);

@@ -202,7 +202,7 @@ bool has_elements_of(const Entry& entry, const RankTrace& rank, const LogicalTen
         here += (piece.logical.start[d] + index[d]) * strides[d];
       }
       const auto size = static_cast<std::size_t>(bytes);
-      if (std::memcmp(piece.data + there * bytes, own + here * bytes, size) != 0) return false;
+      if (std::memcmp(piece.elements() + there * bytes, own + here * bytes, size) != 0) return false;
     }
   }
   return true;

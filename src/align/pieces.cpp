@@ -13,7 +13,7 @@ void add_pieces(const ShardGrid& grid, const HeldShard& holder, const HeldBox& h
     Piece& piece = pieces.emplace_back();
     piece.rank = holder.rank->rank;
     piece.entry = holder.entry;
-    piece.data = holder.rank->bytes_of(*holder.entry);
+    piece.data = holder.rank->stored_bytes_of(*holder.entry);
     piece.file = holder.rank->file.get();
     piece.offset = held.offset;
     for (std::size_t d = 0; d < box.local.start.size(); ++d) {

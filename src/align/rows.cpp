@@ -84,7 +84,7 @@ std::vector<Piece> make_row_pieces(const RowHolders& row_holders) {
         Piece& piece = pieces.emplace_back();
         piece.rank = rank.rank;
         piece.entry = &entry;
-        piece.data = rank.bytes_of(entry);
+        piece.data = rank.stored_bytes_of(entry);
         piece.file = rank.file.get();
         piece.strides = strides;
         piece.offset = holder.held.local * strides[0];
@@ -252,6 +252,7 @@ class RowTensors {
       tensor.rows->push_back(row);
       for (const RowHolders::Holder& holder : holders) {
         tensor.order = std::min(tensor.order, holder.held.entry->order);
+        tensor.sketched |= holder.held.entry->sketch.has_value();
         tensor.bytes += holder.held.entry->bytes / static_cast<std::uint64_t>(holder.held.entry->shape[0]);
       }
     }

@@ -46,7 +46,7 @@ constexpr std::array<std::string_view, 33> kReasonNames = {
     "not-checkable",
     "re-routed",
 };
-constexpr std::array<std::string_view, 5> kStatisticNames = {"rel_err", "scale", "row", "element", "coherence"};
+constexpr std::array<std::string_view, 6> kStatisticNames = {"rel_err", "scale", "row", "element", "coherence", "cell"};
 static_assert(kReasonNames.size() == static_cast<std::size_t>(Reason::kRerouted) + 1);
 static_assert(kVerdictNames.size() == static_cast<std::size_t>(Verdict::kNotSeen) + 1);
 

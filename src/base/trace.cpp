@@ -40,4 +40,21 @@ std::string to_string(const TensorId& id) {
   return text;
 }
 
+RecordedAsSketch::RecordedAsSketch(const Entry& entry)
+    : InputError(fmt::format("{}: was recorded as a sketch; expected its elements: collect it again with --whole, or "
+                             "without --sketch",
+                             to_string(entry.id))) {}
+
+void require_elements(const Trace& trace, std::string_view what) {
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) {
+      if (!entry.sketch) continue;
+      throw InputError(
+          fmt::format("{}: holds the sketch of {}, and {} needs elements; expected a trace that was "
+                      "collected without --sketch",
+                      trace.directory.string(), to_string(entry.id), what));
+    }
+  }
+}
+
 }  // namespace ttrace

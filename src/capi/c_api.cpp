@@ -190,6 +190,7 @@ ttrace::TensorView parse_tensor(const ttrace_tensor& given) {
   view.dtype = static_cast<ttrace::Dtype>(given.dtype);
   view.shape = checked_dims(given.shape, given.ndim, "shape");
   if (given.strides != nullptr) view.strides = checked_dims(given.strides, given.ndim, "strides");
+  view.as_sketch = given.sketch != 0;
   return view;
 }
 
@@ -288,11 +289,16 @@ ttrace_status ttrace_open_source(const char* directory, int32_t rank, int32_t wo
 ttrace_status ttrace_find(const ttrace_source* source, const ttrace_identity* identity, ttrace_tensor* tensor) {
   return guarded([&] {
     if (source == nullptr) refuse("source is NULL");
-    if (tensor == nullptr || tensor->struct_size < sizeof *tensor) {
+    // What is filled in is in the struct of every version.
+    if (tensor == nullptr || tensor->struct_size < offsetof(ttrace_tensor, sketch)) {
       refuse(fmt::format("tensor is NULL or of another struct_size; expected {}", sizeof *tensor));
     }
     const auto found = source->entries.find(parse_identity(checked_struct(identity, "identity")));
-    *tensor = {sizeof *tensor, nullptr, ttrace_dtype{}, 0, nullptr, nullptr, nullptr};
+    tensor->data = nullptr;
+    tensor->dtype = ttrace_dtype{};
+    tensor->ndim = 0;
+    tensor->shape = tensor->strides = nullptr;
+    tensor->mapping = nullptr;
     if (found == source->entries.end()) return;
     const ttrace::Entry& entry = *found->second;
     tensor->data = source->trace.ranks[0].bytes_of(entry);

@@ -8,11 +8,16 @@
 
 #include "align/microbatch.h"
 #include "cli/commands.h"
+#include "distribute/comparison.h"
+#include "distribute/index.h"
+#include "distribute/steps.h"
 #include "load/mapped_file.h"
 #include "process/shell_words.h"
 #include "terminal/report_files.h"
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/align/program.h"
+#include "ttrace/diagnose/root_causes.h"
+#include "ttrace/diagnose/sources.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/load/calibration_file.h"
@@ -20,6 +25,7 @@
 #include "ttrace/selfcheck/selfcheck.h"
 #include "workflow/annotations.h"
 #include "workflow/page_facts.h"
+#include "workflow/processes.h"
 
 namespace ttrace::cli {
 namespace {
@@ -91,18 +97,27 @@ void require_known_mapping(const AbftOptions& options, const AlignedTrace& align
       options.trace, aligned.trace->world_size, names.size(), names.front()));
 }
 
-int run(const AbftOptions& options) {
+int run(const AbftOptions& options, Team& team) {
   Report report;
   PageFacts page;
   ReportFiles files = report_files(options.report, report, page);
   SelfCheckOptions how = thresholds_of(options);
-  AlignedTrace aligned = align_trace(read_trace(options.trace), load_annotations(options.annotations));
+  Trace trace = read_trace(options.trace, team);
+  require_elements(trace, "`ttrace abft`");
+  AlignedTrace aligned = align_trace(std::move(trace), load_annotations(options.annotations));
   Alignment nothing;
   if (!options.only.empty()) keep_only(aligned.alignment, nothing, options.only);
   how.threads = options.threads;
   how.trace = aligned.trace.get();
+  how.compare = [&team](std::span<const TensorPair> pairs, const CompareOptions& comparing) {
+    return compare(pairs, comparing, team);
+  };
+  const Replay replay = replay_with(team, options.threads);
+  how.replay = &replay;
   report = self_check(aligned.alignment, how);
   require_known_mapping(options, aligned, report);
+  add_root_of_each_module(report);
+  add_sources(report, aligned.alignment, *aligned.trace);
   report.candidate = options.trace;
   report.command_for_all = "--all";
   require_unchanged_files();
@@ -150,7 +165,9 @@ Examples:
 
 Exit codes: 0 everything that could be checked is right, 1 something is wrong,
 2 could-not-look.)");
-  abft->callback([options, &run_command] { run_command = [options] { return run(*options); }; });
+  abft->callback([options, &run_command] {
+    run_command = [options] { return run_with_team([&](Team& team) { return run(*options, team); }); };
+  });
 }
 
 }  // namespace ttrace::cli

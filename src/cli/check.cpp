@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "workflow/processes.h"
 
 namespace ttrace::cli {
 namespace {
@@ -15,10 +16,11 @@ struct CheckArguments {
   std::string history;
 };
 
-int run(const CheckArguments& arguments) {
+int run(const CheckArguments& arguments, Team& team) {
   Checked checked;
   ReportFiles files = report_files(arguments.report, checked.report, checked.page);
   CheckOptions options = arguments.check;
+  options.team = &team;
   options.pictures = !arguments.report.html.empty();
   checked = check(options);
   write_report(files, arguments.report, checked.report);
@@ -63,7 +65,9 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input, no
 tensor in common; of a kind of tensors none that passed and some not seen, or
 fewer than half that prove something: values that are finite, not zero, and no
 noise).)");
-  check->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
+  check->callback([arguments, &run_command] {
+    run_command = [arguments] { return run_with_team([&](Team& team) { return run(*arguments, team); }); };
+  });
 }
 
 }  // namespace ttrace::cli

@@ -64,6 +64,32 @@ void add_choosing_options(CLI::App& collect, CollectArguments& arguments) {
       "N");
 }
 
+void add_sketching_options(CLI::App& collect, CollectArguments& arguments) {
+  RecordingSelection& selection = arguments.options.selection;
+  const char* const kSketching = "Sketching";
+  CLI::Option* sketch =
+      collect
+          .add_flag(
+              "--sketch", selection.sketch,
+              "Record a sketch of each floating-point tensor of 65,536 elements or more in place of its elements: "
+              "200 to 400 times smaller, and enough for `ttrace check`")
+          ->group(kSketching);
+  collect
+      .add_option("--whole", selection.whole,
+                  "Record these modules and parameters whole, with all that is inside them, beside sketches of the "
+                  "others: a pattern as of --only; may be repeated")
+      ->allow_extra_args(false)
+      ->needs(sketch)
+      ->type_name("PATTERN")
+      ->group(kSketching);
+  collect
+      .add_option("--again", arguments.options.again,
+                  "A trace of an earlier run of the command, as one of sketches: what both recorded must have the same "
+                  "bits, or else the first tensor that has not is named, and the exit code is 2")
+      ->type_name("TRACE")
+      ->group(kSketching);
+}
+
 void add_perturbing_options(CLI::App& collect, CollectArguments& arguments) {
   const char* const kPerturbing = "Perturbing";
   CLI::Option* perturb = collect
@@ -107,6 +133,7 @@ void add_collect(CLI::App& app, Run& run) {
   collect->add_option("COMMAND", arguments->options.command, "The command and its arguments, after --")->required();
   add_recording_options(*collect, *arguments);
   add_choosing_options(*collect, *arguments);
+  add_sketching_options(*collect, *arguments);
   add_perturbing_options(*collect, *arguments);
   add_rewriting_options(*collect, arguments->options.rewrite);
   collect->footer(R"(Examples:
@@ -116,6 +143,10 @@ void add_collect(CLI::App& app, Run& run) {
   ttrace collect -o ddp -- torchrun --nproc-per-node 2 train_with_ddp.py
 Less than all of it, which a check is told:
   ttrace collect -o less --except embedding --depth 3 -- python train.py
+Hundreds of times smaller, for models whose activations fit nowhere:
+  ttrace collect -o small --sketch -- torchrun --nproc-per-node 4 train.py
+  ttrace collect -o closer --sketch --whole layers.3 --again small -- \
+    torchrun --nproc-per-node 4 train.py
 Each module by itself (`ttrace localize` does this after a check):
   ttrace collect -o again --inject reference --layout candidate -a gpt.yaml \
     --axes tp=2,dp=2,sp=tp -- torchrun --nproc-per-node 4 train.py

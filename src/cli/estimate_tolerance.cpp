@@ -15,6 +15,7 @@
 #include "ttrace/error.h"
 #include "ttrace/load/trace_reader.h"
 #include "workflow/collect.h"
+#include "workflow/processes.h"
 
 namespace ttrace::cli {
 namespace {
@@ -106,9 +107,16 @@ void require_runs(const EstimateToleranceOptions& options) {
   }
 }
 
-int run(EstimateArguments arguments) {
+int run(EstimateArguments arguments, Team& team) {
   arguments.estimate.estimator = estimator_from_name(arguments.estimator);
   arguments.estimate.annotations.axes = arguments.axes;
+  if (!arguments.command.empty() && team.size() > 1) {
+    throw InputError(
+        fmt::format("started as {} processes, and a command after --, which one would run; expected runs "
+                    "that are collected already (--perturbed)",
+                    team.size()));
+  }
+  arguments.estimate.team = &team;
   if (!arguments.command.empty()) collect_missing(arguments);
   require_runs(arguments.estimate);
   const ToleranceFile file = estimate_tolerance(arguments.estimate);
@@ -180,7 +188,9 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
 
 Exit codes: 0 written, 2 could not (misuse, unreadable input, runs that do not
 fit together).)");
-  estimate->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });
+  estimate->callback([arguments, &run_command] {
+    run_command = [arguments] { return run_with_team([&](Team& team) { return run(*arguments, team); }); };
+  });
 }
 
 }  // namespace ttrace::cli

@@ -9,18 +9,30 @@
 #include "ttrace/load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
+#include "workflow/translated.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct ExplainOptions {
-  std::string reference, candidate;
+  std::string reference, candidate, correspondence;
   AnnotationSource annotations;
   std::string pattern;
 };
 
 int run(const ExplainOptions& options) {
   const Annotations annotations = load_annotations(options.annotations);
+  if (!options.correspondence.empty()) {
+    auto trusted = read_reference(options.reference, Annotations{});
+    TranslatedRun run =
+        align_by_correspondence(options.correspondence, *trusted, read_trace(options.candidate), annotations);
+    trusted->alignment = std::move(run.translation.reference);
+    const AlignedTrace translated{std::move(run.candidate.trace), std::move(run.translation.candidate)};
+    const std::vector<ExplainedSide> sides = {{"reference", *trusted},
+                                              {"candidate", translated, &run.translation.recorded_as}};
+    ReportFiles().write([&] { return explain(annotations, sides, options.pattern); });
+    return kExitSame;
+  }
   const auto reference = read_reference(options.reference, annotations);
   const AlignedTrace candidate = align_trace(read_trace(options.candidate), annotations, layout_of(reference));
   std::vector<ExplainedSide> sides;
@@ -37,16 +49,22 @@ void add_explain(CLI::App& app, Run& run_command) {
   CLI::App* explain = app.add_subcommand("explain", "Show how the shards of tensors were put together");
   explain->add_option("PATTERN", options->pattern, "A glob or dotted suffix of tensors' names")->required();
   add_candidate_option(*explain, options->candidate)->required();
-  add_reference_option(*explain, options->reference);
+  CLI::Option* reference = add_reference_option(*explain, options->reference);
   add_annotation_options(*explain, options->annotations);
   add_axes_option(*explain, options->annotations);
+  add_correspondence_option(*explain, options->correspondence)->needs(reference);
   explain->footer(R"(Nothing is judged. Shown is, for each tensor, the rule that placed it, what each
-axis does, and which part of the whole each rank holds.
+axis does, and which part of the whole each rank holds. With --correspondence
+names and pieces are the reference's, and what the candidate's are made of is
+said.
 
 Examples:
   ttrace explain --candidate candidate -a gpt.yaml linear_fc1.weight
   ttrace explain --reference reference --candidate candidate -a gpt.yaml \
     'layers.0.mlp.**'
+  ttrace explain --reference huggingface --candidate megatron \
+    -a megatron_llama --correspondence transformers_megatron_llama \
+    layers.0.self_attn.q_proj.weight
 
 Exit codes: 0 shown, 2 could not look (misuse, unreadable input, no tensor of
 that name).)");

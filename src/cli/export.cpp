@@ -10,18 +10,33 @@
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/load/trace_reader.h"
 #include "workflow/annotations.h"
+#include "workflow/reference.h"
+#include "workflow/translated.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct ExportOptions {
-  std::string trace, output;
+  std::string trace, output, reference, correspondence;
   AnnotationSource annotations;
   TensorChoice choice;
 };
 
+// With a correspondence, the tensors that have a counterpart in the reference, as that has them.
+AlignedTrace exported(const ExportOptions& options) {
+  const Annotations annotations = load_annotations(options.annotations);
+  if (options.correspondence.empty()) return align_trace(read_trace(options.trace), annotations);
+  const auto reference = read_reference(options.reference, Annotations{});
+  TranslatedRun run =
+      align_by_correspondence(options.correspondence, *reference, read_trace(options.trace), annotations);
+  Alignment& tensors = run.translation.candidate;
+  std::erase_if(tensors.tensors,
+                [&](const auto& item) { return !run.translation.reference.tensors.contains(item.first); });
+  return {std::move(run.candidate.trace), std::move(tensors)};
+}
+
 int run(const ExportOptions& options) {
-  const AlignedTrace aligned = align_trace(read_trace(options.trace), load_annotations(options.annotations));
+  const AlignedTrace aligned = exported(options);
   const std::vector<const LogicalTensor*> tensors = choose_tensors(aligned.alignment, options.choice);
   export_tensors(tensors, options.output);
   std::uint64_t bytes = 0;
@@ -46,6 +61,10 @@ void add_export(CLI::App& app, Run& run_command) {
       ->type_name("OUT");
   add_annotation_options(*command, options->annotations);
   add_axes_option(*command, options->annotations);
+  CLI::Option* reference =
+      add_reference_option(*command, options->reference)
+          ->description("Of a --correspondence: the trace under whose names, and in whose layout, tensors are written");
+  reference->needs(add_correspondence_option(*command, options->correspondence)->needs(reference));
   add_only_option(*command, options->choice.pattern);
   add_choice_options(*command, options->choice);
   command->footer(R"(The shards of each tensor are put together as `check` does. A tensor is called
@@ -58,6 +77,8 @@ Examples:
   ttrace export candidate -a gpt.yaml -o candidate.safetensors
   ttrace export candidate -a gpt.yaml -o grads.npz --kind main_grad \
     --only 'layers.0.**'
+  ttrace export megatron -a megatron_llama --reference huggingface \
+    --correspondence transformers_megatron_llama -o megatron.safetensors
 
 Exit codes: 0 written, 2 could not look (misuse, unreadable input, no tensor of
 that name, no room).)");

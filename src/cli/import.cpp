@@ -54,9 +54,10 @@ void add_import(CLI::App& app, Run& run_command) {
   CLI::App* command = app.add_subcommand("import", "Make a trace of tensors that other programs recorded");
   command
       ->add_option("FORMAT", options->format,
-                   "files (safetensors, npz, pt), checkpoint (parameters), msprobe (dump.json), sglang (its dumper)")
+                   "files (safetensors, npz, pt), checkpoint (parameters), msprobe (dump.json), sglang (its dumper), "
+                   "transformer-engine (DumpTensors)")
       ->required()
-      ->check(CLI::IsMember({"files", "checkpoint", "msprobe", "sglang"}));
+      ->check(CLI::IsMember({"files", "checkpoint", "msprobe", "sglang", "transformer-engine", "torchtitan"}));
   command->add_option("SOURCE", options->sources, "Folders or files; of a checkpoint one")->required();
   command->add_option("-o,--output", options->output, "Directory for the trace, new or empty")
       ->required()
@@ -92,6 +93,7 @@ Examples:
   ttrace import checkpoint converted/ -o converted
   ttrace check --reference original --candidate converted
   ttrace import msprobe dump_path -o dumped --partial
+  ttrace import transformer-engine log/tensor_dumps -o dumped --partial
 
 Exit codes: 0 imported, 2 could not look (misuse, unreadable input, a package
 that is not there).)");

@@ -35,7 +35,18 @@ void run_again(CollectOptions run, const LocalizeArguments& arguments) {
   }
 }
 
+// Values are given by names, shapes and shards.
+void refuse_correspondence(const LocalizeArguments& arguments) {
+  if (arguments.check.correspondence.empty()) return;
+  throw InputError(
+      "--correspondence: a second run gives the candidate's modules the reference's values by the names of its "
+      "tensors, "
+      "and another program has other names; expected none: `ttrace check --correspondence` names the first tensor that "
+      "differs, `ttrace localize` compares runs of one program");
+}
+
 int run(const LocalizeArguments& arguments) {
+  refuse_correspondence(arguments);
   Checked checked;
   Report& report = checked.report;
   ReportFiles files = report_files(arguments.report, report, checked.page);
@@ -66,6 +77,8 @@ void add_localize(CLI::App& app, Run& run_command) {
   add_candidate_option(*localize, arguments->check.candidate)->required();
   add_annotation_options(*localize, arguments->check.annotations);
   add_axes_option(*localize, arguments->check.annotations);
+  add_correspondence_option(*localize, arguments->check.correspondence)
+      ->description("Not possible: a second run gives values by name, and other programs have others");
   add_tolerance_option(*localize, arguments->check.tolerance);
   add_accept_option(*localize, arguments->check.accept_overrides);
   localize->add_option("-o,--output", arguments->output, "Directory for the second run's trace [CANDIDATE.localized]")

@@ -1,10 +1,17 @@
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <exception>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
 
 #include "cli/commands.h"
 #include "cli/misuse.h"
 #include "load/mapped_file.h"
+#include "team/launcher.h"
 #include "terminal/terminal.h"
 #include "ttrace/error.h"
 #include "ttrace/trace.h"
@@ -13,9 +20,26 @@ namespace {
 
 using ttrace::kExitCouldNotLook;
 
-int run_program(int argc, char** argv) {
+// The commands that share their work among the processes that mpirun or srun has started.
+const std::set<std::string> kOfTeams = {"check", "estimate-tolerance", "abft"};
+
+// The processes of `mpirun ttrace ...`. `collect` is another matter: a training job's ranks may each be started by it.
+ttrace::Launched launched_as(int argc, char** argv) {
+  return argc > 1 && std::string_view(argv[1]) == "collect" ? ttrace::Launched{} : ttrace::launched();
+}
+
+void require_one_process(const std::string& command, const ttrace::Launched& launched) {
+  if (launched.size == 1 || kOfTeams.contains(command)) return;
+  throw ttrace::InputError(
+      fmt::format("ttrace {} works in one process, and was started as {}; expected it without mpirun or srun, or with "
+                  "TTRACE_ALONE=1 in its environment, where it is called in one rank of a job",
+                  command, launched.size));
+}
+
+int run_program(int argc, char** argv, const ttrace::Launched& launched) {
   CLI::App app{"ttrace: differential tester for distributed training", "ttrace"};
-  app.set_version_flag("--version", "ttrace " TTRACE_VERSION "\nbuilt with " TTRACE_BUILT_WITH);
+  app.set_version_flag("--version",
+                       "ttrace " TTRACE_VERSION "\nbuilt with " TTRACE_BUILT_WITH "\nMPI: " + ttrace::mpi_library());
   app.require_subcommand(1);
   app.formatter(ttrace::cli::help_formatter());
   app.footer(R"(Examples:
@@ -58,9 +82,11 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)")
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // CLI11 has codes of its own, 105 and more; ours are few and stable. 0: --help, --version.
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (error.get_exit_code() == 0) return launched.rank == 0 ? app.exit(error) : 0;
     throw ttrace::InputError(ttrace::cli::describe_misuse(app, error));
   }
+  if (!app.get_subcommands().empty()) require_one_process(app.get_subcommands().front()->get_name(), launched);
+  terminal.silent = launched.rank > 0;
   ttrace::set_up_terminal(terminal);
   return run();
 }
@@ -68,13 +94,25 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)")
 }  // namespace
 
 int main(int argc, char** argv) {
-  ttrace::set_up_terminal({});  // for what is wrong with the options
+  const ttrace::Launched launched = launched_as(argc, argv);
+  ttrace::TerminalOptions terminal;
+  terminal.silent = launched.rank > 0;
+  ttrace::set_up_terminal(terminal);  // for what is wrong with the options
   ttrace::explain_lost_pages();
+  // Of what is wrong with the options, process 0 speaks, and its launcher then ends the others. One that goes on after
+  // that has an error of its own.
+  const auto wait_for_first = [&] {
+    if (launched.rank == 0) return;
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    ttrace::set_up_terminal({});
+  };
   try {
-    return run_program(argc, argv);
+    return run_program(argc, argv, launched);
   } catch (const ttrace::InputError& error) {
+    wait_for_first();
     spdlog::error(ttrace::printable(error.what()));  // one line, whatever a path or a file holds
   } catch (const std::exception& error) {
+    wait_for_first();
     spdlog::error("unexpected: {}; please report this", ttrace::printable(error.what()));
   }
   return kExitCouldNotLook;

@@ -60,6 +60,7 @@ void require_same_start(std::span<const RecordedPair> pairs, const SdcOptions& o
 
 void require_repeatable(const Trace& healthy, const SdcOptions& options) {
   const Trace rerun = read_trace(options.rerun);
+  require_elements(rerun, "`ttrace sdc`");
   require_same_software(healthy, rerun);
   const std::vector<RecordedPair> pairs = pair_recorded(healthy, rerun, options.threads);
   const SdcReport report = summarize_corruption(pairs);
@@ -110,6 +111,7 @@ int run(const SdcOptions& options) {
   ReportFiles files = report_files(options, report);
   const Trace healthy = read_trace(options.healthy);
   const Trace suspect = read_trace(options.suspect);
+  for (const Trace* trace : {&healthy, &suspect}) require_elements(*trace, "`ttrace sdc`");
   require_same_software(healthy, suspect);
   if (!options.rerun.empty()) require_repeatable(healthy, options);
   const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, options.threads);

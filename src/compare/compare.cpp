@@ -15,6 +15,7 @@
 #include "compare/checksums.h"
 #include "compare/pages.h"
 #include "compare/repeats.h"
+#include "compare/sketches.h"
 #include "compare/tile.h"
 
 namespace ttrace {
@@ -180,11 +181,6 @@ void require_coverage(const TensorPair& pair, const Difference& difference) {
       fmt::format("{}: {} of {} elements were compared", to_string(pair.reference->id), difference.elements, elements));
 }
 
-bool is_worse(const Difference& a, const Difference& b) {
-  if (a.nonfinite_mismatch != b.nonfinite_mismatch) return a.nonfinite_mismatch > b.nonfinite_mismatch;
-  return a.rel_err() > b.rel_err();
-}
-
 // Compares each replica that disagrees with replica 0 with the reference as well, and returns the worst difference: a
 // wrong second copy must fail, however right the first one is.
 Difference measure_worst_replica(const TensorPair& pair, TileDifference& sum, int threads) {
@@ -211,7 +207,10 @@ void set_replicas(const std::vector<ReplicaDifference>& replicas, double& square
 
 }  // namespace
 
-std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options) {
+namespace {
+
+// Of pairs that both sides recorded whole.
+std::vector<Difference> compare_elements(std::span<const TensorPair> pairs, const CompareOptions& options) {
   const int threads = options.threads > 0 ? options.threads : omp_get_max_threads();
   const std::vector<std::size_t> first =
       first_of_each(pairs, [threads](std::size_t count, const auto& body) { parallel_for(count, threads, body); });
@@ -237,6 +236,32 @@ std::vector<Difference> compare(std::span<const TensorPair> pairs, const Compare
     differences.push_back(measured[place[i]]);
     require_coverage(pairs[i], differences.back());
   }
+  return differences;
+}
+
+}  // namespace
+
+std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options) {
+  std::vector<std::size_t> sketched;
+  std::vector<TensorPair> whole;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (pairs[i].reference->sketched || pairs[i].candidate->sketched) {
+      sketched.push_back(i);
+    } else {
+      whole.push_back(pairs[i]);
+    }
+  }
+  std::vector<Difference> of_elements = compare_elements(whole, options);
+  if (sketched.empty()) return of_elements;
+  std::vector<Difference> differences(pairs.size());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (!pairs[i].reference->sketched && !pairs[i].candidate->sketched) differences[i] = std::move(of_elements[next++]);
+  }
+  parallel_for(sketched.size(), options.threads > 0 ? options.threads : omp_get_max_threads(), [&](std::size_t i) {
+    differences[sketched[i]] = compare_sketches(pairs[sketched[i]], options.checksums);
+    require_coverage(pairs[sketched[i]], differences[sketched[i]]);
+  });
   return differences;
 }
 

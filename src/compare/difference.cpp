@@ -40,6 +40,12 @@ double Difference::row_err() const {
   return rows == 0 ? 0 : relative_norm(row_square * static_cast<double>(rows), reference_square, worst_row >= 0);
 }
 
+double Difference::cell_err() const {
+  if (!sketch || sketch->cell_square == 0) return 0;
+  const double cells = static_cast<double>(elements) / static_cast<double>(sketch->cell_elements);
+  return std::sqrt(sketch->cell_square) / std::sqrt(reference_square / cells);
+}
+
 double Difference::element_err() const {
   if (max_abs == 0) return 0;
   const double ratio = max_abs / std::sqrt(reference_square / static_cast<double>(elements));

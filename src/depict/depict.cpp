@@ -88,6 +88,8 @@ Picture depict_tensor(const LogicalTensor& reference, const LogicalTensor& candi
     picture.without_values = "the shapes differ";
   } else if (reference.rows || candidate.rows) {
     picture.without_values = "it holds routed tokens, and each side may hold others";
+  } else if (reference.sketched || candidate.sketched) {
+    picture.without_values = "it was recorded as a sketch";
   } else if (element_count(reference.shape) > most_elements) {
     picture.without_values = "the tensors that were drawn before it are all that is read for one page";
   } else {

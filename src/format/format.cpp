@@ -41,6 +41,32 @@ std::string_view objection_to_name(std::string_view name) {
   return {};
 }
 
+std::vector<std::int64_t> stored_shape(const Entry& entry) {
+  std::vector<std::int64_t> numbers = entry.shape;
+  if (!entry.sketch) return numbers;
+  numbers.insert(numbers.end(), entry.sketch->edges.begin(), entry.sketch->edges.end());
+  numbers.push_back(static_cast<std::int64_t>(entry.sketch->checksum));
+  return numbers;
+}
+
+std::uint8_t stored_dtype(const Entry& entry) {
+  return static_cast<std::uint8_t>(static_cast<std::uint8_t>(entry.dtype) | (entry.sketch ? kSketchFlag : 0));
+}
+
+std::size_t stored_shape_size(std::uint8_t dtype, std::uint8_t ndim) {
+  return (dtype & kSketchFlag) != 0 ? std::size_t{2} * ndim + 1 : ndim;
+}
+
+void set_shape(Entry& entry, std::uint8_t dtype, std::uint8_t ndim, const std::int64_t* stored) {
+  entry.dtype = static_cast<Dtype>(dtype & ~kSketchFlag);
+  entry.shape.assign(stored, stored + ndim);
+  if ((dtype & kSketchFlag) == 0) return;
+  entry.sketch.emplace();
+  const std::int64_t *const edges = stored + ndim, *const checksum = edges + ndim;
+  entry.sketch->edges.assign(edges, checksum);
+  entry.sketch->checksum = static_cast<std::uint64_t>(*checksum);
+}
+
 bool is_utf8(std::string_view text) {
   // Lead byte classes; the second byte's range excludes overlong forms, surrogates, beyond U+10FFFF.
   for (std::size_t i = 0; i < text.size();) {

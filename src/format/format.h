@@ -21,6 +21,9 @@ inline constexpr std::uint64_t kSealOffset = 64;
 inline constexpr std::size_t kMaxNameBytes = 4096;
 inline constexpr std::size_t kMaxAttributeBytes = 1 << 20;
 inline constexpr std::int32_t kMaxWorldSize = 1'000'000;
+// Of the tensors that have one place in a file: as many may be written there. All tensors together have at most so many
+// times the bytes of the file, so that what it costs to look at each of them is in proportion to the file.
+inline constexpr std::uint64_t kMaxSharing = 64;
 
 // The root attributes, as they are stored.
 struct RunAttributes {
@@ -33,6 +36,17 @@ struct RunAttributes {
   std::string provenance;    // JSON
   std::string views = "[]";  // JSON
 };
+
+// Added to the dtype of a tensor that was recorded as a sketch, by version 1 of the table of signs.
+inline constexpr std::uint8_t kSketchFlag = 128;
+
+// The numbers that /ttrace/shapes holds of a tensor: its shape and, of a sketch, the cell's edges and the checksum.
+// `ndim` of them with kSketchFlag in `dtype` are 2 * ndim + 1, else `ndim`.
+std::vector<std::int64_t> stored_shape(const Entry& entry);
+std::uint8_t stored_dtype(const Entry& entry);
+std::size_t stored_shape_size(std::uint8_t dtype, std::uint8_t ndim);
+// Sets `dtype`, `shape` and `sketch` from what is stored, whose size is right.
+void set_shape(Entry& entry, std::uint8_t dtype, std::uint8_t ndim, const std::int64_t* stored);
 
 // One row of /ttrace/index.
 struct IndexRow {

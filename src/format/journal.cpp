@@ -60,16 +60,17 @@ void put_text(std::string& out, std::string_view text) {
 // Takes the entry and leaves the mapping's text.
 std::optional<Entry> take_entry(std::string_view& payload) {
   Entry entry;
-  std::uint8_t ndim = 0;
+  std::uint8_t dtype = 0, ndim = 0;
   const bool fixed = take(payload, entry.id.iteration) && take(payload, entry.id.microbatch) &&
                      take(payload, entry.id.chunk) && take(payload, entry.id.pass) && take(payload, entry.id.kind) &&
-                     take(payload, entry.dtype) && take(payload, ndim) && take(payload, entry.order) &&
+                     take(payload, dtype) && take(payload, ndim) && take(payload, entry.order) &&
                      take(payload, entry.offset) && take(payload, entry.bytes) && take(payload, entry.checksum);
   if (!fixed) return std::nullopt;
-  entry.shape.resize(ndim);
-  for (std::int64_t& size : entry.shape) {
+  std::vector<std::int64_t> shape(stored_shape_size(dtype, ndim));
+  for (std::int64_t& size : shape) {
     if (!take(payload, size)) return std::nullopt;
   }
+  set_shape(entry, dtype, ndim, shape.data());
   if (!take_text(payload, entry.id.name) || !take_text(payload, entry.module_class)) return std::nullopt;
   return entry;
 }
@@ -85,13 +86,13 @@ std::string journal_record(const Entry& entry, std::string_view mapping) {
   put(payload, entry.id.chunk);
   put(payload, entry.id.pass);
   put(payload, entry.id.kind);
-  put(payload, entry.dtype);
+  put(payload, stored_dtype(entry));
   put(payload, static_cast<std::uint8_t>(entry.shape.size()));
   put(payload, entry.order);
   put(payload, entry.offset);
   put(payload, entry.bytes);
   put(payload, entry.checksum);
-  for (const std::int64_t size : entry.shape) put(payload, size);
+  for (const std::int64_t size : stored_shape(entry)) put(payload, size);
   put_text(payload, entry.id.name);
   put_text(payload, entry.module_class);
   payload += mapping;

@@ -5,7 +5,8 @@
 //   payload := 'R', JSON object                             the run's attributes; the first record, and
 //                                                           again when they are changed
 //            | 'T', iteration i32, microbatch i32, chunk i32, pass u8, kind u8, dtype u8, ndim u8,
-//              order u64, offset u64, bytes u64, checksum u64, shape i64[ndim],
+//              order u64, offset u64, bytes u64, checksum u64, shape i64[ndim]
+//              (of a sketch, as in /ttrace/shapes: i64[2 ndim + 1]),
 //              name_length u32, name, module_length u32, module class, mapping's text (the rest)
 //
 // Each record is appended with one write, once the tensor's bytes are in the trace file. A record that is

@@ -56,6 +56,8 @@ RecordingSelection selection_of(const Json& json) {
   selection.kinds = string_list(value_or_null(json, "kinds"));
   const Json depth = value_or_null(json, "depth");
   if (depth.is_number_unsigned()) selection.depth = depth.get<std::int32_t>();
+  selection.sketch = value_or_null(json, "sketch") == Json(true);
+  selection.whole = string_list(value_or_null(json, "whole"));
   return selection;
 }
 

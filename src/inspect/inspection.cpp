@@ -48,7 +48,7 @@ TensorStatistics statistics_and_release(const RankTrace& rank, const Entry& entr
 
 bool verify_and_release(const RankTrace& rank, const Entry& entry) {
   const bool verified = verify_checksum(rank, entry);
-  rank.file->release(rank.bytes_of(entry), entry.bytes);
+  rank.file->release(rank.stored_bytes_of(entry), entry.bytes);
   return verified;
 }
 

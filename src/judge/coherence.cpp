@@ -17,12 +17,13 @@ struct Members {
   std::vector<std::size_t> findings;  // of each scale
 };
 
-// Tensors that pass, and whose scale was tested and is pooled with those of other layers.
+// Tensors that pass, and whose scale was tested and is pooled with those of other layers. What sketches say of a scale
+// is not sure enough to be pooled.
 Members members_of(const ToleranceFile& tolerance, std::span<const Finding> findings) {
   Members members;
   for (std::size_t i = 0; i < findings.size(); ++i) {
     const Finding& finding = findings[i];
-    if (finding.verdict != Verdict::kPass || !finding.difference) continue;
+    if (finding.verdict != Verdict::kPass || !finding.difference || finding.difference->sketch) continue;
     const bool has_scale = std::any_of(finding.statistics.begin(), finding.statistics.end(),
                                        [](const JudgedStatistic& one) { return one.statistic == Statistic::kScale; });
     if (!has_scale || !tolerance.coherence.contains({finding.id.kind, without_numbers(finding.id.name)})) continue;

@@ -90,6 +90,9 @@ std::string objection_to_noise(const Difference& difference, double allowed) {
 std::vector<std::int32_t> ranks_of(Statistic statistic, const TensorPair& pair, const Difference& difference) {
   const bool there = statistic == Statistic::kElement ||
                      (statistic == Statistic::kRow && row_of_worst(difference, pair) == difference.worst_row);
+  if (statistic == Statistic::kCell) {
+    return with_ranks_of_same_boxes(*pair.candidate, std::vector<std::int32_t>{difference.sketch->worst_rank});
+  }
   return with_ranks_of_same_boxes(*pair.candidate,
                                   there ? std::vector<std::int32_t>{difference.worst_rank} : ranks_holding(difference));
 }
@@ -102,6 +105,8 @@ double share_of(Statistic statistic, const Difference& difference) {
       return std::pow(difference.scale_err() / difference.rel_err(), 2);
     case Statistic::kRow:
       return difference.row_square / difference.difference_square;
+    case Statistic::kCell:
+      return difference.sketch->cell_square / difference.difference_square;
     default:
       return 2 * std::pow(difference.max_abs, 2) / difference.difference_square;
   }
@@ -137,6 +142,10 @@ void judge_floating(Finding& finding, const TensorPair& pair, const Difference& 
   if (difference.differing == 0) {
     if (difference.reference_square > 0) return;
     return set_verdict(finding, Verdict::kUntrusted, Reason::kAllZero, "zero on both sides");
+  }
+  if (difference.sketch && difference.difference_square == 0 && !(finding.allowed.value_or(0) > 0)) {
+    return set_verdict(finding, Verdict::kUntrusted, Reason::kNoTolerance,
+                       "equal sketches, which do not show that every element is equal");
   }
   if (!finding.allowed) {
     return set_verdict(finding, Verdict::kUntrusted, Reason::kNoTolerance,
@@ -202,6 +211,7 @@ Finding judge(const TensorPair& pair, const Difference& difference, const Tolera
     finding.allowed = allowance.allowed;
     finding.by_override = allowance.by_override;
     if (allowance.tolerance != nullptr) finding.statistics = measure_statistics(difference, *allowance.tolerance);
+    if (difference.sketch && finding.allowed) *finding.allowed *= difference.sketch->widening;
   }
   finding.floating = !exact;
 

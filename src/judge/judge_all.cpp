@@ -72,6 +72,23 @@ void pass_what_is_proved(const StepVerdicts& steps, std::vector<Finding>& findin
   }
 }
 
+// Says how many tensors were compared by sketches, and what that does not show; empty where none was.
+std::string describe_sketched(std::span<const Difference> differences) {
+  const auto sketched = std::count_if(differences.begin(), differences.end(),
+                                      [](const Difference& difference) { return difference.sketch.has_value(); });
+  if (sketched == 0) return "";
+  double widest = 1;
+  for (const Difference& difference : differences) {
+    if (difference.sketch) widest = std::max(widest, difference.sketch->widening);
+  }
+  return fmt::format(
+      "{} of {} comparisons are of sketches: they estimate the norm of a difference, and are allowed up to {:.3g} "
+      "times "
+      "more for that; a wrong element, or elements that changed places, within the noise of a cell of up to 16384 "
+      "elements are not seen",
+      sketched, differences.size(), widest);
+}
+
 void count_verdicts(std::span<const Finding> findings, Report& report) {
   std::map<TensorId, Verdict> verdicts;
   for (const Finding& finding : findings) {
@@ -254,6 +271,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   report.coverage = coverage_of(reference, matching);
   if (tolerance != nullptr) report.overrides = uses_of(*tolerance, findings);
   if (tolerance != nullptr) report.unmeasured = tolerance->unmeasured;
+  report.sketched = describe_sketched(differences);
   const std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
   apply_waivers(acceptance.waivers, findings, report);
   std::set<TensorId> waived;

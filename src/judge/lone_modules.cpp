@@ -11,6 +11,7 @@
 
 #include "align/describe.h"
 #include "align/passed_on.h"
+#include "ttrace/sketch/cells.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -19,11 +20,18 @@ namespace {
 bool is_made(Kind kind) { return kind == Kind::kOutput || kind == Kind::kGradInput; }
 bool is_given(Kind kind) { return kind == Kind::kInput || kind == Kind::kGradOutput; }
 
+bool is_zero(const Piece& piece) {
+  const Entry& entry = *piece.entry;
+  if (!entry.sketch) return statistics_of(piece.elements(), entry.dtype, element_count(entry.shape)).norm == 0;
+  for (std::uint64_t at = 0; at < entry.bytes; at += bytes_of_cell(entry.dtype)) {
+    if (read_cell(piece.data + at, entry.dtype).square != 0) return false;
+  }
+  return true;
+}
+
 bool is_zero(const LogicalTensor& tensor) {
   const std::vector<Piece> pieces = tensor.pieces();
-  return std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
-    return statistics_of(piece.data, piece.entry->dtype, element_count(piece.entry->shape)).norm == 0;
-  });
+  return std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return is_zero(piece); });
 }
 
 // The modules and parameters of a side, and the tensors of each.

@@ -198,6 +198,8 @@ Finding finding_about_part(Finding finding, std::string_view side, const Alignme
   return finding;
 }
 
+constexpr std::string_view kUnfitSketches = "sketches whose cells do not fit (record such tensors whole: --whole)";
+
 // Collects why tensors were not seen, and writes one note for each reason: how many tensors, and the first of them.
 void note_not_seen(const Alignment& reference, const Alignment& candidate, Matching& matching) {
   constexpr std::size_t kMostReasons = 10;
@@ -209,7 +211,9 @@ void note_not_seen(const Alignment& reference, const Alignment& candidate, Match
   for (const Finding& finding : matching.findings) {
     const bool in_candidate = finding.reason == Reason::kNotSeenInCandidate;
     if (!in_candidate && finding.reason != Reason::kNotSeenInReference) continue;
-    Use& use = uses[{in_candidate, (in_candidate ? candidate : reference).not_seen.reason_of(finding.id)->text}];
+    const NotSeenTensors::Reason* said = (in_candidate ? candidate : reference).not_seen.reason_of(finding.id);
+    // Else it is there, as a sketch that says nothing.
+    Use& use = uses[{in_candidate, said == nullptr ? std::string(kUnfitSketches) : said->text}];
     if (use.tensors++ == 0) use.first = to_string(finding.id);
   }
   std::size_t written = 0;
@@ -251,6 +255,19 @@ std::string describe_partial(const Alignment& reference, const Alignment& candid
   return fmt::format("{}", fmt::join(sentences, "; "));
 }
 
+// A finding where sketches do not say what the tensors differ by.
+std::optional<Finding> find_unseen(const TensorPair& pair) {
+  if (!pair.reference->sketched && !pair.candidate->sketched) return std::nullopt;
+  const std::string why = why_not_by_sketches(pair);
+  if (why.empty()) return std::nullopt;
+  Finding finding =
+      finding_about(*pair.candidate, Verdict::kNotSeen,
+                    pair.candidate->sketched ? Reason::kNotSeenInCandidate : Reason::kNotSeenInReference,
+                    fmt::format("not seen: {}; to compare it, record it whole (`ttrace collect --whole`)", why));
+  finding.ranks = ranks_holding(*pair.candidate);
+  return finding;
+}
+
 // Pairs each of the candidate's tensors with the reference's, and a recomputed one with its first forward as well.
 void pair_candidates(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower,
                      Matching& matching) {
@@ -265,6 +282,8 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
       matching.findings.push_back(std::move(finding));
     } else if (auto mismatch = find_mismatch(pair, {"the reference has", "the candidate"})) {
       matching.findings.push_back(std::move(*mismatch));
+    } else if (auto unseen = find_unseen(pair)) {
+      matching.findings.push_back(std::move(*unseen));
     } else {
       dtypes.add(pair);
       if (auto narrowed = find_narrower(pair, narrower)) matching.findings.push_back(std::move(*narrowed));
@@ -275,6 +294,8 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
     if (recomputation.reference == nullptr) continue;
     if (auto mismatch = find_mismatch(recomputation, {"the candidate's first forward has", "its recomputation"})) {
       matching.findings.push_back(std::move(*mismatch));
+    } else if (auto unseen = find_unseen(recomputation)) {
+      matching.findings.push_back(std::move(*unseen));
     } else {
       matching.recomputed.push_back(with_common_rows(recomputation, matching));
     }

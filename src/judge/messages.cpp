@@ -1,6 +1,7 @@
 #include "judge/messages.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +11,21 @@
 namespace ttrace {
 namespace {
 
+// The box of the cell whose sketch is the most different, as [0:128, 256:384].
+std::string box_of_worst_cell(const SketchMeasure& sketch) {
+  std::vector<std::string> ranges;
+  for (std::size_t d = 0; d < sketch.worst_cell.size(); ++d) {
+    ranges.push_back(fmt::format("{}:{}", sketch.worst_cell[d], sketch.worst_cell[d] + sketch.worst_cell_size[d]));
+  }
+  return fmt::format("[{}]", fmt::join(ranges, ", "));
+}
+
 std::string describe_worst(const Difference& difference) {
+  if (difference.sketch) {
+    if (difference.sketch->worst_cell.empty()) return "";
+    return fmt::format("; by sketches, whose worst cell is {}, on rank {}", box_of_worst_cell(*difference.sketch),
+                       difference.sketch->worst_rank);
+  }
   if (difference.worst_index.empty() && difference.worst_rank < 0) return "";
   return fmt::format("; worst at {}: reference {:.6g}, candidate {:.6g}, on rank {} at {}",
                      to_string(difference.worst_index), difference.worst_reference, difference.worst_candidate,
@@ -60,6 +75,11 @@ std::string describe_statistic(const TensorPair& pair, const Difference& differe
     return fmt::format("row {} of {} differs by {:.3g} times the norm of a typical row; correct runs: up to {:.2g}{}",
                        to_string(row), difference.rows, judged.measured, judged.allowed, holders);
   }
+  if (judged.statistic == Statistic::kCell) {
+    return fmt::format(
+        "a cell of its sketch differs by {:.3g} times the norm of a typical one; correct runs: up to {:.2g}{}",
+        judged.measured, judged.allowed, holders);
+  }
   return fmt::format(
       "one of {} elements differs by {:.3g} times the size of a typical one; correct runs: up to {:.2g}{}",
       difference.elements, judged.measured, judged.allowed, holders);
@@ -90,6 +110,12 @@ std::string describe_exact(const Difference& difference, std::span<const std::in
 }
 
 std::string describe_nonfinite(const Difference& difference) {
+  if (difference.sketch) {
+    return fmt::format(
+        "NaN or Inf at other places: by sketches, the reference has {} and the candidate {}, at least {} of {} "
+        "elsewhere",
+        difference.reference_nan, difference.candidate_nan, difference.nonfinite_mismatch, difference.elements);
+  }
   return fmt::format(
       "NaN or Inf at other places: the reference has {} NaN and {} Inf, the candidate {} NaN and {} Inf; "
       "{} of {} elements disagree",

@@ -89,7 +89,7 @@ std::vector<double> read_row(const LogicalTensor& tensor, std::int64_t row) {
     for (std::int64_t i = 0; i < piece.logical.size.back(); ++i) {
       const std::int64_t at = *first + i * piece.strides.back();
       double value = 0;
-      widen(piece.data + at * size_of(piece.entry->dtype), piece.entry->dtype, 1, &value);
+      widen(piece.elements() + at * size_of(piece.entry->dtype), piece.entry->dtype, 1, &value);
       values[static_cast<std::size_t>(piece.logical.start.back() + i)] += value;
     }
   }
@@ -99,8 +99,8 @@ std::vector<double> read_row(const LogicalTensor& tensor, std::int64_t row) {
 // Computes `Reroute::shift`.
 double required_shift(const LogicalTensor* logits, std::int64_t token, const Choice& choice) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  if (logits == nullptr || !has_rows(*logits) || token >= count_rows(*logits) || !is_floating(logits->dtype) ||
-      choice.reference.size() != choice.candidate.size()) {
+  if (logits == nullptr || logits->sketched || !has_rows(*logits) || token >= count_rows(*logits) ||
+      !is_floating(logits->dtype) || choice.reference.size() != choice.candidate.size()) {
     return kNever;
   }
   const std::vector<double> values = read_row(*logits, token);

@@ -8,6 +8,7 @@
 
 #include "format/format.h"
 #include "ttrace/error.h"
+#include "ttrace/sketch/cells.h"
 
 namespace ttrace {
 namespace {
@@ -43,6 +44,23 @@ void check_identity(const TensorId& id, const EntryChecker& checker) {
   }
 }
 
+// Of an entry whose dtype and shape are sound.
+void check_sketch(const Entry& entry, const EntryChecker& checker) {
+  checker.require(can_be_sketched(entry.dtype), fmt::format("a sketch of {}", name_of(entry.dtype)),
+                  "expected fp16, bf16, fp32 or fp64");
+  const std::string objection = objection_to_edges(entry.sketch->edges, entry.shape);
+  checker.require(objection.empty(), fmt::format("the edges of its cells {}", objection),
+                  "expected powers of two, of at most 16384 elements in a cell");
+  // There are no more cells than elements, whose bytes did not overflow; but a cell has more bytes than one of them.
+  const auto cells = static_cast<std::uint64_t>(element_count(cell_grid(entry.shape, entry.sketch->edges)));
+  std::uint64_t bytes = 0;
+  const bool overflows = __builtin_mul_overflow(cells, bytes_of_cell(entry.dtype), &bytes);
+  checker.require(!overflows && entry.bytes == bytes,
+                  fmt::format("{} bytes for the sketch of shape {} of {} in cells of {}", entry.bytes,
+                              to_string(entry.shape), name_of(entry.dtype), to_string(entry.sketch->edges)),
+                  fmt::format("expected {}", bytes));
+}
+
 void check_shape(const Entry& entry, const EntryChecker& checker) {
   checker.require(is_between(entry.dtype, kDtypeFirst, kDtypeLast), "dtype is out of range", "expected 1 to 12");
   checker.require(entry.shape.size() <= kMaxDims, fmt::format("{} dimensions", entry.shape.size()), "expected 0 to 8");
@@ -57,9 +75,17 @@ void check_shape(const Entry& entry, const EntryChecker& checker) {
                     "expected less than 2^63");
   }
   if (is_empty) bytes = 0;
+  if (entry.sketch) return check_sketch(entry, checker);
   checker.require(entry.bytes == static_cast<std::uint64_t>(bytes),
                   fmt::format("{} bytes for shape {} of {}", entry.bytes, to_string(entry.shape), name_of(entry.dtype)),
                   fmt::format("expected {}", bytes));
+}
+
+// `bytes` are those of the entry and of all before it, which lie inside the file, but maybe in the same place.
+void check_sum(std::uint64_t bytes, std::uint64_t data_end, const EntryChecker& checker) {
+  if (bytes / kMaxSharing <= data_end) return;
+  checker.require(false, fmt::format("with it the tensors have {} bytes, in {} of the file", bytes, data_end),
+                  fmt::format("expected at most {} times as many", kMaxSharing));
 }
 
 void check_data_range(const Entry& entry, std::uint64_t data_end, const EntryChecker& checker) {
@@ -120,11 +146,14 @@ void check_unique(const std::vector<Entry>& entries, std::string_view where) {
 }  // namespace
 
 void check_entries(const std::vector<Entry>& entries, std::uint64_t data_end, std::string_view where) {
+  std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const EntryChecker checker(where, i);
     check_identity(entries[i].id, checker);
     check_shape(entries[i], checker);
     check_data_range(entries[i], data_end, checker);
+    bytes += entries[i].bytes;
+    check_sum(bytes, data_end, checker);
     checker.require(entries[i].module_class.size() <= kMaxNameBytes && is_utf8(entries[i].module_class),
                     "the module class is malformed", "expected UTF-8 of at most 4096 bytes");
     checker.require(i == 0 || entries[i - 1].order < entries[i].order, "its order is not after its predecessor's",

@@ -80,6 +80,10 @@ class MemoryMapping : public MappedFile {
     throw InputError(fmt::format("{}: changed while it was read; expected a file that nobody writes to", path_));
   }
 
+  std::string version() const {
+    return fmt::format("{} bytes of {}.{:09}", size_, status_.st_mtim.tv_sec, status_.st_mtim.tv_nsec);
+  }
+
   bool holds(const void* address) const {
     const auto* at = static_cast<const std::byte*>(address);
     return std::less_equal<>()(data(), at) && std::less<>()(at, data() + size_);
@@ -138,6 +142,19 @@ std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path) {
     throw InputError(fmt::format("{}: {}; expected a readable file", path.string(), std::strerror(errno)));
   }
   return std::make_shared<MemoryMapping>(data, size, path.string(), file.status());
+}
+
+std::string version_of(const MappedFile& file) {
+  const auto* mapping = dynamic_cast<const MemoryMapping*>(&file);
+  return mapping == nullptr ? "" : mapping->version();
+}
+
+void require_version(const MappedFile& file, std::string_view version) {
+  if (version_of(file) == version) return;
+  throw InputError(
+      fmt::format("{}: has {} seconds where one process looks, and {} where another does; expected one file "
+                  "that all see",
+                  file.path(), version_of(file), version));
 }
 
 void require_unchanged_files() { mappings().require_unchanged(); }

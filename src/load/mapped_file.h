@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "ttrace/trace.h"
@@ -14,6 +15,13 @@ std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path);
 
 // Throws InputError where a mapped file was written to since it was mapped: what was read of it may be of two versions.
 void require_unchanged_files();
+
+// Tells what a path holds from what it held before, or holds on another machine: by size and time of the last change.
+// Empty for a file that is not mapped.
+std::string version_of(const MappedFile& file);
+
+// Throws InputError where this process does not see the version of the file that another one saw.
+void require_version(const MappedFile& file, std::string_view version);
 
 // From now on a page of a mapped file that is gone (the file was cut) ends the program with a line that names the file
 // and exit code 2, where it would end by SIGBUS. Not for a library: signals belong to the program.

@@ -12,30 +12,40 @@ namespace ttrace {
 namespace {
 
 constexpr std::string_view kHdf5Signature = "\x89HDF\r\n\x1a\n";
+// The names of classes may share their bytes. A tensor takes more than 256 bytes of a file beside them (400 as HDF5 1.10
+// writes it), and such a name has kMaxNameBytes at most.
+constexpr std::uint64_t kMaxClassSharing = 16;
 
-class SealedFileReader {
+// Throws InputErrors about a file.
+class Where {
  public:
-  SealedFileReader(const std::filesystem::path& path, const MappedFile& file)
-      : where_(path.string()), bytes_(mapped_text(file)) {}
+  explicit Where(const std::filesystem::path& path) : path_(path.string()) {}
 
-  SealedFile read() const {
-    const Seal seal = checked_seal();
-    const std::optional<RunAttributes> run = attributes_from_json(table_bytes(seal, seal.run, 1, "/ttrace/run"));
-    require(run.has_value(), "/ttrace/run does not parse", "expected the run's attributes as JSON");
-    SealedFile sealed{*run, seal.complete == 1, {}, {}, seal.metadata.offset};
-    read_entries(seal, sealed);
-    return sealed;
+  void require(bool holds, std::string_view what, std::string_view expected) const {
+    if (!holds) throw InputError(fmt::format("{}: {}; {}", path_, what, expected));
   }
 
  private:
-  [[noreturn]] void fail(std::string_view what, std::string_view expected) const {
-    throw InputError(fmt::format("{}: {}; {}", where_, what, expected));
+  std::string path_;
+};
+
+class SealedFileReader : Where {
+ public:
+  SealedFileReader(const std::filesystem::path& path, const MappedFile& file)
+      : Where(path), bytes_(mapped_text(file)) {}
+
+  SealedTables read() const {
+    const Seal seal = checked_seal();
+    return {table_bytes(seal, seal.run, 1, "/ttrace/run"),
+            table_bytes(seal, seal.index, sizeof(IndexRow), "/ttrace/index"),
+            table_bytes(seal, seal.text, 1, "/ttrace/text"),
+            table_bytes(seal, seal.shapes, sizeof(std::int64_t), "/ttrace/shapes"),
+            seal.complete == 1,
+            seal.metadata.offset,
+            bytes_.size()};
   }
 
-  void require(bool holds, std::string_view what, std::string_view expected) const {
-    if (!holds) fail(what, expected);
-  }
-
+ private:
   Seal checked_seal() const {
     require(bytes_.substr(0, kHdf5Signature.size()) == kHdf5Signature, "not an HDF5 file",
             "expected one written by ttrace");
@@ -67,56 +77,89 @@ class SealedFileReader {
     return bytes_.substr(extent.offset, extent.bytes);
   }
 
-  void read_entries(const Seal& seal, SealedFile& sealed) const {
-    const std::string_view rows = table_bytes(seal, seal.index, sizeof(IndexRow), "/ttrace/index");
-    const std::string_view text = table_bytes(seal, seal.text, 1, "/ttrace/text");
-    const std::string_view shapes = table_bytes(seal, seal.shapes, sizeof(std::int64_t), "/ttrace/shapes");
-    const std::size_t count = rows.size() / sizeof(IndexRow);
-    sealed.entries.reserve(count);
-    sealed.mappings.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      IndexRow row;
-      std::memcpy(&row, rows.data() + i * sizeof row, sizeof row);
-      sealed.entries.push_back(decode(row, text, shapes, i));
-      sealed.mappings.push_back(text.substr(row.mapping, row.mapping_length));
-    }
-  }
-
-  Entry decode(const IndexRow& row, std::string_view text, std::string_view shapes, std::size_t number) const {
-    const std::uint64_t dims = shapes.size() / sizeof(std::int64_t);
-    const bool inside = row.name <= text.size() && row.name_length <= text.size() - row.name &&
-                        row.module <= text.size() && row.module_length <= text.size() - row.module &&
-                        row.mapping <= text.size() && row.mapping_length <= text.size() - row.mapping &&
-                        row.shape <= dims && row.ndim <= dims - row.shape;
-    require(inside, fmt::format("tensor {} of the index: its name, shape or mapping lies outside the tables", number),
-            "expected it inside");
-    Entry entry;
-    entry.id = {row.iteration,
-                row.microbatch,
-                row.chunk,
-                static_cast<Pass>(row.pass),
-                static_cast<Kind>(row.kind),
-                std::string(text.substr(row.name, row.name_length))};
-    entry.dtype = static_cast<Dtype>(row.dtype);
-    entry.shape.resize(row.ndim);
-    const std::string_view sizes = shapes.substr(row.shape * sizeof(std::int64_t), row.ndim * sizeof(std::int64_t));
-    sizes.copy(reinterpret_cast<char*>(entry.shape.data()), sizes.size());
-    entry.order = row.order;
-    entry.offset = row.offset;
-    entry.bytes = row.bytes;
-    entry.checksum = row.checksum;
-    entry.module_class = text.substr(row.module, row.module_length);
-    return entry;
-  }
-
-  std::string where_;
   std::string_view bytes_;
 };
 
+void check_inside(const IndexRow& row, std::string_view text, std::string_view shapes, std::size_t number,
+                  const Where& where) {
+  const std::uint64_t dims = shapes.size() / sizeof(std::int64_t);
+  const bool inside = row.name <= text.size() && row.name_length <= text.size() - row.name &&
+                      row.module <= text.size() && row.module_length <= text.size() - row.module &&
+                      row.mapping <= text.size() && row.mapping_length <= text.size() - row.mapping &&
+                      row.shape <= dims && stored_shape_size(row.dtype, row.ndim) <= dims - row.shape;
+  where.require(inside,
+                fmt::format("tensor {} of the index: its name, shape or mapping lies outside the tables", number),
+                "expected it inside");
+}
+
+// How much rows have read of the tables. The writer stores every name and every shape in a place of its own: rows that
+// read the same bytes again would take memory out of proportion to the file.
+struct TablesRead {
+  std::uint64_t names = 0, classes = 0, dims = 0;
+
+  void add(const IndexRow& row) {
+    names += row.name_length;
+    classes += row.module_length;
+    dims += stored_shape_size(row.dtype, row.ndim);
+  }
+};
+
+void check_read(const TablesRead& read, const SealedTables& tables, std::size_t number, const Where& where) {
+  const auto check = [&](std::string_view what, std::uint64_t bytes, std::uint64_t most) {
+    if (bytes <= most) return;
+    where.require(false, fmt::format("tensor {} of the index: with it the {} have {} bytes", number, what, bytes),
+                  fmt::format("expected at most {}", most));
+  };
+  check("names", read.names, tables.text.size());
+  check("shapes", read.dims * sizeof(std::int64_t), tables.shapes.size());
+  check("names of classes", read.classes, kMaxClassSharing * tables.file_bytes);
+}
+
+Entry decode_row(const IndexRow& row, std::string_view text, std::string_view shapes) {
+  Entry entry;
+  entry.id = {row.iteration,
+              row.microbatch,
+              row.chunk,
+              static_cast<Pass>(row.pass),
+              static_cast<Kind>(row.kind),
+              std::string(text.substr(row.name, row.name_length))};
+  std::vector<std::int64_t> shape(stored_shape_size(row.dtype, row.ndim));
+  shapes.copy(reinterpret_cast<char*>(shape.data()), shape.size() * sizeof(std::int64_t),
+              row.shape * sizeof(std::int64_t));
+  set_shape(entry, row.dtype, row.ndim, shape.data());
+  entry.order = row.order;
+  entry.offset = row.offset;
+  entry.bytes = row.bytes;
+  entry.checksum = row.checksum;
+  entry.module_class = text.substr(row.module, row.module_length);
+  return entry;
+}
+
 }  // namespace
 
-SealedFile read_sealed_file(const std::filesystem::path& path, const MappedFile& file) {
+SealedTables read_sealed_tables(const std::filesystem::path& path, const MappedFile& file) {
   return SealedFileReader(path, file).read();
+}
+
+SealedFile decode(const SealedTables& tables, const std::filesystem::path& path) {
+  const Where where(path);
+  const std::optional<RunAttributes> run = attributes_from_json(tables.run);
+  where.require(run.has_value(), "/ttrace/run does not parse", "expected the run's attributes as JSON");
+  SealedFile sealed{*run, tables.complete, {}, {}, tables.data_end};
+  const std::size_t count = tables.index.size() / sizeof(IndexRow);
+  TablesRead read;
+  sealed.entries.reserve(count);
+  sealed.mappings.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    IndexRow row;
+    std::memcpy(&row, tables.index.data() + i * sizeof row, sizeof row);
+    check_inside(row, tables.text, tables.shapes, i, where);
+    read.add(row);
+    check_read(read, tables, i, where);
+    sealed.entries.push_back(decode_row(row, tables.text, tables.shapes));
+    sealed.mappings.push_back(tables.text.substr(row.mapping, row.mapping_length));
+  }
+  return sealed;
 }
 
 }  // namespace ttrace

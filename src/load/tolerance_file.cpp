@@ -124,7 +124,7 @@ Tolerance read_tolerance(const std::string& where, const YamlNode& node, int lin
   tolerance.estimate = fields.take_number("estimate");
   tolerance.floor = fields.take_number("floor");
   tolerance.allowed = fields.take_number("allowed");
-  for (const Statistic statistic : {Statistic::kScale, Statistic::kRow, Statistic::kElement}) {
+  for (const Statistic statistic : {Statistic::kScale, Statistic::kRow, Statistic::kElement, Statistic::kCell}) {
     const auto said = fields.take_if(name_of(statistic));
     if (!said) continue;
     tolerance.statistics.emplace(statistic, read_statistic(where, *said, statistic, name, {where, line}, file));

@@ -30,7 +30,7 @@ void Elements::copy_to(std::byte* out) const {
     for_each_run(piece, tensor_.shape,
                  [&](std::int64_t local, std::int64_t stride, std::int64_t position, std::int64_t length) {
                    std::byte* to = out + position * size;
-                   const std::byte* from = piece.data + local * size;
+                   const std::byte* from = piece.elements() + local * size;
                    if (stride == 1) return copy(to, from, length);
                    for (std::int64_t j = 0; j < length; ++j) copy(to + j * size, from + j * stride * size, 1);
                  });

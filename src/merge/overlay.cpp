@@ -35,7 +35,7 @@ void append_advanced(std::vector<StridedTerm>& out, const std::vector<StridedTer
 Cell cell_of(const Piece& piece) {
   StridedTerm term;
   term.dtype = piece.entry->dtype;
-  term.data = piece.data + piece.offset * size_of(term.dtype);
+  term.data = piece.elements() + piece.offset * size_of(term.dtype);
   term.strides = piece.strides;
   term.rank = piece.rank;
   term.entry = piece.entry;

@@ -15,7 +15,7 @@ void add_piece(const Piece& piece, Dtype dtype, const Shape& shape, Values& valu
   Values buffer;
   for_each_run(piece, shape, [&](std::int64_t local, std::int64_t stride, std::int64_t position, std::int64_t length) {
     buffer.resize(static_cast<std::size_t>(length));
-    const std::byte* data = piece.data + local * size_of(dtype);
+    const std::byte* data = piece.elements() + local * size_of(dtype);
     if (stride == 1) {
       widen(data, dtype, length, buffer.data());
     } else {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "format/format.h"
+#include "ttrace/sketch/cells.h"
 
 namespace ttrace {
 namespace {
@@ -81,6 +82,25 @@ Handle hdf5_type(Dtype dtype) {
       return bool_type();
   }
   throw Hdf5Error("unknown dtype");
+}
+
+Handle hdf5_cell_type(Dtype dtype) {
+  const std::size_t size = bytes_of_cell(dtype), number = (size - sizeof(double)) / (kCellSums + 2);
+  const hid_t real = number == sizeof(double) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE;
+  const hsize_t count = kCellSums;
+  const Handle sums(H5Tarray_create2(real, 1, &count), "defining the type of a cell");
+  Handle type(H5Tcreate(H5T_COMPOUND, size), "defining the type of a cell");
+  std::size_t at = 0;
+  const auto add = [&](const char* name, hid_t member) {
+    hdf5_check(H5Tinsert(type, name, at, member), "defining the type of a cell");
+    at += H5Tget_size(member);
+  };
+  add("sums", sums);
+  add("square", H5T_IEEE_F64LE);
+  add("largest", real);
+  add("nonfinite", number == sizeof(double) ? H5T_STD_U32LE : H5T_STD_U16LE);
+  add("exponent", number == sizeof(double) ? H5T_STD_I32LE : H5T_STD_I16LE);
+  return type;
 }
 
 Handle hdf5_index_type() {

@@ -60,7 +60,8 @@ class SilentHdf5 {
 // The stored type of a tensor's elements. bf16 and fp8 have exactly the bits of HDF5 2.0's predefined
 // H5T_FLOAT_BFLOAT16LE, H5T_FLOAT_F8E4M3 and H5T_FLOAT_F8E5M2; bool is h5py's enumeration.
 Handle hdf5_type(Dtype dtype);
-Handle hdf5_index_type();   // IndexRow
-Handle hdf5_string_type();  // variable-length UTF-8
+Handle hdf5_cell_type(Dtype dtype);  // a cell of a sketch of elements of `dtype`
+Handle hdf5_index_type();            // IndexRow
+Handle hdf5_string_type();           // variable-length UTF-8
 
 }  // namespace ttrace

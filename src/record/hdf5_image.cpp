@@ -14,6 +14,7 @@
 #include "format/run_attributes.h"
 #include "record/hdf5.h"
 #include "record/memory_driver.h"
+#include "ttrace/sketch/cells.h"
 
 namespace ttrace {
 namespace {
@@ -75,12 +76,16 @@ class Datasets {
     std::string link(index.name_of(row));
     for (std::size_t at = 0; (at = link.find('/', at)) != link.npos;) link.replace(at, 1, "\u2215");
     std::array<hsize_t, kMaxDims> shape{};
-    std::copy_n(index.shapes.begin() + static_cast<std::ptrdiff_t>(row.shape), row.ndim, shape.begin());
+    Entry entry;
+    set_shape(entry, row.dtype, row.ndim, index.shapes.data() + row.shape);
+    const Shape sizes = entry.sketch ? cell_grid(entry.shape, entry.sketch->edges) : entry.shape;
+    std::copy(sizes.begin(), sizes.end(), shape.begin());
     const Handle space(row.ndim == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(row.ndim, shape.data(), nullptr),
                        "creating a dataspace");
     if (row.bytes > 0) memory_.next_dataset = row.offset;
     const Handle dataset(
-        H5Dcreate2(open_group(row), link.c_str(), types_[row.dtype], space, links_, creation_, H5P_DEFAULT),
+        H5Dcreate2(open_group(row), link.c_str(), entry.sketch ? cell_type(entry.dtype) : types_[row.dtype], space,
+                   links_, creation_, H5P_DEFAULT),
         "creating a dataset");
     // When HDF5 allocates is not part of its interface, so the result is checked.
     if (row.bytes > 0 && H5Dget_offset(dataset) != row.offset) {
@@ -100,6 +105,12 @@ class Datasets {
   }
 
  private:
+  hid_t cell_type(Dtype dtype) {
+    Handle& type = cell_types_[static_cast<std::size_t>(dtype)];
+    if (type < 0) type = hdf5_cell_type(dtype);
+    return type;
+  }
+
   // Makes the groups of an absolute path that are not there yet, one by one: in those that HDF5 makes on the way to
   // another it writes the time of day.
   void make_groups(const std::string& path) {
@@ -131,7 +142,7 @@ class Datasets {
   Handle creation_ = properties(H5P_DATASET_CREATE);
   Handle groups_ = properties(H5P_GROUP_CREATE);
   Handle links_{H5Pcreate(H5P_LINK_CREATE), "creating properties"};
-  std::array<Handle, kDtypeLast + 1> types_;
+  std::array<Handle, kDtypeLast + 1> types_, cell_types_;
   std::set<std::string> made_;  // groups
   std::string path_;
   Handle group_;

@@ -45,7 +45,7 @@ std::uint64_t IndexBuilder::store_text(std::string_view text) {
 void IndexBuilder::add(const Entry& entry, std::string_view mapping) {
   IndexRow row{};
   std::tie(row.iteration, row.microbatch, row.chunk, row.pass, row.kind) = fixed_fields(entry.id);
-  row.dtype = static_cast<std::uint8_t>(entry.dtype);
+  row.dtype = stored_dtype(entry);
   row.ndim = static_cast<std::uint8_t>(entry.shape.size());
   row.order = entry.order;
   row.offset = entry.offset;
@@ -59,7 +59,8 @@ void IndexBuilder::add(const Entry& entry, std::string_view mapping) {
   row.name_length = static_cast<std::uint32_t>(entry.id.name.size());
   index_.text += entry.id.name;
   row.shape = index_.shapes.size();
-  index_.shapes.insert(index_.shapes.end(), entry.shape.begin(), entry.shape.end());
+  const std::vector<std::int64_t> shape = stored_shape(entry);
+  index_.shapes.insert(index_.shapes.end(), shape.begin(), shape.end());
   rows_.emplace(identity_hash(entry.id), static_cast<std::uint32_t>(index_.rows.size()));
   index_.rows.push_back(row);
 }

@@ -90,10 +90,11 @@ bool TensorStore::holds(std::uint64_t offset, std::string_view bytes) const {
   return true;
 }
 
-std::optional<TensorStore::Stored> TensorStore::find(std::uint64_t sample, std::string_view bytes) const {
+TensorStore::Stored* TensorStore::find(std::uint64_t sample, std::string_view bytes) {
   const auto found = stored_.find(sample);
-  if (found == stored_.end() || found->second.bytes != bytes.size()) return std::nullopt;
-  return holds(found->second.offset, bytes) ? std::optional(found->second) : std::nullopt;
+  if (found == stored_.end() || found->second.bytes != bytes.size()) return nullptr;
+  Stored& stored = found->second;
+  return stored.tensors < kMaxSharing && holds(stored.offset, bytes) ? &stored : nullptr;
 }
 
 TensorStore::Stored TensorStore::append(const TensorView& tensor, std::uint64_t bytes) {
@@ -108,7 +109,7 @@ TensorStore::Stored TensorStore::append(const TensorView& tensor, std::uint64_t 
       end += part.size();
     }
   });
-  return {offset, bytes, XXH3_64bits_digest(hash.get())};
+  return {offset, bytes, XXH3_64bits_digest(hash.get()), 1};
 }
 
 void TensorStore::store(Entry& entry, const TensorView& tensor, std::string_view mapping) {
@@ -117,12 +118,15 @@ void TensorStore::store(Entry& entry, const TensorView& tensor, std::string_view
   const bool may_share = bytes.size() >= kLeastSharedBytes;
   const std::uint64_t sample = may_share ? sample_of(bytes) : 0;
   try {
-    const std::optional<Stored> shared = may_share ? find(sample, bytes) : std::nullopt;
+    Stored* const shared = may_share ? find(sample, bytes) : nullptr;
     const Stored stored = shared ? *shared : append(tensor, entry.bytes);
     entry.offset = stored.offset;
     entry.checksum = stored.checksum;
     append_to_journal(journal_record(entry, mapping));
-    if (shared) return;
+    if (shared) {
+      ++shared->tensors;
+      return;
+    }
     data_end_ = stored.offset + stored.bytes;
     if (may_share) stored_[sample] = stored;
   } catch (const RecordError&) {

@@ -26,7 +26,8 @@ class TensorStore {
 
   // Appends the tensor's bytes, then `entry` with their offset and checksum, which it sets, to the journal: what that
   // names is always in the file. A tensor that lies in memory as it does in the file, and whose bytes the file has
-  // already, shares them: this is decided by the bytes themselves, which no in-place operation can hide.
+  // already, shares them: this is decided by the bytes themselves, which no in-place operation can hide. After so many
+  // as kMaxSharing they are stored anew.
   void store(Entry& entry, const TensorView& tensor, std::string_view mapping);
 
   const std::filesystem::path& path() const { return file_->path(); }
@@ -37,11 +38,12 @@ class TensorStore {
  private:
   struct Stored {
     std::uint64_t offset, bytes, checksum;
+    std::uint64_t tensors;  // that have these bytes in common; kMaxSharing at most
   };
 
   void append_to_journal(const std::string& record);
-  // Returns what the file holds of the same bytes.
-  std::optional<Stored> find(std::uint64_t sample, std::string_view bytes) const;
+  // Returns what the file holds of the same bytes and may be shared once more; null where there is nothing.
+  Stored* find(std::uint64_t sample, std::string_view bytes);
   bool holds(std::uint64_t offset, std::string_view bytes) const;
   Stored append(const TensorView& tensor, std::uint64_t bytes);
 

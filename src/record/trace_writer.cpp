@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <limits>
@@ -13,12 +14,14 @@
 #include "format/format.h"
 #include "format/mapping_text.h"
 #include "format/run_attributes.h"
+#include "record/gather.h"
 #include "record/hdf5.h"
 #include "record/hdf5_image.h"
 #include "record/index_builder.h"
 #include "record/tensor_store.h"
 #include "record/write_queue.h"
 #include "ttrace/error.h"
+#include "ttrace/sketch/cells.h"
 
 namespace ttrace {
 namespace {
@@ -60,6 +63,27 @@ void check_mapping(const TensorId& id, std::string_view mapping, const Shape& sh
     }
   } catch (const InputError& error) {
     refuse(fmt::format("{}: {}", to_string(id), error.what()));
+  }
+}
+
+bool is_fragment(std::string_view mapping) { return !mapping.empty() && parse_mapping(mapping).fragment.has_value(); }
+
+// Sketches the tensor, and sets what its entry says of that.
+std::string sketch_of(const TensorView& tensor, const Shape& edges, Entry& entry) {
+  try {
+    std::string gathered;
+    const auto* data = static_cast<const std::byte*>(tensor.data);
+    if (!is_row_major(tensor)) {
+      gathered.reserve(entry.bytes);
+      for_each_block(tensor, [&](std::string_view block) { gathered += block; });
+      data = reinterpret_cast<const std::byte*>(gathered.data());
+    }
+    entry.sketch = RecordedSketch{edges, XXH3_64bits(data, entry.bytes)};
+    std::string sketch = sketch_of(data, entry.dtype, entry.shape, edges);
+    entry.bytes = sketch.size();
+    return sketch;
+  } catch (const std::bad_alloc&) {
+    refuse(fmt::format("{}: no memory to sketch it", to_string(entry.id)));
   }
 }
 
@@ -218,7 +242,12 @@ void TraceWriter::record(const TensorId& id, std::string_view module_class, cons
   entry.order = state_->index.index().rows.size();
   entry.bytes = bytes;
   entry.module_class = module_class;
-  state_->append(std::move(entry), tensor, mapping);
+  // A part of a flattened tensor, or of a larger one, is no box of cells.
+  const auto edges = tensor.as_sketch && !is_fragment(mapping) ? cell_edges(entry.dtype, entry.shape) : std::nullopt;
+  if (!edges) return state_->append(std::move(entry), tensor, mapping);
+  const std::string sketch = sketch_of(tensor, *edges, entry);
+  const std::int64_t bytes_of_sketch = static_cast<std::int64_t>(sketch.size());
+  state_->append(std::move(entry), {sketch.data(), Dtype::kUInt8, {&bytes_of_sketch, 1}, {}}, mapping);
 }
 
 void TraceWriter::close(bool complete) {

@@ -84,7 +84,7 @@ void WriteQueue::push(Entry entry, const TensorView& tensor, std::string_view ma
   });
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back({std::move(entry), tensor.dtype, std::string(mapping), begin, begin + room});
+    jobs_.push_back({std::move(entry), std::string(mapping), begin, begin + room});
     head_ = begin + room;
   }
   changed_.notify_all();
@@ -100,7 +100,9 @@ void WriteQueue::run() {
       lock.unlock();
       std::exception_ptr failure;
       try {
-        write_(job.entry, {memory_.data() + job.begin, job.dtype, job.entry.shape, {}}, job.mapping);
+        // As bytes: a sketch has not the shape of its tensor.
+        const auto bytes = static_cast<std::int64_t>(job.entry.bytes);
+        write_(job.entry, {memory_.data() + job.begin, Dtype::kUInt8, {&bytes, 1}, {}}, job.mapping);
       } catch (...) {
         failure = std::current_exception();
       }

@@ -20,7 +20,7 @@ namespace ttrace {
 // neither be used nor destroyed.
 class WriteQueue {
  public:
-  // The thread calls `write` for each tensor; the view is of the copy, row-major. `write` sets the entry's offset and
+  // The thread calls `write` for each tensor; the view is of the copy's bytes. `write` sets the entry's offset and
   // checksum. Copies take at most `capacity` bytes, which are set aside at once.
   using Write = std::function<void(Entry&, const TensorView&, std::string_view mapping)>;
   WriteQueue(std::size_t capacity, Write write);
@@ -47,7 +47,6 @@ class WriteQueue {
  private:
   struct Job {
     Entry entry;
-    Dtype dtype;
     std::string mapping;
     std::size_t begin, end;  // of the copy in `memory_`
   };

@@ -15,7 +15,7 @@ std::string number_field(const std::optional<double>& value) { return value ? fm
 std::string difference_fields(const Difference& difference) {
   return fmt::format("{},{},{},{},{},{}", difference.elements, difference.rel_err(),
                      std::sqrt(difference.reference_square), std::sqrt(difference.candidate_square),
-                     difference.one_minus_cosine(), difference.max_abs);
+                     difference.one_minus_cosine(), difference.sketch ? "" : fmt::format("{}", difference.max_abs));
 }
 
 // Of each statistic beside the norm: what was measured, and what was allowed.

@@ -180,6 +180,7 @@ Json to_object_without_findings(const Report& report) {
   json["overrides"] = Json::array();
   for (const OverrideUse& use : report.overrides) json["overrides"].push_back(to_object(use));
   if (!report.partial.empty()) json["partial"] = report.partial;
+  if (!report.sketched.empty()) json["sketched"] = report.sketched;
   if (!report.unmeasured.empty()) json["unmeasured"] = report.unmeasured;
   json["instead"] = report.instead.empty() ? Json(nullptr) : Json(report.instead);
   json["next"] = report.next_command.empty() ? Json(nullptr) : Json(report.next_command);

@@ -76,6 +76,7 @@ void write_case(pugi::xml_node node, const Report& report, const Case& outcome) 
 void write_properties(pugi::xml_node suite, const Report& report, const SuiteFacts& facts) {
   std::vector<std::pair<std::string, std::string>> all = facts.properties;
   if (report.proofs) all.emplace_back("proof", describe_proof(*report.proofs));
+  if (!report.sketched.empty()) all.emplace_back("sketched", report.sketched);
   if (!report.unmeasured.empty()) all.emplace_back("unmeasured", report.unmeasured);
   for (const OverrideUse& use : report.overrides) all.emplace_back("override", describe(use));
   if (all.empty()) return;

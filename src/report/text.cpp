@@ -139,8 +139,9 @@ std::string describe_first(const Report& report, const TextStyle& style) {
   const std::string id = to_string(first->id);
   std::string_view what = first->message;
   if (what.starts_with(id + ": ")) what.remove_prefix(id.size() + 2);
+  const bool cause_says_it = !report.roots.empty() && report.roots.front().sentence.find(what) != std::string::npos;
   return paragraph(first->verdict == Verdict::kMissing ? "first missing tensor" : "first wrong tensor", id, style) +
-         indented(std::string(what), style);
+         (cause_says_it ? "" : indented(std::string(what), style));
 }
 
 std::string describe_second_run(const Report& report, const TextStyle& style) {
@@ -266,7 +267,8 @@ std::string reason_without_finding(const Report& report) {
 // What a verdict of `same` does not say by that word alone.
 std::string reservations(const Report& report) {
   if (!report.same()) return "";
-  return fmt::format("{}{}", report.partial.empty() ? "" : ", of what both traces hold",
+  return fmt::format("{}{}{}", report.partial.empty() ? "" : ", of what both traces hold",
+                     report.sketched.empty() ? "" : ", as far as sketches show",
                      report.unmeasured.empty() ? "" : ", within tolerances that were not measured");
 }
 
@@ -390,7 +392,7 @@ std::string to_text(const Report& report, const TextOptions& options) {
   const TextStyle& style = options.style;
   if (options.quiet) return one_line(report, style);
   std::string reserved;
-  for (const std::string* sentence : {&report.partial, &report.unmeasured}) {
+  for (const std::string* sentence : {&report.partial, &report.sketched, &report.unmeasured}) {
     if (!sentence->empty()) reserved += lines_wrapped(printable(*sentence) + "\n", style);
   }
   if (!report.instead.empty() && report.findings.size() > options.findings.value_or(kFewFindings)) {

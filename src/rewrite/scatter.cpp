@@ -73,7 +73,7 @@ std::vector<RewrittenShard> scatter(const Values& values, const LogicalTensor& l
   std::vector<RewrittenShard> shards;
   for (const Piece& piece : layout.pieces()) {
     const auto [found, is_new] = positions.emplace(piece.entry, shards.size());
-    if (is_new) shards.push_back({piece.rank, piece.entry, {piece.data, piece.data + piece.entry->bytes}});
+    if (is_new) shards.push_back({piece.rank, piece.entry, {piece.elements(), piece.elements() + piece.entry->bytes}});
     store_piece(piece, values, layout, shards[found->second].bytes.data());
   }
   return shards;

@@ -30,7 +30,7 @@ Matrix matrix_of(const LogicalTensor& tensor) {
     only = &piece;
   }
   if (is_single && only != nullptr && is_row_major(*only) && only->entry->dtype == tensor.dtype) {
-    const std::byte* data = only->data + only->offset * size_of(tensor.dtype);
+    const std::byte* data = only->elements() + only->offset * size_of(tensor.dtype);
     matrix.view = abft::row_major(data, tensor.dtype, rows, cols);
     return matrix;
   }

@@ -108,7 +108,7 @@ std::optional<RankMatrix> rank_matrix_of(const LogicalTensor& tensor, const std:
     if (entry == nullptr) strides = row_major_strides(piece.entry->shape);
     if ((entry != nullptr && piece.entry != entry) || dims == 0 || strides.size() != dims) return {};
     entry = piece.entry;
-    data = piece.data;
+    data = piece.elements();
     if (!lies_in_order(piece, strides)) return {};
     std::int64_t rest = piece.offset;
     for (std::size_t d = 0; d < dims; ++d) {

@@ -56,7 +56,8 @@ void check_replicas(const Alignment& alignment, const SelfCheckOptions& options,
     const LogicalTensor* one = tensor.rows ? &routed.emplace_back(keep_rows(tensor, *tensor.rows)) : &tensor;
     pairs.push_back({one, one});
   }
-  const std::vector<Difference> differences = compare(pairs, {options.threads, {}});
+  const std::vector<Difference> differences =
+      options.compare ? options.compare(pairs, {options.threads, {}}) : compare(pairs, {options.threads, {}});
   std::set<TensorId> on_known_ranks;  // another relation named the wrong ranks already
   for (const Finding& finding : findings) {
     if (finding.verdict == Verdict::kFail && !finding.ranks.empty()) on_known_ranks.insert(finding.id);
@@ -85,7 +86,7 @@ Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
   check_reductions(alignment, findings);
   check_replicas(alignment, options, findings);
   StepCheck steps;
-  if (options.trace != nullptr) steps = check_steps(*options.trace, alignment, options.threads);
+  if (options.trace != nullptr) steps = check_steps(*options.trace, alignment, options.threads, options.replay);
   findings.insert(findings.end(), steps.findings.begin(), steps.findings.end());
   if (findings.empty() && alignment.findings.empty()) {
     throw InputError(

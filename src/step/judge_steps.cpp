@@ -260,11 +260,11 @@ void judge_unchecked(const AlignedTrace& reference, const Matching& matching, st
 
 JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Matching& matching,
                         std::span<const Difference> differences, const ToleranceFile* tolerance, int threads,
-                        const ParameterCounterparts* counterparts) {
+                        const ParameterCounterparts* counterparts, const Replay* replay) {
   JudgedSteps judged;
-  StepCheck of_candidate = check_steps(*candidate.trace, candidate.alignment, threads);
+  StepCheck of_candidate = check_steps(*candidate.trace, candidate.alignment, threads, replay);
   if (counterparts != nullptr) of_candidate = in_names_of_reference(std::move(of_candidate), *counterparts);
-  const StepCheck of_reference = check_steps(*reference.trace, reference.alignment, threads);
+  const StepCheck of_reference = check_steps(*reference.trace, reference.alignment, threads, replay);
   const std::set<TensorId> equal = compare_options(
       reference, candidate, GradientDifferences(matching, differences, tolerance), counterparts, judged);
   const auto unknown = not_understood(tally_of(of_reference), tally_of(of_candidate));

@@ -240,6 +240,10 @@ class Regression {
     RegressedIteration planned;
     const std::ptrdiff_t gradient = found.gradient();
     if (reason.empty() && gradient < 0) reason = "its main_grad was not recorded in every iteration";
+    for (const std::ptrdiff_t place : {gradient, found.delta, found.parameter}) {
+      const bool is_sketched = place >= 0 && (pair(place).reference->sketched || pair(place).candidate->sketched);
+      if (is_sketched && reason.empty()) reason = "it, its gradient or its parameter was recorded as a sketch";
+    }
     if (!reason.empty()) return planned;
     const Shape& shape = pair(gradient).reference->shape;
     if (parameter.iterations.empty()) parameter.shape = shape;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "step/low_precision.h"
@@ -48,6 +49,13 @@ struct UpdateDetail {
 
 // True where a step is computed again in the parameter's own dtype, as PyTorch does (step/low_precision.h).
 bool is_to_the_bit(const RankUpdate& update);
+
+// Replays whole series on `threads` threads, as in CompareOptions, and returns a tally for each update of each. Memory in
+// use stays bounded.
+std::vector<std::vector<UpdateTally>> replay_series(std::span<const ParameterSeries* const> all, int threads);
+
+// The bytes that replaying a series reads.
+std::uint64_t bytes_of(const ParameterSeries& series);
 
 // Replays the elements [begin, end) of all updates of a series. Of one that cannot be computed again, the tally has
 // what its copy shows, and nothing where the value is not known either. Where `detail` is given, the elements are the

@@ -42,7 +42,7 @@ bool is_term(const Entry& entry) {
 
 // Finds in `entry` the elements of `delta`: it has the same, or more of the same flattened tensor.
 StepOperand operand(const RankTrace& rank, const Entry* entry, const Entry& delta) {
-  if (entry == nullptr || !is_floating(entry->dtype)) return {};
+  if (entry == nullptr || !is_floating(entry->dtype) || entry->sketch) return {};
   const bool same_part = (entry->mapping && entry->mapping->fragment) == (delta.mapping && delta.mapping->fragment) &&
                          element_count(entry->shape) == element_count(delta.shape);
   if (same_part) return {entry, rank.bytes_of(*entry)};
@@ -249,7 +249,14 @@ std::vector<ParameterSeries> find_series(const Trace& trace, const Alignment& al
         if (parameter != nullptr && !is_floating(parameter->dtype)) continue;  // integers have no gradient to follow
         const std::int64_t elements = element_count(delta->shape);
         if (elements == 0) continue;
-        RankUpdate update = planner.plan(iteration, recorded);
+        RankUpdate update;
+        if (delta->sketch) {
+          update.iteration = iteration;
+          update.step = recorded.step;
+          update.reason = "it was recorded as a sketch";
+        } else {
+          update = planner.plan(iteration, recorded);
+        }
         if (series.updates.empty()) series.elements = elements;
         if (elements != series.elements) {
           update.reason = "its part of the parameter changes between iterations";

@@ -34,16 +34,6 @@ void add_operands(const RankUpdate& update, std::vector<StepOperand>& operands) 
   }
 }
 
-std::uint64_t bytes_of(const ParameterSeries& series) {
-  std::vector<StepOperand> operands;
-  for (const RankUpdate& update : series.updates) add_operands(update, operands);
-  std::uint64_t bytes = 0;
-  for (const StepOperand& operand : operands) {
-    bytes += static_cast<std::uint64_t>(series.elements * size_of(operand.entry->dtype));
-  }
-  return bytes;
-}
-
 void release_pages(const ParameterSeries& series) {
   std::vector<StepOperand> operands;
   for (const RankUpdate& update : series.updates) add_operands(update, operands);
@@ -76,12 +66,12 @@ std::string key_of(const ParameterSeries& series) {
 }
 
 // Replays a batch of series on all threads; an exception in one is thrown after all have finished.
-void run_tasks(const std::vector<ParameterSeries>& all, std::vector<ReplayTask>& tasks, int threads) {
+void run_tasks(std::span<const ParameterSeries* const> all, std::vector<ReplayTask>& tasks, int threads) {
   std::vector<std::exception_ptr> failures(tasks.size());
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (tasks.size() > 1)
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     try {
-      tasks[i].tallies = replay(all[tasks[i].series], tasks[i].begin, tasks[i].end);
+      tasks[i].tallies = replay(*all[tasks[i].series], tasks[i].begin, tasks[i].end);
     } catch (...) {
       failures[i] = std::current_exception();
     }
@@ -91,30 +81,19 @@ void run_tasks(const std::vector<ParameterSeries>& all, std::vector<ReplayTask>&
   }
 }
 
-// Returns a tally for each update of each series.
-std::vector<std::vector<UpdateTally>> replay_all(const std::vector<ParameterSeries>& all, int threads) {
-  std::map<std::string, std::size_t> first_of;
-  std::vector<std::size_t> same_as(all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) same_as[i] = first_of.try_emplace(key_of(all[i]), i).first->second;
-  std::vector<std::vector<UpdateTally>> tallies(all.size());
-  for (std::size_t next = 0; next < all.size();) {
-    const std::size_t first = next;
-    std::vector<ReplayTask> tasks;
-    for (std::uint64_t bytes = 0; next < all.size() && bytes < kBatchBytes; ++next) {
-      tallies[next].resize(all[next].updates.size());
-      if (same_as[next] != next) continue;
-      bytes += bytes_of(all[next]);
-      for (std::int64_t begin = 0; begin < all[next].elements; begin += kTaskElements) {
-        tasks.push_back({next, begin, std::min(begin + kTaskElements, all[next].elements), {}});
-      }
-    }
-    run_tasks(all, tasks, threads);
-    for (const ReplayTask& task : tasks) {
-      for (std::size_t i = 0; i < task.tallies.size(); ++i) tallies[task.series][i].add(task.tallies[i]);
-    }
-    for (std::size_t i = first; i < next; ++i) release_pages(all[i]);
+// Returns a tally for each update of each series. Copies of a parameter are replayed once.
+std::vector<std::vector<UpdateTally>> replay_all(const std::vector<ParameterSeries>& all, const Replay& replay) {
+  std::map<std::string, std::size_t> first_of;  // its place in `distinct`
+  std::vector<std::size_t> same_as;
+  std::vector<const ParameterSeries*> distinct;
+  for (const ParameterSeries& series : all) {
+    const auto [first, is_new] = first_of.try_emplace(key_of(series), distinct.size());
+    if (is_new) distinct.push_back(&series);
+    same_as.push_back(first->second);
   }
-  for (std::size_t i = 0; i < all.size(); ++i) tallies[i] = tallies[same_as[i]];
+  const std::vector<std::vector<UpdateTally>> replayed = replay(distinct);
+  std::vector<std::vector<UpdateTally>> tallies;
+  for (const std::size_t place : same_as) tallies.push_back(replayed.at(place));
   return tallies;
 }
 
@@ -307,12 +286,45 @@ class StepFindings {
 
 }  // namespace
 
-StepCheck check_steps(const Trace& trace, const Alignment& alignment, int threads) {
+std::uint64_t bytes_of(const ParameterSeries& series) {
+  std::vector<StepOperand> operands;
+  for (const RankUpdate& update : series.updates) add_operands(update, operands);
+  std::uint64_t bytes = 0;
+  for (const StepOperand& operand : operands) {
+    bytes += static_cast<std::uint64_t>(series.elements * size_of(operand.entry->dtype));
+  }
+  return bytes;
+}
+
+std::vector<std::vector<UpdateTally>> replay_series(std::span<const ParameterSeries* const> all, int threads) {
+  threads = threads > 0 ? threads : omp_get_max_threads();
+  std::vector<std::vector<UpdateTally>> tallies(all.size());
+  for (std::size_t next = 0; next < all.size();) {
+    const std::size_t first = next;
+    std::vector<ReplayTask> tasks;
+    for (std::uint64_t bytes = 0; next < all.size() && bytes < kBatchBytes; ++next) {
+      tallies[next].resize(all[next]->updates.size());
+      bytes += bytes_of(*all[next]);
+      for (std::int64_t begin = 0; begin < all[next]->elements; begin += kTaskElements) {
+        tasks.push_back({next, begin, std::min(begin + kTaskElements, all[next]->elements), {}});
+      }
+    }
+    run_tasks(all, tasks, threads);
+    for (const ReplayTask& task : tasks) {
+      for (std::size_t i = 0; i < task.tallies.size(); ++i) tallies[task.series][i].add(task.tallies[i]);
+    }
+    for (std::size_t i = first; i < next; ++i) release_pages(*all[i]);
+  }
+  return tallies;
+}
+
+StepCheck check_steps(const Trace& trace, const Alignment& alignment, int threads, const Replay* replay) {
   const bool says_of_steps = std::any_of(trace.ranks.begin(), trace.ranks.end(),
                                          [](const RankTrace& rank) { return !rank.optimizer_steps.empty(); });
   if (!says_of_steps) return {};
   std::vector<ParameterSeries> all = find_series(trace, alignment);
-  const auto tallies = replay_all(all, threads > 0 ? threads : omp_get_max_threads());
+  const Replay own = [threads](std::span<const ParameterSeries* const> some) { return replay_series(some, threads); };
+  const auto tallies = replay_all(all, replay == nullptr ? own : *replay);
   refuse_what_is_not_finite(all, tallies);
   return StepFindings(alignment, all, tallies).make();
 }

@@ -27,7 +27,8 @@ std::string_view variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-bool is_terminal(int file) { return isatty(file) != 0; }
+// mpirun gives its processes a terminal of its own, whatever it was given itself.
+bool is_terminal(int file) { return isatty(file) != 0 && variable("OMPI_COMM_WORLD_SIZE").empty(); }
 
 bool has_color(int file) {
   if (chosen.color != ColorChoice::kAuto) return chosen.color == ColorChoice::kAlways;
@@ -74,6 +75,7 @@ class StderrSink : public spdlog::sinks::ansicolor_stderr_sink_mt {
 };
 
 spdlog::level::level_enum level_of(const TerminalOptions& options) {
+  if (options.silent) return spdlog::level::off;
   if (options.quiet) return spdlog::level::warn;
   return options.verbose ? spdlog::level::debug : spdlog::level::info;
 }

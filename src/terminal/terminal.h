@@ -15,6 +15,7 @@ struct TerminalOptions {
   ColorChoice color = ColorChoice::kAuto;  // kAuto: on a terminal, unless NO_COLOR is set (no-color.org) or it is dumb
   bool quiet = false;                      // on stderr warnings and errors only, on stdout reports in one line
   bool verbose = false;                    // more of both
+  bool silent = false;                     // nothing on stderr: another process speaks for this one
 };
 
 // Sends what spdlog logs to stderr. May be called again with what the options say.

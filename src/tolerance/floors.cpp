@@ -79,7 +79,9 @@ std::map<Kind, double> largest_jumps(std::span<const RunDifferences> runs) {
       const Difference& difference = run.differences[i];
       if (!is_changed_by_step(kind) || difference.reference_square == 0) continue;
       double& largest = jumps[kind];
-      largest = std::max(largest, difference.max_abs / rms_of(difference));
+      // Of sketches no element is known: it may turn its sign.
+      const double jump = difference.sketch ? 2 * difference.reference_max_abs : difference.max_abs;
+      largest = std::max(largest, jump / rms_of(difference));
     }
   }
   return jumps;

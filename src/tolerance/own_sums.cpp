@@ -10,7 +10,8 @@
 //   weight  sum over rows i of g_i (y_i - bias) / weight
 //
 // computed in fp64 and compared with what was recorded. Where the two are farther apart than N roundings of random sums
-// can take them, half a rounding step of each, the module computes something else, and nothing is said of it.
+// can take them, half a rounding step of each, the module computes something else, and nothing is said of it. Where the
+// terms were recorded as sketches, that is what the gradient is taken to be off by.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -44,7 +45,7 @@ bool is_whole(const LogicalTensor* tensor, std::int64_t width) {
 }
 
 // Adds up the gradients of the parameter named `last`, exactly; empty where the terms were not recorded.
-Values exact_sum(const Affine& module, std::string_view last, std::int64_t width, std::int64_t& terms) {
+Values exact_sum(const Affine& module, std::string_view last, std::int64_t width) {
   const auto size = static_cast<std::size_t>(width);
   Values sum(size), weight, bias(size);
   const bool is_bias = last == "bias";
@@ -61,7 +62,6 @@ Values exact_sum(const Affine& module, std::string_view last, std::int64_t width
       const std::size_t at = i % size;
       sum[at] += is_bias ? gradients[i] : gradients[i] * (outputs[i] - bias[at]) / weight[at];
     }
-    terms += static_cast<std::int64_t>(gradients.size() / size);
   }
   return sum;
 }
@@ -80,6 +80,14 @@ std::optional<OwnRounding> rounding_between(const Values& recorded, const Values
   if (!(norm <= most)) return std::nullopt;
   return OwnRounding{norm, std::fabs(along / square),
                      largest / std::sqrt(square / static_cast<double>(recorded.size()))};
+}
+bool is_sketched(const LogicalTensor* tensor) { return tensor != nullptr && tensor->sketched; }
+
+// What sums of terms that are not known may be rounded by, `most` of their norm: of so many elements the largest has
+// five times the root mean square with a probability of one in a million.
+OwnRounding largest_rounding(double most) {
+  constexpr double kLargest = 5;
+  return OwnRounding{most, most, kLargest * most};
 }
 
 // What the gradient of a micro-batch was rounded by; absent where the trace does not say.
@@ -103,12 +111,17 @@ std::optional<OwnRounding> own_rounding(const Alignment& alignment, const Logica
     }
   }
   std::int64_t terms = 0;
-  const Values exact = exact_sum(affine, last, width, terms);
-  if (exact.empty()) return {};
+  for (const LogicalTensor* tensor : affine.gradients)
+    terms += element_count(tensor->shape) / std::max<std::int64_t>(width, 1);
   // A sum in the terms' dtype may be recorded in a wider one.
   const double step = std::max(epsilon_of(gradient.dtype), epsilon_of(affine.gradients[0]->dtype));
-  const double most = step * std::sqrt(static_cast<double>(terms)) / 2;
-  return rounding_between(values_of(gradient), exact, std::min(most, kNoRounding));
+  const double most = std::min(step * std::sqrt(static_cast<double>(terms)) / 2, kNoRounding);
+  const bool are_sketched = is_sketched(&gradient) || is_sketched(affine.weight) || is_sketched(affine.bias) ||
+                            std::any_of(affine.gradients.begin(), affine.gradients.end(), is_sketched) ||
+                            std::any_of(affine.outputs.begin(), affine.outputs.end(), is_sketched);
+  if (are_sketched) return largest_rounding(most);
+  const Values exact = exact_sum(affine, last, width);
+  return exact.empty() ? std::nullopt : rounding_between(values_of(gradient), exact, most);
 }
 
 }  // namespace

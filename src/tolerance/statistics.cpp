@@ -44,6 +44,9 @@
 // no parts: which ones a candidate will have is not known when tolerances are estimated, and what the whole may differ
 // by, relative to its size, says nothing of a part whose values are smaller.
 //
+// Sketches have neither rows nor elements. Where the perturbed runs were recorded as sketches, like the candidate, the
+// largest cell is a maximum over many as well, of the same estimates: it has the rule of rows and needs no widening.
+//
 // Of few elements the norm sees as much: a wrong element of 256, or a wrong row of 16, is more than any tolerance that
 // is not noise.
 #include "tolerance/statistics.h"
@@ -57,6 +60,7 @@
 #include "compare/tile.h"
 #include "tolerance/floors.h"
 #include "tolerance/quantiles.h"
+#include "ttrace/sketch/cells.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -68,7 +72,12 @@ constexpr std::int64_t kLeastRows = 16;
 // Half of the most that two roundings differ by, of their root mean square: sqrt(6) / 2.
 constexpr double kHalfStep = 1.224744871391589;
 
-constexpr std::array kStatistics = {Statistic::kScale, Statistic::kRow, Statistic::kElement};
+constexpr std::array kStatistics = {Statistic::kScale, Statistic::kRow, Statistic::kElement, Statistic::kCell};
+
+// Sketches have cells in place of rows and elements.
+bool is_measured(Statistic statistic, const Difference& difference) {
+  return statistic == Statistic::kScale || (statistic == Statistic::kCell) == difference.sketch.has_value();
+}
 
 using StatisticKey = std::pair<ToleranceKey, Statistic>;
 
@@ -83,6 +92,8 @@ double value_of(Statistic statistic, const Difference& difference) {
       return difference.row_err();
     case Statistic::kElement:
       return difference.element_err();
+    case Statistic::kCell:
+      return difference.cell_err();
     case Statistic::kNorm:
     case Statistic::kCoherence:  // of several tensors
       break;
@@ -127,6 +138,7 @@ std::map<StatisticKey, StatisticResponses> statistic_responses_of(std::span<cons
       const Difference& difference = runs[r].differences[i];
       if (!is_floating(tensor.dtype)) continue;
       for (const Statistic statistic : kStatistics) {
+        if (!is_measured(statistic, difference)) continue;
         StatisticResponses& responses = all[{{tensor.id.kind, tensor.id.name}, statistic}];
         responses.by_run.resize(runs.size());
         if (difference.reference_square == 0) continue;
@@ -181,6 +193,8 @@ double floor_of(Statistic statistic, const Floors& floors, const StoredTensor& t
                        margin * floors.own.scale / factor});
     case Statistic::kRow:
       return std::max(element, floors.jump / std::sqrt(elements / static_cast<double>(tensor.rows)));
+    case Statistic::kCell:
+      return std::max(element, floors.jump / std::sqrt(static_cast<double>(kMostCellElements)));
     default:
       return std::max({element * kHalfStep, floors.jump, margin * floors.own.element / factor});
   }
@@ -237,14 +251,41 @@ double factor_of(Statistic statistic, std::int64_t responses, double margin) {
   return found->second;
 }
 
+namespace {
+
+// Of sketches, what a cell may differ by where the perturbed runs were recorded whole. One whose rows, or elements, are
+// all as far off as each may be is so far off: nothing else of a cell was measured. In units of a cell of the
+// reference's root mean square, a cell has cell_rows rows of `width` elements, or parts of them.
+std::optional<JudgedStatistic> measure_cell(const Difference& difference, const Tolerance& tolerance) {
+  if (!difference.sketch || tolerance.statistics.contains(Statistic::kCell)) return std::nullopt;
+  const SketchMeasure& sketch = *difference.sketch;
+  std::optional<double> allowed;
+  if (const auto element = tolerance.statistics.find(Statistic::kElement); element != tolerance.statistics.end()) {
+    allowed = element->second.allowed;
+  }
+  if (const auto row = tolerance.statistics.find(Statistic::kRow); row != tolerance.statistics.end()) {
+    const double rows =
+        static_cast<double>(sketch.cell_rows * sketch.width) / static_cast<double>(sketch.cell_elements);
+    const double by_rows = row->second.allowed * std::sqrt(rows);
+    allowed = std::min(allowed.value_or(by_rows), by_rows);
+  }
+  if (!allowed) return std::nullopt;
+  return JudgedStatistic{Statistic::kCell, difference.cell_err(), *allowed * sketch.cell_widening};
+}
+
+}  // namespace
+
 std::vector<JudgedStatistic> measure_statistics(const Difference& difference, const Tolerance& tolerance) {
   std::vector<JudgedStatistic> judged;
   for (const auto& [statistic, allowed] : tolerance.statistics) {
     JudgedStatistic one{statistic, value_of(statistic, difference), allowed.allowed};
     const double noise = tolerance.estimate > 0 ? tolerance.estimate : tolerance.floor;
     if (statistic == Statistic::kScale) one.allowed *= std::max(1.0, difference.residual_err() / noise);
+    if (!is_measured(statistic, difference)) continue;
+    if (difference.sketch && statistic == Statistic::kScale) one.allowed += difference.sketch->scale_error;
     judged.push_back(one);
   }
+  if (const auto cell = measure_cell(difference, tolerance)) judged.push_back(*cell);
   return judged;
 }
 

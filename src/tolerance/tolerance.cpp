@@ -135,7 +135,8 @@ void require_statistics(const ToleranceFile& file, const StoredTensors& tensors)
     if (stored == tensors.end()) continue;
     for (const Statistic statistic : {Statistic::kScale, Statistic::kRow, Statistic::kElement}) {
       const bool is_needed = !stored->second.routed && is_tested(statistic, stored->second);
-      if (!is_needed || tolerance.statistics.contains(statistic)) continue;
+      const bool has_cell = statistic != Statistic::kScale && tolerance.statistics.contains(Statistic::kCell);
+      if (!is_needed || has_cell || tolerance.statistics.contains(statistic)) continue;
       throw InputError(
           fmt::format("{}: does not say what {} of {} {} may be, a tensor of {} elements; expected what `ttrace "
                       "estimate-tolerance` writes: to allow something else, add an override with a reason",

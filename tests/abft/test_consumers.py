@@ -37,3 +37,9 @@ def test_a_wrong_gradient_beside_a_residual_connection_is_found(tmp_path):
     assert (cause["name"], cause["kind"]) == ("layers.0.linear1", "grad_input")
     assert (cause["iteration"], cause["microbatch"], cause["reason"]) == (1, 0, "product-differs")
     assert "in other calls of the module it is" in cause["message"]
+    (root,) = report["roots"]
+    assert (root["name"], root["module"]) == ("layers.0.linear1", "layers.0.linear1")
+    assert cause["source"] == root["source"]
+    forward = root["source"]["forward"]
+    assert pathlib.Path(forward["file"]).name == PROGRAM.name
+    assert PROGRAM.read_text().splitlines()[forward["line"] - 1] == "    def forward(self, x):"

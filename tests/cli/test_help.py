@@ -44,9 +44,10 @@ def test_help_about_a_command_is_what_the_command_says(command):
 
 
 def test_the_version_names_the_libraries():
-    first, second = page("--version").splitlines()
+    first, second, third = page("--version").splitlines()
     assert re.fullmatch(r"ttrace \d+\.\d+\.\d+", first)
     parts = second.removeprefix("built with ").split(", ")
+    assert re.fullmatch(r"MPI: (no|[A-Za-z ]+ [\d.]+)", third)
     assert len(parts) > 10 and all(re.fullmatch(r"[\w-]+ v?[\d.]+", part) for part in parts), second
 
 

@@ -27,6 +27,7 @@ class Tensor:
     dtype: str = ""  # that of `values` where empty
     module_class: str = ""
     mapping: str = ""  # JSON, see ttrace/mapping.h
+    sketch: bool = False  # where it is large enough
 
     def with_values(self, values):
         return replace(self, values=values)
@@ -69,7 +70,8 @@ class Recorder:
         kind, dtype = Kind[tensor.kind.upper()], Dtype[(tensor.dtype or str(values.dtype)).upper()]
         tensor_id = TensorId(tensor.iteration, tensor.microbatch, 0, Pass.FORWARD, kind, tensor.name)
         view = TensorView(values.ctypes.data, dtype, values.shape)
-        self._recorder.record(tensor_id, view, module_class=tensor.module_class, mapping=tensor.mapping)
+        facts = {"module_class": tensor.module_class, "mapping": tensor.mapping, "sketch": tensor.sketch}
+        self._recorder.record(tensor_id, view, **facts)
 
     def close(self, complete=True):
         self._recorder.close(complete)
@@ -104,7 +106,11 @@ def digest_of(directory):
             name = bytes(tables["text"][start : start + length]).decode()
             shape = tables["shapes"][int(row["shape"]) :][: int(row["ndim"])]
             words = [rank, row["iteration"], row["microbatch"], row["chunk"]]
-            words += [Pass(row["pass"]).name.lower(), Kind(row["kind"]).name.lower(), Dtype(row["dtype"]).name.lower()]
+            words += [
+                Pass(row["pass"]).name.lower(),
+                Kind(row["kind"]).name.lower(),
+                Dtype(row["dtype"] & 127).name.lower(),
+            ]
             lines.append(" ".join(map(str, [*words, f"[{','.join(map(str, shape))}]", row["checksum"], name])) + "\n")
     return f"{checksum_of(''.join(lines).encode(), 0):016x}"
 

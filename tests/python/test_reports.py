@@ -57,7 +57,7 @@ def test_a_report_is_what_check_writes_as_json(traces, make):
     assert report.to_json() == process.stdout
     values = json.loads(process.stdout)
     assert values.pop("schema") == "ttrace-report/5"
-    for absent in ("optimizer_steps", "partial", "unmeasured", "without_counterpart"):
+    for absent in ("optimizer_steps", "partial", "sketched", "unmeasured", "without_counterpart"):
         values.setdefault(absent, None)
     fields = {field.name.rstrip("_") for field in dataclasses.fields(ttrace.Finding)}
     if values["root_cause"]:  # the first root's diagnosis is there as well

@@ -43,9 +43,9 @@ IndexRow& ForgedTrace::add() {
   row.offset = kHeaderBytes + 64 * n;
   row.bytes = 16;
   row.name = index.text.size();
-  row.name_length = 2;
   row.shape = index.shapes.size();
   index.text += fmt::format("t{}", n);
+  row.name_length = static_cast<std::uint32_t>(index.text.size() - row.name);
   index.shapes.push_back(4);
   index.rows.push_back(row);
   return index.rows.back();

@@ -25,13 +25,18 @@ namespace ttrace {
 struct Piece {
   std::int32_t rank = 0;
   const Entry* entry = nullptr;      // owned by the Trace
-  const std::byte* data = nullptr;   // the entry's first byte
+  const std::byte* data = nullptr;   // the entry's first byte, or its sketch's
   const MappedFile* file = nullptr;  // the file that holds the entry, to release its pages; may be null
   Box logical;
   std::int64_t offset = 0;
   Shape strides;
   std::int32_t replica = 0;
   std::int32_t term = 0;
+
+  const std::byte* elements() const {  // `data`; throws RecordedAsSketch where it is none of the tensor's
+    if (entry->sketch) throw RecordedAsSketch(*entry);
+    return data;
+  }
 };
 
 struct LogicalTensor {
@@ -51,6 +56,7 @@ struct LogicalTensor {
   // token at an expert is token * routed_experts + expert.
   std::int64_t routed_experts = 0;
   std::uint64_t bytes = 0;    // the size of the recorded tensors that hold the elements
+  bool sketched = false;      // some of them were recorded as sketches
   std::size_t factoring = 0;  // the factoring on whose axes the shards lie: an index into `factorings_of` the mesh
   bool annotated = false;     // some rule, or the recording program, said where it lies
   // What neither of them said: along which axes the shapes of the shards, or the slices of the batch, place it so.

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ttrace/align/shard_mapping.h"
@@ -26,6 +27,10 @@ struct CompareOptions {
 // bounded, whatever the tensors' sizes: mapped pages are dropped once read. Throws InputError where a checksum is to be
 // verified and the bytes of a tensor are not those that were recorded.
 std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options);
+
+// Where a side of the pair was recorded as a sketch: says why it cannot be compared, as where the border of a shard
+// lies inside of a cell; empty where it can.
+std::string why_not_by_sketches(const TensorPair& pair);
 
 // Statistics of one recorded tensor, for `ttrace inspect --stats`.
 struct TensorStatistics {

@@ -40,6 +40,7 @@ struct TensorView {
   Dtype dtype = Dtype::kFloat32;
   std::span<const std::int64_t> shape;
   std::span<const std::int64_t> strides;  // in elements, may be 0 or negative; empty: row-major
+  bool as_sketch = false;                 // where the tensor is large enough for one (ttrace/sketch/cells.h)
 };
 
 // All members throw RecordError, with kForked in a child of the process that opened the writer. Members

@@ -17,11 +17,16 @@
 //   optimizer's step       param_delta, param_after    element by element (ttrace/step/step.h)
 #pragma once
 
+#include <functional>
 #include <map>
+#include <span>
+#include <vector>
 
 #include "ttrace/abft/threshold.h"
 #include "ttrace/align/shard_mapping.h"
+#include "ttrace/compare/compare.h"
 #include "ttrace/outcome.h"
+#include "ttrace/step/step.h"
 
 namespace ttrace {
 
@@ -30,6 +35,9 @@ struct SelfCheckOptions {
   int threads = 0;                     // 0: OpenMP's default
   std::map<Dtype, double> e_max = {};  // V-ABFT's, calibrated; keyed by the dtype that product and operands share
   const Trace* trace = nullptr;        // of the alignment; null: its optimizers' steps are not checked
+  // What other processes may do in place of this one. Empty or null: this one does it.
+  std::function<std::vector<Difference>(std::span<const TensorPair>, const CompareOptions&)> compare = {};
+  const Replay* replay = nullptr;
 };
 
 // Returns one finding for each tensor and relation: `pass`, `fail` (product-differs, lookup-differs, sum-differs,

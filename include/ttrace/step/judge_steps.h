@@ -20,6 +20,7 @@
 #include "ttrace/judge/judge.h"
 #include "ttrace/judge/match.h"
 #include "ttrace/outcome.h"
+#include "ttrace/step/step.h"
 
 namespace ttrace {
 
@@ -33,9 +34,9 @@ struct JudgedSteps {
 using ParameterCounterparts = std::map<std::string, std::vector<std::string>>;
 
 // `differences` as for `judge_all`. With `counterparts`, `matching` is in the reference's names, while `candidate` is in
-// its own. Throws as `check_steps`.
+// its own. `replay` as in `check_steps`, and it throws as that does.
 JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Matching& matching,
                         std::span<const Difference> differences, const ToleranceFile* tolerance, int threads,
-                        const ParameterCounterparts* counterparts = nullptr);
+                        const ParameterCounterparts* counterparts = nullptr, const Replay* replay = nullptr);
 
 }  // namespace ttrace

@@ -29,8 +29,10 @@
 // the rule is the one that was meant. It says nothing of optimizers that it does not know.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,7 +53,14 @@ struct StepCheck {
   StepCoverage coverage;                       // its `parameters` is 0 where the trace says of no optimizer
 };
 
-// `alignment` is that of `trace`. `threads` as in CompareOptions; any number gives the same bits.
-StepCheck check_steps(const Trace& trace, const Alignment& alignment, int threads);
+// Computes series of updates again, those of one parameter on one rank each, and returns a tally for each update of each
+// series (src/step/replay.h). It depends on a series alone.
+struct ParameterSeries;
+struct UpdateTally;
+using Replay = std::function<std::vector<std::vector<UpdateTally>>(std::span<const ParameterSeries* const>)>;
+
+// `alignment` is that of `trace`. `threads` as in CompareOptions; any number gives the same bits. `replay` does most of
+// the work; null: this process does.
+StepCheck check_steps(const Trace& trace, const Alignment& alignment, int threads, const Replay* replay = nullptr);
 
 }  // namespace ttrace

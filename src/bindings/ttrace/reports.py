@@ -170,6 +170,7 @@ class Report:
     _checked: _core.Checked = field(repr=False, compare=False)
     without_counterpart: WithoutCounterpart | None = None  # None: no correspondence file
     partial: str | None = None  # of a trace that holds less by design, a sentence that says what
+    sketched: str | None = None  # of tensors that were judged by their sketches, a sentence that says how many
     unmeasured: str | None = None  # of tolerances that were not measured, a sentence that says what they are
 
     @property

@@ -112,7 +112,8 @@ class Collector:
         if self._selection is not None and self._selection.leaves_out(tensor_id):
             return
         try:
-            self.open().record(tensor_id, tensor, module_class=module_class, mapping=mapping)
+            sketch = self._selection is not None and self._selection.is_sketched(tensor_id)
+            self.open().record(tensor_id, tensor, module_class=module_class, mapping=mapping, sketch=sketch)
         except NotTraceable as error:
             self.warn(f"not traceable: '{tensor_id.name}' is {error}")
             self.not_seen(str(error), (tensor_id.kind,), tensor_id.chunk, tensors=[tensor_id.name])

@@ -25,6 +25,8 @@ class Choice:
     kinds: frozenset[str]  # by name; empty: all
     depth: int | None
     reason: str  # why the others are not, as the trace says it
+    sketch: bool = False  # large tensors are recorded as sketches
+    whole: tuple[str, ...] = ()  # ... but those that these patterns fit
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Config:
                 frozenset(chosen["kinds"]),
                 chosen["depth"],
                 chosen["reason"],
+                chosen["sketch"],
+                tuple(chosen["whole"]),
             ),
             source_root=values["source_root"],
             library=values["library"],

@@ -146,8 +146,11 @@ class Recorder:
         )
         self._check(self._calls.ttrace_open(ctypes.byref(run), ctypes.byref(self._handle)))
 
-    def record(self, tensor_id: TensorId, view: TensorView, *, module_class: str = "", mapping: str = "") -> None:
-        """`mapping` is the JSON of include/ttrace/mapping.h."""
+    def record(
+        self, tensor_id: TensorId, view: TensorView, *, module_class: str = "", mapping: str = "", sketch: bool = False
+    ) -> None:
+        """`mapping` is the JSON of include/ttrace/mapping.h. `sketch`: one in place of the elements, where the tensor
+        is large enough."""
         identity = _identity(tensor_id, module_class)
         sizes = _SIZES[len(view.shape)]
         tensor = _Tensor(
@@ -158,6 +161,7 @@ class Recorder:
             sizes(*view.shape),
             None if view.strides is None else sizes(*view.strides),
             _text(mapping),
+            int(sketch),
         )
         self._check(self._calls.ttrace_record(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
 
@@ -245,6 +249,7 @@ class _Tensor(ctypes.Structure):
         ("shape", POINTER(c_int64)),
         ("strides", POINTER(c_int64)),
         ("mapping", c_char_p),
+        ("sketch", c_int32),
     ]
 
 

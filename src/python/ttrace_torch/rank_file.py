@@ -86,16 +86,19 @@ class RankFile:
             self.compute_dtype = dtype
             self._recorder.describe(dtype_name(dtype), self._provenance(0.0))
 
-    def record(self, tensor_id: TensorId, tensor: torch.Tensor, *, module_class: str, mapping: str) -> None:
-        """`mapping` is what the caller knows of where the tensor lies in the logical one, or "": a DTensor's placements
-        say it. Raises NotTraceable, CollectError, TraceError."""
+    def record(
+        self, tensor_id: TensorId, tensor: torch.Tensor, *, module_class: str, mapping: str, sketch: bool
+    ) -> None:
+        """`sketch`: record one in place of a large tensor's elements. `mapping` is what the caller knows of where the
+        tensor lies in the logical one, or "": a DTensor's placements say it. Raises NotTraceable, CollectError,
+        TraceError."""
         if not mapping:
             if is_dtensor(tensor) and not self._asked_for_mesh:
                 self._asked_for_mesh = True
                 self._find_position(None)  # where no model has run yet, a mesh is there all the same
             mapping = self._placements.mapping_of(tensor)
         host = to_host(tensor)
-        self._recorder.record(tensor_id, view_of(host), module_class=module_class, mapping=mapping)
+        self._recorder.record(tensor_id, view_of(host), module_class=module_class, mapping=mapping, sketch=sketch)
 
     def mapping_of_term(self, shape: torch.Size, mesh: "DeviceMesh") -> str:
         """For `record`: of a tensor that the program sums over all ranks of `mesh` later. Raises CollectError."""

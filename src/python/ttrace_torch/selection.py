@@ -1,5 +1,5 @@
 """Which tensors are recorded, where `ttrace collect` was told to leave some out (`--only`, `--except`, `--kinds`,
-`--depth`), and what the trace says of the others.
+`--depth`), what the trace says of the others, and which are recorded as sketches (`--sketch`, `--whole`).
 
 A pattern chooses modules and parameters by name, with all that is inside a module. Depth chooses among the calls of
 modules: parameters, their gradients and what the optimizer makes of them are recorded at any. Scalars have no place in
@@ -25,8 +25,10 @@ class Selection:
         self._choice, self._not_seen = choice, not_seen
         self._only = [pattern.split(".") for pattern in choice.only]
         self._excluded = [pattern.split(".") for pattern in choice.excluded]
-        self._unused = {*choice.only, *choice.excluded}
+        self._whole = [pattern.split(".") for pattern in choice.whole]
+        self._unused = {*choice.only, *choice.excluded, *choice.whole}
         self._takes = functools.cache(self._decide)
+        self._is_whole = functools.cache(lambda path: self._fits_any(self._whole, path.split(".")))
 
     def leaves_out(self, tensor_id: TensorId) -> bool:
         """Whether the tensor is not to be recorded. Then the trace will say so."""
@@ -38,6 +40,10 @@ class Selection:
         if kind == tensor_id.kind:  # nobody misses what an optimizer held
             self._not_seen.leave_out(self._choice.reason, tensor_id, path if is_of_call else None)
         return True
+
+    def is_sketched(self, tensor_id: TensorId) -> bool:
+        """Whether a sketch will do, where libttrace finds the tensor large enough for one."""
+        return self._choice.sketch and not self._is_whole(_without_member_and_call(tensor_id.name))
 
     def unused(self) -> list[str]:
         """Patterns that no name has fitted."""

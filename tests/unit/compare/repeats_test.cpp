@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "support/trace_builder.h"
 #include "ttrace/align/shard_mapping.h"
 #include "ttrace/annotation.h"
@@ -59,6 +61,23 @@ TEST_SUITE("compare") {
     CHECK(first_in(pairs_of(reference, Aligned(2, 2, 2))) == std::vector<std::size_t>{0, 0, 2});
     CHECK(first_in(pairs_of(reference, Aligned(2, 3, 2))) == std::vector<std::size_t>{0, 1, 2});
     CHECK(first_in(pairs_of(Aligned(1, 4, 1), Aligned(2, 2, 2))) == std::vector<std::size_t>{0, 1, 2});
+  }
+
+  TEST_CASE("where a reference shares no bytes, no candidate is asked for its pieces, of which there may be many") {
+    const Aligned apart(1, 4, 7), shared(1, 1, 7), candidate(2, 2, 2);
+    const auto times_asked = [&](const Aligned& reference) {
+      int asked = 0;
+      std::map<TensorId, LogicalTensor> tensors = candidate.alignment.tensors;
+      std::vector<TensorPair> pairs;
+      for (auto& [id, tensor] : tensors) {
+        tensor.pieces = [&asked, pieces = tensor.pieces] { return ++asked, pieces(); };
+        pairs.push_back({&reference.alignment.tensors.at(id), &tensor});
+      }
+      first_in(pairs);
+      return asked;
+    };
+    CHECK(times_asked(apart) == 0);
+    CHECK(times_asked(shared) == 4);  // two of them, to find a repeat, and once more to be sure of it
   }
 
   TEST_CASE("what was measured once holds for each tensor with these bytes, and for no other") {

@@ -301,6 +301,43 @@ TEST_SUITE("load") {
     CHECK(index_error([](auto&, auto& r) { r.name_length = 0; }) == row + "the name is empty; expected a module path");
   }
 
+  // The header and 65,536 bytes, which `tensors` have in common.
+  std::string error_of_sharing(std::size_t tensors) {
+    ForgedTrace forged;
+    forged.data_end = kHeaderBytes + 65'536;
+    for (std::size_t i = 0; i < tensors; ++i) {
+      IndexRow& row = forged.add();
+      row.offset = kHeaderBytes;
+      row.bytes = 65'536;
+      forged.index.shapes[row.shape] = 16'384;
+    }
+    return forged.error();
+  }
+
+  TEST_CASE("Tensors that share their bytes have 64 times those of the file at most") {
+    CHECK(error_of_sharing(64) == "");
+    CHECK(error_of_sharing(68) == "");  // 64 * (4096 + 65,536) bytes
+    CHECK(error_of_sharing(69) ==
+          "DIR/rank-00000.h5: tensor 68 of the index: with it the tensors have 4521984 bytes, in 69632 of the file; "
+          "expected at most 64 times as many");
+    CHECK(error_of_sharing(10'000).find("tensor 68 of the index: with it") != std::string::npos);
+  }
+
+  TEST_CASE("A journal's tensors share their bytes as those of an index do") {
+    TraceBuilder builder;
+    const fs::path directory = builder.crashed_rank(0).tensor("a", Kind::kOutput, {20'000}, index_value).write();
+    const Entry first = read_trace(directory).ranks[0].entries[0];
+    for (std::uint64_t i = 1; i < 100; ++i) {
+      Entry entry = first;
+      entry.id.name = fmt::format("b{}", i);
+      entry.order = i;
+      std::ofstream(directory / "rank-00000.journal", std::ios::binary | std::ios::app) << journal_record(entry, {});
+    }
+    CHECK(error_of(directory) ==
+          "DIR/rank-00000.h5: tensor 67 of the index: with it the tensors have 5440000 bytes, in 84096 of the file; "
+          "expected at most 64 times as many");
+  }
+
   TEST_CASE("Names and shapes are checked, though the seal is whole") {
     const std::string row = "DIR/rank-00000.h5: tensor 1 of the index: ";
     const std::string outside = row + "its name, shape or mapping lies outside the tables; expected it inside";
@@ -328,6 +365,49 @@ TEST_SUITE("load") {
             r.module_length = 1;
             forged.index.text += '\xc0';
           }) == row + "the module class is malformed; expected UTF-8 of at most 4096 bytes");
+  }
+
+  // What the reader says of 100 tensors, whose rows `change` makes read more of the tables.
+  std::string error_of_hundred(const std::function<void(IndexRow&)>& change) {
+    ForgedTrace forged;
+    for (int i = 0; i < 100; ++i) forged.add();
+    forged.data_end = kHeaderBytes + 64 * 100;
+    forged.index.text += std::string(20'000, 'x');
+    forged.index.shapes.insert(forged.index.shapes.end(), 500, 1);
+    for (IndexRow& row : forged.index.rows) change(row);
+    return forged.error();
+  }
+
+  TEST_CASE("A class's name may be as long as a recorder takes it, and that of every tensor") {
+    TraceBuilder builder;
+    for (int i = 0; i < 300; ++i) {
+      TensorSpec spec;
+      spec.id = {0, 0, 0, Pass::kForward, Kind::kOutput, std::to_string(i)};
+      spec.shape = {0};
+      spec.module_class = std::string(kMaxNameBytes, 'c');
+      builder.tensor(std::move(spec));
+    }
+    CHECK(error_of(builder.write()) == "");
+  }
+
+  TEST_CASE("Rows do not read the same names and shapes again and again") {
+    const auto is_refused = [](std::string_view what, const std::function<void(IndexRow&)>& change) {
+      return error_of_hundred(change).find(fmt::format(" of the index: with it the {} have ", what)) !=
+             std::string::npos;
+    };
+    CHECK(error_of_hundred([](auto&) {}) == "");
+    CHECK(is_refused("names", [](auto& row) {
+      row.name = 0;
+      row.name_length = 20'000;
+    }));
+    CHECK(is_refused("shapes", [](auto& row) {
+      row.shape = 0;
+      row.ndim = 255;
+    }));
+    CHECK(is_refused("names of classes", [](auto& row) {
+      row.module = 0;
+      row.module_length = 20'000;
+    }));
   }
 
   TEST_CASE("A seal that leads outside the metadata is refused, though its checksum is right") {

@@ -10,12 +10,15 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "format/format.h"
 #include "support/trace_builder.h"
 #include "ttrace/load/trace_reader.h"
 
@@ -374,6 +377,24 @@ TEST_SUITE("record") {
       const auto* after = reinterpret_cast<const float*>(rank.bytes_of(rank.entries[1]));
       CHECK(before[changed] == static_cast<float>(changed));
       CHECK(after[changed] == -1);
+    }
+  }
+
+  TEST_CASE("Tensors of which all are equal share their bytes 64 at a time, and are read") {
+    constexpr int kTensors = 1000;
+    for (const std::size_t queue_bytes : {std::size_t{0}, std::size_t{1} << 20}) {
+      const TemporaryDirectory directory;
+      const std::vector<float> nothing_but_nan(10'000, std::numeric_limits<float>::quiet_NaN());
+      TraceWriter writer(directory.path(), single_rank(), queue_bytes);
+      for (int i = 0; i < kTensors; ++i) {
+        writer.record(output_named(fmt::format("t{}", i)), "", view_of(nothing_but_nan, {10'000}));
+      }
+      writer.close(true);
+      const RankTrace rank = std::move(read_trace(directory.path()).ranks[0]);
+      std::map<std::uint64_t, std::size_t> sharing;  // by offset
+      for (const Entry& entry : rank.entries) ++sharing[entry.offset];
+      CHECK(sharing.size() == (kTensors + kMaxSharing - 1) / kMaxSharing);
+      for (const auto& [offset, tensors] : sharing) CHECK(tensors <= kMaxSharing);
     }
   }
 

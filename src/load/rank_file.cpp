@@ -1,0 +1,213 @@
+#include "load/rank_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "format/journal.h"
+#include "format/provenance.h"
+#include "format/run_attributes.h"
+#include "load/check_entries.h"
+#include "load/entry_mappings.h"
+#include "load/mapped_file.h"
+#include "load/program_words.h"
+#include "load/sealed_file.h"
+#include "team/message.h"
+#include "ttrace/error.h"
+
+namespace ttrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+RunDescription checked_run(const RunAttributes& attributes, const std::string& where) {
+  if (attributes.version != kTraceVersion) {
+    throw InputError(fmt::format("{}: trace format version {}; this ttrace reads version {}", where, attributes.version,
+                                 kTraceVersion));
+  }
+  const std::optional<RunDescription> run = parse_attributes(attributes);
+  if (!run) throw InputError(fmt::format("{}: axes, views, aliases or coordinates do not parse; expected JSON", where));
+  if (const std::string objection = objection_to_run(*run); !objection.empty()) {
+    throw InputError(fmt::format("{}: {}", where, objection));
+  }
+  return *run;
+}
+
+// What a rank's file, or else its journal, says of itself: what one process sends to another.
+struct RankTables {
+  SealedTables sealed;       // of a file that was closed
+  std::string_view journal;  // of another: the journal's text
+  std::shared_ptr<const MappedFile> journal_file;
+};
+
+// Decodes what a rank's file says of itself. `is_checked`: a process of this team has done that already, and what
+// takes long is not done again.
+RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> file, const RankTables& tables,
+                     bool is_checked) {
+  SealedFile sealed;
+  if (tables.journal.empty()) {
+    sealed = decode(tables.sealed, path);
+  } else {
+    std::optional<Journal> journal = parse_journal(tables.journal);
+    if (!journal)
+      throw InputError(fmt::format("{}: its journal cannot be read; expected one of ttrace", path.string()));
+    sealed = {journal->run, false, std::move(journal->entries), std::move(journal->mappings), file->size()};
+  }
+  const RunDescription run = checked_run(sealed.run, path.string());
+  if (!is_checked) check_entries(sealed.entries, sealed.data_end, path.string());
+  set_mappings(sealed.entries, sealed.mappings, path.string());
+  RankTrace rank{path, run.rank, run.coordinates, sealed.complete, std::move(sealed.entries), std::move(file), {},
+                 {},   {}};
+  rank.not_seen = parse_not_seen(run.provenance, path.string());
+  rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
+  rank.sources = parse_sources(run.provenance, path.string());
+  return {run, std::move(rank)};
+}
+
+// What a rank had recorded when it died; nothing without a readable journal.
+std::optional<RankTables> tables_of_journal(const fs::path& path) {
+  const fs::path journal_path = fs::path(path).replace_extension(".journal");
+  std::error_code error;
+  if (!fs::exists(journal_path, error)) return std::nullopt;
+  RankTables tables;
+  tables.journal_file = map_file(journal_path);
+  tables.journal = mapped_text(*tables.journal_file);
+  if (!parse_journal(tables.journal)) return std::nullopt;
+  return tables;
+}
+
+// Reads and checks a rank's file; `tables` gets what it was decoded from, which lies in `file` or in its journal.
+RankFile read_with_tables(const fs::path& path, const std::shared_ptr<const MappedFile>& file, RankTables& tables) {
+  try {
+    tables.sealed = read_sealed_tables(path, *file);
+    return decode_rank(path, file, tables, /*is_checked=*/false);
+  } catch (const InputError&) {
+    // The rank died before it could close its file, or while it did.
+    const std::optional<RankTables> journal = tables_of_journal(path);
+    if (!journal) throw;
+    tables = *journal;
+    return decode_rank(path, file, tables, /*is_checked=*/false);
+  }
+}
+
+void check_same_run(const RankFile& first, const RankFile& other) {
+  const auto require = [&](bool holds, std::string_view what, const auto& of_other, const auto& of_first) {
+    if (holds) return;
+    throw InputError(fmt::format("{}: {} {}, but {} has {}; expected the files of one run", other.rank.path.string(),
+                                 what, of_other, first.rank.path.filename().string(), of_first));
+  };
+  require(other.run.run_id == first.run.run_id, "run id", other.run.run_id, first.run.run_id);
+  require(other.run.world_size == first.run.world_size, "world size", other.run.world_size, first.run.world_size);
+  if (first.run.mesh == Mesh{} || other.run.mesh == Mesh{}) return;  // a rank that ended before it knew them
+  // Meshes are compared as text: each was checked to parse back from its text.
+  const std::string other_mesh = to_string(other.run.mesh), first_mesh = to_string(first.run.mesh);
+  require(other_mesh == first_mesh, "axes", other_mesh, first_mesh);
+}
+
+// Gives the ranks that do not know the axes those that the others know, with the coordinates of their number.
+void share_axes(std::vector<RankFile>& files) {
+  const auto known =
+      std::find_if(files.begin(), files.end(), [](const RankFile& file) { return file.run.mesh != Mesh{}; });
+  if (known == files.end()) return;
+  const Mesh mesh = known->run.mesh;
+  for (RankFile& file : files) {
+    if (file.run.mesh != Mesh{}) continue;
+    file.run.mesh = mesh;
+    file.rank.coordinates = coordinates_of(mesh, file.rank.rank);
+  }
+}
+
+std::vector<WordsOfRank> words_of(const std::vector<RankFile>& files) {
+  std::vector<WordsOfRank> words;
+  for (const RankFile& file : files) {
+    if (file.run.provenance.find("\"parallelism\"") == std::string::npos) continue;  // most say nothing
+    const std::string path = file.rank.path.string();
+    words.push_back({path, parse_provenance(file.run.provenance, path).parallelism});
+  }
+  return words;
+}
+
+}  // namespace
+
+std::vector<fs::path> list_rank_files(const fs::path& directory) {
+  std::error_code error;
+  const fs::directory_iterator listing(directory, error);
+  if (error) {
+    throw InputError(fmt::format("{}: {}; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ...",
+                                 directory.string(), error.message()));
+  }
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : listing) {
+    if (entry.path().filename().string().starts_with("rank-") && entry.path().extension() == ".h5") {
+      files.push_back(entry.path());
+    }
+  }
+  if (files.empty()) {
+    throw InputError(fmt::format("{}: no rank's file in it; expected a trace: rank-00000.h5, rank-00001.h5, ...",
+                                 directory.string()));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+RankFile read_rank_file(const fs::path& path) {
+  RankTables tables;
+  return read_with_tables(path, map_file(path), tables);
+}
+
+Trace make_trace(const fs::path& directory, std::vector<RankFile> files) {
+  if (files.empty()) throw std::logic_error("a trace of no files");
+  std::size_t first = 0;  // the others are held to known axes
+  for (std::size_t i = 1; i < files.size(); ++i) {
+    check_same_run(files[first], files[i]);
+    if (files[first].run.mesh == Mesh{}) first = i;
+  }
+  std::stable_sort(files.begin(), files.end(),
+                   [](const RankFile& a, const RankFile& b) { return a.rank.rank < b.rank.rank; });
+  share_axes(files);
+  const RunDescription& run = files.front().run;
+  Trace trace{directory,
+              run.run_id,
+              run.world_size,
+              run.mesh,
+              run.compute_dtype,
+              parse_provenance(run.provenance, directory.string()),
+              read_program_words(words_of(files)),
+              {}};
+  for (RankFile& file : files) trace.ranks.push_back(std::move(file.rank));
+  return trace;
+}
+
+std::string pack_rank_file(const fs::path& path, const std::shared_ptr<const MappedFile>& file) {
+  RankTables tables;
+  read_with_tables(path, file, tables);
+  const SealedTables& sealed = tables.sealed;
+  Packer packer;
+  packer(version_of(*file), tables.journal);
+  if (tables.journal.empty()) {
+    packer(sealed.run, sealed.index, sealed.text, sealed.shapes, sealed.complete, sealed.data_end, sealed.file_bytes);
+  }
+  return packer.take();
+}
+
+RankFile unpack_rank_file(const fs::path& path, std::string_view packed) {
+  Unpacker unpacker(packed);
+  std::shared_ptr<const MappedFile> file = map_file(path);
+  require_version(*file, unpacker.next<std::string>());
+  RankTables tables;
+  tables.journal = unpacker.next_view();
+  SealedTables& sealed = tables.sealed;
+  if (tables.journal.empty()) {
+    for (std::string_view* table : {&sealed.run, &sealed.index, &sealed.text, &sealed.shapes}) {
+      *table = unpacker.next_view();
+    }
+    unpacker(sealed.complete, sealed.data_end, sealed.file_bytes);
+  }
+  return decode_rank(path, std::move(file), tables, /*is_checked=*/true);
+}
+
+}  // namespace ttrace
