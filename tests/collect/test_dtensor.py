@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("warm_programs")
 PROGRAM = """
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # its threads end with the group only where it is imported before
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

@@ -13,6 +13,7 @@ PROGRAM = """
 import sys
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # its threads end with the group only where it is imported before
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy

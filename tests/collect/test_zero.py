@@ -45,6 +45,7 @@ def test_main_gradients_and_deltas_are_the_owned_range_and_none_where_nothing_is
 REDUNDANCY = """
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # its threads end with the group only where it is imported before
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 dist.init_process_group("gloo")

@@ -7,6 +7,7 @@ import os
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # its threads end with the group only where it is imported before
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

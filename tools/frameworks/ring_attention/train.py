@@ -7,6 +7,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # its threads end with the group only where it is imported before
 import torch.nn.functional as F
 from ring_attention_pytorch import RingTransformer, ring_flash_attention
 from ring_attention_pytorch.distributed import AllGatherFunction

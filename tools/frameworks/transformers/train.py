@@ -6,6 +6,7 @@ import os
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # its threads end with the group only where it is imported before
 from data import micro_batches
 from make_models import CONFIGURATIONS, checkpoint_of
 from torch import nn

@@ -6,6 +6,7 @@ import tempfile
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # its threads end with the group only where it is imported before
 from torch import nn
 from transformers import ApertusConfig, ApertusForCausalLM, AutoModelForCausalLM
 from transformers.distributed import DistributedConfig

@@ -7,6 +7,7 @@ import tempfile
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # its threads end with the group only where it is imported before
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import AutoModelForCausalLM, HrmTextConfig, OlmoHybridConfig
