@@ -5,6 +5,7 @@ import re
 import pytest
 from conftest import read_csv, read_json
 from forged import LAYERS, training_run
+from playwright.sync_api import expect
 
 from models import CHECK, FILES, WIDTH, WRONG_LAYER, record_candidate, record_reference, wrong_half
 
@@ -142,7 +143,7 @@ def test_what_follows_from_a_root_leads_back_to_it(opened, different):
     view.page.locator("#tensors td .link").first.click()
     view.page.wait_for_selector("article.tensor h1")
     view.page.get_by_role("button", name=f"{ROOT} output").click()
-    view.page.wait_for_selector(f"article.tensor h1:text-is('{ROOT} output')")
+    expect(view.page.locator("article.tensor h1")).to_have_text(f"{ROOT} output")
     assert "Root cause: " in view.text("article.tensor")
 
 
