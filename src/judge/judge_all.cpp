@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <set>
@@ -45,8 +46,65 @@ void put_in_backward_order(std::vector<Finding>& findings, const Alignment& refe
   }
 }
 
-// Lets an update pass that is `noise` beside the reference's, where its step is proved, and what it was computed from
-// passes; and then the parameter that it was added to.
+// What a jump of one element does to a statistic of the tensor; `jump` is in units of the tensor.
+double jump_in(Statistic statistic, const Difference& difference, double jump) {
+  const double norm = std::sqrt(difference.reference_square);
+  switch (statistic) {
+    case Statistic::kScale:
+      return jump * difference.reference_max_abs / difference.reference_square;
+    case Statistic::kRow:
+      return jump / norm * std::sqrt(static_cast<double>(difference.rows));
+    case Statistic::kElement:
+      return jump / norm * std::sqrt(static_cast<double>(difference.elements));
+    default:
+      return jump / norm;
+  }
+}
+
+// Lets the finding pass if its statistics are within their tolerances and a jump of one element. What jumps and what all
+// elements have are independent: their squares add up. What users allow is what they said; and where a jump is all that
+// the tensor is, it is noise.
+bool pass_with_jump(Finding& finding, double jump) {
+  const Difference& difference = *finding.difference;
+  const double allowed = std::hypot(*finding.allowed, jump_in(Statistic::kNorm, difference, jump));
+  if (finding.by_override || allowed >= 1 || !(difference.rel_err() <= allowed)) return false;
+  std::vector<JudgedStatistic> statistics = finding.statistics;
+  for (JudgedStatistic& one : statistics) {
+    one.allowed = std::hypot(one.allowed, jump_in(one.statistic, difference, jump));
+    if (!(std::fabs(one.measured) <= one.allowed)) return false;
+  }
+  finding.message = fmt::format(
+      "{}: rel_err {:.3g}, allowed {:.3g}, of which {:.3g} are for an element whose gradient is about as small as its "
+      "error",
+      to_string(finding.id), difference.rel_err(), allowed, jump_in(Statistic::kNorm, difference, jump));
+  finding.allowed = allowed;
+  finding.statistics = std::move(statistics);
+  finding.exceeded = Statistic::kNorm;
+  finding.ranks.clear();
+  return true;
+}
+
+// Lets an update pass, or the parameter after it, that is right by itself, if what it was computed from is the
+// reference's: where it is noise beside the reference's, or differs from it by a jump.
+bool pass_by_itself(Finding& finding, const StepVerdicts& steps) {
+  TensorId update = finding.id;
+  update.kind = Kind::kParamDelta;
+  const auto jump = steps.jumps.find(update);
+  if (finding.reason == Reason::kNoise) {
+    finding.message = fmt::format("{}: {}, which are the reference's", to_string(finding.id),
+                                  finding.id.kind == Kind::kParamDelta ? "what its gradient, options and state give"
+                                                                       : "what its value before and its update give");
+  } else if (finding.reason != Reason::kExceedsTolerance || jump == steps.jumps.end() ||
+             !pass_with_jump(finding, jump->second)) {
+    return false;
+  }
+  finding.verdict = Verdict::kPass;
+  finding.reason = Reason::kNone;
+  return true;
+}
+
+// Lets an update pass that is `noise` beside the reference's, or differs by one element that jumps, where its step is
+// proved, and what it was computed from passes; and then the parameter that it was added to.
 void pass_what_is_proved(const StepVerdicts& steps, std::vector<Finding>& findings) {
   if (steps.proved.empty()) return;
   std::map<TensorId, std::int64_t> doubts;  // of each tensor, the findings that let nothing rest on it
@@ -60,13 +118,9 @@ void pass_what_is_proved(const StepVerdicts& steps, std::vector<Finding>& findin
   for (const Kind kind : {Kind::kParamDelta, Kind::kParamAfter}) {
     for (Finding& finding : findings) {
       const auto proof = steps.proved.find(finding.id);
-      if (finding.id.kind != kind || finding.reason != Reason::kNoise || proof == steps.proved.end()) continue;
+      if (finding.id.kind != kind || proof == steps.proved.end()) continue;
       if (!std::all_of(proof->second.begin(), proof->second.end(), is_right)) continue;
-      finding.verdict = Verdict::kPass;
-      finding.reason = Reason::kNone;
-      finding.message = fmt::format("{}: {}, which are the reference's", to_string(finding.id),
-                                    kind == Kind::kParamDelta ? "what its gradient, options and state give"
-                                                              : "what its value before and its update give");
+      if (!pass_by_itself(finding, steps)) continue;
       --doubts[finding.id];
     }
   }

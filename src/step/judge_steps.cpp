@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "step/judge_regression.h"
+#include "step/jumps.h"
 #include "step/options.h"
 #include "step/other_names.h"
 #include "ttrace/step/step.h"
@@ -292,6 +293,7 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
   if (tolerance == nullptr) return judged;
   if (!judged.coverage) judged.coverage = cover_unstated(matching, of_candidate.unchecked);
   judge_unchecked(reference, matching, differences, *tolerance, of_candidate.unchecked, threads, judged);
+  judged.verdicts.jumps = find_jumps(reference, matching, differences, *tolerance, judged.verdicts.proved);
   // Where nothing says of optimizers, nothing is said of their steps.
   if (of_candidate.coverage.parameters == 0 && judged.coverage->updates_regressed == 0) judged.coverage.reset();
   return judged;

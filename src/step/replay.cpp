@@ -58,6 +58,17 @@ class BlockReplay {
   BlockReplay(std::int64_t begin, std::int64_t count, double factor, Block& block, Carried& carried)
       : begin_(begin), count_(count), factor_(factor), block_(block), carried_(carried) {}
 
+  // Computes what the update would be if the gradient were larger by `shift` in every element.
+  void expect(const RankUpdate& update, bool is_carried_on, double shift) {
+    read(update.delta, block_.delta);
+    find_value(update);
+    if (update.reason.empty()) step(update, shift);
+    if (is_carried_on) carry_value(update);
+  }
+
+  // Of each element, what `expect` or `run` computed last.
+  const Numbers& expected() const { return block_.expected; }
+
   // Computes one update, and adds what is measured to `tally`. `is_carried_on`: the next one begins with the value that
   // this one leaves.
   void run(const RankUpdate& update, bool is_carried_on, UpdateTally& tally, UpdateDetail* detail, FitSums* sums) {
@@ -70,17 +81,22 @@ class BlockReplay {
 
  private:
   void compute_again(const RankUpdate& update, UpdateTally& tally, UpdateDetail* detail, FitSums* sums) {
+    step(update, 0, is_to_the_bit(update) ? &tally : nullptr);
+    compare_update(update, tally, detail, sums);
+  }
+
+  // `moves`: where the update is computed again to the bit as well.
+  void step(const RankUpdate& update, double shift, UpdateTally* moves = nullptr) {
+    load_state(update);
     if (update.skipped) {
-      load_state(update);
       std::fill_n(block_.expected.begin(), count_, 0.0);
       std::fill_n(block_.bound.begin(), count_, 0.0);
-    } else {
-      read(update.gradient, block_.gradient);
-      load_state(update);
-      if (is_to_the_bit(update)) add_moves(update, tally);
-      update.rule.family == UpdateFamily::kAdam ? step_adam(update) : step_sgd(update);
+      return;
     }
-    compare_update(update, tally, detail, sums);
+    read(update.gradient, block_.gradient);
+    for (std::int64_t i = 0; shift != 0 && i < count_; ++i) block_.gradient[at(i)] += shift;
+    if (moves != nullptr) add_moves(update, *moves);
+    update.rule.family == UpdateFamily::kAdam ? step_adam(update) : step_sgd(update);
   }
 
   void read(const StepOperand& operand, Numbers& out) const {
@@ -374,6 +390,32 @@ void UpdateTally::add(const UpdateTally& other) {
   stale_copies += other.stale_copies;
   if (other.worst_copy.ratio > worst_copy.ratio) worst_copy = other.worst_copy;
   for (std::size_t a = 0; a < moves.size(); ++a) moves[a].add(other.moves[a]);
+}
+
+double largest_jump(const ParameterSeries& series, std::size_t jumping, double gradient_error) {
+  Block block;
+  Carried carried;
+  double largest = 0;
+  for (std::int64_t first = 0; first < series.elements; first += kBlock) {
+    const std::int64_t count = std::min(kBlock, series.elements - first);
+    BlockReplay part(first, count, 1, block, carried);
+    Numbers unmoved;
+    for (const double shift : {0.0, gradient_error, -gradient_error}) {
+      for (std::size_t i = 0; i <= jumping; ++i) {
+        if (!series.updates[i].has_value) continue;
+        const bool is_carried_on = i < jumping && series.updates[i + 1].source == BeforeStep::kCarried;
+        part.expect(series.updates[i], is_carried_on, shift);
+      }
+      if (shift == 0) {
+        unmoved = part.expected();
+        continue;
+      }
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+        largest = std::max(largest, std::abs(part.expected()[i] - unmoved[i]));
+      }
+    }
+  }
+  return largest;
 }
 
 std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,

@@ -63,4 +63,9 @@ std::uint64_t bytes_of(const ParameterSeries& series);
 std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,
                                 std::size_t detailed = 0, UpdateDetail* detail = nullptr, double factor = 1);
 
+// How far the update at `jumping` moves in one element, at most, if that element's gradient is off by `gradient_error`,
+// up or down, in all iterations of the series: where it is about as small as Adam's eps, or as the error, by more than
+// the error's share of the gradient. What a recorded state was made of is taken as it is.
+double largest_jump(const ParameterSeries& series, std::size_t jumping, double gradient_error);
+
 }  // namespace ttrace

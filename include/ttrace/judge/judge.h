@@ -72,12 +72,15 @@ struct StepVerdicts {
   // Updates that are what the run's own gradients and state give, with the reference's options, and parameters that are
   // what the step made. Such a tensor is right if those are that it was computed from.
   std::map<TensorId, std::vector<TensorId>> proved;
+  // Of proved updates that exceed their tolerance, how far one element may jump because its gradient is off by what its
+  // own tolerance allows, in units of the update (src/step/jumps.h).
+  std::map<TensorId, double> jumps;
 };
 
 // Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one element
 // for each of `matching.pairs`, followed by one for each of `matching.recomputed`. An update, or a parameter after it,
 // that is `untrusted` because its tolerance is 1 or more passes where it is proved, and all tensors that it was computed
-// from pass or are zero on both sides.
+// from pass or are zero on both sides; so does one that exceeds its tolerance by no more than a jump of one element.
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
                  const ToleranceFile* tolerance, const Acceptance& acceptance = {}, const StepVerdicts& steps = {});
 

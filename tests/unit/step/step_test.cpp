@@ -564,3 +564,75 @@ TEST_CASE("a proved update passes where its tolerance is noise, if its gradients
   CHECK(untrusted() == std::vector<std::string>{"norm.weight main_grad: noise", "norm.weight param_delta: noise",
                                                 "norm.weight main_grad: noise", "norm.weight param_delta: noise"});
 }
+
+namespace {
+
+// Says of every update and gradient what it may differ by; of single elements as little as of all.
+ToleranceFile tight(double of_gradients, double of_updates) {
+  ToleranceFile tolerance;
+  for (const char* name : {"fc.weight", "norm.weight"}) {
+    for (const Kind kind : {Kind::kMainGrad, Kind::kParamDelta, Kind::kParam, Kind::kParamAfter, Kind::kMaster,
+                            Kind::kExpAvg, Kind::kExpAvgSq}) {
+      const bool is_update = kind == Kind::kParamDelta || kind == Kind::kParamAfter;
+      Tolerance& one = tolerance.tensors[{kind, name}];
+      one.allowed = is_update ? of_updates : of_gradients;
+      one.statistics[Statistic::kElement].allowed = 10 * one.allowed;
+    }
+  }
+  return tolerance;
+}
+
+std::vector<std::string> wrong_where_first_gradients_are(float reference, float candidate) {
+  Run of_reference, of_candidate;
+  for (Run* run : {&of_reference, &of_candidate}) {
+    run->iterations = 1;
+    run->parameter = Dtype::kFloat32;
+    run->with_master = false;
+  }
+  of_reference.gradient_of_first = reference;
+  of_candidate.gradient_of_first = candidate;
+  const AlignedTrace a = aligned(of_reference), b = aligned(of_candidate);
+  const Matching matching = match(a.alignment, b.alignment);
+  const std::vector<Difference> differences = compare(matching.pairs, {1, {}, false});
+  const ToleranceFile tolerance = tight(1e-6, 1e-6);
+  const JudgedSteps judged = judge_steps(a, b, matching, differences, &tolerance, 1);
+  std::vector<std::string> wrong;
+  for (const Finding& finding :
+       judge_all(a.alignment, matching, differences, &tolerance, {}, judged.verdicts).findings) {
+    if (finding.verdict == Verdict::kFail)
+      wrong.push_back(finding.id.name + " " + std::string(name_of(finding.id.kind)));
+  }
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("an element jumps where its gradient is about as small as eps, and no further than its gradient says") {
+  // Adam's first step of a gradient g is lr g / (|g| + eps): of these two it is 0.09 and 0.18 of lr.
+  CHECK(wrong_where_first_gradients_are(2e-9F, 4.4e-9F) == std::vector<std::string>{});
+  // This gradient is within the norm's tolerance, and not within that of an element.
+  CHECK(wrong_where_first_gradients_are(2e-9F, 4e-7F) ==
+        std::vector<std::string>{"fc.weight main_grad", "norm.weight main_grad", "fc.weight param_delta",
+                                 "norm.weight param_delta", "fc.weight param_after", "norm.weight param_after"});
+}
+
+TEST_CASE("a jump explains no more than one element of its size") {
+  const Compared both = compared({}, {});
+  const Matching matching = match(both.reference.alignment, both.candidate.alignment);
+  std::vector<Difference> differences = compare(matching.pairs, {1, {}, false});
+  const ToleranceFile tolerance = tight(1e-6, 1e-4);
+  StepVerdicts verdicts = both.judged.verdicts;
+  for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
+    const TensorId& id = matching.pairs[i].candidate->id;
+    if (id.kind != Kind::kParamDelta) continue;
+    differences[i].differing = 1;
+    differences[i].difference_square = 1e-6 * differences[i].reference_square;
+    verdicts.jumps[id] = 1.1e-3 * std::sqrt(differences[i].reference_square);
+  }
+  const auto fails = [&] {
+    return judge_all(both.reference.alignment, matching, differences, &tolerance, {}, verdicts).counts.fail;
+  };
+  CHECK(fails() == 0);
+  for (auto& [id, jump] : verdicts.jumps) jump *= 0.8;
+  CHECK(fails() == 4);
+}

@@ -1,0 +1,75 @@
+#include "step/jumps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "step/replay.h"
+#include "step/series.h"
+
+namespace ttrace {
+namespace {
+
+using PairOf = std::map<TensorId, std::size_t>;  // an index into `Matching::pairs`
+
+TensorId with_kind(TensorId id, Kind kind) {
+  id.kind = kind;
+  return id;
+}
+
+std::set<TensorId> updates_in_question(const Matching& matching, std::span<const Difference> differences,
+                                       const ToleranceFile& tolerance,
+                                       const std::map<TensorId, std::vector<TensorId>>& proved) {
+  std::set<TensorId> updates;
+  for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
+    const TensorId& id = matching.pairs[i].candidate->id;
+    if (id.kind != Kind::kParamDelta && id.kind != Kind::kParamAfter) continue;
+    const TensorId update = with_kind(id, Kind::kParamDelta);
+    if (!proved.contains(id) || !proved.contains(update)) continue;
+    if (judge(matching.pairs[i], differences[i], &tolerance).reason == Reason::kExceedsTolerance)
+      updates.insert(update);
+  }
+  return updates;
+}
+
+// What one element of the gradient may be off by, in units of the gradient. None where its tolerance does not say.
+std::optional<double> allowed_of_element(const Difference& gradient, const TensorId& id,
+                                         const ToleranceFile& tolerance) {
+  const Allowance allowance = allowance_for(tolerance, id);
+  if (allowance.tolerance == nullptr || gradient.elements == 0) return std::nullopt;
+  const auto& statistics = allowance.tolerance->statistics;
+  const auto element = statistics.find(Statistic::kElement);
+  if (element == statistics.end()) return *allowance.allowed * std::sqrt(gradient.reference_square);
+  return element->second.allowed * std::sqrt(gradient.reference_square / static_cast<double>(gradient.elements));
+}
+
+}  // namespace
+
+std::map<TensorId, double> find_jumps(const AlignedTrace& reference, const Matching& matching,
+                                      std::span<const Difference> differences, const ToleranceFile& tolerance,
+                                      const std::map<TensorId, std::vector<TensorId>>& proved) {
+  std::map<TensorId, double> jumps;
+  const std::set<TensorId> wanted = updates_in_question(matching, differences, tolerance, proved);
+  if (wanted.empty()) return jumps;
+  PairOf pair_of;
+  for (std::size_t i = 0; i < matching.pairs.size(); ++i) pair_of.emplace(matching.pairs[i].candidate->id, i);
+  for (const ParameterSeries& series : find_series(*reference.trace, reference.alignment)) {
+    for (std::size_t i = 0; i < series.updates.size(); ++i) {
+      const RankUpdate& update = series.updates[i];
+      TensorId id;
+      id.iteration = update.iteration;
+      id.kind = Kind::kParamDelta;
+      id.name = series.name;
+      if (!wanted.contains(id) || !update.reason.empty() || !update.gradient) continue;
+      const auto gradient = pair_of.find(with_kind(id, update.gradient.entry->id.kind));
+      if (gradient == pair_of.end()) continue;
+      const auto error = allowed_of_element(differences[gradient->second], gradient->first, tolerance);
+      if (error) jumps[id] = std::max(jumps[id], largest_jump(series, i, *error));
+    }
+  }
+  return jumps;
+}
+
+}  // namespace ttrace
