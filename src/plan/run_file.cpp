@@ -40,12 +40,33 @@ void require_use_of_included(const CandidateRule& rule, const std::string& file)
   }
 }
 
+// Characters that a shell takes as they are; it splits a line at spaces.
+constexpr std::string_view kPlainToShell = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./=,:+@%- ";
+
+bool is_shell_command(const std::vector<std::string>& command) {
+  return command.size() == 3 && command == shell_command(command[2]);
+}
+
+// Refuses values of the matrix that a shell would not take as they are, where the command is a line for one.
+void require_plain_values(const Job& job, const Combination& values, const std::string& file) {
+  if (!is_shell_command(job.command)) return;
+  for (const auto& [name, value] : values) {
+    const bool is_plain = value.find_first_not_of(kPlainToShell) == value.npos;
+    if (is_plain || job.command[2].find("{" + name + "}") == std::string::npos) continue;
+    fail_at(file, job.line,
+            fmt::format("{{{}}} in 'command' is '{}', which a shell would not take as it is; expected letters, digits, "
+                        "spaces and . _ - / = , : + @ %, or the command as a list of words: [python, train.py, ...]",
+                        name, printable(value)));
+  }
+}
+
 Job substitute_all(const Job& job, Combination values, const std::string& file) {
   const std::string where = fmt::format("{}:{}", file, job.line);
   Job filled = job;
   filled.axes = substitute(job.axes, values, where);
   if (!filled.axes.empty()) values[kRanksName] = fmt::format("{}", ranks_of_mesh(filled.axes));
   filled.name = substitute(job.name, values, where);
+  require_plain_values(job, values, file);
   for (std::string& word : filled.command) word = substitute(word, values, where);
   for (std::string& input : filled.inputs) input = substitute(input, values, where);
   for (std::string& parameter : filled.parameters) parameter = substitute(parameter, values, where);
@@ -77,8 +98,7 @@ bool has_expired(const Waiver& waiver, const std::string& today) { return waiver
 std::vector<std::string> shell_command(const std::string& line) { return {"/bin/sh", "-c", line}; }
 
 std::vector<std::string> without_needless_shell(const std::vector<std::string>& command) {
-  if (command.size() != 3 || command != shell_command(command[2])) return command;
-  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./=,:+@%- ";
+  if (!is_shell_command(command)) return command;
   const std::set<std::string> built_in = {".", "cd", "command", "eval", "exec", "exit", "export", "set", "ulimit"};
   const std::string& line = command[2];
   std::vector<std::string> words;
@@ -87,7 +107,7 @@ std::vector<std::string> without_needless_shell(const std::vector<std::string>& 
     if (end > begin) words.push_back(line.substr(begin, end - begin));
     begin = end + 1;
   }
-  const bool needs_shell = words.empty() || line.find_first_not_of(kPlain) != line.npos ||
+  const bool needs_shell = words.empty() || line.find_first_not_of(kPlainToShell) != line.npos ||
                            words[0].find('=') != words[0].npos || built_in.contains(words[0]);
   return needs_shell ? command : words;
 }

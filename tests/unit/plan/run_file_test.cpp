@@ -88,6 +88,22 @@ TEST_CASE("a mistake in a matrix is refused with the line that has it") {
   }
 }
 
+TEST_CASE("a matrix's value never reaches a shell as more than words") {
+  const auto jobs_of = [](const std::string& command) {
+    const std::string matrix = "matrix: {n: [1, 2], flags: [\"--tp 2 --sp\", \"$(touch x); y\"]}";
+    return candidate_jobs(parse_run_file(
+        "reference: {command: a}\ncandidates:\n  - {name: \"c{n}\", " + matrix + ", command: " + command + "}\n",
+        "t.yaml"));
+  };
+  CHECK_THROWS_WITH_AS(jobs_of("\"a {n} {flags} | tee log\""),
+                       "t.yaml:3: {flags} in 'command' is '$(touch x); y', which a shell would not take as it is; "
+                       "expected letters, digits, spaces and . _ - / = , : + @ %, or the command as a list of words: "
+                       "[python, train.py, ...]",
+                       InputError);
+  // A list of words meets no shell; then only the names are the same.
+  CHECK_THROWS_WITH_AS(jobs_of("[a, \"{flags}\"]"), doctest::Contains("two candidates are called 'c1'"), InputError);
+}
+
 TEST_CASE("a candidate's parameters of the annotations are filled in, and come after the file's") {
   const RunFile file = parse_run_file(
       "reference: {command: a}\n"
