@@ -91,7 +91,7 @@ void record(ttrace_recorder* recorder, const std::string& name, const Tensor& te
   identity.pass = TTRACE_FORWARD;
   identity.kind = TTRACE_PARAM;
   identity.name = name.c_str();
-  const ttrace_tensor recorded = {sizeof(ttrace_tensor), data, tensor.dtype, 2, shape, nullptr, nullptr};
+  const ttrace_tensor recorded = {sizeof(ttrace_tensor), data, tensor.dtype, 2, shape, nullptr, nullptr, 0};
   require(ttrace_record(recorder, &identity, &recorded));
 }
 
