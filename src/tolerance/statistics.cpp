@@ -116,10 +116,11 @@ struct Pool {
     largest = std::max(largest, other.largest);
     count += other.count;
   }
-  // How large a response is: as the scale's spread, and as the largest of the others.
+  // How large a response is: as the scale's spread, and as the largest of the others. A root mean square is no larger
+  // than the largest, but for rounding, where all are equal.
   double size(Statistic statistic) const {
     if (statistic != Statistic::kScale) return largest;
-    return count == 0 ? 0 : std::sqrt(squares / static_cast<double>(count));
+    return count == 0 ? 0 : std::min(largest, std::sqrt(squares / static_cast<double>(count)));
   }
 };
 

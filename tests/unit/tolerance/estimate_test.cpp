@@ -144,6 +144,17 @@ TEST_CASE("the statistics beside the norm come from the responses of the same te
   CHECK(statistics.at(Statistic::kElement).allowed == doctest::Approx(0.36));
 }
 
+TEST_CASE("runs that respond alike make an estimate that is no larger than their response") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kParamAfter, "layers.0.bias", 0, Dtype::kFloat32, {32, 32})};
+  const double response = 0x1.c44581e5d3ddap-23;  // whose root mean square, of three, is rounded up
+  std::vector<RunDifferences> runs = runs_of(tensors, {{0.01}, {0.01}, {0.01}});
+  for (RunDifferences& run : runs) run.differences[0] = moved_along(0.01, response, 0.02, 0.05);
+  const ToleranceFile file = estimate(runs, nullptr, {});
+  CHECK(file.tensors.begin()->second.statistics.at(Statistic::kScale).estimate ==
+        std::fabs(file.tensors.begin()->second.statistics.at(Statistic::kScale).samples[0]));
+}
+
 TEST_CASE("what is allowed of the scale grows with the rest of the error, and not with the scale itself") {
   Tolerance tolerance;
   tolerance.estimate = 0.01;
