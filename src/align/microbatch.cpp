@@ -8,6 +8,7 @@
 
 #include "align/describe.h"
 #include "align/input_names.h"
+#include "ttrace/align/program.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -288,12 +289,24 @@ Microbatches microbatches_of(const RankTable& table, const Annotations& annotati
     result.deduced = result.order == MicrobatchOrder::kBlocked;
     result.open = fitting.are_open();
   }
+  if (!rule.order && result.ranks > 1 && layout.reference == nullptr) result.open = true;
   if (!rule.layout.empty()) {
     result.layout = rule.layout;
   } else if (result.are_slices() && layout.reference != nullptr) {
     result.layout = layout_of_slices(table, result, layout);
   }
   return result;
+}
+
+ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annotations& given) {
+  const RankTable ranks = rank_table_of(trace);
+  const Annotations annotations = with_program_words(given, trace);
+  const Microbatches told = microbatches_of(ranks, annotations, layout_of(other));
+  if (!told.deduced) return {std::nullopt, told.open};
+  MicrobatchRule rule = annotations.microbatches;
+  rule.order = told.order;
+  if (told.are_slices()) rule.layout = told.layout;
+  return {rule, false};
 }
 
 std::int64_t coordinate_on(const PresentRank& rank, const RankTable& table, const Microbatches& microbatches) {

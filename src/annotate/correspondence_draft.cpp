@@ -159,23 +159,69 @@ class Sizes {
   AxisSizes all_;
 };
 
-// A line, or several, of the file; empty where it cannot be said so.
-std::string rule_yaml(const CounterpartRule& rule) {
-  const Counterparts& line = rule.line;
-  const auto key = one_key(line.names[0]);
-  if (!key) return "";
+std::string remarks_of(const CounterpartRule& rule, std::string_view indent) {
   std::string text;
-  for (const std::string& remark : line.remarks) text += fmt::format("# {}\n", printable(remark));
+  for (const std::string& remark : rule.line.remarks) text += fmt::format("{}# {}\n", indent, printable(remark));
+  return text;
+}
+
+// What stands after `is:`.
+std::string others_of(const CounterpartRule& rule) {
+  const std::vector<std::string>& names = rule.line.names[1];
   std::vector<std::string> others;
-  for (const std::string& name : line.names[1]) others.push_back(word_of(name, line.names[1].size() > 1));
-  const std::string is = others.size() == 1 ? others.front() : fmt::format("[{}]", fmt::join(others, ", "));
-  const std::string evidence = printable(evidence_of(rule));
-  if (line.patterns.empty()) return text + fmt::format("{}: {}  # {}\n", word_of(*key, false), is, evidence);
-  text += fmt::format("{}:  # {}\n  is: {}\n", word_of(*key, false), evidence, is);
-  for (const auto& [what, pattern] : line.patterns) {
-    text += fmt::format("  {}: {}\n", word_of(what, true), word_of(pattern, false));
+  for (const std::string& name : names) others.push_back(word_of(name, names.size() > 1));
+  return others.size() == 1 ? others.front() : fmt::format("[{}]", fmt::join(others, ", "));
+}
+
+std::string patterns_of(const CounterpartRule& rule, std::string_view indent) {
+  std::string text;
+  for (const auto& [what, pattern] : rule.line.patterns) {
+    text += fmt::format("{}{}: {}\n", indent, word_of(what, true), word_of(pattern, false));
   }
   return text;
+}
+
+// What the file says of the names that have one key: a line, a mapping, or a list of mappings.
+std::string rules_yaml(const std::string& key, const std::vector<const CounterpartRule*>& rules) {
+  const std::string word = word_of(key, false);
+  if (rules.size() > 1) {
+    std::string text = word + ":\n";
+    for (const CounterpartRule* rule : rules) {
+      text += remarks_of(*rule, "  ");
+      text += fmt::format("  - is: {}  # {}\n", others_of(*rule), printable(evidence_of(*rule)));
+      text += patterns_of(*rule, "    ");
+    }
+    return text;
+  }
+  const CounterpartRule& rule = *rules.front();
+  const std::string evidence = printable(evidence_of(rule));
+  if (rule.line.patterns.empty()) {
+    return remarks_of(rule, "") + fmt::format("{}: {}  # {}\n", word, others_of(rule), evidence);
+  }
+  return remarks_of(rule, "") + fmt::format("{}:  # {}\n  is: {}\n", word, evidence, others_of(rule)) +
+         patterns_of(rule, "  ");
+}
+
+// Rules by the key that their names on the left have, in the order in which the keys are first there.
+struct Keyed {
+  std::vector<std::pair<std::string, std::vector<const CounterpartRule*>>> rules;
+  std::vector<const CounterpartRule*> without;  // names that no key says
+};
+
+Keyed by_key(const std::vector<CounterpartRule>& rules) {
+  Keyed keyed;
+  for (const CounterpartRule& rule : rules) {
+    const auto key = one_key(rule.line.names[0]);
+    if (!key) {
+      keyed.without.push_back(&rule);
+      continue;
+    }
+    const auto found =
+        std::find_if(keyed.rules.begin(), keyed.rules.end(), [&](const auto& one) { return one.first == *key; });
+    (found == keyed.rules.end() ? keyed.rules.emplace_back(*key, std::vector<const CounterpartRule*>{}) : *found)
+        .second.push_back(&rule);
+  }
+  return keyed;
 }
 
 // Names that were found to have no counterpart, layers put together.
@@ -225,19 +271,17 @@ CorrespondenceDraft draft_correspondence(const AlignedTrace& reference, const Al
   draft.parameters[1] = of_candidate.size();
   for (std::size_t side : {0, 1}) draft.found[side] = draft.parameters[side] - modules.lone_parameters[side].size();
   std::string body, unsaid;
-  std::set<std::string> keys;
-  for (const CounterpartRule& rule : rules) {
-    const std::string text = rule_yaml(rule);
-    const bool is_new = !text.empty() && keys.insert(*one_key(rule.line.names[0])).second;
-    if (!is_new) {
-      const std::string names =
-          fmt::format("{} and {}", fmt::join(rule.line.names[0], ", "), fmt::join(rule.line.names[1], ", "));
-      unsaid += fmt::format("#   {}: name the reference's by a rule each\n", printable(names));
-      continue;
-    }
-    body += text;
-    ++draft.rules;
-    if (rule.equal + rule.near > 0) ++draft.measured;
+  const Keyed keyed = by_key(rules);
+  for (const auto& [key, of_key] : keyed.rules) {
+    body += rules_yaml(key, of_key);
+    draft.rules += of_key.size();
+    draft.measured += static_cast<std::size_t>(std::count_if(
+        of_key.begin(), of_key.end(), [](const CounterpartRule* rule) { return rule->equal + rule->near > 0; }));
+  }
+  for (const CounterpartRule* rule : keyed.without) {
+    const std::string names =
+        fmt::format("{} and {}", fmt::join(rule->line.names[0], ", "), fmt::join(rule->line.names[1], ", "));
+    unsaid += fmt::format("#   {}: name the reference's by a rule each\n", printable(names));
   }
   draft.text = "# Drafted by `ttrace annotate --reference` (" + summary_of(draft) + ").\n";
   draft.text += fmt::format("# Left: {}. Right: {}.\n", printable(reference.trace->directory.string()),
@@ -254,7 +298,7 @@ CorrespondenceDraft draft_correspondence(const AlignedTrace& reference, const Al
   for (const std::string& remark : parameters.remarks) unsaid += fmt::format("#   {}\n", printable(remark));
   for (const auto& [name, apart] : modules.scalars) {
     draft.text += fmt::format(
-        "# The scalar {} is {} apart, and goes by its name: where the programs add it up otherwise, write none: [{}]\n",
+        "# The scalar {} is {} apart, and goes by its name: where the programs mean something else, write none: [{}]\n",
         printable(name), distance(apart), printable(name));
   }
   constexpr std::string_view kSides[2] = {"reference", "candidate"};

@@ -14,6 +14,8 @@
 
 #include "annotate/activation_layouts.h"
 #include "annotate/first_activations.h"
+#include "annotate/parameter_rules.h"
+#include "annotate/scalar_counterparts.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -24,10 +26,6 @@ namespace {
 constexpr double kNearRounding = 0.1;
 // A module without parameters has nothing but its values.
 constexpr double kVeryNear = 0.01;
-// Losses of one model are nearer in fp32 than this; a norm that was added up in another order may not be.
-constexpr double kFarForScalars = 1e-6;
-constexpr double kNearForScalars = 1e-3;  // of one name
-constexpr double kSameScalar = 1e-5;      // of other names
 
 constexpr std::array kDirections = {Kind::kInput, Kind::kOutput};
 
@@ -43,25 +41,19 @@ class ModuleMatcher {
  public:
   ModuleMatcher(const AlignedTrace& reference, const AlignedTrace& candidate, const ParameterMatches& parameters,
                 std::optional<Dtype> dtype)
-      : parameters_(parameters),
-        dtype_(dtype),
-        aligned_{&reference, &candidate},
+      : of_parameters_(rules_of_parameters(reference, candidate, parameters, dtype)),
+        scalars_(match_scalars(reference.alignment, candidate.alignment)),
         activations_{FirstActivations(reference), FirstActivations(candidate)} {
-    for (std::size_t side : {0, 1}) {
-      for (const LogicalTensor* tensor : initial_parameters_of(aligned_[side]->alignment)) {
-        own_parameters_[side][tensor->id.name] = tensor;
-      }
-    }
+    result_.counterparts = of_parameters_.rules;
   }
 
   ModuleMatches run() {
-    for (std::size_t m = 0; m < parameters_.matches.size(); ++m) add_parameters(m);
-    for (Counterparts& one : result_.counterparts) add_other_parameters(one);
     choose_activations();
     for (std::size_t i = 0; i < result_.counterparts.size(); ++i) add_activations(i);
     match_containers();
     match_by_values();
-    match_scalars();
+    for (Counterparts& one : scalars_.renamed) result_.counterparts.push_back(std::move(one));
+    result_.scalars = std::move(scalars_.far);
     for (Counterparts& one : result_.counterparts) forbid_lone_kinds(one);
     list_lone();
     std::stable_sort(result_.counterparts.begin(), result_.counterparts.end(),
@@ -70,92 +62,6 @@ class ModuleMatcher {
   }
 
  private:
-  // Parameters of one name in modules of their own are said of the modules.
-  void add_parameters(std::size_t index) {
-    const ParameterMatch& match = parameters_.matches[index];
-    std::set<std::string> last, owners[2];
-    bool is_numbered = false;
-    for (std::size_t side : {0, 1}) {
-      for (const std::string& name : match.names[side]) {
-        last.emplace(last_component(name));
-        owners[side].emplace(owner_of(name));
-        is_numbered = is_numbered || name.find("{e}") != name.npos;
-      }
-      const PlacedTensors& tensors = side == 0 ? match.tensors.reference : match.tensors.candidate;
-      for (const auto& [place, tensor] : tensors) match_of_[side][tensor->id.name] = index;
-    }
-    const bool by_module = last.size() == 1 && !is_numbered && !owners[0].contains(std::string(kRootModule)) &&
-                           !owners[1].contains(std::string(kRootModule)) && owners[0].size() == match.names[0].size() &&
-                           owners[1].size() == match.names[1].size();
-    const bool one_to_one = match.names[0].size() == 1 && match.names[1].size() == 1;
-    Counterparts* rule = nullptr;
-    if (by_module) {
-      std::vector<std::string> names[2];
-      for (std::size_t side : {0, 1}) {
-        for (const std::string& name : match.names[side]) names[side].emplace_back(owner_of(name));
-      }
-      for (Counterparts& other : result_.counterparts) {
-        if (other.names[0] == names[0] && other.names[1] == names[1]) rule = &other;
-      }
-      if (rule == nullptr) rule = &add_rule(names[0], names[1]);
-      if (!match.rows[0].empty()) rows_.emplace(names[0], &match);
-      for (std::size_t side : {0, 1}) owners_[side].insert(names[side].begin(), names[side].end());
-    } else {
-      rule = &add_rule(match.names[0], match.names[1]);
-    }
-    const std::string key = by_module ? *last.begin() : "param";
-    if (match.pattern != "same" || !one_to_one || is_numbered) rule->patterns[key] = match.pattern;
-    rule->equal.insert(by_module ? key : "values");
-    rule->sizes.insert(match.sizes.begin(), match.sizes.end());
-    rule->order = std::min(rule->order, match.tensors.reference.front().second->order);
-    if (!match.remark.empty()) rule->remarks.push_back(match.remark);
-  }
-
-  Counterparts& add_rule(std::vector<std::string> reference, std::vector<std::string> candidate) {
-    Counterparts& rule = result_.counterparts.emplace_back();
-    rule.names[0] = std::move(reference);
-    rule.names[1] = std::move(candidate);
-    rule.order = std::numeric_limits<std::uint64_t>::max();
-    return rule;
-  }
-
-  // Those that values alone did not tell: biases of zeros, parts of fused biases. They follow the weight's rows.
-  void add_other_parameters(Counterparts& rule) {
-    const auto weight = rows_.find(rule.names[0]);
-    if (weight == rows_.end()) return;
-    std::set<std::string> others;
-    for (const auto& [name, tensor] : own_parameters_[0]) {
-      if (owner_of(name) == rule.names[0].front() && !match_of_[0].contains(name)) others.emplace(last_component(name));
-    }
-    for (const std::string& other : others) {
-      PatternSides sides;
-      bool all = true;
-      for (std::size_t side : {0, 1}) {
-        PlacedTensors& tensors = side == 0 ? sides.reference : sides.candidate;
-        for (std::size_t k = 0; k < rule.names[side].size(); ++k) {
-          const auto found = own_parameters_[side].find(parameter_of(rule.names[side][k], other));
-          all = all && found != own_parameters_[side].end() && found->second->shape.size() == 1;
-          if (all) tensors.emplace_back(PatternTensor{k, {}}, found->second);
-        }
-      }
-      if (!all) continue;
-      const auto& rows = weight->second->rows;
-      const std::string pattern = fmt::format("{} -> {}", fmt::join(rows[0], ", "), fmt::join(rows[1], ", "));
-      const bool is_equal = distance_by(pattern, rule.sizes, sides, dtype_) == 0.0;
-      const bool tells_nothing = std::all_of(sides.reference.begin(), sides.reference.end(),
-                                             [](const auto& item) { return is_constant(*item.second); });
-      if (!is_equal && !tells_nothing) continue;
-      if (rows[0] != std::vector<std::string>{"..."}) rule.patterns[other] = pattern;
-      if (is_equal) rule.equal.insert(other);
-      if (!is_equal) rule.remarks.push_back(fmt::format("{}: as its weight, values tell nothing", other));
-      for (std::size_t side : {0, 1}) {
-        for (const auto& [place, tensor] : side == 0 ? sides.reference : sides.candidate) {
-          named_[side].insert(tensor->id.name);
-        }
-      }
-    }
-  }
-
   PatternSides tensors_of(const Counterparts& rule, Kind kind) const {
     PatternSides sides;
     for (std::size_t side : {0, 1}) {
@@ -171,9 +77,10 @@ class ModuleMatcher {
 
   // What may lie between the inputs or outputs of a rule that its parameters gave.
   std::vector<std::string> hypotheses(const Counterparts& rule, Kind kind) const {
-    const auto weight = rows_.find(rule.names[0]);
+    const auto weight = of_parameters_.rows.find(rule.names[0]);
     const bool one_to_one = rule.names[0].size() == 1 && rule.names[1].size() == 1;
-    const bool is_plain = weight == rows_.end() || weight->second->rows[0] == std::vector<std::string>{"..."};
+    const bool is_plain =
+        weight == of_parameters_.rows.end() || weight->second->rows[0] == std::vector<std::string>{"..."};
     if (one_to_one && (is_plain || kind == Kind::kInput)) return activation_layouts();
     std::vector<std::string> last[2] = {{"c"}, {"c"}};
     if (kind == Kind::kOutput && !is_plain) {
@@ -196,8 +103,9 @@ class ModuleMatcher {
 
   void add_activations(std::size_t index) {
     Counterparts& rule = result_.counterparts[index];
-    const bool is_module = std::any_of(rule.names[0].begin(), rule.names[0].end(),
-                                       [&](const std::string& name) { return owners_[0].contains(name); });
+    const bool is_module = std::any_of(rule.names[0].begin(), rule.names[0].end(), [&](const std::string& name) {
+      return of_parameters_.owners[0].contains(name);
+    });
     if (!is_module) return;
     const bool one_to_one = rule.names[0].size() == 1 && rule.names[1].size() == 1;
     for (const Kind kind : kDirections) {
@@ -231,9 +139,9 @@ class ModuleMatcher {
   // By what parameters are inside, all of their parts, the modules of a side.
   std::map<std::set<std::size_t>, std::vector<std::string>> containers(std::size_t side) const {
     std::map<std::size_t, std::set<std::string>> parts;
-    for (const auto& [name, match] : match_of_[side]) parts[match].insert(name);
+    for (const auto& [name, match] : of_parameters_.match_of[side]) parts[match].insert(name);
     std::map<std::string, std::map<std::size_t, std::size_t>> inside;
-    for (const auto& [name, match] : match_of_[side]) {
+    for (const auto& [name, match] : of_parameters_.match_of[side]) {
       ++inside[std::string(kRootModule)][match];
       for (std::string_view module = owner_of(name); module != kRootModule; module = owner_of(module)) {
         ++inside[std::string(module)][match];
@@ -241,7 +149,7 @@ class ModuleMatcher {
     }
     std::map<std::set<std::size_t>, std::vector<std::string>> found;
     for (const auto& [module, matches] : inside) {
-      if (!activations_[side].modules().contains(module) || owners_[side].contains(module)) continue;
+      if (!activations_[side].modules().contains(module) || of_parameters_.owners[side].contains(module)) continue;
       std::set<std::size_t> whole;
       for (const auto& [match, count] : matches) {
         if (parts.at(match).size() == count) whole.insert(match);
@@ -332,7 +240,11 @@ class ModuleMatcher {
     for (Counterparts& other : result_.counterparts) {
       if (other.names[0] == std::vector{a} && other.names[1] == std::vector{b}) rule = &other;
     }
-    if (rule == nullptr) rule = &add_rule({a}, {b});
+    if (rule == nullptr) {
+      rule = &result_.counterparts.emplace_back();
+      rule->names[0] = {a};
+      rule->names[1] = {b};
+    }
     settle(*rule, kind, {{{PatternTensor{}, &reference}}, {{PatternTensor{}, &candidate}}}, best, true);
     return *rule;
   }
@@ -379,41 +291,6 @@ class ModuleMatcher {
     }
   }
 
-  // Those of one name correspond by themselves.
-  void match_scalars() {
-    std::map<std::string, double> scalars[2];
-    for (std::size_t side : {0, 1}) {
-      for (const auto& [id, tensor] : aligned_[side]->alignment.tensors) {
-        if (id.kind != Kind::kScalar || element_count(tensor.shape) != 1) continue;
-        scalars[side].emplace(id.name, values_of(tensor).front());
-      }
-    }
-    const auto apart = [](double a, double b) {
-      return a == b ? 0 : std::abs(a - b) / std::max(std::abs(a), std::abs(b));
-    };
-    const auto goes_by_name = [&](const std::string& name) {
-      return scalars[0].contains(name) && scalars[1].contains(name) &&
-             apart(scalars[0].at(name), scalars[1].at(name)) < kNearForScalars;
-    };
-    std::set<std::string> renamed;
-    for (const auto& [name, value] : scalars[0]) {
-      if (goes_by_name(name) || value == 0) continue;
-      std::vector<std::string> found;
-      for (const auto& [other, other_value] : scalars[1]) {
-        if (!goes_by_name(other) && apart(value, other_value) < kSameScalar) found.push_back(other);
-      }
-      if (found.size() != 1 || !renamed.insert(found[0]).second) continue;
-      add_rule({name}, found).near["scalar"] = {apart(value, scalars[1].at(found[0])), std::nullopt};
-      renamed.insert(name);
-    }
-    for (const auto& [name, value] : scalars[0]) {
-      const auto same = scalars[1].find(name);
-      if (same == scalars[1].end() || renamed.contains(name)) continue;
-      const double distance = apart(value, same->second);
-      if (distance > kFarForScalars) result_.scalars[name] = distance;
-    }
-  }
-
   // What one side alone records, of the names of a rule, would be missing on the other.
   void forbid_lone_kinds(Counterparts& rule) {
     for (const Kind direction : kDirections) {
@@ -441,17 +318,7 @@ class ModuleMatcher {
 
   void list_lone() {
     for (std::size_t side : {0, 1}) {
-      for (const auto& [name, tensor] : own_parameters_[side]) {
-        if (match_of_[side].contains(name) || named_[side].contains(name)) continue;
-        const std::string owner(owner_of(name)), last(last_component(name));
-        const bool follows =
-            std::any_of(result_.counterparts.begin(), result_.counterparts.end(), [&](const auto& rule) {
-              if (rule.names[0].size() != 1 || rule.names[1].size() != 1 || rule.names[side][0] != owner) return false;
-              const std::string other = parameter_of(rule.names[1 - side][0], last);
-              return own_parameters_[1 - side].contains(other);
-            });
-        if (!follows) result_.lone_parameters[side].insert(name);
-      }
+      result_.lone_parameters[side] = lone_parameters(of_parameters_, result_.counterparts, side);
       for (const LogicalTensor* tensor : activations_[side].of(Kind::kOutput)) {
         if (used_[side].contains({Kind::kOutput, tensor->id.name}) || is_integer(*tensor)) continue;
         result_.lone_modules[side].insert(activations_[side].short_name(tensor->id.name, Kind::kOutput));
@@ -459,15 +326,9 @@ class ModuleMatcher {
     }
   }
 
-  const ParameterMatches& parameters_;
-  std::optional<Dtype> dtype_;
-  const AlignedTrace* aligned_[2];
+  ParameterRules of_parameters_;
+  ScalarMatches scalars_;
   FirstActivations activations_[2];
-  std::map<std::string, const LogicalTensor*> own_parameters_[2];
-  std::map<std::string, std::size_t> match_of_[2];                  // of a parameter, an index into the matches
-  std::map<std::vector<std::string>, const ParameterMatch*> rows_;  // by the reference's modules
-  std::set<std::string> owners_[2];                                 // modules whose own parameters correspond
-  std::set<std::string> named_[2];                                  // parameters that follow a weight
   std::set<std::pair<Kind, std::string>> used_[2];
   ModuleMatches result_;
 };

@@ -11,8 +11,11 @@
 #include <numeric>
 #include <set>
 #include <string_view>
+#include <unordered_map>
 
+#include "annotate/numbered_parameters.h"
 #include "annotate/row_map.h"
+#include "annotate/shared_rows.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
@@ -39,28 +42,18 @@ PlacedTensors placed(const Tensors& tensors) {
 struct Side {
   Tensors tensors;
   std::vector<bool> done;
-  std::vector<std::vector<std::uint64_t>> rows, columns;  // hashes, of tensors with two dimensions or more
-  RowIndex by_row;
+  RowHashes hashes;  // of tensors with two dimensions or more
 
   void add_rows(std::optional<Dtype> dtype) {
-    rows.resize(tensors.size());
-    columns.resize(tensors.size());
+    hashes.rows.resize(tensors.size());
+    hashes.columns.resize(tensors.size());
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       if (done[t] || tensors[t]->shape.size() < 2) continue;
       const Values values = rounded_values_of(*tensors[t], dtype);
-      rows[t] = hash_rows(values, tensors[t]->shape, false);
-      columns[t] = hash_rows(values, tensors[t]->shape, true);
-      for (std::size_t r = 0; r < rows[t].size(); ++r) {
-        if (rows[t][r] != 0) by_row[rows[t][r]].push_back({t, static_cast<std::int64_t>(r)});
-      }
+      hashes.rows[t] = hash_rows(values, tensors[t]->shape, false);
+      hashes.columns[t] = hash_rows(values, tensors[t]->shape, true);
     }
   }
-};
-
-// Parameters of both sides that share rows.
-struct Component {
-  std::vector<std::size_t> members[2];
-  bool transposed = false;
 };
 
 class Matcher {
@@ -74,7 +67,7 @@ class Matcher {
   ParameterMatches run() {
     match_equal();
     for (Side& side : sides_) side.add_rows(dtype_);
-    for (const Component& component : components()) match(component);
+    for (const RowSharers& sharers : find_sharers(sides_[0].hashes, sides_[1].hashes)) match(sharers);
     return std::move(result_);
   }
 
@@ -145,72 +138,17 @@ class Matcher {
     return match;
   }
 
-  // Where one's rows are the other's rows or, transposed, its columns, for more than half of the smaller one.
-  std::vector<Component> components() {
-    std::map<std::pair<std::size_t, std::size_t>, std::int64_t> hits[2];  // by transposed, of reference and candidate
-    for (std::size_t c = 0; c < sides_[1].tensors.size(); ++c) {
-      for (const bool transposed : {false, true}) {
-        for (const std::uint64_t hash : transposed ? sides_[1].columns[c] : sides_[1].rows[c]) {
-          const auto found = sides_[0].by_row.find(hash);
-          if (hash == 0 || found == sides_[0].by_row.end()) continue;
-          std::set<std::size_t> of;
-          for (const RowPlace& place : found->second) of.insert(place.tensor);
-          for (const std::size_t r : of) ++hits[transposed ? 1 : 0][{r, c}];
-        }
-      }
-    }
-    std::vector<Component> found;
-    std::map<std::size_t, std::size_t> of_reference, of_candidate;
-    for (const bool transposed : {false, true}) {
-      for (const auto& [pair, count] : hits[transposed ? 1 : 0]) {
-        const auto [r, c] = pair;
-        const auto& other = transposed ? sides_[1].columns[c] : sides_[1].rows[c];
-        const auto smaller = static_cast<std::int64_t>(std::min(sides_[0].rows[r].size(), other.size()));
-        if (2 * count <= smaller) continue;
-        join(found, of_reference, of_candidate, r, c, transposed);
-      }
-    }
-    std::erase_if(found, [](const Component& component) { return component.members[0].empty(); });
-    return found;
-  }
-
-  static void join(std::vector<Component>& found, std::map<std::size_t, std::size_t>& of_reference,
-                   std::map<std::size_t, std::size_t>& of_candidate, std::size_t r, std::size_t c, bool transposed) {
-    const auto a = of_reference.find(r);
-    const auto b = of_candidate.find(c);
-    std::size_t into = found.size();
-    if (a != of_reference.end()) into = a->second;
-    if (a == of_reference.end() && b != of_candidate.end()) into = b->second;
-    if (into == found.size()) found.emplace_back().transposed = transposed;
-    if (a == of_reference.end()) {
-      found[into].members[0].push_back(r);
-      of_reference[r] = into;
-    }
-    if (b == of_candidate.end()) {
-      found[into].members[1].push_back(c);
-      of_candidate[c] = into;
-    } else if (b->second != into) {
-      Component& other = found[b->second];
-      for (const std::size_t t : other.members[0]) of_reference[t] = into;
-      const std::vector<std::size_t> moved = other.members[1];
-      for (const std::size_t t : moved) of_candidate[t] = into;
-      found[into].members[0].insert(found[into].members[0].end(), other.members[0].begin(), other.members[0].end());
-      found[into].members[1].insert(found[into].members[1].end(), moved.begin(), moved.end());
-      other = {};
-    }
-  }
-
-  void match(Component component) {
-    for (auto& members : component.members) std::sort(members.begin(), members.end());
-    if (!match_whole(component)) {
-      const ParameterMatch named = start(component.members[0], component.members[1]);
+  void match(RowSharers sharers) {
+    for (auto& members : sharers.members) std::sort(members.begin(), members.end());
+    if (!match_whole(sharers)) {
+      const ParameterMatch named = start(sharers.members[0], sharers.members[1]);
       result_.remarks.push_back(fmt::format("{} and {} share values, in an order that no pattern was found for",
                                             fmt::join(named.names[0], ", "), fmt::join(named.names[1], ", ")));
     }
   }
 
-  bool match_whole(const Component& component) {
-    const auto& members = component.members;
+  bool match_whole(const RowSharers& sharers) {
+    const auto& members = sharers.members;
     if (members[0].size() > 1 && members[1].size() > 1) return false;
     // The whole is the one tensor of its side; of one on each side the larger.
     std::size_t whole = members[1].size() == 1 ? 1 : 0;
@@ -218,26 +156,26 @@ class Matcher {
       const auto count = [&](std::size_t side) { return element_count(sides_[side].tensors[members[side][0]]->shape); };
       whole = count(0) > count(1) ? 0 : 1;
     }
-    return match_rows(component, whole) || match_numbered(component, whole);
+    return match_rows(sharers, whole) || add_numbered(sharers, whole);
   }
 
   const LogicalTensor& tensor(std::size_t side, std::size_t t) const { return *sides_[side].tensors[t]; }
 
-  RowMap map_of(const Component& component, std::size_t whole) const {
+  RowMap map_of(const RowSharers& sharers, std::size_t whole) const {
     const std::size_t parts = 1 - whole;
     std::unordered_map<std::uint64_t, RowPlace> rows;
-    const bool by_columns = component.transposed && parts == 1;
-    for (std::size_t k = 0; k < component.members[parts].size(); ++k) {
-      const std::size_t t = component.members[parts][k];
-      const auto& hashes = by_columns ? sides_[parts].columns[t] : sides_[parts].rows[t];
+    const bool by_columns = sharers.transposed && parts == 1;
+    for (std::size_t k = 0; k < sharers.members[parts].size(); ++k) {
+      const std::size_t t = sharers.members[parts][k];
+      const auto& hashes = by_columns ? sides_[parts].hashes.columns[t] : sides_[parts].hashes.rows[t];
       for (std::size_t r = 0; r < hashes.size(); ++r) {
         if (hashes[r] != 0) rows.emplace(hashes[r], RowPlace{k, static_cast<std::int64_t>(r)});
       }
     }
     RowMap map;
-    const std::size_t t = component.members[whole][0];
-    const bool whole_by_columns = component.transposed && whole == 1;
-    for (const std::uint64_t hash : whole_by_columns ? sides_[whole].columns[t] : sides_[whole].rows[t]) {
+    const std::size_t t = sharers.members[whole][0];
+    const bool whole_by_columns = sharers.transposed && whole == 1;
+    for (const std::uint64_t hash : whole_by_columns ? sides_[whole].hashes.columns[t] : sides_[whole].hashes.rows[t]) {
       const auto found = rows.find(hash);
       map.part.push_back(found == rows.end() ? -1 : static_cast<std::int64_t>(found->second.tensor));
       map.row.push_back(found == rows.end() ? -1 : found->second.row);
@@ -246,34 +184,34 @@ class Matcher {
   }
 
   // Two dimensions on both sides: rows of the whole are rows of the parts.
-  bool match_rows(const Component& component, std::size_t whole) {
+  bool match_rows(const RowSharers& sharers, std::size_t whole) {
     const std::size_t parts = 1 - whole;
     std::vector<std::int64_t> rows;
-    for (const std::size_t t : component.members[parts]) {
+    for (const std::size_t t : sharers.members[parts]) {
       const Shape& shape = tensor(parts, t).shape;
       if (shape.size() != 2) return false;
-      rows.push_back(component.transposed && parts == 1 ? shape[1] : shape[0]);
+      rows.push_back(sharers.transposed && parts == 1 ? shape[1] : shape[0]);
     }
-    if (tensor(whole, component.members[whole][0]).shape.size() != 2) return false;
-    const auto pattern = row_pattern(map_of(component, whole), rows);
+    if (tensor(whole, sharers.members[whole][0]).shape.size() != 2) return false;
+    const auto pattern = row_pattern(map_of(sharers, whole), rows);
     if (!pattern) return false;
     // The reference's tensors are always looked at by rows, and the candidate's by columns where it is transposed.
     const auto text = [&](const std::string& axes, std::size_t side) {
-      return component.transposed && side == 1 ? fmt::format("c {}", axes) : fmt::format("{} c", axes);
+      return sharers.transposed && side == 1 ? fmt::format("c {}", axes) : fmt::format("{} c", axes);
     };
     std::vector<std::string> part_texts;
     std::vector<std::size_t> members;
     for (std::size_t i = 0; i < pattern->order.size(); ++i) {
       part_texts.push_back(text(pattern->parts[i], parts));
-      members.push_back(component.members[parts][pattern->order[i]]);
+      members.push_back(sharers.members[parts][pattern->order[i]]);
     }
     std::string texts[2];
     texts[parts] = fmt::format("{}", fmt::join(part_texts, ", "));
     texts[whole] = text(pattern->whole, whole);
-    Component ordered = component;
+    RowSharers ordered = sharers;
     ordered.members[parts] = std::move(members);
     std::vector<std::string> row_texts[2];
-    if (!component.transposed) {
+    if (!sharers.transposed) {
       row_texts[parts] = pattern->parts;
       row_texts[whole] = {pattern->whole};
     }
@@ -281,14 +219,14 @@ class Matcher {
     return accept(ordered, texts[0] == texts[1] ? "same" : both, pattern->sizes, pattern->remark, row_texts);
   }
 
-  bool accept(const Component& component, const std::string& pattern, const AxisSizes& sizes, const std::string& remark,
+  bool accept(const RowSharers& sharers, const std::string& pattern, const AxisSizes& sizes, const std::string& remark,
               const std::vector<std::string> (&rows)[2]) {
     Tensors tensors[2];
     for (std::size_t side : {0, 1}) {
-      for (const std::size_t t : component.members[side]) tensors[side].push_back(sides_[side].tensors[t]);
+      for (const std::size_t t : sharers.members[side]) tensors[side].push_back(sides_[side].tensors[t]);
     }
     if (distance_by(pattern, sizes, {placed(tensors[0]), placed(tensors[1])}, dtype_) != 0.0) return false;
-    ParameterMatch match = start(component.members[0], component.members[1]);
+    ParameterMatch match = start(sharers.members[0], sharers.members[1]);
     match.pattern = pattern;
     match.sizes = sizes;
     match.remark = remark;
@@ -298,69 +236,16 @@ class Matcher {
     return true;
   }
 
-  // One tensor for all of what modules with a number have one each, such as experts; of several names, one after the
-  // other in the first dimension.
-  bool match_numbered(const Component& component, std::size_t whole) {
-    const std::size_t parts = 1 - whole;
-    std::map<std::string, std::vector<std::size_t>> by_template;  // as in `experts.#.w1`, of what numbers name
-    for (const std::size_t t : component.members[parts]) {
-      by_template[numbered_name(parts, t, component.members[parts]).first].push_back(t);
+  bool add_numbered(const RowSharers& sharers, std::size_t whole) {
+    Tensors parts;
+    for (const std::size_t t : sharers.members[1 - whole]) parts.push_back(&tensor(1 - whole, t));
+    auto match = match_numbered(parts, tensor(whole, sharers.members[whole][0]), whole, dtype_);
+    if (!match) return false;
+    for (std::size_t side : {0, 1}) {
+      for (const std::size_t t : sharers.members[side]) sides_[side].done[t] = true;
     }
-    std::vector<std::string> names;
-    for (const auto& [name, members] : by_template) names.push_back(name);
-    // In the order of the whole; there are few names.
-    do {
-      if (try_numbered(component, whole, names, by_template)) return true;
-    } while (names.size() <= 4 && std::next_permutation(names.begin(), names.end()));
-    return false;
-  }
-
-  // The name with `{e}` for the last number in which it differs from another of `members`, and that number.
-  std::pair<std::string, std::int64_t> numbered_name(std::size_t side, std::size_t t,
-                                                     const std::vector<std::size_t>& members) const {
-    const std::string& name = tensor(side, t).id.name;
-    for (auto number = number_in(name); number; number = number_in(name, number->end)) {
-      for (const std::size_t other : members) {
-        const auto same = number_in(tensor(side, other).id.name, number->begin - 1);  // from its dot
-        if (!same || same->value == number->value || same->begin != number->begin) continue;
-        return {name.substr(0, number->begin) + "{e}" + name.substr(number->end), number->value};
-      }
-    }
-    return {name, -1};
-  }
-
-  bool try_numbered(const Component& component, std::size_t whole, const std::vector<std::string>& names,
-                    const std::map<std::string, std::vector<std::size_t>>& by_template) {
-    const std::size_t parts = 1 - whole;
-    ParameterMatch match;
-    match.names[parts] = names;
-    const LogicalTensor& one = tensor(whole, component.members[whole][0]);
-    match.names[whole] = {one.id.name};
-    PlacedTensors placed_parts;
-    for (std::size_t k = 0; k < names.size(); ++k) {
-      for (const std::size_t t : by_template.at(names[k])) {
-        const std::int64_t number = numbered_name(parts, t, component.members[parts]).second;
-        if (number < 0) return false;
-        placed_parts.emplace_back(PatternTensor{k, {{"e", number}}}, sides_[parts].tensors[t]);
-      }
-    }
-    match.tensors =
-        parts == 0 ? PatternSides{placed_parts, placed({&one})} : PatternSides{placed({&one}), placed_parts};
-    const std::string rows =
-        names.size() == 1 ? "a" : fmt::format("({})", fmt::join(std::vector(names.size(), std::string("a")), " + "));
-    const std::string part = fmt::format("{}", fmt::join(std::vector(names.size(), std::string("a b")), ", "));
-    for (const std::string& all :
-         {fmt::format("e {} b", rows), fmt::format("e b {}", rows), fmt::format("(e {}) b", rows)}) {
-      const std::string text = parts == 0 ? fmt::format("{} -> {}", part, all) : fmt::format("{} -> {}", all, part);
-      if (distance_by(text, {}, match.tensors, dtype_) != 0.0) continue;
-      match.pattern = text;
-      for (std::size_t side : {0, 1}) {
-        for (const std::size_t t : component.members[side]) sides_[side].done[t] = true;
-      }
-      result_.matches.push_back(std::move(match));
-      return true;
-    }
-    return false;
+    result_.matches.push_back(std::move(*match));
+    return true;
   }
 
   std::optional<Dtype> dtype_;

@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "merge/values.h"
@@ -21,7 +20,6 @@ struct RowPlace {
   std::size_t tensor = 0;
   std::int64_t row = 0;
 };
-using RowIndex = std::unordered_map<std::uint64_t, std::vector<RowPlace>>;
 
 // A tensor that holds the rows of others: of which, and which, for each of its rows. -1: of none, or not known.
 struct RowMap {

@@ -20,7 +20,8 @@ using annotation_yaml::read_items;
 using annotation_yaml::read_word;
 
 constexpr std::string_view kExpectedRule =
-    "the name on the other side, a list of such, or a mapping with `is` and patterns by input, output or parameter";
+    "the name on the other side, a list of such, a mapping with `is` and patterns by input, output or parameter, or a "
+    "list of such mappings";
 constexpr std::int64_t kMostSize = 1'000'000'000;
 
 // Calls `parse`, whose objection to a pattern becomes an error with file and line.
@@ -107,6 +108,21 @@ CorrespondenceRule read_rule(const Item& item, const std::string& file) {
   return rule;
 }
 
+// A name that is several of the other side, one for its input and one for its output, has a mapping for each.
+void read_rules(const Item& item, const std::string& file, std::vector<CorrespondenceRule>& rules) {
+  const bool has_several =
+      item.value.is_list() && item.value.items().size() > 0 && (*item.value.items().begin()).is_map();
+  if (!has_several) {
+    rules.push_back(read_rule(item, file));
+    return;
+  }
+  const Context context{file, fmt::format("'{}'", item.key), nullptr};
+  for (const YamlNode& one : item.value.items()) {
+    if (!one.is_map()) fail(context, one.line(), fmt::format("not a mapping; expected {}", kExpectedRule));
+    rules.push_back(read_rule({item.key, one.line(), one}, file));
+  }
+}
+
 SizeRule read_size(const Item& item, const Context& context) {
   SizeRule rule;
   rule.name = item.key;
@@ -153,7 +169,7 @@ Correspondence read_document(const YamlNode& document, const std::string& where)
         fail(inside, item.line, fmt::format("'{}'; expected one tensor on each side", word));
       }
     } else {
-      result.rules.push_back(read_rule(item, where));
+      read_rules(item, where, result.rules);
     }
   }
   if (result.rules.empty()) {

@@ -31,7 +31,7 @@ class GradientDifferences {
     for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
       const TensorId& id = matching.pairs[i].candidate->id;
       const Difference& difference = differences[i];
-      if (id.kind == Kind::kScalar && id.name.starts_with("grad_norm")) add_norm(id, difference);
+      if (is_gradient_norm({id.kind, id.name})) add_norm(id, difference);
       if (id.kind != Kind::kMainGrad) continue;
       Sums& sums = sums_[id.iteration];
       sums.difference += difference.difference_square;

@@ -50,7 +50,8 @@
 // times larger as their norm is larger than the sum's.
 //
 // The loss and other single numbers are means of many, and rounding cancels in them: one unit, whatever the depth, but
-// no less than a rounding step. An initial parameter is computed by nobody: a rounding step of its own dtype.
+// no less than a rounding step. The norm of all gradients may be off by what the reference's own sum is (own_sums.cpp). An
+// initial parameter is computed by nobody: a rounding step of its own dtype.
 #include "ttrace/tolerance/default_tolerance.h"
 
 #include <fmt/format.h>
@@ -233,6 +234,9 @@ void widen_by_values(std::span<const TensorPair> pairs, std::span<const Differen
     if (found == file.tensors.end()) continue;
     double& widening = widest[found->first];
     widening = std::max(widening, widening_of(tensor, squares, terms, found->second.floor));
+  }
+  for (const auto& [key, own] : measure_own_norms(pairs, differences)) {
+    if (file.tensors.contains(key)) widest[key] = own.norm;
   }
   for (const auto& [key, widening] : widest) {
     Tolerance& tolerance = file.tensors.at(key);

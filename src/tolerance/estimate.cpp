@@ -153,9 +153,10 @@ void note_rerouting(const std::map<ToleranceKey, Responses>& perturbed, Toleranc
 }  // namespace
 
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
-                       const EstimateOptions& options, const OwnRoundings& own_sums) {
+                       const EstimateOptions& options, OwnRoundings own_sums) {
   require_effective_runs(perturbed);
   require_one_family(perturbed, rerun, options);
+  own_sums.merge(measure_own_norms(perturbed[0].pairs, perturbed[0].differences));
   ToleranceFile file;
   file.margin = options.margin;
   file.estimator = options.estimator;

@@ -48,7 +48,8 @@
 //
 // For a single number that is no tensor (the loss, the gradient's norm) a rounding step of bf16 is a hundred times what
 // it really moves by, and hides a wrong loss. Its floor is that of one element, but no less than a rounding step of the
-// dtype that the number is stored in, and no more than one of the compute dtype, which is the floor of everything else.
+// dtype that the number is stored in, and no more than one of the compute dtype, which is the floor of everything else. The norm of
+// all gradients is a long sum: it may be off by what the reference's own is (own_sums.cpp), too.
 #include "tolerance/floors.h"
 
 #include <algorithm>
@@ -156,6 +157,16 @@ double rounding_of_sums(Dtype dtype, double margin, std::int64_t terms) {
 }
 
 double summing_epsilon(double epsilon) { return std::min(epsilon, epsilon_of(Dtype::kFloat32)); }
+
+void GradientSizes::add(std::int64_t elements) {
+  elements_ += static_cast<double>(elements);
+  ++gradients_;
+}
+
+double GradientSizes::rounding_of_norm(Dtype dtype) const {
+  const double epsilon = epsilon_of(dtype);
+  return (summing_epsilon(epsilon) * std::sqrt(elements_) + epsilon * std::sqrt(gradients_)) / 2;
+}
 
 std::int64_t most_terms(const RunDifferences& run) {
   std::int64_t most = 1;

@@ -24,6 +24,19 @@ double rounding_of_sums(Dtype dtype, double margin, std::int64_t terms);
 // The epsilon of the dtype that values with this epsilon are added up in: fp32, or theirs where that is wider.
 double summing_epsilon(double epsilon);
 
+// What the gradients of an iteration have that their norm depends on.
+class GradientSizes {
+ public:
+  void add(std::int64_t elements);
+
+  // The most that the norm of them all is off by, relatively, where random roundings add up: half a step for each of N
+  // squares, in fp32 or wider, and for each gradient's own norm, in `dtype`, that of the whole.
+  double rounding_of_norm(Dtype dtype) const;
+
+ private:
+  double elements_ = 0, gradients_ = 0;
+};
+
 // The most terms that a sum over the rows or columns of a tensor of the run can have.
 std::int64_t most_terms(const RunDifferences& run);
 

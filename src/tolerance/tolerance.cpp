@@ -51,6 +51,10 @@ std::map<ToleranceKey, double> largest_samples(const ToleranceFile& file) {
 
 }  // namespace
 
+bool is_gradient_norm(const ToleranceKey& key) {
+  return key.first == Kind::kScalar && key.second.starts_with("grad_norm");
+}
+
 Allowance allowance_for(const ToleranceFile& file, const TensorId& id) {
   Allowance result;
   if (const auto found = file.tensors.find({id.kind, id.name}); found != file.tensors.end()) {
@@ -148,7 +152,11 @@ void require_statistics(const ToleranceFile& file, const StoredTensors& tensors)
 void require_plausible_floors(const ToleranceFile& file, const StoredTensors& tensors) {
   const std::map<ToleranceKey, double> largest = largest_samples(file);
   std::int64_t terms = 1;
-  for (const auto& [key, tensor] : tensors) terms = std::max(terms, tensor.terms);
+  GradientSizes gradients;
+  for (const auto& [key, tensor] : tensors) {
+    terms = std::max(terms, tensor.terms);
+    if (key.first == Kind::kMainGrad) gradients.add(tensor.elements);
+  }
   const double summing = std::sqrt(static_cast<double>(terms));
   for (const auto& [key, tolerance] : file.tensors) {
     const auto stored = tensors.find(key);
@@ -157,8 +165,9 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
     const double step = std::max(file.epsilon, epsilon_of(stored->second.dtype));
     const double luck = largest_luck(largest.at({key.first, without_numbers(key.second)}),
                                      stored->second.routed ? 1 : stored->second.elements, file.margin);
+    const double norm = is_gradient_norm(key) ? gradients.rounding_of_norm(stored->second.dtype) : 0;
     const double most = std::max({is_sum_over_tokens(key) ? step * summing : step,
-                                  rounding_of_sums(stored->second.dtype, file.margin, terms), luck});
+                                  rounding_of_sums(stored->second.dtype, file.margin, terms), luck, norm});
     require_plausible_statistics(file, key, tolerance, stored->second, summing);
     if (tolerance.floor <= most) continue;
     throw InputError(

@@ -37,6 +37,7 @@
 #include "workflow/annotations.h"
 #include "workflow/guesses.h"
 #include "workflow/page_facts.h"
+#include "workflow/reference_order.h"
 #include "workflow/translated.h"
 
 namespace ttrace {
@@ -133,7 +134,10 @@ LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
-  loaded.reference = align_whole(std::move(reference), annotations_of_reference(options, loaded.annotations));
+  const Annotations of_reference = annotations_of_reference(options, loaded.annotations);
+  loaded.reference = align_whole(std::move(reference), of_reference);
+  settle_order_of_reference(loaded.reference, of_reference, options.candidate, loaded.annotations,
+                            options.correspondence);
   // The candidate is measured against the reference's number of layers, not against its own.
   if (options.correspondence.empty()) {
     loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));
@@ -240,12 +244,16 @@ Lacking what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, con
             fmt::format("ttrace annotate {} --reference {} -o annotations.yaml", shell_word(options.candidate),
                         shell_word(options.reference))};
   }
-  if (const std::string& axes = loaded.candidate.alignment.open_order; loaded.translation && !axes.empty()) {
+  using Side = std::pair<const AlignedTrace*, const char*>;
+  for (const auto& [aligned, option] :
+       {Side{&loaded.candidate, "-a"}, Side{&loaded.reference, "--reference-annotations"}}) {
+    const std::string& axes = aligned->alignment.open_order;
+    if (!loaded.translation || axes.empty()) continue;
     return {fmt::format(
                 "which micro-batches the ranks along {0} run is not known, and {1} of {2} tensors differ where they "
                 "interleave: of the integer inputs none that tells has a counterpart; write microbatches: {{order: "
-                "blocked}} or {{order: interleaved}} in the annotations (-a), or a line for the model's inputs in {3}",
-                axes, wrong, tensors, options.correspondence),
+                "blocked}} or {{order: interleaved}} in the annotations ({3}), or a line for the model's inputs in {4}",
+                axes, wrong, tensors, option, options.correspondence),
             ""};
   }
   const bool only_values = std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {

@@ -111,6 +111,29 @@ def test_the_same_model_in_both_directions(check):
     assert report["verdict"] == "same"
 
 
+def test_a_name_that_is_several_has_a_list_of_rules(ttrace, tmp_path):
+    """One program's model returns what a module inside of the other's does, as torchtitan's with its loss apart."""
+    inner, tokens = numbers(BATCH, SEQUENCE, HIDDEN, seed=1), numpy.arange(6).reshape(BATCH, SEQUENCE)
+    record_run(tmp_path / "reference", [[Tensor("(model)", tokens, "input"), Tensor("(model)", inner)]])
+    rules = "(model): [{is: '(model):ids', input: same, output: none}, {is: body, input: none}]\n"
+    (tmp_path / "rules.yaml").write_text(rules)
+    for wrong in (0, 1):
+        candidate = [Tensor("(model):ids", tokens, "input"), Tensor("(model):loss", numbers(1, seed=2))]
+        record_run(tmp_path / f"candidate{wrong}", [[*candidate, Tensor("body", inner + wrong)]])
+        words = (
+            "check",
+            "--reference",
+            "reference",
+            "--candidate",
+            f"candidate{wrong}",
+            "--correspondence",
+            "rules.yaml",
+        )
+        report = json.loads(ttrace.reports(*words, "--json", "-", code=wrong))
+        assert report["counts"]["compared"] == 2
+        assert [(finding["name"], finding["kind"]) for finding in report["findings"]] == [("(model)", "output")] * wrong
+
+
 def test_the_fused_program_as_the_reference(check):
     report = check(fused(), plain())
     # Of either layer: the fused weight and the experts in two kinds, an input, an output and the layer's own.
@@ -208,6 +231,11 @@ def test_the_files_that_come_with_the_program_are_read(ttrace, tmp_path, name):
             "layers.{i}.{q,k}: {is: 'decoder.{i}.qkv', weight: 'a, b, c -> (a + b + c)'}\n",
             "rules.yaml:1: 'layers.{i}.{q,k}': weight: 'a, b, c -> (a + b + c)' has 3 tensors on the left, the rule 2 "
             "names; expected as many, or one",
+        ),
+        (
+            "embed:\n  - is: embedding\n  - tokens\n",
+            "rules.yaml:3: 'embed': not a mapping; expected the name on the other side, a list of such, a mapping with "
+            "`is` and patterns by input, output or parameter, or a list of such mappings",
         ),
         (
             "\nlayers.{i: decoder\n",

@@ -163,14 +163,27 @@ def test_what_only_looks_near_is_no_counterpart(ttrace, draft):
     assert check(ttrace)["verdict"] == "same"
 
 
+def test_a_name_of_the_reference_that_is_two_of_the_candidate(ttrace, draft):
+    """The reference's model returns what the outermost layer of the candidate's does, which returns a loss."""
+    last = numbers(BATCH, SEQUENCE, HIDDEN, seed=70)
+    reference = [
+        Tensor("(model)", tensor.values, "input") if tensor.name == "(model):ids" else tensor for tensor in plain()
+    ]
+    candidate = [Tensor("(model):loss", numpy.float32(2.5)), Tensor("decoder", last.swapaxes(0, 1))]
+    text = draft([*reference, Tensor("(model)", last)], [*fused(), *candidate])
+    assert "(model):\n" in text and "  - is: decoder" in text and "  - is: (model)" in text
+    report = check(ttrace)
+    assert report["verdict"] == "same" and report["counts"]["compared"] == ALL + 1
+
+
 def test_scalars_of_other_names(ttrace, draft):
     """One names its loss as a call, and has another one by that name."""
     reference = [*plain(), Tensor("norm", numpy.float32(2), "scalar")]
     candidate = [tensor for tensor in fused() if tensor.name != "loss"]
     losses = (Tensor("loss", numpy.float32(1.25), "scalar"), Tensor("loss#1", numpy.float32(2.5), "scalar"))
-    text = draft(reference, [*candidate, *losses, Tensor("norm", numpy.float32(2.0001), "scalar")])
+    text = draft(reference, [*candidate, *losses, Tensor("norm", numpy.float32(2.01), "scalar")])
     assert "loss: 'loss#1'  # rel_err of scalar 0" in text
-    assert "# The scalar norm is 5e-05 apart" in text and "none: [norm]" in text
+    assert "# The scalar norm is 0.005 apart" in text and "none: [norm]" in text
     text = draft([*candidate, *losses], plain())
     assert "'loss#1': loss  # rel_err of scalar 0" in text
     assert check(ttrace)["verdict"] == "same"

@@ -1,6 +1,7 @@
 """A program of several ranks against another program: who runs which micro-batch, and what is a sum over them."""
 
 import json
+import shutil
 
 import numpy
 import pytest
@@ -91,6 +92,59 @@ def test_the_annotations_say_which_rank_runs_which_microbatch(check, tmp_path):
     (tmp_path / "blocks.yaml").write_text("parallelism: {microbatches: {order: blocked}}\n")
     report = check([rank_of_other(share) for share in BLOCKS], "-a", "blocks.yaml", rules=WITHOUT_TOKENS)
     assert report["verdict"] == "same"
+
+
+@pytest.fixture
+def check_reference(ttrace, tmp_path):
+    """Checks one process against a reference of several ranks, and returns the report."""
+
+    def run(ranks, candidate, *options, rules=RULES, expect=0):
+        (tmp_path / "rules.yaml").write_text(rules)
+        for name in ("reference", "candidate"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+        record_run(tmp_path / "reference", ranks, axes=f"dp={len(ranks)}")
+        record_run(tmp_path / "candidate", [candidate])
+        words = ("check", "--reference", "reference", "--candidate", "candidate")
+        words += ("--correspondence", "rules.yaml") if rules else ()
+        return json.loads(ttrace.reports(*words, *options, "--json", "-", code=expect))
+
+    return run
+
+
+@pytest.mark.parametrize("shares", [((0, 1), (2, 3)), ((0, 2), (1, 3))])
+@pytest.mark.parametrize("rules", [RULES, ""])
+def test_the_tokens_tell_which_microbatches_the_ranks_of_a_reference_ran(check_reference, shares, rules):
+    candidate = plain() if rules else rank_of_other(range(MICROBATCHES))
+    report = check_reference([rank_of_other(share) for share in shares], candidate, rules=rules)
+    assert report["verdict"] == "same"
+    assert report["counts"]["pass"] == 1 + (2 if rules else 3) * MICROBATCHES
+    told = any(
+        "as the candidate's integer inputs say (microbatches: {order: blocked})" in note for note in report["notes"]
+    )
+    assert told == (shares == BLOCKS)
+
+
+def test_wrong_tokens_are_found_where_the_reference_has_several_ranks(check_reference):
+    def tokens(m):
+        return tokens_of(m) + (m == 3)
+
+    candidate = [t for t in plain() if t.kind != "input"]
+    candidate += [Tensor("embed", tokens(m), "input", microbatch=m) for m in range(MICROBATCHES)]
+    report = check_reference([rank_of_other(share) for share in ((0, 2), (1, 3))], candidate, expect=1)
+    assert [(finding["name"], finding["microbatch"]) for finding in report["findings"]] == [("embedding", 3)]
+
+
+def test_where_nothing_tells_the_microbatches_of_a_reference_one_sentence_says_what_to_write(check_reference, tmp_path):
+    ranks = [rank_of_other(share) for share in BLOCKS]
+    report = check_reference(ranks, plain(), rules=WITHOUT_TOKENS, expect=1)
+    assert report["instead"] == (
+        "which micro-batches the ranks along dp run is not known, and 2 of 5 tensors differ where they interleave: of "
+        "the integer inputs none that tells has a counterpart; write microbatches: {order: blocked} or {order: "
+        "interleaved} in the annotations (--reference-annotations), or a line for the model's inputs in rules.yaml"
+    )
+    (tmp_path / "blocks.yaml").write_text("parallelism: {microbatches: {order: blocked}}\n")
+    words = ("--reference-annotations", "blocks.yaml")
+    assert check_reference(ranks, plain(), *words, rules=WITHOUT_TOKENS)["verdict"] == "same"
 
 
 def gradients(of_microbatch, name="experts.weight"):

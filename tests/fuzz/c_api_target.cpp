@@ -22,15 +22,19 @@ std::string take_text(FuzzedDataProvider& input, const char* usual) {
 
 // Elements behind every pointer that a recording is given: shapes and strides stay within.
 constexpr std::int64_t kElements = 64;
+// ... of a tensor whose strides are 0 there may be more.
+constexpr std::int64_t kMostReadElements = 1 << 16;
 
+// False where reading the tensor would leave what its pointer promises, and nothing can refuse it.
 bool fits(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides, bool contiguous) {
+  if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size <= 0; })) return true;
   std::int64_t last = 0, elements = 1;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] < 0 || shape[i] > kElements) return true;  // refused, or of no elements
-    elements *= shape[i];
-    last += std::max<std::int64_t>(shape[i] - 1, 0) * strides[i];
+  for (const std::int64_t size : shape) {
+    if (__builtin_mul_overflow(elements, size, &elements)) return true;  // refused
   }
-  return contiguous ? elements <= kElements : last < kElements;
+  if (elements > (contiguous ? kElements : kMostReadElements)) return false;
+  for (std::size_t i = 0; i < shape.size(); ++i) last += (shape[i] - 1) * strides[i];
+  return contiguous || last < kElements;
 }
 
 bool record_one(ttrace_recorder* recorder, FuzzedDataProvider& input) {

@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -38,9 +38,12 @@ class Row:
     annotation_lines: int  # beyond the presets
     options: str  # axes and parameters that had to be said
     sentence: str  # what ttrace says of it, or why it could not look
+    root: str = ""  # the tensor where it begins to differ, and its kind
+    expected_root: str = ""  # empty: any
 
     def expected(self) -> bool:
-        return self.verdict == ("same" if self.correct else "different")
+        is_at_root = self.expected_root in ("", self.root)
+        return is_at_root and self.verdict == ("same" if self.correct else "different")
 
     def to_json(self) -> dict:
         row = asdict(self)
@@ -78,10 +81,11 @@ class Trial:
         Raises TrialError."""
         for environment in self.environments():
             make_environment(environment)
-        work = WORK / self.name
-        work.mkdir(parents=True, exist_ok=True)
-        rows = [row for pattern in only for row in self._run(pattern, work, refresh)]
+        self._work.mkdir(parents=True, exist_ok=True)
+        rows = [row for pattern in only for row in self._run(pattern, refresh)]
         if only == ["*"]:
+            if self.description().get("correspondence"):
+                rows += self._run_drafted(rows)
             self._kept.write_text(json.dumps([row.to_json() for row in rows], indent=1) + "\n")
         return rows
 
@@ -90,47 +94,68 @@ class Trial:
         return [Row.from_json(row) for row in json.loads(self._kept.read_text())] if self._kept.exists() else None
 
     @property
-    def _kept(self) -> Path:
-        return WORK / self.name / "rows.json"
+    def _work(self) -> Path:
+        return WORK / self.name
 
-    def _run(self, pattern: str, work: Path, refresh: bool) -> list[Row]:
-        report = work / "report.json"
+    @property
+    def _kept(self) -> Path:
+        return self._work / "rows.json"
+
+    def _run_drafted(self, rows: list[Row]) -> list[Row]:
+        """The same traces by a correspondence that is drafted from the reference and the first candidate. Each must
+        come out as in `rows`, those of the correspondence that comes with ttrace."""
+        names = [row.strategy.split(": ")[1] for row in rows]
+        draft = self._work / "draft.yaml"
+        reference, annotations = ["--reference", self._work / "reference/trace"], []
+        if "annotations" in self.description():
+            annotations = ["-a", self.description()["annotations"]]
+        first = self._work / "candidates" / names[0] / "trace"
+        if self._ttrace("annotate", first, *reference, *annotations, "-o", draft) != 0:
+            raise TrialError(f"{self.name}: no correspondence could be drafted from {names[0]}")
+        tolerance = ["-t", self._work / "tolerance/tolerance.yaml", "--correspondence", draft]
+        drafted = []
+        for name, row in zip(names, rows, strict=True):
+            report = self._work / f"drafted-{name}.json"
+            report.unlink(missing_ok=True)
+            candidate = ["--candidate", self._work / "candidates" / name / "trace"]
+            self._ttrace("check", "-q", *reference, *candidate, *annotations, *tolerance, "--json", report)
+            if not report.exists():
+                raise TrialError(f"{self.name}: {name} could not be checked by the draft")
+            strategy = row.strategy.replace(": ", ", drafted: ")
+            fields = _fields(json.loads(report.read_text()))
+            drafted.append(replace(row, strategy=strategy, expected_root=row.root, **fields))
+        return drafted
+
+    def _ttrace(self, *words: object) -> int:
+        return subprocess.run([TTRACE, *map(str, words)], cwd=ROOT, stdout=subprocess.DEVNULL, check=False).returncode
+
+    def _run(self, pattern: str, refresh: bool) -> list[Row]:
+        report = self._work / "report.json"
         report.unlink(missing_ok=True)
-        command = [TTRACE, "run", self.path.relative_to(ROOT), "--work", work, "--only", pattern, "--json", report]
-        result = subprocess.run(
-            [*map(str, command), *(["--refresh"] if refresh else [])], cwd=ROOT, stdout=subprocess.DEVNULL, check=False
-        )
+        words = ["--work", self._work, "--only", pattern, "--json", report, *(["--refresh"] if refresh else [])]
+        code = self._ttrace("run", self.path.relative_to(ROOT), *words)
         if not report.exists():
-            raise TrialError(f"{self.name}: ttrace run ended with exit code {result.returncode} and no report")
+            raise TrialError(f"{self.name}: ttrace run ended with exit code {code} and no report")
         found = json.loads(report.read_text())
         if found["problem"] or not found["candidates"]:
             raise TrialError(f"{self.name}: {found['problem'] or found['sentence']}")
         return [self._row(candidate) for candidate in found["candidates"]]
 
     def _row(self, candidate: dict) -> Row:
-        report = candidate["report"] or {"counts": {}}
-        counts = report["counts"]
         declared = self._declaration_of(candidate["name"])
         parameters = {**(self.description().get("parameters") or {}), **(declared.get("parameters") or {})}
         options = [f"--axes {declared['axes']}"] if "axes" in declared else []
         options += [f"--set {name}={value}" for name, value in parameters.items()]
-        root = report.get("root_cause") or {}
-        sentence = candidate["problem"] or root.get("sentence") or root.get("message") or ""
+        fields = _fields(candidate["report"] or {"counts": {}})
+        if candidate["problem"]:
+            fields["sentence"] = _line(candidate["problem"])
         return Row(
             framework=framework_of(candidate["command"]),
             strategy=f"{self.name.split('/', 1)[1]}: {candidate['name']}",
             correct=self._is_correct(candidate["name"]),
-            verdict=candidate["verdict"],
-            compared=counts.get("compared", 0),
-            passed=counts.get("pass", 0),
-            fail=counts.get("fail", 0),
-            missing=counts.get("missing", 0),
-            not_seen=counts.get("not_seen", 0),
-            untrusted=counts.get("untrusted", 0),
-            waived=report.get("waived", 0),
             annotation_lines=sum(map(lines_of, self._annotation_files())),
             options=" ".join(options),
-            sentence=sentence.replace(f"{ROOT}/", "").splitlines()[0] if sentence else "",
+            **(fields | {"verdict": candidate["verdict"]}),
         )
 
     def _is_correct(self, candidate: str) -> bool:
@@ -148,6 +173,28 @@ class Trial:
         """Those of the project; presets go by their names."""
         files = self.description().get("annotations") or []
         return [ROOT / file for file in ([files] if isinstance(files, str) else files) if (ROOT / file).is_file()]
+
+
+def _fields(report: dict) -> dict:
+    """What a row says of a check's report."""
+    counts = report["counts"]
+    root = report.get("root_cause") or {}
+    return {
+        "verdict": report.get("verdict", ""),
+        "compared": counts.get("compared", 0),
+        "passed": counts.get("pass", 0),
+        "fail": counts.get("fail", 0),
+        "missing": counts.get("missing", 0),
+        "not_seen": counts.get("not_seen", 0),
+        "untrusted": counts.get("untrusted", 0),
+        "waived": report.get("waived", 0),
+        "sentence": _line(root.get("sentence") or root.get("message") or ""),
+        "root": f"{root['name']} {root['kind']}" if root else "",
+    }
+
+
+def _line(text: str) -> str:
+    return text.replace(f"{ROOT}/", "").splitlines()[0] if text else ""
 
 
 def all_trials() -> list[Trial]:

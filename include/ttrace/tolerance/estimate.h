@@ -44,13 +44,17 @@ using OwnRoundings = std::map<ToleranceKey, OwnRounding>;
 // has the reasons.
 OwnRoundings measure_own_sums(const Alignment& reference);
 
+// Measures the same of the norm of all gradients, from their squares in `differences`, one for each of `pairs`.
+OwnRoundings measure_own_norms(std::span<const TensorPair> pairs, std::span<const Difference> differences);
+
 // Estimates the tolerance of every floating-point tensor; integers and bool are compared exactly. `rerun` may be null.
 // Fills `tensors`, `coherence`, `notes`, `margin`, `epsilon`, `estimator` and `compute_dtype` of the result. Throws InputError for
 // fewer than kLeastPerturbedRuns perturbed runs, for runs that lack some of the tensors, for a run that equals the
 // reference in every floating-point element (its perturbation had no effect), for one that is no run of the same
 // program (NaN, other initial parameters, responses of another size), and where most of what was measured is noise.
+// `own_sums` is of measure_own_sums.
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
-                       const EstimateOptions& options, const OwnRoundings& own_sums = {});
+                       const EstimateOptions& options, OwnRoundings own_sums = {});
 
 // Fills the run ids, seeds and the estimator of `file`. Throws InputError when a run is given twice, when the reference
 // or the rerun is perturbed, when a perturbed run is not, when two have one seed, and when the runs differ in what was

@@ -146,6 +146,22 @@ TEST_CASE("a gradient's floor may be what its sum over tokens rounds") {
   CHECK_THROWS_AS(require_plausible_floors(file, stored), InputError);
 }
 
+TEST_CASE("the floor of the gradients' norm may be what adding up their squares rounds") {
+  ToleranceFile file = with_overrides({});
+  file.epsilon = 1.0 / (1 << 23);
+  const ToleranceKey norm = {Kind::kScalar, "grad_norm"}, loss = {Kind::kScalar, "loss"};
+  const StoredTensors stored = {{{Kind::kMainGrad, "w"}, {Dtype::kFloat32, 1 << 20, 1024, 1024}},
+                                {norm, {Dtype::kFloat32, 1, 1, 1}},
+                                {loss, {Dtype::kFloat32, 1, 1, 1}}};
+  file.tensors[norm].floor = 6.1e-5;  // 1025 / 2^24
+  CHECK_NOTHROW(require_plausible_floors(file, stored));
+  file.tensors[norm].floor = 6.2e-5;
+  CHECK_THROWS_AS(require_plausible_floors(file, stored), InputError);
+  file.tensors[norm].floor = 0;
+  file.tensors[loss].floor = 1e-6;
+  CHECK_THROWS_AS(require_plausible_floors(file, stored), InputError);
+}
+
 TEST_CASE("a file that leaves out a statistic of a large tensor is refused") {
   ToleranceFile file = with_overrides({});
   const ToleranceKey key = {Kind::kOutput, "decoder.layers.0.mlp"};

@@ -1,10 +1,16 @@
 #include <doctest/doctest.h>
 
 #include <bit>
+#include <cmath>
+#include <deque>
+#include <numeric>
 #include <random>
+#include <span>
+#include <tuple>
 
 #include "support/mesh_trace.h"
 #include "support/shards.h"
+#include "ttrace/tolerance/default_tolerance.h"
 #include "ttrace/tolerance/estimate.h"
 
 namespace {
@@ -75,6 +81,58 @@ class Norm {
   Alignment alignment;
 };
 
+// Two gradients, and the norm of both as PyTorch on the CPU has it: square after square in fp32, in eight lanes.
+class NormOfGradients {
+ public:
+  NormOfGradients() {
+    std::mt19937_64 random(1);
+    std::normal_distribution<float> normal;
+    for (float& value : large_) value = normal(random);
+    for (float& value : small_) value = normal(random);
+    for (const auto& [kind, name, shape] : {std::tuple{Kind::kMainGrad, "embed.weight", Shape{2048, 256}},
+                                            {Kind::kMainGrad, "norm.weight", Shape{256}},
+                                            {Kind::kScalar, "grad_norm", Shape{}},
+                                            {Kind::kOutput, "embed", Shape{256}}}) {
+      LogicalTensor& tensor = tensors_.emplace_back();
+      tensor.id = test::tensor_id(kind, name, kNoMicrobatch);
+      tensor.shape = shape;
+    }
+  }
+
+  static double square(std::span<const float> values) {
+    double sum = 0;
+    for (const double value : values) sum += value * value;
+    return sum;
+  }
+  double exact() const { return std::sqrt(square(large_) + square(small_)); }
+  double exact_without_norm() const { return std::sqrt(square(large_)); }
+
+  float in_lanes(std::size_t lanes) const {
+    std::vector<float> sums(lanes);
+    for (std::size_t i = 0; i < large_.size(); ++i) sums[i % lanes] += large_[i] * large_[i];
+    for (std::size_t i = 0; i < small_.size(); ++i) sums[i % lanes] += small_[i] * small_[i];
+    return std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0F));
+  }
+
+  // A perturbed run that moves an activation, and everything else by a rounding.
+  RunDifferences run(double recorded) const {
+    RunDifferences run;
+    for (const LogicalTensor& tensor : tensors_) run.pairs.push_back({&tensor, &tensor});
+    for (const double reference : {square(large_), square(small_), recorded * recorded, 256.0}) {
+      Difference& difference = run.differences.emplace_back();
+      difference.elements = 256;
+      difference.differing = 1;
+      difference.reference_square = difference.candidate_square = reference;
+      difference.difference_square = 1e-14 * reference;
+    }
+    return run;
+  }
+
+ private:
+  std::vector<float> large_ = std::vector<float>(2048 * 256), small_ = std::vector<float>(256);
+  std::deque<LogicalTensor> tensors_;
+};
+
 }  // namespace
 
 TEST_SUITE_BEGIN("tolerance");
@@ -109,6 +167,39 @@ TEST_CASE("exact gradients are not off") {
   const std::vector<float> exact(sums.begin(), sums.end());
   const OwnRoundings own = norm.measured(norm.summed_token_by_token(false), exact);
   CHECK(own.at({Kind::kMainGrad, "norm.bias"}).norm < 1e-6);
+}
+
+TEST_CASE("a norm whose squares were added up in another order passes, one that lacks a parameter does not") {
+  const NormOfGradients gradients;
+  const double recorded = gradients.in_lanes(8);
+  const double off = std::fabs(gradients.exact() - recorded) / recorded;
+  REQUIRE(off > 2e-6);  // no two rounding steps of the result
+  const std::vector<RunDifferences> runs(3, gradients.run(recorded));
+  const ToleranceKey norm = {Kind::kScalar, "grad_norm"};
+  CHECK(measure_own_norms(runs[0].pairs, runs[0].differences).at(norm).norm == doctest::Approx(off));
+  const double allowed = estimate(runs, nullptr, {}).tensors.at(norm).allowed;
+  for (const std::size_t lanes : {4U, 16U, 32U}) {
+    CAPTURE(lanes);
+    CHECK(std::fabs(gradients.in_lanes(lanes) - recorded) / recorded < allowed);
+  }
+  CHECK(std::fabs(gradients.exact_without_norm() - recorded) / recorded > allowed);
+}
+
+TEST_CASE("a norm that is not that of the gradients is allowed no more for it") {
+  const NormOfGradients gradients;
+  const RunDifferences run = gradients.run(gradients.exact() * 1.001);
+  CHECK(measure_own_norms(run.pairs, run.differences).empty());
+}
+
+TEST_CASE("default tolerances allow what the norm of all gradients is off by") {
+  const NormOfGradients gradients;
+  const double recorded = gradients.in_lanes(8);
+  const RunDifferences run = gradients.run(recorded);
+  ToleranceFile file;
+  file.tensors[{Kind::kScalar, "grad_norm"}] = {};
+  widen_by_values(run.pairs, run.differences, file);
+  const double allowed = file.tensors.at({Kind::kScalar, "grad_norm"}).allowed;
+  CHECK(allowed == doctest::Approx(kUnmeasuredMargin * std::fabs(gradients.exact() - recorded) / recorded));
 }
 
 TEST_SUITE_END();

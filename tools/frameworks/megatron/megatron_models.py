@@ -42,6 +42,8 @@ def make_config(options: argparse.Namespace) -> TransformerConfig:
         pipeline_dtype=dtype,
         bf16=options.bf16,
         attention_softmax_in_fp32=True,
+        qk_layernorm=options.qk_norm,
+        **known_to(TransformerConfig, softmax_type=options.softmax),
         tensor_model_parallel_size=options.tp,
         sequence_parallel=options.sp,
         pipeline_model_parallel_size=options.pp,
@@ -80,6 +82,9 @@ def _make_chunk(options: argparse.Namespace, config: TransformerConfig, vp_stage
     block.layer_norm = Norm
     for layer in block.layer_specs:
         layer.submodules.input_layernorm = layer.submodules.pre_mlp_layernorm = Norm
+        if config.qk_layernorm:
+            attention = layer.submodules.self_attention.submodules
+            attention.q_layernorm = attention.k_layernorm = Norm
     return GPTModel(transformer_layer_spec=block, **arguments)
 
 

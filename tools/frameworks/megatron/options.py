@@ -30,6 +30,10 @@ def parse() -> argparse.Namespace:
     add("--print-times", action="store_true", help="seconds of each step, and the CPU's of its thread")
     add("--learning-rate", type=float, default=1e-3, metavar="X")
     add("--clip", type=float, default=1.0, metavar="NORM", help="gradients are clipped to this norm")
+    add(
+        "--softmax", choices=["vanilla", "off-by-one", "learnable"], default="vanilla", help="what is beside the scores"
+    )
+    add("--qk-norm", action="store_true", help="queries and keys are normalised, each head by itself")
     add("--per-token-loss", action="store_true", help="gradients are summed over tokens, and divided at the end")
 
     parallel = parser.add_argument_group("parallelism").add_argument

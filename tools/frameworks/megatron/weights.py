@@ -36,6 +36,8 @@ def _part(name: str, parameter: torch.nn.Parameter) -> tuple[int | None, int, in
     if getattr(parameter, "allreduce", True):
         ranks = parallel_state.get_tensor_model_parallel_world_size()
         dimension = parameter.partition_dim if getattr(parameter, "tensor_model_parallel", False) else None
+        if name.endswith("softmax_offset"):  # one for each head, and without a mark
+            dimension = 0
         return (dimension if ranks > 1 else None), parallel_state.get_tensor_model_parallel_rank(), ranks
     ranks = parallel_state.get_expert_tensor_parallel_world_size()  # of an expert's, which may have no such mark
     dimension = 1 if "linear_fc2.weight" in name else 0

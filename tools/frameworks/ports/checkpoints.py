@@ -2,12 +2,15 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import torch
 
-DIRECTORY = Path(__file__).resolve().parents[3] / "build/frameworks/models"
+ROOT = Path(__file__).resolve().parents[3]
+DIRECTORY = ROOT / "build/frameworks/models"
 
 # The sizes of ../megatron/train.py, and of torchtitan's Llama 3 debug model.
 MEGATRON = {
@@ -52,15 +55,18 @@ CONFIGURATIONS = {
 
 
 def checkpoint_of(name: str) -> Path:
-    """The directory of the saved model: `make` writes it, where transformers is installed."""
-    return DIRECTORY / f"port-{name}"
+    """The directory of the saved model, made where it is not there by a Python that has transformers."""
+    path = DIRECTORY / f"port-{name}"
+    if not path.exists():
+        subprocess.run([ROOT / ".venv-transformers/bin/python", __file__, name], check=True)
+    return path
 
 
 def make(name: str) -> Path:
-    """The same, made where it is not there. Several processes may ask at once."""
+    """The same, where transformers is installed. Several processes may ask at once."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    path = checkpoint_of(name)
+    path = DIRECTORY / f"port-{name}"
     if path.exists():
         return path
     DIRECTORY.mkdir(parents=True, exist_ok=True)
@@ -77,3 +83,7 @@ def make(name: str) -> Path:
     except OSError:  # another process was first
         shutil.rmtree(unfinished)
     return path
+
+
+if __name__ == "__main__":
+    make(sys.argv[1])
