@@ -1,0 +1,88 @@
+"""Megatron-core, recorded whole and with `collect --sketch`: correct runs, and runs with a mistake put in."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeps.runs import TTRACE, run
+
+from .bench import Bench
+from .corpus import First
+from .cost import timed
+from .sketched_runs import KINDS, of_report, of_trace
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "tools" / "frameworks" / "megatron"
+PYTHON = ROOT / ".venv-megatron" / "bin" / "python"
+SIZES = "--bf16 --zero-biases --hidden 1024 --sequence 256 --vocabulary 1024 --micro-batches 2"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    name: str
+    arguments: str  # of train.py
+    wrong: str = ""  # a mistake of mistakes.py
+    first: First | None = None  # the tensor where that is made
+
+
+CANDIDATES = [
+    Candidate("tp2 sp", "--tp 2 --sp"),
+    Candidate(
+        "tp2 sp, attention-scale",
+        "--tp 2 --sp",
+        "attention-scale",
+        First("decoder.layers.0.self_attention.core_attention", "output", 0),
+    ),
+    Candidate("dp2", "--overlap-gradients"),
+    Candidate(
+        "dp2, gradient-sum",
+        "--overlap-gradients",
+        "gradient-sum",
+        First("embedding.word_embeddings.weight", "main_grad", None),
+    ),
+]
+
+
+def measure(bench: Bench) -> dict:
+    """One run after the other, so that their times may be compared."""
+    requirements = FOLDER / "requirements.txt"
+    run([str(ROOT / "tools" / "venv"), str(PYTHON.parents[1]), str(requirements), str(ROOT / ".venv")])
+    home = bench.directory / "megatron"
+    home.mkdir()
+    return {kind: _measured(home / kind, options) for kind, options in KINDS.items()}
+
+
+def _measured(home: Path, options: list[str]) -> dict:
+    home.mkdir()
+    reference, tolerance = home / "reference", home / "tolerance.yaml"
+    command = [str(PYTHON), str(FOLDER / "train.py"), *SIZES.split()]
+    _, collect_seconds = timed(lambda: run([TTRACE, "collect", "-o", str(reference), *options, "--", *command]))
+    words = ["--reference", str(reference), "-a", "megatron_gpt", "-o", str(tolerance)]
+    _, estimate_seconds = timed(lambda: run([TTRACE, "estimate-tolerance", *words, "--", *command]))
+    return {
+        "reference": {**of_trace(reference), "collect_seconds": collect_seconds, "estimate_seconds": estimate_seconds},
+        "candidates": [_candidate(home, each, options) for each in CANDIDATES],
+    }
+
+
+def _candidate(home: Path, candidate: Candidate, options: list[str]) -> dict:
+    trace, report, measured = home / "candidate", home / "report.json", home / "measured.csv"
+    run(["rm", "-rf", str(trace)])
+    program = ["mistakes.py", "--wrong", candidate.wrong] if candidate.wrong else ["train.py"]
+    launch = [str(PYTHON), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launch, str(FOLDER / program[0]), *program[1:], *SIZES.split(), *candidate.arguments.split()]
+    _, collect_seconds = timed(lambda: run([TTRACE, "collect", "-o", str(trace), *options, "--", *command]))
+    check = [TTRACE, "check", "--reference", str(home / "reference"), "--candidate", str(trace), "-a", "megatron_gpt"]
+    check += ["-t", str(home / "tolerance.yaml"), "--json", str(report), "--csv", str(measured)]
+    _, check_seconds = timed(lambda: run(check, allowed=(0, 1)))
+    result = of_report(json.loads(report.read_text()), measured.read_text())
+    expected = candidate.first and str(candidate.first)
+    return {
+        "name": candidate.name,
+        "is_wrong": bool(candidate.wrong),
+        **result,
+        "right": result["found"] == expected,
+        **of_trace(trace),
+        "collect_seconds": collect_seconds,
+        "check_seconds": check_seconds,
+    }

@@ -1,0 +1,204 @@
+"""Sketches: bugs and correct programs recorded whole and with `collect --sketch`, side by side."""
+
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from sweeps import warm
+from sweeps.configurations import Configuration
+from sweeps.runs import References, check, collect
+
+from . import sketched_megatron
+from .bench import Bench
+from .bugs import chosen
+from .corpus import SKIPPED_STEP, Case
+from .cost import timed
+from .markdown import number, table, yes
+from .sketched_runs import KINDS, of_report, of_trace
+
+TITLE = "Sketches"
+
+# Parts of tensors that ranks hold have 65,536 elements and more, and borders at multiples of 128.
+WIDE = "--hidden 768 --seq 512 --vocab 1024 --micro-batches 2"
+# A CPU takes minutes for products of fp16 matrices of that size. The loss scale of this width is the one of which the
+# first step overflows, and the second, with half of it, does not.
+LESS_WIDE = "--hidden 384 --seq 256 --vocab 512 --micro-batches 2 --layers 2 --loss-scale 2048"
+TOTALS = [f"sketched_{what}" for what in ("bugs", "detected", "first_right", "correct", "false_alarms")]
+
+
+def wide(case: Case) -> Case:
+    """The case in a model whose large tensors are sketched."""
+
+    def widened(configuration: Configuration) -> Configuration:
+        model = configuration.model
+        sizes = LESS_WIDE if model is SKIPPED_STEP else WIDE
+        model = replace(model, name=f"{model.name}-wide", arguments=f"{model.arguments} {sizes}")
+        return replace(configuration, model=model)
+
+    return replace(case, configuration=widened(case.configuration), twin=widened(case.twin))
+
+
+def measure(bench: Bench) -> dict:
+    with warm.server():
+        rows = _measure_bugs(bench)
+    return {"bugs": rows, "megatron": sketched_megatron.measure(bench)}
+
+
+def _measure_bugs(bench: Bench) -> list[dict]:
+    cases = [wide(case) for case in chosen(bench)]
+    references = {}
+    for kind, options in KINDS.items():
+        (bench.directory / kind).mkdir()
+        references[kind] = References(bench.directory / kind, options)
+    models = {(case.configuration.model, case.configuration.dtype): None for case in cases}
+    bench.map(
+        "reference",
+        lambda job: references[job[0]].of(*job[1]),
+        [(kind, model) for model in models for kind in KINDS],
+        lambda job: f"{job[1][0].name} {job[1][1]} {job[0]}",
+    )
+    return bench.map("bug", lambda case: row_of(bench, case, references), cases, lambda case: case.bug)
+
+
+def row_of(bench: Bench, case: Case, references: dict[str, References]) -> dict:
+    row = {"number": case.number, "bug": case.bug, "configuration": case.configuration.name}
+    for kind, options in KINDS.items():
+        reference = references[kind].of(case.configuration.model, case.configuration.dtype)
+        wrong = seen(bench.directory, case.configuration, reference, options, "--bug", case.bug)
+        wrong["right"] = wrong["found"] == str(case.first)
+        row[kind] = {"wrong": wrong, "twin": seen(bench.directory, case.twin, reference, options)}
+    return row
+
+
+def seen(directory: Path, configuration: Configuration, reference: Path, options: list[str], *arguments) -> dict:
+    """Collects and checks one run."""
+    home = Path(tempfile.mkdtemp(dir=directory))
+    _, collect_seconds = timed(lambda: collect(configuration, home, *arguments, options=options))
+    report, check_seconds = timed(lambda: check(home, reference, reference / "tolerance.yaml"))
+    result = {
+        **of_report(report, (home / "measured.csv").read_text()),
+        **of_trace(home / "trace"),
+        "collect_seconds": collect_seconds,
+        "check_seconds": check_seconds,
+    }
+    shutil.rmtree(home)
+    return result
+
+
+def summary(data: dict) -> dict:
+    """Counts of what was recorded with --sketch, of tinygpt and of Megatron-core together."""
+    wrong, correct = runs_of(data, "sketched")
+    detected = sum(run["verdict"] == "different" for run in wrong)
+    right = sum(run["right"] for run in wrong)
+    alarms = sum(run["verdict"] != "same" for run in correct)
+    return dict(zip(TOTALS, (len(wrong), detected, right, len(correct), alarms), strict=True))
+
+
+def runs_of(data: dict, kind: str) -> tuple[list[dict], list[dict]]:
+    """Wrong and correct ones."""
+    framework = data["megatron"][kind]["candidates"]
+    wrong = [row[kind]["wrong"] for row in data["bugs"]] + [run for run in framework if run["is_wrong"]]
+    return wrong, [row[kind]["twin"] for row in data["bugs"]] + [run for run in framework if not run["is_wrong"]]
+
+
+def render(data: dict) -> list[str]:
+    counts = summary(data)
+    whole, small = (sum(row[kind]["wrong"]["bytes"] for row in data["bugs"]) for kind in KINDS)
+    return [
+        "Each program is collected twice with the same options but `--sketch`: the reference, the perturbed runs of its "
+        "tolerances, the candidate. A sketch is recorded of a tensor of 65,536 elements or more, which the corpus above "
+        f"has hardly any of: here tinygpt has `{WIDE}` (in fp16 `{LESS_WIDE}`), and Megatron-core "
+        f"`{sketched_megatron.SIZES}`.",
+        "",
+        f"With `--sketch` {counts['sketched_detected']} of {counts['sketched_bugs']} wrong programs are *different*, "
+        f"first at the right tensor {counts['sketched_first_right']}; {counts['sketched_false_alarms']} of "
+        f"{counts['sketched_correct']} correct ones are not *same*.",
+        "",
+        "*of sketches*: how many of the comparisons of the wrong run were of sketches. *by a sketch*: whether the first "
+        "wrong tensor was; where not, it is small (a norm's gradient, a scalar), and was recorded whole in any case.",
+        "",
+        "### The bugs of the paper, wide",
+        "",
+        *table(
+            ["#", "bug", "right, whole", "right, sketched", "first wrong tensor, sketched", "by a sketch"]
+            + ["error / allowed, whole", "sketched", "of sketches", "not seen", "MB, whole", "sketched", "twin"],
+            [_bug_row(row) for row in data["bugs"]],
+        ),
+        "",
+        f"Their traces take {whole / 1e6:.0f} MB whole and {small / 1e6:.0f} MB sketched, {whole / small:.0f} times "
+        "less. What is left is tensors that a sketch does not stand for (vectors, parts of flattened parameters, those "
+        "whose last dimension is 256 or less) and the index.",
+        "",
+        "### Megatron-core",
+        "",
+        *_megatron(data["megatron"]),
+    ]
+
+
+def _bug_row(row: dict) -> list:
+    whole, sketched = (row[kind]["wrong"] for kind in KINDS)
+    twins = sorted({row[kind]["twin"]["verdict"] for kind in KINDS})
+    return [
+        row["number"],
+        row["bug"],
+        yes(whole["right"]),
+        yes(sketched["right"]),
+        f"`{sketched['found']}`" if sketched["found"] else "**not found**",
+        yes(sketched["found_by_sketch"]),
+        number(whole["ratio"]),
+        number(sketched["ratio"]),
+        f"{sketched['sketched']} of {sketched['compared']}",
+        sketched["not_seen"],
+        f"{whole['bytes'] / 1e6:.0f}",
+        f"{sketched['bytes'] / 1e6:.1f}",
+        " / ".join(twins),
+    ]
+
+
+def _megatron(data: dict) -> list[str]:
+    candidates = list(zip(*(data[kind]["candidates"] for kind in KINDS), strict=True))
+    references = [data[kind]["reference"] for kind in KINDS]
+    return [
+        "Tolerances measured on the reference as it was recorded. `attention-scale` and `gradient-sum` are "
+        "`mistakes.py` in tools/frameworks/megatron.",
+        "",
+        *table(
+            ["candidate", "whole", "sketched", "first wrong tensor, sketched", "right", "by a sketch"]
+            + ["error / allowed, whole", "sketched", "of sketches", "not seen"],
+            [
+                [
+                    sketched["name"],
+                    whole["verdict"],
+                    sketched["verdict"],
+                    f"`{sketched['found']}`" if sketched["found"] else "-",
+                    yes(sketched["right"]) if sketched["is_wrong"] else "-",
+                    yes(sketched["found_by_sketch"]) if sketched["is_wrong"] else "-",
+                    number(whole["ratio"]),
+                    number(sketched["ratio"]),
+                    f"{sketched['sketched']} of {sketched['compared']}",
+                    sketched["not_seen"],
+                ]
+                for whole, sketched in candidates
+            ],
+        ),
+        "",
+        "Wall-clock seconds, one run after the other. *recording* is what the collector took of the job.",
+        "",
+        *table(
+            ["", "tensors", "as sketches", "MB, whole", "sketched", "collect, whole", "sketched"]
+            + ["recording, whole", "sketched", "check, whole", "sketched"],
+            [_cost_row("reference", *references)] + [_cost_row(b["name"], a, b) for a, b in candidates],
+        ),
+        "",
+        "`estimate-tolerance` (perturbed runs, one after the other) took "
+        + " and ".join(f"{run['estimate_seconds']:.0f} s {kind}" for kind, run in zip(KINDS, references, strict=True))
+        + ".",
+    ]
+
+
+def _cost_row(name: str, whole: dict, sketched: dict) -> list:
+    figures = [f"{run['bytes'] / 1e6:.1f}" for run in (whole, sketched)]
+    for key in ("collect_seconds", "recording_seconds", "check_seconds"):
+        figures += [number(run.get(key)) for run in (whole, sketched)]
+    return [name, sketched["tensors"], sketched["sketches"], *figures]
