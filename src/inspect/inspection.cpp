@@ -92,9 +92,12 @@ std::string shape_text(const Entry& entry) {
 }
 
 TextTable::Row row_of(const RankTrace& rank, const Entry& entry) {
-  return {fmt::format("{}", rank.rank), fmt::format("{}", entry.id.iteration),
-          microbatch_text(entry.id),    kind_text(entry.id),
-          name_text(entry.id),          std::string(name_of(entry.dtype)),
+  return {fmt::format("{}", rank.rank),
+          fmt::format("{}", entry.id.iteration),
+          microbatch_text(entry.id),
+          kind_text(entry.id),
+          name_text(entry.id),
+          std::string(name_of(entry.dtype)),
           shape_text(entry)};
 }
 
@@ -248,8 +251,7 @@ void print_summary(const Trace& trace, std::FILE* out) {
         rank.file->size() < bytes ? fmt::format(" ({} in the file)", readable_bytes(rank.file->size())) : "";
     fmt::print(out, "{:<18}{} tensor{}{}, {}{}{}{}\n", fmt::format("rank {}", rank.rank),
                readable_count(rank.entries.size()), rank.entries.size() == 1 ? "" : "s", of_them, readable_bytes(bytes),
-               in_file, coordinates_text(rank),
-               rank.complete ? "" : ", INCOMPLETE: it crashed, or is still running");
+               in_file, coordinates_text(rank), rank.complete ? "" : ", INCOMPLETE: it crashed, or is still running");
   }
   // The list is cut, so that a thousand missing ranks fit on one line.
   const std::vector<std::int32_t> missing = missing_ranks(trace);

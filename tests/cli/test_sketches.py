@@ -271,7 +271,9 @@ def test_inspect_marks_the_tensors_that_are_sketches(ttrace, tmp_path):
     assert line.endswith("float32  []")
     (rank,) = json.loads(ttrace.reports("inspect", "trace", "--json", code=0))["ranks"]
     edges = {tensor["name"]: tensor["sketch"]["edges"] for tensor in rank["tensors"] if "sketch" in tensor}
-    assert edges == {name: [128, 128] for name in ("embedding", "layers.0.mlp", "layers.0.terms", "layers.0.mlp.weight")}
+    assert edges == {
+        name: [128, 128] for name in ("embedding", "layers.0.mlp", "layers.0.terms", "layers.0.mlp.weight")
+    }
 
 
 @pytest.mark.parametrize("edge", [0, -128, 100, 1 << 40])

@@ -1,6 +1,7 @@
 """What is measured of a run that was recorded whole or with `collect --sketch`."""
 
 import json
+import math
 from pathlib import Path
 
 from sweeps.runs import TTRACE, run
@@ -35,12 +36,17 @@ def _key(row: dict) -> tuple[str, str, int, str, str]:
     return row["name"], row["kind"], int(row["iteration"] or 0), "" if batch is None else str(batch), row["pass"]
 
 
+_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int16": 2}  # others: 1
+
+
 def of_trace(trace: Path) -> dict:
-    """Bytes of its files, how many tensors they hold, of how many a sketch, and what recording took of the job."""
+    """Bytes of its files and of the elements of its tensors, how many tensors it has, how many of them as sketches, and
+    what recording took of the job."""
     listing = json.loads(run([TTRACE, "inspect", str(trace), "--json"]))
     tensors = [tensor for rank in listing["ranks"] for tensor in rank["tensors"]]
     return {
         "bytes": sum(path.stat().st_size for path in trace.glob("rank-*.h5")),
+        "element_bytes": sum(math.prod(each["shape"]) * _BYTES.get(each["dtype"], 1) for each in tensors),
         "tensors": len(tensors),
         "sketches": sum("sketch" in tensor for tensor in tensors),
         "recording_seconds": listing["provenance"]["recording_seconds"],

@@ -1,4 +1,4 @@
-"""Sketches: bugs and correct programs recorded whole and with `collect --sketch`, side by side."""
+"""Sketches: bugs and correct programs recorded with `collect --sketch`; a real framework beside whole traces."""
 
 import shutil
 import tempfile
@@ -24,6 +24,7 @@ WIDE = "--hidden 768 --seq 512 --vocab 1024 --micro-batches 2"
 # A CPU takes minutes for products of fp16 matrices of that size. The loss scale of this width is the one of which the
 # first step overflows, and the second, with half of it, does not.
 LESS_WIDE = "--hidden 384 --seq 256 --vocab 512 --micro-batches 2 --layers 2 --loss-scale 2048"
+OPTIONS = KINDS["sketched"]
 TOTALS = [f"sketched_{what}" for what in ("bugs", "detected", "first_right", "correct", "false_alarms")]
 
 
@@ -47,34 +48,31 @@ def measure(bench: Bench) -> dict:
 
 def _measure_bugs(bench: Bench) -> list[dict]:
     cases = [wide(case) for case in chosen(bench)]
-    references = {}
-    for kind, options in KINDS.items():
-        (bench.directory / kind).mkdir()
-        references[kind] = References(bench.directory / kind, options)
+    references = References(bench.directory / "sketched", OPTIONS)
+    (bench.directory / "sketched").mkdir()
     models = {(case.configuration.model, case.configuration.dtype): None for case in cases}
     bench.map(
-        "reference",
-        lambda job: references[job[0]].of(*job[1]),
-        [(kind, model) for model in models for kind in KINDS],
-        lambda job: f"{job[1][0].name} {job[1][1]} {job[0]}",
+        "reference", lambda model: references.of(*model), list(models), lambda model: f"{model[0].name} {model[1]}"
     )
     return bench.map("bug", lambda case: row_of(bench, case, references), cases, lambda case: case.bug)
 
 
-def row_of(bench: Bench, case: Case, references: dict[str, References]) -> dict:
-    row = {"number": case.number, "bug": case.bug, "configuration": case.configuration.name}
-    for kind, options in KINDS.items():
-        reference = references[kind].of(case.configuration.model, case.configuration.dtype)
-        wrong = seen(bench.directory, case.configuration, reference, options, "--bug", case.bug)
-        wrong["right"] = wrong["found"] == str(case.first)
-        row[kind] = {"wrong": wrong, "twin": seen(bench.directory, case.twin, reference, options)}
-    return row
+def row_of(bench: Bench, case: Case, references: References) -> dict:
+    reference = references.of(case.configuration.model, case.configuration.dtype)
+    wrong = seen(bench.directory, case.configuration, reference, "--bug", case.bug)
+    return {
+        "number": case.number,
+        "bug": case.bug,
+        "configuration": case.configuration.name,
+        "wrong": {**wrong, "right": wrong["found"] == str(case.first)},
+        "twin": seen(bench.directory, case.twin, reference),
+    }
 
 
-def seen(directory: Path, configuration: Configuration, reference: Path, options: list[str], *arguments) -> dict:
+def seen(directory: Path, configuration: Configuration, reference: Path, *arguments: str) -> dict:
     """Collects and checks one run."""
     home = Path(tempfile.mkdtemp(dir=directory))
-    _, collect_seconds = timed(lambda: collect(configuration, home, *arguments, options=options))
+    _, collect_seconds = timed(lambda: collect(configuration, home, *arguments, options=OPTIONS))
     report, check_seconds = timed(lambda: check(home, reference, reference / "tolerance.yaml"))
     result = {
         **of_report(report, (home / "measured.csv").read_text()),
@@ -88,71 +86,67 @@ def seen(directory: Path, configuration: Configuration, reference: Path, options
 
 def summary(data: dict) -> dict:
     """Counts of what was recorded with --sketch, of tinygpt and of Megatron-core together."""
-    wrong, correct = runs_of(data, "sketched")
+    framework = data["megatron"]["sketched"]["candidates"]
+    wrong = [row["wrong"] for row in data["bugs"]] + [run for run in framework if run["is_wrong"]]
+    correct = [row["twin"] for row in data["bugs"]] + [run for run in framework if not run["is_wrong"]]
     detected = sum(run["verdict"] == "different" for run in wrong)
     right = sum(run["right"] for run in wrong)
     alarms = sum(run["verdict"] != "same" for run in correct)
     return dict(zip(TOTALS, (len(wrong), detected, right, len(correct), alarms), strict=True))
 
 
-def runs_of(data: dict, kind: str) -> tuple[list[dict], list[dict]]:
-    """Wrong and correct ones."""
-    framework = data["megatron"][kind]["candidates"]
-    wrong = [row[kind]["wrong"] for row in data["bugs"]] + [run for run in framework if run["is_wrong"]]
-    return wrong, [row[kind]["twin"] for row in data["bugs"]] + [run for run in framework if not run["is_wrong"]]
-
-
 def render(data: dict) -> list[str]:
     counts = summary(data)
-    whole, small = (sum(row[kind]["wrong"]["bytes"] for row in data["bugs"]) for kind in KINDS)
+    runs = [run for row in data["bugs"] for run in (row["wrong"], row["twin"])]
+    elements, small = (sum(run[what] for run in runs) for what in ("element_bytes", "bytes"))
     return [
-        "Each program is collected twice with the same options but `--sketch`: the reference, the perturbed runs of its "
-        "tolerances, the candidate. A sketch is recorded of a tensor of 65,536 elements or more, which the corpus above "
-        f"has hardly any of: here tinygpt has `{WIDE}` (in fp16 `{LESS_WIDE}`), and Megatron-core "
-        f"`{sketched_megatron.SIZES}`.",
+        "Reference, the perturbed runs of its tolerances and candidates are collected with `--sketch`. A sketch is "
+        "recorded of a tensor of 65,536 elements or more, which the corpus above has hardly any of: here tinygpt has "
+        f"`{WIDE}` (in fp16 `{LESS_WIDE}`), and Megatron-core `{sketched_megatron.SIZES}`.",
         "",
-        f"With `--sketch` {counts['sketched_detected']} of {counts['sketched_bugs']} wrong programs are *different*, "
-        f"first at the right tensor {counts['sketched_first_right']}; {counts['sketched_false_alarms']} of "
-        f"{counts['sketched_correct']} correct ones are not *same*.",
+        f"{counts['sketched_detected']} of {counts['sketched_bugs']} wrong programs are *different*, first at the "
+        f"right tensor {counts['sketched_first_right']}; {counts['sketched_false_alarms']} of {counts['sketched_correct']} "
+        "correct ones are not *same*.",
         "",
-        "*of sketches*: how many of the comparisons of the wrong run were of sketches. *by a sketch*: whether the first "
-        "wrong tensor was; where not, it is small (a norm's gradient, a scalar), and was recorded whole in any case.",
+        "*of sketches*: how many of the comparisons of the wrong run were of sketches. *by a sketch*: whether the "
+        "first wrong tensor was; where not, it is small (a norm's gradient, a scalar), and was recorded whole.",
         "",
-        "### The bugs of the paper, wide",
+        "### The bugs of the paper",
         "",
         *table(
-            ["#", "bug", "right, whole", "right, sketched", "first wrong tensor, sketched", "by a sketch"]
-            + ["error / allowed, whole", "sketched", "of sketches", "not seen", "MB, whole", "sketched", "twin"],
+            ["#", "bug", "configuration", "first wrong tensor", "right", "by a sketch", "error / allowed"]
+            + ["of sketches", "not seen", "MB", "MB of elements", "collect, s", "check, s", "twin"],
             [_bug_row(row) for row in data["bugs"]],
         ),
         "",
-        f"Their traces take {whole / 1e6:.0f} MB whole and {small / 1e6:.0f} MB sketched, {whole / small:.0f} times "
-        "less. What is left is tensors that a sketch does not stand for (vectors, parts of flattened parameters, those "
-        "whose last dimension is 256 or less) and the index.",
+        f"The traces of these {len(runs)} runs take {small / 1e6:,.0f} MB, and the elements that they stand for "
+        f"{elements / 1e6:,.0f} MB, {elements / small:.0f} times more (a third less where tensors share their bytes). "
+        "What is left is what is not sketched: vectors, parts of flattened parameters, tensors whose last dimension is "
+        "256 or less; and the index. Two runs were made at a time.",
         "",
-        "### Megatron-core",
+        "### Megatron-core, beside whole traces",
         "",
         *_megatron(data["megatron"]),
     ]
 
 
 def _bug_row(row: dict) -> list:
-    whole, sketched = (row[kind]["wrong"] for kind in KINDS)
-    twins = sorted({row[kind]["twin"]["verdict"] for kind in KINDS})
+    wrong = row["wrong"]
     return [
         row["number"],
         row["bug"],
-        yes(whole["right"]),
-        yes(sketched["right"]),
-        f"`{sketched['found']}`" if sketched["found"] else "**not found**",
-        yes(sketched["found_by_sketch"]),
-        number(whole["ratio"]),
-        number(sketched["ratio"]),
-        f"{sketched['sketched']} of {sketched['compared']}",
-        sketched["not_seen"],
-        f"{whole['bytes'] / 1e6:.0f}",
-        f"{sketched['bytes'] / 1e6:.1f}",
-        " / ".join(twins),
+        row["configuration"].replace("-wide", ""),
+        f"`{wrong['found']}`" if wrong["found"] else "**not found**",
+        yes(wrong["right"]),
+        yes(wrong["found_by_sketch"]),
+        number(wrong["ratio"]),
+        f"{wrong['sketched']} of {wrong['compared']}",
+        wrong["not_seen"],
+        f"{wrong['bytes'] / 1e6:.1f}",
+        f"{wrong['element_bytes'] / 1e6:,.0f}",
+        number(wrong["collect_seconds"], 2),
+        number(wrong["check_seconds"], 2),
+        row["twin"]["verdict"],
     ]
 
 

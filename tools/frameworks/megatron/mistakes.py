@@ -1,8 +1,8 @@
-"""Trains as train.py does, with a mistake put into the package: `mistakes.py --wrong NAME`, then the options of train.py.
+"""Trains as train.py does, with a mistake put into the package: `mistakes.py --wrong NAME`, and options of train.py.
 
-  attention-scale  the scores are divided by the root of a rank's part of a head's size, not of all of it: a program
-                   that divides a number by tp which tp does not divide
-  gradient-sum     gradients are summed over the data-parallel ranks, where the step takes their mean"""
+attention-scale  the scores are divided by the root of a rank's part of a head's size, not of all of it: a program
+                 that divides a number by tp which tp does not divide
+gradient-sum     gradients are summed over the data-parallel ranks, where the step takes their mean"""
 
 import argparse
 import sys
