@@ -105,8 +105,8 @@ def render(data: dict) -> list[str]:
         f"`{WIDE}` (in fp16 `{LESS_WIDE}`), and Megatron-core `{sketched_megatron.SIZES}`.",
         "",
         f"{counts['sketched_detected']} of {counts['sketched_bugs']} wrong programs are *different*, first at the "
-        f"right tensor {counts['sketched_first_right']}; {counts['sketched_false_alarms']} of {counts['sketched_correct']} "
-        "correct ones are not *same*.",
+        f"right tensor {counts['sketched_first_right']}; {counts['sketched_false_alarms']} of "
+        f"{counts['sketched_correct']} correct ones are not *same*.",
         "",
         "*of sketches*: how many of the comparisons of the wrong run were of sketches. *by a sketch*: whether the "
         "first wrong tensor was; where not, it is small (a norm's gradient, a scalar), and was recorded whole.",
