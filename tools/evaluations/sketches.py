@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sweeps import warm
-from sweeps.configurations import Configuration
+from sweeps.configurations import Configuration, Model
 from sweeps.runs import References, check, collect
 
 from . import sketched_megatron
@@ -24,8 +24,12 @@ WIDE = "--hidden 768 --seq 512 --vocab 1024 --micro-batches 2"
 # A CPU takes minutes for products of fp16 matrices of that size. The loss scale of this width is the one of which the
 # first step overflows, and the second, with half of it, does not.
 LESS_WIDE = "--hidden 384 --seq 256 --vocab 512 --micro-batches 2 --layers 2 --loss-scale 2048"
-OPTIONS = KINDS["sketched"]
 TOTALS = [f"sketched_{what}" for what in ("bugs", "detected", "first_right", "correct", "false_alarms")]
+
+
+def options_of(model: Model) -> list[str]:
+    """Of `ttrace collect`. Which rows an expert has, the router decides, differently in each perturbed run."""
+    return [*KINDS["sketched"], *(["--whole", "layers.*.mlp.experts"] if "--experts" in model.arguments else [])]
 
 
 def wide(case: Case) -> Case:
@@ -48,17 +52,19 @@ def measure(bench: Bench) -> dict:
 
 def _measure_bugs(bench: Bench) -> list[dict]:
     cases = [wide(case) for case in chosen(bench)]
-    references = References(bench.directory / "sketched", OPTIONS)
-    (bench.directory / "sketched").mkdir()
+    home = bench.directory / "sketched"
+    home.mkdir()
     models = {(case.configuration.model, case.configuration.dtype): None for case in cases}
+    references = {model: References(home, options_of(model)) for model, _ in models}
     bench.map(
-        "reference", lambda model: references.of(*model), list(models), lambda model: f"{model[0].name} {model[1]}"
+        "reference", lambda pair: references[pair[0]].of(*pair), list(models), lambda pair: f"{pair[0].name} {pair[1]}"
     )
     return bench.map("bug", lambda case: row_of(bench, case, references), cases, lambda case: case.bug)
 
 
-def row_of(bench: Bench, case: Case, references: References) -> dict:
-    reference = references.of(case.configuration.model, case.configuration.dtype)
+def row_of(bench: Bench, case: Case, references: dict[Model, References]) -> dict:
+    model = case.configuration.model
+    reference = references[model].of(model, case.configuration.dtype)
     wrong = seen(bench.directory, case.configuration, reference, "--bug", case.bug)
     return {
         "number": case.number,
@@ -72,7 +78,9 @@ def row_of(bench: Bench, case: Case, references: References) -> dict:
 def seen(directory: Path, configuration: Configuration, reference: Path, *arguments: str) -> dict:
     """Collects and checks one run."""
     home = Path(tempfile.mkdtemp(dir=directory))
-    _, collect_seconds = timed(lambda: collect(configuration, home, *arguments, options=OPTIONS))
+    _, collect_seconds = timed(
+        lambda: collect(configuration, home, *arguments, options=options_of(configuration.model))
+    )
     report, check_seconds = timed(lambda: check(home, reference, reference / "tolerance.yaml"))
     result = {
         **of_report(report, (home / "measured.csv").read_text()),
