@@ -1,6 +1,7 @@
 """Megatron-core, recorded whole and with `collect --sketch`: correct runs, and runs with a mistake put in."""
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,30 +45,33 @@ CANDIDATES = [
 
 
 def measure(bench: Bench) -> dict:
-    """One run after the other, so that their times may be compared."""
+    """One run after the other, whole and sketched in turn, so that their times may be compared."""
     requirements = FOLDER / "requirements.txt"
     run([str(ROOT / "tools" / "venv"), str(PYTHON.parents[1]), str(requirements), str(ROOT / ".venv")])
-    home = bench.directory / "megatron"
-    home.mkdir()
-    return {kind: _measured(home / kind, options) for kind, options in KINDS.items()}
+    homes = {kind: bench.directory / "megatron" / kind for kind in KINDS}
+    measured = {
+        kind: {"reference": _reference(homes[kind], options), "candidates": []} for kind, options in KINDS.items()
+    }
+    for candidate in CANDIDATES:
+        for kind, options in KINDS.items():
+            measured[kind]["candidates"].append(_candidate(homes[kind], candidate, options))
+    return measured
 
 
-def _measured(home: Path, options: list[str]) -> dict:
-    home.mkdir()
-    reference, tolerance = home / "reference", home / "tolerance.yaml"
+def _reference(home: Path, options: list[str]) -> dict:
+    home.mkdir(parents=True)
+    reference = home / "reference"
     command = [str(PYTHON), str(FOLDER / "train.py"), *SIZES.split()]
     _, collect_seconds = timed(lambda: run([TTRACE, "collect", "-o", str(reference), *options, "--", *command]))
-    words = ["--reference", str(reference), "-a", "megatron_gpt", "-o", str(tolerance)]
+    words = ["--reference", str(reference), "-a", "megatron_gpt", "-o", str(home / "tolerance.yaml")]
     _, estimate_seconds = timed(lambda: run([TTRACE, "estimate-tolerance", *words, "--", *command]))
-    return {
-        "reference": {**of_trace(reference), "collect_seconds": collect_seconds, "estimate_seconds": estimate_seconds},
-        "candidates": [_candidate(home, each, options) for each in CANDIDATES],
-    }
+    shutil.rmtree(home / "tolerance.runs")
+    return {**of_trace(reference), "collect_seconds": collect_seconds, "estimate_seconds": estimate_seconds}
 
 
 def _candidate(home: Path, candidate: Candidate, options: list[str]) -> dict:
     trace, report, measured = home / "candidate", home / "report.json", home / "measured.csv"
-    run(["rm", "-rf", str(trace)])
+    shutil.rmtree(trace, ignore_errors=True)
     program = ["mistakes.py", "--wrong", candidate.wrong] if candidate.wrong else ["train.py"]
     launch = [str(PYTHON), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, str(FOLDER / program[0]), *program[1:], *SIZES.split(), *candidate.arguments.split()]
