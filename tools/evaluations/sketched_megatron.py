@@ -32,7 +32,8 @@ CANDIDATES = [
         "tp2 sp, attention-scale",
         "--tp 2 --sp",
         "attention-scale",
-        First("decoder.layers.0.self_attention.core_attention", "output", 0),
+        # The scores, which are scaled as they are made.
+        First("decoder.layers.0.self_attention.core_attention.scale_mask_softmax:0", "input", 0),
     ),
     Candidate("dp2", "--overlap-gradients"),
     Candidate(

@@ -12,7 +12,7 @@ from sweeps.runs import References, check, collect
 from . import sketched_megatron
 from .bench import Bench
 from .bugs import chosen
-from .corpus import SKIPPED_STEP, Case
+from .corpus import CASES, SKIPPED_STEP, Case
 from .cost import timed
 from .markdown import number, table, yes
 from .sketched_runs import KINDS, of_report, of_trace
@@ -107,6 +107,7 @@ def render(data: dict) -> list[str]:
     counts = summary(data)
     runs = [run for row in data["bugs"] for run in (row["wrong"], row["twin"])]
     elements, small = (sum(run[what] for run in runs) for what in ("element_bytes", "bytes"))
+    missing = sorted({case.bug for case in CASES} - {row["bug"] for row in data["bugs"]})
     return [
         "Reference, the perturbed runs of its tolerances and candidates are collected with `--sketch`. A sketch is "
         "recorded of a tensor of 65,536 elements or more, which the corpus above has hardly any of: here tinygpt has "
@@ -130,7 +131,7 @@ def render(data: dict) -> list[str]:
         f"The traces of these {len(runs)} runs take {small / 1e6:,.0f} MB, and the elements that they stand for "
         f"{elements / 1e6:,.0f} MB, {elements / small:.0f} times more (a third less where tensors share their bytes). "
         "What is left is what is not sketched: vectors, parts of flattened parameters, tensors whose last dimension is "
-        "256 or less; and the index. Two runs were made at a time.",
+        "256 or less; and the index." + (f" **Not measured: {', '.join(missing)}.**" if missing else ""),
         "",
         "### Megatron-core, beside whole traces",
         "",
