@@ -88,8 +88,9 @@ JSON: {"schema": "ttrace-inspect/1", "directory", "run_id", "world_size",
 "coordinates": {"tp": 0}, "tensors": [{"iteration", "microbatch" (null where
 there is none), "chunk", "pass", "kind", "name", "dtype", "shape": [], "bytes",
 "order", "module", where one was recorded "mapping" (include/ttrace/mapping.h),
-with --stats "statistics": {"norm", "min", "max", "mean", "nan", "inf", "zero"},
-and with --verify "checksum_ok"}]}]}
+where it is a sketch "sketch": {"edges": []} (of its cells; "bytes" are the
+sketch's), with --stats "statistics": {"norm", "min", "max", "mean", "nan",
+"inf", "zero"}, and with --verify "checksum_ok"}]}]}
 
 Exit codes: 0 done, 1 a checksum differs (--verify), 2 the trace can't be read.)");
   inspect->callback([options, &run_out] { run_out = [options] { return run(*options); }; });

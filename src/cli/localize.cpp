@@ -9,6 +9,8 @@
 #include "cli/commands.h"
 #include "process/shell_words.h"
 #include "ttrace/error.h"
+#include "ttrace/load/trace_reader.h"
+#include "workflow/closer_look.h"
 
 namespace ttrace::cli {
 namespace {
@@ -22,17 +24,33 @@ struct LocalizeArguments {
   ReportOptions report;
 };
 
-void run_again(CollectOptions run, const LocalizeArguments& arguments) {
-  if (!arguments.command.empty()) {
-    run.command = arguments.command;
-    run.working_directory.clear();
-  }
+void collect_again(const CollectOptions& run) {
   if (const int code = collect(run); code != 0) {
     throw InputError(
         fmt::format("{}: the second run could not be collected, exit code {}; expected one that ends with "
                     "0, as the first did",
                     run.output.string(), code));
   }
+}
+
+void run_again(CollectOptions run, const LocalizeArguments& arguments) {
+  if (!arguments.command.empty()) {
+    run.command = arguments.command;
+    run.working_directory.clear();
+  }
+  collect_again(run);
+}
+
+// Makes both runs again where the reference has sketches in place of the values that modules would be given, and
+// returns true; false where it has elements, or nothing differs.
+bool look_closer(const LocalizeArguments& arguments, const fs::path& output, Report& report) {
+  if (report.same() || !has_sketches(read_trace(arguments.check.reference))) return false;
+  const CloserLook look = plan_closer_look(arguments.check, report, output, arguments.command);
+  for (const CollectOptions& run : look.runs) collect_again(run);
+  if (!look.runs.empty()) add_closer_look(report, check(look.check).report);
+  report.next_command.clear();
+  spdlog::info("modules are not given the reference's values: it was recorded as sketches");
+  return true;
 }
 
 // Values are given by names, shapes and shards.
@@ -53,9 +71,13 @@ int run(const LocalizeArguments& arguments) {
   CheckOptions options = arguments.check;
   options.pictures = !arguments.report.html.empty();
   checked = check(options);
+  const fs::path output =
+      arguments.output.empty() ? fs::path(arguments.check.candidate + ".localized") : arguments.output;
   std::string reason;
-  if (std::optional<CollectOptions> second = second_run_options(arguments.check, report, reason)) {
-    second->output = arguments.output.empty() ? arguments.check.candidate + ".localized" : arguments.output.string();
+  if (look_closer(arguments, output, report)) {
+    checked.page.command.replace(0, std::string_view("ttrace check").size(), "ttrace localize");
+  } else if (std::optional<CollectOptions> second = second_run_options(arguments.check, report, reason)) {
+    second->output = output;
     run_again(*second, arguments);
     add_second_run(report, arguments.check, second->output);
     std::string& command = checked.page.command;  // that of the check
@@ -94,6 +116,10 @@ check is then confirmed (wrong by itself) or moved (its error came in); what was
 wrong in the wake of another is found. The report is that of the check, with
 what the second run says of each root. Where a second run would show nothing
 more, as with missing tensors, there is none.
+
+Where the reference was collected with --sketch, it has no values to give. Then
+both commands are run again, as `ttrace collect --sketch --whole MODULE --again
+TRACE` does, and the report has the elements and diagnoses of these modules.
 
 Examples:
   ttrace localize --reference reference --candidate candidate -a gpt.yaml \

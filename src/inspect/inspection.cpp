@@ -86,11 +86,19 @@ std::string coordinates_text(const RankTrace& rank) {
   return text.empty() ? "" : fmt::format(" ({})", text);
 }
 
+std::string shape_text(const Entry& entry) {
+  if (!entry.sketch) return to_string(entry.shape);
+  return fmt::format("{}, a sketch in cells of {}", to_string(entry.shape), to_string(entry.sketch->edges));
+}
+
 TextTable::Row row_of(const RankTrace& rank, const Entry& entry) {
-  return {fmt::format("{}", rank.rank), fmt::format("{}", entry.id.iteration),
-          microbatch_text(entry.id),    kind_text(entry.id),
-          name_text(entry.id),          std::string(name_of(entry.dtype)),
-          to_string(entry.shape)};
+  return {fmt::format("{}", rank.rank),
+          fmt::format("{}", entry.id.iteration),
+          microbatch_text(entry.id),
+          kind_text(entry.id),
+          name_text(entry.id),
+          std::string(name_of(entry.dtype)),
+          shape_text(entry)};
 }
 
 TextTable::Row row_of(const TensorStatistics& statistics) {
@@ -175,6 +183,7 @@ nlohmann::ordered_json json_of(const Entry& entry) {
                                  {"module", entry.module_class}};
   if (entry.id.microbatch != kNoMicrobatch) json["microbatch"] = entry.id.microbatch;
   if (entry.mapping) json["mapping"] = json_of(*entry.mapping);
+  if (entry.sketch) json["sketch"] = {{"edges", entry.sketch->edges}};
   return json;
 }
 
@@ -231,14 +240,18 @@ void print_summary(const Trace& trace, std::FILE* out) {
   print_provenance(trace, out);
   if (!trace.ranks.empty()) print_optimizer_steps(trace.ranks.front(), out);
   for (const RankTrace& rank : trace.ranks) {
-    std::uint64_t bytes = 0;
-    for (const Entry& entry : rank.entries) bytes += entry.bytes;
+    std::uint64_t bytes = 0, sketches = 0;
+    for (const Entry& entry : rank.entries) {
+      bytes += entry.bytes;
+      sketches += entry.sketch.has_value();
+    }
+    const std::string of_them = sketches == 0 ? "" : fmt::format(", {} as sketches", readable_count(sketches));
     // Tensors may share their bytes.
     const std::string in_file =
         rank.file->size() < bytes ? fmt::format(" ({} in the file)", readable_bytes(rank.file->size())) : "";
-    fmt::print(out, "{:<18}{} tensor{}, {}{}{}{}\n", fmt::format("rank {}", rank.rank),
-               readable_count(rank.entries.size()), rank.entries.size() == 1 ? "" : "s", readable_bytes(bytes), in_file,
-               coordinates_text(rank), rank.complete ? "" : ", INCOMPLETE: it crashed, or is still running");
+    fmt::print(out, "{:<18}{} tensor{}{}, {}{}{}{}\n", fmt::format("rank {}", rank.rank),
+               readable_count(rank.entries.size()), rank.entries.size() == 1 ? "" : "s", of_them, readable_bytes(bytes),
+               in_file, coordinates_text(rank), rank.complete ? "" : ", INCOMPLETE: it crashed, or is still running");
   }
   // The list is cut, so that a thousand missing ranks fit on one line.
   const std::vector<std::int32_t> missing = missing_ranks(trace);

@@ -65,15 +65,26 @@ void store_piece(const Piece& piece, const Values& values, const LogicalTensor& 
                });
 }
 
+// What a shard holds before values are stored: elements that no piece has, as those of padding, stay what they were. A
+// sketch will do where there are none; of `held` elements pieces have one each.
+std::vector<std::byte> bytes_before(const Piece& piece, std::int64_t held) {
+  const Entry& entry = *piece.entry;
+  if (!entry.sketch || held != element_count(entry.shape)) return {piece.elements(), piece.elements() + entry.bytes};
+  return std::vector<std::byte>(static_cast<std::size_t>(held * size_of(entry.dtype)));
+}
+
 }  // namespace
 
 std::vector<RewrittenShard> scatter(const Values& values, const LogicalTensor& layout) {
   if (!is_floating(layout.dtype)) require_exact(values, layout);
   std::map<const Entry*, std::size_t> positions;
+  std::map<const Entry*, std::int64_t> held;
   std::vector<RewrittenShard> shards;
-  for (const Piece& piece : layout.pieces()) {
+  const std::vector<Piece> pieces = layout.pieces();
+  for (const Piece& piece : pieces) held[piece.entry] += element_count(piece.logical.size);
+  for (const Piece& piece : pieces) {
     const auto [found, is_new] = positions.emplace(piece.entry, shards.size());
-    if (is_new) shards.push_back({piece.rank, piece.entry, {piece.elements(), piece.elements() + piece.entry->bytes}});
+    if (is_new) shards.push_back({piece.rank, piece.entry, bytes_before(piece, held[piece.entry])});
     store_piece(piece, values, layout, shards[found->second].bytes.data());
   }
   return shards;

@@ -71,6 +71,14 @@ double rms_of(const Difference& difference) {
   return std::sqrt(difference.reference_square / static_cast<double>(difference.elements));
 }
 
+// How far the largest element may have jumped. Of sketches no element is known: it may have turned its sign, and its
+// difference is no more than that of a cell.
+double largest_jump(const Difference& difference) {
+  if (!difference.sketch) return difference.max_abs;
+  const SketchMeasure& sketch = *difference.sketch;
+  return std::min(2 * difference.reference_max_abs, std::sqrt(sketch.cell_square) * sketch.cell_widening);
+}
+
 // Returns, for each kind that a step changes, the largest jump of any of its tensors in any run.
 std::map<Kind, double> largest_jumps(std::span<const RunDifferences> runs) {
   std::map<Kind, double> jumps;
@@ -80,9 +88,7 @@ std::map<Kind, double> largest_jumps(std::span<const RunDifferences> runs) {
       const Difference& difference = run.differences[i];
       if (!is_changed_by_step(kind) || difference.reference_square == 0) continue;
       double& largest = jumps[kind];
-      // Of sketches no element is known: it may turn its sign.
-      const double jump = difference.sketch ? 2 * difference.reference_max_abs : difference.max_abs;
-      largest = std::max(largest, jump / rms_of(difference));
+      largest = std::max(largest, largest_jump(difference) / rms_of(difference));
     }
   }
   return jumps;

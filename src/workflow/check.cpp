@@ -130,7 +130,10 @@ LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
   }
   if (!options.tolerance.empty() && !is_default) {
     loaded.tolerance = read_tolerances(options.tolerance);
-    require_fits(*loaded.tolerance, reference, digest_of(reference), candidate);
+    std::optional<Trace> again;
+    if (!options.tolerance_reference.empty()) again = read_trace(options.tolerance_reference);
+    const Trace& measured = again ? *again : reference;
+    require_fits(*loaded.tolerance, measured, digest_of(measured), candidate);
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);

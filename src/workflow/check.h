@@ -16,9 +16,10 @@ struct CheckOptions {
   std::string reference, candidate;  // directories of traces
   AnnotationSource annotations;
   AnnotationSource reference_annotations;  // where these are others; no file: as the candidate's, if names are the same
-  std::string correspondence;  // file, or the name of one that comes with ttrace; empty: both have the same names
-  std::string tolerance;       // file, or empty
-  std::string only;            // pattern, or empty
+  std::string correspondence;       // file, or the name of one that comes with ttrace; empty: both have the same names
+  std::string tolerance;            // file, or empty
+  std::string tolerance_reference;  // what that was measured on, where `reference` is that run again; else empty
+  std::string only;                 // pattern, or empty
   std::vector<Waiver> waivers;
   bool strict = false;
   bool checksums = true;          // verify those of the tensors that are compared

@@ -261,6 +261,21 @@ def test_a_hostile_sketch_is_refused(ttrace, tmp_path, lie):
     assert message in ttrace.refuses("inspect", "trace")
 
 
+def test_inspect_marks_the_tensors_that_are_sketches(ttrace, tmp_path):
+    record_run(tmp_path / "trace", [sketched(model())])
+    text = ttrace.reports("inspect", "trace", code=0)
+    assert "rank 0            5 tensors, 4 as sketches" in text
+    (line,) = [line for line in text.splitlines() if " embedding " in line]
+    assert line.endswith("float32  [512, 1024], a sketch in cells of [128, 128]")
+    (line,) = [line for line in text.splitlines() if " loss " in line]
+    assert line.endswith("float32  []")
+    (rank,) = json.loads(ttrace.reports("inspect", "trace", "--json", code=0))["ranks"]
+    edges = {tensor["name"]: tensor["sketch"]["edges"] for tensor in rank["tensors"] if "sketch" in tensor}
+    assert edges == {
+        name: [128, 128] for name in ("embedding", "layers.0.mlp", "layers.0.terms", "layers.0.mlp.weight")
+    }
+
+
 @pytest.mark.parametrize("edge", [0, -128, 100, 1 << 40])
 def test_hostile_edges_are_refused(ttrace, tmp_path, edge):
     record_run(tmp_path / "trace", [sketched(model())])

@@ -67,3 +67,41 @@ def test_a_second_run_records_modules_whole_and_is_the_first_again(sketched):
     other = sketched("--again", first.directory, program=["other"], code=2)
     (message,) = [line for line in other.messages if "is not the run of" in line]
     assert "the first is" in message and "input" in message
+
+
+def localize(reference, candidate, output, *command):
+    sides = ["--reference", reference.directory, "--candidate", candidate.directory, "-t", "default"]
+    return run([TTRACE, "localize", *sides, "-o", output, "--json", "-", *(["--", *command] if command else [])])
+
+
+def test_localize_records_the_wrong_module_whole_and_sees_its_elements(sketched, tmp_path):
+    reference, wrong = sketched(), sketched(program=["wrong"])
+    before = check(reference, wrong, "-t", "default", code=1)["root_cause"]
+    assert before["worst"] is None and before["diagnosis"] is None
+    localized = localize(reference, wrong, tmp_path / "closer")
+    assert localized.returncode == 1, localized.stderr
+    after = json.loads(localized.stdout)["root_cause"]
+    assert (after["name"], after["kind"], after["diagnosis"]) == ("1", "output", "uniform-factor")
+    assert len(after["worst"]["index"]) == 2
+    for side, trace in (("reference", reference), ("candidate", wrong)):
+        assert f"have the bits of {trace.directory}" in localized.stderr
+        listing = json.loads(run([TTRACE, "inspect", tmp_path / "closer" / side, "--json"]).stdout)
+        whole = {tensor["name"] for tensor in listing["ranks"][0]["tensors"] if "sketch" not in tensor}
+        assert "1" in whole and "0.weight" not in whole
+
+
+def test_localize_refuses_a_run_that_is_not_the_first_again(sketched, script, tmp_path):
+    reference, wrong = sketched(), sketched(program=["wrong"])
+    localized = localize(reference, wrong, tmp_path / "closer", *script(TRAIN, "wrong", "other"))
+    assert localized.returncode == 2
+    assert f"is not the run of {wrong.directory} again" in localized.stderr
+
+
+def test_localize_gives_a_sketched_candidate_the_values_of_a_reference_with_elements(
+    sketched, collect, script, tmp_path
+):
+    reference, wrong = collect(command=script(TRAIN)), sketched(program=["wrong"])
+    localized = localize(reference, wrong, tmp_path / "again")
+    assert localized.returncode == 1, localized.stderr
+    (root, *_) = json.loads(localized.stdout)["roots"]
+    assert (root["name"], root["standing"]) == ("1", "confirmed")

@@ -21,6 +21,7 @@ from . import (
     mutants,
     page,
     sensitivity,
+    sketches,
     unknown_steps,
 )
 from .bench import Bench
@@ -87,7 +88,7 @@ def main() -> int:
 
 def sections(quick: bool) -> list[str]:
     """What is measured where nothing else is asked for."""
-    return [name for name in SECTIONS if not quick or SECTIONS[name] is not framework_mutants]
+    return [name for name in SECTIONS if not quick or SECTIONS[name] not in (framework_mutants, sketches)]
 
 
 def measure(name: str, bench: Bench) -> dict:
@@ -102,6 +103,7 @@ def evidence(data: dict[str, dict]) -> dict:
     """What --json writes. What was not measured is null."""
     names = ["bugs", "detected", "first_tensor_right", "configurations", "false_alarms"]
     names += [*damages.TOTALS, "mutants", "mutant_kinds", "silent_passes", "other_verdicts", "scale_seen"]
+    names += sketches.TOTALS
     totals = dict.fromkeys(names)
     if "bugs" in data:
         totals.update(bugs.summary(data["bugs"]))
@@ -111,6 +113,8 @@ def evidence(data: dict[str, dict]) -> dict:
         totals.update(mutants.summary(data["mutants"]))
     if "sensitivity" in data:
         totals.update(sensitivity.summary(data["sensitivity"]))
+    if "sketches" in data:
+        totals.update(sketches.summary(data["sketches"]))
     if "damages" in data:
         totals.update(damages.summary(data["damages"]))
     renamed = {
@@ -150,6 +154,13 @@ def conclude(data: dict[str, dict]) -> int:
             "named as the step's"
         )
         good &= alarms == 0
+    if "sketches" in data:
+        print(
+            f"by sketches: {totals['sketched_detected']} of {totals['sketched_bugs']} wrong programs detected, first "
+            f"tensor right {totals['sketched_first_right']}; {totals['sketched_false_alarms']} of "
+            f"{totals['sketched_correct']} correct ones called wrong"
+        )
+        good &= totals["sketched_bugs"] == totals["sketched_first_right"] and totals["sketched_false_alarms"] == 0
     if "damages" in data:
         print(
             f"{totals['damages_seen']} of {totals['damages']} damages seen, diagnosis right "

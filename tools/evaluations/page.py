@@ -23,6 +23,7 @@ from . import (
     mutants,
     rules,
     sensitivity,
+    sketches,
     unknown_steps,
 )
 from .peers import BUILD
@@ -41,6 +42,7 @@ SECTIONS = {
     "mutants": mutants,
     "framework-mutants": framework_mutants,
     "unknown-steps": unknown_steps,
+    "sketches": sketches,
     "rules": rules,
     "depth": depth,
     "bug-errors": bug_errors,

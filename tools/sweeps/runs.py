@@ -32,10 +32,12 @@ def run(command: list[str], allowed=(0,)) -> str:
 
 
 class References:
-    """One reference run, with its tolerances, for each model and dtype; made when first needed."""
+    """One reference run, with its tolerances, for each model and dtype; made when first needed. `options`: of
+    `ttrace collect`."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, options: Sequence[str] = ()):
         self._directory = directory
+        self._options = options
         self._made: dict[str, Path] = {}
 
     def of(self, model: Model, dtype: str) -> Path:
@@ -44,15 +46,17 @@ class References:
         key = f"{model.name}-{dtype}"
         if key not in self._made:
             home = self._directory / key
-            collect_reference(home, model, dtype)
+            collect_reference(home, model, dtype, options=self._options)
             estimate(home, model, dtype, home / "tolerance.yaml")
             self._made[key] = home
         return self._made[key]
 
 
-def collect_reference(home: Path, model: Model, dtype: str, program: Sequence[str] = ()) -> None:
+def collect_reference(
+    home: Path, model: Model, dtype: str, program: Sequence[str] = (), options: Sequence[str] = ()
+) -> None:
     """Runs the model on one process, or on those of its own reference. Makes `home`, with `trace`, `annotations.yaml`,
-    and `output.txt`, what it printed. `program`: as for `collect`."""
+    and `output.txt`, what it printed. `program`, `options`: as for `collect`."""
     home.mkdir()
     write_annotations(home / "annotations.yaml", model.annotations, model.parameters)
     output = run(
@@ -64,6 +68,7 @@ def collect_reference(home: Path, model: Model, dtype: str, program: Sequence[st
             "--iterations",
             model.iterations,
             *_axes_of(model, dtype),
+            *options,
             "--",
             *_command_of(model, dtype, program),
         ]

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <set>
 #include <stdexcept>
@@ -111,9 +112,21 @@ TEST_SUITE("team") {
   TEST_CASE("an error of process 0's own share, or in making a task, is thrown") {
     std::vector<std::string> results;
     for (const bool is_own : {false, true}) {
-      run_in_threads(2, exclaiming, [&](Team& team) {
+      std::atomic<bool> failed = false;
+      // The other process leaves process 0 its share.
+      const auto waiting = [&failed] {
+        return [&failed](Work, std::string_view request) {
+          failed.wait(false);
+          return std::string(request) + "!";
+        };
+      };
+      run_in_threads(2, waiting, [&](Team& team) {
         Tasks tasks = exclaimed(10, results);
-        const auto fail = [](std::size_t) -> std::string { throw InputError("no"); };
+        const auto fail = [&failed](std::size_t) -> std::string {
+          failed = true;
+          failed.notify_all();
+          throw InputError("no");
+        };
         if (is_own) {
           tasks.own = fail;
         } else {

@@ -357,6 +357,28 @@ TEST_CASE("a flipped sign is not allowed in kinds that no optimizer steps") {
   }
 }
 
+TEST_CASE("an element of a sketched step jumps by no more than its cell differs, and no farther than to its negative") {
+  for (const auto& [cell_square, floor] : {std::pair(0.16, 0.8 / 32), std::pair(400.0, 10.0 / 32)}) {
+    Model model;
+    const auto step = [&](const char* name) {
+      return model.tensor(Kind::kParamAfter, name, kNoMicrobatch, Dtype::kFloat32, {1024});
+    };
+    const std::vector tensors = {model.tensor(Kind::kOutput, "mover", 0), step("sketched"), step("other")};
+    std::vector<RunDifferences> runs = runs_of(tensors, {{0.25, 0.01, 0}, {0.25, 0.01, 0}, {0.25, 0.01, 0}});
+    for (RunDifferences& run : runs) {
+      SketchMeasure sketch;
+      sketch.cells = 1;
+      sketch.cell_elements = 8;
+      sketch.cell_square = cell_square;
+      sketch.cell_widening = 2;
+      run.differences[1].sketch = sketch;
+      run.differences[1].reference_max_abs = 5;  // of a root mean square of 1
+    }
+    const ToleranceFile file = estimate(runs, nullptr, {});
+    CHECK(file.tensors.at({Kind::kParamAfter, "other"}).floor == doctest::Approx(floor));
+  }
+}
+
 TEST_CASE("a jump of one kind of step says nothing about the other kind") {
   const Steps large(Kind::kParamDelta, "large", 1024), small(Kind::kParamAfter, "small", 64);
   const ToleranceFile file = estimate_flip(large, small);

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <deque>
@@ -150,6 +151,15 @@ TEST_CASE("gradients of a norm that were added up token by token are off, and so
     CHECK(own.at({Kind::kParamGrad, name}).element >= of_gradient);
     CHECK(own.at({Kind::kParamGrad, name}).scale <= of_gradient);
   }
+}
+
+TEST_CASE("a gradient in whose sum most terms were lost is off by no more than roundings of a random sum") {
+  Norm norm;
+  std::fill(norm.gradients.begin(), norm.gradients.end(), 1.0F);
+  const std::vector<float> summed = norm.summed_token_by_token(true);
+  CHECK(summed[0] == 256);  // of 512: in bf16, 256 + 1 is 256
+  const OwnRoundings own = norm.measured(norm.summed_token_by_token(false), summed);
+  CHECK(own.at({Kind::kParamGrad, "norm.bias"}).norm == doctest::Approx(std::sqrt(512.0) / 256));
 }
 
 TEST_CASE("a gradient that is no sum of what was recorded has no rounding of its own") {
