@@ -124,9 +124,9 @@ struct Difference {
   // ||reference - candidate||_F / ||reference||_F (papers: TTrace, section 2.3.2). 0 when both norms are
   // 0; infinity when only the reference's is.
   double rel_err() const;
-  // <candidate - reference, reference> / ||reference||^2: by how much the candidate is the reference's multiple. Rounding
-  // has no direction, and leaves this near 0 where rel_err is large. 0 where nothing differs, infinity where the sums
-  // cannot tell.
+  // <candidate - reference, reference> / ||reference||^2: by how much the candidate is the reference's multiple.
+  // Rounding has no direction, and leaves this near 0 where rel_err is large. 0 where nothing differs, infinity where
+  // the sums cannot tell.
   double scale_err() const;
   // What `scale_err` leaves of rel_err: sqrt(rel_err^2 - scale_err^2).
   double residual_err() const;
@@ -191,8 +191,8 @@ bool is_wrong(const Finding& finding);
 // True where an optimizer's step is wrong by itself, whatever the gradients are.
 bool is_of_step(const Finding& finding);
 
-// Measured over allowed of the statistic that exceeds its tolerance, or else of rel_err. Absent where nothing was allowed
-// or measured, and where the ratio or the tensor is not finite.
+// Measured over allowed of the statistic that exceeds its tolerance, or else of rel_err. Absent where nothing was
+// allowed or measured, and where the ratio or the tensor is not finite.
 std::optional<double> ratio_of(const Finding& finding);
 
 // Execution order of findings: findings about ranks; then by iteration; then initial parameters, forward

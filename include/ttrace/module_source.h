@@ -41,7 +41,8 @@ const CodeLine* best_line(const ModuleSource& source);
 //
 // where a line is the place of its file in the list, and its number. Forwards are named by the module's class, as
 // entries name it, calls by the module's recorded name, without numbers
-// (ttrace/tensor_name.h) where all such names have the same line. What has several lines is absent, and so is all of it where the document would be too long.
+// (ttrace/tensor_name.h) where all such names have the same line. What has several lines is absent, and so is all of it
+// where the document would be too long.
 struct ModuleSources {
   std::map<std::string, CodeLine> forwards, calls;
 

@@ -89,7 +89,8 @@ struct RootCause {
 
 // Coverage of proof: how many tensors of a kind prove something. A floating-point tensor does when it passed: its
 // reference is finite and not zero, and the values were equal, or closer than a tolerance that was measured (or is the
-// default, and `Report::unmeasured` says so) and is not noise. What passes by an override alone, or is waived, does not, unless the user accepts that.
+// default, and `Report::unmeasured` says so) and is not noise. What passes by an override alone, or is waived, does
+// not, unless the user accepts that.
 struct Proof {
   std::int64_t compared = 0;                   // floating-point tensors
   std::int64_t proved = 0;                     // of these

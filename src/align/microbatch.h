@@ -37,13 +37,13 @@ std::vector<std::string> microbatch_axes(const Annotations& annotations, const M
 // blocks.
 Microbatches microbatches_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
 
-// How the ranks of the trace shared the micro-batches, where neither `annotations` nor its program say so and the inputs
-// of another run do: that has one order, and is aligned in the names of this trace.
+// How the ranks of the trace shared the micro-batches, where neither `given` nor its program say so and the
+// inputs of another run do: that has one order, and is aligned in the names of this trace.
 struct ToldOrder {
   std::optional<MicrobatchRule> rule;  // absent: they interleave
   bool open = false;                   // nothing tells it
 };
-ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annotations& annotations);
+ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annotations& given);
 
 // The rank's place in the sequence of the ranks along the micro-batch axes.
 std::int64_t coordinate_on(const PresentRank& rank, const RankTable& table, const Microbatches& microbatches);

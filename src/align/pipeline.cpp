@@ -84,8 +84,8 @@ void add_spanning_modules(std::string_view prefix, Pipeline& pipeline) {
   pipeline.spanning.emplace(kRootModule);
 }
 
-// With global names, the layers of a prefix are divided where two virtual stages hold different ones. A module that only
-// one of them has, such as a layer's experts, is not.
+// With global names, the layers of a prefix are divided where two virtual stages hold different ones. A module that
+// only one of them has, such as a layer's experts, is not.
 void find_divided_layers(const RankTable& table, Pipeline& pipeline) {
   std::map<std::string, std::map<std::int64_t, std::set<std::int64_t>>, std::less<>> held;  // by prefix, then stage
   for (const PresentRank& rank : table.ranks) {

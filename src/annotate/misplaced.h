@@ -18,15 +18,15 @@ struct Misplacement {
   std::string text;  // what is wrong, and what to write
 };
 
-// Finds, once for each rule, kind and member of a module, tensors that a rule splits although their parts do not make up
-// the reference's shape; without a `reference` (null), inputs and outputs that a rule splits although all ranks hold the
-// same bits, which are not all one value: an attention mask, below a rule for hidden states.
+// Finds, once for each rule, kind and member of a module, tensors that a rule splits although their parts do not make
+// up the reference's shape; without a `reference` (null), inputs and outputs that a rule splits although all ranks hold
+// the same bits, which are not all one value: an attention mask, below a rule for hidden states.
 std::vector<Misplacement> find_misplaced(const AlignedTrace& aligned, const Annotations& annotations,
                                          const Alignment* reference);
 
-// Returns the number of tensors that rules split over sp, where the mesh says that sp uses the ranks of another axis and
-// each of these tensors is whole on all ranks: the program runs without sequence parallelism. 0 where it does not, or
-// where nothing tells.
+// Returns the number of tensors that rules split over sp, where the mesh says that sp uses the ranks of another axis
+// and each of these tensors is whole on all ranks: the program runs without sequence parallelism. 0 where it does not,
+// or where nothing tells.
 std::int64_t count_whole_sequences(const AlignedTrace& aligned, const Annotations& annotations,
                                    const Alignment* reference);
 

@@ -14,8 +14,8 @@ inline constexpr const char* kSequenceAxis = "sp";
 void name_sequence_splits(Observations& observations, const Subjects& subjects, const Mesh& mesh,
                           const Alignment& reference);
 
-// Does the same by comparing candidates: what a program with sequence parallelism splits, or adds up, and one without it
-// holds whole on each of the same ranks.
+// Does the same by comparing candidates: what a program with sequence parallelism splits, or adds up, and one without
+// it holds whole on each of the same ranks.
 void name_sequence_splits(std::vector<ObservedCandidate>& candidates);
 
 }  // namespace ttrace

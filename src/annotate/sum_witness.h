@@ -12,8 +12,8 @@
 
 namespace ttrace {
 
-// By its values alone, a tensor that is meant to be partial looks like one whose sum the program forgot. That the sum is
-// made, a later tensor shows, which is as near the reference without one, and of which all ranks hold equal copies:
+// By its values alone, a tensor that is meant to be partial looks like one whose sum the program forgot. That the sum
+// is made, a later tensor shows, which is as near the reference without one, and of which all ranks hold equal copies:
 // - of a parameter's gradient, the main gradient;
 // - of an activation, what the module returns, or one around it (in backward, what goes back to its inputs);
 // - a tensor that is recorded later and has the same bits in the reference: what the next module is given.

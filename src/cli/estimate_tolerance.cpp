@@ -64,8 +64,8 @@ Recording recording_for(const EstimateArguments& arguments) {
   return recording;
 }
 
-// Side by side run as many as there are cores, where a run is one process on the CPU. Runs of several ranks may want the
-// same port, and a GPU need not have the memory for two.
+// Side by side run as many as there are cores, where a run is one process on the CPU. Runs of several ranks may want
+// the same port, and a GPU need not have the memory for two.
 std::size_t jobs_for(const EstimateArguments& arguments) {
   if (arguments.jobs) return *arguments.jobs;
   const Trace reference = read_trace(arguments.estimate.reference);

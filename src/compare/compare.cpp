@@ -1,7 +1,7 @@
-// Of pairs that are made of the same bytes, one is measured. Pairs are cut into tiles. All threads measure tiles and release the pages they have read; the calling
-// thread then adds the tiles' results in order. So no sum depends on which thread was faster, and memory in
-// use stays small. Batches are large, because at the end of each the threads wait for each other, which is
-// long on a machine with other work to do.
+// Of pairs that are made of the same bytes, one is measured. Pairs are cut into tiles. All threads measure tiles and
+// release the pages they have read; the calling thread then adds the tiles' results in order. So no sum depends on
+// which thread was faster, and memory in use stays small. Batches are large, because at the end of each the threads
+// wait for each other, which is long on a machine with other work to do.
 #include "ttrace/compare/compare.h"
 
 #include <fmt/format.h>

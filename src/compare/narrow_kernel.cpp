@@ -13,8 +13,9 @@
 // A refused block is done again by `add_wide`, in fp64 with masks, at a third of the speed.
 //
 // The same bits on every machine: element i of a row goes to lane i % kLanes however many vectors make up the
-// lanes, the lanes of a row are added up as a tree of fixed shape, and no multiply is fused with an add, since not every instruction set can. (Memory is the limit,
-// not arithmetic: fusing gains nothing.) The largest difference and the counts do not depend on order.
+// lanes, the lanes of a row are added up as a tree of fixed shape, and no multiply is fused with an add, since not
+// every instruction set can. (Memory is the limit, not arithmetic: fusing gains nothing.) The largest difference and
+// the counts do not depend on order.
 
 #include <algorithm>
 #include <cassert>

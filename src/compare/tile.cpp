@@ -57,8 +57,8 @@ void set_worst(Difference& difference, const OverlayBox& box, const WorstElement
   difference.worst_candidate = worst.candidate;
 }
 
-// The row-major position, in a box of `sizes` and one more dimension, of the row that is `row` in the box `inside`, which
-// starts `offset` later.
+// The row-major position, in a box of `sizes` and one more dimension, of the row that is `row` in the box `inside`,
+// which starts `offset` later.
 std::int64_t row_in(const Shape& sizes, const Shape& offset, const Shape& inside, std::int64_t row) {
   std::int64_t position = 0, stride = 1;
   for (std::size_t d = sizes.size(); d-- > 0; row /= inside[d], stride *= sizes[d]) {

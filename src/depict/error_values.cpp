@@ -1,5 +1,5 @@
-// Reads both tensors once, along the last dimension, through the overlay of their pieces: nothing larger than one run of
-// elements is in memory.
+// Reads both tensors once, along the last dimension, through the overlay of their pieces: nothing larger than one run
+// of elements is in memory.
 #include "depict/error_values.h"
 
 #include <algorithm>

@@ -6,7 +6,8 @@
 
 namespace ttrace {
 
-// Fills what a picture has of the tensors' values. `picture.candidate` says which dimensions are split: those are drawn.
+// Fills what a picture has of the tensors' values. `picture.candidate` says which dimensions are split: those are
+// drawn.
 void depict_values(const LogicalTensor& reference, const LogicalTensor& candidate, Picture& picture);
 
 }  // namespace ttrace

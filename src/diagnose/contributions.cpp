@@ -23,7 +23,8 @@ void add_values(Values& to, const Values& from) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
 }
 
-// Returns the parameter's gradients in an iteration, one of each micro-batch; none where they are too large or of other shapes.
+// Returns the parameter's gradients in an iteration, one of each micro-batch; none where they are too large or of other
+// shapes.
 std::vector<const LogicalTensor*> find_addends(const Suspect& suspect, const Alignment& side, std::int32_t iteration) {
   const auto addends = terms_of_main_gradients(side);
   const auto found = addends.find({iteration, suspect.finding.id.name});
@@ -259,8 +260,8 @@ std::optional<Diagnosis> explain_by_ranks(const Suspect& suspect) {
 }  // namespace
 
 // A sum over the ranks of an axis is made after each micro-batch, of what the ranks have accumulated so far. What came
-// before is the same on all of them by then, and the sum multiplies it by their number: of n micro-batches on an axis of
-// size s, the k-th (from 1) counts s^(n - k) times.
+// before is the same on all of them by then, and the sum multiplies it by their number: of n micro-batches on an axis
+// of size s, the k-th (from 1) counts s^(n - k) times.
 std::optional<Diagnosis> accumulated_again(const Suspect& suspect) {
   if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
   const Addends addends = addends_by_microbatch(suspect, suspect.finding.id.iteration);
@@ -282,8 +283,8 @@ std::optional<Diagnosis> accumulated_again(const Suspect& suspect) {
   return std::nullopt;
 }
 
-// Gradients are added to what their memory holds. Where nobody zeroed it, that is what the iteration before has left: the
-// terms of its micro-batches, or those that one rank made of them, all times one number (a loss scale, a clipping
+// Gradients are added to what their memory holds. Where nobody zeroed it, that is what the iteration before has left:
+// the terms of its micro-batches, or those that one rank made of them, all times one number (a loss scale, a clipping
 // factor). Where ranks own parts of the sum, each part is fitted by itself.
 std::optional<Diagnosis> left_over(const Suspect& suspect) {
   if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;

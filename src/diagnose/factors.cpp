@@ -210,7 +210,8 @@ std::optional<Diagnosis> uniform_factor(const Finding& finding, double bound, co
 }
 
 // Differences of sums over many elements say to three or four digits what is left over, and an exact factor leaves
-// nothing. So the tensor is compared once more, divided by the factor: by a likely one that is near enough, or as fitted.
+// nothing. So the tensor is compared once more, divided by the factor: by a likely one that is near enough, or as
+// fitted.
 std::optional<Diagnosis> uniform_factor(const Finding& finding, const LogicalTensor& reference,
                                         const LogicalTensor& candidate, double bound, const Evidence& evidence) {
   constexpr double kPrecisionOfSums = 1e-3;
@@ -249,9 +250,9 @@ std::optional<Diagnosis> uniform_factor(const Suspect& suspect) {
   return explain_by_factor(fit, suspect.finding.id, suspect.bound, suspect.evidence);
 }
 
-// A factor of all elements is in each part of the tensor: in 16 stretches of it, in 16 bands of its columns, and in what
-// each rank holds. Each has half of it or more, and none as much again, or nothing is said: noise moves the factor of a
-// part by more than that of the whole, and where half of the elements have a factor, the whole has half of it.
+// A factor of all elements is in each part of the tensor: in 16 stretches of it, in 16 bands of its columns, and in
+// what each rank holds. Each has half of it or more, and none as much again, or nothing is said: noise moves the factor
+// of a part by more than that of the whole, and where half of the elements have a factor, the whole has half of it.
 std::optional<Diagnosis> factor_in_noise(const Suspect& suspect) {
   constexpr std::size_t kParts = 16;
   const Values& reference = suspect.reference_values;

@@ -131,8 +131,8 @@ std::uint64_t bytes_of(const TensorPair& pair) { return pair.reference->bytes + 
 // Pairs, as places in the list of all.
 using Places = std::vector<std::size_t>;
 
-// Puts neighbours in execution together: their bytes lie next to each other in the files, and a tensor that was recorded
-// twice, as a module's output and as the next one's input, is there both times.
+// Puts neighbours in execution together: their bytes lie next to each other in the files, and a tensor that was
+// recorded twice, as a module's output and as the next one's input, is there both times.
 std::vector<Places> cut_into_tasks(std::span<const TensorPair> pairs, std::uint64_t processes) {
   Places sorted(pairs.size());
   std::iota(sorted.begin(), sorted.end(), std::size_t{0});

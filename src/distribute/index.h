@@ -1,5 +1,5 @@
-// Reads the index of a trace with all processes of a team: each reads and checks some of the ranks' files, and process 0
-// gets what they say of themselves.
+// Reads the index of a trace with all processes of a team: each reads and checks some of the ranks' files, and process
+// 0 gets what they say of themselves.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Messages about recorded tensors: which file, which of its entries. Process 0 knows them by address, the others by what
-// a message says of them; each is sent once a message.
+// Messages about recorded tensors: which file, which of its entries. Process 0 knows them by address, the others by
+// what a message says of them; each is sent once a message.
 #pragma once
 
 #include <deque>

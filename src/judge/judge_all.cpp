@@ -61,9 +61,9 @@ double jump_in(Statistic statistic, const Difference& difference, double jump) {
   }
 }
 
-// Lets the finding pass if its statistics are within their tolerances and a jump of one element. What jumps and what all
-// elements have are independent: their squares add up. What users allow is what they said; and where a jump is all that
-// the tensor is, it is noise.
+// Lets the finding pass if its statistics are within their tolerances and a jump of one element. What jumps and what
+// all elements have are independent: their squares add up. What users allow is what they said; and where a jump is all
+// that the tensor is, it is noise.
 bool pass_with_jump(Finding& finding, double jump) {
   const Difference& difference = *finding.difference;
   const double allowed = std::hypot(*finding.allowed, jump_in(Statistic::kNorm, difference, jump));
@@ -306,14 +306,13 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     findings.push_back(judge_recompute(matching.recomputed[i], differences[matching.pairs.size() + i], tolerance));
   }
   std::vector<std::string> routing_notes;
-  for (Finding& finding : judge_reroutes(matching.reroutes, tolerance, routing_notes)) {
-    findings.push_back(std::move(finding));
-  }
+  const ReroutesByCause reroutes = explain_reroutes(matching.reroutes, tolerance);
+  for (Finding& finding : judge_reroutes(reroutes, routing_notes)) findings.push_back(std::move(finding));
   findings.insert(findings.end(), steps.findings.begin(), steps.findings.end());
   for (Finding& finding : findings) set_order(finding, reference);
   put_in_backward_order(findings, reference);
-  std::vector<Reroute> ties = matching.reroutes;
-  std::erase_if(ties, [&](const Reroute& reroute) { return !is_near_tie(reroute, tolerance); });
+  std::vector<Reroute> ties = reroutes.near_ties;
+  ties.insert(ties.end(), reroutes.following.begin(), reroutes.following.end());
   for (Finding& finding : findings) downgrade_if_rerouted(finding, ties);
   if (tolerance != nullptr) judge_coherence(*tolerance, acceptance.waivers, findings);
   pass_what_is_proved(steps, findings);

@@ -1,5 +1,6 @@
-// Modules that one program calls and the other does not have: one release of a framework calls a module that returns what
-// it is given where a norm may stand, and the next leaves it out; a parallel program gathers in a module of its own.
+// Modules that one program calls and the other does not have: one release of a framework calls a module that returns
+// what it is given where a norm may stand, and the next leaves it out; a parallel program gathers in a module of its
+// own.
 #pragma once
 
 #include "ttrace/judge/match.h"

@@ -43,9 +43,9 @@ std::optional<Finding> find_mismatch(const TensorPair& pair, std::pair<std::stri
   return finding;
 }
 
-// Returns a finding when the candidate holds a parameter's tensor in a dtype of fewer digits than the reference's: weights
-// or gradients that should be fp32 round away what they are there to keep, while no value is off by more than rounding.
-// What an optimizer holds is left to the check of its step.
+// Returns a finding when the candidate holds a parameter's tensor in a dtype of fewer digits than the reference's:
+// weights or gradients that should be fp32 round away what they are there to keep, while no value is off by more than
+// rounding. What an optimizer holds is left to the check of its step.
 std::optional<Finding> find_narrower(const TensorPair& pair, const std::set<Kind>& allowed) {
   const LogicalTensor& a = *pair.reference;
   const LogicalTensor& b = *pair.candidate;

@@ -16,8 +16,8 @@ namespace ttrace {
 std::string describe_excess(const TensorPair& pair, const Difference& difference, double allowed,
                             std::span<const std::int32_t> ranks);
 
-// Of a statistic beside the norm, such as `the whole tensor is 1.0078 times the reference's; correct runs: within 0.00086
-// of it; on ranks 0, 1`.
+// Of a statistic beside the norm, such as `the whole tensor is 1.0078 times the reference's; correct runs: within
+// 0.00086 of it; on ranks 0, 1`.
 std::string describe_statistic(const TensorPair& pair, const Difference& difference, const JudgedStatistic& judged,
                                std::span<const std::int32_t> ranks);
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "align/describe.h"
 #include "align/lookup.h"
@@ -134,6 +135,19 @@ bool may_change(const Reroute& reroute, const Finding& finding) {
   return choice.id.iteration == finding.id.iteration && same_batch && executes_before(choice, finding);
 }
 
+bool is_near_tie(const Reroute& reroute, const ToleranceFile* tolerance) {
+  const double allowed = tolerance == nullptr ? 0 : allowed_for(*tolerance, reroute.logits).value_or(0);
+  return reroute.shift <= allowed && allowed < 1;
+}
+
+std::string list_tokens(const std::vector<Reroute>& reroutes) {
+  std::vector<std::string> tokens;
+  for (const Reroute& reroute : reroutes) {
+    tokens.push_back(fmt::format("token {} of {}", reroute.token, to_string(reroute.logits)));
+  }
+  return comma_list(tokens);
+}
+
 std::string list_experts(const std::vector<std::int64_t>& experts) {
   return fmt::format("{}", fmt::join(experts, ", "));
 }
@@ -185,21 +199,39 @@ std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& 
   return reroutes;
 }
 
-std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const ToleranceFile* tolerance,
-                                    std::vector<std::string>& notes) {
-  std::vector<std::string> ties;
-  std::map<TensorId, std::vector<const Reroute*>> wrong;
-  for (const Reroute& reroute : reroutes) {
-    if (is_near_tie(reroute, tolerance)) {
-      ties.push_back(fmt::format("token {} of {}", reroute.token, to_string(reroute.logits)));
+ReroutesByCause explain_reroutes(std::span<const Reroute> reroutes, const ToleranceFile* tolerance) {
+  std::vector<const Reroute*> executed;
+  for (const Reroute& reroute : reroutes) executed.push_back(&reroute);
+  std::stable_sort(executed.begin(), executed.end(), [](const Reroute* a, const Reroute* b) {
+    return std::tie(a->logits.iteration, a->order) < std::tie(b->logits.iteration, b->order);
+  });
+  ReroutesByCause causes;
+  std::set<std::tuple<std::int32_t, std::int32_t, std::int64_t>> moved;  // iteration, micro-batch, token
+  for (const Reroute* reroute : executed) {
+    const std::tuple token(reroute->logits.iteration, reroute->logits.microbatch, reroute->token);
+    if (moved.contains(token)) {
+      causes.following.push_back(*reroute);
+    } else if (is_near_tie(*reroute, tolerance)) {
+      causes.near_ties.push_back(*reroute);
+      moved.insert(token);
     } else {
-      wrong[reroute.logits].push_back(&reroute);
+      causes.others.push_back(*reroute);
     }
   }
-  if (!ties.empty()) {
+  return causes;
+}
+
+std::vector<Finding> judge_reroutes(const ReroutesByCause& reroutes, std::vector<std::string>& notes) {
+  if (!reroutes.near_ties.empty()) {
     notes.push_back(fmt::format("re-routed by a near tie, compared no further at the experts: {} tokens: {}",
-                                ties.size(), comma_list(ties)));
+                                reroutes.near_ties.size(), list_tokens(reroutes.near_ties)));
   }
+  if (!reroutes.following.empty()) {
+    notes.push_back(fmt::format("re-routed by a later router, after a near tie had changed them: {} tokens: {}",
+                                reroutes.following.size(), list_tokens(reroutes.following)));
+  }
+  std::map<TensorId, std::vector<const Reroute*>> wrong;
+  for (const Reroute& reroute : reroutes.others) wrong[reroute.logits].push_back(&reroute);
   std::vector<Finding> findings;
   for (const auto& [logits, tokens] : wrong) {
     const Reroute& first = *tokens.front();
@@ -217,11 +249,6 @@ std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const Tol
         first.reference_experts.empty() ? "none" : list_experts(first.reference_experts), first.shift);
   }
   return findings;
-}
-
-bool is_near_tie(const Reroute& reroute, const ToleranceFile* tolerance) {
-  const double allowed = tolerance == nullptr ? 0 : allowed_for(*tolerance, reroute.logits).value_or(0);
-  return reroute.shift <= allowed && allowed < 1;
 }
 
 std::vector<bool> find_changed_pairs(std::span<const TensorPair> pairs, std::span<const Reroute> reroutes) {

@@ -11,7 +11,8 @@ namespace ttrace {
 
 // Requires of every entry what `Entry` promises: enumerators in range, shape and bytes that agree,
 // data inside [kHeaderBytes, data_end), aligned, disjoint or shared, in all at most kMaxSharing * data_end
-// bytes; names are sound, identities differ, order increases. Throws InputError (`where` is the file) for the first that lacks it.
+// bytes; names are sound, identities differ, order increases. Throws InputError (`where` is the file) for the first
+// that lacks it.
 void check_entries(const std::vector<Entry>& entries, std::uint64_t data_end, std::string_view where);
 
 }  // namespace ttrace

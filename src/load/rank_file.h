@@ -27,9 +27,9 @@ RankFile read_rank_file(const std::filesystem::path& path);
 // Sorts by rank. Throws InputError where the files, of which there is at least one, are not of one run.
 Trace make_trace(const std::filesystem::path& directory, std::vector<RankFile> files);
 
-// Reads and checks a rank's file, which is mapped, and packs what it says of itself: what another process makes the same
-// RankFile of. That one maps the file, and looks at no byte of it; it throws InputError where it sees another file under
-// that path.
+// Reads and checks a rank's file, which is mapped, and packs what it says of itself: what another process makes the
+// same RankFile of. That one maps the file, and looks at no byte of it; it throws InputError where it sees another file
+// under that path.
 std::string pack_rank_file(const std::filesystem::path& path, const std::shared_ptr<const MappedFile>& file);
 RankFile unpack_rank_file(const std::filesystem::path& path, std::string_view packed);
 

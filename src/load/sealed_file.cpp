@@ -12,8 +12,8 @@ namespace ttrace {
 namespace {
 
 constexpr std::string_view kHdf5Signature = "\x89HDF\r\n\x1a\n";
-// The names of classes may share their bytes. A tensor takes more than 256 bytes of a file beside them (400 as HDF5 1.10
-// writes it), and such a name has kMaxNameBytes at most.
+// The names of classes may share their bytes. A tensor takes more than 256 bytes of a file beside them (400 as HDF5
+// 1.10 writes it), and such a name has kMaxNameBytes at most.
 constexpr std::uint64_t kMaxClassSharing = 16;
 
 // Throws InputErrors about a file.

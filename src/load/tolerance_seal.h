@@ -11,8 +11,8 @@ namespace ttrace {
 inline constexpr std::string_view kSealKey = "seal:";
 
 // 16 hexadecimal digits, a letter before them so that YAML takes them for a word: XXH3-64 over the lines of the file
-// but empty ones, comments, `overrides` with what belongs to it, and the seal itself. Blanks at the ends of lines do not
-// count.
+// but empty ones, comments, `overrides` with what belongs to it, and the seal itself. Blanks at the ends of lines do
+// not count.
 std::string seal_of(std::string_view text);
 
 }  // namespace ttrace

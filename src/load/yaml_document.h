@@ -1,6 +1,6 @@
 // The one place where text becomes YAML: yaml-cpp parses it, and what it says is kept in about as much memory as the
-// text takes: a node of yaml-cpp's own takes 450 bytes. The text is untrusted, and may be long: the tolerances of a model
-// with 200,000 tensors are 160 MB.
+// text takes: a node of yaml-cpp's own takes 450 bytes. The text is untrusted, and may be long: the tolerances of a
+// model with 200,000 tensors are 160 MB.
 #pragma once
 
 #include <cstddef>

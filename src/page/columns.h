@@ -21,8 +21,8 @@ class Columns {
   // Reals of a table of many rows keep three digits.
   explicit Columns(std::size_t rows);
 
-  // Sets a field of a row. A column is made when its first field is set, and is one of texts, of integers, or of numbers
-  // that need not be integers. Null sets nothing; arrays are texts, in JSON; of an object each key is a column,
+  // Sets a field of a row. A column is made when its first field is set, and is one of texts, of integers, or of
+  // numbers that need not be integers. Null sets nothing; arrays are texts, in JSON; of an object each key is a column,
   // `object.key`.
   void set(std::size_t row, const std::string& column, const nlohmann::ordered_json& value);
 

@@ -5,8 +5,8 @@
 
 namespace ttrace {
 
-// Has places to fill: kPageSentence (in the title and in the body), kPageContent (of what it is a page: "report", "run",
-// "sdc" or "history") and kPageData.
+// Has places to fill: kPageSentence (in the title and in the body), kPageContent (of what it is a page: "report",
+// "run", "sdc" or "history") and kPageData.
 extern const std::string_view kPageTemplate;
 
 inline constexpr std::string_view kPageSentence = "{{sentence}}";

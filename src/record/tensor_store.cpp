@@ -138,7 +138,8 @@ void TensorStore::store(Entry& entry, const TensorView& tensor, std::string_view
 void TensorStore::finish(const Hdf5Image& image) {
   try {
     file_->write_at(image.metadata_offset, image.metadata);
-    // The header comes last: until then the file is not a valid HDF5 file, and a reader takes the index from the journal.
+    // The header comes last: until then the file is not a valid HDF5 file, and a reader takes the index from the
+    // journal.
     file_->write_at(0, image.header);
     file_->close();
   } catch (const RecordError&) {

@@ -27,8 +27,9 @@ struct Accumulation {
 constexpr double kSaysNothing = 0.5;
 
 // The terms are exact in fp32, and adding n of them rounds n times, each time by half a unit. A term that is a sum over
-// ranks itself was rounded once more, to the main gradient's dtype. 4 n units leave room for both. They are units of the
-// terms: where these cancel, as those of the bias of attention's keys do, the sum is as much smaller than its error.
+// ranks itself was rounded once more, to the main gradient's dtype. 4 n units leave room for both. They are units of
+// the terms: where these cancel, as those of the bias of attention's keys do, the sum is as much smaller than its
+// error.
 double allowed_residual(std::int64_t terms) { return 4 * static_cast<double>(terms) * epsilon_of(Dtype::kFloat32); }
 
 // Each of n additions, in any order, rounds a sum whose norm is at most that of all terms together by half a unit.

@@ -1,8 +1,8 @@
 // Checks the gradients of linears' inputs: dX = dY W.
 //
-// The gradient that a trace has of a tensor is its total one: the sum of what all its consumers send back. For the input
-// of a linear that is dY W alone only where nothing else was given the tensor, and no trace says what the program did
-// with a tensor outside of modules. So the consumers are found as far as they were recorded:
+// The gradient that a trace has of a tensor is its total one: the sum of what all its consumers send back. For the
+// input of a linear that is dY W alone only where nothing else was given the tensor, and no trace says what the program
+// did with a tensor outside of modules. So the consumers are found as far as they were recorded:
 //
 //   linears          those whose recorded inputs have the same bits, and whose gradients as well: their products are
 //                    terms of one sum, sum over i of dY_i W_i (queries, keys and values; gate and up)

@@ -50,8 +50,8 @@ struct UpdateDetail {
 // True where a step is computed again in the parameter's own dtype, as PyTorch does (step/low_precision.h).
 bool is_to_the_bit(const RankUpdate& update);
 
-// Replays whole series on `threads` threads, as in CompareOptions, and returns a tally for each update of each. Memory in
-// use stays bounded.
+// Replays whole series on `threads` threads, as in CompareOptions, and returns a tally for each update of each. Memory
+// in use stays bounded.
 std::vector<std::vector<UpdateTally>> replay_series(std::span<const ParameterSeries* const> all, int threads);
 
 // The bytes that replaying a series reads.

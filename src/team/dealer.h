@@ -1,10 +1,10 @@
 // Decides which process does which task.
 //
 // Tasks are in an order in which neighbours read neighbouring parts of the same files. Each process has a stretch of
-// them that is its own, of about the same weight as the others', and goes through it from the front: it opens few files,
-// and reads each from one end to the other. When its stretch is done, it takes the last task of the stretch that has most
-// left, of a process on its own node as long as there is one: what that node has read ahead, or holds in memory, is of
-// use to both.
+// them that is its own, of about the same weight as the others', and goes through it from the front: it opens few
+// files, and reads each from one end to the other. When its stretch is done, it takes the last task of the stretch that
+// has most left, of a process on its own node as long as there is one: what that node has read ahead, or holds in
+// memory, is of use to both.
 #pragma once
 
 #include <cstddef>

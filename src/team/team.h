@@ -6,9 +6,9 @@
 //                 ◀─────── answer ─────────
 //     Team::dismiss ─────────────────────▶  serve returns
 //
-// A task is bytes that say all that it needs, so that others hold no more of a trace than the tasks they are at. Process
-// 0 takes part in the work. Which process does a task never shows in its answer: results are the same bytes for any
-// number of processes.
+// A task is bytes that say all that it needs, so that others hold no more of a trace than the tasks they are at.
+// Process 0 takes part in the work. Which process does a task never shows in its answer: results are the same bytes for
+// any number of processes.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +56,8 @@ class Team {
 
   int size() const { return communicator_ ? communicator_->size() : 1; }
 
-  // Deals out the tasks and returns when all are done. Where some fail, no more are dealt, and the error of the first in
-  // order is thrown: InputError as it was, others as std::runtime_error.
+  // Deals out the tasks and returns when all are done. Where some fail, no more are dealt, and the error of the first
+  // in order is thrown: InputError as it was, others as std::runtime_error.
   void deal(const Tasks& tasks);
 
   // Ends the others, and returns when they know it.

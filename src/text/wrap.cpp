@@ -8,8 +8,8 @@ namespace {
 // Every byte of UTF-8 but the first of a code point begins with the bits 10.
 bool begins_character(char c) { return (c & 0xc0) != 0x80; }
 
-// Returns the end of what begins at `at` and stays whole: the second backtick, or the bracket behind an index; `at` where
-// nothing does.
+// Returns the end of what begins at `at` and stays whole: the second backtick, or the bracket behind an index; `at`
+// where nothing does.
 std::size_t end_of_whole(std::string_view text, std::size_t at) {
   if (text[at] == '`') return std::min(text.find('`', at + 1), text.size());
   const std::size_t end = text[at] == '[' ? text.find_first_not_of("0123456789, -", at + 1) : text.npos;

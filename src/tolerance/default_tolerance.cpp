@@ -1,5 +1,5 @@
-// What a tensor may differ by where nobody ran the reference again (`-t default`). The estimate of estimate.cpp asks the
-// network; here it is replaced by what a rounding analysis says of any network, which knows no conditioning.
+// What a tensor may differ by where nobody ran the reference again (`-t default`). The estimate of estimate.cpp asks
+// the network; here it is replaced by what a rounding analysis says of any network, which knows no conditioning.
 //
 // Rounding errors of a long computation behave as independent ones of mean zero, so that k of them add up as sqrt(k),
 // not k, with high probability (Higham and Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci.
@@ -16,27 +16,27 @@
 //
 // where the depth is how many there were: of an activation those recorded up to it in its micro-batch, in order of
 // execution; of a gradient those of the whole forward and those that backward has come past since. This counts branches
-// as if they followed each other, which errs on the wide side, and does not count what functions between modules round. Who
-// records few activations would have a depth too small: then each counts as many as the model has parameters to an
+// as if they followed each other, which errs on the wide side, and does not count what functions between modules round.
+// Who records few activations would have a depth too small: then each counts as many as the model has parameters to an
 // activation.
 //
 // Evidence: 98 correct parallel runs of 38 programs (Megatron-core, PyTorch, Hugging Face, DeepSpeed, torchtitan,
 // Lightning, JAX, ports between them; fp32, bf16, autocast) are all the same by it, and seven wrong ones (ports with a
-// mistake, JAX with wrong collectives) different at the tensor where it begins. Of 28,000 activations and gradients that
-// differ, the error divided by unit * sqrt(depth):
+// mistake, JAX with wrong collectives) different at the tensor where it begins. Of 28,000 activations and gradients
+// that differ, the error divided by unit * sqrt(depth):
 //
 //                    median     99 %     99.9 %    largest
 //   fp32             0.2-0.3    0.6      0.8       0.86
 //   bf16             0.15       0.6-0.7  1.1-1.3   1.50, experts that tokens near a tie were sent to; else 0.48
 //   JAX, fp32        0.6        0.7-0.9            0.88
 //
-// The median of JAX is larger because it records a third of the results. Where nothing but whole layers were recorded of
-// the others, the largest would be 2.93, if parameters did not count. The margin of 2 leaves 1.3 times the largest: with
-// 98 runs and no false alarm, fewer than 3 % are to be expected (95 % confidence). In bf16 a typical activation is
+// The median of JAX is larger because it records a third of the results. Where nothing but whole layers were recorded
+// of the others, the largest would be 2.93, if parameters did not count. The margin of 2 leaves 1.3 times the largest:
+// with 98 runs and no false alarm, fewer than 3 % are to be expected (95 % confidence). In bf16 a typical activation is
 // allowed 0.039 and a typical gradient 0.066, at most 0.093; in fp32 1.6e-6 and 2.7e-6. That is 1.4 and 2.1 (fp32: 2.5
 // and 2.4) times the measured tolerance in the median, and up to 5 times: measured ones remain the better answer. A
-// constant such as 8.3 % is wider in bf16 but for gradients at depths over 150, and 30,000 times wider in fp32. What this
-// cannot know is:
+// constant such as 8.3 % is wider in bf16 but for gradients at depths over 150, and 30,000 times wider in fp32. What
+// this cannot know is:
 //
 // - A model whose condition is far from 1: a sharp softmax, a router near a tie, cancellation in a loss.
 // - An optimizer's step: rounding decides the sign of a gradient near zero, and how many are near it nothing says. An
@@ -44,14 +44,14 @@
 //   after the step may be off by twice the update, as if that was turned around. What the next iteration computes with
 //   such parameters has no closed form at all: a reference of several iterations is refused.
 //
-// The gradient of a bias or of a norm's weight is a sum over tokens, and may cancel: a key's bias has the exact gradient
-// zero. Terms g_t, each off by so much of its norm in any direction, leave that times sqrt(sum ||g_t||^2) in the sum, and
-// the terms are about as large as the gradients of the module's results, which the trace holds: the tolerance is so many
-// times larger as their norm is larger than the sum's.
+// The gradient of a bias or of a norm's weight is a sum over tokens, and may cancel: a key's bias has the exact
+// gradient zero. Terms g_t, each off by so much of its norm in any direction, leave that times sqrt(sum ||g_t||^2) in
+// the sum, and the terms are about as large as the gradients of the module's results, which the trace holds: the
+// tolerance is so many times larger as their norm is larger than the sum's.
 //
 // The loss and other single numbers are means of many, and rounding cancels in them: one unit, whatever the depth, but
-// no less than a rounding step. The norm of all gradients may be off by what the reference's own sum is (own_sums.cpp). An
-// initial parameter is computed by nobody: a rounding step of its own dtype.
+// no less than a rounding step. The norm of all gradients may be off by what the reference's own sum is (own_sums.cpp).
+// An initial parameter is computed by nobody: a rounding step of its own dtype.
 #include "ttrace/tolerance/default_tolerance.h"
 
 #include <fmt/format.h>

@@ -48,8 +48,8 @@
 //
 // For a single number that is no tensor (the loss, the gradient's norm) a rounding step of bf16 is a hundred times what
 // it really moves by, and hides a wrong loss. Its floor is that of one element, but no less than a rounding step of the
-// dtype that the number is stored in, and no more than one of the compute dtype, which is the floor of everything else. The norm of
-// all gradients is a long sum: it may be off by what the reference's own is (own_sums.cpp), too.
+// dtype that the number is stored in, and no more than one of the compute dtype, which is the floor of everything else.
+// The norm of all gradients is a long sum: it may be off by what the reference's own is (own_sums.cpp), too.
 #include "tolerance/floors.h"
 
 #include <algorithm>

@@ -11,10 +11,10 @@
 //
 // computed in fp64 and compared with what was recorded. Where the two are farther apart than N roundings of random sums
 // can take them, half a rounding step of each, the sum may have grown so large that most terms are lost in it: of 1,024
-// tokens in bf16 such gradients are off by 0.3. Then the same rows, each sum rounded on the way, give what was recorded,
-// which a candidate rounds elsewhere: N roundings are what it may be off by. If they do not, the module computes
-// something else, and nothing is said of it. Where the terms were recorded as sketches, N roundings are taken in any
-// case.
+// tokens in bf16 such gradients are off by 0.3. Then the same rows, each sum rounded on the way, give what was
+// recorded, which a candidate rounds elsewhere: N roundings are what it may be off by. If they do not, the module
+// computes something else, and nothing is said of it. Where the terms were recorded as sketches, N roundings are taken
+// in any case.
 #include <algorithm>
 #include <cmath>
 #include <optional>

@@ -33,8 +33,8 @@
 // at most u * crest / sqrt(n), relative to ||r||^2. Of the largest element the bound is known, a whole step, half of
 // which is its floor: it needs none of the 2 that is chance. An element is also a sum, of at most K terms, added up in
 // fp32 (in fp64 where that computes) one after another: of partial sums that grow to it, half of K roundings of it in
-// either run, and u is no less than eps_fp32 * sqrt(K / 12). In fp32 the perturbed runs need not show it: a few large terms decide how a sum is
-// rounded, and a perturbation of the input may hardly move them.
+// either run, and u is no less than eps_fp32 * sqrt(K / 12). In fp32 the perturbed runs need not show it: a few large
+// terms decide how a sum is rounded, and a perturbation of the input may hardly move them.
 //
 // An optimizer's step jumps (floors.cpp): one element by `jump`, a row of w elements by jump / sqrt(w), the scale, if
 // margin^2 elements jump to the other side, by (margin * jump)^2 / (2 n). What the reference's own sums are off by

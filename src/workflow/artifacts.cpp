@@ -126,7 +126,8 @@ CacheState Artifacts::candidate_state(const Job& candidate) {
   return state_of_run(candidate_artifact(candidate), job_key(candidate));
 }
 
-// Says how the run's software is not the reference's. A candidate that is another program has an environment of its own.
+// Says how the run's software is not the reference's. A candidate that is another program has an environment of its
+// own.
 std::optional<SoftwareDifference> Artifacts::other_software(const std::string& artifact) const {
   if (!file_.correspondence.empty() && artifact.starts_with(candidate_artifact({}))) return std::nullopt;
   return software_difference(workspace_.trace_of(kReference), workspace_.trace_of(artifact));

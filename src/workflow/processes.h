@@ -8,7 +8,8 @@
 namespace ttrace {
 
 // Runs `command` with its team and returns its exit code. Processes but the first do what the first deals to them, and
-// return 0: the launcher's exit code is then that of the first. Throws InputError where they cannot work together, and, in the first, what `command` throws.
+// return 0: the launcher's exit code is then that of the first. Throws InputError where they cannot work together, and,
+// in the first, what `command` throws.
 int run_with_team(const std::function<int(Team&)>& command);
 
 }  // namespace ttrace

@@ -9,9 +9,9 @@
 namespace ttrace {
 
 // Aligns the reference again where the integer inputs of the candidate, a directory whose own order is known, say that
-// its ranks ran consecutive micro-batches, or slices, and adds a note. Where nothing tells, `open_order` of its alignment
-// is left; else it is empty. `correspondence` is empty where both sides have
-// the same names. Throws as `read_trace`, `align_trace` and `load_correspondence` do.
+// its ranks ran consecutive micro-batches, or slices, and adds a note. Where nothing tells, `open_order` of its
+// alignment is left; else it is empty. `correspondence` is empty where both sides have the same names. Throws as
+// `read_trace`, `align_trace` and `load_correspondence` do.
 void settle_order_of_reference(AlignedTrace& reference, const Annotations& of_reference, const std::string& candidate,
                                const Annotations& of_candidate, const std::string& correspondence);
 

@@ -1,5 +1,6 @@
 // libFuzzer's entry points for all targets; the environment variable TTRACE_FUZZ_TARGET names the one to run. Beside
-// crashes it reports inputs that take more memory or time than they may (the bounds are those of src/manual/security.md).
+// crashes it reports inputs that take more memory or time than they may (the bounds are those of
+// src/manual/security.md).
 #include <sanitizer/allocator_interface.h>
 #include <sanitizer/common_interface_defs.h>
 

@@ -45,8 +45,8 @@ class ThreadCommunicator : public Communicator {
   int rank_;
 };
 
-// Runs `command` as process 0 of `size`, and returns how many of the others were dismissed. `make_worker` is called once
-// for each.
+// Runs `command` as process 0 of `size`, and returns how many of the others were dismissed. `make_worker` is called
+// once for each.
 template <class MakeWorker, class Command>
 int run_in_threads(int size, const MakeWorker& make_worker, const Command& command,
                    const std::vector<Identity>& identities = {}) {

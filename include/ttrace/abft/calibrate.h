@@ -1,9 +1,9 @@
 // Measures V-ABFT's e_max on a platform (section 3.6, "practical calibration protocol").
 //
-// The paper's checksums are the platform's own, in C's dtype: C's row sums on one side, A times the row sums of B on the
-// other. Each is rounded, and so their difference is about 2 u, however long the rows. Checksums in fp64 would not do:
-// over a row of positive elements the roundings of C cancel as 1 / sqrt(N), but V-ABFT's threshold of signed elements,
-// whose sum is small, takes no such cancellation into account.
+// The paper's checksums are the platform's own, in C's dtype: C's row sums on one side, A times the row sums of B on
+// the other. Each is rounded, and so their difference is about 2 u, however long the rows. Checksums in fp64 would not
+// do: over a row of positive elements the roundings of C cancel as 1 / sqrt(N), but V-ABFT's threshold of signed
+// elements, whose sum is small, takes no such cancellation into account.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What corresponds to what in two implementations of one model. annotations/correspondences/README.md has the schema for users; reading
-// the file is src/load/correspondence_file.cpp.
+// What corresponds to what in two implementations of one model. annotations/correspondences/README.md has the schema
+// for users; reading the file is src/load/correspondence_file.cpp.
 #pragma once
 
 #include <array>

@@ -6,11 +6,11 @@
 //   dimension factor, '...', or '(' factors ')', the first being the slowest, as in einops
 //   factor    a name of an axis, 1, or a sum: '(' factors {'+' factors} ')'
 //
-// This is the notation of einx (https://einx.readthedocs.io), which adds to that of einops the sum, for concatenation. A
-// tensor has at most one sum. The tensors of a side, each with a sum taken apart into its terms, are its parts, in the
-// order written: part k of one side is part k of the other, made of the same axes. Where one side has one part and the
-// other several, each of these is a copy of that one. A last term '_' of a sum that is a whole dimension is padding: it
-// is nowhere else. '...' stands for any number of dimensions, the same on both sides.
+// This is the notation of einx (https://einx.readthedocs.io), which adds to that of einops the sum, for concatenation.
+// A tensor has at most one sum. The tensors of a side, each with a sum taken apart into its terms, are its parts, in
+// the order written: part k of one side is part k of the other, made of the same axes. Where one side has one part and
+// the other several, each of these is a copy of that one. A last term '_' of a sum that is a whole dimension is
+// padding: it is nowhere else. '...' stands for any number of dimensions, the same on both sides.
 #pragma once
 
 #include <cstdint>

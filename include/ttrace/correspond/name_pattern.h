@@ -16,8 +16,8 @@ using Captures = std::map<std::string, std::string>;
 
 // `decoder.layers.{i}.mlp`: `{i}` stands for characters without a dot, `{rest*}` for any, dots too. A module's name
 // stands for its tensor; where it has several, for its first argument or result, and `module:member` for another. It
-// stands for all calls of the module, and `module#1` for one. A parameter is named by its path, or by that of its module.
-// `{name*}` alone stands for every tensor.
+// stands for all calls of the module, and `module#1` for one. A parameter is named by its path, or by that of its
+// module. `{name*}` alone stands for every tensor.
 class NamePattern {
  public:
   // Throws PatternError.

@@ -1,5 +1,6 @@
 // Moves the pieces of tensors into the index space of others, as a pattern says. Nothing is copied: a transposition
-// permutes the dimensions of boxes and their strides, a product of axes cuts boxes, a sum shifts them or cuts a part out.
+// permutes the dimensions of boxes and their strides, a product of axes cuts boxes, a sum shifts them or cuts a part
+// out.
 #pragma once
 
 #include <memory>
@@ -24,8 +25,8 @@ struct Rearrangement {
   AxisSizes sizes;  // of all axes
 };
 
-// The pieces of `source`, as far as they lie in `target`, in the index space of that one, without its padding. Where the
-// target is one of several copies of the source, or the source of the target, they are all of them.
+// The pieces of `source`, as far as they lie in `target`, in the index space of that one, without its padding. Where
+// the target is one of several copies of the source, or the source of the target, they are all of them.
 std::vector<Piece> rearranged(const Rearrangement& how, const PatternTensor& source, const std::vector<Piece>& pieces,
                               const PatternTensor& target);
 

@@ -77,10 +77,11 @@ struct StepVerdicts {
   std::map<TensorId, double> jumps;
 };
 
-// Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one element
-// for each of `matching.pairs`, followed by one for each of `matching.recomputed`. An update, or a parameter after it,
-// that is `untrusted` because its tolerance is 1 or more passes where it is proved, and all tensors that it was computed
-// from pass or are zero on both sides; so does one that exceeds its tolerance by no more than a jump of one element.
+// Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one
+// element for each of `matching.pairs`, followed by one for each of `matching.recomputed`. An update, or a parameter
+// after it, that is `untrusted` because its tolerance is 1 or more passes where it is proved, and all tensors that it
+// was computed from pass or are zero on both sides; so does one that exceeds its tolerance by no more than a jump of
+// one element.
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
                  const ToleranceFile* tolerance, const Acceptance& acceptance = {}, const StepVerdicts& steps = {});
 

@@ -28,10 +28,18 @@ struct Reroute {
 // Compares, for every tensor of routed tokens, which rows (tokens) the two sides hold.
 std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& candidate);
 
-// Adds a note about the tokens that a near tie re-routed, and returns one finding for each router and micro-batch that
+// Why tokens were re-routed. A tie is near where the shift is at most what the logits are allowed to differ by; without
+// a tolerance only an exact tie counts. Other experts give a token other values, so that a later router of the same
+// micro-batch may send it anywhere: it `follows` from the tie.
+struct ReroutesByCause {
+  std::vector<Reroute> near_ties, following;
+  std::vector<Reroute> others;  // wrong
+};
+ReroutesByCause explain_reroutes(std::span<const Reroute> reroutes, const ToleranceFile* tolerance);
+
+// Adds notes about the tokens that a near tie re-routed, and returns one finding for each router and micro-batch that
 // re-routed others.
-std::vector<Finding> judge_reroutes(std::span<const Reroute> reroutes, const ToleranceFile* tolerance,
-                                    std::vector<std::string>& notes);
+std::vector<Finding> judge_reroutes(const ReroutesByCause& reroutes, std::vector<std::string>& notes);
 
 // Says of each pair whether a re-routed token may have changed it: whether it is computed after the router's choice in
 // the same micro-batch, or from all micro-batches of the iteration, or in a later iteration.
@@ -39,12 +47,8 @@ std::vector<bool> find_changed_pairs(std::span<const TensorPair> pairs, std::spa
 
 // Makes a failure untrusted whose error the re-routed tokens may explain. If k of the n tokens that a tensor is
 // computed from are replaced by others, its relative error is up to sqrt(2 k / n); n is an expert's mean number of
-// tokens. `ties` are near ties.
+// tokens. `ties` are near ties, and what follows from them.
 void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties);
-
-// True where the shift is at most what the logits are allowed to differ by. Without a tolerance only an exact tie
-// counts.
-bool is_near_tie(const Reroute& reroute, const ToleranceFile* tolerance);
 
 // The token of a row of a tensor of routed tokens.
 std::int64_t token_of(const LogicalTensor& tensor, std::int64_t row);

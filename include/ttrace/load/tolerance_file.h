@@ -27,11 +27,11 @@
 //         scale: {samples: [-2e-05], rerun: 0, estimate: 3e-05, responses: 48, floor: 0.0002, allowed: 0.00125},
 //         row: {...}, element: {...}}
 //
-// A check reads `reference`, `digest`, `compute_dtype`, `overrides`, `coherence`, `updates` and each `allowed`; the rest says where
-// they come from, and must say what they are: margin * max(estimate, floor), of an estimate that is the largest sample.
-// What is allowed of the statistics beside the norm is `factor_of` times the larger of their estimate, no larger than the
-// largest sample of the tensor's group, and their floor. Tensors of few elements have none of them. A file that people
-// write may lack `updates` and `seal`, and `coherence` where its tensors have no groups.
+// A check reads `reference`, `digest`, `compute_dtype`, `overrides`, `coherence`, `updates` and each `allowed`; the
+// rest says where they come from, and must say what they are: margin * max(estimate, floor), of an estimate that is the
+// largest sample. What is allowed of the statistics beside the norm is `factor_of` times the larger of their estimate,
+// no larger than the largest sample of the tensor's group, and their floor. Tensors of few elements have none of them.
+// A file that people write may lack `updates` and `seal`, and `coherence` where its tensors have no groups.
 #pragma once
 
 #include <filesystem>

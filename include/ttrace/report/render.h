@@ -19,8 +19,8 @@ inline constexpr std::size_t kFindingsShown = 10;
 
 // What a text may use of the terminal that it goes to.
 struct TextStyle {
-  // In columns; words that are longer, commands to copy and tables of findings go over it. npos: a sentence is a line, for
-  // programs that look for lines.
+  // In columns; words that are longer, commands to copy and tables of findings go over it. npos: a sentence is a line,
+  // for programs that look for lines.
   std::size_t width = std::string::npos;
   bool color = false;
   bool unicode = false;

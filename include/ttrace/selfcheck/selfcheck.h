@@ -41,10 +41,10 @@ struct SelfCheckOptions {
 };
 
 // Returns one finding for each tensor and relation: `pass`, `fail` (product-differs, lookup-differs, sum-differs,
-// not-finite, replicas-disagree, step-differs, copy-differs), or `untrusted` (not-checkable: a linear whose operands were not recorded, or whose
-// module does more than the product; attention that is fused). The alignment's own findings are among them. The
-// report's coverage is the share of tensors that some relation was tested on; the others are counted in its notes.
-// Throws InputError where there is nothing to check.
+// not-finite, replicas-disagree, step-differs, copy-differs), or `untrusted` (not-checkable: a linear whose operands
+// were not recorded, or whose module does more than the product; attention that is fused). The alignment's own findings
+// are among them. The report's coverage is the share of tensors that some relation was tested on; the others are
+// counted in its notes. Throws InputError where there is nothing to check.
 Report self_check(const Alignment& alignment, const SelfCheckOptions& options);
 
 }  // namespace ttrace

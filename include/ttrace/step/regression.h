@@ -45,11 +45,12 @@ struct UpdateSums {
   std::int64_t moved_above = 0, still_above = 0;      // in S: d is not 0; of these, those where the candidate's is
   std::int64_t moved = 0, still = 0;                  // of all elements
   double reference_square = 0, candidate_square = 0;  // of all elements
-  // What one element that is rounded to the other neighbour changes: the largest unit in the last place of the value that
-  // is updated, in units of its dtype's epsilon, times |d| in S, times |p| in S, and times |d| of all elements. 0 where
-  // the parameter was not recorded.
+  // What one element that is rounded to the other neighbour changes: the largest unit in the last place of the value
+  // that is updated, in units of its dtype's epsilon, times |d| in S, times |p| in S, and times |d| of all elements. 0
+  // where the parameter was not recorded.
   double d_units = 0, p_units = 0, all_units = 0;
-  // Elements in S that go the other way, by no more than twice and no less than half as much, and their part of dd and de.
+  // Elements in S that go the other way, by no more than twice and no less than half as much, and their part of dd and
+  // de.
   std::int64_t reversed = 0;
   double reversed_dd = 0, reversed_de = 0;
   std::int64_t not_finite = 0;

@@ -53,8 +53,8 @@ struct StepCheck {
   StepCoverage coverage;                       // its `parameters` is 0 where the trace says of no optimizer
 };
 
-// Computes series of updates again, those of one parameter on one rank each, and returns a tally for each update of each
-// series (src/step/replay.h). It depends on a series alone.
+// Computes series of updates again, those of one parameter on one rank each, and returns a tally for each update of
+// each series (src/step/replay.h). It depends on a series alone.
 struct ParameterSeries;
 struct UpdateTally;
 using Replay = std::function<std::vector<std::vector<UpdateTally>>(std::span<const ParameterSeries* const>)>;

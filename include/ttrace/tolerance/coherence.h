@@ -17,7 +17,8 @@ namespace ttrace {
 // Tolerances are pooled over micro-batches and iterations: one per kind and canonical name.
 using ToleranceKey = std::pair<Kind, std::string>;
 
-// True for the norm of an iteration's gradients, before they are clipped; `grad_norm#1` is a second one, of some of them.
+// True for the norm of an iteration's gradients, before they are clipped; `grad_norm#1` is a second one, of some of
+// them.
 bool is_gradient_norm(const ToleranceKey& key);
 
 // By how much one tensor is the reference's multiple (`Difference::scale_err`).

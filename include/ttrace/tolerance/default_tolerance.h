@@ -25,8 +25,8 @@ inline constexpr double kUnmeasuredMargin = 2;
 ToleranceFile default_tolerances(const Alignment& reference, const std::string& compute_dtype);
 
 // Widens them by what the values of the reference say, which `differences`, one a pair, have measured: how much the sum
-// over tokens cancels that a parameter's gradient is, how large the update of a parameter is beside it, and what the norm
-// of all gradients is off by.
+// over tokens cancels that a parameter's gradient is, how large the update of a parameter is beside it, and what the
+// norm of all gradients is off by.
 void widen_by_values(std::span<const TensorPair> pairs, std::span<const Difference> differences, ToleranceFile& file);
 
 }  // namespace ttrace

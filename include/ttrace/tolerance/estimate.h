@@ -39,20 +39,20 @@ struct OwnRounding {
 };
 using OwnRoundings = std::map<ToleranceKey, OwnRounding>;
 
-// Measures, from the terms that the trace holds, the rounding of the gradients of norms' weights and biases: the largest
-// over micro-batches and iterations. Where the terms do not explain a gradient, it has none. src/tolerance/own_sums.cpp
-// has the reasons.
+// Measures, from the terms that the trace holds, the rounding of the gradients of norms' weights and biases: the
+// largest over micro-batches and iterations. Where the terms do not explain a gradient, it has none.
+// src/tolerance/own_sums.cpp has the reasons.
 OwnRoundings measure_own_sums(const Alignment& reference);
 
 // Measures the same of the norm of all gradients, from their squares in `differences`, one for each of `pairs`.
 OwnRoundings measure_own_norms(std::span<const TensorPair> pairs, std::span<const Difference> differences);
 
 // Estimates the tolerance of every floating-point tensor; integers and bool are compared exactly. `rerun` may be null.
-// Fills `tensors`, `coherence`, `notes`, `margin`, `epsilon`, `estimator` and `compute_dtype` of the result. Throws InputError for
-// fewer than kLeastPerturbedRuns perturbed runs, for runs that lack some of the tensors, for a run that equals the
-// reference in every floating-point element (its perturbation had no effect), for one that is no run of the same
-// program (NaN, other initial parameters, responses of another size), and where most of what was measured is noise.
-// `own_sums` is of measure_own_sums.
+// Fills `tensors`, `coherence`, `notes`, `margin`, `epsilon`, `estimator` and `compute_dtype` of the result. Throws
+// InputError for fewer than kLeastPerturbedRuns perturbed runs, for runs that lack some of the tensors, for a run that
+// equals the reference in every floating-point element (its perturbation had no effect), for one that is no run of the
+// same program (NaN, other initial parameters, responses of another size), and where most of what was measured is
+// noise. `own_sums` is of measure_own_sums.
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options, OwnRoundings own_sums = {});
 

@@ -69,9 +69,9 @@ struct ToleranceFile {
 };
 
 // The verdict on a correct run is made to be a false alarm, by chance, once in a thousand runs or less: a run of 50,000
-// tests (10,000 to 15,000 tensors, of up to four statistics each, and a hundred groups of them) at kTestLevel has one with probability 5e-4, and 50
-// tensors of few elements, which are held to kFewLevel, with 5e-4 more. What is no chance (a parallel program rounds more
-// often than the runs that the tolerances come from) the margin is for.
+// tests (10,000 to 15,000 tensors, of up to four statistics each, and a hundred groups of them) at kTestLevel has one
+// with probability 5e-4, and 50 tensors of few elements, which are held to kFewLevel, with 5e-4 more. What is no chance
+// (a parallel program rounds more often than the runs that the tolerances come from) the margin is for.
 inline constexpr double kTestLevel = 1e-8;
 inline constexpr double kFewLevel = 1e-5;
 
@@ -112,8 +112,8 @@ void add_stored(const TensorId& id, const StoredTensor& tensor, StoredTensors& s
 // Says whether tensors like that have a tolerance of this statistic: the norm of few elements sees as much as others.
 bool is_tested(Statistic statistic, const StoredTensor& tensor);
 
-// Throws InputError where a tensor of the file has no tolerance of a statistic that is tested, or a group of tensors none
-// of its coherence. Without it, what only that statistic sees would pass.
+// Throws InputError where a tensor of the file has no tolerance of a statistic that is tested, or a group of tensors
+// none of its coherence. Without it, what only that statistic sees would pass.
 void require_statistics(const ToleranceFile& file, const StoredTensors& tensors);
 void require_coherence(const ToleranceFile& file, const Alignment& reference);
 

@@ -37,9 +37,9 @@ using UpdateTolerances = std::map<std::pair<std::string, std::int32_t>, UpdateTo
 //   most of it: ten times, which Student's t with 5 degrees of freedom exceeds once in 10,000.
 // - The slope, or the norm, of a tensor is the worst of many, and in a small one a matter of few elements: five times.
 // - Elements that stand still: three times.
-// The slopes and the decay have a few rounding steps of fp32 (2^-22 over all tensors, 2^-20 in one); elements that stand
-// still have the largest shares that rounding left in correct runs of bf16 with room, 1 % and 10 %. 1 or more: rounding
-// moves it as far as any fault would.
+// The slopes and the decay have a few rounding steps of fp32 (2^-22 over all tensors, 2^-20 in one); elements that
+// stand still have the largest shares that rounding left in correct runs of bf16 with room, 1 % and 10 %. 1 or more:
+// rounding moves it as far as any fault would.
 inline double allowed_for(const UpdateTolerance& tolerance, UpdateMeasure measure) {
   constexpr std::array<double, kUpdateMeasures.size()> kMargin = {10, 5, 10, 5, 3, 3};
   constexpr std::array<double, kUpdateMeasures.size()> kLeast = {0x1p-22, 0x1p-20, 0x1p-20, 0x1p-20, 0.01, 0.1};

@@ -162,8 +162,8 @@ TEST_SUITE("abft") {
     CHECK(verification.faults.size() > 30);
   }
 
-  // A checksum must round far less than the product that it checks. With a mean of one the sums of columns are large, and
-  // added up in order in fp64 they are as wrong as the product itself.
+  // A checksum must round far less than the product that it checks. With a mean of one the sums of columns are large,
+  // and added up in order in fp64 they are as wrong as the product itself.
   TEST_CASE("large products in fp64 of a mean far from zero raise no alarm") {
     Random random(11);
     for (int i = 0; i < 12; ++i) {

@@ -32,8 +32,8 @@ using Becomes = std::function<double(const std::string&, int, std::int64_t, doub
 
 double right(const std::string&, int, std::int64_t, double, double update) { return update; }
 
-// A run of an optimizer whose update is 1e-3 of a bounded function of its gradient, in two iterations. Its gradients are
-// off by `rounding` of their size, by chance.
+// A run of an optimizer whose update is 1e-3 of a bounded function of its gradient, in two iterations. Its gradients
+// are off by `rounding` of their size, by chance.
 class UnknownRun {
  public:
   // `around`: what the parameters are near.
