@@ -135,6 +135,9 @@ struct TensorId {
   std::string name;
 
   friend auto operator<=>(const TensorId&, const TensorId&) = default;
+
+  // The tensor of another kind beside this one: the update of a parameter, the output of a gradient's module.
+  TensorId with_kind(Kind other) const;
 };
 
 // Makes text from files fit for a terminal or an XML file. Control characters, bytes that are no UTF-8 and code

@@ -89,9 +89,8 @@ void find_losses(Grouping& grouping, const ModelLayout& layout) {
     found.insert(group.id);
   }
   for (Group& group : grouping.groups) {
-    TensorId output = group.id;
-    output.kind = Kind::kOutput;
-    if (group.id.kind == Kind::kGradOutput && found.contains(output)) group.loss = LossRole::kGradient;
+    if (group.id.kind == Kind::kGradOutput && found.contains(group.id.with_kind(Kind::kOutput)))
+      group.loss = LossRole::kGradient;
     if (is_loss_scalar(group.id)) group.loss = LossRole::kLoss;
   }
 }

@@ -32,6 +32,12 @@ bool is_parameter_kind(Kind kind) {
 
 bool is_optimizer_state(Kind kind) { return kind >= Kind::kMaster && kind <= Kind::kStepGrad; }
 
+TensorId TensorId::with_kind(Kind other) const {
+  TensorId id = *this;
+  id.kind = other;
+  return id;
+}
+
 std::string to_string(const TensorId& id) {
   std::string text = fmt::format("{} {}, iteration {}", printable(id.name), name_of(id.kind), id.iteration);
   if (id.microbatch != kNoMicrobatch) text += fmt::format(", micro-batch {}", id.microbatch);

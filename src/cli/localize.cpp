@@ -58,9 +58,8 @@ void refuse_correspondence(const LocalizeArguments& arguments) {
   if (arguments.check.correspondence.empty()) return;
   throw InputError(
       "--correspondence: a second run gives the candidate's modules the reference's values by the names of its "
-      "tensors, "
-      "and another program has other names; expected none: `ttrace check --correspondence` names the first tensor that "
-      "differs, `ttrace localize` compares runs of one program");
+      "tensors, and another program has other names; expected none: `ttrace check --correspondence` names the first "
+      "tensor that differs, `ttrace localize` compares runs of one program");
 }
 
 int run(const LocalizeArguments& arguments) {

@@ -42,10 +42,9 @@ std::optional<Diagnosis> bias_alone(const Suspect& suspect) {
 }
 
 std::optional<Diagnosis> never_updated(const Suspect& suspect) {
-  TensorId before = suspect.finding.id;
-  if (before.kind != Kind::kParamAfter) return std::nullopt;
-  before.kind = Kind::kParam;
-  const LogicalTensor* unchanged = find_tensor(suspect.evidence.candidate, before);
+  const TensorId& after = suspect.finding.id;
+  if (after.kind != Kind::kParamAfter) return std::nullopt;
+  const LogicalTensor* unchanged = find_tensor(suspect.evidence.candidate, after.with_kind(Kind::kParam));
   if (unchanged == nullptr || !is_comparable(*unchanged, suspect.candidate)) return std::nullopt;
   return suspect.explained_by(Cause::kNeverUpdated, values_of(*unchanged),
                               "the parameter is what it was before the step");

@@ -87,9 +87,7 @@ bool pass_with_jump(Finding& finding, double jump) {
 // Lets an update pass, or the parameter after it, that is right by itself, if what it was computed from is the
 // reference's: where it is noise beside the reference's, or differs from it by a jump.
 bool pass_by_itself(Finding& finding, const StepVerdicts& steps) {
-  TensorId update = finding.id;
-  update.kind = Kind::kParamDelta;
-  const auto jump = steps.jumps.find(update);
+  const auto jump = steps.jumps.find(finding.id.with_kind(Kind::kParamDelta));
   if (finding.reason == Reason::kNoise) {
     finding.message = fmt::format("{}: {}, which are the reference's", to_string(finding.id),
                                   finding.id.kind == Kind::kParamDelta ? "what its gradient, options and state give"
@@ -137,9 +135,8 @@ std::string describe_sketched(std::span<const Difference> differences) {
   }
   return fmt::format(
       "{} of {} comparisons are of sketches: they estimate the norm of a difference, and are allowed up to {:.3g} "
-      "times "
-      "more for that; a wrong element, or elements that changed places, within the noise of a cell of up to 16384 "
-      "elements are not seen",
+      "times more for that; a wrong element, or elements that changed places, within the noise of a cell of up to "
+      "16384 elements are not seen",
       sketched, differences.size(), widest);
 }
 

@@ -242,8 +242,7 @@ std::vector<Finding> judge_reroutes(const ReroutesByCause& reroutes, std::vector
     finding.order = first.order;
     finding.message = fmt::format(
         "{}: {} tokens went to other experts, and the reference's choice was no near tie: token {} to {} instead of "
-        "{}, "
-        "for which the logits would have to move by {:.3g} of their norm",
+        "{}, for which the logits would have to move by {:.3g} of their norm",
         to_string(logits), tokens.size(), first.token,
         first.candidate_experts.empty() ? "none" : list_experts(first.candidate_experts),
         first.reference_experts.empty() ? "none" : list_experts(first.reference_experts), first.shift);

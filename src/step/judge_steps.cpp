@@ -111,8 +111,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
     const LogicalTensor* update = find_update(reference, candidate, iteration, name);
     if (other == of_reference.end() || update == nullptr) continue;
     const StatedStep& wanted = other->second.front();
-    TensorId id = update->id;
-    id.kind = Kind::kParamDelta;
+    const TensorId id = update->id.with_kind(Kind::kParamDelta);
     std::string words;
     std::vector<std::int32_t> ranks;
     bool comparable = true;
@@ -151,9 +150,7 @@ struct RightAndWrong {
 using StepTally = std::map<std::pair<std::string, Kind>, RightAndWrong>;
 
 std::pair<std::string, Kind> class_of(const StepCheck& check, const Finding& finding) {
-  TensorId id = finding.id;
-  id.kind = Kind::kParamDelta;
-  const auto found = check.optimizers.find(id);
+  const auto found = check.optimizers.find(finding.id.with_kind(Kind::kParamDelta));
   return {found == check.optimizers.end() ? "" : found->second, finding.id.kind};
 }
 

@@ -14,11 +14,6 @@ namespace {
 
 using PairOf = std::map<TensorId, std::size_t>;  // an index into `Matching::pairs`
 
-TensorId with_kind(TensorId id, Kind kind) {
-  id.kind = kind;
-  return id;
-}
-
 std::set<TensorId> updates_in_question(const Matching& matching, std::span<const Difference> differences,
                                        const ToleranceFile& tolerance,
                                        const std::map<TensorId, std::vector<TensorId>>& proved) {
@@ -26,7 +21,7 @@ std::set<TensorId> updates_in_question(const Matching& matching, std::span<const
   for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
     const TensorId& id = matching.pairs[i].candidate->id;
     if (id.kind != Kind::kParamDelta && id.kind != Kind::kParamAfter) continue;
-    const TensorId update = with_kind(id, Kind::kParamDelta);
+    const TensorId update = id.with_kind(Kind::kParamDelta);
     if (!proved.contains(id) || !proved.contains(update)) continue;
     if (judge(matching.pairs[i], differences[i], &tolerance).reason == Reason::kExceedsTolerance)
       updates.insert(update);
@@ -63,7 +58,7 @@ std::map<TensorId, double> find_jumps(const AlignedTrace& reference, const Match
       id.kind = Kind::kParamDelta;
       id.name = series.name;
       if (!wanted.contains(id) || !update.reason.empty() || !update.gradient) continue;
-      const auto gradient = pair_of.find(with_kind(id, update.gradient.entry->id.kind));
+      const auto gradient = pair_of.find(id.with_kind(update.gradient.entry->id.kind));
       if (gradient == pair_of.end()) continue;
       const auto error = allowed_of_element(differences[gradient->second], gradient->first, tolerance);
       if (error) jumps[id] = std::max(jumps[id], largest_jump(series, i, *error));

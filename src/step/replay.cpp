@@ -372,6 +372,11 @@ class BlockReplay {
   Carried& carried_;
 };
 
+// True where the next iteration computes from the value that this one leaves.
+bool is_carried_on(const ParameterSeries& series, std::size_t iteration) {
+  return iteration + 1 < series.updates.size() && series.updates[iteration + 1].source == BeforeStep::kCarried;
+}
+
 }  // namespace
 
 bool is_to_the_bit(const RankUpdate& update) {
@@ -403,8 +408,7 @@ double largest_jump(const ParameterSeries& series, std::size_t jumping, double g
     for (const double shift : {0.0, gradient_error, -gradient_error}) {
       for (std::size_t i = 0; i <= jumping; ++i) {
         if (!series.updates[i].has_value) continue;
-        const bool is_carried_on = i < jumping && series.updates[i + 1].source == BeforeStep::kCarried;
-        part.expect(series.updates[i], is_carried_on, shift);
+        part.expect(series.updates[i], i < jumping && is_carried_on(series, i), shift);
       }
       if (shift == 0) {
         unmoved = part.expected();
@@ -433,8 +437,8 @@ std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begi
     for (std::size_t i = 0; i < series.updates.size(); ++i) {
       if (!series.updates[i].has_value) continue;
       const bool in_detail = detail != nullptr && i == detailed;
-      const bool is_carried_on = i + 1 < series.updates.size() && series.updates[i + 1].source == BeforeStep::kCarried;
-      part.run(series.updates[i], is_carried_on, tallies[i], in_detail ? detail : nullptr, in_detail ? &sums : nullptr);
+      part.run(series.updates[i], is_carried_on(series, i), tallies[i], in_detail ? detail : nullptr,
+               in_detail ? &sums : nullptr);
     }
   }
   if (detail != nullptr) {

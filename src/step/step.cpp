@@ -236,9 +236,7 @@ class StepFindings {
       if (part.tally->wrong_copies > 0) wrong.push_back(part);
     }
     add_what_made_copy(delta, update, rests_on);
-    TensorId id = delta.id;
-    id.kind = Kind::kParamAfter;
-    const auto after = alignment_.tensors.find(id);
+    const auto after = alignment_.tensors.find(delta.id.with_kind(Kind::kParamAfter));
     if (copied == 0 || after == alignment_.tensors.end()) return;
     ++check_.coverage.copies_checked;
     if (wrong.empty()) {

@@ -50,8 +50,8 @@
 // tolerance is so many times larger as their norm is larger than the sum's.
 //
 // The loss and other single numbers are means of many, and rounding cancels in them: one unit, whatever the depth, but
-// no less than a rounding step. The norm of all gradients may be off by what the reference's own sum is (own_sums.cpp).
-// An initial parameter is computed by nobody: a rounding step of its own dtype.
+// no less than a rounding step. The norm of all gradients may be off by what the reference's own is (own_norms.cpp). An
+// initial parameter is computed by nobody: a rounding step of its own dtype.
 #include "ttrace/tolerance/default_tolerance.h"
 
 #include <fmt/format.h>
@@ -213,9 +213,7 @@ double widening_of(const LogicalTensor& tensor, const SquareNorms& squares, cons
     return found == terms.end() ? 0 : floor * std::max(0.0, std::sqrt(found->second / square) - 1);
   }
   if (id.kind == Kind::kParamAfter) {
-    TensorId update = id;
-    update.kind = Kind::kParamDelta;
-    const auto found = squares.find(update);
+    const auto found = squares.find(id.with_kind(Kind::kParamDelta));
     return found == squares.end() ? 0 : 2 * std::sqrt(found->second / square) / kUnmeasuredMargin;  // turned around
   }
   return 0;

@@ -49,7 +49,7 @@
 // For a single number that is no tensor (the loss, the gradient's norm) a rounding step of bf16 is a hundred times what
 // it really moves by, and hides a wrong loss. Its floor is that of one element, but no less than a rounding step of the
 // dtype that the number is stored in, and no more than one of the compute dtype, which is the floor of everything else.
-// The norm of all gradients is a long sum: it may be off by what the reference's own is (own_sums.cpp), too.
+// The norm of all gradients is a long sum: it may be off by what the reference's own is (own_norms.cpp), too.
 #include "tolerance/floors.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ double rms_of(const Difference& difference) {
 
 // How far the largest element may have jumped. Of sketches no element is known: it may have turned its sign, and its
 // difference is no more than that of a cell.
-double largest_jump(const Difference& difference) {
+double largest_error(const Difference& difference) {
   if (!difference.sketch) return difference.max_abs;
   const SketchMeasure& sketch = *difference.sketch;
   return std::min(2 * difference.reference_max_abs, std::sqrt(sketch.cell_square) * sketch.cell_widening);
@@ -88,7 +88,7 @@ std::map<Kind, double> largest_jumps(std::span<const RunDifferences> runs) {
       const Difference& difference = run.differences[i];
       if (!is_changed_by_step(kind) || difference.reference_square == 0) continue;
       double& largest = jumps[kind];
-      largest = std::max(largest, largest_jump(difference) / rms_of(difference));
+      largest = std::max(largest, largest_error(difference) / rms_of(difference));
     }
   }
   return jumps;

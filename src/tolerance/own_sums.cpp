@@ -153,8 +153,7 @@ void widen_to(OwnRounding& largest, const OwnRounding& own, double factor) {
 
 // The norm of what the step changes of the parameter, or of the parameter after it; 0 where it was not recorded whole.
 double norm_of(const Alignment& alignment, const TensorId& gradient, Kind kind) {
-  TensorId id = gradient;
-  id.kind = kind;
+  TensorId id = gradient.with_kind(kind);
   id.microbatch = kNoMicrobatch;
   const auto found = alignment.tensors.find(id);
   if (found == alignment.tensors.end() || found->second.sketched) return 0;

@@ -11,9 +11,8 @@
 namespace ttrace {
 
 struct CloserLook {
-  std::vector<CollectOptions>
-      runs;            // each must be the run again that `again` names; empty: there is nothing to look at
-  CheckOptions check;  // of what they leave
+  std::vector<CollectOptions> runs;  // each must repeat the run that `again` names; empty: there is nothing to look at
+  CheckOptions check;                // of what they leave
 };
 
 // Returns what to run after the check that gave `first`, of which a side was recorded as sketches: into `output`, by
