@@ -241,7 +241,7 @@ class StepFindings {
     ++check_.coverage.copies_checked;
     if (wrong.empty()) {
       check_.findings.push_back(finding_about(after->second, Verdict::kPass, Reason::kNone, "what the step made"));
-      if (copied == elements) check_.rests_on[id] = rests_on;
+      if (copied == elements) check_.rests_on[after->first] = rests_on;
       return;
     }
     Finding finding = finding_about(after->second, Verdict::kFail, Reason::kCopyDiffers,
