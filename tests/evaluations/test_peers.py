@@ -20,11 +20,12 @@ def compared(tmp_path):
     """compared(reference, candidate): the line of compare_peers about a tensor that the candidate has on 2 ranks."""
 
     def compare(reference, candidate, split=True):
-        (tmp_path / "a.yaml").write_text(ANNOTATIONS if split else COPIES)
         parts = numpy.split(candidate.values, 2) if split else candidate.values
-        record_run(tmp_path / "reference", [[reference]])
-        record_run(tmp_path / "candidate", [[candidate.with_values(part)] for part in parts], axes="tp=2")
-        (row,) = peers.compare(tmp_path / "reference", tmp_path / "candidate", tmp_path / "a.yaml")
+        runs = {"reference": [[reference]], "candidate": [[candidate.with_values(part)] for part in parts]}
+        for name, ranks in runs.items():
+            record_run(tmp_path / name / "trace", ranks, axes=f"tp={len(ranks)}")
+            (tmp_path / name / "annotations.yaml").write_text(ANNOTATIONS if split else COPIES)
+        (row,) = peers.compare(tmp_path / "reference", tmp_path / "candidate")
         return row
 
     return compare
@@ -100,11 +101,11 @@ def test_the_worst_copy_counts(compared):
 @pytest.mark.parametrize(
     "words, said",
     [
-        ([], "expected REFERENCE CANDIDATE ANNOTATIONS"),
-        (["nowhere", "nowhere", "a.yaml"], "nowhere"),
-        (["reference", "reference", "a.yaml", "1e-5"], "'1e-5': no pair of bounds; expected ATOL:RTOL"),
-        (["reference", "reference", "a.yaml", "nan:1"], "'nan:1': no pair of bounds"),
-        (["reference", "cut", "a.yaml"], "rank-00000.h5"),
+        ([], "expected REFERENCE ITS-ANNOTATIONS CANDIDATE"),
+        (["nowhere", "a.yaml", "nowhere", "a.yaml"], "nowhere"),
+        (["reference", "a.yaml", "reference", "a.yaml", "1e-5"], "'1e-5': no pair of bounds; expected ATOL:RTOL"),
+        (["reference", "a.yaml", "reference", "a.yaml", "nan:1"], "'nan:1': no pair of bounds"),
+        (["reference", "a.yaml", "cut", "a.yaml"], "rank-00000.h5"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_line(tmp_path, words, said):

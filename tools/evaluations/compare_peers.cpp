@@ -1,5 +1,5 @@
 // What other tools' rules look at, of two traces that are aligned and matched as `ttrace check` does it.
-// Usage: compare_peers REFERENCE CANDIDATE ANNOTATIONS ATOL:RTOL...
+// Usage: compare_peers REFERENCE ITS-ANNOTATIONS CANDIDATE ITS-ANNOTATIONS ATOL:RTOL...
 //
 // Prints CSV, one line per pair of tensors. x is the candidate's value and y the reference's, both widened to fp64:
 //   difference_square, reference_square, candidate_square
@@ -134,12 +134,13 @@ std::string row(const TensorPair& pair, const std::vector<Bounds>& bounds) {
 }
 
 void run(const std::vector<std::string_view>& arguments) {
-  if (arguments.size() < 3) throw InputError("expected REFERENCE CANDIDATE ANNOTATIONS ATOL:RTOL...");
+  if (arguments.size() < 4)
+    throw InputError("expected REFERENCE ITS-ANNOTATIONS CANDIDATE ITS-ANNOTATIONS ATOL:RTOL...");
   std::vector<Bounds> bounds;
-  for (std::size_t i = 3; i < arguments.size(); ++i) bounds.push_back(parse_bounds(arguments[i]));
-  const Annotations annotations = read_annotations({std::string(arguments[2])}, {});
-  const AlignedTrace reference = align_whole(read_trace(arguments[0]), annotations);
-  const AlignedTrace candidate = align_trace(read_trace(arguments[1]), annotations, layout_of(reference.alignment));
+  for (std::size_t i = 4; i < arguments.size(); ++i) bounds.push_back(parse_bounds(arguments[i]));
+  const auto annotations = [&](std::size_t i) { return read_annotations({std::string(arguments[i])}, {}); };
+  const AlignedTrace reference = align_whole(read_trace(arguments[0]), annotations(1));
+  const AlignedTrace candidate = align_trace(read_trace(arguments[2]), annotations(3), layout_of(reference.alignment));
   const Matching matching = match(reference.alignment, candidate.alignment);
 
   std::string text = "name,kind,iteration,microbatch,pass,elements,difference_square,reference_square,candidate_square";

@@ -87,11 +87,13 @@ RULES = _rules()
 NAMES = [rule.name for rule in RULES]
 
 
-def compare(reference: Path, candidate: Path, annotations: Path) -> list[dict]:
-    """A line for each tensor that both have: compare_peers.cpp says what is in it. Throws RunError."""
+def compare(reference: Path, candidate: Path) -> list[dict]:
+    """A line for each tensor that both runs have, of directories with `trace` and `annotations.yaml`: compare_peers.cpp
+    says what is in it. Throws RunError."""
     program = BUILD / "evaluations" / "compare_peers"
     bounds = [f"{atol}:{rtol}" for atol, rtol in ALLCLOSE]
-    command = [str(program), str(reference), str(candidate), str(annotations), *bounds]
+    runs = [str(home / name) for home in (reference, candidate) for name in ("trace", "annotations.yaml")]
+    command = [str(program), *runs, *bounds]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         raise RunError(f"{' '.join(command)}\nexit code {result.returncode}\n{result.stderr}")
@@ -101,7 +103,7 @@ def compare(reference: Path, candidate: Path, annotations: Path) -> list[dict]:
 def violations(run: Run, report: dict) -> dict[str, set[tuple]]:
     """By rule, the tensors that violate it; under `ttrace` those that it calls wrong. What cannot be compared, because
     one side lacks it or has it in another shape, violates every rule: merging shows it."""
-    rows = compare(run.reference / "trace", run.home / "trace", run.home / "annotations.yaml")
+    rows = compare(run.reference, run.home)
     compared = {identity(row) for row in rows}
     wrong = {identity(f) for f in report["findings"] if f["verdict"] in FINDINGS}
     violating = {"ttrace": wrong}
