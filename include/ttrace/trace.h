@@ -187,6 +187,9 @@ class MappedFile {
   // Drops the pages that hold [begin, begin + bytes) from this process's memory; the next access brings
   // them back from the file. A file that is not a real mapping keeps its memory.
   virtual void release(const std::byte* /*begin*/, std::uint64_t /*bytes*/) const {}
+  // Copies [begin, begin + bytes) of the mapping from the file, which touches none of its pages. Returns false where
+  // there is no file to read from. Throws InputError where the bytes are gone.
+  virtual bool read(const std::byte* /*begin*/, std::uint64_t /*bytes*/, std::byte* /*into*/) const { return false; }
 };
 
 // What a rank says that it could not record. Its provenance holds it as

@@ -2,11 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
 
 #include "ttrace/error.h"
 
 namespace ttrace {
+namespace {
+
+constexpr std::uint64_t kReadAtOnce = 256 << 10;  // bytes
+
+}  // namespace
 
 Checksums::Checksums(const std::vector<Overlay>& overlays) {
   for (const Overlay& overlay : overlays) {
@@ -34,34 +40,73 @@ void Checksums::add(const StridedTerm& term) {
   by_entry_[term.entry] = tensor;
 }
 
-void Checksums::take_to(Tensor& tensor, std::uint64_t end) {
-  if (end <= tensor.done) return;
-  if (!tensor.state) {
-    tensor.state.reset(XXH3_createState());
-    if (!tensor.state) throw std::bad_alloc();
-    XXH3_64bits_reset(tensor.state.get());
+void Checksums::Tensor::take(const std::byte* bytes, std::uint64_t offset, std::uint64_t size) {
+  if (offset + size <= done) return;
+  if (!state) {
+    state.reset(XXH3_createState());
+    if (!state) throw std::bad_alloc();
+    XXH3_64bits_reset(state.get());
   }
-  const std::byte* data = tensor.file->data() + tensor.entry->offset;
-  XXH3_64bits_update(tensor.state.get(), data + tensor.done, end - tensor.done);
-  tensor.done = end;
+  XXH3_64bits_update(state.get(), bytes + (done - offset), offset + size - done);
+  done = offset + size;
 }
 
-void Checksums::follow(const std::vector<PageRange>& read) {
-  for (const PageRange& range : read) {
+void Checksums::Tensor::take_waiting(std::unique_lock<std::mutex>& lock) {
+  while (!waiting.empty() && waiting.begin()->first <= done) {
+    const auto [offset, range] = *waiting.begin();
+    waiting.erase(waiting.begin());
+    lock.unlock();
+    take(range.bytes, offset, static_cast<std::uint64_t>(range.end - range.begin));
+    if (range.buffer != nullptr) range.buffer->let_go();
+    lock.lock();
+  }
+}
+
+void Checksums::Tensor::take_rest() {
+  TileBuffer buffer;
+  while (done < entry->bytes) {
+    const std::uint64_t size = std::min(kReadAtOnce, entry->bytes - done);
+    const std::byte* begin = data() + done;
+    std::byte* copy = buffer.take(size);
+    take(file->read(begin, size, copy) ? copy : begin, done, size);
+  }
+}
+
+void Checksums::follow(const std::vector<ReadRange>& read, bool may_hold) {
+  for (const ReadRange& range : read) {
     const auto found = by_entry_.find(range.entry);
     if (found == by_entry_.end()) continue;
     Tensor& tensor = *found->second;
-    const std::unique_lock lock(tensor.busy, std::try_to_lock);
-    if (!lock) continue;
-    const std::byte* data = tensor.file->data() + tensor.entry->offset;
-    take_to(tensor, static_cast<std::uint64_t>(range.end - data));
+    const auto offset = static_cast<std::uint64_t>(range.begin - tensor.data());
+    const auto size = static_cast<std::uint64_t>(range.end - range.begin);
+    std::unique_lock lock(tensor.mutex);
+    if (tensor.busy || offset > tensor.done) {
+      if (range.buffer != nullptr && !may_hold) continue;
+      if (!tensor.waiting.emplace(offset, range).second) continue;
+      if (range.buffer != nullptr) range.buffer->hold();
+      continue;
+    }
+    tensor.busy = true;
+    lock.unlock();
+    tensor.take(range.bytes, offset, size);
+    lock.lock();
+    tensor.take_waiting(lock);
+    tensor.busy = false;
   }
 }
 
 void Checksums::finish(std::size_t i) {
   Tensor& tensor = *tensors_[i];
   const Entry& entry = *tensor.entry;
-  take_to(tensor, entry.bytes);
+  {
+    std::unique_lock lock(tensor.mutex);
+    tensor.take_waiting(lock);
+    for (const auto& [offset, range] : tensor.waiting) {
+      if (range.buffer != nullptr) range.buffer->let_go();
+    }
+    tensor.waiting.clear();
+  }
+  tensor.take_rest();
   const std::uint64_t checksum =
       tensor.state ? XXH3_64bits_digest(tensor.state.get()) : XXH3_64bits(tensor.file->data(), 0);
   tensor.state.reset();

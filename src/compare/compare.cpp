@@ -1,5 +1,5 @@
-// Of pairs that are made of the same bytes, one is measured. Pairs are cut into tiles. All threads measure tiles and
-// release the pages they have read; the calling thread then adds the tiles' results in order. So no sum depends on
+// Of pairs that are made of the same bytes, one is measured. Pairs are cut into tiles. All threads read and measure
+// tiles, and release the pages of those that they read in place; the calling thread then adds the tiles' results in order. So no sum depends on
 // which thread was faster, and memory in use stays small. Batches are large, because at the end of each the threads
 // wait for each other, which is long on a machine with other work to do.
 #include "ttrace/compare/compare.h"
@@ -119,7 +119,8 @@ void add_result(TileDifference& sum, const TileDifference& tile) {
 // How to go through the pairs.
 struct Pass {
   int threads;
-  bool checksums;  // verify those of the tensors that are read
+  bool checksums;                     // verify those of the tensors that are read
+  std::vector<TileBuffers>& buffers;  // one a thread
 };
 
 // Measures a batch, and appends the sums of each of its pairs to `results`.
@@ -135,9 +136,11 @@ void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& bat
   std::vector<ReadPages> read(static_cast<std::size_t>(threads));
   parallel_for(batch.size(), threads, [&](std::size_t i) {
     const std::size_t pair = batch[i].pair;
-    batch[i].result = measure_tile(overlays[pair], batch[i].tile, rows[pair]);
-    checksums.follow(batch[i].result.read);
-    read[static_cast<std::size_t>(omp_get_thread_num())].add(batch[i].result.read);
+    const auto thread = static_cast<std::size_t>(omp_get_thread_num());
+    TileBuffer& buffer = pass.buffers[thread].next();
+    batch[i].result = measure_tile(overlays[pair], batch[i].tile, rows[pair], buffer);
+    checksums.follow(batch[i].result.read, pass.buffers[thread].may_hold(buffer));
+    read[thread].add(batch[i].result.read);
     batch[i].result.read = {};
     meter.add(batch[i].bytes);
   });
@@ -156,9 +159,11 @@ void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& bat
   }
 }
 
-// Returns the sums of every pair over all of its tiles.
-std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, const Pass& pass,
+// Returns the sums of every pair over all of its tiles. `checksums`: verify those of the tensors that are read.
+std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, int threads, bool checksums,
                                           const Progress& progress) {
+  std::vector<TileBuffers> buffers(static_cast<std::size_t>(threads));
+  const Pass pass{threads, checksums, buffers};
   ProgressMeter meter(progress, pairs);
   std::vector<TileDifference> results;
   results.reserve(pairs.size());
@@ -189,7 +194,7 @@ Difference measure_worst_replica(const TensorPair& pair, TileDifference& sum, in
     if (sum.candidate_replicas[i].ranks.empty()) continue;
     const LogicalTensor seen = seen_by_replica(*pair.candidate, static_cast<std::int32_t>(i) + 1);
     const TensorPair copy{pair.reference, &seen};
-    Difference difference = std::move(measure_pairs({&copy, 1}, {threads, false}, {}).front().difference);
+    Difference difference = std::move(measure_pairs({&copy, 1}, threads, false, {}).front().difference);
     require_coverage(copy, difference);
     if (is_worse(difference, worst)) worst = std::move(difference);
   }
@@ -220,7 +225,7 @@ std::vector<Difference> compare_elements(std::span<const TensorPair> pairs, cons
     place[i] = first[i] == i ? distinct.size() : place[first[i]];
     if (first[i] == i) distinct.push_back(pairs[i]);
   }
-  std::vector<TileDifference> sums = measure_pairs(distinct, {threads, options.checksums}, options.progress);
+  std::vector<TileDifference> sums = measure_pairs(distinct, threads, options.checksums, options.progress);
   std::vector<Difference> measured;
   measured.reserve(distinct.size());
   for (std::size_t i = 0; i < distinct.size(); ++i) {

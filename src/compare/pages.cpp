@@ -14,15 +14,18 @@ constexpr std::ptrdiff_t kGapBytes = 64 << 10;
 
 }  // namespace
 
-void ReadPages::add(const std::vector<PageRange>& ranges) {
-  ranges_.insert(ranges_.end(), ranges.begin(), ranges.end());
-  for (const PageRange& range : ranges) bytes_ += std::max<std::int64_t>(range.end - range.begin, 4096);
+void ReadPages::add(const std::vector<ReadRange>& ranges) {
+  for (const ReadRange& range : ranges) {
+    if (!range.is_mapped()) continue;
+    ranges_.push_back(range);
+    bytes_ += std::max<std::int64_t>(range.end - range.begin, 4096);
+  }
   if (bytes_ >= kReleasedAtOnce) release();
 }
 
 void ReadPages::release() {
   std::sort(ranges_.begin(), ranges_.end(),
-            [](const PageRange& a, const PageRange& b) { return std::less<>()(a.begin, b.begin); });
+            [](const ReadRange& a, const ReadRange& b) { return std::less<>()(a.begin, b.begin); });
   for (auto range = ranges_.begin(); range != ranges_.end();) {
     const std::byte* end = range->end;
     auto next = range + 1;

@@ -14,20 +14,6 @@ Shape index_in(const Box& box, std::int64_t position) {
   return index;
 }
 
-void record_reads(const std::vector<StridedTerm>& terms, const Box& logical, std::vector<PageRange>& read) {
-  for (const StridedTerm& term : terms) {
-    if (term.file == nullptr) continue;
-    std::int64_t span = 1;
-    for (std::size_t i = 0; i < term.strides.size(); ++i) span += (logical.size[i] - 1) * term.strides[i];
-    read.push_back({term.file, term.data, term.data + span * size_of(term.dtype), term.entry});
-  }
-}
-
-void record_reads(const OverlayBox& box, std::vector<PageRange>& read) {
-  record_reads(box.reference, box.logical, read);
-  record_reads(box.candidate, box.logical, read);
-}
-
 Difference difference_of(const BoxDifference& box, std::int32_t rank) {
   Difference part;
   part.elements = box.elements;
@@ -100,10 +86,45 @@ class TileRows {
   std::vector<double> squares_;
 };
 
-// Compares replica 0 with the reference.
-void measure_first_replica(const Overlay& overlay, const Box& tile, const Rows& rows, TileDifference& result) {
+using Boxes = std::vector<OverlayBox>;
+
+// An overlay inside a tile.
+struct TileOverlay {
+  Boxes boxes;
+  std::vector<Boxes> candidate_replicas, reference_replicas;
+};
+
+Boxes clip_all(const Boxes& boxes, const Box& tile) {
+  Boxes inside;
+  for (const OverlayBox& box : boxes) {
+    if (auto clipped = clip(box, tile)) inside.push_back(std::move(*clipped));
+  }
+  return inside;
+}
+
+TileOverlay clip_overlay(const Overlay& overlay, const Box& tile) {
+  TileOverlay inside{clip_all(overlay.boxes, tile), {}, {}};
+  for (const Boxes& boxes : overlay.candidate_replicas) inside.candidate_replicas.push_back(clip_all(boxes, tile));
+  for (const Boxes& boxes : overlay.reference_replicas) inside.reference_replicas.push_back(clip_all(boxes, tile));
+  return inside;
+}
+
+std::vector<ReadRange> fetch_all(TileOverlay& overlay, TileBuffer& buffer) {
+  std::vector<OverlayBox*> all;
+  for (OverlayBox& box : overlay.boxes) all.push_back(&box);
+  for (auto* replicas : {&overlay.candidate_replicas, &overlay.reference_replicas}) {
+    for (Boxes& boxes : *replicas) {
+      for (OverlayBox& box : boxes) all.push_back(&box);
+    }
+  }
+  return fetch(all, buffer);
+}
+
+// Compares replica 0 with the reference. `boxes`: those of the overlay inside the tile.
+void measure_first_replica(const Boxes& boxes, const Overlay& overlay, const Box& tile, const Rows& rows,
+                           TileDifference& result) {
   struct Measured {
-    OverlayBox box;
+    const OverlayBox* box;
     LargestBlock largest;
   };
   std::vector<Measured> measured;
@@ -111,22 +132,19 @@ void measure_first_replica(const Overlay& overlay, const Box& tile, const Rows& 
   double largest = 0;
   std::optional<TileRows> tile_rows;
   if (rows.width > 0) tile_rows.emplace(tile);
-  for (const OverlayBox& whole : overlay.boxes) {
-    auto box = clip(whole, tile);
-    if (!box) continue;
-    const BoxDifference part = measure_box(*box, overlay.reference_scale, overlay.candidate_scale,
+  for (const OverlayBox& box : boxes) {
+    const BoxDifference part = measure_box(box, overlay.reference_scale, overlay.candidate_scale,
                                            rows.width > 0 ? BoxRows::kYes : BoxRows::kNo);
-    add_part(total, difference_of(part, box->candidate.front().rank));
-    if (tile_rows) tile_rows->add(box->logical, part.row_squares);
-    record_reads(*box, result.read);
+    add_part(total, difference_of(part, box.candidate.front().rank));
+    if (tile_rows) tile_rows->add(box.logical, part.row_squares);
     largest = std::max(largest, part.largest.difference);
-    measured.push_back({std::move(*box), part.largest});
+    measured.push_back({&box, part.largest});
   }
   // The largest difference of the tile is known only now, and with it the boxes whose worst element must be found.
   for (const Measured& part : measured) {
     if (largest == 0 || part.largest.difference != largest) continue;
     Difference worst;
-    set_worst(worst, part.box, find_worst(part.box, part.largest, overlay.reference_scale, overlay.candidate_scale));
+    set_worst(worst, *part.box, find_worst(*part.box, part.largest, overlay.reference_scale, overlay.candidate_scale));
     add_part(total, worst);
   }
   if (!tile_rows) return;
@@ -140,19 +158,15 @@ void measure_first_replica(const Overlay& overlay, const Box& tile, const Rows& 
 
 // Compares the further replicas of one side with its replica 0. Most have equal bytes, which memcmp tells fastest.
 // Bytes may differ where values do not: there are two zeros and many NaN.
-std::vector<ReplicaDifference> measure_replicas(const std::vector<std::vector<OverlayBox>>& replicas, double scale,
-                                                const Box& tile, std::vector<PageRange>& read) {
+std::vector<ReplicaDifference> measure_replicas(const std::vector<Boxes>& replicas, double scale) {
   std::vector<ReplicaDifference> result(replicas.size());
   for (std::size_t i = 0; i < replicas.size(); ++i) {
-    for (const OverlayBox& whole : replicas[i]) {
-      const auto box = clip(whole, tile);
-      if (!box) continue;
-      record_reads(*box, read);
-      if (same_bytes(*box)) continue;
-      const BoxDifference part = measure_box(*box, scale, scale);
+    for (const OverlayBox& box : replicas[i]) {
+      if (same_bytes(box)) continue;
+      const BoxDifference part = measure_box(box, scale, scale);
       if (part.counts.differing == 0) continue;
       ReplicaDifference disagreement{part.difference_square, {}};
-      for (const StridedTerm& term : box->candidate) disagreement.ranks.push_back(term.rank);
+      for (const StridedTerm& term : box.candidate) disagreement.ranks.push_back(term.rank);
       std::sort(disagreement.ranks.begin(), disagreement.ranks.end());
       add_part(result[i], disagreement);
     }
@@ -194,11 +208,13 @@ Rows rows_of(const Shape& shape, Dtype dtype) {
   return element_count(rows.outer) < 2 ? Rows() : rows;
 }
 
-TileDifference measure_tile(const Overlay& overlay, const Box& tile, const Rows& rows) {
+TileDifference measure_tile(const Overlay& overlay, const Box& tile, const Rows& rows, TileBuffer& buffer) {
+  TileOverlay inside = clip_overlay(overlay, tile);
   TileDifference result;
-  measure_first_replica(overlay, tile, rows, result);
-  result.candidate_replicas = measure_replicas(overlay.candidate_replicas, overlay.candidate_scale, tile, result.read);
-  result.reference_replicas = measure_replicas(overlay.reference_replicas, overlay.reference_scale, tile, result.read);
+  result.read = fetch_all(inside, buffer);
+  measure_first_replica(inside.boxes, overlay, tile, rows, result);
+  result.candidate_replicas = measure_replicas(inside.candidate_replicas, overlay.candidate_scale);
+  result.reference_replicas = measure_replicas(inside.reference_replicas, overlay.reference_scale);
   return result;
 }
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "compare/pages.h"
+#include "compare/tile_bytes.h"
 #include "ttrace/finding.h"
 #include "ttrace/merge/overlay.h"
 
@@ -39,9 +39,9 @@ struct TileDifference {
   Difference difference;        // of replica 0; the replica fields are left for the whole tensor
   std::optional<RowPart> part;  // what the tile holds of a row, where that is a part of one
   std::vector<ReplicaDifference> candidate_replicas, reference_replicas;  // as in Overlay
-  std::vector<PageRange> read;
+  std::vector<ReadRange> read;
 };
-TileDifference measure_tile(const Overlay& overlay, const Box& tile, const Rows& rows);
+TileDifference measure_tile(const Overlay& overlay, const Box& tile, const Rows& rows, TileBuffer& buffer);
 
 // Adds `part`, whose elements come after those of `total` or lie among them, to `total`.
 void add_part(Difference& total, const Difference& part);

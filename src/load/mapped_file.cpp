@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <csignal>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -55,13 +57,19 @@ Mappings& mappings() {
   return *all;
 }
 
+// Half of the descriptors that a process may have are left to others.
+bool may_stay_open(const RegularFile& file) {
+  struct rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && static_cast<rlim_t>(file.descriptor()) < limit.rlim_cur / 2;
+}
+
 class MemoryMapping : public MappedFile {
  public:
-  MemoryMapping(void* data, std::uint64_t size, std::string path, const struct stat& status)
-      : data_(data), size_(size), path_(std::move(path)), status_(status) {
-    loss_ = fmt::format(
-        "{}ttrace: error: {}: a part of it is gone while it is read; expected a file that nobody shortens\n",
-        ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "", printable(path_));
+  MemoryMapping(void* data, std::uint64_t size, std::string path, std::unique_ptr<const RegularFile> file)
+      : data_(data), size_(size), path_(std::move(path)), status_(file->status()) {
+    loss_ = fmt::format("{}ttrace: error: {}: {}\n", ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "", printable(path_),
+                        kLoss);
+    if (may_stay_open(*file)) file_ = std::move(file);
     mappings().add(this);
   }
   ~MemoryMapping() override {
@@ -103,12 +111,22 @@ class MemoryMapping : public MappedFile {
     ::madvise(static_cast<char*>(data_) + first, end - first, MADV_DONTNEED);
   }
 
+  bool read(const std::byte* begin, std::uint64_t bytes, std::byte* into) const override {
+    if (!file_) return false;
+    const auto offset = static_cast<std::uint64_t>(begin - data());
+    if (file_->read_at(offset, into, bytes) != bytes) throw InputError(fmt::format("{}: {}", path_, kLoss));
+    return true;
+  }
+
  private:
+  static constexpr const char* kLoss = "a part of it is gone while it is read; expected a file that nobody shortens";
+
   void* data_;
   std::uint64_t size_;
   std::string path_;
   struct stat status_;
-  std::string loss_;  // what to say where pages of it are gone
+  std::unique_ptr<const RegularFile> file_;  // null: too many are open
+  std::string loss_;                         // what to say where pages of it are gone
 };
 
 void Mappings::require_unchanged() {
@@ -134,14 +152,14 @@ void on_lost_page(int, siginfo_t* info, void*) {
 }  // namespace
 
 std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path) {
-  const RegularFile file(path, "a readable file", Links::kRefuse);
-  const auto size = static_cast<std::uint64_t>(file.status().st_size);
-  if (size == 0) return std::make_shared<MemoryMapping>(nullptr, 0, path.string(), file.status());
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  auto file = std::make_unique<const RegularFile>(path, "a readable file", Links::kRefuse);
+  const auto size = static_cast<std::uint64_t>(file->status().st_size);
+  if (size == 0) return std::make_shared<MemoryMapping>(nullptr, 0, path.string(), std::move(file));
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file->descriptor(), 0);
   if (data == MAP_FAILED) {
     throw InputError(fmt::format("{}: {}; expected a readable file", path.string(), std::strerror(errno)));
   }
-  return std::make_shared<MemoryMapping>(data, size, path.string(), file.status());
+  return std::make_shared<MemoryMapping>(data, size, path.string(), std::move(file));
 }
 
 std::string version_of(const MappedFile& file) {

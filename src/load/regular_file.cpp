@@ -35,6 +35,18 @@ std::size_t RegularFile::read(char* bytes, std::size_t size) const {
   return static_cast<std::size_t>(count);
 }
 
+std::size_t RegularFile::read_at(std::uint64_t offset, std::byte* bytes, std::size_t size) const {
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t count = ::pread(descriptor_, bytes + done, size - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(std::strerror(errno));
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
+
 void RegularFile::fail(const std::string& what) const {
   throw InputError(fmt::format("{}: {}; expected {}", path_, what, expected_));
 }

@@ -27,6 +27,9 @@ class RegularFile {
   // The next bytes, at most `size`; 0 at the end. Throws InputError.
   std::size_t read(char* bytes, std::size_t size) const;
 
+  // The bytes from `offset` on: `size` of them, fewer only where the file ends. Throws InputError.
+  std::size_t read_at(std::uint64_t offset, std::byte* bytes, std::size_t size) const;
+
  private:
   [[noreturn]] void fail(const std::string& what) const;
 

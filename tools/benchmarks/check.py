@@ -1,8 +1,8 @@
-"""Times `ttrace check` on a made pair of traces, beside plain reading of the same files (the faster of mapped and
+"""Times `ttrace check` on made traces of a correct run, beside plain reading of the same files (the faster of mapped and
 `pread`: what no program can beat that looks at every byte), h5diff, a numpy script and a torch script that do the same
-comparison, and the machine's plain memory-read bandwidth. All figures are GB/s of input, both sides
-counted, from a warm page cache; the machine is shared with whatever else runs on it, so each is the median of
-several runs, and memory, files and ttrace take turns."""
+comparison, and the machine's plain memory-read bandwidth. Both sides are on 8 ranks; resharded, the reference is on
+one. All figures are GB/s of input, both sides counted, from a warm page cache; the machine is shared with whatever else
+runs on it, so each is the median of several runs, and memory, files and ttrace take turns."""
 
 import json
 import os
@@ -22,10 +22,13 @@ ROUNDS = 5  # of memory_read and ttrace, in turns
 THREADS = 2
 # HDF5 converts bf16, a custom float to it, element by element: h5diff gets one group of tensors, rank 0 only.
 SLICE_BYTES = 1
+REFERENCES = ["reference", "whole"]
 
 
 def add_options(parser):
-    parser.add_argument("--gib", type=float, default=2, help="size of both traces together (default: 2)")
+    parser.add_argument(
+        "--gib", type=float, default=4, help="size of two traces together (default: 4); there are six at a time"
+    )
     parser.add_argument("--dir", type=pathlib.Path, help="where to make the traces (default: the temporary directory)")
     parser.add_argument(
         "--python", default=str(HERE.parent.parent / ".venv" / "bin" / "python"), help="with numpy, h5py and torch"
@@ -49,10 +52,16 @@ def measure(options, programs, scratch):
     say(f"making {options.gib:g} GiB of traces in {directory}")
     size = make_traces(programs["make_traces"], directory, int(options.gib * GIB))
     make_traces(programs["make_traces"], slice_directory, SLICE_BYTES)
+    perturbed = sorted(directory.glob("perturbed-*"))
+    for reference in REFERENCES:
+        say(f"ttrace estimate-tolerance, for {reference}")
+        estimate(programs["ttrace"], directory, reference, perturbed)
+    for trace in perturbed:
+        shutil.rmtree(trace)
     warm(directory)
 
-    files = sorted(directory.rglob("*.h5"))
-    memory, mapped, pread, ttrace, unverified, peaks = [], [], [], [], [], []
+    files = sorted(directory.glob("reference/*.h5")) + sorted(directory.glob("candidate/*.h5"))
+    memory, mapped, pread, resharded, ttrace, unverified, peaks = [], [], [], [], [], [], []
     for turn in range(ROUNDS):
         say(f"memory read, file read and ttrace check, {turn + 1} of {ROUNDS}")
         memory.append(float(subprocess.run([programs["memory_read"], str(THREADS)], check=True, **CAPTURED).stdout))
@@ -61,14 +70,16 @@ def measure(options, programs, scratch):
             speeds.append(float(subprocess.run(command, check=True, stderr=subprocess.DEVNULL, **CAPTURED).stdout))
         seconds, peak = time_check(programs["ttrace"], directory)
         ttrace.append(size / seconds / 1e9)
-        unverified.append(size / time_check(programs["ttrace"], directory, "--no-checksums")[0] / 1e9)
         peaks.append(peak)
+        unverified.append(size / time_check(programs["ttrace"], directory, options=["--no-checksums"])[0] / 1e9)
+        resharded.append(bytes_of(directory, "whole") / time_check(programs["ttrace"], directory, "whole")[0] / 1e9)
     figures = {
         "bytes": size,
         "memory_read_gbps": statistics.median(memory),
         "file_read_gbps": max(statistics.median(mapped), statistics.median(pread)),
         "ttrace_gbps": statistics.median(ttrace),
         "no_checksums_gbps": statistics.median(unverified),
+        "resharded_gbps": statistics.median(resharded),
         "ttrace_peak_rss_mib": max(peaks),
         "h5diff_gbps": time_h5diff(slice_directory),
         "numpy_gbps": time_script(options.python, "compare_numpy.py", directory),
@@ -79,12 +90,14 @@ def measure(options, programs, scratch):
             "pread_gbps": pread,
             "ttrace_gbps": ttrace,
             "no_checksums_gbps": unverified,
+            "resharded_gbps": resharded,
         },
     }
     figures["ratios"] = {
         name: ratio(figures["ttrace_gbps"], figures[f"{name}_gbps"])
-        for name in ("file_read", "memory_read", "no_checksums", "h5diff", "numpy", "torch")
+        for name in ("file_read", "memory_read", "no_checksums", "resharded", "h5diff", "numpy", "torch")
     }
+    figures["ratios"]["resharded_to_file_read"] = ratio(figures["resharded_gbps"], figures["file_read_gbps"])
     return figures
 
 
@@ -111,18 +124,31 @@ def warm(directory):
                 pass
 
 
-def time_check(program, directory, *options):
-    """Seconds and peak MiB of one `ttrace check`. There is no tolerance file, so the noise makes it `different`."""
+def bytes_of(directory, reference):
+    """Of the files of both sides."""
+    files = [path for side in (reference, "candidate") for path in (directory / side).glob("*.h5")]
+    return sum(path.stat().st_size for path in files)
+
+
+def estimate(program, directory, reference, perturbed):
+    command = [program, "estimate-tolerance", "-q", "-o", directory / f"{reference}.yaml"]
+    command += ["--reference", directory / reference, "--perturbed", *perturbed, "-a", directory / "annotations.yaml"]
+    subprocess.run(command, check=True)
+
+
+def time_check(program, directory, reference="reference", options=()):
+    """Seconds and peak MiB of one `ttrace check`."""
     command = [program, "check", "--threads", str(THREADS), *options, "-a", directory / "annotations.yaml"]
-    command += ["--reference", directory / "reference", "--candidate", directory / "candidate"]
+    command += ["--reference", directory / reference, "--candidate", directory / "candidate"]
+    command += ["-t", directory / f"{reference}.yaml"]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     text = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 1:
-        sys.exit(f"tools/bench: ttrace check ended with {process.returncode}, not 1 (different):\n{text}")
+    if process.returncode != 0:
+        sys.exit(f"tools/bench: ttrace check ended with {process.returncode}, not 0 (same):\n{text}")
     return seconds, usage.ru_maxrss / 1024
 
 
@@ -163,6 +189,7 @@ def table(figures):
         ("plain memory read", "memory_read"),
         ("ttrace check", "ttrace"),
         ("ttrace check --no-checksums", "no_checksums"),
+        ("ttrace check, resharded", "resharded"),
         ("h5diff (a slice: one group, rank 0)", "h5diff"),
         ("numpy script", "numpy"),
         ("torch script", "torch"),

@@ -1,7 +1,8 @@
-// Several threads take the checksum of one shard on, and release its pages. tests/tsan runs this with ThreadSanitizer.
+// Several threads take the checksum of one shard on, from buffers or from pages that they release. tests/tsan runs this with ThreadSanitizer.
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <cstring>
 
 #include "support/differences.h"
 #include "support/mesh_trace.h"
@@ -13,11 +14,18 @@ using namespace ttrace;
 
 constexpr std::int64_t kHeight = 2048, kWidth = 1024;  // 8 MiB a side: several tiles of 2 MiB of both
 
-// A file that counts what is released of it.
+// A file that counts what is released of it, and what is copied from it.
 class CountedFile : public test::MemoryFile {
  public:
   void release(const std::byte*, std::uint64_t size) const override { released += size; }
-  mutable std::atomic<std::uint64_t> released = 0;
+  bool read(const std::byte* begin, std::uint64_t size, std::byte* into) const override {
+    if (!is_readable) return false;
+    std::memcpy(into, begin, size);
+    copied += size;
+    return true;
+  }
+  bool is_readable = false;
+  mutable std::atomic<std::uint64_t> released = 0, copied = 0;
 };
 
 // A tensor that one rank holds whole, with a checksum.
@@ -26,7 +34,8 @@ struct Filed {
   Entry entry;
   LogicalTensor tensor;
 
-  explicit Filed(float first) {
+  Filed(float first, bool is_readable) {
+    file.is_readable = is_readable;
     std::vector<float> values;
     for (std::int64_t i = 0; i < kHeight * kWidth; ++i) values.push_back(first + static_cast<float>(i % 97));
     file.bytes = test::bytes_of(values);
@@ -44,24 +53,32 @@ struct Filed {
 };
 
 TEST_SUITE("compare") {
-  TEST_CASE("any number of threads verify one shard's checksum, release its pages and find the same sums") {
-    Filed reference(1), candidate(2), second(3), third(4);
-    const std::vector<TensorPair> pairs = {{&reference.tensor, &candidate.tensor},
-                                           {&reference.tensor, &second.tensor},
-                                           {&reference.tensor, &third.tensor}};
-    const std::vector<Difference> alone = compare(pairs, {1, {}, true});
-    std::uint64_t reported = 0;
-    const std::vector<Difference> together =
-        compare(pairs, {4, [&](std::uint64_t done, std::uint64_t) { reported = done; }, true});
-    for (std::size_t i = 0; i < pairs.size(); ++i) {
-      CHECK(together[i].difference_square == alone[i].difference_square);
-      CHECK(together[i].along == alone[i].along);
-      CHECK(together[i].differing == kHeight * kWidth);
+  TEST_CASE("any number of threads verify one shard's checksum, keep no page of it and find the same sums") {
+    std::vector<Difference> first;
+    for (const bool is_readable : {false, true}) {
+      CAPTURE(is_readable);
+      Filed reference(1, is_readable), candidate(2, is_readable), second(3, is_readable), third(4, is_readable);
+      const std::vector<TensorPair> pairs = {{&reference.tensor, &candidate.tensor},
+                                             {&reference.tensor, &second.tensor},
+                                             {&reference.tensor, &third.tensor}};
+      const std::vector<Difference> alone = compare(pairs, {1, {}, true});
+      if (first.empty()) first = alone;
+      const std::uint64_t copied = reference.file.copied;
+      CHECK(copied == (is_readable ? 3 * reference.file.size() : 0));
+      std::uint64_t reported = 0;
+      const std::vector<Difference> together =
+          compare(pairs, {4, [&](std::uint64_t done, std::uint64_t) { reported = done; }, true});
+      for (std::size_t i = 0; i < pairs.size(); ++i) {
+        CHECK(together[i].difference_square == first[i].difference_square);
+        CHECK(together[i].along == first[i].along);
+        CHECK(together[i].differing == kHeight * kWidth);
+      }
+      CHECK(reported == 3 * 2 * reference.file.size());
+      CHECK((is_readable ? reference.file.released == 0 : reference.file.released >= reference.file.size()));
+      candidate.file.bytes[candidate.file.bytes.size() / 2] ^= std::byte{1};
+      CHECK_THROWS_WITH_AS(compare(pairs, {4, {}, true}), doctest::Contains("not those that were recorded"),
+                           InputError);
     }
-    CHECK(reported == 3 * 2 * reference.file.size());
-    CHECK(reference.file.released >= reference.file.size());
-    candidate.file.bytes[candidate.file.bytes.size() / 2] ^= std::byte{1};
-    CHECK_THROWS_WITH_AS(compare(pairs, {4, {}, true}), doctest::Contains("not those that were recorded"), InputError);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "load/mapped_file.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,6 +51,40 @@ TEST_SUITE("load") {
     CHECK(mapped_text(*file) == text);
     file->release(file->data() + 5000, 1);
     CHECK(mapped_text(*file) == text);
+  }
+
+  TEST_CASE("bytes that are read from the file map no page, and that they are gone is said") {
+    const tests::TemporaryDirectory directory;
+    const auto path = directory.path() / "file";
+    std::ofstream(path, std::ios::binary) << std::string(1 << 20, 'x') << "the end";
+    const auto file = map_file(path);
+    std::string copy(7, ' ');
+    CHECK(file->read(file->data() + (1 << 20), 7, reinterpret_cast<std::byte*>(copy.data())));
+    CHECK(copy == "the end");
+    CHECK(resident_pages(*file) == 0);
+    std::filesystem::resize_file(path, 1 << 20);
+    const std::string message =
+        path.string() + ": a part of it is gone while it is read; expected a file that nobody shortens";
+    CHECK_THROWS_WITH_AS(file->read(file->data() + (1 << 20) - 1, 7, reinterpret_cast<std::byte*>(copy.data())),
+                         message.c_str(), InputError);
+  }
+
+  TEST_CASE("a job of many ranks does not use up the descriptors: what has none is read in place") {
+    const tests::TemporaryDirectory directory;
+    const auto path = directory.path() / "file";
+    std::ofstream(path) << "text";
+    const int next = ::dup(STDIN_FILENO);  // the next file has this descriptor
+    ::close(next);
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const rlimit few{static_cast<rlim_t>(next) + 1, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const auto first = map_file(path), second = map_file(path);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    std::byte copy{};
+    CHECK_FALSE(first->read(first->data(), 1, &copy));
+    CHECK(mapped_text(*first) == "text");
+    CHECK(mapped_text(*second) == "text");
   }
 
   TEST_CASE("a file that is cut while it is mapped ends the program with a line and exit code 2, in any thread") {
