@@ -1,8 +1,8 @@
-"""Times `ttrace check` on made traces of a correct run, beside plain reading of the same files (the faster of mapped and
-`pread`: what no program can beat that looks at every byte), h5diff, a numpy script and a torch script that do the same
-comparison, and the machine's plain memory-read bandwidth. Both sides are on 8 ranks; resharded, the reference is on
-one. All figures are GB/s of input, both sides counted, from a warm page cache; the machine is shared with whatever else
-runs on it, so each is the median of several runs, and memory, files and ttrace take turns."""
+"""Times `ttrace check` on made traces of a correct run, beside plain reading of the same files (the faster of mapped
+and `pread`: what no program can beat that looks at every byte), h5diff, a numpy script and a torch script that do the
+same comparison, and the machine's plain memory-read bandwidth. Both sides are on 8 ranks; resharded, the reference is
+on one. All figures are GB/s of input, both sides counted, from a warm page cache; the machine is shared with whatever
+else runs on it, so each is the median of several runs, and memory, files and ttrace take turns."""
 
 import json
 import os

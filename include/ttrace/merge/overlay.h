@@ -1,6 +1,5 @@
 // The merge copies nothing. It lays the pieces of a reference tensor over those of a candidate tensor and gives the
-// boxes that they have in common, with a pointer and strides for each term on each side. The comparator reads the
-// mapped shards in place.
+// boxes that they have in common, with a pointer into the mapped shards and strides for each term on each side.
 #pragma once
 
 #include <cstdint>
