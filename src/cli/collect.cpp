@@ -25,6 +25,11 @@ void add_recording_options(CLI::App& collect, CollectArguments& arguments) {
       ->capture_default_str()
       ->group(kRecording);
   collect
+      .add_flag("--split", arguments.options.split,
+                "A trace for each iteration, TRACE/iteration-000000 and so on, which is whole as soon as the next "
+                "iteration begins: `ttrace check --follow` checks them while the job goes on")
+      ->group(kRecording);
+  collect
       .add_option("--axes", arguments.options.axes,
                   "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp; after a /, another "
                   "factoring of the ranks: tp=2,dp=2/ep=2,edp=2; left out: what the program's own framework says, or "

@@ -406,4 +406,19 @@ void keep_only(Alignment& reference, Alignment& candidate, const std::string& pa
   }
 }
 
+void keep_iterations(Alignment& reference, Alignment& candidate, const std::set<std::int32_t>& iterations) {
+  for (const auto& [name, side] : {std::pair("reference", &reference), std::pair("candidate", &candidate)}) {
+    std::set<std::int32_t> there;
+    for (const auto& [id, tensor] : side->tensors) there.insert(id.iteration);
+    std::erase_if(side->tensors, [&](const auto& item) { return !iterations.contains(item.first.iteration); });
+    std::erase_if(side->findings, [&](const Finding& finding) {
+      return !finding.id.name.empty() && !iterations.contains(finding.id.iteration);
+    });
+    if (side->tensors.empty()) {
+      throw InputError(fmt::format("--iterations {}: the {} has none of them; expected some of {}",
+                                   fmt::join(iterations, ","), name, fmt::join(there, ",")));
+    }
+  }
+}
+
 }  // namespace ttrace

@@ -18,6 +18,7 @@
 #include "load/sealed_file.h"
 #include "team/message.h"
 #include "ttrace/error.h"
+#include "ttrace/load/trace_reader.h"
 
 namespace ttrace {
 namespace {
@@ -145,6 +146,12 @@ std::vector<fs::path> list_rank_files(const fs::path& directory) {
     if (entry.path().filename().string().starts_with("rank-") && entry.path().extension() == ".h5") {
       files.push_back(entry.path());
     }
+  }
+  if (const auto iterations = list_iterations(directory); files.empty() && !iterations.empty()) {
+    throw InputError(
+        fmt::format("{}: holds a trace for each iteration (ttrace collect --split); expected one of them, such as {}, "
+                    "or ttrace check --follow",
+                    directory.string(), iterations.begin()->second.string()));
   }
   if (files.empty()) {
     throw InputError(fmt::format("{}: no rank's file in it; expected a trace: rank-00000.h5, rank-00001.h5, ...",

@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 #include <xxhash.h>
 
+#include <charconv>
 #include <memory>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,6 +22,20 @@ Trace read_trace(const std::filesystem::path& directory) {
   std::vector<RankFile> files;
   for (const fs::path& path : list_rank_files(directory)) files.push_back(read_rank_file(path));
   return make_trace(directory, std::move(files));
+}
+
+std::map<std::int32_t, fs::path> list_iterations(const fs::path& directory) {
+  constexpr std::string_view kPrefix = "iteration-";
+  std::map<std::int32_t, fs::path> iterations;
+  std::error_code ignored;  // the directory may not be there yet
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    std::int32_t number = 0;
+    const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), number);
+    if (error == std::errc() && end == name.data() + name.size() && number >= 0) iterations[number] = entry.path();
+  }
+  return iterations;
 }
 
 Trace read_rank(const std::filesystem::path& directory, std::int32_t rank) {

@@ -56,6 +56,7 @@ std::string command_of(const CheckOptions& options) {
   add("--correspondence", options.correspondence);
   add("-t", options.tolerance);
   add("--only", options.only);
+  add("--iterations", fmt::format("{}", fmt::join(options.iterations, ",")));
   if (options.accept_overrides) command += " --accept-overrides";
   if (options.allow_same_run) command += " --allow-same-run";
   if (options.strict) command += " --strict";
@@ -81,10 +82,14 @@ std::vector<Difference> measure(const Matching& matching, const CheckOptions& op
   return compare(pairs, {options.threads, progress.callback(), options.checksums}, team);
 }
 
-CheckRecord make_record(const Trace& reference, const Trace& candidate) {
+CheckRecord make_record(const CheckOptions& options, const Trace& reference, const Trace& candidate) {
   CheckRecord check;
   check.reference_run = reference.run_id;
   check.candidate_run = candidate.run_id;
+  if (!options.iterations.empty()) {  // a check of others is another one
+    check.candidate = fmt::format("iteration {}", fmt::join(options.iterations, ","));
+    check.candidate_run += ", " + check.candidate;
+  }
   check.started = candidate.provenance.started;
   check.git_commit = candidate.provenance.git_commit;
   check.command = shell_line(candidate.provenance.command);
@@ -283,7 +288,8 @@ Lacking what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, con
 std::string closer_look(const CheckOptions& options, const Trace& candidate, const Report& report) {
   if (report.verdict() != RunVerdict::kDifferent) return "";
   std::string command = command_of(options);
-  const bool has_roots = !report.roots.empty() && !has_rewritten_modules(candidate);
+  const bool is_whole = options.iterations.empty();  // a second run is given what the first recorded, all of it
+  const bool has_roots = is_whole && !report.roots.empty() && !has_rewritten_modules(candidate);
   if (!has_roots || candidate.provenance.command.empty() || !plan_second_run(report).modules) {
     return command + " --html report.html";
   }
@@ -304,6 +310,7 @@ Checked check(const CheckOptions& options) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
   }
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
+  if (!options.iterations.empty()) keep_iterations(reference, candidate, options.iterations);
 
   // merge, compare: in one pass over memory, because merging copies nothing.
   const Matching matching = match(reference, candidate, narrower_kinds(loaded));
@@ -353,7 +360,7 @@ Checked check(const CheckOptions& options) {
   if (tolerance != nullptr) page.tolerance = facts_of(*tolerance);
   if (options.pictures) page.pictures = depict(report, reference, candidate);
   require_unchanged_files();
-  return {std::move(report), make_record(*loaded.reference.trace, trace), std::move(page)};
+  return {std::move(report), make_record(options, *loaded.reference.trace, trace), std::move(page)};
 }
 
 }  // namespace ttrace

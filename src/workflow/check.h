@@ -1,6 +1,8 @@
 // Does the work of `ttrace check`: finds out whether the candidate computes what the reference computes.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@ struct CheckOptions {
   std::string tolerance;            // file, or empty
   std::string tolerance_reference;  // what that was measured on, where `reference` is that run again; else empty
   std::string only;                 // pattern, or empty
+  std::set<std::int32_t> iterations;  // to compare; none: all
   std::vector<Waiver> waivers;
   bool strict = false;
   bool checksums = true;          // verify those of the tensors that are compared

@@ -57,6 +57,17 @@ void check_perturbation(const CollectOptions& options) {
                                                  : "nothing is rewritten; expected --inject or --rewrite with it"));
 }
 
+// What a run is given, in place of its own values or beside them, comes from a trace of all iterations.
+void check_split(const CollectOptions& options) {
+  const RewriteOptions& rewrite = options.rewrite;
+  const bool is_given = !rewrite.inject.empty() || !rewrite.rewrite.empty() || !rewrite.inject_params.empty() ||
+                        !rewrite.consistent_init.empty();
+  if (!options.split || (!options.perturb && !is_given && options.again.empty())) return;
+  throw InputError(
+      "--split: expected a run as it is, without --perturb, --again or values of another trace; one trace of all "
+      "iterations does for those");
+}
+
 // A directory that is removed when the run is over.
 struct ScratchDirectory {
   explicit ScratchDirectory(fs::path directory) : path(std::move(directory)) {}
@@ -113,6 +124,7 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
   config["directory"] = fs::absolute(options.output).string();
   config["run_id"] = random_run_id();
   config["iterations"] = options.iterations;
+  config["split"] = options.split;
   config["axes"] = options.axes;
   config["annotations"] = annotations.string();
   config["perturb"] = nullptr;
@@ -176,6 +188,7 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
   std::vector<std::string> words = {
       fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
       fmt::format("{}", fmt::join(options.iterations, ","))};
+  if (options.split) words.emplace_back("--split");
   if (!options.annotations.file.empty()) words.insert(words.end(), {"-a", options.annotations.file});
   for (const std::string& setting : options.annotations.settings) words.insert(words.end(), {"--set", setting});
   if (!options.axes.empty()) words.insert(words.end(), {"--axes", options.axes});
@@ -314,6 +327,7 @@ int collect(const CollectOptions& options) {
   if (source.axes.empty()) source.axes = options.axes;
   const Annotations annotations = load_annotations(source);
   check_perturbation(options);
+  check_split(options);
   check_output(options.output);
   const ScratchDirectory scratch(options.output / "rewritten");
   const PreparedValues values = prepare_values(options.rewrite, annotations, options.perturb, scratch.path);

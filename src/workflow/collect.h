@@ -22,7 +22,8 @@ struct CollectOptions {
   std::filesystem::path output;  // of the trace; must not exist, or be empty
   AnnotationSource annotations;
   std::vector<std::int32_t> iterations = {0};
-  std::string axes;  // as in parse_mesh; empty: the collector finds out
+  bool split = false;  // into a trace for each iteration: `list_iterations` (ttrace/load/trace_reader.h)
+  std::string axes;    // as in parse_mesh; empty: the collector finds out
   std::optional<std::uint64_t> perturb;
   Estimator perturb_at = kDefaultEstimator;
   RewriteOptions rewrite;

@@ -43,19 +43,47 @@ std::vector<std::string> lines_of(const std::vector<fs::path>& files) {
   return lines;
 }
 
-std::string summary_of(const Trace& trace, double seconds) {
-  std::uint64_t tensors = 0, bytes = 0, in_files = 0;
-  for (const RankTrace& rank : trace.ranks) {
-    tensors += rank.entries.size();
-    for (const Entry& entry : rank.entries) bytes += entry.bytes;
-    in_files += rank.file->size();
+// The traces of a run, more than one where it was split. A file of a rank lies in one of these directories.
+std::vector<fs::path> traces_in(const fs::path& directory) {
+  std::vector<fs::path> traces;
+  for (const auto& [iteration, trace] : list_iterations(directory)) traces.push_back(trace);
+  return traces.empty() ? std::vector<fs::path>{directory} : traces;
+}
+
+std::vector<fs::path> rank_files_in(const fs::path& directory) {
+  std::vector<fs::path> files;
+  for (const fs::path& trace : traces_in(directory)) {
+    const std::vector<fs::path> more = files_with(trace, ".h5");
+    files.insert(files.end(), more.begin(), more.end());
   }
+  return files;
+}
+
+// What was recorded, over all traces of a run.
+struct Collected {
+  std::size_t traces = 0, ranks = 0;
+  std::uint64_t tensors = 0, bytes = 0, in_files = 0;
+  double recording_seconds = 0;
+
+  void add(const Trace& trace) {
+    ++traces;
+    ranks = std::max(ranks, trace.ranks.size());
+    for (const RankTrace& rank : trace.ranks) {
+      tensors += rank.entries.size();
+      for (const Entry& entry : rank.entries) bytes += entry.bytes;
+      in_files += rank.file->size();
+    }
+    recording_seconds = std::max(recording_seconds, trace.provenance.recording_seconds);
+  }
+};
+
+std::string summary_of(const Collected& collected, const fs::path& directory, double seconds) {
+  const auto& [traces, ranks, tensors, bytes, in_files, recording] = collected;
   const std::string stored = in_files < bytes ? fmt::format(" ({} in files)", readable_bytes(in_files)) : "";
-  const double recording = trace.provenance.recording_seconds;
-  return fmt::format("collected {} rank{}, {} tensors, {}{} in {:.1f} s (recording took {:.1f} s, {:.0f} %) -> {}",
-                     trace.ranks.size(), trace.ranks.size() == 1 ? "" : "s", readable_count(tensors),
-                     readable_bytes(bytes), stored, seconds, recording, 100 * recording / std::max(seconds, 1e-3),
-                     trace.directory.string());
+  return fmt::format("collected {}{} rank{}, {} tensors, {}{} in {:.1f} s (recording took {:.1f} s, {:.0f} %) -> {}",
+                     traces == 1 ? "" : fmt::format("{} iterations of ", traces), ranks, ranks == 1 ? "" : "s",
+                     readable_count(tensors), readable_bytes(bytes), stored, seconds, recording,
+                     100 * recording / std::max(seconds, 1e-3), directory.string());
 }
 
 // Says what keeps the trace from being whole.
@@ -143,12 +171,14 @@ void show_warnings(const fs::path& directory) {
 
 Progress progress_of(const fs::path& directory) {
   Progress progress;
-  for (const fs::path& file : files_with(directory, ".h5")) {
+  std::set<std::string> ranks;
+  for (const fs::path& file : rank_files_in(directory)) {
     std::error_code error;
     const std::uintmax_t size = fs::file_size(file, error);
-    progress.ranks += 1;
+    ranks.insert(file.filename().string());
     progress.bytes += error ? 0 : size;
   }
+  progress.ranks = static_cast<int>(ranks.size());
   return progress;
 }
 
@@ -185,29 +215,38 @@ bool repeats(const fs::path& first, const fs::path& again) {
 
 int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds) {
   const std::vector<std::string> problems = lines_of(files_with(directory, ".problem"));
-  if (files_with(directory, ".h5").empty()) return conclude_without_trace(directory, result, problems);
+  if (rank_files_in(directory).empty()) return conclude_without_trace(directory, result, problems);
+  // An iteration that has a trace of its own was over when the command failed.
   if (!result.failure.empty()) mark_all_incomplete(directory);
   std::vector<std::string> gaps;
-  try {
-    const Trace trace = read_trace(directory);
-    spdlog::info("{}", summary_of(trace, seconds));
-    if (trace.world_size > 1 && trace.mesh.axes.empty()) {
-      spdlog::info(
-          "nothing says how the {0} ranks are arranged: say it when the trace is checked, as in `ttrace check --axes "
-          "dp={0}`",
-          trace.world_size);
+  Collected collected;
+  bool is_arranged = true;
+  for (const fs::path& path : traces_in(directory)) {
+    try {
+      const Trace trace = read_trace(path);
+      collected.add(trace);
+      is_arranged = is_arranged && (trace.world_size == 1 || !trace.mesh.axes.empty());
+      for (const std::string& gap : gaps_in(trace)) gaps.push_back(fmt::format("{}: {}", path.string(), gap));
+    } catch (const InputError& error) {
+      gaps.emplace_back(error.what());
     }
-    gaps = gaps_in(trace);
-  } catch (const InputError& error) {
-    gaps.emplace_back(error.what());
+  }
+  if (collected.traces > 0) spdlog::info("{}", summary_of(collected, directory, seconds));
+  if (!is_arranged) {
+    spdlog::info(
+        "nothing says how the {0} ranks are arranged: say it when the trace is checked, as in `ttrace check --axes "
+        "dp={0}`",
+        collected.ranks);
   }
   show_warnings(directory);
   log_problems(problems);
   if (!result.failure.empty()) {
-    spdlog::error("the command {}; the trace is marked incomplete", result.failure);
+    spdlog::error("the command {}; {}", result.failure,
+                  list_iterations(directory).empty() ? "the trace is marked incomplete"
+                                                     : "the iterations that it had finished are whole");
     return result.exit_code;
   }
-  for (const std::string& gap : gaps) spdlog::error("{}: {}", directory.string(), gap);
+  for (const std::string& gap : gaps) spdlog::error("{}", gap);
   return gaps.empty() && problems.empty() ? kExitSame : kExitCouldNotLook;
 }
 

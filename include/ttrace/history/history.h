@@ -18,7 +18,7 @@ struct CheckRecord {
   std::string candidate;    // its name in `ttrace run`; empty for a check by itself
   std::string started;      // when the candidate's run started, ISO 8601
   std::string git_commit, command;
-  std::string reference_run, candidate_run;  // run ids
+  std::string reference_run, candidate_run;  // run ids, the candidate's with the iterations where not all were checked
   bool same = false;
   std::int64_t compared = 0, failed = 0, missing = 0;
   std::string first_wrong;      // `name kind`, or empty

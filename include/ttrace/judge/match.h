@@ -41,6 +41,10 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
 // annotations). Throws InputError when no name on either side matches.
 void keep_only(Alignment& reference, Alignment& candidate, const std::string& pattern);
 
+// Drops the tensors, and the findings about tensors, of other iterations. Throws InputError where a side has none of
+// these.
+void keep_iterations(Alignment& reference, Alignment& candidate, const std::set<std::int32_t>& iterations);
+
 // Returns the reference's tensor that a candidate's tensor `id` is compared with: the one of the same identity, or else
 // the forward of a recomputed one. Null when there is none.
 const LogicalTensor* counterpart(const Alignment& reference, const TensorId& id);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "ttrace/trace.h"
@@ -15,6 +16,10 @@ namespace ttrace {
 // journal. Throws InputError when the directory is missing or holds no rank file, and for a file that is not HDF5, is
 // truncated, has another version, belongs to another run than its neighbours, or has an index that does not fit it.
 Trace read_trace(const std::filesystem::path& directory);
+
+// Returns the directories of the traces of a run that was collected with --split, `iteration-000000` and so on, by
+// iteration; none where `directory` has none. Throws nothing.
+std::map<std::int32_t, std::filesystem::path> list_iterations(const std::filesystem::path& directory);
 
 // Reads one rank's file alone, `rank-00000.h5`. Throws InputError also where the file is of another rank.
 Trace read_rank(const std::filesystem::path& directory, std::int32_t rank);

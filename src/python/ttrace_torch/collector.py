@@ -38,7 +38,8 @@ class Collector:
         self._lock = threading.RLock()  # several threads may call modules
         self._recorded_process = processes.recorded_above(config.run_id)  # None: this one may be
         self.active = self._recorded_process is None
-        self.file: RankFile | None = None  # opened with the first tensor
+        self.file: RankFile | None = None  # opened with the first tensor, of the run or of an iteration
+        self._is_announced = False
         self._not_seen = NotSeen()
         self._selection = Selection(config.choice, self._not_seen) if config.choice else None
         self.optimizer_steps = OptimizerSteps()
@@ -90,10 +91,19 @@ class Collector:
     def open(self) -> RankFile:
         """This rank's file. Raises CollectError, TraceError."""
         if self.file is None:
-            self.file = RankFile(self.config)
+            self.file = RankFile(self.config, self._directory())
+        if not self._is_announced:
+            self._is_announced = True
             processes.announce(self.config.run_id)
             _at_end_of_child_process(self.at_exit)
         return self.file
+
+    def _directory(self) -> str:
+        if not self.config.split:
+            return self.config.directory
+        directory = os.path.join(self.config.directory, f"iteration-{self.clock.iteration:06}")
+        os.makedirs(directory, exist_ok=True)
+        return directory
 
     def leave_worker_alone(self) -> bool:
         """Whether this process is a worker of a DataLoader, of which nothing is recorded."""
@@ -149,6 +159,8 @@ class Collector:
             return
         for check in self.on_iteration_end:
             check()
+        if self.config.split and self.is_recorded():
+            self._close_file(complete=True)
         self.clock.next_iteration()
         if self.clock.iteration > max(self.config.iterations):
             self.close(complete=True)
@@ -157,12 +169,20 @@ class Collector:
 
     def close(self, complete: bool) -> None:
         self.active = False
-        file, self.file = self.file, None
-        if file is not None:
+        if self._is_announced:
             self._warn_of_selection()
-            steps, sources = self.optimizer_steps.as_document(), self.sources.as_document()
-            file.close(complete, self.seconds, self._not_seen.as_list(), steps, sources)
-            self.is_whole = complete
+        self._close_file(complete)
+
+    def _close_file(self, complete: bool) -> None:
+        file, self.file = self.file, None
+        if file is None:
+            return
+        steps, sources = self.optimizer_steps.as_document(), self.sources.as_document()
+        file.close(complete, self.seconds, self._not_seen.as_list(), steps, sources)
+        self.is_whole = complete
+        if self.config.split:  # the next iteration's file says nothing of this one
+            self.optimizer_steps.clear()
+            self._not_seen.clear()
 
     def _warn_of_selection(self) -> None:
         for pattern in self._selection.unused() if self._selection is not None else ():

@@ -34,6 +34,7 @@ class Config:
     directory: str  # of the trace, absolute
     run_id: str
     iterations: frozenset[int]  # those to record
+    split: bool  # into a trace for each of them, in a directory of its own inside
     axes: str  # "tp=2,dp=2", or ""
     annotations: str  # path, or ""
     perturb: int | None  # seed
@@ -52,6 +53,7 @@ class Config:
             directory=values["directory"],
             run_id=values["run_id"],
             iterations=frozenset(values["iterations"]),
+            split=values["split"],
             axes=values["axes"],
             annotations=values["annotations"],
             perturb=values["perturb"],

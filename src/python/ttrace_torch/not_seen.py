@@ -53,6 +53,11 @@ class NotSeen:
             found = self._left_out[key] = set()
         found.add((tensor_id.kind, tensor_id.iteration))
 
+    def clear(self) -> None:
+        self._statements.clear()
+        self._left_out.clear()
+        self._bytes = 0
+
     def _has_room_for(self, name: str) -> bool:
         """Then it takes the room."""
         size = len(name.encode())

@@ -33,6 +33,10 @@ class OptimizerSteps:
         self._names.setdefault((iteration, chunk, facts), []).append(recordable(name))
         return True
 
+    def clear(self) -> None:
+        self._names.clear()
+        self._count = 0
+
     def as_document(self) -> dict:
         """Empty where nothing was added."""
         lists: dict[tuple[str, ...], int] = {}

@@ -27,7 +27,8 @@ _MOST_BYTES = 1 << 20  # of the provenance; libttrace takes no more
 class RankFile:
     """Its methods raise TraceError where libttrace refuses."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, directory: str):
+        """In `directory`, of the run or of one of its iterations."""
         self.position = position_of_this_rank(config.axes, None)
         self.compute_dtype: torch.dtype | None = None
         self._placements = Placements(self.position)
@@ -35,10 +36,10 @@ class RankFile:
         self._device = ""
         self._parallelism: dict[str, Any] = {}  # what the frameworks say
         self._config = config
-        self._recorder = self._open()
+        self._recorder = self._open(directory)
         self._recorder.describe("", self._provenance(0.0))
 
-    def _open(self) -> Recorder:
+    def _open(self, directory: str) -> Recorder:
         position, config = self.position, self._config
         facts = {
             "run_id": config.run_id,
@@ -49,7 +50,7 @@ class RankFile:
         }
         try:
             where = {"axes": position.axes, "coordinates": position.coordinates}
-            return Recorder(config.library, config.directory, **facts, **where)
+            return Recorder(config.library, directory, **facts, **where)
         except TraceError as error:
             if error.status == Status.EXISTS:
                 raise CollectError(f"{error}; not recorded: {this_process()}") from None
@@ -60,7 +61,7 @@ class RankFile:
                 config.directory, position.rank, f"{error}; recorded without axes: say them to `ttrace check --axes`"
             )
             self.position = self._placements.position = replace(position, axes="")
-            return Recorder(config.library, config.directory, **facts)
+            return Recorder(config.library, directory, **facts)
 
     def describe_model(self, model: torch.nn.Module) -> None:
         """Compute dtype and device, learnt from the first model that runs."""

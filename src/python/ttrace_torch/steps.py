@@ -148,6 +148,8 @@ class Steps:
         self._running, self._steps, self._recorded, self._not_known = [], {}, set(), set()
 
     def _knows(self, key: Key) -> bool:
+        if self._collector.config.split:  # each iteration is a trace of its own
+            return False
         return self._known_until == self._collector.clock.iteration - 1 and key in self._known
 
     def _factors(
