@@ -48,9 +48,9 @@ int run(const CheckArguments& arguments, Team& team) {
     });
   } else {
     checked = check(options);
-    remember(checked);
   }
   write_report(files, arguments.report, checked.report);
+  if (!arguments.follow) remember(checked);
   return exit_code_of(checked.report.verdict());
 }
 

@@ -38,7 +38,7 @@ def test_bash_completes_commands_and_their_options(scripts):
     assert completed_by_bash(scripts, "ttrace", "help", "exp") == {"explain", "export"}
     assert completed_by_bash(scripts, "ttrace", "check", "--ref") == {"--reference", "--reference-annotations"}
     assert "--iterations" in completed_by_bash(scripts, "ttrace", "collect", "-")
-    assert "--iterations" not in completed_by_bash(scripts, "ttrace", "check", "-")
+    assert "--split" not in completed_by_bash(scripts, "ttrace", "check", "-")
     assert completed_by_bash(scripts, "ttrace", "collect", "--", "python", "--it") == set()  # another's options
 
 
