@@ -361,6 +361,7 @@ class BlockReplay {
       const double made = carried_.value[i] + block_.delta[i];
       carried_.doubt[i] += rounded_by_subtraction(carried_.value[i], block_.delta[i], of_delta);
       carried_.value[i] = in_fp64 ? made : static_cast<float>(made);
+      carried_.doubt[i] += std::abs(carried_.value[i] - made);  // 0 where nothing was in doubt
     }
   }
 
