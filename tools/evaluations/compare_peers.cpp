@@ -23,10 +23,10 @@
 #include "ttrace/align/aligned_trace.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/match.h"
-#include "ttrace/load/annotation_file.h"
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/merge/overlay.h"
 #include "ttrace/numeric/convert.h"
+#include "workflow/annotations.h"
 
 namespace {
 
@@ -138,7 +138,7 @@ void run(const std::vector<std::string_view>& arguments) {
     throw InputError("expected REFERENCE ITS-ANNOTATIONS CANDIDATE ITS-ANNOTATIONS ATOL:RTOL...");
   std::vector<Bounds> bounds;
   for (std::size_t i = 4; i < arguments.size(); ++i) bounds.push_back(parse_bounds(arguments[i]));
-  const auto annotations = [&](std::size_t i) { return read_annotations({std::string(arguments[i])}, {}); };
+  const auto annotations = [&](std::size_t i) { return load_annotations({.file = std::string(arguments[i])}); };
   const AlignedTrace reference = align_whole(read_trace(arguments[0]), annotations(1));
   const AlignedTrace candidate = align_trace(read_trace(arguments[2]), annotations(3), layout_of(reference.alignment));
   const Matching matching = match(reference.alignment, candidate.alignment);
