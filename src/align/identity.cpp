@@ -69,6 +69,7 @@ CanonicalName canonical_name(const GroupingContext& context, const Part& part, K
     name.text = std::move(*text);
     name.layer = true;
   }
+  name.text = with_global_call(context.pipeline, name.text, part.stage);
   name.layer = name.layer || is_in_divided_layer(context.pipeline, name.text);
   if (auto text = renumbered(context.experts.experts, name.text, part.experts)) {
     name.text = std::move(*text);
@@ -159,7 +160,8 @@ Group start_group(const GroupingContext& context, const PresentRank& rank, const
   group.stages = stages_of(name, entry);
   group.placement = placement;
   group.expert = name.expert;
-  group.sum_occurrences = name.tied && entry.id.kind == Kind::kParamGrad;
+  const bool is_shared = name.tied || context.pipeline.calls_before.contains(owner_of(name.text));
+  group.sum_occurrences = is_shared && entry.id.kind == Kind::kParamGrad;
   const Microbatches& microbatches = context.microbatches;
   if (entry.id.microbatch < 0) return group;
   if (placement->sum_microbatches) {
@@ -223,6 +225,7 @@ std::pair<std::string, std::size_t> tied_name(const Annotations& annotations, co
 Grouping group_shards(const RankTable& table, const Annotations& annotations, const ModelLayout& layout) {
   Grouping grouping;
   grouping.pipeline = pipeline_of(table, annotations, layout);
+  number_calls(table, layout, grouping.pipeline);
   grouping.experts = experts_of(table, annotations, grouping.pipeline, layout);
   grouping.microbatches = microbatches_of(table, annotations, layout);
   grouping.known_axes = annotations.known_axes;

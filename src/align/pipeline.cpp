@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <numeric>
 
 #include "align/describe.h"
 #include "align/division.h"
@@ -105,7 +107,61 @@ void find_divided_layers(const RankTable& table, Pipeline& pipeline) {
   }
 }
 
+// Counts from 0; a name of the first call has none.
+std::int64_t number_of_call(const TensorName& name) {
+  std::int64_t number = 0;
+  if (!name.call.empty()) std::from_chars(name.call.data() + 1, name.call.data() + name.call.size(), number);
+  return number;
+}
+
+// True of what a module outside all layers is given and returns. A rule may declare one of them local.
+bool is_of_call_outside_layers(const TensorId& id, const TensorName& name) {
+  return (id.kind == Kind::kInput || id.kind == Kind::kOutput) && id.pass == Pass::kForward && !number_in(name.path);
+}
+
 }  // namespace
+
+void number_calls(const RankTable& table, const ModelLayout& layout, Pipeline& pipeline) {
+  if (pipeline.virtual_stages() == 1 || layout.reference == nullptr) return;
+  PartCounts counts;
+  for (const PresentRank& rank : table.ranks) {
+    for (const Entry& entry : rank.trace->entries) {
+      const TensorName name(entry.id.name);
+      if (!is_of_call_outside_layers(entry.id, name)) continue;
+      auto found = counts.find(name.path);
+      if (found == counts.end()) {
+        const auto parts = static_cast<std::size_t>(pipeline.virtual_stages());
+        found = counts.emplace(name.path, std::vector<std::int64_t>(parts, 0)).first;
+      }
+      std::int64_t& count = found->second[static_cast<std::size_t>(virtual_stage(pipeline, rank, entry))];
+      count = std::max(count, number_of_call(name) + 1);
+    }
+  }
+  std::map<std::string, std::int64_t, std::less<>> calls;  // of the reference
+  for (const auto& [id, tensor] : layout.reference->tensors) {
+    const TensorName name(id.name);
+    if (!is_of_call_outside_layers(id, name)) continue;
+    std::int64_t& count = calls[std::string(name.path)];
+    count = std::max(count, number_of_call(name) + 1);
+  }
+  for (const auto& [module, by_stage] : counts) {
+    const auto whole = calls.find(module);
+    const std::int64_t all = std::accumulate(by_stage.begin(), by_stage.end(), std::int64_t{0});
+    const bool is_shared = *std::max_element(by_stage.begin(), by_stage.end()) < all;
+    if (whole != calls.end() && whole->second == all && is_shared) {
+      pipeline.calls_before.emplace(module, starts_of(by_stage));
+    }
+  }
+}
+
+std::string with_global_call(const Pipeline& pipeline, const std::string& text, std::int64_t virtual_stage) {
+  if (pipeline.calls_before.empty()) return text;
+  const TensorName name(text);
+  const auto found = pipeline.calls_before.find(name.path);
+  if (found == pipeline.calls_before.end()) return text;
+  const std::int64_t call = found->second[static_cast<std::size_t>(virtual_stage)] + number_of_call(name);
+  return call_of(std::string(name.path) + std::string(name.member), static_cast<std::size_t>(call));
+}
 
 int stage_axis(const Mesh& mesh, const Annotations& annotations) {
   return axis_index(mesh, annotations.pipeline ? annotations.pipeline->axis : PipelineRule{}.axis);

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -23,8 +25,11 @@ struct Pipeline {
   Numbering layers;    // its parts are the virtual stages; empty where there is only one
   std::set<std::string, std::less<>> spanning;  // modules that hold layers on several of them: "decoder", "(model)"
   std::set<std::string, std::less<>> divided;   // with global names: what precedes the numbers of their layers
-  std::vector<Finding> findings;                // ranks that lack a chunk
-  std::vector<std::string> notes;               // divisions that had to be rounded
+  // Of a module that several virtual stages hold and the reference calls as often as all of them do together, the
+  // number of calls before each one's first: the embedding, which multi-token prediction calls again on the last stage.
+  std::map<std::string, std::vector<std::int64_t>, std::less<>> calls_before;
+  std::vector<Finding> findings;   // ranks that lack a chunk
+  std::vector<std::string> notes;  // divisions that had to be rounded
 
   std::int64_t last_stage = 0;  // the virtual stage that holds the model's end
 
@@ -35,6 +40,12 @@ struct Pipeline {
 // stages hold. Throws InputError when the declared division does not fit it. An even division that does not fit is
 // rounded where the ranks hold fewer layers, as the program must have done; the layers it lost are then missing.
 Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
+
+// Sets `calls_before`, of a candidate.
+void number_calls(const RankTable& table, const ModelLayout& layout, Pipeline& pipeline);
+
+// The name with the number of its call in the whole model.
+std::string with_global_call(const Pipeline& pipeline, const std::string& name, std::int64_t virtual_stage);
 
 // The virtual stage that recorded the entry; the stage alone where no rule numbers layers.
 std::int64_t virtual_stage(const Pipeline& pipeline, const PresentRank& rank, const Entry& entry);

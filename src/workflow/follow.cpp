@@ -60,9 +60,10 @@ fs::path wait_for(const fs::path& candidate, std::int32_t iteration, std::chrono
     const auto waited = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - started);
     if (waited >= timeout) {
       erase_progress();
-      throw InputError(fmt::format("{}: not whole after {} s: {}; expected a run that is collected with --split "
-                                   "(--timeout waits longer)",
-                                   trace.string(), timeout.count(), gap));
+      throw InputError(
+          fmt::format("{}: not whole after {} s: {}; expected a run that is collected with --split "
+                      "(--timeout waits longer)",
+                      trace.string(), timeout.count(), gap));
     }
     if (shows_progress()) {
       show_progress({fmt::format("ttrace: waiting for iteration {}, {} s", iteration, waited.count())});

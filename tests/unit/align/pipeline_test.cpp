@@ -337,4 +337,45 @@ TEST_CASE("with global names, a layer that two stages hold is a duplicate") {
   CHECK(alignment.findings[0].id.name == "decoder.layers.1");
 }
 
+TEST_CASE("a module that the last stage calls again is called twice in the whole model") {
+  // As the embedding, where the last stage predicts further tokens.
+  const auto called = [](Trace& trace, std::size_t rank, const char* name, float value) {
+    add_tensor(trace, rank, tensor_id(Kind::kInput, name), {1}, {value});
+    add_tensor(trace, rank, tensor_id(Kind::kOutput, name), {1}, {value});
+  };
+  const Annotations rules =
+      annotations("embedding: {output: local}\nparallelism: {pipeline: {layers: decoder.layers}}");
+  Trace whole = mesh_trace("", 1), staged = mesh_trace("pp=2", 2);
+  for (const char* name : {"embedding", "embedding.drop"}) {
+    called(whole, 0, name, 1);
+    called(whole, 0, (std::string(name) + "#1").c_str(), 2);
+    called(staged, 0, name, 1);
+    called(staged, 1, name, 2);
+  }
+  called(whole, 0, "angles", 3);  // both stages call this one
+  called(staged, 0, "angles", 3);
+  called(staged, 1, "angles", 3);
+  const Alignment reference = align(whole, rules, {});
+  const Alignment candidate = align(staged, rules, layout_of(reference));
+  CHECK(names_in(candidate) == names_in(reference));
+  const auto rank_of = [&](const char* name) {
+    const std::vector<Piece> pieces = candidate.tensors.at(tensor_id(Kind::kOutput, name)).pieces();
+    std::vector<std::int32_t> ranks;
+    for (const Piece& piece : pieces) ranks.push_back(piece.rank);
+    return ranks;
+  };
+  CHECK(rank_of("embedding.drop") == std::vector<std::int32_t>{0});
+  CHECK(rank_of("embedding.drop#1") == std::vector<std::int32_t>{1});
+  CHECK(rank_of("angles") == std::vector<std::int32_t>{0, 1});
+  // What each stage's backward gives a parameter is a term.
+  for (const std::size_t stage : {0, 1}) {
+    add_tensor(staged, stage, tensor_id(Kind::kParamGrad, "embedding.weight", 0), {1}, {1});
+    add_tensor(staged, stage, tensor_id(Kind::kMainGrad, "embedding.weight"), {1}, {2});
+  }
+  const Alignment with_gradients = align(staged, rules, layout_of(reference));
+  const auto pieces_of = [&](const TensorId& id) { return with_gradients.tensors.at(id).pieces(); };
+  CHECK(pieces_of(tensor_id(Kind::kParamGrad, "embedding.weight", 0))[1].term == 1);
+  CHECK(pieces_of(tensor_id(Kind::kMainGrad, "embedding.weight"))[1].replica == 1);
+}
+
 TEST_SUITE_END();

@@ -29,6 +29,8 @@ def make_config(options: argparse.Namespace) -> TransformerConfig:
         choices |= {"moe_token_dispatcher_type": options.dispatcher, "moe_grouped_gemm": False}
         choices |= {"moe_router_load_balancing_type": "aux_loss", "moe_aux_loss_coeff": options.auxiliary_loss}
         choices |= {"expert_model_parallel_size": options.ep, "expert_tensor_parallel_size": options.etp}
+    if options.mtp:
+        choices |= {"mtp_num_layers": options.mtp, "mtp_loss_scaling_factor": 0.3}
     if options.vpp:
         choices |= {"overlap_p2p_comm": True, "batch_p2p_comm": False}
     return TransformerConfig(
@@ -85,7 +87,18 @@ def _make_chunk(options: argparse.Namespace, config: TransformerConfig, vp_stage
         if config.qk_layernorm:
             attention = layer.submodules.self_attention.submodules
             attention.q_layernorm = attention.k_layernorm = Norm
+    if options.mtp and arguments["post_process"]:
+        arguments["mtp_block_spec"] = _mtp_spec(config, block, vp_stage)
     return GPTModel(transformer_layer_spec=block, **arguments)
+
+
+def _mtp_spec(config: TransformerConfig, block: Any, vp_stage: int | None) -> Any:
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec
+
+    spec = get_gpt_mtp_block_spec(config, block, use_transformer_engine=False, vp_stage=vp_stage)
+    for layer in spec.layer_specs:
+        layer.submodules.enorm = layer.submodules.hnorm = layer.submodules.layer_norm = Norm
+    return spec
 
 
 def _make_hybrid(options: argparse.Namespace, arguments: dict[str, Any]) -> torch.nn.Module:

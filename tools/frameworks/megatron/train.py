@@ -136,7 +136,8 @@ def forward_step(options: argparse.Namespace, batch: Iterator[Batch], model: tor
     tokens, counts = next(batch)
     positions = torch.arange(options.sequence).repeat(options.micro_batch_size, 1)
     later = torch.ones(options.sequence, options.sequence).triu(1).bool()[None, None]
-    output = model(tokens[:, :-1].contiguous(), positions, later, labels=tokens[:, 1:].contiguous())
+    further = {"loss_mask": counts.float()} if options.mtp else {}  # which predictions of further tokens count
+    output = model(tokens[:, :-1].contiguous(), positions, later, labels=tokens[:, 1:].contiguous(), **further)
     return output, functools.partial(loss_of, options, counts)
 
 

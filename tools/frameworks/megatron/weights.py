@@ -47,7 +47,7 @@ def _part(name: str, parameter: torch.nn.Parameter) -> tuple[int | None, int, in
 def global_name(model: torch.nn.Module, name: str, options: argparse.Namespace) -> str:
     """With the layer's and the expert's number in the whole model. A tied output layer goes by the embedding's."""
     parts = name.split(".")
-    if "layers" in parts:
+    if "layers" in parts and parts[0] != "mtp":
         at = parts.index("layers") + 1
         parts[at] = str(model.decoder.layers[int(parts[at])].layer_number - 1)
     if "local_experts" in parts:
