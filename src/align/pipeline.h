@@ -45,7 +45,7 @@ Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, con
 void number_calls(const RankTable& table, const ModelLayout& layout, Pipeline& pipeline);
 
 // The name with the number of its call in the whole model.
-std::string with_global_call(const Pipeline& pipeline, const std::string& name, std::int64_t virtual_stage);
+std::string with_global_call(const Pipeline& pipeline, const std::string& text, std::int64_t virtual_stage);
 
 // The virtual stage that recorded the entry; the stage alone where no rule numbers layers.
 std::int64_t virtual_stage(const Pipeline& pipeline, const PresentRank& rank, const Entry& entry);
