@@ -1,12 +1,13 @@
 """RESULTS.md: what ttrace makes of real frameworks. Nothing on it is typed by hand: what was run last of each trial is
-kept in the build directory, and the page is made of that, so that a trial can be run again alone."""
+kept in the build directory, and beside the page, which is made of that, so that a trial can be run again alone."""
 
+import json
 import os
 import platform
 from collections.abc import Iterable
 from pathlib import Path
 
-from trials import Row, all_trials
+from trials import PUBLISHED, Row, all_trials
 
 PAGE = Path(__file__).resolve().parent / "RESULTS.md"
 _COLUMNS = ("framework", "strategy", "verdict")
@@ -20,6 +21,16 @@ def write() -> None:
     found = [row for trial, kept in latest.items() if trial.is_found() for row in kept or ()]
     not_run = [trial.name for trial, kept in latest.items() if kept is None]
     PAGE.write_text("\n".join(_page(rows, found, not_run)) + "\n")
+    PUBLISHED.write_text(_published({trial.name: kept for trial, kept in latest.items() if kept is not None}))
+
+
+def _published(latest: dict[str, list[Row]]) -> str:
+    """A row a line."""
+    trials = []
+    for name, rows in latest.items():
+        lines = ",\n".join(json.dumps(row.to_json()) for row in rows)
+        trials.append(f"{json.dumps(name)}: [\n{lines}\n]")
+    return "{\n" + ",\n".join(trials) + "\n}\n"
 
 
 def _page(rows: list[Row], found: list[Row], not_run: list[str]) -> list[str]:

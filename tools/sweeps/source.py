@@ -3,7 +3,6 @@
 import subprocess
 from pathlib import Path
 
-
 _PAGES = (":(exclude,top,glob)**/RESULTS.md", ":(exclude,top)tools/evaluations/figures")
 
 
