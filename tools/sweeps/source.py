@@ -13,4 +13,5 @@ def commit() -> str:
         here = Path(__file__).resolve().parent
         return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
 
-    return git("rev-parse", "--short=10", "HEAD") + (", changed" if git("status", "--porcelain", "--", ":/", *_PAGES) else "")
+    is_changed = git("status", "--porcelain", "--", ":/", *_PAGES) != ""
+    return git("rev-parse", "--short=10", "HEAD") + (", changed" if is_changed else "")
