@@ -67,4 +67,4 @@ def test_the_page_of_a_run_has_its_history(opened, ttrace, monkeypatch):
     view.page.get_by_role("link", name="right").click()
     view.page.wait_for_selector("#tensors")
     view.page.get_by_role("link", name="All candidates").click()
-    assert view.page.locator("#history canvas").is_visible()
+    view.page.locator("#history canvas").wait_for()  # the page is drawn anew
