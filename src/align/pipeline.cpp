@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <numeric>
+#include <optional>
 
 #include "align/describe.h"
 #include "align/division.h"
@@ -48,19 +49,25 @@ void count_chunks(const RankTable& table, Pipeline& pipeline) {
   pipeline.findings.push_back(std::move(finding));
 }
 
+// Makes the count of a virtual stage no less than `least`.
+void raise_count(PartCounts& counts, std::string_view what, const Pipeline& pipeline, std::int64_t stage,
+                 std::int64_t least) {
+  auto found = counts.find(what);
+  if (found == counts.end()) {
+    const auto parts = static_cast<std::size_t>(pipeline.virtual_stages());
+    found = counts.emplace(what, std::vector<std::int64_t>(parts, 0)).first;
+  }
+  std::int64_t& count = found->second[static_cast<std::size_t>(stage)];
+  count = std::max(count, least);
+}
+
 PartCounts count_layers(const RankTable& table, const Pipeline& pipeline) {
   PartCounts counts;
   for (const PresentRank& rank : table.ranks) {
     for (const Entry& entry : rank.trace->entries) {
       const auto number = layer_number(entry.id.name, pipeline.layers.layers);
       if (!number) continue;
-      auto found = counts.find(number->prefix);
-      if (found == counts.end()) {
-        const auto parts = static_cast<std::size_t>(pipeline.virtual_stages());
-        found = counts.emplace(number->prefix, std::vector<std::int64_t>(parts, 0)).first;
-      }
-      std::int64_t& count = found->second[static_cast<std::size_t>(virtual_stage(pipeline, rank, entry))];
-      count = std::max(count, number->value + 1);
+      raise_count(counts, number->prefix, pipeline, virtual_stage(pipeline, rank, entry), number->value + 1);
     }
   }
   return counts;
@@ -114,9 +121,12 @@ std::int64_t number_of_call(const TensorName& name) {
   return number;
 }
 
-// True of what a module outside all layers is given and returns. A rule may declare one of them local.
-bool is_of_call_outside_layers(const TensorId& id, const TensorName& name) {
-  return (id.kind == Kind::kInput || id.kind == Kind::kOutput) && id.pass == Pass::kForward && !number_in(name.path);
+// The name of what a module outside all layers is given or returns; nothing for another tensor. Both are looked at,
+// because a rule may declare one of them local.
+std::optional<TensorName> call_outside_layers(const TensorId& id) {
+  if ((id.kind != Kind::kInput && id.kind != Kind::kOutput) || id.pass != Pass::kForward) return std::nullopt;
+  const TensorName name(id.name);
+  return number_in(name.path) ? std::nullopt : std::optional(name);
 }
 
 }  // namespace
@@ -126,23 +136,17 @@ void number_calls(const RankTable& table, const ModelLayout& layout, Pipeline& p
   PartCounts counts;
   for (const PresentRank& rank : table.ranks) {
     for (const Entry& entry : rank.trace->entries) {
-      const TensorName name(entry.id.name);
-      if (!is_of_call_outside_layers(entry.id, name)) continue;
-      auto found = counts.find(name.path);
-      if (found == counts.end()) {
-        const auto parts = static_cast<std::size_t>(pipeline.virtual_stages());
-        found = counts.emplace(name.path, std::vector<std::int64_t>(parts, 0)).first;
-      }
-      std::int64_t& count = found->second[static_cast<std::size_t>(virtual_stage(pipeline, rank, entry))];
-      count = std::max(count, number_of_call(name) + 1);
+      const auto name = call_outside_layers(entry.id);
+      if (!name) continue;
+      raise_count(counts, name->path, pipeline, virtual_stage(pipeline, rank, entry), number_of_call(*name) + 1);
     }
   }
   std::map<std::string, std::int64_t, std::less<>> calls;  // of the reference
   for (const auto& [id, tensor] : layout.reference->tensors) {
-    const TensorName name(id.name);
-    if (!is_of_call_outside_layers(id, name)) continue;
-    std::int64_t& count = calls[std::string(name.path)];
-    count = std::max(count, number_of_call(name) + 1);
+    const auto name = call_outside_layers(id);
+    if (!name) continue;
+    std::int64_t& count = calls[std::string(name->path)];
+    count = std::max(count, number_of_call(*name) + 1);
   }
   for (const auto& [module, by_stage] : counts) {
     const auto whole = calls.find(module);
