@@ -147,13 +147,13 @@ std::vector<fs::path> list_rank_files(const fs::path& directory) {
       files.push_back(entry.path());
     }
   }
-  if (const auto iterations = list_iterations(directory); files.empty() && !iterations.empty()) {
-    throw InputError(
-        fmt::format("{}: holds a trace for each iteration (ttrace collect --split); expected one of them, such as {}, "
-                    "or ttrace check --follow",
-                    directory.string(), iterations.begin()->second.string()));
-  }
   if (files.empty()) {
+    if (const auto iterations = list_iterations(directory); !iterations.empty()) {
+      throw InputError(
+          fmt::format("{}: holds a trace for each iteration (ttrace collect --split); expected one of them, such as "
+                      "{}, or ttrace check --follow",
+                      directory.string(), iterations.begin()->second.string()));
+    }
     throw InputError(fmt::format("{}: no rank's file in it; expected a trace: rank-00000.h5, rank-00001.h5, ...",
                                  directory.string()));
   }

@@ -18,22 +18,31 @@ namespace ttrace {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+constexpr std::string_view kIteration = "iteration-";  // begins the names of the traces of a split run
+
+}  // namespace
+
 Trace read_trace(const std::filesystem::path& directory) {
   std::vector<RankFile> files;
   for (const fs::path& path : list_rank_files(directory)) files.push_back(read_rank_file(path));
   return make_trace(directory, std::move(files));
 }
 
+fs::path iteration_in(const fs::path& directory, std::int32_t iteration) {
+  return directory / fmt::format("{}{:06}", kIteration, iteration);
+}
+
 std::map<std::int32_t, fs::path> list_iterations(const fs::path& directory) {
-  constexpr std::string_view kPrefix = "iteration-";
   std::map<std::int32_t, fs::path> iterations;
   std::error_code ignored;  // the directory may not be there yet
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
+    if (!name.starts_with(kIteration)) continue;
     std::int32_t number = 0;
-    const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), number);
-    if (error == std::errc() && end == name.data() + name.size() && number >= 0) iterations[number] = entry.path();
+    std::from_chars(name.data() + kIteration.size(), name.data() + name.size(), number);
+    if (iteration_in(directory, number).filename() == name) iterations[number] = entry.path();
   }
   return iterations;
 }

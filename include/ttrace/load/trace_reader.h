@@ -18,8 +18,11 @@ namespace ttrace {
 Trace read_trace(const std::filesystem::path& directory);
 
 // Returns the directories of the traces of a run that was collected with --split, `iteration-000000` and so on, by
-// iteration; none where `directory` has none. Throws nothing.
+// iteration; none where `directory` has none, or is not there.
 std::map<std::int32_t, std::filesystem::path> list_iterations(const std::filesystem::path& directory);
+
+// The directory that the trace of one iteration has.
+std::filesystem::path iteration_in(const std::filesystem::path& directory, std::int32_t iteration);
 
 // Reads one rank's file alone, `rank-00000.h5`. Throws InputError also where the file is of another rank.
 Trace read_rank(const std::filesystem::path& directory, std::int32_t rank);
