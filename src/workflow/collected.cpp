@@ -43,7 +43,7 @@ std::vector<std::string> lines_of(const std::vector<fs::path>& files) {
   return lines;
 }
 
-// The traces of a run, more than one where it was split. A file of a rank lies in one of these directories.
+// The traces of a run, more than one where it was split.
 std::vector<fs::path> traces_in(const fs::path& directory) {
   std::vector<fs::path> traces;
   for (const auto& [iteration, trace] : list_iterations(directory)) traces.push_back(trace);
@@ -62,12 +62,14 @@ std::vector<fs::path> rank_files_in(const fs::path& directory) {
 // What was recorded, over all traces of a run.
 struct Collected {
   std::size_t traces = 0, ranks = 0;
+  std::int32_t world_size = 0;
   std::uint64_t tensors = 0, bytes = 0, in_files = 0;
   double recording_seconds = 0;
 
   void add(const Trace& trace) {
     ++traces;
     ranks = std::max(ranks, trace.ranks.size());
+    world_size = trace.world_size;
     for (const RankTrace& rank : trace.ranks) {
       tensors += rank.entries.size();
       for (const Entry& entry : rank.entries) bytes += entry.bytes;
@@ -78,7 +80,7 @@ struct Collected {
 };
 
 std::string summary_of(const Collected& collected, const fs::path& directory, double seconds) {
-  const auto& [traces, ranks, tensors, bytes, in_files, recording] = collected;
+  const auto& [traces, ranks, world_size, tensors, bytes, in_files, recording] = collected;
   const std::string stored = in_files < bytes ? fmt::format(" ({} in files)", readable_bytes(in_files)) : "";
   return fmt::format("collected {}{} rank{}, {} tensors, {}{} in {:.1f} s (recording took {:.1f} s, {:.0f} %) -> {}",
                      traces == 1 ? "" : fmt::format("{} iterations of ", traces), ranks, ranks == 1 ? "" : "s",
@@ -228,7 +230,8 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
       is_arranged = is_arranged && (trace.world_size == 1 || !trace.mesh.axes.empty());
       for (const std::string& gap : gaps_in(trace)) gaps.push_back(fmt::format("{}: {}", path.string(), gap));
     } catch (const InputError& error) {
-      gaps.emplace_back(error.what());
+      // A check that follows may have removed it.
+      if (fs::exists(path)) gaps.emplace_back(error.what());
     }
   }
   if (collected.traces > 0) spdlog::info("{}", summary_of(collected, directory, seconds));
@@ -236,7 +239,7 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
     spdlog::info(
         "nothing says how the {0} ranks are arranged: say it when the trace is checked, as in `ttrace check --axes "
         "dp={0}`",
-        collected.ranks);
+        collected.world_size);
   }
   show_warnings(directory);
   log_problems(problems);

@@ -19,13 +19,13 @@ Progress progress_of(const std::filesystem::path& directory);
 // Shows the warnings of all ranks, each text once, and says where they stand.
 void show_warnings(const std::filesystem::path& directory);
 
-// Tells the user on stderr what was collected, and what is wrong with it; returns the exit code of
-// `ttrace collect`. After a command that failed, the ranks' files lose their completion marks: such a
-// trace must not look whole.
 // Says whether `again` holds the same bits as `first` of each tensor that both recorded, whole or as a sketch, and logs
 // how many there are or which is the first that differs. Throws InputError where a trace cannot be read.
 bool repeats(const std::filesystem::path& first, const std::filesystem::path& again);
 
+// Tells the user on stderr what was collected, and what is wrong with it; returns the exit code of `ttrace collect`.
+// After a command that failed, the ranks' files lose their completion marks: such a trace must not look whole. Traces
+// of iterations that it had finished keep theirs.
 int conclude_collection(const std::filesystem::path& directory, const CommandResult& result, double seconds);
 
 }  // namespace ttrace

@@ -45,7 +45,7 @@ std::string gap_in(const fs::path& directory) {
 
 // The candidate's trace of the iteration, once it is whole.
 fs::path wait_for(const fs::path& candidate, std::int32_t iteration, std::chrono::seconds timeout) {
-  const fs::path trace = candidate / fmt::format("iteration-{:06}", iteration);
+  const fs::path trace = iteration_in(candidate, iteration);
   const Clock::time_point started = Clock::now();
   for (;;) {
     // Looked for first: one that begins afterwards may be whole before the wanted one is looked at.
@@ -83,6 +83,15 @@ std::map<std::int32_t, std::string> iterations_to_check(const std::string& refer
   return traces;
 }
 
+// At once for others: `ttrace collect`, which may look at all traces just now, finds it whole or not at all.
+void remove_trace(const fs::path& trace) {
+  const fs::path gone = trace.string() + ".removed";
+  std::error_code error;
+  fs::rename(trace, gone, error);
+  if (!error) fs::remove_all(gone, error);
+  if (error) throw InputError(fmt::format("{}: cannot be removed: {}", trace.string(), error.message()));
+}
+
 }  // namespace
 
 Checked follow(const CheckOptions& check_options, const FollowOptions& options,
@@ -99,9 +108,7 @@ Checked follow(const CheckOptions& check_options, const FollowOptions& options,
     if (!checked.report.same()) break;
     same.emplace_back(one.candidate);
     if (options.keep > 0 && same.size() > options.keep) {
-      std::error_code error;
-      fs::remove_all(same.front(), error);
-      if (error) throw InputError(fmt::format("{}: cannot be removed: {}", same.front().string(), error.message()));
+      remove_trace(same.front());
       same.pop_front();
     }
   }
