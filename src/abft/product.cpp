@@ -37,6 +37,8 @@ Depth depth_for(ThresholdMethod method) {
   return method == ThresholdMethod::kVariance ? Depth::kExtrema : Depth::kNorms;
 }
 
+constexpr std::size_t kLinesAThread = 1024;  // fewer take less time than starting a thread
+
 // The sums that the operands give for C's lines in one direction. The members are named for rows of C; for columns A
 // and B trade places, each transposed.
 struct OperandSums {
@@ -46,6 +48,7 @@ struct OperandSums {
 
   void add(const std::vector<LineStatistics>& left_part, const std::vector<LineStatistics>& right_part,
            const LineSums& part) {
+#pragma omp parallel for schedule(static) if (left.size() > kLinesAThread)
     for (std::size_t i = 0; i < left.size(); ++i) {
       abft::add(left[i], left_part[i]);
       products.plain[i] += part.plain[i];
@@ -55,34 +58,50 @@ struct OperandSums {
   }
 };
 
-OperandSums zero_sums(std::int64_t lines) {
+OperandSums zero_sums(std::int64_t lines, const Product& product) {
   const auto count = static_cast<std::size_t>(lines);
-  return {std::vector<LineStatistics>(count), {}, {std::vector<double>(count), std::vector<double>(count)}};
+  OperandSums sums{std::vector<LineStatistics>(count), {}, {std::vector<double>(count), std::vector<double>(count)}};
+  std::int64_t k = 0;
+  for (const Term& term : product.terms) k += term.a.cols;
+  sums.right.reserve(static_cast<std::size_t>(k));
+  return sums;
 }
 
 // One operand must be read twice, since rows need A times B's checksums, and columns need A's checksums times B. It is
 // A here, the smaller operand, in slices of K that are still in cache the second time.
-constexpr std::int64_t kSliceBytes = std::int64_t{4} << 20;
+constexpr std::int64_t kSliceBytes = std::int64_t{8} << 20;
 
-void add_slice(const MatrixView& a, const MatrixView& b, Depth depth, OperandSums& rows, OperandSums& cols) {
-  const MatrixLines of_a = read_lines(a, {.depth = depth});
-  const LineSums left = sums_of(of_a.cols);
-  const MatrixLines of_b = read_lines(b, {.depth = depth, .left = &left});
-  const LineSums right = sums_of(of_b.rows);
-  rows.add(of_a.rows, of_b.rows, read_lines(a, {.right = &right}).times_right);
-  cols.add(of_b.cols, of_a.cols, of_b.left_times);
-}
+class Operands {
+ public:
+  Operands(const Reading& reading, OperandSums& rows, OperandSums& cols)
+      : reading_(reading), rows_(rows), cols_(cols) {}
 
-void add_operands(const Product& product, Depth depth, OperandSums& rows, OperandSums& cols) {
-  for (const auto& [a, b] : product.terms) {
-    const std::int64_t slice =
-        std::max<std::int64_t>(256, kSliceBytes / std::max<std::int64_t>(1, a.rows * size_of(a.dtype)));
-    for (std::int64_t k = 0; k < a.cols; k += slice) {
-      const std::int64_t length = std::min(slice, a.cols - k);
-      add_slice(block(a, 0, a.rows, k, length), block(b, k, length, 0, b.cols), depth, rows, cols);
+  void add(const Product& product, LineReader& reader) {
+    for (const auto& [a, b] : product.terms) {
+      const std::int64_t slice =
+          std::max<std::int64_t>(256, kSliceBytes / std::max<std::int64_t>(1, a.rows * size_of(a.dtype)));
+      for (std::int64_t k = 0; k < a.cols; k += slice) {
+        const std::int64_t length = std::min(slice, a.cols - k);
+        add_slice(block(a, 0, a.rows, k, length), block(b, k, length, 0, b.cols), reader);
+      }
     }
   }
-}
+
+ private:
+  void add_slice(const MatrixView& a, const MatrixView& b, LineReader& a_again) {
+    const bool weighted = reading_.weighted;
+    const MatrixLines& of_a = a_.read(a, reading_);
+    const LineSums left = sums_of(of_a.cols);
+    const MatrixLines& of_b = b_.read(b, {.depth = reading_.depth, .weighted = weighted, .left = &left});
+    const LineSums right = sums_of(of_b.rows);
+    rows_.add(of_a.rows, of_b.rows, a_again.read(a, {.weighted = weighted, .right = &right}).times_right);
+    cols_.add(of_b.cols, of_a.cols, of_b.left_times);
+  }
+
+  Reading reading_;
+  OperandSums &rows_, &cols_;
+  LineReader a_, b_;
+};
 
 // The statistics of each row of the bias, which repeats one row for all, or has one number for each.
 class BiasLines {
@@ -109,9 +128,10 @@ std::vector<LineCheck> check_rows(const Product& product, const OperandSums& ope
   double left_norm = 0;
   for (const LineStatistics& line : operands.left) left_norm = std::max(left_norm, line.absolute);
   const BiasLines biases(product.bias, depth_for(options.method));
-  std::vector<LineCheck> checks;
+  std::vector<LineCheck> checks(lines.size());
+#pragma omp parallel for schedule(static) if (lines.size() > kLinesAThread)
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    LineCheck line;
+    LineCheck& line = checks[i];
     line.checksum = operands.products.plain[i];
     line.weighted_checksum = operands.products.weighted[i];
     line.threshold = threshold(options, rounding, left_statistics(operands.left[i]), right, left_norm);
@@ -132,20 +152,22 @@ std::vector<LineCheck> check_rows(const Product& product, const OperandSums& ope
     if (finite && !(std::isfinite(line.sum_difference) && std::isfinite(line.threshold))) {
       line.unusable = "the sums overflow fp64";
     }
-    checks.push_back(line);
   }
   return checks;
 }
 
-LineChecks check_whole_lines(const Product& product, const ThresholdOptions& options) {
+LineChecks check_whole_lines(const Product& product, const VerifyOptions& options) {
   if (product.c.rows > product.c.cols) {  // the left operand is the larger one: check the transposed product
     LineChecks checks = check_whole_lines(transposed(product), options);
     return {std::move(checks.cols), std::move(checks.rows)};
   }
-  OperandSums rows = zero_sums(product.c.rows), cols = zero_sums(product.c.cols);
-  add_operands(product, depth_for(options.method), rows, cols);
-  const MatrixLines lines = read_lines(product.c, {.depth = Depth::kSums});
-  return {check_rows(product, rows, lines.rows, options), check_rows(transposed(product), cols, lines.cols, options)};
+  OperandSums rows = zero_sums(product.c.rows, product), cols = zero_sums(product.c.cols, product);
+  LineReader reader;
+  Operands({.depth = depth_for(options.threshold.method), .weighted = options.weighted}, rows, cols)
+      .add(product, reader);
+  const MatrixLines& lines = reader.read(product.c, {.depth = Depth::kSums, .weighted = options.weighted});
+  return {check_rows(product, rows, lines.rows, options.threshold),
+          check_rows(transposed(product), cols, lines.cols, options.threshold)};
 }
 
 // Checks rows block by block: every block of columns is a product of its own, of A and those columns of B. Results are
@@ -161,7 +183,7 @@ std::vector<LineCheck> check_row_blocks(const Product& product, const VerifyOpti
     part.c = cut(part.c);
     if (part.bias) part.bias = cut(*part.bias);
     part.rounding = rounding_of(product);
-    const std::vector<LineCheck> rows = check_whole_lines(part, options.threshold).rows;
+    const std::vector<LineCheck> rows = check_whole_lines(part, options).rows;
     for (std::size_t row = 0; row < rows.size(); ++row)
       all[row * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(i)] = rows[row];
   }
@@ -212,7 +234,7 @@ std::int64_t block_count(std::int64_t length, std::int64_t block) {
 }
 
 LineChecks check_lines(const Product& product, const VerifyOptions& options) {
-  if (options.block <= 0) return check_whole_lines(product, options.threshold);
+  if (options.block <= 0) return check_whole_lines(product, options);
   return {check_row_blocks(product, options), check_row_blocks(transposed(product), options)};
 }
 

@@ -11,13 +11,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "numeric/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "abft/tile_kernel.cpp"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -33,18 +33,28 @@ namespace narrow = ttrace::HWY_NAMESPACE;
 using Doubles = hn::CappedTag<double, 8>;
 using Vector = hn::Vec<Doubles>;
 constexpr std::size_t kWidth = hn::MaxLanes(Doubles());
+using FloatTag = hn::CappedTag<float, 16>;  // of scalars one, otherwise twice as many as of fp64
+using HalfTag = hn::Half<FloatTag>;
+using Floats = hn::Vec<FloatTag>;
+constexpr std::size_t kLanes = 16;
+constexpr std::size_t kRowVectors = kLanes / kWidth;
+constexpr std::size_t kWidened = hn::MaxLanes(FloatTag()) / kWidth;  // vectors of fp64 that one of fp32 becomes
+// A strip: the columns that one pass down the rows of a tile sums in registers.
+constexpr std::size_t kVectors = 4, kStrip = kVectors * kWidth;
+static_assert(kStripCols % kStrip == 0);
 
+// `Compared` is the tag of the vectors in which elements are compared: narrow ones are as exact in fp32, and cost half.
 template <class Narrow>
 struct Widened {
   using Stored = Narrow::Stored;
+  using Compared = FloatTag;
   static constexpr bool kCompensated = false;  // fp64 has 29 bits more than any sum of these needs
-  static HWY_INLINE Vector load(const Stored* data) {
-    return hn::PromoteTo(Doubles(), Narrow::load(hn::Rebind<float, Doubles>(), data));
-  }
+  static HWY_INLINE hn::Vec<Compared> load(const Stored* data) { return Narrow::load(Compared(), data); }
 };
 
 struct Float64 {
   using Stored = double;
+  using Compared = Doubles;
   static constexpr bool kCompensated = true;
   static HWY_INLINE Vector load(const Stored* data) { return hn::LoadU(Doubles(), data); }
 };
@@ -54,13 +64,48 @@ HWY_INLINE const Type::Stored* row_of(const Tile& tile, std::int64_t row) {
   return reinterpret_cast<const Type::Stored*>(tile.data) + row * tile.row_stride;
 }
 
-// Loads `kVectors` vectors from `data`, which has only `count` elements; the others become zero.
-template <class Type, std::size_t kVectors>
-HWY_INLINE void load_part(const typename Type::Stored* data, std::size_t count, Vector* x) {
-  typename Type::Stored buffer[kVectors * kWidth] = {};
-  std::memcpy(buffer, data, count * sizeof buffer[0]);
-  for (std::size_t v = 0; v < kVectors; ++v) x[v] = Type::load(buffer + v * kWidth);
+// Widens a vector of fp32 to two of fp64, or narrows two.
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void widen(Floats x, Vector* wide) { wide[0] = hn::PromoteTo(Doubles(), x); }
+HWY_INLINE Floats narrowed(const Vector* wide) { return hn::DemoteTo(FloatTag(), wide[0]); }
+#else
+HWY_INLINE void widen(Floats x, Vector* wide) {
+  wide[0] = hn::PromoteTo(Doubles(), hn::LowerHalf(HalfTag(), x));
+  wide[1] = hn::PromoteTo(Doubles(), hn::UpperHalf(HalfTag(), x));
 }
+HWY_INLINE Floats narrowed(const Vector* wide) {
+  return hn::Combine(FloatTag(), hn::DemoteTo(HalfTag(), wide[1]), hn::DemoteTo(HalfTag(), wide[0]));
+}
+#endif
+HWY_INLINE void widen(Vector x, Vector* wide) { wide[0] = x; }
+
+// Adjacent elements of a row, as they are compared and as they are summed.
+template <class Type, std::size_t kCount = kVectors>
+struct Group {
+  using Compared = Type::Compared;
+  static constexpr std::size_t kComparedWidth = hn::MaxLanes(Compared());
+  static constexpr std::size_t kCompared = kCount * kWidth / kComparedWidth;
+  hn::Vec<Compared> compared[kCompared];
+  Vector wide[kCount];
+
+  HWY_INLINE void load(const Type::Stored* data) {
+    for (std::size_t i = 0; i < kCompared; ++i) {
+      compared[i] = Type::load(data + i * kComparedWidth);
+      widen(compared[i], wide + i * kCount / kCompared);
+    }
+  }
+  // Loads `count` elements. The others are zero in sums; in comparisons they repeat the first, and change nothing.
+  HWY_INLINE void load_part(const Type::Stored* data, std::size_t count) {
+    typename Type::Stored buffer[kCount * kWidth];
+    std::fill(std::begin(buffer), std::end(buffer), data[0]);
+    std::memcpy(buffer, data, count * sizeof buffer[0]);
+    load(buffer);
+    for (std::size_t v = 0; v < kCount; ++v) {
+      const std::size_t here = count > v * kWidth ? std::min(count - v * kWidth, kWidth) : 0;
+      wide[v] = hn::IfThenElseZero(hn::FirstN(Doubles(), here), wide[v]);
+    }
+  }
+};
 
 // Adds `x` to `sum`. If the type needs it, `lost` collects the rounding error (Knuth's two-sum).
 template <class Type>
@@ -73,255 +118,303 @@ HWY_INLINE void add_to(Vector& sum, Vector& lost, Vector x) {
   sum = next;
 }
 
-template <class Type, Depth kDepth, std::size_t kVectors>
-struct LaneSums {
-  static constexpr bool kExtrema = kDepth >= Depth::kExtrema, kNorms = kDepth >= Depth::kNorms;
-  Vector sum[kVectors], lost[kVectors], running[kVectors];
-  Vector smallest[kVectors], largest[kVectors], absolute[kVectors], square[kVectors];
+// Where sums lie in memory between strips.
+template <class Extremum>
+struct Places {
+  double *sum, *lost, *running;
+  Extremum *smallest, *largest;
+  double *absolute, *square;
+};
+HWY_INLINE Places<double> places_in(ColumnSums& columns, std::size_t at) {
+  const auto place = [at](std::vector<double>& sums) HWY_ATTR { return sums.empty() ? nullptr : &sums[at]; };
+  return {place(columns.sum),     place(columns.lost),     place(columns.running), place(columns.smallest),
+          place(columns.largest), place(columns.absolute), place(columns.square)};
+}
 
-  HWY_INLINE LaneSums() {
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      sum[v] = lost[v] = running[v] = absolute[v] = square[v] = hn::Zero(Doubles());
-      smallest[v] = hn::Set(Doubles(), std::numeric_limits<double>::infinity());
-      largest[v] = hn::Neg(smallest[v]);
-    }
+// Vectors that are compared lie in memory as they are or, of columns, widened.
+template <class Compared, class Extremum>
+HWY_INLINE hn::Vec<Compared> load_compared(Compared compared, const Extremum* data) {
+  if constexpr (std::is_same_v<Extremum, hn::TFromD<Compared>>) {
+    return hn::LoadU(compared, data);
+  } else {
+    Vector wide[kWidened];
+    for (std::size_t i = 0; i < kWidened; ++i) wide[i] = hn::LoadU(Doubles(), data + i * kWidth);
+    return narrowed(wide);
   }
+}
+template <class Compared, class Extremum>
+HWY_INLINE void store_compared(hn::Vec<Compared> x, Compared compared, Extremum* data) {
+  if constexpr (std::is_same_v<Extremum, hn::TFromD<Compared>>) {
+    hn::StoreU(x, compared, data);
+  } else {
+    Vector wide[kWidened];
+    widen(x, wide);
+    for (std::size_t i = 0; i < kWidened; ++i) hn::StoreU(wide[i], Doubles(), data + i * kWidth);
+  }
+}
 
-  HWY_INLINE void add(const Vector* x) {
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      add_to<Type>(sum[v], lost[v], x[v]);
-      running[v] = hn::Add(running[v], sum[v]);
-      if constexpr (kNorms) {
-        absolute[v] = hn::Add(absolute[v], hn::Abs(x[v]));
-        square[v] = hn::Add(square[v], hn::Mul(x[v], x[v]));
+// The sums of `kCount` vectors of lines, in registers.
+template <class Type, Depth kDepth, bool kWeighted, std::size_t kCount>
+struct Sums {
+  using Elements = Group<Type, kCount>;
+  using Compared = Elements::Compared;
+  static constexpr bool kPlain = kDepth >= Depth::kSums, kRunning = kPlain && kWeighted;
+  static constexpr bool kLost = kPlain && Type::kCompensated;
+  static constexpr bool kExtrema = kDepth >= Depth::kExtrema, kNorms = kDepth >= Depth::kNorms;
+  Vector sum[kCount], lost[kCount], running[kCount], absolute[kCount], square[kCount];
+  hn::Vec<Compared> smallest[Elements::kCompared], largest[Elements::kCompared];
+
+  // Adds a part of the elements of a strip: `kCount` vectors from number `first` on.
+  HWY_INLINE void add(const Group<Type>& x, std::size_t first) {
+    for (std::size_t v = 0; v < kCount; ++v) {
+      const Vector value = x.wide[first + v];
+      if constexpr (kPlain) add_to<Type>(sum[v], lost[v], value);
+      if constexpr (kRunning) running[v] = hn::Add(running[v], sum[v]);
+      if constexpr (kNorms) absolute[v] = hn::Add(absolute[v], hn::Abs(value));
+      if constexpr (kNorms) square[v] = hn::Add(square[v], hn::Mul(value, value));
+    }
+    if constexpr (kExtrema) {
+      const std::size_t first_compared = first * Elements::kCompared / kCount;
+      for (std::size_t i = 0; i < Elements::kCompared; ++i) {
+        smallest[i] = hn::Min(smallest[i], x.compared[first_compared + i]);
+        largest[i] = hn::Max(largest[i], x.compared[first_compared + i]);
       }
     }
   }
 
-  // Separate from `add`, because zeros that fill up a vector must not count: only the first `count` elements do.
-  HWY_INLINE void add_extrema(const Vector* x, std::size_t count) {
-    if constexpr (!kExtrema) return;
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      const std::size_t here = count > v * kWidth ? std::min(count - v * kWidth, kWidth) : 0;
-      const auto mask = hn::FirstN(Doubles(), here);
-      smallest[v] = hn::IfThenElse(mask, hn::Min(smallest[v], x[v]), smallest[v]);
-      largest[v] = hn::IfThenElse(mask, hn::Max(largest[v], x[v]), largest[v]);
-    }
-  }
   // Written out, because a loop over the members' addresses would keep them in memory instead of registers.
-  template <class Strip>
-  HWY_INLINE void load(Strip strip, const ColumnSums& columns, std::size_t at) {
-    strip.template load<Float64>(columns.sum.data() + at, sum);
-    strip.template load<Float64>(columns.running.data() + at, running);
-    if constexpr (Type::kCompensated) strip.template load<Float64>(columns.lost.data() + at, lost);
-    if constexpr (kExtrema) strip.template load<Float64>(columns.smallest.data() + at, smallest);
-    if constexpr (kExtrema) strip.template load<Float64>(columns.largest.data() + at, largest);
-    if constexpr (kNorms) strip.template load<Float64>(columns.absolute.data() + at, absolute);
-    if constexpr (kNorms) strip.template load<Float64>(columns.square.data() + at, square);
+  template <class Extremum>
+  HWY_INLINE void load(const Places<Extremum>& from) {
+    for (std::size_t v = 0; v < kCount; ++v) {
+      const std::size_t at = v * kWidth;
+      if constexpr (kPlain) sum[v] = hn::LoadU(Doubles(), from.sum + at);
+      if constexpr (kLost) lost[v] = hn::LoadU(Doubles(), from.lost + at);
+      if constexpr (kRunning) running[v] = hn::LoadU(Doubles(), from.running + at);
+      if constexpr (kNorms) absolute[v] = hn::LoadU(Doubles(), from.absolute + at);
+      if constexpr (kNorms) square[v] = hn::LoadU(Doubles(), from.square + at);
+    }
+    if constexpr (kExtrema) {
+      for (std::size_t i = 0; i < Elements::kCompared; ++i) {
+        smallest[i] = load_compared(Compared(), from.smallest + i * Elements::kComparedWidth);
+        largest[i] = load_compared(Compared(), from.largest + i * Elements::kComparedWidth);
+      }
+    }
   }
-  template <class Strip>
-  HWY_INLINE void store(Strip strip, ColumnSums& columns, std::size_t at) const {
-    strip.store(sum, columns.sum.data() + at);
-    strip.store(running, columns.running.data() + at);
-    if constexpr (Type::kCompensated) strip.store(lost, columns.lost.data() + at);
-    if constexpr (kExtrema) strip.store(smallest, columns.smallest.data() + at);
-    if constexpr (kExtrema) strip.store(largest, columns.largest.data() + at);
-    if constexpr (kNorms) strip.store(absolute, columns.absolute.data() + at);
-    if constexpr (kNorms) strip.store(square, columns.square.data() + at);
-  }
-
-  HWY_INLINE void add_extrema(const Vector* x) {
-    if constexpr (!kExtrema) return;
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      smallest[v] = hn::Min(smallest[v], x[v]);
-      largest[v] = hn::Max(largest[v], x[v]);
+  template <class Extremum>
+  HWY_INLINE void store(const Places<Extremum>& to) const {
+    for (std::size_t v = 0; v < kCount; ++v) {
+      const std::size_t at = v * kWidth;
+      if constexpr (kPlain) hn::StoreU(sum[v], Doubles(), to.sum + at);
+      if constexpr (kLost) hn::StoreU(lost[v], Doubles(), to.lost + at);
+      if constexpr (kRunning) hn::StoreU(running[v], Doubles(), to.running + at);
+      if constexpr (kNorms) hn::StoreU(absolute[v], Doubles(), to.absolute + at);
+      if constexpr (kNorms) hn::StoreU(square[v], Doubles(), to.square + at);
+    }
+    if constexpr (kExtrema) {
+      for (std::size_t i = 0; i < Elements::kCompared; ++i) {
+        store_compared(smallest[i], Compared(), to.smallest + i * Elements::kComparedWidth);
+        store_compared(largest[i], Compared(), to.largest + i * Elements::kComparedWidth);
+      }
     }
   }
 };
 
-template <std::size_t kVectors>
-using Stage = std::array<double, kVectors * kWidth>;
-
-template <std::size_t kVectors>
-HWY_INLINE Stage<kVectors> stored(const Vector* x) {
-  Stage<kVectors> stage;
-  for (std::size_t v = 0; v < kVectors; ++v) hn::StoreU(x[v], Doubles(), stage.data() + v * kWidth);
-  return stage;
+// Sums the lanes in the same order on every machine: the upper half to the lower, until one is left.
+HWY_INLINE double total(const std::array<double, kLanes>& lanes) {
+  std::array<double, kLanes / 2> sums;
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = lanes[i] + lanes[i + sums.size()];
+  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-constexpr std::size_t kLanes = 16;
-constexpr std::size_t kRowVectors = kLanes / kWidth;
-
-// Sums the lanes: adds the upper half to the lower until one is left, the same order on every machine.
-HWY_INLINE double total(const Vector* lanes) {
-  Stage<kRowVectors> stage = stored<kRowVectors>(lanes);
-  for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
-    for (std::size_t i = 0; i < half; ++i) stage[i] += stage[i + half];
+// The sums of one row of a tile, lane by lane: lane l holds elements l, l + kLanes, ...
+template <class Type, Depth kDepth, bool kWeighted>
+class RowLanes {
+ public:
+  // The lanes that are not summed stay as they are: to clear them all would take as long as a row takes.
+  HWY_INLINE RowLanes() {  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    if constexpr (Lanes::kPlain) sum_.fill(0);
+    if constexpr (Lanes::kLost) lost_.fill(0);
+    if constexpr (Lanes::kRunning) running_.fill(0);
+    if constexpr (Lanes::kExtrema) smallest_.fill(std::numeric_limits<Extremum>::infinity());
+    if constexpr (Lanes::kExtrema) largest_.fill(-std::numeric_limits<Extremum>::infinity());
+    if constexpr (Lanes::kNorms) absolute_.fill(0);
+    if constexpr (Lanes::kNorms) square_.fill(0);
   }
-  return stage[0];
-}
 
-// Prefetches kLanes elements of the next row, which hardware prefetchers do not foresee.
-template <class Stored>
-HWY_INLINE void prefetch_next_row(const Tile& tile, const Stored* data) {
-  hwy::Prefetch(data + tile.row_stride);
-  if constexpr (sizeof(Stored) > 4) hwy::Prefetch(data + tile.row_stride + kLanes / 2);
-}
+  // Adds a strip, whose first column is `col`.
+  HWY_INLINE void add(const Group<Type>& x, std::size_t col) {
+    Lanes sums;
+    sums.load(places(col % kLanes));
+    for (std::size_t first = 0; first < kVectors; first += kPart) sums.add(x, first);
+    sums.store(places(col % kLanes));
+  }
 
-template <class Type, Depth kDepth>
-HWY_NOINLINE void sum_rows_as(const Tile& tile, RowSums* rows) {
-  using Sums = LaneSums<Type, kDepth, kRowVectors>;
-  const auto cols = static_cast<std::size_t>(tile.cols);
-  const std::size_t whole_steps = (cols + kLanes - 1) / kLanes;
-  const auto steps = static_cast<double>(whole_steps);
-  for (std::int64_t row = 0; row < tile.rows; ++row) {
-    const auto* const data = row_of<Type>(tile, row);
-    Sums sums;
-    Vector x[kRowVectors];
-    std::size_t i = 0;
-    for (; i + kLanes <= cols; i += kLanes) {
-      prefetch_next_row(tile, data + i);
-      for (std::size_t v = 0; v < kRowVectors; ++v) x[v] = Type::load(data + i + v * kWidth);
-      sums.add(x);
-      sums.add_extrema(x);
+  HWY_INLINE RowSums finish(std::size_t cols) {
+    RowSums result;
+    if constexpr (Lanes::kPlain) result.sum = total(sum_);
+    if constexpr (Lanes::kLost) result.lost = total(lost_);
+    if constexpr (Lanes::kRunning) result.weighted = weighted(cols);
+    if constexpr (Lanes::kExtrema) {
+      const typename Type::Compared compared;
+      constexpr std::size_t kStep = hn::MaxLanes(typename Type::Compared());
+      auto smallest = hn::LoadU(compared, smallest_.data()), largest = hn::LoadU(compared, largest_.data());
+      for (std::size_t i = kStep; i < kLanes; i += kStep) {
+        smallest = hn::Min(smallest, hn::LoadU(compared, &smallest_[i]));
+        largest = hn::Max(largest, hn::LoadU(compared, &largest_[i]));
+      }
+      result.smallest = hn::GetLane(hn::MinOfLanes(compared, smallest));
+      result.largest = hn::GetLane(hn::MaxOfLanes(compared, largest));
     }
-    if (i < cols) {
-      load_part<Type, kRowVectors>(data + i, cols - i, x);
-      sums.add(x);
-      sums.add_extrema(x, cols - i);
-    }
-    RowSums& result = rows[row];
-    result.sum = total(sums.sum);
-    if constexpr (Type::kCompensated) result.lost = total(sums.lost);
-    // Lane l holds elements l, l + kLanes, ...: element l + j kLanes has weight j kLanes + l + 1.
-    const Stage<kRowVectors> sum = stored<kRowVectors>(sums.sum), running = stored<kRowVectors>(sums.running);
-    result.weighted = 0;
+    if constexpr (Lanes::kNorms) result.absolute = total(absolute_);
+    if constexpr (Lanes::kNorms) result.square = total(square_);
+    return result;
+  }
+
+ private:
+  using Extremum = hn::TFromD<typename Type::Compared>;
+  static constexpr std::size_t kPart = std::min(kVectors, kRowVectors);
+  using Lanes = Sums<Type, kDepth, kWeighted, kPart>;
+
+  HWY_INLINE Places<Extremum> places(std::size_t lane) {
+    return {&sum_[lane],     &lost_[lane],     &running_[lane], &smallest_[lane],
+            &largest_[lane], &absolute_[lane], &square_[lane]};
+  }
+
+  // Element l + j kLanes has weight j kLanes + l + 1.
+  HWY_INLINE double weighted(std::size_t cols) {
+    const std::size_t steps = (cols + kStripCols - 1) / kStripCols * (kStripCols / kLanes);
+    double result = 0;
     for (std::size_t l = 0; l < kLanes; ++l) {
-      result.weighted +=
-          static_cast<double>(kLanes) * (steps * sum[l] - running[l]) + static_cast<double>(l + 1) * sum[l];
+      // Strips are narrower in other instruction sets: all end where the widest does.
+      const std::size_t first = l / kStrip * kStrip;  // of the strip that holds lane l first
+      std::size_t done = cols > first ? (cols - first + kLanes - 1) / kLanes : 0;
+      if constexpr (kStrip > kLanes) done = steps;
+      for (; done < steps; ++done) running_[l] += sum_[l];
+      result += static_cast<double>(kLanes) * (static_cast<double>(steps) * sum_[l] - running_[l]) +
+                static_cast<double>(l + 1) * sum_[l];
     }
-    if constexpr (Sums::kExtrema) {
-      const Stage<kRowVectors> low = stored<kRowVectors>(sums.smallest), high = stored<kRowVectors>(sums.largest);
-      result.smallest = *std::min_element(low.begin(), low.end());
-      result.largest = *std::max_element(high.begin(), high.end());
-    }
-    if constexpr (Sums::kNorms) {
-      result.absolute = total(sums.absolute);
-      result.square = total(sums.square);
+    return result;
+  }
+
+  std::array<double, kLanes> sum_, lost_, running_, absolute_, square_;
+  std::array<Extremum, kLanes> smallest_, largest_;
+};
+
+// The products of a strip's columns with numbers for each row, in registers.
+template <class Type, bool kWeighted>
+struct Products {
+  Vector plain[kVectors], lost[kVectors], weighted[kVectors];
+
+  HWY_INLINE void load(const ColumnProducts& columns, std::size_t at) {
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      plain[v] = hn::LoadU(Doubles(), columns.plain.data() + at + v * kWidth);
+      if constexpr (Type::kCompensated) lost[v] = hn::LoadU(Doubles(), columns.lost.data() + at + v * kWidth);
+      if constexpr (kWeighted) weighted[v] = hn::LoadU(Doubles(), columns.weighted.data() + at + v * kWidth);
     }
   }
-}
-
-// A strip of adjacent columns: `kCount` full vectors; or, where it is not whole, one vector that is filled from a copy.
-template <std::size_t kCount, bool kWhole>
-struct Strip {
-  static constexpr std::size_t kVectors = kCount;
-  std::size_t cols;
-
-  template <class Type>
-  HWY_INLINE void load(const Type::Stored* data, Vector* x) const {
-    if constexpr (!kWhole) return load_part<Type, kVectors>(data, cols, x);
-    for (std::size_t v = 0; v < kVectors; ++v) x[v] = Type::load(data + v * kWidth);
+  HWY_INLINE void store(ColumnProducts& columns, std::size_t at) const {
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      hn::StoreU(plain[v], Doubles(), columns.plain.data() + at + v * kWidth);
+      if constexpr (Type::kCompensated) hn::StoreU(lost[v], Doubles(), columns.lost.data() + at + v * kWidth);
+      if constexpr (kWeighted) hn::StoreU(weighted[v], Doubles(), columns.weighted.data() + at + v * kWidth);
+    }
   }
-  HWY_INLINE void store(const Vector* x, double* data) const {
-    if constexpr (kWhole) {
-      for (std::size_t v = 0; v < kVectors; ++v) hn::StoreU(x[v], Doubles(), data + v * kWidth);
-    } else {
-      std::memcpy(data, stored<kVectors>(x).data(), cols * sizeof(double));
+  HWY_INLINE void add(const Group<Type>& x, const Factors& left, std::int64_t row) {
+    const Vector p = hn::Set(Doubles(), left.plain[row]);
+    for (std::size_t v = 0; v < kVectors; ++v) add_to<Type>(plain[v], lost[v], hn::Mul(x.wide[v], p));
+    if constexpr (kWeighted) {
+      const Vector w = hn::Set(Doubles(), left.weighted[row]);
+      for (std::size_t v = 0; v < kVectors; ++v) weighted[v] = hn::Add(weighted[v], hn::Mul(x.wide[v], w));
     }
   }
 };
 
-// Calls `visit(strip, col)` for all columns of a tile.
-template <class Visit>
-HWY_INLINE void for_each_strip(std::int64_t tile_cols, Visit visit) {
-  constexpr std::size_t kVectors = 4, kStrip = kVectors * kWidth;
-  const auto cols = static_cast<std::size_t>(tile_cols);
-  std::size_t col = 0;
-  for (; col + kStrip <= cols; col += kStrip) visit(Strip<kVectors, true>{kStrip}, col);
-  for (; col + kWidth <= cols; col += kWidth) visit(Strip<1, true>{kWidth}, col);
-  if (col < cols) visit(Strip<1, false>{cols - col}, col);
-}
-
-template <class Type, Depth kDepth, class Strip>
-HWY_INLINE void sum_strip(const Tile& tile, Strip strip, std::size_t col, ColumnSums& columns, std::size_t at) {
-  LaneSums<Type, kDepth, Strip::kVectors> sums;
-  sums.load(strip, columns, at);
-  for (std::int64_t row = 0; row < tile.rows; ++row) {
-    Vector x[Strip::kVectors];
-    strip.template load<Type>(row_of<Type>(tile, row) + col, x);
-    sums.add(x);
-    sums.add_extrema(x);
+// Fetches `kCount` vectors of the tile below from memory into the second cache, which hardware does not foresee.
+template <class Type, std::size_t kCount>
+HWY_INLINE void prefetch_below(const Tile& tile, const typename Type::Stored* data) {
+  constexpr std::size_t kLine = 64 / sizeof(typename Type::Stored);
+  for (std::size_t i = 0; i < kCount * kWidth; i += kLine) {
+    __builtin_prefetch(data + kTileRows * tile.row_stride + i, 0, 2);
   }
-  sums.store(strip, columns, at);
 }
 
-template <class Type, Depth kDepth>
-HWY_NOINLINE void sum_columns_as(const Tile& tile, ColumnSums& columns, std::size_t first) {
-  for_each_strip(tile.cols, [&](auto strip, std::size_t col)
-                                HWY_ATTR { sum_strip<Type, kDepth>(tile, strip, col, columns, first + col); });
+// Reads `cols` columns of a tile from column `col` on: kStrip, or fewer where it ends.
+template <bool kLeft, class Type, Depth kDepth, bool kWeighted>
+HWY_INLINE void read_strip(const Tile& tile, std::size_t col, std::size_t cols, const Factors& left,
+                           RowLanes<Type, kDepth, kWeighted>* rows, ColumnSums& columns, ColumnProducts& left_times) {
+  Sums<Type, kDepth, kWeighted, kVectors> sums;
+  Products<Type, kWeighted> products;
+  sums.load(places_in(columns, col));
+  if constexpr (kLeft) products.load(left_times, col);
+  for (std::int64_t row = 0; row < tile.rows; ++row) {
+    const auto* const data = row_of<Type>(tile, row) + col;
+    Group<Type> x;
+    if (cols == kStrip) {
+      prefetch_below<Type, kVectors>(tile, data);
+      x.load(data);
+    } else {
+      x.load_part(data, cols);
+    }
+    sums.add(x, 0);
+    rows[row].add(x, col);
+    if constexpr (kLeft) products.add(x, left, row);
+  }
+  sums.store(places_in(columns, col));
+  if constexpr (kLeft) products.store(left_times, col);
 }
 
-template <class Type>
-HWY_NOINLINE void multiply_rows_as(const Tile& tile, const double* plain, const double* weighted, Pair* rows) {
+template <class Type, Depth kDepth, bool kWeighted, bool kLeft>
+HWY_NOINLINE void read_tile_as(const Tile& tile, const TileReading& reading, RowSums* rows, ColumnSums& columns,
+                               ColumnProducts& left_times) {
+  RowLanes<Type, kDepth, kWeighted> lanes[kTileRows];
+  const auto cols = static_cast<std::size_t>(tile.cols);
+  std::size_t col = 0;
+  for (; col + kStrip <= cols; col += kStrip) {
+    read_strip<kLeft>(tile, col, kStrip, reading.left, lanes, columns, left_times);
+  }
+  if (col < cols) read_strip<kLeft>(tile, col, cols - col, reading.left, lanes, columns, left_times);
+  if constexpr (kDepth >= Depth::kSums) {
+    for (std::int64_t row = 0; row < tile.rows; ++row) rows[row] = lanes[row].finish(cols);
+  }
+}
+
+template <class Type, bool kWeighted>
+HWY_NOINLINE void multiply_rows_as(const Tile& tile, const Factors& right, Pair* rows) {
   const auto cols = static_cast<std::size_t>(tile.cols);
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     const auto* const data = row_of<Type>(tile, row);
-    Vector first[kRowVectors], lost[kRowVectors], second[kRowVectors], x[kRowVectors], p[kRowVectors], w[kRowVectors];
-    for (std::size_t v = 0; v < kRowVectors; ++v) first[v] = lost[v] = second[v] = hn::Zero(Doubles());
-    const auto add = [&]() HWY_ATTR {
+    Vector plain[kRowVectors], lost[kRowVectors], weighted[kRowVectors];
+    for (std::size_t v = 0; v < kRowVectors; ++v) plain[v] = lost[v] = weighted[v] = hn::Zero(Doubles());
+    const auto add = [&](const Group<Type, kRowVectors>& x, const Group<Float64, kRowVectors>& p,
+                         const Group<Float64, kRowVectors>& w) HWY_ATTR {
       for (std::size_t v = 0; v < kRowVectors; ++v) {
-        add_to<Type>(first[v], lost[v], hn::Mul(x[v], p[v]));
-        second[v] = hn::Add(second[v], hn::Mul(x[v], w[v]));
+        add_to<Type>(plain[v], lost[v], hn::Mul(x.wide[v], p.wide[v]));
+        if constexpr (kWeighted) weighted[v] = hn::Add(weighted[v], hn::Mul(x.wide[v], w.wide[v]));
       }
     };
+    Group<Type, kRowVectors> x;
+    Group<Float64, kRowVectors> p, w;
     std::size_t i = 0;
     for (; i + kLanes <= cols; i += kLanes) {
-      prefetch_next_row(tile, data + i);
-      for (std::size_t v = 0; v < kRowVectors; ++v) {
-        x[v] = Type::load(data + i + v * kWidth);
-        p[v] = hn::LoadU(Doubles(), plain + i + v * kWidth);
-        w[v] = hn::LoadU(Doubles(), weighted + i + v * kWidth);
-      }
-      add();
+      prefetch_below<Type, kRowVectors>(tile, data + i);
+      x.load(data + i);
+      p.load(right.plain + i);
+      if constexpr (kWeighted) w.load(right.weighted + i);
+      add(x, p, w);
     }
     if (i < cols) {
-      load_part<Type, kRowVectors>(data + i, cols - i, x);
-      load_part<Float64, kRowVectors>(plain + i, cols - i, p);
-      load_part<Float64, kRowVectors>(weighted + i, cols - i, w);
-      add();
+      x.load_part(data + i, cols - i);
+      p.load_part(right.plain + i, cols - i);
+      if constexpr (kWeighted) w.load_part(right.weighted + i, cols - i);
+      add(x, p, w);
     }
-    rows[row] = {total(first) + total(lost), total(second)};
+    const auto sum = [](const Vector* lanes) HWY_ATTR {
+      std::array<double, kLanes> stored;
+      for (std::size_t v = 0; v < kRowVectors; ++v) hn::StoreU(lanes[v], Doubles(), stored.data() + v * kWidth);
+      return total(stored);
+    };
+    rows[row] = {sum(plain) + sum(lost), sum(weighted)};
   }
-}
-
-template <class Type, class Strip>
-HWY_INLINE void multiply_strip(const Tile& tile, const double* plain, const double* weighted, Strip strip,
-                               std::size_t col, ColumnProducts& columns, std::size_t at) {
-  constexpr std::size_t kVectors = Strip::kVectors;
-  Vector first[kVectors], lost[kVectors], second[kVectors], x[kVectors];
-  strip.template load<Float64>(columns.plain.data() + at, first);
-  strip.template load<Float64>(columns.lost.data() + at, lost);
-  strip.template load<Float64>(columns.weighted.data() + at, second);
-  for (std::int64_t row = 0; row < tile.rows; ++row) {
-    const Vector p = hn::Set(Doubles(), plain[row]), w = hn::Set(Doubles(), weighted[row]);
-    strip.template load<Type>(row_of<Type>(tile, row) + col, x);
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      add_to<Type>(first[v], lost[v], hn::Mul(x[v], p));
-      second[v] = hn::Add(second[v], hn::Mul(x[v], w));
-    }
-  }
-  strip.store(first, columns.plain.data() + at);
-  strip.store(lost, columns.lost.data() + at);
-  strip.store(second, columns.weighted.data() + at);
-}
-
-template <class Type>
-HWY_NOINLINE void multiply_columns_as(const Tile& tile, const double* plain, const double* weighted,
-                                      ColumnProducts& columns, std::size_t first) {
-  for_each_strip(tile.cols, [&](auto strip, std::size_t col) HWY_ATTR {
-    multiply_strip<Type>(tile, plain, weighted, strip, col, columns, first + col);
-  });
 }
 
 // Calls `function(type)` with the type that holds elements of `dtype`.
@@ -339,31 +432,46 @@ HWY_INLINE void with_type(Dtype dtype, Function function) {
   }
 }
 
-void SumRows(const Tile& tile, Depth depth, RowSums* rows) {
+template <bool kFlag>
+using Flag = std::bool_constant<kFlag>;
+// Calls `function` with `flag` as a type.
+template <class Function>
+HWY_INLINE void with_flag(bool flag, Function function) {
+  flag ? function(Flag<true>()) : function(Flag<false>());
+}
+
+template <class Function>
+HWY_INLINE void with_depth(Depth depth, Function function) {
+  switch (depth) {
+    case Depth::kNone:
+      return function(std::integral_constant<Depth, Depth::kNone>());
+    case Depth::kSums:
+      return function(std::integral_constant<Depth, Depth::kSums>());
+    case Depth::kExtrema:
+      return function(std::integral_constant<Depth, Depth::kExtrema>());
+    case Depth::kNorms:
+      return function(std::integral_constant<Depth, Depth::kNorms>());
+  }
+}
+
+void ReadTile(const Tile& tile, const TileReading& reading, RowSums* rows, ColumnSums& columns,
+              ColumnProducts& left_times) {
   with_type(tile.dtype, [&](auto type) {
-    using Type = decltype(type);
-    if (depth == Depth::kSums) return sum_rows_as<Type, Depth::kSums>(tile, rows);
-    if (depth == Depth::kExtrema) return sum_rows_as<Type, Depth::kExtrema>(tile, rows);
-    return sum_rows_as<Type, Depth::kNorms>(tile, rows);
+    with_depth(reading.depth, [&](auto depth) {
+      with_flag(reading.weighted, [&](auto weighted) {
+        with_flag(reading.left.plain != nullptr, [&](auto left) {
+          read_tile_as<decltype(type), depth(), weighted(), left()>(tile, reading, rows, columns, left_times);
+        });
+      });
+    });
   });
 }
 
-void SumColumns(const Tile& tile, Depth depth, ColumnSums& columns, std::size_t first) {
+void MultiplyRows(const Tile& tile, const Factors& right, Pair* rows) {
   with_type(tile.dtype, [&](auto type) {
-    using Type = decltype(type);
-    if (depth == Depth::kSums) return sum_columns_as<Type, Depth::kSums>(tile, columns, first);
-    if (depth == Depth::kExtrema) return sum_columns_as<Type, Depth::kExtrema>(tile, columns, first);
-    return sum_columns_as<Type, Depth::kNorms>(tile, columns, first);
+    with_flag(right.weighted != nullptr,
+              [&](auto weighted) { multiply_rows_as<decltype(type), weighted()>(tile, right, rows); });
   });
-}
-
-void MultiplyRows(const Tile& tile, const double* plain, const double* weighted, Pair* rows) {
-  with_type(tile.dtype, [&](auto type) { multiply_rows_as<decltype(type)>(tile, plain, weighted, rows); });
-}
-
-void MultiplyColumns(const Tile& tile, const double* plain, const double* weighted, ColumnProducts& columns,
-                     std::size_t first) {
-  with_type(tile.dtype, [&](auto type) { multiply_columns_as<decltype(type)>(tile, plain, weighted, columns, first); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -373,28 +481,20 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ttrace::abft {
 
-HWY_EXPORT(SumRows);
-HWY_EXPORT(SumColumns);
+HWY_EXPORT(ReadTile);
 HWY_EXPORT(MultiplyRows);
-HWY_EXPORT(MultiplyColumns);
 
 bool has_kernel(Dtype dtype) {
   return dtype == Dtype::kFloat64 || dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 || dtype == Dtype::kBFloat16;
 }
 
-void sum_rows(const Tile& tile, Depth depth, RowSums* rows) { HWY_DYNAMIC_DISPATCH(SumRows)(tile, depth, rows); }
-
-void sum_columns(const Tile& tile, Depth depth, ColumnSums& columns, std::int64_t first) {
-  HWY_DYNAMIC_DISPATCH(SumColumns)(tile, depth, columns, static_cast<std::size_t>(first));
+void read_tile(const Tile& tile, const TileReading& reading, RowSums* rows, ColumnSums& columns,
+               ColumnProducts& left_times) {
+  HWY_DYNAMIC_DISPATCH(ReadTile)(tile, reading, rows, columns, left_times);
 }
 
-void multiply_rows(const Tile& tile, const double* plain, const double* weighted, Pair* rows) {
-  HWY_DYNAMIC_DISPATCH(MultiplyRows)(tile, plain, weighted, rows);
-}
-
-void multiply_columns(const Tile& tile, const double* plain, const double* weighted, ColumnProducts& columns,
-                      std::int64_t first) {
-  HWY_DYNAMIC_DISPATCH(MultiplyColumns)(tile, plain, weighted, columns, static_cast<std::size_t>(first));
+void multiply_rows(const Tile& tile, const Factors& right, Pair* rows) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRows)(tile, right, rows);
 }
 
 }  // namespace ttrace::abft

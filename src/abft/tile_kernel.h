@@ -1,5 +1,5 @@
-// The inner loops of the checksums: sums along the rows and along the columns of a tile that fits in cache. SIMD
-// through Highway: the best instruction set of the machine is picked at run time, and all of them give the same bits.
+// The inner loops of the checksums: sums along the rows and along the columns of a tile. SIMD through Highway: the best
+// instruction set of the machine is picked at run time, and all of them give the same bits.
 //
 // Every element is widened to fp64 as it is loaded, exactly; sums are in fp64. A product of fp64 may be off by as
 // little as these sums themselves: of fp64 elements the plain sum is compensated.
@@ -15,13 +15,23 @@
 
 namespace ttrace::abft {
 
-// A block of a matrix. Columns are contiguous; the dtype is fp64, fp32, fp16 or bf16. `row_stride` is in elements.
+constexpr std::int64_t kTileRows = 8;
+constexpr std::int64_t kStripCols = 32;  // the sums of columns are padded to a multiple of it
+
+// A block of a matrix, of at most kTileRows rows. Columns are contiguous; the dtype is fp64, fp32, fp16 or bf16.
+// `row_stride` is in elements.
 struct Tile {
   const std::byte* data;
   Dtype dtype;
   std::int64_t row_stride, rows, cols;
 };
 bool has_kernel(Dtype dtype);
+
+// Two numbers for each row, or for each column, of a tile. `weighted` is null where weighted sums are not asked for.
+struct Factors {
+  const double* plain = nullptr;
+  const double* weighted = nullptr;
+};
 
 // The sums of one row of a tile; the weights are 1, 2, 3, ...
 struct RowSums {
@@ -44,16 +54,18 @@ struct ColumnProducts {
   std::vector<double> plain, lost, weighted;
 };
 
-// Overwrites those members of `rows` (one for each row of the tile) that `depth` asks for.
-void sum_rows(const Tile& tile, Depth depth, RowSums* rows);
-// Adds the tile to `columns`, whose number `first` is the tile's first column.
-void sum_columns(const Tile& tile, Depth depth, ColumnSums& columns, std::int64_t first);
+// What is computed of a tile in one pass over it.
+struct TileReading {
+  Depth depth = Depth::kNone;
+  bool weighted = false;
+  Factors left;  // one for each row; `plain` is null where no products with columns are asked for
+};
+// Overwrites those members of `rows` (one for each row of the tile) that `reading` asks for, and adds the tile to
+// `columns` and to `left_times`, whose first column is the tile's.
+void read_tile(const Tile& tile, const TileReading& reading, RowSums* rows, ColumnSums& columns,
+               ColumnProducts& left_times);
 
-// Overwrites `rows` with the two inner products of each row and the vectors `plain` and `weighted`, of `tile.cols`
-// numbers.
-void multiply_rows(const Tile& tile, const double* plain, const double* weighted, Pair* rows);
-// Adds to `columns`, from number `first` on, the two inner products of each column and vectors of `tile.rows` numbers.
-void multiply_columns(const Tile& tile, const double* plain, const double* weighted, ColumnProducts& columns,
-                      std::int64_t first);
+// Overwrites `rows` with the inner products of each row and `right`, one for each column.
+void multiply_rows(const Tile& tile, const Factors& right, Pair* rows);
 
 }  // namespace ttrace::abft

@@ -37,6 +37,13 @@ bool overflows_to(double value, double exact, Dtype dtype) {
   return beyond == value || (std::isnan(beyond) && std::isnan(value));
 }
 
+bool is_wrong(const LineCheck& line) { return line.unusable.empty() && line.disagrees(); }
+
+bool any_disagrees(const LineChecks& checks) {
+  return std::any_of(checks.rows.begin(), checks.rows.end(), is_wrong) ||
+         std::any_of(checks.cols.begin(), checks.cols.end(), is_wrong);
+}
+
 // The checked lines of one direction: rows of the product, or of the transposed product. Line `at` is block
 // `at % blocks_` of row `at / blocks_`.
 class Side {
@@ -57,7 +64,7 @@ class Side {
   std::vector<std::size_t> wrong_lines() const {
     std::vector<std::size_t> result;
     for (std::size_t i = 0; i < lines_.size(); ++i) {
-      if (lines_[i].unusable.empty() && lines_[i].disagrees()) result.push_back(i);
+      if (is_wrong(lines_[i])) result.push_back(i);
     }
     return result;
   }
@@ -73,7 +80,8 @@ class Side {
       values[static_cast<std::size_t>(it->first.second - col)] = it->second;
     }
     const LineStatistics sums =
-        read_lines(row_major(values.data(), Dtype::kFloat64, 1, cols), {.depth = Depth::kSums}).rows.front();
+        read_lines(row_major(values.data(), Dtype::kFloat64, 1, cols), {.depth = Depth::kSums, .weighted = true})
+            .rows.front();
     LineCheck& line = lines_[at];
     line.sum_difference = sums.sum - line.checksum;
     line.weighted_difference = sums.weighted - line.weighted_checksum;
@@ -254,7 +262,13 @@ Verification verify(const Product& product, const VerifyOptions& options) {
   for (const Term& term : product.terms) k += term.a.cols;
   refused.reason = not_applicable(options.threshold, rounding_of(product), k);
   if (!refused.reason.empty()) return refused;
-  return Verifier(product, check_lines(product, options), options).run();
+  LineChecks checks = check_lines(product, options);
+  if (any_disagrees(checks)) {
+    VerifyOptions weighted = options;
+    weighted.weighted = true;
+    checks = check_lines(product, weighted);
+  }
+  return Verifier(product, std::move(checks), options).run();
 }
 
 }  // namespace ttrace::abft

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -43,9 +44,10 @@ LineSums sums_of(std::span<const LineStatistics> lines);
 
 // Asks for what one reading of a matrix gives: sums to a Depth; if `left` is not null, the product of `left` (two
 // numbers for each row) and the matrix; if `right` is not null, that of the matrix and `right` (two numbers for each
-// column).
+// column). Unless `weighted`, all weighted sums are zero: only who looks for the place of an error needs them.
 struct Reading {
   Depth depth = Depth::kNone;
+  bool weighted = false;
   const LineSums* left = nullptr;
   const LineSums* right = nullptr;
 };
@@ -54,8 +56,21 @@ struct MatrixLines {
   LineSums left_times;   // `left` times the matrix: one of each for each column
   LineSums times_right;  // the matrix times `right`: one of each for each row
 };
-// Reads the matrix. Elements that are not finite count as zero.
+// Reads a matrix. Elements that are not finite count as zero.
 MatrixLines read_lines(const MatrixView& matrix, const Reading& reading);
+
+// Reads one matrix after the other, in the same memory: fresh memory costs as much as reading what fills it.
+class LineReader {
+ public:
+  LineReader();
+  ~LineReader();
+  // As `read_lines`. The result is valid until the next reading.
+  const MatrixLines& read(const MatrixView& matrix, const Reading& reading);
+
+ private:
+  class Reader;
+  std::unique_ptr<Reader> reader_;
+};
 
 // Returns the index of a single error in a line of `length` elements, from the differences D1 and D2 of its plain and
 // weighted sums (V-ABFT, equation 9). Nothing if no index fits: then it is not a single error.

@@ -35,12 +35,13 @@ double exact_element(const Product& product, std::int64_t row, std::int64_t col)
 struct VerifyOptions {
   ThresholdOptions threshold;
   std::int64_t block = 0;  // elements that one sum covers: shorter sums have smaller thresholds; 0: whole lines
+  bool weighted = false;   // of `check_lines`: weighted sums too, which cost as much again
 };
 
 // The comparison of the sums of one row of C, or of one block of it.
 struct LineCheck {
   double sum_difference = 0;                   // D1 = C's sum - the operands' (V-ABFT, equation 7)
-  double weighted_difference = 0;              // D2 (equation 8)
+  double weighted_difference = 0;              // D2 (equation 8); 0 where it was not asked for
   double checksum = 0, weighted_checksum = 0;  // the operands' sums
   double threshold = 0;
   std::int64_t nonfinite = 0;  // elements of C, counted as zero in the differences
@@ -92,6 +93,7 @@ struct Verification {
   std::int64_t overflowed = 0;  // infinite elements of C whose operands do give a value beyond C's dtype
   double largest_ratio = 0;     // |D1| / threshold over all lines that were checked and agree
 };
+// Computes weighted sums only if plain ones disagree.
 Verification verify(const Product& product, const VerifyOptions& options = {});
 
 }  // namespace ttrace::abft

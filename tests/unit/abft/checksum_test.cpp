@@ -1,6 +1,7 @@
 #include "ttrace/abft/checksum.h"
 
 #include <doctest/doctest.h>
+#include <hwy/targets.h>
 #include <omp.h>
 
 #include <cmath>
@@ -64,6 +65,13 @@ bool equal(const LineStatistics& a, const LineStatistics& b) {
          a.count == b.count && a.nonfinite == b.nonfinite;
 }
 
+void check_equal(const MatrixLines& a, const MatrixLines& b) {
+  for (std::size_t i = 0; i < a.rows.size(); ++i) CHECK(equal(a.rows[i], b.rows[i]));
+  for (std::size_t i = 0; i < a.cols.size(); ++i) CHECK(equal(a.cols[i], b.cols[i]));
+  CHECK((a.left_times.plain == b.left_times.plain && a.left_times.weighted == b.left_times.weighted));
+  CHECK((a.times_right.plain == b.times_right.plain && a.times_right.weighted == b.times_right.weighted));
+}
+
 void check_against(const MatrixView& matrix, const std::vector<LineStatistics>& rows, const LineSums& products,
                    const LineSums& right) {
   REQUIRE(std::ssize(rows) == matrix.rows);
@@ -95,7 +103,8 @@ TEST_SUITE("abft") {
               set(matrix, random.below(rows), random.below(cols), i == 0 ? HUGE_VAL : std::nan(""));
             }
             const LineSums left = whole_numbers(rows, random), right = whole_numbers(cols, random);
-            const MatrixLines lines = read_lines(matrix.view, {.depth = Depth::kNorms, .left = &left, .right = &right});
+            const MatrixLines lines =
+                read_lines(matrix.view, {.depth = Depth::kNorms, .weighted = true, .left = &left, .right = &right});
             check_against(matrix.view, lines.rows, lines.times_right, right);
             check_against(transposed(matrix.view), lines.cols, lines.left_times, left);
           }
@@ -123,13 +132,36 @@ TEST_SUITE("abft") {
     fill(matrix, Distribution::kHeavyTailed, 1, random);
     const auto read_with = [&](int count) {
       omp_set_num_threads(count);
-      return read_lines(matrix.view, {.depth = Depth::kNorms});
+      return read_lines(matrix.view, {.depth = Depth::kNorms, .weighted = true});
     };
     const MatrixLines one = read_with(1), three = read_with(3), seven = read_with(7);
     omp_set_num_threads(threads);
-    for (const MatrixLines* other : {&three, &seven}) {
-      for (std::size_t i = 0; i < one.cols.size(); ++i) CHECK(equal(one.cols[i], other->cols[i]));
-      for (std::size_t i = 0; i < one.rows.size(); ++i) CHECK(equal(one.rows[i], other->rows[i]));
+    for (const MatrixLines* other : {&three, &seven}) check_equal(one, *other);
+  }
+
+  TEST_CASE("every instruction set gives the same bits") {
+    Random random(7);
+    for (const Dtype dtype : {Dtype::kFloat64, Dtype::kFloat32, Dtype::kFloat16, Dtype::kBFloat16}) {
+      for (const std::int64_t cols : {3, 13, 1037, 1053}) {  // rests of strips of every width
+        CAPTURE(name_of(dtype));
+        CAPTURE(cols);
+        Matrix matrix = zeros(dtype, 61, cols);
+        fill(matrix, Distribution::kHeavyTailed, 1, random);
+        LineSums left = whole_numbers(61, random), right = whole_numbers(cols, random);
+        for (double& factor : left.plain) factor *= 0.1;
+        for (double& factor : right.weighted) factor *= 0.1;
+        const auto read = [&] {
+          return read_lines(matrix.view, {.depth = Depth::kNorms, .weighted = true, .left = &left, .right = &right});
+        };
+        const MatrixLines best = read();
+        int targets = 0;
+        for (auto rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1, ++targets) {
+          hwy::SetSupportedTargetsForTest(rest & -rest);
+          check_equal(best, read());
+        }
+        hwy::SetSupportedTargetsForTest(0);
+        CHECK(targets > 0);
+      }
     }
   }
 }
