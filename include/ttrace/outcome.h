@@ -51,7 +51,7 @@ enum class Cause : std::uint8_t {
   kOtherTensor,          // "other-tensor": the value of another tensor of the same micro-batch
   kPermutedBlocks,       // "permuted-blocks": equal blocks of a dimension in another order
   kReinterpreted,        // "reinterpreted": in the memory order of transposed dimensions, or made of what is
-  kMissingContribution,  // "missing-contribution": a sum without some of its terms, or with some twice
+  kMissingContribution,  // "missing-contribution": a sum or mean without some of its terms, or with some twice
   kStaleOperand,         // "stale-operand": a weight's gradient, computed with another call's input
   kOtherRows,            // "other-rows": some rows hold the values of others
   kRankFactor,           // "rank-factor": in ranks' parts, the reference's values times a number each
@@ -61,6 +61,7 @@ enum class Cause : std::uint8_t {
   kLeftOver,             // "left-over": a sum that began with what an earlier iteration left
   kOtherInitialisation,  // "other-initialisation": the runs began with different random parameters
   kOptimizerStep,        // "optimizer-step": the optimizer's options, its step or the copy of what it made is wrong
+  kMeanOfMeans,  // "mean-of-means": a loss, or its gradient, is that of the mean of ranks' means, of unequal parts
 };
 std::string_view name_of(Cause cause);
 

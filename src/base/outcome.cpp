@@ -11,7 +11,7 @@ constexpr std::array kAroundStep = {Kind::kMainGrad, Kind::kParamAfter};
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 3> kRunVerdictNames = {"same", "different", "could-not-look"};
-constexpr std::array<std::string_view, 20> kCauseNames = {
+constexpr std::array<std::string_view, 21> kCauseNames = {
     "missing",
     "not-finite",
     "never-updated",
@@ -32,10 +32,11 @@ constexpr std::array<std::string_view, 20> kCauseNames = {
     "left-over",
     "other-initialisation",
     "optimizer-step",
+    "mean-of-means",
 };
 constexpr std::array<std::string_view, 3> kStandingNames = {"confirmed", "found", "moved"};
 static_assert(kRunVerdictNames.size() == static_cast<std::size_t>(RunVerdict::kCouldNotLook) + 1);
-static_assert(kCauseNames.size() == static_cast<std::size_t>(Cause::kOptimizerStep) + 1);
+static_assert(kCauseNames.size() == static_cast<std::size_t>(Cause::kMeanOfMeans) + 1);
 static_assert(kStandingNames.size() == static_cast<std::size_t>(Standing::kMoved) + 1);
 
 // True where at least half of what was compared proves something. What is zero by design does not count.

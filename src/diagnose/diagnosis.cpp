@@ -17,7 +17,8 @@ namespace {
 
 // Hypotheses in the order in which they are tested, the most telling first. Those that the measured sums answer are
 // tested before them.
-constexpr std::array kHypotheses = {bias_alone,
+constexpr std::array kHypotheses = {gradient_of_means,
+                                    bias_alone,
                                     stale,
                                     other_tensor,
                                     permuted_blocks,
@@ -118,12 +119,11 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   if (!all_finite(suspect.reference_values) || !all_finite(suspect.candidate_values)) return std::nullopt;
   suspect.error = relative_distance(suspect.candidate_values, suspect.reference_values);
   if (auto diagnosis = unreduced(suspect)) return diagnosis;
-  if (finding.exceeded == Statistic::kScale) return factor_in_noise(suspect);
-  if (suspect.error <= bound) return std::nullopt;
-  if (finding.reason != Reason::kReplicasDisagree) {
-    if (auto diagnosis = uniform_factor(suspect)) return diagnosis;
-  }
-  auto diagnosis = find_explanation(suspect);
+  auto diagnosis = loss_of_parts(suspect);
+  if (!diagnosis && finding.exceeded == Statistic::kScale) return factor_in_noise(suspect);
+  if (!diagnosis && suspect.error <= bound) return std::nullopt;
+  if (!diagnosis && finding.reason != Reason::kReplicasDisagree) diagnosis = uniform_factor(suspect);
+  if (!diagnosis) diagnosis = find_explanation(suspect);
   if (!diagnosis) return diagnose_replicas(replicas, suspect);
   if (finding.reason == Reason::kReplicasDisagree) {
     diagnosis->what = fmt::format("the copy of rank {}: {}", replicas.rank, diagnosis->what);
@@ -163,7 +163,10 @@ std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const 
   const LogicalTensor* candidate = find_tensor(evidence.candidate, finding.id);
   if (reference == nullptr || candidate == nullptr) return std::nullopt;
   if (finding.reason == Reason::kNotFinite) {
-    const std::string where = made_here ? ", though all that it was computed from is" : " where it first shows";
+    std::string where = made_here ? ", though all that it was computed from is" : " where it first shows";
+    if (made_here) {
+      where += describe_mean_of_none(*reference, *candidate, explaining_bound(finding, *candidate), evidence);
+    }
     return Diagnosis{Cause::kNotFinite, 0,
                      fmt::format("it is not finite{}{}", describe_first_nonfinite(*candidate), where), where};
   }

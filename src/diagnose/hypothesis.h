@@ -81,6 +81,13 @@ std::optional<Diagnosis> never_updated(const Suspect& suspect);
 std::optional<Diagnosis> bias_alone(const Suspect& suspect);
 std::optional<Diagnosis> stale(const Suspect& suspect);
 std::optional<Diagnosis> other_tensor(const Suspect& suspect);
+// A loss was taken over the ranks' own parts: losses.cpp. These fit nothing to the candidate's values.
+std::optional<Diagnosis> loss_of_parts(const Suspect& suspect);
+std::optional<Diagnosis> gradient_of_means(const Suspect& suspect);
+// Says which rank makes the candidate's loss NaN, since it holds nothing to take a mean of; empty where it is no such
+// loss. `bound` is how far a loss may be from what its operands make.
+std::string describe_mean_of_none(const LogicalTensor& reference, const LogicalTensor& candidate, double bound,
+                                  const Evidence& evidence);
 // The module computed with a wrong operand: operands.cpp, attention.cpp.
 std::optional<Diagnosis> stale_operand(const Suspect& suspect);
 std::optional<Diagnosis> reinterpreted_operand(const Suspect& suspect);
