@@ -23,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from . import adapters, patches
 from .clock import CallCounts
 from .collector import Collector
+from .copies import Copies
 from .gradients import Gradients
 from .library import Kind, TensorId
 from .masters import TrainedParameter, record_part, trained_parameters
@@ -41,8 +42,8 @@ class Optimizers:
         self._collector, self._gradients = collector, gradients
         self._iteration = -1  # the one that the next five belong to
         self._steps = Steps(collector)
-        self._before_step: dict[Key, torch.Tensor] = {}  # values of the masters
-        self._main_grads: dict[Key, torch.Tensor] = {}  # as recorded, on the host; of those that may yet be clipped
+        self._before_step: Copies[Key] = Copies()  # values of the masters
+        self._main_grads: Copies[Key] = Copies()  # as recorded, on the host; of those that may yet be clipped
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
         self._norms = CallCounts()
         self._clipping = False  # in a function that clips gradients
@@ -127,8 +128,8 @@ class Optimizers:
     def _after_wrapped_step(self, adapter: ModuleType, optimizer: Any, scale: float) -> None:
         self._record_norm(adapter.gradient_norm(optimizer, scale))
         if self._collector.is_recorded():
-            kept = [each for each in self._trained_parameters() if (each.chunk, each.name) in self._before_step]
-            self._steps.add_unseen(getattr(optimizer, "optimizer", optimizer), kept, self._before_step)
+            kept = [each for each in self._trained_parameters() if (each.chunk, each.name) in self._before_step.kept]
+            self._steps.add_unseen(getattr(optimizer, "optimizer", optimizer), kept, self._before_step.kept)
         self._collector.clock.step()  # also one that overflow has forbidden
 
     def _wrap_overflow_check(self, check: Callable) -> Callable:
@@ -189,7 +190,7 @@ class Optimizers:
         if self._collector.is_recorded():
             stepped = self._stepped_by(optimizer)
             self._keep_masters(stepped)
-            self._steps.begin(optimizer, stepped, self._main_grads)
+            self._steps.begin(optimizer, stepped, self._main_grads.kept)
 
     def _on_step_end(self, optimizer: torch.optim.Optimizer) -> None:
         if self._collector.is_recorded():
@@ -205,13 +206,13 @@ class Optimizers:
     def _keep_masters(self, about_to_change: Iterable[TrainedParameter]) -> None:
         for trained in about_to_change:
             key = trained.chunk, trained.name
-            if key not in self._before_step:
-                self._before_step[key] = trained.share.master.detach().clone()
+            if key not in self._before_step.kept:
+                self._before_step.keep(key, trained.share.master)
 
     def _record_deltas(self, changed: Iterable[TrainedParameter]) -> None:
         self._begin_iteration()
         for trained in changed:
-            before = self._before_step.get((trained.chunk, trained.name))
+            before = self._before_step.kept.get((trained.chunk, trained.name))
             if before is not None and self._is_first(Kind.PARAM_DELTA, trained):
                 self._record_delta(trained, before)
 
@@ -219,10 +220,17 @@ class Optimizers:
         """Where this is a new one, forgets the last."""
         if self._iteration != self._collector.clock.iteration:
             self._iteration = self._collector.clock.iteration
-            self._before_step, self._recorded, self._norms = {}, set(), CallCounts()
-            self._main_grads = {}
+            self._before_step.forget()
+            self._main_grads.forget()
+            self._recorded, self._norms = set(), CallCounts()
             self._norm_used = None
             self._unscaled = False
+
+    def _forget_copies(self) -> None:
+        for copies in (self._before_step, self._main_grads):
+            copies.forget()
+            if self._collector.clock.iteration + 1 not in self._collector.config.iterations:
+                copies.release()
 
     def _is_first(self, kind: Kind, trained: TrainedParameter) -> bool:
         """Whether this is the parameter's first tensor of that kind in this iteration; the next one is not."""
@@ -280,9 +288,11 @@ class Optimizers:
                     unscaled = gradient if scale is None else gradient / scale
                 record_part(self._collector, trained, Kind.MAIN_GRAD, unscaled, trained.share.owned)
                 if id(trained.share.stepped) not in used_now:
-                    kept = local_part(unscaled).detach().to("cpu")
-                    own = kept.data_ptr() != local_part(gradient).data_ptr()
-                    self._main_grads[trained.chunk, trained.name] = kept if own else kept.clone()
+                    host = local_part(unscaled).detach().to("cpu")
+                    if host.data_ptr() == local_part(gradient).data_ptr():
+                        self._main_grads.keep((trained.chunk, trained.name), host)
+                    else:
+                        self._main_grads.kept[trained.chunk, trained.name] = host  # a copy already
 
     def _record_norm(self, norm: Any, is_given: bool = False) -> None:
         """`is_given`: to a function that clips by it. Several may be given one norm, each for some parameters."""
@@ -299,7 +309,7 @@ class Optimizers:
     def _record_params_after(self) -> None:
         self._record_deltas(self._trained_parameters())  # also of a step that was skipped
         self._steps.find_changes(self._trained_parameters())
-        self._before_step, self._main_grads = {}, {}
+        self._forget_copies()
         self._name_unseen()
         for trained in self._trained_parameters():
             share = trained.share

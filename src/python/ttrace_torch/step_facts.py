@@ -100,14 +100,19 @@ def fingerprint(tensor: torch.Tensor) -> int | None:
     if not has_plain_values(tensor):
         return None
     flat = local_part(tensor).detach().reshape(-1)
-    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
+    width = flat.element_size()
+    if flat.numel() * width % 8 == 0:
+        width = 8  # words of memory, whatever the elements are
+        if not flat.is_contiguous() or flat.storage_offset() * flat.element_size() % width != 0:
+            flat = flat.clone()
+    words = flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[width])
     total = torch.zeros((), dtype=torch.int64, device=flat.device)
     # Odd factors lose no bit of what they multiply, modulo 2^64.
     size = piece_size(flat.device)
-    factors = torch.arange(min(flat.numel(), size), dtype=torch.int64, device=flat.device)
+    factors = torch.arange(min(words.numel(), size), dtype=torch.int64, device=flat.device)
     factors.mul_(2).add_(1).mul_(-0x61C8864680B583EB)  # the golden ratio's: Knuth, volume 3, 6.4
-    for begin in range(0, flat.numel(), size):
-        piece = flat[begin : begin + size].view(whole).to(torch.int64)
+    for begin in range(0, words.numel(), size):
+        piece = words[begin : begin + size].to(torch.int64)
         total = total * 0x9E3779B1 + (piece * factors[: piece.numel()]).sum()
     return int(total.item())
 
