@@ -36,7 +36,9 @@ def adapted(model, options):
         "gradient_accumulation_steps": 4 // deepspeed.comm.get_world_size(),
         "gradient_clipping": 0.0,  # by default it clips to 1
         "zero_allow_untested_optimizer": True,
-        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 4},
+        "zero_optimization": {
+            "stage": stage, "stage3_param_persistence_threshold": 4, "round_robin_gradients": "in-turn" in options
+        },
         "bf16": {"enabled": "overflow" in options, "check_grad_overflow": True},
     })[0]
 
@@ -92,9 +94,9 @@ def check(program, directory, expected):
     return json.loads((directory / "report.json").read_text())
 
 
-@pytest.mark.parametrize("stage", ["2", "3"])
-def test_every_partition_has_its_place_in_the_plain_models_parameters(program, tmp_path, stage):
-    run = collect(program, tmp_path, stage)
+@pytest.mark.parametrize("options", [("2",), ("3",), ("1", "in-turn"), ("2", "in-turn")])
+def test_every_partition_has_its_place_in_the_plain_models_parameters(program, tmp_path, options):
+    run = collect(program, tmp_path, *options)
     assert "warning" not in run.stderr
     report = check(program, tmp_path, expected=0)
     assert report["counts"]["missing"] == 0

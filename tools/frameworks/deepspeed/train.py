@@ -33,6 +33,7 @@ def parsed_options() -> argparse.Namespace:
     add("--ulysses", choices=("mpu", "mesh"), help="the ranks divide the sequence; how DeepSpeed is told")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     add("--all-reduce", action="store_true", help="gradients, where ZeRO would scatter them as it reduces")
+    add("--round-robin", action="store_true", help="ZeRO-1 and 2: ranks take turns with parameters")
     add("--keep-gathered", type=int, default=40, help="ZeRO-3: smaller parameters stay whole")
     add("--micro-batches", type=int, default=4, help="of a step, over all ranks")
     add("--clip", type=float, default=0.5, help="the largest gradient norm; 0 does not clip")
@@ -97,6 +98,7 @@ def configuration(options: argparse.Namespace, data_ranks: int) -> dict:
             "stage": options.zero,
             "stage3_param_persistence_threshold": options.keep_gathered,
             "reduce_scatter": not options.all_reduce,
+            "round_robin_gradients": options.round_robin,
         },
         "bf16": {"enabled": options.dtype == "bfloat16"},
     }

@@ -2,7 +2,8 @@
 
 Each keeps, per parameter group, one flat tensor with this rank's part of the masters, and hands that to PyTorch's
 optimizer. What it has of a parameter:
-    ZeRO-1 and 2, and BF16_Optimizer   the model has whole parameters; `_hp_mapping` says which stretch the rank updates
+    ZeRO-1 and 2, and BF16_Optimizer   the model has whole parameters; `_hp_mapping` says which stretch the rank updates,
+                                       unless ranks take turns with parameters
     ZeRO-3                             the model has the rank's stretch alone (`ds_tensor`), padded to equal sizes, but
                                        for small parameters, which stay gathered
     FP16_Optimizer, and                whole parameters, whole masters, flattened or not; without ZeRO, in bf16 too
@@ -75,6 +76,8 @@ def share(parameter: torch.nn.Parameter) -> Share | None:
         size = parameter.numel()
         master = slot.tensor.detach().reshape(-1)[slot.offset : slot.offset + size].view_as(parameter)
         return Share(parameter, None, master, None, slot.tensor, lambda: parameter.grad)
+    if _takes_turns(slot):
+        return _turns_share(parameter, slot)
     mapping = parameter._hp_mapping
     begin = mapping.lp_fragment_address.start if mapping else 0
     owned = Range(tuple(parameter.shape), begin, begin + (mapping.lp_fragment_address.numel if mapping else 0))
@@ -91,6 +94,35 @@ def _gradient(parameter: torch.nn.Parameter, owned: Range) -> torch.Tensor | Non
     except (ValueError, KeyError):  # there are none just now
         return None
     return owned.of(found.detach())
+
+
+def _takes_turns(slot: "_Slot") -> bool:
+    """Whether ranks take turns with the parameters of the group, and `_hp_mapping` is that of ranks which do not: DeepSpeed
+    takes the turns into account only where there is padding between parameters."""
+    paddings = getattr(slot.optimizer, "round_robin_bit16_padding", None)
+    return getattr(slot.optimizer, "round_robin_gradients", False) and not (paddings and any(paddings[slot.group]))
+
+
+def _turns_share(parameter: torch.nn.Parameter, slot: "_Slot") -> Share:
+    optimizer, group, shape = slot.optimizer, slot.group, tuple(parameter.shape)
+    place = 0  # in the rank's masters
+    for index, other in enumerate(optimizer.params_in_partition[group]):
+        begin = 0 if index else optimizer.first_offset[group]
+        end = min(other.numel(), begin + slot.tensor.numel() - place)
+        if other is parameter:
+            break
+        place += end - begin
+    else:
+        return Share(parameter, None, slot.tensor, Range(shape, 0, 0), slot.tensor, lambda: parameter.new_empty(0))
+    owned = Range(shape, begin, end)
+
+    def gradient() -> torch.Tensor | None:
+        known = optimizer.offload_gradient_dict if optimizer.cpu_offload else optimizer.averaged_gradients
+        found = known.get(group)
+        return None if found is None else owned.of(found[index].detach())  # there are none after the step
+
+    master = slot.tensor.detach()[place : place + end - begin]
+    return Share(parameter, None, master, owned, slot.tensor, gradient)
 
 
 def _zero3_share(parameter: torch.nn.Parameter) -> Share:
@@ -122,6 +154,8 @@ class _Slot(NamedTuple):
 
     tensor: torch.Tensor  # that of a group, or of the parameter alone
     offset: int  # of the parameter in that of a group without partitions
+    optimizer: Any
+    group: int
 
 
 @functools.cache
@@ -133,10 +167,11 @@ def _slots() -> dict[int, _Slot]:
     for optimizer in [found for found in gc.get_objects() if type(found) in types]:
         for parameters, masters in _GROUPS:
             groups = zip(getattr(optimizer, parameters, ()), getattr(optimizer, masters, ()), strict=False)
-            for group, found in groups:
+            for number, (group, found) in enumerate(groups):
                 offset = 0
                 for index, parameter in enumerate(group):
                     flat = isinstance(found, torch.Tensor)
-                    slots[id(parameter)] = _Slot(found, offset) if flat else _Slot(found[index], 0)
+                    tensor, begin = (found, offset) if flat else (found[index], 0)
+                    slots[id(parameter)] = _Slot(tensor, begin, optimizer, number)
                     offset += parameter.numel()
     return slots
