@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import yaml
 from megatron.core import parallel_state
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
@@ -31,6 +32,7 @@ def make_config(options: argparse.Namespace) -> TransformerConfig:
         choices |= {"expert_model_parallel_size": options.ep, "expert_tensor_parallel_size": options.etp}
     if options.mtp:
         choices |= {"mtp_num_layers": options.mtp, "mtp_loss_scaling_factor": 0.3}
+    choices |= yaml.safe_load("\n".join(each.replace("=", ": ", 1) for each in options.config)) or {}
     if options.vpp:
         choices |= {"overlap_p2p_comm": True, "batch_p2p_comm": False}
     return TransformerConfig(

@@ -35,6 +35,7 @@ def parse() -> argparse.Namespace:
     )
     add("--qk-norm", action="store_true", help="queries and keys are normalised, each head by itself")
     add("--mtp", type=int, metavar="N", help="layers of multi-token prediction, each of one further token")
+    add("--config", action="append", default=[], metavar="NAME=VALUE", help="of TransformerConfig; may be repeated")
     add("--per-token-loss", action="store_true", help="gradients are summed over tokens, and divided at the end")
 
     parallel = parser.add_argument_group("parallelism").add_argument
