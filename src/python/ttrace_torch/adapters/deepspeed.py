@@ -2,8 +2,8 @@
 
 Each keeps, per parameter group, one flat tensor with this rank's part of the masters, and hands that to PyTorch's
 optimizer. What it has of a parameter:
-    ZeRO-1 and 2, and BF16_Optimizer   the model has whole parameters; `_hp_mapping` says which stretch the rank updates,
-                                       unless ranks take turns with parameters
+    ZeRO-1 and 2, and BF16_Optimizer   the model has whole parameters; `_hp_mapping` says which stretch the rank updates
+                                       (but where ranks take turns with parameters)
     ZeRO-3                             the model has the rank's stretch alone (`ds_tensor`), padded to equal sizes, but
                                        for small parameters, which stay gathered
     FP16_Optimizer, and                whole parameters, whole masters, flattened or not; without ZeRO, in bf16 too
@@ -97,8 +97,8 @@ def _gradient(parameter: torch.nn.Parameter, owned: Range) -> torch.Tensor | Non
 
 
 def _takes_turns(slot: "_Slot") -> bool:
-    """Whether ranks take turns with the parameters of the group, and `_hp_mapping` is that of ranks which do not: DeepSpeed
-    takes the turns into account only where there is padding between parameters."""
+    """Whether ranks take turns with the parameters of the group, and `_hp_mapping` is that of ranks which do not:
+    DeepSpeed takes the turns into account only where there is padding between parameters."""
     paddings = getattr(slot.optimizer, "round_robin_bit16_padding", None)
     return getattr(slot.optimizer, "round_robin_gradients", False) and not (paddings and any(paddings[slot.group]))
 

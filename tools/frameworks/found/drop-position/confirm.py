@@ -14,7 +14,8 @@ TOKENS = 64
 
 def main() -> None:
     chosen = torch.rand(TOKENS, 2, generator=torch.Generator().manual_seed(1)) < 0.75
-    _, kept = apply_router_token_dropping(chosen.float(), chosen, router_topk=1, capacity_factor=1.0, drop_policy="position")
+    policy = {"router_topk": 1, "capacity_factor": 1.0, "drop_policy": "position"}
+    _, kept = apply_router_token_dropping(chosen.float(), chosen, **policy)
     capacity = get_capacity(TOKENS, 2, 1.0)
     for expert in range(2):
         dropped = (chosen & ~kept)[:, expert].nonzero().flatten().tolist()

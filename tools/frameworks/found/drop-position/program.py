@@ -1,5 +1,5 @@
-"""../../megatron/train.py with experts that take up to a capacity of tokens, the first ones; with --mended, these are the
-first ones."""
+"""../../megatron/train.py with experts that take as many tokens as they have room for, and are to take the first ones;
+with --mended, they do."""
 
 import argparse
 import sys

@@ -43,7 +43,8 @@ def main() -> None:
     if rank == 0:
         right = 1 / sum(count - 1 for count in COUNTED)
         for other, each in enumerate(said):
-            print(f"rank {other}: a further token weighs {float(each.max()):.4f}; in their mean over all ranks {right:.4f}")
+            weight = float(each.max())
+            print(f"rank {other}: a further token weighs {weight:.4f}; in their mean over all ranks {right:.4f}")
     dist.barrier()
     dist.destroy_process_group()
 

@@ -79,7 +79,8 @@ def main() -> None:
             torch.manual_seed(0)
             gradients.append(update(model(config), micro_batches))
         whole, parts = gradients
-        print(f"{model.__name__}: four micro-batches {float(parts @ whole / (whole @ whole)):.4f} times one", flush=True)
+        times = float(parts @ whole / (whole @ whole))
+        print(f"{model.__name__}: four micro-batches {times:.4f} times one", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Without ttrace: the gradient that one step of Trainer has, over that of the mean of what is predicted, and which causal
-language models are concerned. python confirm.py"""
+"""Without ttrace: the gradient that one step of Trainer has, over that of the mean of what is predicted, and which
+causal language models are concerned. python confirm.py"""
 
 import inspect
 import tempfile
@@ -54,7 +54,8 @@ def main() -> None:
         right = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
         found = update(model)
         ratio = float(found @ right / (right @ right))
-        print(f"{type(model).__name__}: gradient by Trainer {ratio:.4f} of that of the mean, loss_type {model.loss_type}")
+        name = type(model).__name__
+        print(f"{name}: gradient by Trainer {ratio:.4f} of that of the mean, loss_type {model.loss_type}")
     print(f"predicted are {SEQUENCE - 1} of {SEQUENCE} tokens: {(SEQUENCE - 1) / SEQUENCE:.4f}")
     print("the same in", ", ".join(sorted(concerned())))
 

@@ -1,5 +1,5 @@
-"""Fine-tunes a tiny GPT-2 for one step of four micro-batches: in a plain loop, or by `transformers.Trainer`, by one process
-or under torchrun."""
+"""Fine-tunes a tiny GPT-2 for one step of four micro-batches: in a plain loop, or by `transformers.Trainer`, by one
+process or under torchrun."""
 
 import argparse
 import os
