@@ -128,6 +128,9 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root) 
   if (finding.exceeded == Statistic::kCoherence) {
     return "the same small factor is in every layer, too near to 1 to be seen in any one of them";
   }
+  if (finding.reason == Reason::kRoutingDiffers) {
+    return "by it tokens went to other experts than the reference's, which was no near tie";
+  }
   return root.examined ? "nothing known explains the error" : "its error was not looked into";
 }
 

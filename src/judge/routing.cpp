@@ -111,10 +111,15 @@ double required_shift(const LogicalTensor* logits, std::int64_t token, const Cho
     return expert >= 0 && expert < logits->shape.back() ? values[static_cast<std::size_t>(expert)]
                                                         : std::numeric_limits<double>::quiet_NaN();
   };
-  for (const std::int64_t expert : choice.reference) highest = std::max(highest, value_at(expert));
-  for (const std::int64_t expert : choice.candidate) lowest = std::min(lowest, value_at(expert));
+  for (const auto* experts : {&choice.reference, &choice.candidate}) {
+    for (const std::int64_t expert : *experts) {
+      if (std::isnan(value_at(expert))) return kNever;
+      highest = std::max(highest, value_at(expert));
+      lowest = std::min(lowest, value_at(expert));
+    }
+  }
   const double shift = (highest - lowest) / (2 * std::sqrt(square));
-  return std::isfinite(shift) ? std::max(shift, 0.0) : kNever;
+  return std::isfinite(shift) ? shift : kNever;
 }
 
 // Returns the rows of `tensor` that `other` does not hold; none where `other` is not a tensor of routed tokens.

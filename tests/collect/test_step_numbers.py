@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from ttrace_torch.copies import Copies
 from ttrace_torch.step_facts import fingerprint
 from ttrace_torch.step_gradients import clip_factors

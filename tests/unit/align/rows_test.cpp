@@ -84,8 +84,7 @@ ToleranceFile tolerances(double of_logits) {
   return file;
 }
 
-Report judged(const Trace& candidate_trace, double of_logits) {
-  const Trace reference_trace = reference();
+Report judged(const Trace& candidate_trace, double of_logits, const Trace& reference_trace = reference()) {
   const Alignment a = align(reference_trace, annotations(kRules), {});
   const Alignment b = align(candidate_trace, annotations(kRules), layout_of(a));
   REQUIRE(a.findings.empty());
@@ -150,6 +149,18 @@ TEST_CASE("a token that went elsewhere without a near tie is a failure") {
   CHECK_FALSE(report.same());
   // A token that no expert got is none, whatever the tolerance.
   CHECK_FALSE(judged(candidate({{0, 0, 1}}, {{0, 2, 3}, {0, 3, 4}}), 0.5).same());
+}
+
+TEST_CASE("a token that the candidate alone sent where its logits are highest is a failure") {
+  // The reference chooses among groups of experts, and the candidate forgets them: token 0 has the logits 1 and 0.
+  Trace by_groups = mesh_trace("", 1);
+  add_source(by_groups, 0, 0, kLogits);
+  add_expert(by_groups, 0, 0, {{0, 1, 2}});
+  add_expert(by_groups, 0, 1, {{0, 0, 1}, {0, 2, 3}, {0, 3, 4}});
+  const Trace by_logits = candidate({{0, 0, 1}, {0, 1, 2}}, {{0, 2, 3}, {0, 3, 4}});
+  const Report report = judged(by_logits, 1e-3, by_groups);
+  CHECK(findings_in(report) == std::vector<std::string>{"mlp.router output: routing-differs"});
+  CHECK(report.findings[0].message.find("token 0 to 0 instead of 1") != std::string::npos);
 }
 
 TEST_CASE("identities that are not there, or of tokens that there are not, are findings") {
