@@ -5,6 +5,10 @@
 // may have changed (4.7). A run that is 1.5 times the reference, is fed other data or begins with other weights is at
 // 10 (FP8) to 10^6 (fp32) for most tensors. A rerun has only the noise of the program itself, which is no larger than
 // that of rounding.
+//
+// Where a tensor has few elements, luck is larger: so many times as far as the root mean square of the others is one
+// response with the probability kFewLevel, by Fisher's F as in floors.cpp. The gradients of a softmax's scores add up
+// to zero, so that one element of them is not free: in a classifier of two classes one run was at 42 times.
 #include "tolerance/family.h"
 
 #include <fmt/format.h>
@@ -18,6 +22,8 @@
 #include <string>
 #include <vector>
 
+#include "tolerance/floors.h"
+#include "tolerance/quantiles.h"
 #include "ttrace/error.h"
 #include "ttrace/outcome.h"
 
@@ -31,7 +37,19 @@ constexpr double kTensorSpan = 10;  // five times the largest of a tensor
 // gradients that a typical update moves 17 times as far (Megatron-core's experts in bf16). It is held to the gradients.
 bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
 
-using RunResponses = std::map<ToleranceKey, double>;
+struct Response {
+  double largest = 0;  // over micro-batches and iterations
+  std::int64_t elements = 0;
+};
+using RunResponses = std::map<ToleranceKey, Response>;
+
+// How many times as far as the `others` runs one run may move a tensor.
+double tensor_span(std::int64_t elements, std::size_t others) {
+  if (elements > kFewElements) return kTensorSpan;
+  const auto free = static_cast<double>(std::max<std::int64_t>(elements - 1, 1));
+  return std::max(kTensorSpan, std::sqrt(fisher_quantile(
+                                   kFewLevel, free, free * static_cast<double>(std::max<std::size_t>(others, 1)))));
+}
 
 Finding place_of(const TensorPair& pair) {
   Finding place;
@@ -79,8 +97,9 @@ RunResponses measured_in(const RunDifferences& run) {
     if (!is_floating(tensor.dtype) || (!run.rerouted.empty() && run.rerouted[i])) continue;
     if (chosen_otherwise[i]) continue;
     if (difference.reference_square == 0 || difference.nonfinite_mismatch > 0) continue;
-    double& largest = responses[{tensor.id.kind, tensor.id.name}];
-    largest = std::max(largest, difference.rel_err());
+    Response& response = responses[{tensor.id.kind, tensor.id.name}];
+    response.largest = std::max(response.largest, difference.rel_err());
+    response.elements = std::max(response.elements, difference.elements);
   }
   return responses;
 }
@@ -127,19 +146,19 @@ double median_of(std::vector<double> values) {
 
 // Holds a run against the largest of the others' responses, and against a rounding step.
 void require_like(const RunDifferences& run, const RunResponses& own, const RunResponses& others,
-                  const char* what_others, const EstimateOptions& options) {
+                  std::size_t other_runs, const char* what_others, const EstimateOptions& options) {
   const double rounding = epsilon_of(options.compute_dtype);
   std::map<Kind, std::vector<double>> ratios;
   const ToleranceKey* worst = nullptr;
-  double most = kTensorSpan;
+  double most = 0;
   for (const auto& [key, response] : own) {
     if (jumps(key.first)) continue;
     const auto found = others.find(key);
-    const double other = found == others.end() ? 0 : found->second;
-    const double ratio = response / std::max(other, rounding);
+    const double other = found == others.end() ? 0 : found->second.largest;
+    const double ratio = response.largest / std::max(other, rounding);
     ratios[key.first].push_back(ratio);
     const bool is_noise = options.margin * other >= 1;
-    if (is_noise || ratio <= most) continue;
+    if (is_noise || ratio <= std::max(most, tensor_span(response.elements, other_runs))) continue;
     worst = &key;
     most = ratio;
   }
@@ -157,7 +176,7 @@ RunResponses largest_but(const std::vector<RunResponses>& runs, std::size_t left
   RunResponses largest;
   for (std::size_t r = 0; r < runs.size(); ++r) {
     if (r == left_out) continue;
-    for (const auto& [key, response] : runs[r]) largest[key] = std::max(largest[key], response);
+    for (const auto& [key, response] : runs[r]) largest[key].largest = std::max(largest[key].largest, response.largest);
   }
   return largest;
 }
@@ -173,12 +192,14 @@ void require_one_family(std::span<const RunDifferences> perturbed, const RunDiff
     responses.push_back(measured_in(run));
   }
   for (std::size_t r = 0; r < perturbed.size(); ++r) {
-    require_like(perturbed[r], responses[r], largest_but(responses, r), "every other perturbed run", options);
+    require_like(perturbed[r], responses[r], largest_but(responses, r), perturbed.size() - 1,
+                 "every other perturbed run", options);
   }
   if (rerun == nullptr) return;
   require_finite(*rerun);
   require_same_beginning(*rerun);
-  require_like(*rerun, measured_in(*rerun), largest_but(responses, responses.size()), "every perturbed run", options);
+  require_like(*rerun, measured_in(*rerun), largest_but(responses, responses.size()), perturbed.size(),
+               "every perturbed run", options);
 }
 
 void require_signal(const ToleranceFile& file, std::span<const RunDifferences> perturbed) {

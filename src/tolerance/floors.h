@@ -10,6 +10,8 @@
 
 namespace ttrace {
 
+inline constexpr std::int64_t kFewElements = 8;  // at most so many leave much to luck
+
 // Returns the floor of each floating-point tensor, the largest over its micro-batches and iterations. `responses` holds
 // those of all runs, micro-batches and iterations.
 std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> perturbed,
@@ -42,7 +44,7 @@ std::int64_t most_terms(const RunDifferences& run);
 
 // Returns, for each tensor that an optimizer's step changes, how far one of its elements may jump, relative to their
 // root mean square.
-std::map<ToleranceKey, double> largest_step_jumps(std::span<const RunDifferences> perturbed);
+std::map<ToleranceKey, double> largest_step_jumps(std::span<const RunDifferences> perturbed, double margin);
 
 // The most that `estimate_floors` asks for because a tensor of so few elements was measured a few times: `largest` is
 // the largest response of its group, the tensors of its kind whose names differ in numbers.

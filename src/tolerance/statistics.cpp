@@ -298,7 +298,7 @@ void estimate_statistics(std::span<const RunDifferences> perturbed, const RunDif
   const StoredTensors stored = stored_in(perturbed[0]);
   const std::map<ToleranceKey, Roundings> roundings = roundings_of(perturbed[0], options);
   const std::map<GroupKey, Pool> groups = pooled(all, stored);
-  const std::map<ToleranceKey, double> jumps = largest_step_jumps(perturbed);
+  const std::map<ToleranceKey, double> jumps = largest_step_jumps(perturbed, options.margin);
   for (const auto& [key, responses] : all) {
     const auto& [tensor, statistic] = key;
     if (!is_tested(statistic, stored.at(tensor))) continue;

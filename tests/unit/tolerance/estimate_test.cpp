@@ -345,6 +345,26 @@ TEST_CASE("one flipped step is allowed in any tensor of a kind in which the pert
   }
 }
 
+TEST_CASE("a parameter whose whole gradient is rounding says nothing of how far others jump") {
+  for (const double of_gradient : {0.01, 0.5}) {
+    const Steps noisy(Kind::kParamDelta, "key.bias", 1024), small(Kind::kParamDelta, "small", 64);
+    Model model;
+    const std::vector tensors = {model.tensor(Kind::kOutput, "mover", 0), model.tensor(Kind::kMainGrad, "small"),
+                                 model.tensor(Kind::kMainGrad, "key.bias")};
+    std::vector<RunDifferences> runs = runs_of(tensors, std::vector(3, std::vector{0.25, 0.01, of_gradient}));
+    for (RunDifferences& run : runs) {
+      run.pairs.push_back({&noisy.reference, &noisy.flipped});
+      run.differences.push_back(test::difference(noisy.reference, noisy.flipped));
+      run.pairs.push_back({&small.reference, &small.candidate});
+      run.differences.push_back(test::difference(small.reference, small.candidate));
+    }
+    const ToleranceFile file = estimate(runs, nullptr, {});
+    const Verdict flipped = small.judge_flipped(file).verdict;
+    CHECK(flipped == (of_gradient < 0.1 ? Verdict::kPass : Verdict::kFail));
+    CHECK(noisy.judge_flipped(file).verdict == Verdict::kPass);  // as its own runs did
+  }
+}
+
 TEST_CASE("a flipped sign is not allowed in kinds that no optimizer steps") {
   for (const Kind kind : {Kind::kMainGrad, Kind::kParamGrad}) {
     const Steps large(kind, "large", 1024), small(kind, "small", 64);
@@ -398,6 +418,13 @@ TEST_CASE("a perturbed run that answers more than the others is no run of the pr
       refusal_of(runs_of(tensors, {normal, {0.01, 0.01, 0.3}, normal})) ==
       "perturbed run 'p1': moves c output 30 times as far as every other perturbed run; expected runs of one program: "
       "the same seeds, data and software");
+  // Two elements of which one follows from the other may be so far off by luck; sixteen may not.
+  for (const auto& [elements, times, is_luck] : {std::tuple(2, 42, true), {2, 500, false}, {16, 42, false}}) {
+    std::vector<RunDifferences> runs = runs_of(tensors, {normal, {0.01, 0.01, 0.001 * times}, {0.01, 0.01, 0.001}});
+    for (RunDifferences& run : runs) run.differences[2].elements = elements;
+    runs[0].differences[2] = runs[2].differences[2];
+    CHECK(refusal_of(runs).empty() == is_luck);
+  }
   // Rounding alone is no measure of size.
   CHECK(refusal_of(runs_of(tensors, {{0, 0, 0.01}, {0, 0, 0.01}, {1e-7, 1e-7, 0.01}})).empty());
 }
