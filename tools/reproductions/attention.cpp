@@ -116,7 +116,7 @@ class ProtectedAttention {
     const std::int64_t additions = x_.rows + x_.cols + head_size_;
     // The row sums of Q K^T are Q times the column sums of K.
     Checksums<T> of_columns = checksums_of(through(part(query_columns_, first, head_size_), key_transposed), additions);
-    Checksums<T> of_rows = checksums_of(through(part(key_columns_, first, head_size_), transposed(query)), additions);
+    Checksums<T> of_rows = checksums_of(through(query, part(key_columns_, first, head_size_)), additions);
     add_report(report(Section::kScores), repair(scores, &of_columns, &of_rows, options_.thresholds));
     return scores;
   }
@@ -129,7 +129,7 @@ class ProtectedAttention {
     if (checks(Section::kContext)) {
       const std::int64_t additions = x_.rows + x_.cols + head_size_;
       Checksums<T> of_columns = checksums_of(through(columns_of(probabilities), value), additions);
-      Checksums<T> of_rows = checksums_of(through(value_rows(first), transposed(probabilities)), additions);
+      Checksums<T> of_rows = checksums_of(through(probabilities, value_rows(first)), additions);
       add_report(report(Section::kContext), repair(context, &of_columns, &of_rows, options_.thresholds));
       append(context_columns_, of_columns);
     }
@@ -140,11 +140,11 @@ class ProtectedAttention {
 
   // The row sums of one head of V: X times the row sums of W_V.
   Bounded<T> value_rows(std::int64_t first) const {
-    Bounded<T> rows = through(rows_of(columns(weights_.value, first, head_size_)), transposed(x_));
+    Bounded<T> rows = through(x_, rows_of(weights_.value, first, head_size_));
     if (weights_.value_bias.empty()) return rows;
-    DenseMatrix<T> bias(1, head_size_);
-    std::copy_n(weights_.value_bias.begin() + first, head_size_, bias.values.begin());
-    const Bounded<T> of_bias = rows_of(bias);
+    DenseMatrix<T> bias(1, x_.cols);
+    bias.values = weights_.value_bias;
+    const Bounded<T> of_bias = rows_of(bias, first, head_size_);
     for (std::size_t i = 0; i < rows.plain.size(); ++i) {
       rows.plain[i] += of_bias.plain[0];
       rows.weighted[i] += of_bias.weighted[0];

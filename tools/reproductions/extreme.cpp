@@ -70,6 +70,7 @@ template <class T>
 struct Differences {
   T plain, weighted;
 
+  Differences(T plain_difference, T weighted_difference) : plain(plain_difference), weighted(weighted_difference) {}
   Differences(std::span<const T> vector, T plain_checksum, T weighted_checksum) {
     const Sums<T> sums = sums_of(vector);
     plain = plain_checksum - sums.plain;
@@ -157,7 +158,6 @@ class Lines {
  public:
   Lines(DenseMatrix<T>& matrix, bool by_rows) : matrix_(matrix), by_rows_(by_rows) {}
 
-  std::int64_t count() const { return by_rows_ ? matrix_.rows : matrix_.cols; }
   T& at(std::int64_t line, std::int64_t place) { return by_rows_ ? matrix_.at(line, place) : matrix_.at(place, line); }
 
   std::vector<T> copy(std::int64_t line) {
@@ -199,6 +199,39 @@ class Lines {
   bool by_rows_;
 };
 
+// The lines whose two sums are not what their checksums say. Most are right: to look at all sums costs one reading.
+template <class T>
+std::vector<std::int64_t> suspicious_lines(const DenseMatrix<T>& matrix, bool by_rows, const Checksums<T>& checksums) {
+  const auto length = static_cast<std::size_t>(by_rows ? matrix.cols : matrix.rows);
+  std::vector<Sums<T>> sums(checksums.plain.size());
+  std::vector<T> plain(by_rows ? 0 : sums.size()), weighted(plain.size());
+  for (std::int64_t row = 0; row < matrix.rows; ++row) {
+    const T* const values = row_of(matrix, row);
+    if (by_rows) {
+      LaneSum<T> of_row, weighted_of_row;
+      for_each_lane(length, [&](std::size_t lane, std::size_t i) {
+        of_row.lanes[lane] += values[i];
+        weighted_of_row.lanes[lane] += static_cast<T>(i + 1) * values[i];
+      });
+      sums[static_cast<std::size_t>(row)] = {of_row.total(), weighted_of_row.total()};
+    } else {
+      const T weight = static_cast<T>(row + 1);
+      for (std::size_t col = 0; col < plain.size(); ++col) {
+        plain[col] += values[col];
+        weighted[col] += weight * values[col];
+      }
+    }
+  }
+  for (std::size_t col = 0; col < plain.size(); ++col) sums[col] = {plain[col], weighted[col]};
+  std::vector<std::int64_t> lines;
+  for (std::size_t line = 0; line < sums.size(); ++line) {
+    const Differences<T> difference{checksums.plain[line] - sums[line].plain,
+                                    checksums.weighted[line] - sums[line].weighted};
+    if (!difference.agree(checksums.allowed[line], length)) lines.push_back(static_cast<std::int64_t>(line));
+  }
+  return lines;
+}
+
 Pattern pattern_of(const std::vector<Correction>& corrections) {
   std::set<std::int64_t> rows, cols;
   for (const Correction& correction : corrections) {
@@ -219,10 +252,11 @@ MatrixRepair repair(DenseMatrix<T>& matrix, Checksums<T>* columns, Checksums<T>*
                     const ExtremeThresholds& thresholds) {
   MatrixRepair result;
   std::set<std::int64_t> columns_to_rebuild, rows_to_rebuild;
-  const auto pass = [&](Lines<T> lines, const Checksums<T>& checksums, const std::set<std::int64_t>& skipped,
+  const auto pass = [&](bool by_rows, const Checksums<T>& checksums, const std::set<std::int64_t>& skipped,
                         std::set<std::int64_t>& to_rebuild) {
     std::set<std::int64_t> wrong;
-    for (std::int64_t line = 0; line < lines.count(); ++line) {
+    Lines<T> lines(matrix, by_rows);
+    for (const std::int64_t line : suspicious_lines(matrix, by_rows, checksums)) {
       if (skipped.contains(line)) continue;
       const VectorState state = lines.correct(line, checksums, thresholds, result.corrected);
       if (is_wrong(state)) wrong.insert(line);
@@ -231,14 +265,14 @@ MatrixRepair repair(DenseMatrix<T>& matrix, Checksums<T>* columns, Checksums<T>*
     return wrong;
   };
   std::set<std::int64_t> wrong_columns;
-  if (columns) wrong_columns = pass(Lines<T>(matrix, false), *columns, {}, columns_to_rebuild);
+  if (columns) wrong_columns = pass(false, *columns, {}, columns_to_rebuild);
   result.wrong = std::ssize(wrong_columns);
   // A row that its columns have corrected is right now; what made it wrong has made its checksums wrong, too.
   for (const Correction& correction : result.corrected) rows_to_rebuild.insert(correction.row);
   if (rows) {
     const std::size_t by_columns = result.corrected.size();
     const std::set<std::int64_t> corrected = rows_to_rebuild;
-    result.wrong = std::ssize(pass(Lines<T>(matrix, true), *rows, corrected, rows_to_rebuild));
+    result.wrong = std::ssize(pass(true, *rows, corrected, rows_to_rebuild));
     for (std::size_t i = by_columns; i < result.corrected.size(); ++i) {
       columns_to_rebuild.insert(result.corrected[i].col);
       wrong_columns.erase(result.corrected[i].col);

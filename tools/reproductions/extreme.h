@@ -3,7 +3,9 @@
 // near-INF values may overflow, which is one of the method's cases.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -22,6 +24,29 @@ struct DenseMatrix {
   T& at(std::int64_t row, std::int64_t col) { return values[static_cast<std::size_t>(row * cols + col)]; }
   const T& at(std::int64_t row, std::int64_t col) const { return values[static_cast<std::size_t>(row * cols + col)]; }
 };
+
+template <class T>
+const T* row_of(const DenseMatrix<T>& matrix, std::int64_t row) {
+  return matrix.values.data() + row * matrix.cols;
+}
+
+// A sum in lanes, which the compiler adds to side by side.
+constexpr std::size_t kSumLanes = 16;
+template <class T>
+struct LaneSum {
+  std::array<T, kSumLanes> lanes{};
+
+  T total() const { return std::accumulate(lanes.begin(), lanes.end(), T{0}); }
+};
+// Calls `add(lane, i)` for i from 0 to `count`.
+template <class Add>
+void for_each_lane(std::size_t count, const Add& add) {
+  std::size_t i = 0;
+  for (; i + kSumLanes <= count; i += kSumLanes) {
+    for (std::size_t lane = 0; lane < kSumLanes; ++lane) add(lane, i + lane);
+  }
+  for (std::size_t lane = 0; i < count; ++lane, ++i) add(lane, i);
+}
 
 struct ExtremeThresholds {
   double near_infinity = abft::kNearInfinity;

@@ -43,33 +43,75 @@ struct Bounded {
 };
 
 template <class T>
-Bounded<T> columns_of(const DenseMatrix<T>& matrix) {
-  Checksums<T> checksums = column_checksums(matrix);
-  for (std::int64_t row = 0; row < matrix.rows; ++row) {
-    for (std::int64_t col = 0; col < matrix.cols; ++col) {
-      checksums.allowed[static_cast<std::size_t>(col)] += std::fabs(static_cast<double>(matrix.at(row, col)));
-    }
-  }
-  return {std::move(checksums.plain), std::move(checksums.weighted), std::move(checksums.allowed)};
+Bounded<T> zero_bounded(std::int64_t lines) {
+  const auto count = static_cast<std::size_t>(lines);
+  return {std::vector<T>(count), std::vector<T>(count), std::vector<double>(count)};
 }
 
 template <class T>
-Bounded<T> rows_of(const DenseMatrix<T>& matrix) {
-  return columns_of(transposed(matrix));
+Bounded<T> columns_of(const DenseMatrix<T>& matrix) {
+  Bounded<T> result = zero_bounded<T>(matrix.cols);
+  for (std::int64_t row = 0; row < matrix.rows; ++row) {
+    const T* const values = row_of(matrix, row);
+    const T weight = static_cast<T>(row + 1);
+    for (std::size_t col = 0; col < result.plain.size(); ++col) {
+      result.plain[col] += values[col];
+      result.weighted[col] += weight * values[col];
+      result.bound[col] += std::fabs(static_cast<double>(values[col]));
+    }
+  }
+  return result;
 }
 
 // Checksums of the columns of A pass through A B: one for each column of B.
 template <class T>
 Bounded<T> through(const Bounded<T>& of_a, const DenseMatrix<T>& b) {
-  const auto cols = static_cast<std::size_t>(b.cols);
-  Bounded<T> result{std::vector<T>(cols), std::vector<T>(cols), std::vector<double>(cols)};
+  Bounded<T> result = zero_bounded<T>(b.cols);
   for (std::size_t i = 0; i < of_a.plain.size(); ++i) {
-    for (std::size_t col = 0; col < cols; ++col) {
-      const T value = b.at(static_cast<std::int64_t>(i), static_cast<std::int64_t>(col));
-      result.plain[col] += of_a.plain[i] * value;
-      result.weighted[col] += of_a.weighted[i] * value;
-      result.bound[col] += of_a.bound[i] * std::fabs(static_cast<double>(value));
+    const T* const values = row_of(b, static_cast<std::int64_t>(i));
+    for (std::size_t col = 0; col < result.plain.size(); ++col) {
+      result.plain[col] += of_a.plain[i] * values[col];
+      result.weighted[col] += of_a.weighted[i] * values[col];
+      result.bound[col] += of_a.bound[i] * std::fabs(static_cast<double>(values[col]));
     }
+  }
+  return result;
+}
+
+// Checksums of the rows of B pass through A B: one for each row of A.
+template <class T>
+Bounded<T> through(const DenseMatrix<T>& a, const Bounded<T>& of_b) {
+  Bounded<T> result = zero_bounded<T>(a.rows);
+  for (std::int64_t row = 0; row < a.rows; ++row) {
+    const T* const values = row_of(a, row);
+    LaneSum<T> plain, weighted;
+    LaneSum<double> bound;
+    for_each_lane(of_b.plain.size(), [&](std::size_t lane, std::size_t i) {
+      plain.lanes[lane] += of_b.plain[i] * values[i];
+      weighted.lanes[lane] += of_b.weighted[i] * values[i];
+      bound.lanes[lane] += of_b.bound[i] * std::fabs(static_cast<double>(values[i]));
+    });
+    const auto at = static_cast<std::size_t>(row);
+    result.plain[at] = plain.total(), result.weighted[at] = weighted.total(), result.bound[at] = bound.total();
+  }
+  return result;
+}
+
+// The checksums of the rows of `count` columns from `first` on.
+template <class T>
+Bounded<T> rows_of(const DenseMatrix<T>& matrix, std::int64_t first, std::int64_t count) {
+  Bounded<T> result = zero_bounded<T>(matrix.rows);
+  for (std::int64_t row = 0; row < matrix.rows; ++row) {
+    const T* const values = row_of(matrix, row) + first;
+    LaneSum<T> plain, weighted;
+    LaneSum<double> bound;
+    for_each_lane(static_cast<std::size_t>(count), [&](std::size_t lane, std::size_t i) {
+      plain.lanes[lane] += values[i];
+      weighted.lanes[lane] += static_cast<T>(i + 1) * values[i];
+      bound.lanes[lane] += std::fabs(static_cast<double>(values[i]));
+    });
+    const auto at = static_cast<std::size_t>(row);
+    result.plain[at] = plain.total(), result.weighted[at] = weighted.total(), result.bound[at] = bound.total();
   }
   return result;
 }

@@ -56,9 +56,9 @@ def _common_factor(pairs: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> float:
 
 def _is_product(given: torch.Tensor, factor: float, main: torch.Tensor) -> bool:
     # Most programs multiply by a number of the gradients' dtype, which the least squares come near enough to.
-    if given.device == main.device and given.dtype == main.dtype and given.shape == main.shape:
-        if torch.equal(given, main * torch.tensor(factor, dtype=given.dtype, device=given.device)):
-            return True
+    is_alike = given.device == main.device and given.dtype == main.dtype and given.shape == main.shape
+    if is_alike and torch.equal(given, main * torch.tensor(factor, dtype=given.dtype, device=given.device)):
+        return True
     info = torch.finfo(given.dtype)
     subnormal = info.smallest_normal * info.eps
     # One to two ulp, and as much where they are all equal.
