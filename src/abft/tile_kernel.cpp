@@ -121,15 +121,10 @@ HWY_INLINE void add_to(Vector& sum, Vector& lost, Vector x) {
 // Where sums lie in memory between strips.
 template <class Extremum>
 struct Places {
-  double *sum, *lost, *running;
-  Extremum *smallest, *largest;
-  double *absolute, *square;
+  double *sum = nullptr, *lost = nullptr, *running = nullptr;
+  Extremum *smallest = nullptr, *largest = nullptr;
+  double *absolute = nullptr, *square = nullptr;
 };
-HWY_INLINE Places<double> places_in(ColumnSums& columns, std::size_t at) {
-  const auto place = [at](std::vector<double>& sums) HWY_ATTR { return sums.empty() ? nullptr : &sums[at]; };
-  return {place(columns.sum),     place(columns.lost),     place(columns.running), place(columns.smallest),
-          place(columns.largest), place(columns.absolute), place(columns.square)};
-}
 
 // Vectors that are compared lie in memory as they are or, of columns, widened.
 template <class Compared, class Extremum>
@@ -163,6 +158,20 @@ struct Sums {
   static constexpr bool kExtrema = kDepth >= Depth::kExtrema, kNorms = kDepth >= Depth::kNorms;
   Vector sum[kCount], lost[kCount], running[kCount], absolute[kCount], square[kCount];
   hn::Vec<Compared> smallest[Elements::kCompared], largest[Elements::kCompared];
+
+  // `from` has those sums that are asked for: from number `at` on, as ColumnSums or as lanes.
+  template <class Extremum, class From>
+  static HWY_INLINE Places<Extremum> places_in(From& from, std::size_t at) {
+    Places<Extremum> places;
+    if constexpr (kPlain) places.sum = &from.sum[at];
+    if constexpr (kLost) places.lost = &from.lost[at];
+    if constexpr (kRunning) places.running = &from.running[at];
+    if constexpr (kExtrema) places.smallest = &from.smallest[at];
+    if constexpr (kExtrema) places.largest = &from.largest[at];
+    if constexpr (kNorms) places.absolute = &from.absolute[at];
+    if constexpr (kNorms) places.square = &from.square[at];
+    return places;
+  }
 
   // Adds a part of the elements of a strip: `kCount` vectors from number `first` on.
   HWY_INLINE void add(const Group<Type>& x, std::size_t first) {
@@ -232,41 +241,42 @@ class RowLanes {
  public:
   // The lanes that are not summed stay as they are: to clear them all would take as long as a row takes.
   HWY_INLINE RowLanes() {  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    if constexpr (Lanes::kPlain) sum_.fill(0);
-    if constexpr (Lanes::kLost) lost_.fill(0);
-    if constexpr (Lanes::kRunning) running_.fill(0);
-    if constexpr (Lanes::kExtrema) smallest_.fill(std::numeric_limits<Extremum>::infinity());
-    if constexpr (Lanes::kExtrema) largest_.fill(-std::numeric_limits<Extremum>::infinity());
-    if constexpr (Lanes::kNorms) absolute_.fill(0);
-    if constexpr (Lanes::kNorms) square_.fill(0);
+    if constexpr (Lanes::kPlain) lanes_.sum.fill(0);
+    if constexpr (Lanes::kLost) lanes_.lost.fill(0);
+    if constexpr (Lanes::kRunning) lanes_.running.fill(0);
+    if constexpr (Lanes::kExtrema) lanes_.smallest.fill(std::numeric_limits<Extremum>::infinity());
+    if constexpr (Lanes::kExtrema) lanes_.largest.fill(-std::numeric_limits<Extremum>::infinity());
+    if constexpr (Lanes::kNorms) lanes_.absolute.fill(0);
+    if constexpr (Lanes::kNorms) lanes_.square.fill(0);
   }
 
   // Adds a strip, whose first column is `col`.
   HWY_INLINE void add(const Group<Type>& x, std::size_t col) {
     Lanes sums;
-    sums.load(places(col % kLanes));
+    const Places<Extremum> places = Lanes::template places_in<Extremum>(lanes_, col % kLanes);
+    sums.load(places);
     for (std::size_t first = 0; first < kVectors; first += kPart) sums.add(x, first);
-    sums.store(places(col % kLanes));
+    sums.store(places);
   }
 
   HWY_INLINE RowSums finish(std::size_t cols) {
     RowSums result;
-    if constexpr (Lanes::kPlain) result.sum = total(sum_);
-    if constexpr (Lanes::kLost) result.lost = total(lost_);
+    if constexpr (Lanes::kPlain) result.sum = total(lanes_.sum);
+    if constexpr (Lanes::kLost) result.lost = total(lanes_.lost);
     if constexpr (Lanes::kRunning) result.weighted = weighted(cols);
     if constexpr (Lanes::kExtrema) {
       const typename Type::Compared compared;
       constexpr std::size_t kStep = hn::MaxLanes(typename Type::Compared());
-      auto smallest = hn::LoadU(compared, smallest_.data()), largest = hn::LoadU(compared, largest_.data());
+      auto smallest = hn::LoadU(compared, lanes_.smallest.data()), largest = hn::LoadU(compared, lanes_.largest.data());
       for (std::size_t i = kStep; i < kLanes; i += kStep) {
-        smallest = hn::Min(smallest, hn::LoadU(compared, &smallest_[i]));
-        largest = hn::Max(largest, hn::LoadU(compared, &largest_[i]));
+        smallest = hn::Min(smallest, hn::LoadU(compared, &lanes_.smallest[i]));
+        largest = hn::Max(largest, hn::LoadU(compared, &lanes_.largest[i]));
       }
       result.smallest = hn::GetLane(hn::MinOfLanes(compared, smallest));
       result.largest = hn::GetLane(hn::MaxOfLanes(compared, largest));
     }
-    if constexpr (Lanes::kNorms) result.absolute = total(absolute_);
-    if constexpr (Lanes::kNorms) result.square = total(square_);
+    if constexpr (Lanes::kNorms) result.absolute = total(lanes_.absolute);
+    if constexpr (Lanes::kNorms) result.square = total(lanes_.square);
     return result;
   }
 
@@ -274,11 +284,6 @@ class RowLanes {
   using Extremum = hn::TFromD<typename Type::Compared>;
   static constexpr std::size_t kPart = std::min(kVectors, kRowVectors);
   using Lanes = Sums<Type, kDepth, kWeighted, kPart>;
-
-  HWY_INLINE Places<Extremum> places(std::size_t lane) {
-    return {&sum_[lane],     &lost_[lane],     &running_[lane], &smallest_[lane],
-            &largest_[lane], &absolute_[lane], &square_[lane]};
-  }
 
   // Element l + j kLanes has weight j kLanes + l + 1.
   HWY_INLINE double weighted(std::size_t cols) {
@@ -289,15 +294,17 @@ class RowLanes {
       const std::size_t first = l / kStrip * kStrip;  // of the strip that holds lane l first
       std::size_t done = cols > first ? (cols - first + kLanes - 1) / kLanes : 0;
       if constexpr (kStrip > kLanes) done = steps;
-      for (; done < steps; ++done) running_[l] += sum_[l];
-      result += static_cast<double>(kLanes) * (static_cast<double>(steps) * sum_[l] - running_[l]) +
-                static_cast<double>(l + 1) * sum_[l];
+      for (; done < steps; ++done) lanes_.running[l] += lanes_.sum[l];
+      result += static_cast<double>(kLanes) * (static_cast<double>(steps) * lanes_.sum[l] - lanes_.running[l]) +
+                static_cast<double>(l + 1) * lanes_.sum[l];
     }
     return result;
   }
 
-  std::array<double, kLanes> sum_, lost_, running_, absolute_, square_;
-  std::array<Extremum, kLanes> smallest_, largest_;
+  struct {
+    std::array<double, kLanes> sum, lost, running, absolute, square;
+    std::array<Extremum, kLanes> smallest, largest;
+  } lanes_;
 };
 
 // The products of a strip's columns with numbers for each row, in registers.
@@ -344,7 +351,8 @@ HWY_INLINE void read_strip(const Tile& tile, std::size_t col, std::size_t cols, 
                            RowLanes<Type, kDepth, kWeighted>* rows, ColumnSums& columns, ColumnProducts& left_times) {
   Sums<Type, kDepth, kWeighted, kVectors> sums;
   Products<Type, kWeighted> products;
-  sums.load(places_in(columns, col));
+  const Places<double> places = decltype(sums)::template places_in<double>(columns, col);
+  sums.load(places);
   if constexpr (kLeft) products.load(left_times, col);
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     const auto* const data = row_of<Type>(tile, row) + col;
@@ -359,7 +367,7 @@ HWY_INLINE void read_strip(const Tile& tile, std::size_t col, std::size_t cols, 
     rows[row].add(x, col);
     if constexpr (kLeft) products.add(x, left, row);
   }
-  sums.store(places_in(columns, col));
+  sums.store(places);
   if constexpr (kLeft) products.store(left_times, col);
 }
 
