@@ -61,8 +61,8 @@ def tables(layers, microbatches, shape):
 
     def add(kind, microbatch, name):
         nonlocal offset
-        rows.append((0, microbatch, 0, 1, kind, FLOAT32, 2, len(rows) + 1, offset, size, checksum, len(names), 0, 0, 0,
-                     len(name), 0, 0, 0))  # fmt: skip
+        rows.append((0, microbatch, 0, 1, kind, FLOAT32, 2, len(rows) + 1, offset, size, checksum, len(names), 0, 0,
+                     len(shape) * len(rows), len(name), 0, 0, 0))  # fmt: skip
         names.extend(name.encode())
         offset += -(-size // ALIGNMENT) * ALIGNMENT
 
@@ -74,7 +74,7 @@ def tables(layers, microbatches, shape):
         for parameter in range(PARAMETERS):
             for kind in PARAMETER_KINDS:
                 add(kind, -1, f"layers.{layer}.module.{parameter}.weight")
-    shapes = numpy.array(shape, "<i8").tobytes()
+    shapes = numpy.array(shape, "<i8").tobytes() * len(rows)
     return numpy.array(rows, ROW).tobytes(), bytes(names), shapes, offset
 
 
