@@ -124,11 +124,14 @@ template <class T>
 Checksums<T> row_checksums(const DenseMatrix<T>& matrix) {
   Checksums<T> checksums;
   for (std::int64_t row = 0; row < matrix.rows; ++row) {
-    const Sums<T> sums =
-        sums_of(std::span<const T>(matrix.values)
-                    .subspan(static_cast<std::size_t>(row * matrix.cols), static_cast<std::size_t>(matrix.cols)));
-    checksums.plain.push_back(sums.plain);
-    checksums.weighted.push_back(sums.weighted);
+    const T* const values = row_of(matrix, row);
+    LaneSum<T> plain, weighted;
+    for_each_lane(static_cast<std::size_t>(matrix.cols), [&](std::size_t lane, std::size_t i) {
+      plain.lanes[lane] += values[i];
+      weighted.lanes[lane] += static_cast<T>(i + 1) * values[i];
+    });
+    checksums.plain.push_back(plain.total());
+    checksums.weighted.push_back(weighted.total());
   }
   checksums.allowed.resize(checksums.plain.size());
   return checksums;
@@ -141,10 +144,11 @@ Checksums<T> column_checksums(const DenseMatrix<T>& matrix) {
   checksums.weighted.resize(checksums.plain.size());
   checksums.allowed.resize(checksums.plain.size());
   for (std::int64_t row = 0; row < matrix.rows; ++row) {
-    for (std::int64_t col = 0; col < matrix.cols; ++col) {
-      const auto at = static_cast<std::size_t>(col);
-      checksums.plain[at] += matrix.at(row, col);
-      checksums.weighted[at] += static_cast<T>(row + 1) * matrix.at(row, col);
+    const T* const values = row_of(matrix, row);
+    const T weight = static_cast<T>(row + 1);
+    for (std::size_t col = 0; col < checksums.plain.size(); ++col) {
+      checksums.plain[col] += values[col];
+      checksums.weighted[col] += weight * values[col];
     }
   }
   return checksums;
@@ -203,30 +207,11 @@ class Lines {
 template <class T>
 std::vector<std::int64_t> suspicious_lines(const DenseMatrix<T>& matrix, bool by_rows, const Checksums<T>& checksums) {
   const auto length = static_cast<std::size_t>(by_rows ? matrix.cols : matrix.rows);
-  std::vector<Sums<T>> sums(checksums.plain.size());
-  std::vector<T> plain(by_rows ? 0 : sums.size()), weighted(plain.size());
-  for (std::int64_t row = 0; row < matrix.rows; ++row) {
-    const T* const values = row_of(matrix, row);
-    if (by_rows) {
-      LaneSum<T> of_row, weighted_of_row;
-      for_each_lane(length, [&](std::size_t lane, std::size_t i) {
-        of_row.lanes[lane] += values[i];
-        weighted_of_row.lanes[lane] += static_cast<T>(i + 1) * values[i];
-      });
-      sums[static_cast<std::size_t>(row)] = {of_row.total(), weighted_of_row.total()};
-    } else {
-      const T weight = static_cast<T>(row + 1);
-      for (std::size_t col = 0; col < plain.size(); ++col) {
-        plain[col] += values[col];
-        weighted[col] += weight * values[col];
-      }
-    }
-  }
-  for (std::size_t col = 0; col < plain.size(); ++col) sums[col] = {plain[col], weighted[col]};
+  const Checksums<T> sums = by_rows ? row_checksums(matrix) : column_checksums(matrix);
   std::vector<std::int64_t> lines;
-  for (std::size_t line = 0; line < sums.size(); ++line) {
-    const Differences<T> difference{checksums.plain[line] - sums[line].plain,
-                                    checksums.weighted[line] - sums[line].weighted};
+  for (std::size_t line = 0; line < sums.plain.size(); ++line) {
+    const Differences<T> difference{checksums.plain[line] - sums.plain[line],
+                                    checksums.weighted[line] - sums.weighted[line]};
     if (!difference.agree(checksums.allowed[line], length)) lines.push_back(static_cast<std::int64_t>(line));
   }
   return lines;

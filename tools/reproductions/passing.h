@@ -50,17 +50,14 @@ Bounded<T> zero_bounded(std::int64_t lines) {
 
 template <class T>
 Bounded<T> columns_of(const DenseMatrix<T>& matrix) {
-  Bounded<T> result = zero_bounded<T>(matrix.cols);
+  Checksums<T> checksums = column_checksums(matrix);
   for (std::int64_t row = 0; row < matrix.rows; ++row) {
     const T* const values = row_of(matrix, row);
-    const T weight = static_cast<T>(row + 1);
-    for (std::size_t col = 0; col < result.plain.size(); ++col) {
-      result.plain[col] += values[col];
-      result.weighted[col] += weight * values[col];
-      result.bound[col] += std::fabs(static_cast<double>(values[col]));
+    for (std::size_t col = 0; col < checksums.allowed.size(); ++col) {
+      checksums.allowed[col] += std::fabs(static_cast<double>(values[col]));
     }
   }
-  return result;
+  return {std::move(checksums.plain), std::move(checksums.weighted), std::move(checksums.allowed)};
 }
 
 // Checksums of the columns of A pass through A B: one for each column of B.
