@@ -13,13 +13,18 @@
 namespace ttrace {
 namespace {
 
-// Throws InputError for one entry, naming the entry and its file.
+// Throws InputError for one entry, naming the entry and its file. Millions of entries are sound: a message is made for
+// the one that is not.
 class EntryChecker {
  public:
   EntryChecker(std::string_view where, std::size_t number) : where_(where), number_(number) {}
 
   void require(bool holds, std::string_view what, std::string_view expected) const {
-    if (!holds) throw InputError(fmt::format("{}: tensor {} of the index: {}; {}", where_, number_, what, expected));
+    if (!holds) refuse(what, expected);
+  }
+
+  [[noreturn]] void refuse(std::string_view what, std::string_view expected) const {
+    throw InputError(fmt::format("{}: tensor {} of the index: {}; {}", where_, number_, what, expected));
   }
 
  private:
@@ -40,61 +45,73 @@ void check_identity(const TensorId& id, const EntryChecker& checker) {
   checker.require(id.microbatch >= kNoMicrobatch, "micro-batch is negative", "expected -1 or more");
   checker.require(id.chunk >= 0, "chunk is negative", "expected 0 or more");
   if (const std::string_view objection = objection_to_name(id.name); !objection.empty()) {
-    checker.require(false, fmt::format("the name {}", objection), "expected a module path");
+    checker.refuse(fmt::format("the name {}", objection), "expected a module path");
   }
 }
 
 // Of an entry whose dtype and shape are sound.
 void check_sketch(const Entry& entry, const EntryChecker& checker) {
-  checker.require(can_be_sketched(entry.dtype), fmt::format("a sketch of {}", name_of(entry.dtype)),
-                  "expected fp16, bf16, fp32 or fp64");
-  const std::string objection = objection_to_edges(entry.sketch->edges, entry.shape);
-  checker.require(objection.empty(), fmt::format("the edges of its cells {}", objection),
-                  "expected powers of two, of at most 16384 elements in a cell");
+  if (!can_be_sketched(entry.dtype)) {
+    checker.refuse(fmt::format("a sketch of {}", name_of(entry.dtype)), "expected fp16, bf16, fp32 or fp64");
+  }
+  if (const std::string objection = objection_to_edges(entry.sketch->edges, entry.shape); !objection.empty()) {
+    checker.refuse(fmt::format("the edges of its cells {}", objection),
+                   "expected powers of two, of at most 16384 elements in a cell");
+  }
   // There are no more cells than elements, whose bytes did not overflow; but a cell has more bytes than one of them.
   const auto cells = static_cast<std::uint64_t>(element_count(cell_grid(entry.shape, entry.sketch->edges)));
   std::uint64_t bytes = 0;
   const bool overflows = __builtin_mul_overflow(cells, bytes_of_cell(entry.dtype), &bytes);
-  checker.require(!overflows && entry.bytes == bytes,
-                  fmt::format("{} bytes for the sketch of shape {} of {} in cells of {}", entry.bytes,
-                              to_string(entry.shape), name_of(entry.dtype), to_string(entry.sketch->edges)),
-                  fmt::format("expected {}", bytes));
+  if (overflows || entry.bytes != bytes) {
+    checker.refuse(fmt::format("{} bytes for the sketch of shape {} of {} in cells of {}", entry.bytes,
+                               to_string(entry.shape), name_of(entry.dtype), to_string(entry.sketch->edges)),
+                   fmt::format("expected {}", bytes));
+  }
 }
 
 void check_shape(const Entry& entry, const EntryChecker& checker) {
   checker.require(is_between(entry.dtype, kDtypeFirst, kDtypeLast), "dtype is out of range", "expected 1 to 12");
-  checker.require(entry.shape.size() <= kMaxDims, fmt::format("{} dimensions", entry.shape.size()), "expected 0 to 8");
+  if (entry.shape.size() > kMaxDims) {
+    checker.refuse(fmt::format("{} dimensions", entry.shape.size()), "expected 0 to 8");
+  }
   // As in the writer, a dimension of 0 counts as 1 here, so that it does not hide an absurd size of another one.
   std::int64_t bytes = size_of(entry.dtype);
   bool is_empty = false;
   for (const std::int64_t size : entry.shape) {
-    checker.require(size >= 0, fmt::format("a dimension is {}", size), "expected 0 or more");
+    if (size < 0) checker.refuse(fmt::format("a dimension is {}", size), "expected 0 or more");
     is_empty |= size == 0;
     const bool overflows = __builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes);
-    checker.require(!overflows, fmt::format("shape {} is too large", to_string(entry.shape)),
-                    "expected less than 2^63");
+    if (overflows) {
+      checker.refuse(fmt::format("shape {} is too large", to_string(entry.shape)), "expected less than 2^63");
+    }
   }
   if (is_empty) bytes = 0;
   if (entry.sketch) return check_sketch(entry, checker);
-  checker.require(entry.bytes == static_cast<std::uint64_t>(bytes),
-                  fmt::format("{} bytes for shape {} of {}", entry.bytes, to_string(entry.shape), name_of(entry.dtype)),
-                  fmt::format("expected {}", bytes));
+  if (entry.bytes != static_cast<std::uint64_t>(bytes)) {
+    checker.refuse(
+        fmt::format("{} bytes for shape {} of {}", entry.bytes, to_string(entry.shape), name_of(entry.dtype)),
+        fmt::format("expected {}", bytes));
+  }
 }
 
 // `bytes` are those of the entry and of all before it, which lie inside the file, but maybe in the same place.
 void check_sum(std::uint64_t bytes, std::uint64_t data_end, const EntryChecker& checker) {
   if (bytes / kMaxSharing <= data_end) return;
-  checker.require(false, fmt::format("with it the tensors have {} bytes, in {} of the file", bytes, data_end),
-                  fmt::format("expected at most {} times as many", kMaxSharing));
+  checker.refuse(fmt::format("with it the tensors have {} bytes, in {} of the file", bytes, data_end),
+                 fmt::format("expected at most {} times as many", kMaxSharing));
 }
 
 void check_data_range(const Entry& entry, std::uint64_t data_end, const EntryChecker& checker) {
   const bool inside =
       entry.offset >= kHeaderBytes && entry.offset <= data_end && entry.bytes <= data_end - entry.offset;
-  checker.require(inside, fmt::format("{} bytes at {} lie outside the tensor data", entry.bytes, entry.offset),
-                  fmt::format("expected them between {} and {}", kHeaderBytes, data_end));
-  checker.require(entry.offset % kDataAlignment == 0, fmt::format("its data is at {}", entry.offset),
-                  fmt::format("expected a multiple of {}", kDataAlignment));
+  if (!inside) {
+    checker.refuse(fmt::format("{} bytes at {} lie outside the tensor data", entry.bytes, entry.offset),
+                   fmt::format("expected them between {} and {}", kHeaderBytes, data_end));
+  }
+  if (entry.offset % kDataAlignment != 0) {
+    checker.refuse(fmt::format("its data is at {}", entry.offset),
+                   fmt::format("expected a multiple of {}", kDataAlignment));
+  }
 }
 
 // Requires that tensors lie apart, or have all of their bytes in common.
@@ -109,14 +126,13 @@ void check_disjoint(const std::vector<Entry>& entries, std::string_view where) {
     const Entry &before = entries[by_offset[i - 1]], &entry = entries[by_offset[i]];
     const EntryChecker checker(where, by_offset[i]);
     if (before.offset == entry.offset && before.bytes == entry.bytes) {
-      checker.require(before.checksum == entry.checksum,
-                      fmt::format("its checksum is not that of tensor {}, which has the same bytes", by_offset[i - 1]),
-                      "expected one checksum");
-      continue;
+      if (before.checksum == entry.checksum) continue;
+      checker.refuse(fmt::format("its checksum is not that of tensor {}, which has the same bytes", by_offset[i - 1]),
+                     "expected one checksum");
     }
-    checker.require(before.offset + before.bytes <= entry.offset,
-                    fmt::format("its data overlaps that of tensor {}", by_offset[i - 1]),
-                    "expected bytes of its own, or all of them in common");
+    if (before.offset + before.bytes <= entry.offset) continue;
+    checker.refuse(fmt::format("its data overlaps that of tensor {}", by_offset[i - 1]),
+                   "expected bytes of its own, or all of them in common");
   }
 }
 
@@ -137,9 +153,9 @@ void check_unique(const std::vector<Entry>& entries, std::string_view where) {
   std::unordered_set<const TensorId*, IdentityHash, IdentityEqual> seen;
   seen.reserve(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    EntryChecker(where, i).require(seen.insert(&entries[i].id).second,
-                                   fmt::format("{} is there twice", to_string(entries[i].id)),
-                                   "expected each identity once");
+    if (seen.insert(&entries[i].id).second) continue;
+    EntryChecker(where, i).refuse(fmt::format("{} is there twice", to_string(entries[i].id)),
+                                  "expected each identity once");
   }
 }
 

@@ -163,7 +163,12 @@ std::vector<fs::path> list_rank_files(const fs::path& directory) {
 
 RankFile read_rank_file(const fs::path& path) {
   RankTables tables;
-  return read_with_tables(path, map_file(path), tables);
+  RankFile file = read_with_tables(path, map_file(path), tables);
+  // The index of a large job is gigabytes, and all of it was decoded.
+  const SealedTables& sealed = tables.sealed;
+  const MappedFile& mapped = *file.rank.file;
+  if (tables.journal.empty()) mapped.release(mapped.data() + sealed.data_end, sealed.file_bytes - sealed.data_end);
+  return file;
 }
 
 Trace make_trace(const fs::path& directory, std::vector<RankFile> files) {

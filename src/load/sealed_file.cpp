@@ -22,7 +22,11 @@ class Where {
   explicit Where(const std::filesystem::path& path) : path_(path.string()) {}
 
   void require(bool holds, std::string_view what, std::string_view expected) const {
-    if (!holds) throw InputError(fmt::format("{}: {}; {}", path_, what, expected));
+    if (!holds) refuse(what, expected);
+  }
+
+  [[noreturn]] void refuse(std::string_view what, std::string_view expected) const {
+    throw InputError(fmt::format("{}: {}; {}", path_, what, expected));
   }
 
  private:
@@ -87,9 +91,9 @@ void check_inside(const IndexRow& row, std::string_view text, std::string_view s
                       row.module <= text.size() && row.module_length <= text.size() - row.module &&
                       row.mapping <= text.size() && row.mapping_length <= text.size() - row.mapping &&
                       row.shape <= dims && stored_shape_size(row.dtype, row.ndim) <= dims - row.shape;
-  where.require(inside,
-                fmt::format("tensor {} of the index: its name, shape or mapping lies outside the tables", number),
-                "expected it inside");
+  if (inside) return;
+  where.refuse(fmt::format("tensor {} of the index: its name, shape or mapping lies outside the tables", number),
+               "expected it inside");
 }
 
 // How much rows have read of the tables. The writer stores every name and every shape in a place of its own: rows that
@@ -107,8 +111,8 @@ struct TablesRead {
 void check_read(const TablesRead& read, const SealedTables& tables, std::size_t number, const Where& where) {
   const auto check = [&](std::string_view what, std::uint64_t bytes, std::uint64_t most) {
     if (bytes <= most) return;
-    where.require(false, fmt::format("tensor {} of the index: with it the {} have {} bytes", number, what, bytes),
-                  fmt::format("expected at most {}", most));
+    where.refuse(fmt::format("tensor {} of the index: with it the {} have {} bytes", number, what, bytes),
+                 fmt::format("expected at most {}", most));
   };
   check("names", read.names, tables.text.size());
   check("shapes", read.dims * sizeof(std::int64_t), tables.shapes.size());
