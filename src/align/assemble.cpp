@@ -41,11 +41,12 @@ std::vector<std::int32_t> ranks_holding(const Group& group) {
 // the second name repeat others, they are dropped; they would otherwise count as further terms of the gradient. Where
 // the stages hold two parameters, their gradients differ, and all shards stay.
 void drop_repeats_by_second_name(Group& group) {
+  const auto is_second = [](const Shard& shard) { return shard.occurrence.name != 0; };
+  if (std::none_of(group.shards.begin(), group.shards.end(), is_second)) return;
   std::set<std::tuple<const PresentRank*, std::int32_t, std::uint64_t>> own;
   for (const Shard& shard : group.shards) {
-    if (shard.occurrence.name == 0) own.emplace(shard.holder, shard.microbatch, shard.entry->checksum);
+    if (!is_second(shard)) own.emplace(shard.holder, shard.microbatch, shard.entry->checksum);
   }
-  const auto is_second = [](const Shard& shard) { return shard.occurrence.name != 0; };
   const bool all = std::all_of(group.shards.begin(), group.shards.end(), [&](const Shard& shard) {
     return !is_second(shard) || own.contains({shard.holder, shard.microbatch, shard.entry->checksum});
   });
@@ -72,11 +73,14 @@ std::vector<Finding> find_duplicates(const Group& group, const Frame& frame, con
         [&](std::int64_t at) { return fmt::format("{}={}", context.ranks.axes[expert].name, at); });
     duplicate("an expert belongs to one part of the ranks, this one is on " + coordinates, ranks_holding(group));
   }
-  std::set<std::tuple<std::int32_t, Occurrence, std::int32_t>> seen;
-  std::set<std::int32_t> twice;
+  std::vector<std::tuple<std::int32_t, Occurrence, std::int32_t>> held;
   for (const Shard& shard : group.shards) {
-    const std::int32_t rank = shard.holder->trace->rank;
-    if (!seen.emplace(rank, shard.occurrence, shard.microbatch).second) twice.insert(rank);
+    held.emplace_back(shard.holder->trace->rank, shard.occurrence, shard.microbatch);
+  }
+  std::sort(held.begin(), held.end());
+  std::set<std::int32_t> twice;
+  for (std::size_t i = 1; i < held.size(); ++i) {
+    if (held[i] == held[i - 1]) twice.insert(std::get<0>(held[i]));
   }
   if (const std::vector<std::int32_t> ranks(twice.begin(), twice.end()); !ranks.empty()) {
     duplicate("recorded more than once by " + describe_ranks(ranks), ranks);
@@ -129,14 +133,15 @@ std::optional<Finding> check_shards_agree(const Group& group) {
 
 // Takes the sizes of the dimensions' parts from the shards, or finds that the shards do not fit together. They do when
 // a dimension's size depends only on the coordinates that shard it: replicas and terms then have equal shapes, and so
-// have neighbours across the other dimensions.
-std::optional<Finding> take_sizes(const Group& group, ShardGrid& grid) {
+// have neighbours across the other dimensions. `sizes` are those of the blank dimensions.
+std::optional<Finding> take_sizes(const Group& group, const ShardGrid& grid, const std::vector<Dimension>& blank,
+                                  DimensionPool::Sizes& sizes) {
   for (std::size_t slot = 0; slot < grid.shards.size(); ++slot) {
     if (grid.shards[slot].entry == nullptr) continue;
     const Shape& shape = own_shape(*grid.shards[slot].entry);
     const auto digits = digits_of(grid.frame, static_cast<std::int64_t>(slot) % grid.frame.shards);
-    for (std::size_t d = 0; d < grid.dimensions.size(); ++d) {
-      std::int64_t& size = grid.dimensions[d].sizes[part_index(grid.dimensions[d], digits)];
+    for (std::size_t d = 0; d < blank.size(); ++d) {
+      std::int64_t& size = sizes[d][part_index(blank[d], digits)];
       if (size >= 0 && size != shape[d]) {
         return disagreement(group, fmt::format("shards do not fit together in dimension {}", d), own_shape_text);
       }
@@ -146,16 +151,19 @@ std::optional<Finding> take_sizes(const Group& group, ShardGrid& grid) {
   return std::nullopt;
 }
 
+bool is_packed(const AxisUse& use) { return use.placement == Placement::kShard && !use.cu_seqlens.empty(); }
+
 // Sets the segments of the axes that split packed sequences, or finds that the recorded lengths are wrong.
-std::optional<Finding> find_sequences(const Group& group, const AssemblyContext& context, ShardGrid& grid) {
+std::optional<Finding> find_sequences(const Group& group, const AssemblyContext& context,
+                                      std::vector<Dimension>& dimensions) {
   const Shape& shape = own_shape(*group.shards[0].entry);
   for (const AxisUse& use : group.placement->uses) {
-    if (use.placement != Placement::kShard || use.cu_seqlens.empty()) continue;
+    if (!is_packed(use)) continue;
     Sequences sequences = sequences_of(context.lengths, use, group);
     if (const auto* objection = std::get_if<std::string>(&sequences)) {
       return finding_of(group, Verdict::kFail, Reason::kShapeMismatch, *objection, {});
     }
-    Dimension& dimension = grid.dimensions[dimension_of(*group.placement, use, group.id.name, shape)];
+    Dimension& dimension = dimensions[dimension_of(*group.placement, use, group.id.name, shape)];
     const auto split = std::find_if(dimension.splits.begin(), dimension.splits.end(),
                                     [&](const AxisSplit& s) { return s.axis == use.split.axis; });
     split->segments = std::get<std::vector<Segment>>(std::move(sequences));
@@ -163,14 +171,39 @@ std::optional<Finding> find_sequences(const Group& group, const AssemblyContext&
   return std::nullopt;
 }
 
-std::optional<Finding> lay_out_dimensions(const Group& group, ShardGrid& grid) {
-  for (std::size_t d = 0; d < grid.dimensions.size(); ++d) {
+std::optional<Finding> lay_out_all(const Group& group, std::vector<Dimension>& dimensions) {
+  for (std::size_t d = 0; d < dimensions.size(); ++d) {
     try {
-      lay_out(grid.dimensions[d]);
+      lay_out(dimensions[d]);
     } catch (const LayoutError& error) {
       return disagreement(group, fmt::format("dimension {}: {}", d, error.what()), own_shape_text);
     }
   }
+  return std::nullopt;
+}
+
+// Sets the grid's dimensions, or finds that the shards do not make them up.
+std::optional<Finding> set_dimensions(const Group& group, const AssemblyContext& context, ShardGrid& grid) {
+  const auto known = context.layout.shapes.find({group.id.name, group.id.kind});
+  const Shape* reference = known == context.layout.shapes.end() ? nullptr : &known->second;
+  DimensionPool::Alike& alike =
+      context.dimensions.find(*group.placement, group.id.name, own_shape(*group.shards[0].entry), reference);
+  DimensionPool::Sizes sizes;
+  for (const Dimension& dimension : alike.blank) sizes.push_back(dimension.sizes);
+  if (auto finding = take_sizes(group, grid, alike.blank, sizes)) return finding;
+  // Packed sequences differ from one micro-batch to the next.
+  const bool packed = std::any_of(group.placement->uses.begin(), group.placement->uses.end(), is_packed);
+  const auto found = alike.laid_out.find(sizes);
+  if (found != alike.laid_out.end() && !packed) {
+    grid.dimensions = found->second;
+    return std::nullopt;
+  }
+  std::vector<Dimension> dimensions = alike.blank;
+  for (std::size_t d = 0; d < dimensions.size(); ++d) dimensions[d].sizes = sizes[d];
+  if (auto finding = find_sequences(group, context, dimensions)) return finding;
+  if (auto finding = lay_out_all(group, dimensions)) return finding;
+  grid.dimensions = std::make_shared<const std::vector<Dimension>>(std::move(dimensions));
+  if (!packed) alike.laid_out.emplace(std::move(sizes), grid.dimensions);
   return std::nullopt;
 }
 
@@ -190,7 +223,7 @@ LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context,
   LogicalTensor tensor;
   tensor.id = group.id;
   tensor.dtype = group.shards[0].entry->dtype;
-  tensor.shape = extents_of(grid.dimensions);
+  tensor.shape = extents_of(*grid.dimensions);
   tensor.order = group.shards[0].entry->order;
   for (const Shard& shard : group.shards) {
     tensor.order = std::min(tensor.order, shard.entry->order);
@@ -210,8 +243,8 @@ LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context,
   return tensor;
 }
 
-// Puts each shard into its slot. The dimensions are not laid out yet.
-ShardGrid grid_of(const Group& group, Frame frame, const AssemblyContext& context) {
+// Puts each shard into its slot. The grid has no dimensions yet.
+ShardGrid grid_of(const Group& group, Frame frame) {
   ShardGrid grid;
   grid.frame = std::move(frame);
   grid.shards.resize(static_cast<std::size_t>(grid.frame.slots()));
@@ -219,9 +252,6 @@ ShardGrid grid_of(const Group& group, Frame frame, const AssemblyContext& contex
     grid.shards[static_cast<std::size_t>(slot_of(grid.frame, shard))] = {shard.holder->trace, shard.entry};
     grid.fragments = grid.fragments || (shard.entry->mapping && shard.entry->mapping->fragment);
   }
-  const auto known = context.layout.shapes.find({group.id.name, group.id.kind});
-  grid.dimensions = dimensions_of(*group.placement, group.id.name, own_shape(*group.shards[0].entry),
-                                  known == context.layout.shapes.end() ? nullptr : &known->second);
   const Kind kind = group.id.kind;
   grid.occurrences_are_terms = kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
   return grid;
@@ -232,14 +262,12 @@ Assembly assemble_shards(Group group, const AssemblyContext& context) {
   Frame frame = frame_of(group, context.ranks, context.axes);
   if (auto findings = find_duplicates(group, frame, context); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_shards_agree(group)) return {{}, {*finding}};
-  ShardGrid grid = grid_of(group, std::move(frame), context);
-  if (auto finding = take_sizes(group, grid)) return {{}, {*finding}};
-  if (auto finding = find_sequences(group, context, grid)) return {{}, {*finding}};
-  if (auto finding = lay_out_dimensions(group, grid)) return {{}, {*finding}};
+  ShardGrid grid = grid_of(group, std::move(frame));
+  if (auto finding = set_dimensions(group, context, grid)) return {{}, {*finding}};
   const auto find_lost = grid.fragments ? find_lost_fragments : find_omissions;
   if (auto finding = find_lost(group, grid, context.ranks)) return {{}, {*finding}};
   if (auto findings = find_uncovered(group, grid); !findings.empty()) return {{}, std::move(findings)};
-  if (auto finding = check_recorded_shape(group, extents_of(grid.dimensions))) return {{}, {*finding}};
+  if (auto finding = check_recorded_shape(group, extents_of(*grid.dimensions))) return {{}, {*finding}};
   return {logical_tensor(group, context, std::move(grid)), {}};
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "align/dimension.h"
 #include "align/frame.h"
 #include "align/identity.h"
 #include "align/sequences.h"
@@ -19,6 +20,7 @@ struct AssemblyContext {
   const Pipeline& pipeline;
   const Microbatches& microbatches;
   FrameAxes axes;
+  DimensionPool& dimensions;
 };
 
 // The tensor, or the findings about its shards.

@@ -14,7 +14,7 @@ namespace {
 // Lists the boxes of the logical tensor that the elements `within` of a shard fill.
 std::string describe_boxes(const ShardGrid& grid, std::int64_t shard, const Box& within) {
   std::vector<std::string> items;
-  for (const PlacedBox& box : boxes_of(grid.dimensions, digits_of(grid.frame, shard), within)) {
+  for (const PlacedBox& box : boxes_of(*grid.dimensions, digits_of(grid.frame, shard), within)) {
     items.push_back(describe(box.logical));
   }
   return fmt::format("{}", fmt::join(items, ", "));
@@ -25,31 +25,13 @@ std::vector<std::int32_t> ranks_holding_parts(const ShardGrid& grid, std::size_t
                                               const std::vector<std::size_t>& parts) {
   std::vector<std::int32_t> ranks;
   for (std::int64_t shard = 0; shard < grid.frame.shards; ++shard) {
-    const std::size_t part = part_index(grid.dimensions[d], digits_of(grid.frame, shard));
+    const std::size_t part = part_index((*grid.dimensions)[d], digits_of(grid.frame, shard));
     const HeldShard& holder = grid.shards[static_cast<std::size_t>(shard)];
     if (holder.entry != nullptr && std::find(parts.begin(), parts.end(), part) != parts.end()) {
       ranks.push_back(holder.rank->rank);
     }
   }
   return ranks;
-}
-
-// Ranges of one dimension, as boxes of one dimension, and the part that holds each.
-struct HeldRanges {
-  std::vector<Box> ranges;
-  std::vector<std::size_t> parts;
-};
-
-HeldRanges first_occurrences(const AxisLayout& layout) {
-  HeldRanges held;
-  for (std::size_t part = 0; part < layout.parts.size(); ++part) {
-    for (const Stretch& stretch : layout.parts[part]) {
-      if (stretch.occurrence != 0) continue;
-      held.ranges.push_back({{stretch.logical}, {stretch.size}});
-      held.parts.push_back(part);
-    }
-  }
-  return held;
 }
 
 }  // namespace
@@ -99,9 +81,10 @@ std::optional<Finding> find_lost_fragments(const Group& group, const ShardGrid& 
 
 std::vector<Finding> find_uncovered(const Group& group, const ShardGrid& grid) {
   std::vector<Finding> findings;
-  const Shape shape = extents_of(grid.dimensions);
+  const Shape shape = extents_of(*grid.dimensions);
   for (std::size_t d = 0; d < shape.size(); ++d) {
-    const HeldRanges held = first_occurrences(grid.dimensions[d].layout);
+    if ((*grid.dimensions)[d].is_covered) continue;
+    const HeldRanges held = first_occurrences((*grid.dimensions)[d].layout);
     const auto across = [&](const Box& range) {
       Box box = whole_box(shape);
       box.start[d] = range.start[0];

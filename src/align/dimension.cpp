@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ttrace/align/coverage.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -37,6 +38,14 @@ std::vector<Dimension> dimensions_of(const TensorPlacement& placement, const std
   return dimensions;
 }
 
+DimensionPool::Alike& DimensionPool::find(const TensorPlacement& placement, const std::string& name, const Shape& shape,
+                                          const Shape* reference) {
+  const std::tuple key(&placement, reference, shape.size());
+  const auto found = alike_.find(key);
+  if (found != alike_.end()) return found->second;
+  return alike_.emplace(key, Alike{dimensions_of(placement, name, shape, reference), {}}).first->second;
+}
+
 void lay_out(Dimension& dimension) {
   const auto known = std::find_if(dimension.sizes.begin(), dimension.sizes.end(), [](auto size) { return size >= 0; });
   std::replace(dimension.sizes.begin(), dimension.sizes.end(), std::int64_t{-1}, std::int64_t{*known});
@@ -45,6 +54,20 @@ void lay_out(Dimension& dimension) {
   const bool occurrences = std::any_of(dimension.splits.begin(), dimension.splits.end(),
                                        [](const AxisSplit& split) { return split.layout->parts_share_elements; });
   if (occurrences) dimension.occurrences = number_occurrences(dimension.layout);
+  const Coverage coverage = cover({dimension.layout.extent}, first_occurrences(dimension.layout).ranges);
+  dimension.is_covered = coverage.gaps.empty() && coverage.overlaps.empty() && coverage.outside.empty();
+}
+
+HeldRanges first_occurrences(const AxisLayout& layout) {
+  HeldRanges held;
+  for (std::size_t part = 0; part < layout.parts.size(); ++part) {
+    for (const Stretch& stretch : layout.parts[part]) {
+      if (stretch.occurrence != 0) continue;
+      held.ranges.push_back({{stretch.logical}, {stretch.size}});
+      held.parts.push_back(part);
+    }
+  }
+  return held;
 }
 
 std::vector<std::int64_t> digits_of(const Frame& frame, std::int64_t shard) {

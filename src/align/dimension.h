@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,13 +24,40 @@ struct Dimension {
   std::vector<std::int64_t> sizes;       // of each part, in the order of `nest`; -1 where no rank holds the part
   AxisLayout layout;                     // empty before `lay_out`
   std::int32_t occurrences = 1;          // how often an element occurs in the parts, at most
+  bool is_covered = false;               // its parts' first occurrences fill the whole, each element once
 };
+
+// Ranges of one dimension, as boxes of one dimension, and the part that holds each.
+struct HeldRanges {
+  std::vector<Box> ranges;
+  std::vector<std::size_t> parts;
+};
+HeldRanges first_occurrences(const AxisLayout& layout);
 
 // The dimensions of a tensor whose shards have as many dimensions as `shape`; all sizes are -1. `reference` is the
 // shape of the reference's tensor, null where there is none. Throws InputError when the placement shards a dimension
 // that is not there, or two axes say where one dimension's padding begins.
 std::vector<Dimension> dimensions_of(const TensorPlacement& placement, const std::string& name, const Shape& shape,
                                      const Shape* reference);
+
+// The dimensions of a trace's tensors. A large job has millions of tensors and few ways in which they lie: all
+// micro-batches of a module share one object.
+class DimensionPool {
+ public:
+  using Sizes = std::vector<std::vector<std::int64_t>>;  // of the parts, by dimension; -1 where no rank holds the part
+
+  // Tensors of one placement, and of one shape in the reference.
+  struct Alike {
+    std::vector<Dimension> blank;                                             // as `dimensions_of` makes them
+    std::map<Sizes, std::shared_ptr<const std::vector<Dimension>>> laid_out;  // by the sizes of their parts
+  };
+
+  // As `dimensions_of`. `placement` and `reference` must outlive the pool.
+  Alike& find(const TensorPlacement& placement, const std::string& name, const Shape& shape, const Shape* reference);
+
+ private:
+  std::map<std::tuple<const TensorPlacement*, const Shape*, std::size_t>, Alike> alike_;
+};
 
 // Works out the layout from the sizes, of which at least one must be known. A part that no rank holds is taken to be as
 // large as the first one that a rank does hold, so that a finding can say where it would be. Throws LayoutError.

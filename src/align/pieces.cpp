@@ -9,7 +9,7 @@ namespace {
 // Adds the pieces that one box of a rank's own tensor makes up in the logical tensor.
 void add_pieces(const ShardGrid& grid, const HeldShard& holder, const HeldBox& held, std::int64_t shard,
                 std::int64_t replica, std::int64_t term, std::vector<Piece>& pieces) {
-  for (PlacedBox& box : boxes_of(grid.dimensions, digits_of(grid.frame, shard), held.box)) {
+  for (PlacedBox& box : boxes_of(*grid.dimensions, digits_of(grid.frame, shard), held.box)) {
     Piece& piece = pieces.emplace_back();
     piece.rank = holder.rank->rank;
     piece.entry = holder.entry;
@@ -48,7 +48,7 @@ std::vector<LayeredBox> layer_fragments(const ShardGrid& grid, std::int64_t term
 Shape shard_shape(const ShardGrid& grid, std::int64_t shard) {
   const std::vector<std::int64_t> digits = digits_of(grid.frame, shard);
   Shape shape;
-  for (const Dimension& dimension : grid.dimensions) shape.push_back(dimension.sizes[part_index(dimension, digits)]);
+  for (const Dimension& dimension : *grid.dimensions) shape.push_back(dimension.sizes[part_index(dimension, digits)]);
   return shape;
 }
 

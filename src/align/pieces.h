@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "align/dimension.h"
@@ -19,8 +20,8 @@ struct HeldShard {
 // The shards of one logical tensor, each in its slot, and the dimensions that they make up. The pieces follow from it.
 struct ShardGrid {
   Frame frame;
-  std::vector<HeldShard> shards;  // one for each slot of the frame
-  std::vector<Dimension> dimensions;
+  std::vector<HeldShard> shards;                             // one for each slot of the frame
+  std::shared_ptr<const std::vector<Dimension>> dimensions;  // laid out
   bool fragments = false;  // some entries are fragments: the replicas of a shard may each hold a part of it
   // Several parts of a dimension may hold the same element. Its occurrences are terms of a gradient, and replicas of
   // any other tensor.
@@ -30,7 +31,7 @@ struct ShardGrid {
 // The boxes that the replicas hold of one shard of one term, in layers. A box's holder is the index of the replica.
 std::vector<LayeredBox> layer_fragments(const ShardGrid& grid, std::int64_t term, std::int64_t shard);
 
-// The shape of the rank's own tensor in the slots of this shard. The dimensions must be laid out.
+// The shape of the rank's own tensor in the slots of this shard.
 Shape shard_shape(const ShardGrid& grid, std::int64_t shard);
 
 void sort_pieces(std::vector<Piece>& pieces);  // by replica, term, logical start

@@ -204,13 +204,15 @@ Alignment align(const Trace& trace, const Annotations& given, const ModelLayout&
 
   alignment.findings = ranks.findings;
   alignment.findings.insert(alignment.findings.end(), grouping.findings.begin(), grouping.findings.end());
+  DimensionPool dimensions;
   const AssemblyContext context{ranks,
                                 annotations,
                                 layout,
                                 find_length_tensors(ranks, annotations),
                                 grouping.pipeline,
                                 grouping.microbatches,
-                                {grouping.pipeline.axis, grouping.experts.axis, grouping.microbatches.axes}};
+                                {grouping.pipeline.axis, grouping.experts.axis, grouping.microbatches.axes},
+                                dimensions};
   alignment.notes.insert(alignment.notes.end(), grouping.pipeline.notes.begin(), grouping.pipeline.notes.end());
   note_pipeline(grouping, context, alignment.notes);
   alignment.local = std::move(grouping.local);
