@@ -30,7 +30,7 @@ bool is_exact_scale(double scale) {
 Arithmetic arithmetic_for(const BoxReader& reader, Scales scales) {
   if (reader.reference_terms() != 1 || reader.terms() != 2) return Arithmetic::kWide;
   const bool exact = is_exact_scale(scales.reference) && is_exact_scale(scales.candidate);
-  if (exact && is_narrow(reader.dtype(0)) && is_narrow(reader.dtype(1))) return Arithmetic::kNarrow;
+  if (exact && are_narrow(reader.dtype(0), reader.dtype(1))) return Arithmetic::kNarrow;
   const bool recorded = scales.reference == 1 && scales.candidate == 1;
   const bool integers = !is_floating(reader.dtype(0)) && !is_floating(reader.dtype(1));
   return recorded && integers ? Arithmetic::kInteger : Arithmetic::kWide;

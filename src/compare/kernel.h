@@ -1,4 +1,4 @@
-// The inner loops of the comparison, one for narrow floating types and one for fp64. They run on blocks
+// The inner loops of the comparison, one for narrow types and one for fp64. They run on blocks
 // that fit in the first-level cache. SIMD through Highway: the best instruction set of the machine is
 // picked at run time, and all of them give the same bits (see narrow_kernel.cpp).
 #pragma once
@@ -34,8 +34,8 @@ struct BlockCounts {
   std::int64_t nonfinite_mismatch = 0;
 };
 
-// True for fp32, fp16 and bf16.
-bool is_narrow(Dtype dtype);
+// True for fp32, fp16 and bf16 in any pairing, and for a type of one byte beside itself.
+bool are_narrow(Dtype reference, Dtype candidate);
 
 // One side of a block: the recorded elements, and the power of two that they are multiplied by.
 struct NarrowBlock {
@@ -51,7 +51,7 @@ struct BlockRows {
   double* squares = nullptr;
 };
 
-// Adds at most kBlockElements elements of narrow types, in fp32. Returns false and adds nothing where fp32 does not do:
+// Adds at most kBlockElements elements of types that `are_narrow`, in fp32. Returns false and adds nothing where fp32 does not do:
 // where elements are NaN or Inf, or squares overflow or vanish. The caller then uses `add_wide`.
 bool add_narrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::int64_t elements,
                 const BlockRows& rows, LaneSums& sums, BlockCounts& counts);

@@ -2,7 +2,8 @@
 // product of difference and reference), the squared difference of each row, the largest difference and reference, and
 // the number of elements that differ.
 //
-// Narrow types (fp32, fp16, bf16) are widened to fp32 in registers and summed in fp32 lanes. fp32 squares
+// Narrow types (fp32, fp16, bf16, and those of one byte) are widened to fp32 in registers and summed in fp32 lanes. The
+// sums of integers of one byte come out exact: a lane adds up 128 of a block's. fp32 squares
 // are fine for most data, but not for all: above 1.8e19 they overflow, below 1e-19 they lose bits and at
 // 1e-23 they vanish; and NaN or Inf spoil every sum. The loop looks for none of this. It looks at the
 // sums afterwards, which is cheap:
@@ -171,6 +172,7 @@ HWY_NOINLINE bool add_narrow_as(const NarrowBlock& reference_side, const NarrowB
   return true;
 }
 
+// Of types with more than one byte, any two may meet.
 template <class Reference>
 bool add_narrow_to(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements,
                    const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
@@ -191,8 +193,16 @@ bool AddNarrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::
       return add_narrow_to<Float32>(reference, candidate, elements, rows, sums, counts);
     case Dtype::kBFloat16:
       return add_narrow_to<BFloat16>(reference, candidate, elements, rows, sums, counts);
-    default:
+    case Dtype::kFloat16:
       return add_narrow_to<Float16>(reference, candidate, elements, rows, sums, counts);
+    case Dtype::kFloat8E4M3:
+      return add_narrow_as<Float8E4M3, Float8E4M3>(reference, candidate, elements, rows, sums, counts);
+    case Dtype::kFloat8E5M2:
+      return add_narrow_as<Float8E5M2, Float8E5M2>(reference, candidate, elements, rows, sums, counts);
+    case Dtype::kInt8:
+      return add_narrow_as<Int8, Int8>(reference, candidate, elements, rows, sums, counts);
+    default:
+      return add_narrow_as<UInt8, UInt8>(reference, candidate, elements, rows, sums, counts);
   }
 }
 
@@ -211,13 +221,16 @@ double total_of(const LaneSums::Lanes& lanes) {
   return total;
 }
 
-bool is_narrow(Dtype dtype) {
-  return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 || dtype == Dtype::kBFloat16;
+bool are_narrow(Dtype reference, Dtype candidate) {
+  const auto is_one = [](Dtype dtype) {
+    return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 || dtype == Dtype::kBFloat16;
+  };
+  return size_of(reference) == 1 ? reference == candidate : is_one(reference) && is_one(candidate);
 }
 
 bool add_narrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::int64_t elements,
                 const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
-  assert(is_narrow(reference.dtype) && is_narrow(candidate.dtype) && elements <= kBlockElements);
+  assert(are_narrow(reference.dtype, candidate.dtype) && elements <= kBlockElements);
   return HWY_DYNAMIC_DISPATCH(AddNarrow)(reference, candidate, static_cast<std::size_t>(elements), rows, sums, counts);
 }
 

@@ -169,6 +169,32 @@ TEST_SUITE("compare") {
     }
   }
 
+  TEST_CASE("every number that one or two bytes can hold is measured as it is") {
+    for (const Dtype dtype :
+         {Dtype::kFloat16, Dtype::kBFloat16, Dtype::kFloat8E4M3, Dtype::kFloat8E5M2, Dtype::kInt8, Dtype::kUInt8}) {
+      Bytes numbers;
+      const std::int64_t bytes = size_of(dtype);
+      for (unsigned bits = 0; bits < 1u << (8 * bytes); ++bits) {
+        const std::byte pattern[] = {static_cast<std::byte>(bits & 0xff), static_cast<std::byte>(bits >> 8)};
+        double value = 0;
+        widen(pattern, dtype, 1, &value);
+        if (std::isfinite(value)) numbers.insert(numbers.end(), pattern, pattern + bytes);
+      }
+      const std::int64_t count = static_cast<std::int64_t>(numbers.size()) / bytes;
+      for (std::int64_t at = 0; at < count; at += 100) {
+        Shards shards;
+        const std::int64_t size = std::min<std::int64_t>(100, count - at);
+        LogicalTensor reference = shards.tensor(dtype, {size}), candidate = reference;
+        const auto first = numbers.begin() + at * bytes;
+        shards.add(reference, Bytes(first, first + size * bytes), {.parts = {1}});
+        shards.add(candidate, Bytes(static_cast<std::size_t>(size * bytes)), {.parts = {1}});
+        CAPTURE(name_of(dtype));
+        CAPTURE(at);
+        check_against_plain(reference, candidate);
+      }
+    }
+  }
+
   TEST_CASE("a tensor of many tiles, cut along different dimensions, measures what a plain loop measures") {
     std::mt19937_64 random(2);
     for (const Shape& shape : {Shape{1500, 1024}, Shape{3, 400, 700}, Shape{1000003}, Shape{4, 400000}}) {
@@ -249,7 +275,8 @@ TEST_SUITE("compare") {
     std::mt19937_64 random(6);
     Shards shards;
     std::vector<LogicalTensor> tensors;
-    for (const Dtype dtype : {Dtype::kFloat64, Dtype::kFloat32, Dtype::kBFloat16, Dtype::kFloat16}) {
+    for (std::uint8_t type = kDtypeFirst; type <= kDtypeLast; ++type) {
+      const auto dtype = static_cast<Dtype>(type);
       for (int side = 0; side < 2; ++side) {
         tensors.push_back(shards.tensor(dtype, {77, 129}));
         Bytes elements = test::random_elements(random, dtype, 77 * 129);
