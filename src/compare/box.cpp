@@ -33,7 +33,9 @@ Arithmetic arithmetic_for(const BoxReader& reader, Scales scales) {
   if (exact && are_narrow(reader.dtype(0), reader.dtype(1))) return Arithmetic::kNarrow;
   const bool recorded = scales.reference == 1 && scales.candidate == 1;
   const bool integers = !is_floating(reader.dtype(0)) && !is_floating(reader.dtype(1));
-  return recorded && integers ? Arithmetic::kInteger : Arithmetic::kWide;
+  // Shorter integers are exact in fp64, and so are their differences.
+  const bool long_ones = reader.dtype(0) == Dtype::kInt64 || reader.dtype(1) == Dtype::kInt64;
+  return recorded && integers && long_ones ? Arithmetic::kInteger : Arithmetic::kWide;
 }
 
 // Computes |a - b| exactly as an integer, and rounds it to fp64.

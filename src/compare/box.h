@@ -14,7 +14,7 @@ namespace ttrace {
 enum class Arithmetic : std::uint8_t {
   kNarrow,   // fp32: both sides one term of a narrow type, scales powers of two
   kWide,     // fp64
-  kInteger,  // exact: both sides one term of an integer type, scales 1
+  kInteger,  // exact: both sides one term of an integer type, one of them int64, scales 1
 };
 
 // The block that holds the box's first largest difference.
