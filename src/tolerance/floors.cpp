@@ -73,12 +73,12 @@ double rms_of(const Difference& difference) {
   return std::sqrt(difference.reference_square / static_cast<double>(difference.elements));
 }
 
-// How far the largest element may have jumped. Of sketches no element is known: it may have turned its sign, and its
-// difference is no more than that of a cell.
-double largest_error(const Difference& difference) {
+// How far the largest element may have jumped. Of sketches no element is known: its update may have turned its sign,
+// which moves it by `turn`, and its difference is no more than that of a cell.
+double largest_error(const Difference& difference, double turn) {
   if (!difference.sketch) return difference.max_abs;
   const SketchMeasure& sketch = *difference.sketch;
-  return std::min(2 * difference.reference_max_abs, std::sqrt(sketch.cell_square) * sketch.cell_widening);
+  return std::min(turn, std::sqrt(sketch.cell_square) * sketch.cell_widening);
 }
 
 using Parameter = std::pair<std::string, std::int32_t>;  // name, iteration
@@ -94,18 +94,32 @@ std::set<Parameter> parameters_of_noise(const RunDifferences& run, double margin
   return noise;
 }
 
+// Returns twice the largest update of each parameter.
+std::map<Parameter, double> largest_turns(const RunDifferences& run) {
+  std::map<Parameter, double> turns;
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const TensorId& id = run.pairs[i].reference->id;
+    if (id.kind == Kind::kParamDelta) turns[{id.name, id.iteration}] = 2 * run.differences[i].reference_max_abs;
+  }
+  return turns;
+}
+
 // Returns, for each kind that a step changes, the largest jump of any of its tensors in any run.
 std::map<Kind, double> largest_jumps(std::span<const RunDifferences> runs, double margin) {
   std::map<Kind, double> jumps;
   for (const RunDifferences& run : runs) {
     const std::set<Parameter> noise = parameters_of_noise(run, margin);
+    const std::map<Parameter, double> turns = largest_turns(run);
     for (std::size_t i = 0; i < run.pairs.size(); ++i) {
       const TensorId& id = run.pairs[i].reference->id;
       const Difference& difference = run.differences[i];
       if (!is_changed_by_step(id.kind) || difference.reference_square == 0) continue;
       if (noise.contains({id.name, id.iteration})) continue;
+      const auto turn = turns.find({id.name, id.iteration});
+      const double error =
+          largest_error(difference, turn == turns.end() ? 2 * difference.reference_max_abs : turn->second);
       double& largest = jumps[id.kind];
-      largest = std::max(largest, largest_error(difference) / rms_of(difference));
+      largest = std::max(largest, error / rms_of(difference));
     }
   }
   return jumps;

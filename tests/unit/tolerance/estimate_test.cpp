@@ -399,6 +399,28 @@ TEST_CASE("an element of a sketched step jumps by no more than its cell differs,
   }
 }
 
+TEST_CASE("an element of a sketched parameter moves no farther than its update can turn") {
+  Model model;
+  const auto step = [&](Kind kind, const char* name) {
+    return model.tensor(kind, name, kNoMicrobatch, Dtype::kFloat32, {1024});
+  };
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mover", 0), step(Kind::kParamDelta, "sketched"),
+                               step(Kind::kParamAfter, "sketched"), step(Kind::kParamAfter, "other")};
+  std::vector<RunDifferences> runs = runs_of(tensors, {{0.25, 0, 0.01, 0}, {0.25, 0, 0.01, 0}, {0.25, 0, 0.01, 0}});
+  for (RunDifferences& run : runs) {
+    run.differences[1].reference_max_abs = 0.125;
+    SketchMeasure sketch;
+    sketch.cells = 1;
+    sketch.cell_elements = 1024;
+    sketch.cell_square = 400;  // of all elements of the cell together
+    sketch.cell_widening = 2;
+    run.differences[2].sketch = sketch;
+    run.differences[2].reference_max_abs = 5;
+  }
+  const ToleranceFile file = estimate(runs, nullptr, {});
+  CHECK(file.tensors.at({Kind::kParamAfter, "other"}).floor == doctest::Approx(0.25 / 32));
+}
+
 TEST_CASE("a jump of one kind of step says nothing about the other kind") {
   const Steps large(Kind::kParamDelta, "large", 1024), small(Kind::kParamAfter, "small", 64);
   const ToleranceFile file = estimate_flip(large, small);
