@@ -18,6 +18,7 @@ bool may_change(const Reroute& reroute, const Finding& finding) {
   Finding choice;
   choice.id = reroute.logits;
   choice.order = reroute.order;
+  choice.reason = finding.reason;  // else the logits themselves might come after the choice, by another reason
   const bool same_batch = finding.id.microbatch == kNoMicrobatch || finding.id.microbatch == choice.id.microbatch;
   return choice.id.iteration == finding.id.iteration && same_batch && executes_before(choice, finding);
 }

@@ -126,3 +126,10 @@ TEST_CASE("a near tie of what a router makes of its logits, with the experts' bi
   CHECK(test::findings_in(judged(chosen_by_bias.send_to({0, 3}), chosen_by_bias.send_to({0, 1}))) ==
         std::vector<std::string>{"mlp.router:scores output: routing-differs"});
 }
+
+TEST_CASE("logits that are wrong by themselves are not explained by the token that they re-route") {
+  RecordedRouter wrong = kGrouped;
+  wrong.logits[3] = 0.5f;
+  CHECK(test::findings_in(judged(kGrouped.send_to({0, 1}), wrong.send_to({2, 3}))) ==
+        std::vector<std::string>{"mlp.router:logits output: exceeds-tolerance"});
+}
