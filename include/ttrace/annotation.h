@@ -30,6 +30,17 @@ struct SourceLine {
 };
 std::string to_string(const SourceLine& source);  // `gpt.yaml:14`; without a file `annotations:14`
 
+// Forward outputs of a router, as patterns; what its choice of experts follows from, to tell a near tie.
+struct RouterRule {
+  std::string logits;  // [.., experts], a row for each token
+  // As `logits`, where it does not choose by these: what a score function makes of them, with the experts' bias. Empty,
+  // or not recorded by the same call: it chooses by the logits.
+  std::string scores;
+  // int64 [3]: how many groups the experts are in, how many of these it chooses experts from, and how many of a group's
+  // highest scores add up to the group's. Empty, or not recorded by the same call: it chooses among all experts.
+  std::string groups;
+};
+
 // The rows (dimension 0) are tokens that a router has sent here. Names are patterns; of several tensors that match, the
 // one meant shares the longest path with the tensor in question. Which token a row is, `ids` says, or where none were
 // recorded, `routing` and `sources`: an expert's rows are the tokens that were routed to it, rank by rank, in the order
@@ -41,7 +52,7 @@ struct RowRule {
   std::string routing;
   std::string sources;  // an input [ranks]: the ranks whose tokens came here, in order; empty: the rank's own alone
   std::string of;       // an input whose dimensions but the last make up the tokens
-  std::string logits;   // an output [.., experts] of the router, a row for each token, to tell a near tie
+  RouterRule router;
 };
 
 // `kind` is empty for the placement of a parameter (all parameter kinds) and set for `input:`, `output:`

@@ -268,10 +268,10 @@ std::optional<std::string> TokenReader::read_source(const RowShard& shard, std::
   if (source.tokens == nullptr) return fmt::format("its tokens come from rank {}, which has no '{}'", from, rule.of);
   const auto rank = static_cast<std::int32_t>(from);
   const auto routing = calls_->find(rank, Kind::kOutput, *shard.entry, rule.routing);
-  const auto logits = calls_->find(rank, Kind::kOutput, *shard.entry, rule.logits);
+  const auto logits = calls_->find(rank, Kind::kOutput, *shard.entry, rule.router.logits);
   if (!routing || !logits || logits->entry->shape.empty()) {
     return fmt::format("its tokens come from rank {}, which has recorded no '{}'", from,
-                       routing ? rule.logits : rule.routing);
+                       routing ? rule.router.logits : rule.routing);
   }
   source.routing = routing->data();
   source.columns = routing->entry->shape.empty() ? 0 : routing->entry->shape.back();

@@ -136,20 +136,22 @@ void add_axis(std::vector<AxisPlacement>& axes, AxisPlacement axis, const Contex
 }
 
 RowRule read_rows(const YamlNode& node, const Context& context, int line) {
-  constexpr std::string_view kExpected = "of, logits, and ids or routing, with or without sources";
+  constexpr std::string_view kExpected = "of, logits, and ids or routing, with or without sources, scores, groups";
   RowRule rows;
   const std::map<std::string_view, std::string*> names{{"ids", &rows.ids},
                                                        {"routing", &rows.routing},
                                                        {"sources", &rows.sources},
                                                        {"of", &rows.of},
-                                                       {"logits", &rows.logits}};
+                                                       {"logits", &rows.router.logits},
+                                                       {"scores", &rows.router.scores},
+                                                       {"groups", &rows.router.groups}};
   for (const auto& [key, at, value] : read_items(node, context, line, kExpected)) {
     const auto name = names.find(key);
     if (name == names.end()) fail(context, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));
     *name->second = read_word(value, context.inside(key), at, "the name of a recorded tensor");
   }
   const bool tells_rows = !rows.routing.empty() || (!rows.ids.empty() && rows.sources.empty());
-  if (!tells_rows || rows.of.empty() || rows.logits.empty()) {
+  if (!tells_rows || rows.of.empty() || rows.router.logits.empty()) {
     fail(context, line, fmt::format("something is missing; expected {}", kExpected));
   }
   return rows;

@@ -3,11 +3,16 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "collect"))
+from rank_file import RankFile  # noqa: E402
+
 TTRACE = os.environ["TTRACE_PROGRAM"]
 PYTHON = ROOT / ".venv-megatron/bin/python"
 TRAIN = ROOT / "tools/frameworks/megatron/train.py"
@@ -79,3 +84,43 @@ def test_a_bug_is_found_where_it_is(bug, reference, tmp_path):
     assert (root["name"], root["kind"]) == (name, kind)
     if bug == "dropped":
         assert "it should have got" in root["message"]
+
+
+GROUPS = {"moe_router_num_groups": 4, "moe_router_group_topk": 2}
+SIGMOID = {"moe_router_score_function": "sigmoid"}
+BIAS = {**SIGMOID, "moe_router_enable_expert_bias": "true"}
+
+
+@pytest.mark.parametrize(
+    ("config", "recorded"),
+    [
+        ({}, set()),
+        (SIGMOID, set()),
+        (GROUPS, {"groups"}),
+        ({**GROUPS, "moe_router_pre_softmax": "true"}, {"groups", "scores"}),
+        (BIAS, {"scores"}),
+        ({**GROUPS, **BIAS}, {"groups", "scores"}),
+        ({**GROUPS, **SIGMOID, "moe_expert_capacity_factor": 1.0}, set()),  # drops tokens after its choice
+    ],
+    ids=["plain", "sigmoid", "groups", "groups-of-probabilities", "bias", "groups-with-bias", "capacity"],
+)
+def test_what_is_recorded_of_a_choice_leads_to_it(config, recorded, tmp_path):
+    top_k, experts = 4, 8
+    model = [*MODEL, "--layers", 1, "--experts", experts, "--top-k", top_k]
+    options = [part for name, value in config.items() for part in ("--config", f"{name}={value}")]
+    ttrace("collect", "-o", tmp_path / "trace", "--", PYTHON, TRAIN, *model, *options)
+    tensors = RankFile(tmp_path / "trace/rank-00000.h5").tensors
+    of_router = {
+        name.split(":")[1]: torch.tensor(values)
+        for (kind, name, microbatch), values in tensors.items()
+        if kind == "output" and "mlp.router:" in name and microbatch == 0
+    }
+    assert of_router.keys() & {"groups", "scores"} == recorded
+    if not recorded:
+        return
+    scores = of_router.get("scores", of_router["logits"]).reshape(-1, experts)
+    groups, chosen, counted = of_router.get("groups", torch.tensor([1, 1, 1])).tolist()
+    sums = scores.view(-1, groups, experts // groups).topk(counted).values.sum(-1)
+    allowed = torch.zeros_like(sums).scatter(1, sums.topk(chosen).indices, 1).repeat_interleave(experts // groups, 1)
+    choice = scores.masked_fill(allowed == 0, -torch.inf).topk(top_k).indices
+    assert torch.equal(torch.zeros_like(scores).scatter(1, choice, 1).bool(), of_router["1"].bool())

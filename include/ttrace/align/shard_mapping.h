@@ -51,7 +51,7 @@ struct LogicalTensor {
   std::function<std::vector<Piece>()> pieces = [] { return std::vector<Piece>(); };
   // Where present, only these rows of dimension 0 are held, each of them whole. They are sorted.
   std::optional<std::vector<std::int64_t>> rows;
-  std::string router;  // where there are `rows`: the pattern of the logits that chose them
+  RouterRule router;  // where there are `rows`: what chose them
   // Where it is not 0, the tensor holds the tokens of several experts, of so many that there are, and the row of a
   // token at an expert is token * routed_experts + expert.
   std::int64_t routed_experts = 0;

@@ -18,6 +18,9 @@ def initialise(model: torch.nn.Module, config: TransformerConfig, options: argpa
             shape[dimension] *= ranks
         whole = _whole(global_name(model, name, options), shape, options)
         parameter.copy_(part_of(whole, name, parameter, config))
+    for name, buffer in model.named_buffers():
+        if name.endswith("expert_bias"):  # as if the loads of earlier steps had been balanced
+            buffer.copy_(0.3 * _whole(global_name(model, name, options), list(buffer.shape), options))
 
 
 def part_of(whole: torch.Tensor, name: str, parameter: torch.nn.Parameter, config: TransformerConfig) -> torch.Tensor:

@@ -2,8 +2,13 @@
 
 Which tokens an expert gets follows from the routers' outputs (`mlp.router:1` says of each token to which experts it
 goes) and from whose tokens they are: a dispatcher puts them in the order of the ranks, and those of one rank in their
-own order. Recorded are the ranks, as the input `mlp.experts:sources`, int64 [ranks], and what the router chooses by,
-its output `mlp.router:logits`. No rank asks another for any of this."""
+own order. Recorded are the ranks, as the input `mlp.experts:sources`, int64 [ranks], and of the router
+- `mlp.router:logits`, the gate's, [tokens, batch, experts];
+- `mlp.router:scores`, fp32 of the same shape, by which it ranks experts in groups or with a bias, unless that is the
+  logits;
+- `mlp.router:groups`, int64 [3]: the groups of experts, how many of them a token goes to, and how many experts add up
+  to a group's score.
+No rank asks another for any of this."""
 
 import functools
 import sys
@@ -30,12 +35,14 @@ def record_inside(record_input: Record, record_output: Record) -> None:
     def sources(layer: torch.nn.Module, *_: Any) -> None:
         record_input(".experts:sources", lambda: _source_ranks(layer.token_dispatcher))
 
-    def logits(_: torch.nn.Module, given: torch.Tensor, *__: Any) -> None:
-        record_output(":logits", lambda: given)
+    def choice(router: torch.nn.Module, logits: torch.Tensor, *_: Any) -> None:
+        record_output(":logits", lambda: logits)
+        record_output(":scores", lambda: _scores(router, logits))
+        record_output(":groups", lambda: _groups(router))
 
     layer_class, router = moe_layer.MoELayer, moe_layer.TopKRouter
     patches.replace(layer_class, "routed_experts_compute", _after(sources, layer_class.routed_experts_compute))
-    patches.replace(router, "routing", _after(logits, router.routing))
+    patches.replace(router, "routing", _after(choice, router.routing))
 
 
 def _after(first: Callable, method: Callable) -> Callable:
@@ -59,6 +66,41 @@ def _source_ranks(dispatcher: "MoETokenDispatcher") -> torch.Tensor | None:
     ranks = torch.distributed.get_process_group_ranks(dispatcher.tp_ep_group)
     by_ep = torch.tensor(ranks, device="cpu").view(dispatcher.ep_size, dispatcher.tp_size)
     return _DISPATCHERS[kind](by_ep).reshape(-1)
+
+
+def _ranks_by_scores(router: torch.nn.Module) -> bool:
+    """Whether its choice is that of the highest scores, of experts in groups or with a bias, and follows from nothing
+    else that is known here."""
+    config = router.config
+    if not config.moe_router_group_topk and getattr(router, "expert_bias", None) is None:
+        return False
+    is_by_scores = router.routing_type not in ("sinkhorn", "quantile_balancing")
+    is_known = router.score_function in ("softmax", *_SCORES)
+    # Tokens may be dropped after the choice, and a choice may be one of an earlier run.
+    drops, replays = config.moe_expert_capacity_factor is not None, getattr(router, "router_replay", None) is not None
+    return is_by_scores and is_known and not drops and not replays
+
+
+@torch.no_grad()
+def _scores(router: torch.nn.Module, logits: torch.Tensor) -> torch.Tensor | None:
+    """What topk_routing_with_score_function ranks experts by; None where these are the logits."""
+    if not _ranks_by_scores(router):
+        return None
+    if router.score_function == "softmax":
+        return torch.softmax(logits.float(), -1) if router.config.moe_router_pre_softmax else None
+    scores, bias = _SCORES[router.score_function](logits.float()), getattr(router, "expert_bias", None)
+    return scores if bias is None else scores + bias.float()
+
+
+_SCORES = {"sigmoid": torch.sigmoid, "sqrtsoftplus": lambda logits: torch.nn.functional.softplus(logits).sqrt()}
+
+
+def _groups(router: torch.nn.Module) -> torch.Tensor | None:
+    """The groups of group_limited_topk; None where it does not choose by any."""
+    chosen = router.config.moe_router_group_topk
+    if not chosen or not _ranks_by_scores(router):
+        return None
+    return torch.tensor([router.config.moe_router_num_groups, chosen, router.topk // chosen], device="cpu")
 
 
 # The order of the ranks, given them as [ep, etp].
