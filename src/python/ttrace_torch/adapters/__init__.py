@@ -87,6 +87,7 @@ _ADAPTERS = (
     pipelining,
     tensor_parallel,
 )
+_SHARING = tuple(adapter for adapter in _ADAPTERS if hasattr(adapter, "share"))
 
 
 def in_use() -> list[ModuleType]:
@@ -123,7 +124,7 @@ def functions_to_patch(list_name: str) -> Iterator[tuple[ModuleType, ModuleType 
 
 def share(parameter: torch.nn.Parameter) -> Share | None:
     """The answer of the adapter that knows."""
-    answers = (adapter.share(parameter) for adapter in in_use() if hasattr(adapter, "share"))
+    answers = (adapter.share(parameter) for adapter in _SHARING if adapter.MODULE in sys.modules)
     return next((answer for answer in answers if answer is not None), None)
 
 
