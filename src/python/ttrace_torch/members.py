@@ -19,7 +19,7 @@ from .tensors import is_floating
 Member = tuple[str, torch.Tensor]
 
 _LISTS = (tuple, list, deque)
-_PLAIN_CONTAINERS = (*_LISTS, dict)
+_PLAIN_CONTAINERS = (*_LISTS, dict)  # no class derived from one: that may be an iterator
 
 # Values in which no tensors are looked for: they have none, or it is recorded elsewhere (a module's parameters).
 _WITHOUT_TENSORS = (
@@ -43,6 +43,7 @@ _WITHOUT_TENSORS = (
     BuiltinFunctionType,
     ModuleType,
 )
+_LISTED_OR_WITHOUT = (torch.Tensor, *_WITHOUT_TENSORS)
 
 
 def inputs_of(args: tuple, kwargs: dict) -> list[Member]:
@@ -90,12 +91,12 @@ def unseen_in(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """What `value` holds that `inputs_of` and `outputs_of` pass over, though tensors may be in it: iterators, which
     looking would use up, and objects of classes unknown here that hold a floating-point tensor (one of integers is like
     a number: a place, a mask). With its path, as in ":0.cache"."""
-    if isinstance(value, torch.Tensor) or isinstance(value, _WITHOUT_TENSORS):
+    is_plain = type(value) in _PLAIN_CONTAINERS
+    if not is_plain and isinstance(value, _LISTED_OR_WITHOUT):
         return
     for key, member in _items(value):
-        if not isinstance(member, torch.Tensor):
-            yield from unseen_in(member, f"{path}.{key}" if path else f":{key}")
-    if type(value) in _PLAIN_CONTAINERS:
+        yield from unseen_in(member, f"{path}.{key}" if path else f":{key}")
+    if is_plain:  # it holds nothing but its items
         return
     if isinstance(value, Iterator) or any(_holds_floating(member, 2) for member in _unlisted(value)):
         yield path, value

@@ -291,7 +291,7 @@ class Modules:
         if path is None:
             return
         frame.path, frame.call_suffix = path, frame.call_counts.next_suffix(path)
-        plain = _plain_class(getattr(module, "_orig_mod", module))
+        plain = _plain_class(module._orig_mod if "_orig_mod" in module._modules else module)
         frame.module_class = f"{plain.__module__}.{plain.__qualname__}"
         if frame.microbatch.recorded and frame.pass_ == Pass.FORWARD:
             self._collector.sources.saw(path, frame.module_class, plain)

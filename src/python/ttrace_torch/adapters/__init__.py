@@ -55,7 +55,6 @@ from . import (
     pipelining,
     tensor_parallel,
 )
-from .deepspeed import original_of
 from .megatron_moe import Record
 from .pipelining import is_rehearsal
 from .transformers import is_by_product, summed_later_over
@@ -120,6 +119,11 @@ def functions_to_patch(list_name: str) -> Iterator[tuple[ModuleType, ModuleType 
                 owner = getattr(owner, part, None)
             if hasattr(owner, function):
                 yield adapter, owner, function
+
+
+def original_of(tensor: torch.Tensor) -> tuple[torch.autograd.graph.Node, int] | None:
+    """The node of autograd that made what `tensor` is a framework's copy of, with the place among its outputs."""
+    return deepspeed.original_of(tensor) if deepspeed.MODULE in sys.modules else None
 
 
 def share(parameter: torch.nn.Parameter) -> Share | None:
