@@ -1,5 +1,6 @@
 #include "record/write_queue.h"
 
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <utility>
@@ -10,6 +11,10 @@ namespace ttrace {
 namespace {
 
 constexpr std::size_t kCacheLine = 64;
+// How often the thread looks for tensors, and how often in vain before it sleeps: through the pauses inside of a
+// training step, not through those between recorded ones.
+constexpr std::chrono::milliseconds kLookEvery(1);
+constexpr int kLooksInVain = 20;
 
 // Signals are for the program: while this lives, a thread that is started gets none.
 class NoSignals {
@@ -39,14 +44,22 @@ WriteQueue::~WriteQueue() {
     const std::lock_guard lock(mutex_);
     is_over_ = true;
   }
-  changed_.notify_all();
+  job_came_.notify_one();
   thread_.join();
+}
+
+void WriteQueue::wait_until_written(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_enough) {
+  if (is_enough()) return;
+  job_came_.notify_one();
+  caller_waits_ = true;
+  job_done_.wait(lock, is_enough);
+  caller_waits_ = false;
 }
 
 // Returns where `bytes` fit in one piece, once they do.
 std::size_t WriteQueue::take_room(std::size_t bytes, std::unique_lock<std::mutex>& lock) {
   std::size_t begin = 0;
-  changed_.wait(lock, [&] {
+  wait_until_written(lock, [&] {
     if (failure_) return true;
     if (jobs_.empty()) {
       begin = 0;
@@ -86,15 +99,27 @@ void WriteQueue::push(Entry entry, const TensorView& tensor, std::string_view ma
     const std::lock_guard lock(mutex_);
     jobs_.push_back({std::move(entry), std::string(mapping), begin, begin + room});
     head_ = begin + room;
+    if (thread_sleeps_) job_came_.notify_one();
   }
-  changed_.notify_all();
+}
+
+// Returns whether there is a job; false when it is over.
+bool WriteQueue::wait_for_job(std::unique_lock<std::mutex>& lock) {
+  for (int looks = 0; jobs_.empty() && !is_over_; ++looks) {
+    thread_sleeps_ = looks >= kLooksInVain;
+    if (thread_sleeps_) {
+      job_came_.wait(lock);
+    } else {
+      job_came_.wait_for(lock, kLookEvery);
+    }
+  }
+  thread_sleeps_ = false;
+  return !jobs_.empty();
 }
 
 void WriteQueue::run() {
   std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return !jobs_.empty() || is_over_; });
-    if (jobs_.empty()) return;
+  while (wait_for_job(lock)) {
     Job& job = jobs_.front();  // stays where it is while others are added
     if (!failure_) {
       lock.unlock();
@@ -111,13 +136,13 @@ void WriteQueue::run() {
       if (!failure_) written_.push_back({job.entry.offset, job.entry.checksum});
     }
     jobs_.pop_front();
-    changed_.notify_all();
+    if (caller_waits_) job_done_.notify_one();
   }
 }
 
 std::vector<WriteQueue::Place> WriteQueue::drain() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return jobs_.empty(); });
+  wait_until_written(lock, [&] { return jobs_.empty(); });
   return std::exchange(written_, {});
 }
 

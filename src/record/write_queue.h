@@ -1,4 +1,7 @@
 // Hands tensors to a thread that writes them, in order: a program that records goes on as soon as they are copied.
+//
+// To wake a thread takes longer than to copy a small tensor. So the thread looks for tensors by itself while they keep
+// coming, and sleeps only after a while without any. Nobody is woken who does not sleep.
 #pragma once
 
 #include <condition_variable>
@@ -52,13 +55,16 @@ class WriteQueue {
   };
 
   void run();
+  bool wait_for_job(std::unique_lock<std::mutex>& lock);
+  void wait_until_written(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_enough);
   std::size_t take_room(std::size_t bytes, std::unique_lock<std::mutex>& lock);
 
   const Write write_;
   std::vector<std::byte> memory_;  // a ring: copies lie one after the other, and each in one piece
   std::size_t head_ = 0;           // where the next one may begin
   std::mutex mutex_;               // of what follows
-  std::condition_variable changed_;
+  std::condition_variable job_came_, job_done_;
+  bool thread_sleeps_ = false, caller_waits_ = false;
   std::deque<Job> jobs_;  // the first is being written
   std::vector<Place> written_;
   std::exception_ptr failure_;

@@ -58,5 +58,8 @@ class CallStack(threading.local):
 
     def is_thrown_away(self, tensor: torch.Tensor) -> bool:
         """Whether `tensor` is computed in a graph that no gradient will come to."""
-        first, node = self._thrown_away_from, tensor.grad_fn
-        return first is not None and node is not None and node._sequence_nr() >= first
+        first = self._thrown_away_from
+        if first is None:
+            return False
+        node = tensor.grad_fn
+        return node is not None and node._sequence_nr() >= first

@@ -98,17 +98,7 @@ class Gradients:
             return
         microbatch.hooked.add(tensor_id)
         collector = self._collector
-
-        def arrived(gradient: torch.Tensor | None) -> torch.Tensor | None:
-            # A leaf outlives the micro-batch, and its hooks fire in the backward of others too.
-            if is_leaf and microbatch.chunk is not None and microbatch.chunk.in_backward is not microbatch:
-                return None
-            collector.safely(self._arrived, microbatch, tensor_id, module_class, gradient)
-            if replacement is None or gradient is None:
-                return None
-            return collector.safely(replacement, tensor_id, gradient)
-
-        is_leaf = tensor.is_leaf
+        arrived = functools.partial(self._fired, microbatch, tensor_id, module_class, tensor.is_leaf, replacement)
         original = adapters.original_of(tensor) if replacement is None else None
         try:
             plain = type(tensor) is torch.Tensor
@@ -116,7 +106,7 @@ class Gradients:
                 node, place = original
                 node.register_prehook(lambda gradients: arrived(gradients[place]))
             elif plain and tensor._is_view() and tensor._base.requires_grad and not tensor._base.is_leaf:
-                _hook_view(tensor, arrived)
+                _ViewHooks(tensor, arrived)
             else:
                 tensor.register_hook(arrived)
         except RuntimeError as error:
@@ -124,6 +114,25 @@ class Gradients:
             collector.not_seen(
                 f"it cannot be hooked: {error}", (tensor_id.kind,), tensor_id.chunk, tensors=[tensor_id.name]
             )
+
+    def _fired(
+        self,
+        microbatch: Microbatch,
+        tensor_id: TensorId,
+        module_class: str,
+        is_leaf: bool,
+        replacement: Callable[[TensorId, torch.Tensor], torch.Tensor | None] | None,
+        gradient: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """What `hook` registers, but for the gradient. A closure would hold as much in four times as many objects,
+        through which Python's garbage collector then goes."""
+        # A leaf outlives the micro-batch, and its hooks fire in the backward of others too.
+        if is_leaf and microbatch.chunk is not None and microbatch.chunk.in_backward is not microbatch:
+            return None
+        self._collector.safely(self._arrived, microbatch, tensor_id, module_class, gradient)
+        if replacement is None or gradient is None:
+            return None
+        return self._collector.safely(replacement, tensor_id, gradient)
 
     def _arrived(
         self, microbatch: Microbatch, tensor_id: TensorId, module_class: str, gradient: torch.Tensor | None
@@ -275,26 +284,34 @@ def _as_list(value: Any) -> list:
     return [value] if value is None or isinstance(value, torch.Tensor) else list(value)
 
 
-def _hook_view(view: torch.Tensor, arrived: Callable) -> None:
+class _ViewHooks:
     """An in-place operation on a view (what nn.Linear returns for three dimensions is one) takes its node out of the
     graph, and the hook with it. Then the gradient of the view's base, at the place of the view, is the total gradient
     of what the view was when it was hooked."""
-    base, shape, strides = view._base, view.shape, view.stride()
-    offset = view.storage_offset() - base.storage_offset()
-    base_shape, base_strides = base.shape, base.stride()
-    # Shares the view's version, which counts in-place operations, and holds none of its memory.
-    probe = view.detach()
-    probe.data = torch.empty(0, dtype=view.dtype, device=view.device)
-    version = probe._version
 
-    def of_view(gradient: torch.Tensor | None) -> torch.Tensor | None:
-        return arrived(gradient) if probe._version == version else None
+    __slots__ = ("_arrived", "_base_shape", "_base_strides", "_offset", "_probe", "_shape", "_strides", "_version")
 
-    def of_base(gradient: torch.Tensor | None) -> None:
-        if probe._version != version and gradient is not None:
+    def __init__(self, view: torch.Tensor, arrived: Callable):
+        """Registers the hooks, which call arrived(gradient)."""
+        base = view._base
+        self._arrived = arrived
+        self._shape, self._strides = view.shape, view.stride()
+        self._offset = view.storage_offset() - base.storage_offset()
+        self._base_shape, self._base_strides = base.shape, base.stride()
+        # Shares the view's version, which counts in-place operations, and holds none of its memory.
+        self._probe = view.detach()
+        self._probe.data = torch.empty(0, dtype=view.dtype, device=view.device)
+        self._version = self._probe._version
+        view.register_hook(self._of_view)
+        base.register_hook(self._of_base)
+
+    def _of_view(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        return self._arrived(gradient) if self._probe._version == self._version else None
+
+    def _of_base(self, gradient: torch.Tensor | None) -> None:
+        if self._probe._version != self._version and gradient is not None:
             with torch.no_grad():
-                dense = torch.empty_strided(base_shape, base_strides, dtype=gradient.dtype, device=gradient.device)
-                arrived(dense.copy_(gradient).as_strided(shape, strides, offset))
-
-    view.register_hook(of_view)
-    base.register_hook(of_base)
+                dense = torch.empty_strided(
+                    self._base_shape, self._base_strides, dtype=gradient.dtype, device=gradient.device
+                )
+                self._arrived(dense.copy_(gradient).as_strided(self._shape, self._strides, self._offset))

@@ -154,14 +154,14 @@ class Recorder:
         identity = _identity(tensor_id, module_class)
         sizes = _SIZES[len(view.shape)]
         tensor = _Tensor(
-            ctypes.sizeof(_Tensor),
+            _TENSOR_BYTES,
             view.address,
             view.dtype,
             len(view.shape),
             sizes(*view.shape),
             None if view.strides is None else sizes(*view.strides),
             _text(mapping),
-            int(sketch),
+            sketch,
         )
         self._check(self._calls.ttrace_record(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
 
@@ -204,7 +204,7 @@ class Source:
     def find(self, tensor_id: TensorId) -> TensorView | None:
         """What the file holds of it, contiguous; None where it holds nothing."""
         identity = _identity(tensor_id)
-        tensor = _Tensor(ctypes.sizeof(_Tensor))
+        tensor = _Tensor(_TENSOR_BYTES)
         _check(self._calls, self._calls.ttrace_find(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
         if tensor.dtype == 0:
             return None
@@ -253,12 +253,14 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-_SIZES = [c_int64 * ndim for ndim in range(MAX_DIMS + 1)]  # array types; making one for each tensor would be slow
+# Array types, and sizes of structs; to work them out for each tensor would be slow.
+_SIZES = [c_int64 * ndim for ndim in range(MAX_DIMS + 1)]
+_IDENTITY_BYTES, _TENSOR_BYTES = ctypes.sizeof(_Identity), ctypes.sizeof(_Tensor)
 
 
 def _identity(tensor_id: TensorId, module_class: str = "") -> _Identity:
     return _Identity(
-        ctypes.sizeof(_Identity),
+        _IDENTITY_BYTES,
         tensor_id.iteration,
         tensor_id.microbatch,
         tensor_id.chunk,
@@ -280,7 +282,7 @@ def _text(value: str) -> bytes | None:
 
 
 def _check(calls: ctypes.CDLL, status: int) -> None:
-    if status != Status.OK:
+    if status:
         raise TraceError(status, calls.ttrace_last_error().decode("utf-8", "replace"))
 
 

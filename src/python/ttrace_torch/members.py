@@ -18,6 +18,9 @@ from .tensors import is_floating
 # (deeper inside); "" for the only positional argument, and for the only tensor that is returned, where it has no name.
 Member = tuple[str, torch.Tensor]
 
+_LISTS = (tuple, list, deque)
+_PLAIN_CONTAINERS = (*_LISTS, dict)  # no class derived from one: that may be an iterator
+
 # Values in which no tensors are looked for: they have none, or it is recorded elsewhere (a module's parameters).
 _WITHOUT_TENSORS = (
     type(None),
@@ -40,6 +43,7 @@ _WITHOUT_TENSORS = (
     BuiltinFunctionType,
     ModuleType,
 )
+_LISTED_OR_WITHOUT = (torch.Tensor, *_WITHOUT_TENSORS)
 
 
 def inputs_of(args: tuple, kwargs: dict) -> list[Member]:
@@ -57,7 +61,12 @@ def outputs_of(result: Any) -> list[Member]:
 
 
 def _without_parameters(found: Iterable[Member]) -> list[Member]:
-    return [(path, tensor) for path, tensor in found if not isinstance(tensor, torch.nn.Parameter)]
+    # The second question takes long.
+    return [
+        (path, tensor)
+        for path, tensor in found
+        if type(tensor) is torch.Tensor or not isinstance(tensor, torch.nn.Parameter)
+    ]
 
 
 def _members(value: Any, path: str) -> Iterator[Member]:
@@ -69,10 +78,10 @@ def _members(value: Any, path: str) -> Iterator[Member]:
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(value, Mapping):
+    if isinstance(value, _LISTS):
+        return enumerate(value)
+    if isinstance(value, (dict, Mapping)):  # most are dictionaries; to ask whether something is a Mapping takes long
         return iter(value.items())
-    if isinstance(value, (tuple, list, deque)):
-        return iter(enumerate(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return ((field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value))
     return iter(())
@@ -82,10 +91,13 @@ def unseen_in(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """What `value` holds that `inputs_of` and `outputs_of` pass over, though tensors may be in it: iterators, which
     looking would use up, and objects of classes unknown here that hold a floating-point tensor (one of integers is like
     a number: a place, a mask). With its path, as in ":0.cache"."""
-    if isinstance(value, (torch.Tensor, *_WITHOUT_TENSORS)):
+    is_plain = type(value) in _PLAIN_CONTAINERS
+    if not is_plain and isinstance(value, _LISTED_OR_WITHOUT):
         return
     for key, member in _items(value):
         yield from unseen_in(member, f"{path}.{key}" if path else f":{key}")
+    if is_plain:  # it holds nothing but its items
+        return
     if isinstance(value, Iterator) or any(_holds_floating(member, 2) for member in _unlisted(value)):
         yield path, value
 
@@ -103,7 +115,7 @@ def _holds_floating(value: Any, depth: int) -> bool:
 
 def _unlisted(value: Any) -> list:
     """What `value` holds and `_items` does not list."""
-    if isinstance(value, (Mapping, tuple, list, deque)):
+    if isinstance(value, (*_LISTS, Mapping)):
         return []
     if isinstance(value, (set, frozenset)):
         return list(value)

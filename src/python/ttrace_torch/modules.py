@@ -72,16 +72,12 @@ class Modules:
         collector, frames = self._collector, self.stack.frames
         if not collector.active or (frames and frames[-1] is None):
             return call(*args, **kwargs)
-        frame = collector.safely(self._enter, module)
+        begun = collector.safely(self._begin_call, module, args, kwargs)
+        frame, inside, args, kwargs = begun or (None, None, args, kwargs)
         named = frame is not None and frame.path is not None
-        hidden = named and collector.safely(self.gaps.hides_inside, frame, module)
-        if named:
-            arguments = collector.safely(self._record_inputs, frame, args, kwargs)
-            if arguments is not None:
-                args, kwargs = arguments
         depth, entered = len(frames), False
         try:
-            frames.append(None if hidden else frame)
+            frames.append(inside)
             entered = depth == 0 and collector.threads.enter()
             result = call(*args, **kwargs)
         except BaseException as error:
@@ -124,6 +120,18 @@ class Modules:
         if tensor is not None:
             self._record_all(frame, kind, [(member, tensor)])
             self._hook_all(frame, gradient, [(member, tensor)])
+
+    def _begin_call(
+        self, module: torch.nn.Module, args: tuple, kwargs: dict
+    ) -> tuple[Frame | None, Frame | None, tuple, dict]:
+        """Returns the call's frame, the one for the calls inside, and the arguments that the module is to be called
+        with."""
+        frame = inside = self._enter(module)
+        if frame is not None and frame.path is not None:
+            if self.gaps.hides_inside(frame, module):
+                inside = None
+            args, kwargs = self._record_inputs(frame, args, kwargs)
+        return frame, inside, args, kwargs
 
     # Which call this is.
 
@@ -283,7 +291,7 @@ class Modules:
         if path is None:
             return
         frame.path, frame.call_suffix = path, frame.call_counts.next_suffix(path)
-        plain = _plain_class(getattr(module, "_orig_mod", module))
+        plain = _plain_class(module._orig_mod if "_orig_mod" in module._modules else module)
         frame.module_class = f"{plain.__module__}.{plain.__qualname__}"
         if frame.microbatch.recorded and frame.pass_ == Pass.FORWARD:
             self._collector.sources.saw(path, frame.module_class, plain)

@@ -89,7 +89,7 @@ class Optimizers:
                 given = list(given)
                 args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "parameters": given})
             owned = given.parameters() if isinstance(given, torch.nn.Module) else given  # a method of that module
-            collector.safely(self._record_main_grads, owned)
+            collector.safely(self._before_clipping, owned)
             self._clipping = True
             try:
                 result = clip(*args, **kwargs)
@@ -185,23 +185,22 @@ class Optimizers:
         )
 
     def _before_update(self, optimizer: torch.optim.Optimizer) -> None:
+        self._gradients.record_portions()
+        if not self._collector.is_recorded():
+            return
+        trained = self._trained_parameters()
         given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        self._record_main_grads(given, getattr(optimizer, "grad_scale", None), stepping=True)
-        if self._collector.is_recorded():
-            stepped = self._stepped_by(optimizer)
-            self._keep_masters(stepped)
-            self._steps.begin(optimizer, stepped, self._main_grads.kept)
+        self._record_main_grads(trained, given, getattr(optimizer, "grad_scale", None), stepping=True)
+        stepped = _stepped_by(optimizer, trained)
+        self._keep_masters(stepped)
+        self._steps.begin(optimizer, stepped, self._main_grads.kept)
 
     def _on_step_end(self, optimizer: torch.optim.Optimizer) -> None:
         if self._collector.is_recorded():
             self._steps.end(optimizer)
             if self._collector.clock.params_read:  # by an evaluation between two optimizers' steps
-                self._record_deltas(self._stepped_by(optimizer))
+                self._record_deltas(_stepped_by(optimizer, self._trained_parameters()))
         self._collector.clock.step()
-
-    def _stepped_by(self, optimizer: torch.optim.Optimizer) -> list[TrainedParameter]:
-        stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        return [trained for trained in self._trained_parameters() if id(trained.share.stepped) in stepped]
 
     def _keep_masters(self, about_to_change: Iterable[TrainedParameter]) -> None:
         for trained in about_to_change:
@@ -257,17 +256,23 @@ class Optimizers:
             delta = master.detach().to(wide) - before.to(wide)
         record_part(self._collector, trained, Kind.PARAM_DELTA, delta, trained.share.owned)
 
-    def _record_main_grads(
-        self, given: torch.Tensor | Iterable[torch.Tensor], scale: torch.Tensor | None = None, stepping: bool = False
-    ) -> None:
-        """Before a function uses the gradients of `given`, which are parameters or masters. `scale` is the loss scale
-        that is still on them. `stepping`: that function is an optimizer's step."""
+    def _before_clipping(self, given: torch.Tensor | Iterable[torch.Tensor]) -> None:
+        """Of the gradients of `given`, which are parameters or masters."""
         self._gradients.record_portions()
-        if not self._collector.is_recorded():
-            return
+        if self._collector.is_recorded():
+            self._record_main_grads(self._trained_parameters(), [given] if isinstance(given, torch.Tensor) else given)
+
+    def _record_main_grads(
+        self,
+        ready: list[TrainedParameter],
+        given: Iterable[torch.Tensor],
+        scale: torch.Tensor | None = None,
+        stepping: bool = False,
+    ) -> None:
+        """Before a function uses the gradients of `given`, which are parameters or masters of some that are `ready`.
+        `scale` is the loss scale that is still on them. `stepping`: that function is an optimizer's step."""
         self._begin_iteration()
-        ready = list(self._trained_parameters())
-        keys = {id(tensor) for tensor in ([given] if isinstance(given, torch.Tensor) else given)}
+        keys = {id(tensor) for tensor in given}
         if self._unscaled or scale is not None:
             ready = [trained for trained in ready if keys & {id(trained.share.stepped), id(trained.share.held)}]
         self._record_main_grads_of(ready, scale, keys if stepping else set())
@@ -307,11 +312,12 @@ class Optimizers:
         self._collector.record(self._collector.clock.parameter_id(0, Kind.SCALAR, name), value)
 
     def _record_params_after(self) -> None:
-        self._record_deltas(self._trained_parameters())  # also of a step that was skipped
-        self._steps.find_changes(self._trained_parameters())
+        every = self._trained_parameters()
+        self._record_deltas(every)  # also of a step that was skipped
+        self._steps.find_changes(every)
         self._forget_copies()
-        self._name_unseen()
-        for trained in self._trained_parameters():
+        self._name_unseen(every)
+        for trained in every:
             share = trained.share
             if share.owned is not None and share.is_gathered_late:
                 owned = share.owned.of(share.held.detach())
@@ -319,12 +325,12 @@ class Optimizers:
             else:
                 record_part(self._collector, trained, Kind.PARAM_AFTER, share.held, share.held_range)
 
-    def _name_unseen(self) -> None:
-        """Parameters that got a gradient in this iteration, of which no optimizer was seen to use it."""
+    def _name_unseen(self, trained: Iterable[TrainedParameter]) -> None:
+        """Those that got a gradient in this iteration, of which no optimizer was seen to use it."""
         clock = self._collector.clock
-        with_gradients = list(self._with_gradients())
+        with_gradients = self._with_gradients(trained)
         for chunk in clock.chunks.values():
-            trains = [trained.name for trained in with_gradients if trained.chunk == chunk.number]
+            trains = [each.name for each in with_gradients if each.chunk == chunk.number]
             for kind in (Kind.MAIN_GRAD, Kind.PARAM_DELTA):
                 names = [name for name in trains if clock.parameter_id(chunk.number, kind, name) not in self._recorded]
                 if names:
@@ -335,36 +341,42 @@ class Optimizers:
     def _finish_steps(self) -> None:
         clock = self._collector.clock
         if self._collector.is_recorded() and clock.ever_stepped:
-            have = {(each.chunk, each.name) for each in self._with_gradients()}
+            every = self._trained_parameters()
+            have = {(each.chunk, each.name) for each in self._with_gradients(every)}
             have |= {(each.chunk, each.name) for each in self._recorded if each.kind == Kind.MAIN_GRAD}
-            owned = (each for each in self._trained_parameters() if each.share.owns_any())
+            owned = (each for each in every if each.share.owns_any())
             self._steps.finish(each for each in owned if (each.chunk, each.name) in have)
 
     def _record_gradients_left(self) -> None:
         """Of an iteration without a step: what is there for one."""
         self._gradients.record_portions()
         if self._collector.is_recorded():
-            self._record_main_grads_of(list(self._that_got_gradients()))
+            self._record_main_grads_of(self._that_got_gradients(self._trained_parameters()))
 
-    def _with_gradients(self) -> Iterator[TrainedParameter]:
+    def _with_gradients(self, trained: Iterable[TrainedParameter]) -> list[TrainedParameter]:
         """None where the program was not seen to step at all."""
-        return self._that_got_gradients() if self._collector.clock.ever_stepped else iter(())
+        return self._that_got_gradients(trained) if self._collector.clock.ever_stepped else []
 
-    def _that_got_gradients(self) -> Iterator[TrainedParameter]:
-        """Parameters of which this rank owns some, and for which a gradient arrived in this iteration."""
-        for chunk in self._collector.clock.chunks.values():
-            if chunk.microbatches:
-                arrived = set().union(*(microbatch.arrived for microbatch in chunk.microbatches))
-                arrived = {tensor.name for tensor in arrived if tensor.kind == Kind.PARAM_GRAD}
-                for trained in trained_parameters(chunk):
-                    if trained.name in arrived and trained.share.owns_any():
-                        yield trained
+    def _that_got_gradients(self, trained: Iterable[TrainedParameter]) -> list[TrainedParameter]:
+        """Those of which this rank owns some, and for which a gradient arrived in this iteration."""
+        arrived = {
+            (chunk.number, tensor.name)
+            for chunk in self._collector.clock.chunks.values()
+            for microbatch in chunk.microbatches
+            for tensor in microbatch.arrived
+            if tensor.kind == Kind.PARAM_GRAD
+        }
+        return [each for each in trained if (each.chunk, each.name) in arrived and each.share.owns_any()]
 
-    def _trained_parameters(self) -> Iterator[TrainedParameter]:
-        """Of the chunks that ran in this iteration."""
-        for chunk in self._collector.clock.chunks.values():
-            if chunk.microbatches:
-                yield from trained_parameters(chunk)
+    def _trained_parameters(self) -> list[TrainedParameter]:
+        """Of the chunks that ran in this iteration. To ask all adapters takes long: once for each event."""
+        chunks = [chunk for chunk in self._collector.clock.chunks.values() if chunk.microbatches]
+        return [trained for chunk in chunks for trained in trained_parameters(chunk)]
+
+
+def _stepped_by(optimizer: torch.optim.Optimizer, trained: Iterable[TrainedParameter]) -> list[TrainedParameter]:
+    stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return [each for each in trained if id(each.share.stepped) in stepped]
 
 
 def _addresses(tensor: torch.Tensor) -> range:

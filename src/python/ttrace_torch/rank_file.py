@@ -93,8 +93,8 @@ class RankFile:
         """`sketch`: record one in place of a large tensor's elements. `mapping` is what the caller knows of where the
         tensor lies in the logical one, or "": a DTensor's placements say it. Raises NotTraceable, CollectError,
         TraceError."""
-        if not mapping:
-            if is_dtensor(tensor) and not self._asked_for_mesh:
+        if not mapping and is_dtensor(tensor):
+            if not self._asked_for_mesh:
                 self._asked_for_mesh = True
                 self._find_position(None)  # where no model has run yet, a mesh is there all the same
             mapping = self._placements.mapping_of(tensor)

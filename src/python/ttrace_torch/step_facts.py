@@ -1,5 +1,6 @@
 """What PyTorch's optimizers, and those that others build like them, say of themselves."""
 
+import functools
 import math
 import numbers
 from typing import Any
@@ -106,15 +107,18 @@ def fingerprint(tensor: torch.Tensor) -> int | None:
         if not flat.is_contiguous() or flat.storage_offset() * flat.element_size() % width != 0:
             flat = flat.clone()
     words = flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[width])
-    total = torch.zeros((), dtype=torch.int64, device=flat.device)
-    # Odd factors lose no bit of what they multiply, modulo 2^64.
-    size = piece_size(flat.device)
-    factors = torch.arange(min(words.numel(), size), dtype=torch.int64, device=flat.device)
-    factors.mul_(2).add_(1).mul_(-0x61C8864680B583EB)  # the golden ratio's: Knuth, volume 3, 6.4
-    for begin in range(0, words.numel(), size):
-        piece = words[begin : begin + size].to(torch.int64)
-        total = total * 0x9E3779B1 + (piece * factors[: piece.numel()]).sum()
+    factors, total = _odd_factors(flat.device), None
+    for piece in words.split(factors.numel()):
+        part = (piece * factors[: piece.numel()]).sum()
+        total = part if total is None else total * 0x9E3779B1 + part
     return int(total.item())
+
+
+@functools.lru_cache(maxsize=1)
+def _odd_factors(device: torch.device) -> torch.Tensor:
+    """As many as a piece has elements. Modulo 2^64 they lose no bit of what they multiply."""
+    factors = torch.arange(piece_size(device), dtype=torch.int64, device=device)
+    return factors.mul_(2).add_(1).mul_(-0x61C8864680B583EB)  # the golden ratio's: Knuth, volume 3, 6.4
 
 
 def _address(tensor: torch.Tensor) -> int:

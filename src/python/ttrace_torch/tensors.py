@@ -50,13 +50,13 @@ def has_plain_values(tensor: torch.Tensor) -> bool:
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor in host memory that libttrace can read by address, the same one where possible; of a DTensor this
     rank's part. Raises NotTraceable."""
-    if type(tensor) is not torch.Tensor and torch.nn.parameter.is_lazy(tensor):
-        raise NotTraceable("a lazy parameter: it has no value before its module is called")
-    tensor = local_part(tensor)
-    if type(tensor) is not torch.Tensor and (
-        not isinstance(tensor, _PLAIN) or type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-    ):
-        raise NotTraceable(f"a {type(tensor).__name__}")
+    if type(tensor) is not torch.Tensor:
+        if torch.nn.parameter.is_lazy(tensor):
+            raise NotTraceable("a lazy parameter: it has no value before its module is called")
+        tensor = local_part(tensor)
+        dispatch = type(tensor).__torch_dispatch__
+        if not isinstance(tensor, _PLAIN) or dispatch is not torch.Tensor.__torch_dispatch__:
+            raise NotTraceable(f"a {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
         raise NotTraceable(f"a {dtype_name(tensor.layout)} tensor")
     if tensor.is_meta:
@@ -67,7 +67,7 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
         raise NotTraceable(f"a tensor of {tensor.dim()} dimensions")
     if tensor.is_neg():
         tensor = tensor.detach().resolve_neg()
-    if tensor.device.type == "cpu":
+    if tensor.is_cpu:
         return tensor
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
         raise NotTraceable("computed inside a CUDA graph that is being captured")

@@ -433,6 +433,20 @@ TEST_SUITE("record") {
     CHECK(trace.ranks[0].entries.size() == 50);
   }
 
+  TEST_CASE("What is queued is written soon though nobody waits for it, also after a pause") {
+    const TemporaryDirectory directory;
+    TraceWriter writer(directory.path(), single_rank(), 1 << 20);
+    for (std::size_t recorded = 1; recorded <= 3; ++recorded) {
+      writer.record(output_named(fmt::format("t{}", recorded)), "", example_tensor());
+      const auto entries = [&] { return read_trace(directory.path()).ranks[0].entries.size(); };
+      for (int looks = 0; looks < 1000 && entries() < recorded; ++looks) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      CHECK(entries() == recorded);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // by now the thread that writes sleeps
+    }
+  }
+
   TEST_CASE("A forked child drops a writer with a queue, and its parent's goes on") {
     const TemporaryDirectory directory;
     auto writer = std::make_unique<TraceWriter>(directory.path(), single_rank(), 1 << 20);

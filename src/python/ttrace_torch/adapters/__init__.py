@@ -55,7 +55,6 @@ from . import (
     pipelining,
     tensor_parallel,
 )
-from .deepspeed import original_of
 from .megatron_moe import Record
 from .pipelining import is_rehearsal
 from .transformers import is_by_product, summed_later_over
@@ -87,6 +86,7 @@ _ADAPTERS = (
     pipelining,
     tensor_parallel,
 )
+_SHARING = tuple(adapter for adapter in _ADAPTERS if hasattr(adapter, "share"))
 
 
 def in_use() -> list[ModuleType]:
@@ -121,9 +121,14 @@ def functions_to_patch(list_name: str) -> Iterator[tuple[ModuleType, ModuleType 
                 yield adapter, owner, function
 
 
+def original_of(tensor: torch.Tensor) -> tuple[torch.autograd.graph.Node, int] | None:
+    """The node of autograd that made what `tensor` is a framework's copy of, with the place among its outputs."""
+    return deepspeed.original_of(tensor) if deepspeed.MODULE in sys.modules else None
+
+
 def share(parameter: torch.nn.Parameter) -> Share | None:
     """The answer of the adapter that knows."""
-    answers = (adapter.share(parameter) for adapter in in_use() if hasattr(adapter, "share"))
+    answers = (adapter.share(parameter) for adapter in _SHARING if adapter.MODULE in sys.modules)
     return next((answer for answer in answers if answer is not None), None)
 
 
