@@ -18,9 +18,10 @@ def add_options(parser):
 
 def run(options):
     rows = []
+    program = options.build / "benchmarks" / "align_scale"
     for ranks in options.ranks:
-        command = [options.build / "benchmarks" / "align_scale", ranks, ROOT / "tools" / "tinygpt" / "llama.yaml"]
-        row = json.loads(subprocess.run([str(word) for word in command], check=True, capture_output=True).stdout)
+        command = [program, ranks, ROOT / "tools" / "tinygpt" / "llama.yaml", ROOT / "annotations"]
+        row = json.loads(subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE).stdout)
         rows.append(row)
         print(
             f"{row['ranks']:6} ranks {row['shards']:10,} shards {row['tensors']:7,} tensors: {row['seconds']:7.2f} s, "

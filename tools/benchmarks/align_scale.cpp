@@ -1,4 +1,4 @@
-// `align_scale RANKS ANNOTATIONS`: time and memory to align the index of a model of Llama 3 405B's size, trained with
+// `align_scale RANKS ANNOTATIONS PRESETS`: time and memory to align the index of a model of Llama 3 405B's size, trained with
 // TP 8 and sequence parallelism, CP 2, PP 16 and DP the rest. There is an index and no data. Prints one line of JSON.
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -126,28 +126,28 @@ double peak_gib() {
 }
 
 // The preset, with the numbers of this model.
-Annotations annotations_of(const std::string& path) {
+Annotations annotations_of(const std::string& path, const std::string& presets) {
   return parse_annotations(fmt::format("include: {}\n"
                                        "parameters: {{query_heads: {}, kv_heads: {}}}\n"
                                        "parallelism:\n"
                                        "  pipeline: {{layers: decoder.layers, embedding: true, head: true}}\n",
                                        path, kHeads, kKvHeads),
-                           "align_scale");
+                           "align_scale", presets);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   std::int32_t ranks = 0;
-  const std::string text = argc == 3 ? argv[1] : "";
+  const std::string text = argc == 4 ? argv[1] : "";
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
   if (error != std::errc() || ranks < kTp * kCp * kPp || ranks % (kTp * kCp * kPp) != 0) {
-    std::fprintf(stderr, "usage: align_scale RANKS ANNOTATIONS    RANKS: a multiple of %d\n",
+    std::fprintf(stderr, "usage: align_scale RANKS ANNOTATIONS PRESETS    RANKS: a multiple of %d\n",
                  static_cast<int>(kTp * kCp * kPp));
     return 2;
   }
   try {
-    const Annotations annotations = annotations_of(argv[2]);
+    const Annotations annotations = annotations_of(argv[2], argv[3]);
     const Trace trace = index_of(ranks);
     std::size_t shards = 0;
     for (const RankTrace& rank : trace.ranks) shards += rank.entries.size();

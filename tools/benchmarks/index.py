@@ -12,8 +12,6 @@ import sys
 import tempfile
 import time
 
-import numpy
-
 HELP = "reading and aligning the index of up to 16,384 ranks, with 1, 2 and 4 processes"
 
 TP, PP, LAYERS, MODULES, PARAMETERS = 8, 16, 128, 28, 6
@@ -21,12 +19,9 @@ PARAMETER_KINDS = (5, 7, 8, 9)  # param, main_grad, param_delta, param_after: in
 OUTPUT, GRAD_OUTPUT, FLOAT32 = 2, 3, 2
 HEADER, ALIGNMENT = 4096, 64
 
-ROW = numpy.dtype(  # IndexRow in src/format/format.h
-    [("iteration", "<i4"), ("microbatch", "<i4"), ("chunk", "<i4"), ("pass", "u1"), ("kind", "u1"), ("dtype", "u1"),
-     ("ndim", "u1"), ("order", "<u8"), ("offset", "<u8"), ("bytes", "<u8"), ("checksum", "<u8"), ("name", "<u8"),
-     ("module", "<u8"), ("mapping", "<u8"), ("shape", "<u8"), ("name_length", "<u4"), ("module_length", "<u4"),
-     ("mapping_length", "<u4"), ("unused", "<u4")]
-)  # fmt: skip
+# IndexRow in src/format/format.h: iteration, micro-batch, chunk, pass, kind, dtype, dimensions; order, offset, bytes,
+# checksum; where name, module, mapping and shape lie; the lengths of the first three, and 0.
+ROW = struct.Struct("<3i4B8Q4I")
 
 ANNOTATIONS = """\
 layers.*.module.*:
@@ -56,14 +51,15 @@ def xxh3(data, seed=0):
 
 def tables(layers, microbatches, shape):
     """The index, names and shapes of one rank, with the end of its tensors."""
-    rows, names, size = [], bytearray(), 4 * shape[0] * shape[1]
+    rows, count, names, size = bytearray(), 0, bytearray(), 4 * shape[0] * shape[1]
     checksum, offset = xxh3(bytes(size)), HEADER
 
     def add(kind, microbatch, name):
-        nonlocal offset
-        rows.append((0, microbatch, 0, 1, kind, FLOAT32, 2, len(rows) + 1, offset, size, checksum, len(names), 0, 0,
-                     len(shape) * len(rows), len(name), 0, 0, 0))  # fmt: skip
+        nonlocal offset, count
+        rows.extend(ROW.pack(0, microbatch, 0, 1, kind, FLOAT32, 2, count + 1, offset, size, checksum, len(names), 0, 0,
+                             len(shape) * count, len(name), 0, 0, 0))  # fmt: skip
         names.extend(name.encode())
+        count += 1
         offset += -(-size // ALIGNMENT) * ALIGNMENT
 
     for layer in range(layers):
@@ -74,8 +70,7 @@ def tables(layers, microbatches, shape):
         for parameter in range(PARAMETERS):
             for kind in PARAMETER_KINDS:
                 add(kind, -1, f"layers.{layer}.module.{parameter}.weight")
-    shapes = numpy.array(shape, "<i8").tobytes() * len(rows)
-    return numpy.array(rows, ROW).tobytes(), bytes(names), shapes, offset
+    return rows, names, struct.pack("<2q", *shape) * count, offset
 
 
 def write_rank(path, run, index, names, shapes, data_end):
@@ -113,7 +108,7 @@ def write_trace(folder, axes, layers, microbatches, shape):
             "provenance": "{}",
         }  # fmt: skip
         write_rank(folder / f"rank-{rank:05}.h5", run, *index)
-    return world * len(index[0]) // ROW.itemsize
+    return world * len(index[0]) // ROW.size
 
 
 def measure(program, folder, processes):
