@@ -1,28 +1,28 @@
-"""`tools/bench` makes traces byte by byte, and calls the library as no other program does: it works with what is there
-now. What it measures is looked at by people."""
+"""The benchmarks of `tools/bench` that make traces byte by byte, or call the library as no other program does, work
+with what is there now. What they measure is looked at by people."""
 
+import argparse
+import importlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[2] / "tools" / "bench"
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "benchmarks"))
 
 
 @pytest.mark.parametrize(
-    "arguments, shards",
-    [(["index", "--ranks", "128", "--processes", "1"], 81_920), (["align", "--ranks", "256"], 157_248)],
+    "name, arguments, shards",
+    [("index", ["--ranks", "128", "--processes", "1"], 81_920), ("align", ["--ranks", "256"], 157_248)],
 )
-def test_indexes_of_many_ranks_are_read_and_aligned(tmp_path, arguments, shards):
-    measured = tmp_path / "measured.json"
-    build = ["--build", os.environ["TTRACE_BUILD"]]
-    done = subprocess.run(
-        [sys.executable, BENCH, arguments[0], *build, "--json", measured, *arguments[1:]],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [row["shards"] for row in json.loads(measured.read_text())] == [shards]
+def test_indexes_of_many_ranks_are_read_and_aligned(tmp_path, name, arguments, shards):
+    # Not by tools/bench, which builds first: other tests run the programs meanwhile.
+    benchmark = importlib.import_module(name)
+    parser = argparse.ArgumentParser()
+    benchmark.add_options(parser)
+    options = parser.parse_args(arguments)
+    options.build, options.json = Path(os.environ["TTRACE_BUILD"]), tmp_path / "measured.json"
+    assert benchmark.run(options) == 0
+    assert [row["shards"] for row in json.loads(options.json.read_text())] == [shards]
