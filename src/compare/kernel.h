@@ -51,8 +51,8 @@ struct BlockRows {
   double* squares = nullptr;
 };
 
-// Adds at most kBlockElements elements of types that `are_narrow`, in fp32. Returns false and adds nothing where fp32 does not do:
-// where elements are NaN or Inf, or squares overflow or vanish. The caller then uses `add_wide`.
+// Adds at most kBlockElements elements of types that `are_narrow`, in fp32. Returns false and adds nothing where fp32
+// does not do: where elements are NaN or Inf, or squares overflow or vanish. The caller then uses `add_wide`.
 bool add_narrow(const NarrowBlock& reference, const NarrowBlock& candidate, std::int64_t elements,
                 const BlockRows& rows, LaneSums& sums, BlockCounts& counts);
 

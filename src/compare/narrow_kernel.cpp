@@ -2,11 +2,10 @@
 // product of difference and reference), the squared difference of each row, the largest difference and reference, and
 // the number of elements that differ.
 //
-// Narrow types (fp32, fp16, bf16, and those of one byte) are widened to fp32 in registers and summed in fp32 lanes. The
-// sums of integers of one byte come out exact: a lane adds up 128 of a block's. fp32 squares
-// are fine for most data, but not for all: above 1.8e19 they overflow, below 1e-19 they lose bits and at
-// 1e-23 they vanish; and NaN or Inf spoil every sum. The loop looks for none of this. It looks at the
-// sums afterwards, which is cheap:
+// Narrow types (fp32, fp16, bf16, and those of one byte) are widened to fp32 in registers and summed in fp32 lanes. Of
+// integers of one byte all sums of a block are exact: a lane adds up 128 products, each below 2^16. fp32 squares are
+// fine for most data, but not for all: above 1.8e19 they overflow, below 1e-19 they lose bits and at 1e-23 they vanish;
+// and NaN or Inf spoil every sum. The loop looks for none of this. It looks at the sums afterwards, which is cheap:
 //   - NaN, Inf and overflow leave some lane of some sum NaN, infinite or huge;
 //   - an element's square is off by at most 2^-150 through underflow, 2048 of them by 2^-139. A lane with
 //     a sum of 2^-100 or more shows that this is below the rounding of the sum itself. Where no lane has
