@@ -9,21 +9,13 @@
 
 #include "align/lookup.h"
 #include "align/tokens.h"
-#include "judge/group_choice.h"
+#include "judge/router.h"
 #include "ttrace/annotation.h"
 #include "ttrace/judge/routing.h"
-#include "ttrace/numeric/convert.h"
 #include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {
-
-using Experts = std::set<std::int64_t>;
-
-// The experts of one token.
-struct Choice {
-  Experts reference, candidate;
-};
 
 // Returns the expert's number, the last one in a tensor's name: 3 in `..local_experts.3.linear_fc1`; -1 for none.
 std::int64_t last_number_in(const std::string& name) {
@@ -36,12 +28,6 @@ std::int64_t last_number_in(const std::string& name) {
 std::int64_t expert_of(const LogicalTensor& tensor, std::int64_t row) {
   return tensor.routed_experts > 0 ? row % tensor.routed_experts : last_number_in(tensor.id.name);
 }
-
-// What a call of the reference's router has recorded of its choice.
-struct Router {
-  const LogicalTensor* scores = nullptr;  // what it chooses by; null where that was not recorded
-  const LogicalTensor* groups = nullptr;  // null where it chooses among all experts
-};
 
 // Finds routers' outputs. All tensors are searched once for each pattern, and the matches are kept.
 class RouterOutputs {
@@ -87,102 +73,6 @@ class RouterOutputs {
   std::map<std::string, Batches> outputs_;  // by pattern
 };
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-// A router's scores are a row of them for each token: its dimensions but the last, counted row-major.
-bool has_rows(const LogicalTensor& tensor) { return tensor.shape.size() >= 2 && tensor.shape.back() > 0; }
-
-std::int64_t count_rows(const LogicalTensor& tensor) { return element_count(tensor.shape) / tensor.shape.back(); }
-
-// Where in the piece's entry the first element is that it has of this row; nothing where it has none.
-std::optional<std::int64_t> find_row(const Piece& piece, const Shape& shape, std::int64_t row) {
-  std::int64_t at = piece.offset;
-  for (std::size_t d = shape.size() - 1; d-- > 0; row /= shape[d]) {
-    const std::int64_t inside = row % shape[d] - piece.logical.start[d];
-    if (inside < 0 || inside >= piece.logical.size[d]) return std::nullopt;
-    at += inside * piece.strides[d];
-  }
-  return at;
-}
-
-// Reads one row of a tensor, and adds up its terms.
-std::vector<double> read_row(const LogicalTensor& tensor, std::int64_t row) {
-  std::vector<double> values(static_cast<std::size_t>(tensor.shape.back()), 0);
-  for (const Piece& piece : tensor.pieces()) {
-    const auto first = piece.replica == 0 ? find_row(piece, tensor.shape, row) : std::nullopt;
-    if (!first) continue;
-    for (std::int64_t i = 0; i < piece.logical.size.back(); ++i) {
-      const std::int64_t at = *first + i * piece.strides.back();
-      double value = 0;
-      widen(piece.elements() + at * size_of(piece.entry->dtype), piece.entry->dtype, 1, &value);
-      values[static_cast<std::size_t>(piece.logical.start.back() + i)] += value;
-    }
-  }
-  return values;
-}
-
-// Reads what the router has recorded of its groups; nothing where that is no way to choose among so many experts.
-std::optional<ExpertGroups> read_groups(const LogicalTensor& tensor, std::int64_t experts) {
-  if (tensor.shape != Shape{3} || tensor.dtype != Dtype::kInt64) return std::nullopt;
-  const std::vector<double> said = read_row(tensor, 0);
-  const auto is_among = [](double number, std::int64_t most) {
-    return number >= 1 && number <= static_cast<double>(most);
-  };
-  if (!is_among(said[0], experts)) return std::nullopt;
-  ExpertGroups groups;
-  groups.count = static_cast<std::int64_t>(said[0]);
-  if (experts % groups.count != 0 || !is_among(said[1], groups.count) || !is_among(said[2], experts / groups.count)) {
-    return std::nullopt;
-  }
-  groups.chosen = static_cast<std::int64_t>(said[1]);
-  groups.counted = static_cast<std::int64_t>(said[2]);
-  return groups;
-}
-
-Experts without(const Experts& experts, const Experts& others) {
-  Experts rest;
-  std::set_difference(experts.begin(), experts.end(), others.begin(), others.end(), std::inserter(rest, rest.end()));
-  return rest;
-}
-
-// The experts that only one side chose.
-Choice exchanged_in(const Choice& choice) {
-  return {without(choice.reference, choice.candidate), without(choice.candidate, choice.reference)};
-}
-
-// How far each score must move before the exchanged experts are alike: half of what separates the highest and the
-// lowest of them, whichever side chose which. A candidate that chose higher ones did not choose by the same rule.
-double move_to_exchange(std::span<const double> scores, const Choice& exchanged) {
-  double highest = -kNever, lowest = kNever;
-  for (const Experts* experts : {&exchanged.reference, &exchanged.candidate}) {
-    for (const std::int64_t expert : *experts) {
-      if (expert < 0 || expert >= static_cast<std::int64_t>(scores.size())) return kNever;
-      highest = std::max(highest, scores[static_cast<std::size_t>(expert)]);
-      lowest = std::min(lowest, scores[static_cast<std::size_t>(expert)]);
-    }
-  }
-  return (highest - lowest) / 2;
-}
-
-// Computes `Reroute::shift`.
-double required_shift(const Router& router, std::int64_t token, const Choice& choice) {
-  const LogicalTensor* tensor = router.scores;
-  if (tensor == nullptr || tensor->sketched || !has_rows(*tensor) || token >= count_rows(*tensor) ||
-      !is_floating(tensor->dtype) || choice.reference.size() != choice.candidate.size()) {
-    return kNever;
-  }
-  const std::vector<double> scores = read_row(*tensor, token);
-  double square = 0;
-  for (const double score : scores) square += score * score;
-  if (!std::isfinite(square)) return kNever;
-  const auto groups = router.groups == nullptr ? std::nullopt : read_groups(*router.groups, tensor->shape.back());
-  const double move = groups ? std::max(move_to_choose(scores, *groups, choice.reference),
-                                        move_to_choose(scores, *groups, choice.candidate))
-                             : move_to_exchange(scores, exchanged_in(choice));
-  const double shift = move / std::sqrt(square);
-  return std::isfinite(shift) ? shift : kNever;
-}
-
 // The tensors of tokens that one call of a router has sent to experts.
 struct RoutedTokens {
   Router router;
@@ -192,7 +82,7 @@ struct RoutedTokens {
 // Returns, by token, the choices that the two sides made differently.
 std::map<std::int64_t, Choice> choices_that_differ(const RoutedTokens& routed) {
   std::map<std::int64_t, Choice> choices;
-  const auto add_rows = [&](const LogicalTensor& tensor, const LogicalTensor& other, Experts Choice::* side) {
+  const auto add_rows = [&](const LogicalTensor& tensor, const LogicalTensor& other, ChosenExperts Choice::* side) {
     std::vector<std::int64_t> rows;
     std::set_difference(tensor.rows->begin(), tensor.rows->end(), other.rows->begin(), other.rows->end(),
                         std::back_inserter(rows));
@@ -203,7 +93,7 @@ std::map<std::int64_t, Choice> choices_that_differ(const RoutedTokens& routed) {
     add_rows(*candidate, *reference, &Choice::candidate);
   }
   // What both chose belongs to a choice among groups.
-  const auto add_experts = [&](const LogicalTensor& tensor, Experts Choice::* side) {
+  const auto add_experts = [&](const LogicalTensor& tensor, ChosenExperts Choice::* side) {
     for (const std::int64_t row : *tensor.rows) {
       const auto choice = choices.find(token_of(tensor, row));
       if (choice != choices.end()) (choice->second.*side).insert(expert_of(tensor, row));

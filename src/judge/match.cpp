@@ -12,6 +12,7 @@
 #include "align/describe.h"
 #include "align/holders.h"
 #include "align/lookup.h"
+#include "judge/choices.h"
 #include "judge/lone_modules.h"
 #include "ttrace/error.h"
 #include "ttrace/judge/judge.h"
@@ -142,6 +143,16 @@ std::string describe_holdings(const Alignment& alignment) {
                   describe_holdings(reference), describe_holdings(candidate)));
 }
 
+// Keeps two tensors that were made of a pair's.
+TensorPair keep(std::pair<LogicalTensor, LogicalTensor> made, Matching& matching) {
+  const auto& reference =
+      matching.common_rows.emplace_back(std::make_shared<const LogicalTensor>(std::move(made.first)));
+  const LogicalTensor* kept = reference.get();
+  const auto& candidate =
+      matching.common_rows.emplace_back(std::make_shared<const LogicalTensor>(std::move(made.second)));
+  return {kept, candidate.get()};
+}
+
 // Reduces a pair of tensors of routed tokens to the rows that both hold, less the tokens that a router anywhere in the
 // model sent elsewhere: such a token has another value from there on. `reroutes` report it.
 TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
@@ -155,10 +166,13 @@ TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
              reroute.logits.microbatch == pair.reference->id.microbatch;
     });
   });
-  for (const LogicalTensor* side : {pair.reference, pair.candidate}) {
-    matching.common_rows.push_back(std::make_shared<const LogicalTensor>(keep_rows(*side, rows)));
-  }
-  return {matching.common_rows.end()[-2].get(), matching.common_rows.back().get()};
+  return keep({keep_rows(*pair.reference, rows), keep_rows(*pair.candidate, rows)}, matching);
+}
+
+// The same for tensors with a number for each expert that a token goes to.
+TensorPair with_common_tokens(const TensorPair& pair, RecordedChoices& choices, Matching& matching) {
+  auto slots = choices.in_common_slots(pair);
+  return slots ? keep(std::move(*slots), matching) : with_common_rows(pair, matching);
 }
 
 // A tensor that `side` lacks, or holds in part. It is missing unless the side says that it could not record it, or that
@@ -270,7 +284,7 @@ std::optional<Finding> find_unseen(const TensorPair& pair) {
 
 // Pairs each of the candidate's tensors with the reference's, and a recomputed one with its first forward as well.
 void pair_candidates(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower,
-                     Matching& matching) {
+                     RecordedChoices& choices, Matching& matching) {
   DtypeNotes dtypes;
   for (const auto& [id, tensor] : candidate.tensors) {
     const TensorPair pair{counterpart(reference, id), &tensor};
@@ -287,7 +301,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
     } else {
       dtypes.add(pair);
       if (auto narrowed = find_narrower(pair, narrower)) matching.findings.push_back(std::move(*narrowed));
-      matching.pairs.push_back(with_common_rows(pair, matching));
+      matching.pairs.push_back(with_common_tokens(pair, choices, matching));
     }
     if (id.pass != Pass::kRecompute) continue;
     const TensorPair recomputation{find_tensor(candidate, forward_of(id)), &tensor};
@@ -369,8 +383,10 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
   // Where one side holds nothing (of what --only asks for), the report lists everything as missing.
   const bool both_hold = !reference.tensors.empty() && !(candidate.tensors.empty() && incomplete.empty());
   if (!in_common && both_hold) throw_nothing_in_common(reference, candidate);
+  RecordedChoices choices(reference, candidate);
   matching.reroutes = find_reroutes(reference, candidate);
-  pair_candidates(reference, candidate, narrower, matching);
+  choices.report_to(matching.reroutes);
+  pair_candidates(reference, candidate, narrower, choices, matching);
   find_missing(reference, candidate, incomplete, matching);
   // The candidate's tensors that the reference holds in part were found above.
   for (const Finding& finding : reference.findings) {

@@ -73,4 +73,14 @@ inline void add_tensor(Trace& trace, std::size_t index, TensorId id, Shape shape
   rank.entries.push_back(std::move(entry));
 }
 
+// The same of int64.
+inline void add_int64(Trace& trace, std::size_t index, TensorId id, Shape shape,
+                      const std::vector<std::int64_t>& values) {
+  std::vector<float> bits(values.size() * 2);
+  if (!values.empty()) std::memcpy(bits.data(), values.data(), values.size() * sizeof(std::int64_t));
+  add_tensor(trace, index, std::move(id), {std::ssize(bits)}, bits);
+  trace.ranks[index].entries.back().dtype = Dtype::kInt64;
+  trace.ranks[index].entries.back().shape = std::move(shape);
+}
+
 }  // namespace ttrace::test

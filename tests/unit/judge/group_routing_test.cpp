@@ -1,7 +1,6 @@
 // Tokens that went to other experts, of routers that choose among groups of experts, or by more than their logits.
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <set>
 
 #include "support/aligned.h"
@@ -20,14 +19,6 @@ constexpr const char* kRules =
     "experts.*:1:\n  input: local\n";
 constexpr std::int64_t kExperts = 4;
 
-void add_integers(Trace& trace, const TensorId& id, const Shape& shape, const std::vector<std::int64_t>& values) {
-  std::vector<float> bits(values.size() * 2);
-  if (!values.empty()) std::memcpy(bits.data(), values.data(), values.size() * sizeof(std::int64_t));
-  test::add_tensor(trace, 0, id, {std::ssize(bits)}, bits);
-  trace.ranks[0].entries.back().dtype = Dtype::kInt64;
-  trace.ranks[0].entries.back().shape = shape;
-}
-
 // One router's outputs for three tokens. The second always goes to the experts 0 and 1, the third to 2 and 3.
 struct RecordedRouter {
   std::vector<float> logits;       // of the first token
@@ -44,7 +35,7 @@ struct RecordedRouter {
     add_output("mlp.router:logits", logits);
     if (!scores.empty()) add_output("mlp.router:scores", scores);
     if (!groups.empty())
-      add_integers(trace, test::tensor_id(Kind::kOutput, "mlp.router:groups", 0), {std::ssize(groups)}, groups);
+      test::add_int64(trace, 0, test::tensor_id(Kind::kOutput, "mlp.router:groups", 0), {std::ssize(groups)}, groups);
     for (std::int64_t expert = 0; expert < kExperts; ++expert) {
       const std::string name = "mlp.experts." + std::to_string(expert);
       std::vector<float> rows;
@@ -59,7 +50,7 @@ struct RecordedRouter {
       ids.insert(ids.end(), {0, is_low ? 1 : 2});
       const std::int64_t count = std::ssize(ids) / 2;
       test::add_tensor(trace, 0, test::tensor_id(Kind::kInput, name + ":0", 0), {count, 2}, rows);
-      add_integers(trace, test::tensor_id(Kind::kInput, name + ":1", 0), {count, 2}, ids);
+      test::add_int64(trace, 0, test::tensor_id(Kind::kInput, name + ":1", 0), {count, 2}, ids);
     }
     return trace;
   }

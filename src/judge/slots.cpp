@@ -1,0 +1,95 @@
+#include "judge/slots.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "align/pieces.h"
+
+namespace ttrace {
+namespace {
+
+// Takes the piece of a tensor of shape `shape` apart into pieces of [tokens, slots], and hands each to `take`.
+template <class Take>
+void for_each_matrix(const Piece& piece, const Shape& shape, Take take) {
+  const std::size_t outer = shape.size() - 2;
+  Piece matrix = piece;
+  matrix.strides.assign(piece.strides.end() - 2, piece.strides.end());
+  matrix.logical.size.assign(piece.logical.size.end() - 2, piece.logical.size.end());
+  const Shape sizes(piece.logical.size.begin(), piece.logical.size.end() - 2);
+  for (std::int64_t i = 0; i < element_count(sizes); ++i) {
+    const Shape index = index_at(i, sizes);
+    std::int64_t token = 0;
+    matrix.offset = piece.offset;
+    for (std::size_t d = 0; d < outer; ++d) {
+      token = token * shape[d] + piece.logical.start[d] + index[d];
+      matrix.offset += index[d] * piece.strides[d];
+    }
+    matrix.logical.start = {token * shape[outer] + piece.logical.start[outer], piece.logical.start[outer + 1]};
+    take(std::as_const(matrix));
+  }
+}
+
+// The `count` tokens of the piece from its token `first` on, which become the tokens from `begin` on.
+Piece stretch_of(const Piece& matrix, std::int64_t first, std::int64_t count, std::int64_t begin) {
+  Piece stretch = matrix;
+  stretch.offset += first * matrix.strides[0];
+  stretch.logical.start[0] = begin;
+  stretch.logical.size[0] = count;
+  return stretch;
+}
+
+void add_changed(const Piece& matrix, const SlotChange& change, std::vector<Piece>& pieces) {
+  const std::int64_t start = matrix.logical.start[0], end = start + matrix.logical.size[0];
+  auto dropped = change.dropped.lower_bound(start);
+  auto moved = change.moved.lower_bound(start);
+  std::int64_t before = std::distance(change.dropped.begin(), dropped);  // tokens that were dropped so far
+  const auto next_changed = [&] {
+    std::int64_t next = end;
+    if (dropped != change.dropped.end()) next = std::min(next, *dropped);
+    if (moved != change.moved.end()) next = std::min(next, moved->first);
+    return next;
+  };
+  for (std::int64_t token = start; token < end;) {
+    const std::int64_t next = next_changed();
+    if (next > token) {
+      pieces.push_back(stretch_of(matrix, token - start, next - token, token - before));
+      token = next;
+      continue;
+    }
+    const bool is_moved = moved != change.moved.end() && moved->first == token;
+    if (dropped != change.dropped.end() && *dropped == token) {
+      ++dropped;
+      ++before;
+    } else {
+      for (std::int64_t i = 0; i < matrix.logical.size[1]; ++i) {
+        Piece& slot = pieces.emplace_back(stretch_of(matrix, token - start, 1, token - before));
+        slot.offset += i * matrix.strides[1];
+        slot.logical.start[1] = moved->second[static_cast<std::size_t>(matrix.logical.start[1] + i)];
+        slot.logical.size[1] = 1;
+      }
+    }
+    if (is_moved) ++moved;
+    ++token;
+  }
+}
+
+}  // namespace
+
+LogicalTensor with_changed_slots(const LogicalTensor& tensor, const SlotChange& change) {
+  LogicalTensor changed = tensor;
+  const std::int64_t slots = tensor.shape.back();
+  const std::int64_t tokens = element_count(tensor.shape) / slots - static_cast<std::int64_t>(change.dropped.size());
+  changed.shape = {tokens, slots};
+  changed.pieces = [pieces = tensor.pieces, shape = tensor.shape, change] {
+    std::vector<Piece> result;
+    for (const Piece& piece : pieces()) {
+      for_each_matrix(piece, shape, [&](const Piece& matrix) { add_changed(matrix, change, result); });
+    }
+    sort_pieces(result);
+    return result;
+  };
+  return changed;
+}
+
+}  // namespace ttrace
