@@ -91,7 +91,8 @@ RankFile read_with_tables(const fs::path& path, const std::shared_ptr<const Mapp
     const std::optional<RankTables> journal = tables_of_journal(path);
     if (!journal) throw;
     tables = *journal;
-    return decode_rank(path, file, tables, /*is_checked=*/false);
+    // One that records on has bytes for all that its journal names, but `file` may be older than that.
+    return decode_rank(path, map_file(path), tables, /*is_checked=*/false);
   }
 }
 
@@ -196,10 +197,10 @@ Trace make_trace(const fs::path& directory, std::vector<RankFile> files) {
 
 std::string pack_rank_file(const fs::path& path, const std::shared_ptr<const MappedFile>& file) {
   RankTables tables;
-  read_with_tables(path, file, tables);
+  const RankFile read = read_with_tables(path, file, tables);
   const SealedTables& sealed = tables.sealed;
   Packer packer;
-  packer(version_of(*file), tables.journal);
+  packer(version_of(*read.rank.file), tables.journal);
   if (tables.journal.empty()) {
     packer(sealed.run, sealed.index, sealed.text, sealed.shapes, sealed.complete, sealed.data_end, sealed.file_bytes);
   }

@@ -447,6 +447,24 @@ TEST_SUITE("record") {
     }
   }
 
+  TEST_CASE("What a rank has recorded so far can be read while it records on") {
+    const TemporaryDirectory directory;
+    TraceWriter writer(directory.path(), single_rank(), 0);
+    writer.record(output_named("t"), "", example_tensor());
+    std::thread recording([&] {
+      for (int i = 0; i < 3000; ++i) writer.record(output_named(fmt::format("t{}", i)), "", example_tensor());
+    });
+    std::size_t entries = 1;
+    while (entries < 3001) {
+      std::size_t now = 0;
+      CHECK_NOTHROW(now = read_trace(directory.path()).ranks[0].entries.size());
+      CHECK(now >= entries);
+      if (now < entries) break;
+      entries = now;
+    }
+    recording.join();
+  }
+
   TEST_CASE("A forked child drops a writer with a queue, and its parent's goes on") {
     const TemporaryDirectory directory;
     auto writer = std::make_unique<TraceWriter>(directory.path(), single_rank(), 1 << 20);
