@@ -7,7 +7,7 @@
 
 #include "align/lookup.h"
 #include "align/tokens.h"
-#include "judge/slots.h"
+#include "judge/token_rows.h"
 #include "merge/region.h"
 #include "merge/values.h"
 #include "ttrace/judge/match.h"
@@ -24,21 +24,23 @@ constexpr std::size_t kMostTrials = 16;
 constexpr std::int64_t kMostExperts = 1 << 16;
 constexpr std::int64_t kFirstTokens = 16;  // which tell most tensors that are no scores
 
-std::int64_t slots_of(const LogicalTensor& choice) { return choice.shape.back(); }
-std::int64_t tokens_of(const LogicalTensor& choice) { return element_count(choice.shape) / slots_of(choice); }
-
 bool is_activation(Kind kind) { return kind == Kind::kInput || kind == Kind::kOutput; }
-bool is_of_output(Kind kind) { return kind == Kind::kOutput || kind == Kind::kGradOutput; }
+
+// A row for each token of a micro-batch, or for each of something else.
+bool may_have_token_rows(const LogicalTensor& tensor) {
+  const bool is_of_call =
+      is_activation(tensor.id.kind) || tensor.id.kind == Kind::kGradOutput || tensor.id.kind == Kind::kGradInput;
+  return is_of_call && has_rows(tensor) && element_count(tensor.shape) > 0 && !tensor.rows && !tensor.sketched;
+}
 
 bool may_be_choice(const LogicalTensor& tensor) {
   const bool is_number = tensor.dtype == Dtype::kInt64 || tensor.dtype == Dtype::kInt32;
-  return is_activation(tensor.id.kind) && is_number && tensor.shape.size() >= 2 && element_count(tensor.shape) > 0 &&
-         !tensor.rows && !tensor.sketched;
+  return is_activation(tensor.id.kind) && is_number && may_have_token_rows(tensor);
 }
 
 bool may_be_scores(const LogicalTensor& tensor) {
   return is_activation(tensor.id.kind) && tensor.id.pass == Pass::kForward && is_floating(tensor.dtype) &&
-         has_rows(tensor) && tensor.shape.back() <= kMostExperts && !tensor.rows && !tensor.sketched;
+         may_have_token_rows(tensor) && tensor.shape.back() <= kMostExperts;
 }
 
 // log2 of the number of ways to choose.
@@ -128,61 +130,56 @@ RecordedChoices::RecordedChoices(const Alignment& reference, const Alignment& ca
   for (const auto& [id, tensor] : candidate.tensors) {
     if (!may_be_choice(tensor)) continue;
     const LogicalTensor* other = counterpart(reference, id);
-    if (other == nullptr || !may_be_choice(*other) || other->shape != tensor.shape) continue;
-    Recorded& recorded = calls_[{call_of(id), tensor.shape}];
-    if (recorded.state == State::kProved) continue;  // of two alike tensors of one call
-    recorded = {{other, &tensor}};
-    compare(recorded);
+    if (other != nullptr && may_be_choice(*other) && other->shape == tensor.shape) compare({other, &tensor});
   }
 }
 
-RecordedChoices::Call RecordedChoices::call_of(const TensorId& id) {
-  return {id.iteration, id.microbatch, id.pass, is_of_output(id.kind), TensorName(id.name).without_member()};
+RecordedChoices::Call RecordedChoices::call_of(const LogicalTensor& tensor) {
+  const TensorId& id = tensor.id;
+  const bool is_of_output = id.kind == Kind::kOutput || id.kind == Kind::kGradOutput;
+  return {id.iteration, id.microbatch, id.pass, is_of_output, TensorName(id.name).without_member(), tensor.shape};
 }
 
-void RecordedChoices::compare(Recorded& recorded) {
-  const Values reference = values_of(*recorded.pair.reference), candidate = values_of(*recorded.pair.candidate);
+void RecordedChoices::compare(const TensorPair& pair) {
+  const Values reference = values_of(*pair.reference), candidate = values_of(*pair.candidate);
   if (reference == candidate) return;
-  prove(recorded, reference);
-  if (recorded.state != State::kProved) return;
-  const auto slots = static_cast<std::size_t>(slots_of(*recorded.pair.reference));
+  const std::optional<Router> router = find_router(*pair.reference, reference);
+  if (!router) return;
+  MovedSlots& moved = choices_[call_of(*pair.candidate)];
+  const auto slots = static_cast<std::size_t>(pair.reference->shape.back());
   for (std::size_t token = 0; token < reference.size() / slots; ++token) {
     const std::span of_reference(reference.data() + token * slots, slots);
     const std::span of_candidate(candidate.data() + token * slots, slots);
     if (std::equal(of_reference.begin(), of_reference.end(), of_candidate.begin())) continue;
     const auto number = static_cast<std::int64_t>(token);
     if (auto same = slots_of_same(of_reference, of_candidate)) {
-      recorded.moved.emplace(number, std::move(*same));
+      moved.emplace(number, std::move(*same));
     } else {
-      found_.push_back(make_reroute(recorded.router, number, choice_of(of_reference, of_candidate)));
+      found_.push_back(make_reroute(*router, number, choice_of(of_reference, of_candidate)));
     }
   }
 }
 
-void RecordedChoices::prove(Recorded& recorded, const Values& experts) const {
-  const LogicalTensor& choice = *recorded.pair.reference;
-  const std::int64_t slots = slots_of(choice), tokens = tokens_of(choice);
+std::optional<Router> RecordedChoices::find_router(const LogicalTensor& choice, const Values& experts) const {
+  const std::int64_t slots = choice.shape.back();
   const double highest = *std::max_element(experts.begin(), experts.end());
   const std::string_view owner = owner_of(TensorName(choice.id.name).path);
   std::vector<const LogicalTensor*> near;
-  for (const LogicalTensor* scores : floating_of(choice.id)) {
+  for (const LogicalTensor* scores : scores_beside(choice)) {
     const std::int64_t count = scores->shape.back();
     const std::string_view path = TensorName(scores->id.name).path;
-    if (count_rows(*scores) != tokens || count <= slots || static_cast<double>(count) <= highest) continue;
+    if (count_rows(*scores) != count_rows(choice) || count <= slots || static_cast<double>(count) <= highest) continue;
     if (path == owner || is_inside(path, owner)) near.push_back(scores);
   }
   std::stable_sort(near.begin(), near.end(), [&](const LogicalTensor* a, const LogicalTensor* b) {
     return is_nearer(choice.id.name, a->id.name, b->id.name);
   });
   near.resize(std::min(near.size(), kMostTrials));
-  recorded.state = State::kUnproved;
   for (const LogicalTensor* scores : near) {
     const Router router{scores, groups_beside(*scores)};
-    if (!is_proved_by(router, experts, slots)) continue;
-    recorded.state = State::kProved;
-    recorded.router = router;
-    return;
+    if (is_proved_by(router, experts, slots)) return router;
   }
+  return std::nullopt;
 }
 
 // What the router's call has recorded of its groups; null where it has not.
@@ -190,13 +187,13 @@ const LogicalTensor* RecordedChoices::groups_beside(const LogicalTensor& scores)
   return find_tensor(reference_, scores.id, Kind::kOutput, TensorName(scores.id.name).with_member(":groups"));
 }
 
-const std::vector<const LogicalTensor*>& RecordedChoices::floating_of(const TensorId& choice) const {
-  if (floating_.empty()) {
+const std::vector<const LogicalTensor*>& RecordedChoices::scores_beside(const LogicalTensor& choice) const {
+  if (scores_.empty()) {
     for (const auto& [id, tensor] : reference_.tensors) {
-      if (may_be_scores(tensor)) floating_[{id.iteration, id.microbatch}].push_back(&tensor);
+      if (may_be_scores(tensor)) scores_[{id.iteration, id.microbatch}].push_back(&tensor);
     }
   }
-  return floating_[{choice.iteration, choice.microbatch}];
+  return scores_[{choice.id.iteration, choice.id.microbatch}];
 }
 
 void RecordedChoices::report_to(std::vector<Reroute>& reroutes) {
@@ -208,24 +205,37 @@ void RecordedChoices::report_to(std::vector<Reroute>& reroutes) {
                                [&](const Reroute& a, const Reroute& b) { return key(a) == key(b); });
   reroutes.erase(end, reroutes.end());
   for (const Reroute& reroute : reroutes) {
-    rerouted_[{{reroute.logits.iteration, reroute.logits.microbatch}, reroute.tokens}].insert(reroute.token);
+    auto& tokens = rerouted_[{{reroute.logits.iteration, reroute.logits.microbatch}, reroute.tokens}];
+    std::uint64_t& first = tokens.try_emplace(reroute.token, reroute.order).first->second;
+    first = std::min(first, reroute.order);
   }
 }
 
-std::optional<std::pair<LogicalTensor, LogicalTensor>> RecordedChoices::in_common_slots(const TensorPair& pair) {
-  const TensorId& id = pair.candidate->id;
-  const auto found = calls_.find({call_of(id), pair.candidate->shape});
-  if (found == calls_.end()) return std::nullopt;
-  Recorded& recorded = found->second;
-  SlotChange of_reference;
-  const auto rerouted = rerouted_.find({{id.iteration, id.microbatch}, tokens_of(*pair.reference)});
-  if (rerouted != rerouted_.end()) of_reference.dropped = rerouted->second;
-  if (of_reference.dropped.empty() && recorded.moved.empty()) return std::nullopt;
-  if (recorded.state == State::kNotTried) prove(recorded, values_of(*recorded.pair.reference));
-  if (recorded.state != State::kProved) return std::nullopt;
-  const SlotChange of_candidate{of_reference.dropped, recorded.moved};
-  return std::pair(with_changed_slots(*pair.reference, of_reference),
-                   with_changed_slots(*pair.candidate, of_candidate));
+// The tokens that were re-routed before the tensor was computed: all of them for what a backward computes, and for a
+// choice, which a router may return before its scores.
+std::set<std::int64_t> RecordedChoices::rerouted_before(const LogicalTensor& reference, bool is_choice) const {
+  const TensorId& id = reference.id;
+  std::set<std::int64_t> tokens;
+  const auto rerouted = rerouted_.find({{id.iteration, id.microbatch}, count_rows(reference)});
+  if (rerouted == rerouted_.end()) return tokens;
+  const bool whenever = is_choice || !is_activation(id.kind) || id.pass == Pass::kRecompute;
+  for (const auto& [token, order] : rerouted->second) {
+    if (whenever || order < reference.order) tokens.insert(token);
+  }
+  return tokens;
+}
+
+std::optional<std::pair<LogicalTensor, LogicalTensor>> RecordedChoices::with_common_tokens(
+    const TensorPair& pair) const {
+  const LogicalTensor& reference = *pair.reference;
+  if (!may_have_token_rows(reference) || !may_have_token_rows(*pair.candidate)) return std::nullopt;
+  const auto choice = choices_.find(call_of(*pair.candidate));
+  const bool is_choice = choice != choices_.end();
+  if (!is_choice && !is_floating(reference.dtype)) return std::nullopt;
+  const RowChange of_reference{rerouted_before(reference, is_choice)};
+  const RowChange of_candidate{of_reference.dropped, is_choice ? choice->second : MovedSlots{}};
+  if (of_reference.dropped.empty() && of_candidate.moved.empty()) return std::nullopt;
+  return std::pair(with_changed_rows(reference, of_reference), with_changed_rows(*pair.candidate, of_candidate));
 }
 
 }  // namespace ttrace

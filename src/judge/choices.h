@@ -28,36 +28,36 @@ class RecordedChoices {
   // `reroutes` has what is known from elsewhere, sorted by logits and token, and so it is afterwards, each once.
   void report_to(std::vector<Reroute>& reroutes);
 
-  // Where the call that the pair is of has recorded a choice of the pair's shape: both tensors without the tokens of
-  // their micro-batch that any router re-routed, as [tokens, slots], the candidate's with the reference's experts in
-  // each slot. Nothing where that changes neither. To be asked after `report_to`.
-  std::optional<std::pair<LogicalTensor, LogicalTensor>> in_common_slots(const TensorPair& pair);
+  // Both tensors without the tokens of their micro-batch that a router has re-routed, which have other values for that
+  // reason alone; nothing where there is nothing to change.
+  // - Activations with a row for each token, and their gradients, that are computed after the choice: as [tokens, ..].
+  //   Their dimensions but the last are counted as the router's scores count their tokens.
+  // - Choices and what has a number for each slot: as [tokens, slots], the candidate's with the reference's experts in
+  //   each slot.
+  // To be asked after `report_to`.
+  std::optional<std::pair<LogicalTensor, LogicalTensor>> with_common_tokens(const TensorPair& pair) const;
 
  private:
-  // The inputs of a module's call and their gradients, or its outputs and theirs: iteration, micro-batch, pass, whether
-  // they are outputs, and the name without the member.
-  using Call = std::tuple<std::int32_t, std::int32_t, Pass, bool, std::string>;
+  // The inputs of a module's call and their gradients, or its outputs and theirs, of one shape: iteration, micro-batch,
+  // pass, whether they are outputs, the name without the member, the shape.
+  using Call = std::tuple<std::int32_t, std::int32_t, Pass, bool, std::string, Shape>;
   using Batch = std::pair<std::int32_t, std::int32_t>;  // iteration and micro-batch
-  enum class State : std::uint8_t { kNotTried, kProved, kUnproved };
-  struct Recorded {
-    TensorPair pair;
-    State state = State::kNotTried;
-    Router router = {};  // where it is proved
-    // By token, the reference's slot of the expert in each of the candidate's, where these differ.
-    std::map<std::int64_t, std::vector<std::int64_t>> moved = {};
-  };
+  // By token, the reference's slot of the expert in each of the candidate's, where these differ.
+  using MovedSlots = std::map<std::int64_t, std::vector<std::int64_t>>;
 
-  static Call call_of(const TensorId& id);
-  void compare(Recorded& recorded);
-  void prove(Recorded& recorded, const Values& experts) const;
+  static Call call_of(const LogicalTensor& tensor);
+  void compare(const TensorPair& pair);
+  std::optional<Router> find_router(const LogicalTensor& choice, const Values& experts) const;
   const LogicalTensor* groups_beside(const LogicalTensor& scores) const;
-  const std::vector<const LogicalTensor*>& floating_of(const TensorId& choice) const;
+  const std::vector<const LogicalTensor*>& scores_beside(const LogicalTensor& choice) const;
+  std::set<std::int64_t> rerouted_before(const LogicalTensor& reference, bool is_choice) const;
 
   const Alignment& reference_;
-  mutable std::map<Batch, std::vector<const LogicalTensor*>> floating_;  // what may be scores; empty until needed
-  std::map<std::pair<Call, Shape>, Recorded> calls_;
+  mutable std::map<Batch, std::vector<const LogicalTensor*>> scores_;  // what may be scores; empty until needed
+  std::map<Call, MovedSlots> choices_;                                 // those that are proved, and differ
   std::vector<Reroute> found_;
-  std::map<std::pair<Batch, std::int64_t>, std::set<std::int64_t>> rerouted_;  // by the number of tokens as well
+  // Of a micro-batch of so many tokens those that were re-routed, and where in the execution that was first.
+  std::map<std::pair<Batch, std::int64_t>, std::map<std::int64_t, std::uint64_t>> rerouted_;
 };
 
 }  // namespace ttrace

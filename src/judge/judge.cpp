@@ -129,6 +129,21 @@ void judge_statistics(Finding& finding, const TensorPair& pair, const Difference
               describe_statistic(pair, difference, *exceeded, finding.ranks));
 }
 
+// Counts the places of a difference, which was measured without some tokens, as in the tensor with all of them.
+void count_in_whole(const LogicalTensor& tensor, Difference& difference) {
+  const Shape& whole = tensor.kept->whole;
+  const auto inner = static_cast<std::ptrdiff_t>(tensor.shape.size()) - 1;  // dimensions within a token
+  if (!difference.worst_index.empty()) {
+    Shape index = index_at(tensor.kept->token_at(difference.worst_index[0]), Shape(whole.begin(), whole.end() - inner));
+    index.insert(index.end(), difference.worst_index.begin() + 1, difference.worst_index.end());
+    difference.worst_index = std::move(index);
+  }
+  if (difference.worst_row >= 0 && inner > 0) {
+    const std::int64_t rows = element_count(Shape(tensor.shape.begin() + 1, tensor.shape.end() - 1));  // of a token
+    difference.worst_row = tensor.kept->token_at(difference.worst_row / rows) * rows + difference.worst_row % rows;
+  }
+}
+
 // Judges a pair whose NaN and Inf are at the same places on both sides.
 void judge_floating(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, allowed_between_copies(finding))) return;
@@ -197,11 +212,13 @@ std::vector<std::int32_t> ranks_holding(const Difference& difference) {
   return ranks;
 }
 
-Finding judge(const TensorPair& pair, const Difference& difference, const ToleranceFile* tolerance) {
+Finding judge(const TensorPair& pair, const Difference& measured, const ToleranceFile* tolerance) {
   Finding finding;
   finding.id = pair.candidate->id;
   finding.order = pair.reference->order;
-  finding.difference = difference;
+  finding.difference = measured;
+  if (pair.reference->kept) count_in_whole(*pair.reference, *finding.difference);
+  const Difference& difference = *finding.difference;
   set_verdict(finding, Verdict::kPass, Reason::kNone, "same");
   const bool exact = !is_floating(pair.reference->dtype);
   if (!exact) finding.allowed = 0;

@@ -310,7 +310,9 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   put_in_backward_order(findings, reference);
   std::vector<Reroute> ties = reroutes.near_ties;
   ties.insert(ties.end(), reroutes.following.begin(), reroutes.following.end());
-  for (Finding& finding : findings) downgrade_if_rerouted(finding, ties);
+  for (Finding& finding : findings) {
+    downgrade_if_rerouted(finding, ties, matching.without_rerouted.contains(finding.id));
+  }
   if (tolerance != nullptr) judge_coherence(*tolerance, acceptance.waivers, findings);
   pass_what_is_proved(steps, findings);
 

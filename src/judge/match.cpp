@@ -169,10 +169,12 @@ TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
   return keep({keep_rows(*pair.reference, rows), keep_rows(*pair.candidate, rows)}, matching);
 }
 
-// The same for tensors with a number for each expert that a token goes to.
-TensorPair with_common_tokens(const TensorPair& pair, RecordedChoices& choices, Matching& matching) {
-  auto slots = choices.in_common_slots(pair);
-  return slots ? keep(std::move(*slots), matching) : with_common_rows(pair, matching);
+// The same for all tensors with a row for each token.
+TensorPair with_common_tokens(const TensorPair& pair, const RecordedChoices& choices, Matching& matching) {
+  auto changed = choices.with_common_tokens(pair);
+  if (!changed) return with_common_rows(pair, matching);
+  matching.without_rerouted.insert(pair.candidate->id);
+  return keep(std::move(*changed), matching);
 }
 
 // A tensor that `side` lacks, or holds in part. It is missing unless the side says that it could not record it, or that
@@ -284,7 +286,7 @@ std::optional<Finding> find_unseen(const TensorPair& pair) {
 
 // Pairs each of the candidate's tensors with the reference's, and a recomputed one with its first forward as well.
 void pair_candidates(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower,
-                     RecordedChoices& choices, Matching& matching) {
+                     const RecordedChoices& choices, Matching& matching) {
   DtypeNotes dtypes;
   for (const auto& [id, tensor] : candidate.tensors) {
     const TensorPair pair{counterpart(reference, id), &tensor};

@@ -70,7 +70,7 @@ ReroutesByCause explain_reroutes(std::span<const Reroute> reroutes, const Tolera
 
 std::vector<Finding> judge_reroutes(const ReroutesByCause& reroutes, std::vector<std::string>& notes) {
   if (!reroutes.near_ties.empty()) {
-    notes.push_back(fmt::format("re-routed by a near tie, compared no further at the experts: {} tokens: {}",
+    notes.push_back(fmt::format("re-routed by a near tie, compared no further: {} tokens: {}",
                                 reroutes.near_ties.size(), list_tokens(reroutes.near_ties)));
   }
   if (!reroutes.following.empty()) {
@@ -113,14 +113,14 @@ std::vector<bool> find_changed_pairs(std::span<const TensorPair> pairs, std::spa
   return changed;
 }
 
-void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties) {
+void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties, bool without_rerouted) {
   if (finding.reason != Reason::kExceedsTolerance || !finding.difference) return;
   double share = 0;
   std::set<std::pair<std::int32_t, std::int64_t>> tokens;
   for (const Reroute& tie : ties) {
     if (!may_change(tie, finding)) continue;
     if (!tokens.emplace(tie.logits.microbatch, tie.token).second) continue;
-    share += static_cast<double>(tie.experts) / static_cast<double>(tie.tokens);
+    share += (without_rerouted ? 1 : static_cast<double>(tie.experts)) / static_cast<double>(tie.tokens);
   }
   const double explained = std::sqrt(2 * share);
   if (finding.difference->rel_err() > explained) return;
@@ -133,6 +133,7 @@ void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties) {
 LogicalTensor keep_rows(const LogicalTensor& tensor, const std::vector<std::int64_t>& rows) {
   LogicalTensor kept = tensor;
   kept.rows.reset();
+  kept.kept = {tensor.shape, [rows](std::int64_t row) { return rows[static_cast<std::size_t>(row)]; }};
   kept.shape[0] = static_cast<std::int64_t>(rows.size());
   kept.pieces = [make = tensor.pieces, rows] {
     std::vector<Piece> pieces;

@@ -1,4 +1,4 @@
-#include "judge/slots.h"
+#include "judge/token_rows.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,7 +9,7 @@
 namespace ttrace {
 namespace {
 
-// Takes the piece of a tensor of shape `shape` apart into pieces of [tokens, slots], and hands each to `take`.
+// Takes the piece of a tensor of shape `shape` apart into pieces of [tokens, columns], and hands each to `take`.
 template <class Take>
 void for_each_matrix(const Piece& piece, const Shape& shape, Take take) {
   const std::size_t outer = shape.size() - 2;
@@ -39,7 +39,7 @@ Piece stretch_of(const Piece& matrix, std::int64_t first, std::int64_t count, st
   return stretch;
 }
 
-void add_changed(const Piece& matrix, const SlotChange& change, std::vector<Piece>& pieces) {
+void add_changed(const Piece& matrix, const RowChange& change, std::vector<Piece>& pieces) {
   const std::int64_t start = matrix.logical.start[0], end = start + matrix.logical.size[0];
   auto dropped = change.dropped.lower_bound(start);
   auto moved = change.moved.lower_bound(start);
@@ -63,10 +63,10 @@ void add_changed(const Piece& matrix, const SlotChange& change, std::vector<Piec
       ++before;
     } else {
       for (std::int64_t i = 0; i < matrix.logical.size[1]; ++i) {
-        Piece& slot = pieces.emplace_back(stretch_of(matrix, token - start, 1, token - before));
-        slot.offset += i * matrix.strides[1];
-        slot.logical.start[1] = moved->second[static_cast<std::size_t>(matrix.logical.start[1] + i)];
-        slot.logical.size[1] = 1;
+        Piece& column = pieces.emplace_back(stretch_of(matrix, token - start, 1, token - before));
+        column.offset += i * matrix.strides[1];
+        column.logical.start[1] = moved->second[static_cast<std::size_t>(matrix.logical.start[1] + i)];
+        column.logical.size[1] = 1;
       }
     }
     if (is_moved) ++moved;
@@ -76,11 +76,15 @@ void add_changed(const Piece& matrix, const SlotChange& change, std::vector<Piec
 
 }  // namespace
 
-LogicalTensor with_changed_slots(const LogicalTensor& tensor, const SlotChange& change) {
+LogicalTensor with_changed_rows(const LogicalTensor& tensor, const RowChange& change) {
   LogicalTensor changed = tensor;
-  const std::int64_t slots = tensor.shape.back();
-  const std::int64_t tokens = element_count(tensor.shape) / slots - static_cast<std::int64_t>(change.dropped.size());
-  changed.shape = {tokens, slots};
+  const std::int64_t columns = tensor.shape.back();
+  const std::int64_t tokens = element_count(tensor.shape) / columns - static_cast<std::int64_t>(change.dropped.size());
+  changed.shape = {tokens, columns};
+  changed.kept = {tensor.shape, [dropped = change.dropped](std::int64_t token) {
+                    for (const std::int64_t other : dropped) token += other <= token ? 1 : 0;
+                    return token;
+                  }};
   changed.pieces = [pieces = tensor.pieces, shape = tensor.shape, change] {
     std::vector<Piece> result;
     for (const Piece& piece : pieces()) {

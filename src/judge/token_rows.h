@@ -1,4 +1,4 @@
-// Tensors with a number for each expert that a token goes to: [.., slots], the tokens' dimensions before the last.
+// Tensors with a row for each token: [.., columns], the tokens' dimensions before the last, counted row-major.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace ttrace {
 
-struct SlotChange {
+struct RowChange {
   std::set<std::int64_t> dropped;  // tokens
-  // By token, where each of its slots goes: a permutation of the slots. Others stay where they are.
-  std::map<std::int64_t, std::vector<std::int64_t>> moved;
+  // By token, where each column of its row goes: a permutation of the columns. Others stay where they are.
+  std::map<std::int64_t, std::vector<std::int64_t>> moved = {};
 };
 
-// `tensor` as [tokens, slots], without the tokens that are dropped, each slot where `change` puts it. The tokens are
-// counted row-major. The tensor must have two dimensions at least, and no `rows`.
-LogicalTensor with_changed_slots(const LogicalTensor& tensor, const SlotChange& change);
+// `tensor` as [tokens, columns], without the tokens that are dropped, each column where `change` puts it. The tensor
+// must have two dimensions at least, and no `rows`.
+LogicalTensor with_changed_rows(const LogicalTensor& tensor, const RowChange& change);
 
 }  // namespace ttrace

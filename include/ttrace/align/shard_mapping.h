@@ -39,6 +39,13 @@ struct Piece {
   }
 };
 
+// Of a tensor without some tokens of a larger one: the larger one's shape, whose first dimensions are the tokens', and
+// which of these, row-major, is at an index of dimension 0 here.
+struct KeptTokens {
+  Shape whole;
+  std::function<std::int64_t(std::int64_t)> token_at;
+};
+
 struct LogicalTensor {
   TensorId id;  // canonical: global layer numbers, global micro-batch, chunk 0
   Dtype dtype = Dtype::kFloat32;
@@ -55,10 +62,11 @@ struct LogicalTensor {
   // Where it is not 0, the tensor holds the tokens of several experts, of so many that there are, and the row of a
   // token at an expert is token * routed_experts + expert.
   std::int64_t routed_experts = 0;
-  std::uint64_t bytes = 0;    // the size of the recorded tensors that hold the elements
-  bool sketched = false;      // some of them were recorded as sketches
-  std::size_t factoring = 0;  // the factoring on whose axes the shards lie: an index into `factorings_of` the mesh
-  bool annotated = false;     // some rule, or the recording program, said where it lies
+  std::optional<KeptTokens> kept;  // where tokens were left out
+  std::uint64_t bytes = 0;         // the size of the recorded tensors that hold the elements
+  bool sketched = false;           // some of them were recorded as sketches
+  std::size_t factoring = 0;       // the factoring on whose axes the shards lie: an index into `factorings_of` the mesh
+  bool annotated = false;          // some rule, or the recording program, said where it lies
   // What neither of them said: along which axes the shapes of the shards, or the slices of the batch, place it so.
   std::vector<AxisPlacement> deduced;
   std::string doubt;  // one sentence, where its shape fits no placement, or several: which line would say it

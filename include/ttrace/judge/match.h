@@ -16,10 +16,12 @@ namespace ttrace {
 // Every canonical tensor that either side holds, even in part, is counted exactly once: in `pairs` (by its candidate's
 // identity), in `findings`, or in `waived`.
 struct Matching {
-  // Tokens that the two sides sent to different experts. `pairs` leave them out of the experts' tensors.
+  // Tokens that the two sides sent to different experts. `pairs` leave them out of the experts' tensors, and of all
+  // that is computed later with a row for each token.
   std::vector<Reroute> reroutes;
   std::vector<std::shared_ptr<const LogicalTensor>> common_rows;  // owns the tensors without those tokens
-  std::vector<TensorPair> pairs;  // reference and candidate, in order of the candidate's identity
+  std::set<TensorId> without_rerouted;  // of `pairs`, those with a row for each token, and none for a re-routed one
+  std::vector<TensorPair> pairs;        // reference and candidate, in order of the candidate's identity
   // The candidate's recomputed tensors, each paired with its own first forward (as `reference`): a difference from the
   // reference does not tell whether the recomputation is wrong or the forward that it repeats.
   std::vector<TensorPair> recomputed;

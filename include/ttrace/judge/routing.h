@@ -51,8 +51,10 @@ std::vector<bool> find_changed_pairs(std::span<const TensorPair> pairs, std::spa
 
 // Makes a failure untrusted whose error the re-routed tokens may explain. If k of the n tokens that a tensor is
 // computed from are replaced by others, its relative error is up to sqrt(2 k / n); n is an expert's mean number of
-// tokens. `ties` are near ties, and what follows from them.
-void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties);
+// tokens. Of a tensor with a row for each token and none for these, `without_rerouted`, n is the number of all tokens:
+// attention lets them change the others, and by no more than they are changed. `ties` are near ties, and what follows
+// from them.
+void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties, bool without_rerouted);
 
 // The token of a row of a tensor of routed tokens.
 std::int64_t token_of(const LogicalTensor& tensor, std::int64_t row);

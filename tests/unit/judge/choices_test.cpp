@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "judge/slots.h"
+#include "judge/token_rows.h"
 #include "merge/values.h"
 #include "support/aligned.h"
 
@@ -14,16 +14,20 @@ namespace {
 
 constexpr std::int64_t kTokenCount = 32, kChoosable = 8, kSlotCount = 2;
 
-// A module that returns logits, weights and choices of its tokens, as [batch, sequence, ..], and the experts that take
-// the last two.
+// A router that returns logits, weights and choices of its tokens, as [batch, sequence, ..], the experts that take the
+// last two, and what their module takes and returns, one number a token.
 struct RecordedRouting {
   std::vector<float> logits;
   std::vector<std::int64_t> choices;
-  std::vector<float> weights;
+  std::vector<float> weights, taken, returned;
   Shape tokens = {kTokenCount};
 
   RecordedRouting()
-      : logits(kTokenCount * kChoosable), choices(kTokenCount * kSlotCount), weights(kTokenCount * kSlotCount) {
+      : logits(kTokenCount * kChoosable),
+        choices(kTokenCount * kSlotCount),
+        weights(kTokenCount * kSlotCount),
+        taken(kTokenCount, 1),
+        returned(kTokenCount, 2) {
     std::uint32_t state = 1;
     for (float& logit : logits) {
       state = state * 1664525 + 1013904223;
@@ -56,6 +60,16 @@ struct RecordedRouting {
     weight(token, slot) = logit(token, expert);
   }
 
+  // Lets the second best of a token's experts tie with another one, and sends it to the other.
+  RecordedRouting send_tied(std::int64_t token) {
+    logit(token, 3) = 2;
+    logit(token, 6) = logit(token, 1) = 1.5f;
+    choose(token);
+    RecordedRouting other = *this;
+    other.send(token, 1, choice(token, 1) == 1 ? 6 : 1);
+    return other;
+  }
+
   Trace trace() const {
     Trace trace = test::mesh_trace("", 1);
     const auto shape = [&](std::int64_t last) {
@@ -66,12 +80,15 @@ struct RecordedRouting {
     const auto add = [&](Kind kind, const std::string& name, std::int64_t last, const std::vector<float>& values) {
       test::add_tensor(trace, 0, test::tensor_id(kind, name, 0), shape(last), values);
     };
+    add(Kind::kInput, "mlp", 1, taken);
     add(Kind::kOutput, "mlp.gate:0", kChoosable, logits);
     add(Kind::kOutput, "mlp.gate:1", kSlotCount, weights);
     test::add_int64(trace, 0, test::tensor_id(Kind::kOutput, "mlp.gate:2", 0), shape(kSlotCount), choices);
     test::add_int64(trace, 0, test::tensor_id(Kind::kInput, "mlp.experts:1", 0), shape(kSlotCount), choices);
     add(Kind::kInput, "mlp.experts:2", kSlotCount, weights);
+    add(Kind::kOutput, "mlp", 1, returned);
     add(Kind::kGradInput, "mlp.experts:2", kSlotCount, weights);
+    add(Kind::kGradInput, "mlp", 1, taken);
     return trace;
   }
 };
@@ -94,11 +111,7 @@ TEST_SUITE_BEGIN("judge");
 
 TEST_CASE("where experts nearly tie, a token may go to either, and its weights are not compared") {
   RecordedRouting reference;
-  reference.logit(5, 3) = 2;
-  reference.logit(5, 6) = reference.logit(5, 1) = 1.5f;
-  reference.choose(5);
-  RecordedRouting candidate = reference;
-  candidate.send(5, 1, candidate.choice(5, 1) == 1 ? 6 : 1);
+  RecordedRouting candidate = reference.send_tied(5);
   candidate.weight(5, 1) = 1;  // a value of its own
   const Report report = judged_routing(reference, candidate);
   CHECK(test::findings_in(report).empty());
@@ -159,14 +172,31 @@ TEST_CASE("scores that do not differ explain nothing") {
         Findings{"mlp.gate:2 output: integer-differs", "mlp.experts:1 input: integer-differs"});
 }
 
+TEST_CASE("what is computed from a re-routed token is left out, and from no other") {
+  RecordedRouting reference;
+  reference.tokens = {4, kTokenCount / 4};
+  RecordedRouting candidate = reference.send_tied(9);
+  candidate.returned[9] = 100;
+  CHECK(judged_routing(reference, candidate).same());
+  candidate.returned[17] = 10;
+  const Report report = judged_routing(reference, candidate);
+  CHECK(test::findings_in(report) == Findings{"mlp output: exceeds-tolerance"});
+  CHECK(report.findings[0].message.find("worst at [2, 1, 0]: reference 2, candidate 10, on rank 0 at [2, 1, 0]") !=
+        std::string::npos);
+}
+
+TEST_CASE("what a token was before it was re-routed is compared") {
+  RecordedRouting reference;
+  RecordedRouting candidate = reference.send_tied(5);
+  candidate.taken[5] = 100;
+  // As a gradient, the same comes after the choice.
+  CHECK(test::findings_in(judged_routing(reference, candidate)) == Findings{"mlp input: exceeds-tolerance"});
+}
+
 TEST_CASE("tokens are counted over batch and sequence") {
   RecordedRouting reference;
   reference.tokens = {4, kTokenCount / 4};
-  reference.logit(9, 3) = 2;
-  reference.logit(9, 6) = reference.logit(9, 1) = 1.5f;
-  reference.choose(9);
-  RecordedRouting candidate = reference;
-  candidate.send(9, 1, candidate.choice(9, 1) == 1 ? 6 : 1);
+  RecordedRouting candidate = reference.send_tied(9);
   std::swap(candidate.choice(8, 0), candidate.choice(8, 1));
   std::swap(candidate.weight(8, 0), candidate.weight(8, 1));
   CHECK(judged_routing(reference, candidate).same());
@@ -186,8 +216,8 @@ TEST_CASE("slots move with their tokens wherever the shards of a tensor end") {
   REQUIRE(alignment.tensors.size() == 1);
   const LogicalTensor& tensor = alignment.tensors.begin()->second;
   REQUIRE(tensor.shape == Shape{2, 3, 2});
-  const SlotChange change{{0, 4}, {{2, {1, 0}}, {5, {1, 0}}}};
-  const LogicalTensor changed = with_changed_slots(tensor, change);
+  const RowChange change{{0, 4}, {{2, {1, 0}}, {5, {1, 0}}}};
+  const LogicalTensor changed = with_changed_rows(tensor, change);
   CHECK(changed.shape == Shape{4, 2});
   CHECK(values_of(changed) == Values{10, 11, 21, 20, 30, 31, 51, 50});
 }
