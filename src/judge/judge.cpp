@@ -130,18 +130,13 @@ void judge_statistics(Finding& finding, const TensorPair& pair, const Difference
 }
 
 // Counts the places of a difference, which was measured without some tokens, as in the tensor with all of them.
-void count_in_whole(const LogicalTensor& tensor, Difference& difference) {
-  const Shape& whole = tensor.kept->whole;
-  const auto inner = static_cast<std::ptrdiff_t>(tensor.shape.size()) - 1;  // dimensions within a token
+void count_in_whole(const KeptTokens& kept, Difference& difference) {
   if (!difference.worst_index.empty()) {
-    Shape index = index_at(tensor.kept->token_at(difference.worst_index[0]), Shape(whole.begin(), whole.end() - inner));
-    index.insert(index.end(), difference.worst_index.begin() + 1, difference.worst_index.end());
+    Shape index = index_at(kept.token_at(difference.worst_index[0]), {kept.whole.begin(), kept.whole.end() - 1});
+    index.push_back(difference.worst_index[1]);
     difference.worst_index = std::move(index);
   }
-  if (difference.worst_row >= 0 && inner > 0) {
-    const std::int64_t rows = element_count(Shape(tensor.shape.begin() + 1, tensor.shape.end() - 1));  // of a token
-    difference.worst_row = tensor.kept->token_at(difference.worst_row / rows) * rows + difference.worst_row % rows;
-  }
+  if (difference.worst_row >= 0) difference.worst_row = kept.token_at(difference.worst_row);
 }
 
 // Judges a pair whose NaN and Inf are at the same places on both sides.
@@ -217,7 +212,7 @@ Finding judge(const TensorPair& pair, const Difference& measured, const Toleranc
   finding.id = pair.candidate->id;
   finding.order = pair.reference->order;
   finding.difference = measured;
-  if (pair.reference->kept) count_in_whole(*pair.reference, *finding.difference);
+  if (pair.reference->kept) count_in_whole(*pair.reference->kept, *finding.difference);
   const Difference& difference = *finding.difference;
   set_verdict(finding, Verdict::kPass, Reason::kNone, "same");
   const bool exact = !is_floating(pair.reference->dtype);

@@ -20,8 +20,6 @@ std::string box_of_worst_cell(const SketchMeasure& sketch) {
   return fmt::format("[{}]", fmt::join(ranges, ", "));
 }
 
-Shape whole_shape_of(const LogicalTensor& tensor) { return tensor.kept ? tensor.kept->whole : tensor.shape; }
-
 std::string describe_worst(const Difference& difference) {
   if (difference.sketch) {
     if (difference.sketch->worst_cell.empty()) return "";
@@ -57,7 +55,7 @@ std::string describe_factor(const TensorPair& pair, const Difference& difference
 }  // namespace
 
 std::int64_t row_of_worst(const Difference& difference, const TensorPair& pair) {
-  const Shape shape = whole_shape_of(*pair.reference);
+  const Shape& shape = whole_shape_of(*pair.reference);
   std::int64_t row = 0;
   for (std::size_t d = 0; d + 1 < difference.worst_index.size(); ++d) {
     row = row * shape[d] + difference.worst_index[d];
@@ -73,7 +71,7 @@ std::string describe_statistic(const TensorPair& pair, const Difference& differe
                        digits_of(1 + judged.measured, judged.allowed), judged.allowed, describe_holders(ranks));
   }
   if (judged.statistic == Statistic::kRow) {
-    const Shape shape = whole_shape_of(*pair.reference);
+    const Shape& shape = whole_shape_of(*pair.reference);
     const Shape row = index_at(difference.worst_row, {shape.begin(), shape.end() - 1});
     return fmt::format("row {} of {} differs by {:.3g} times the norm of a typical row; correct runs: up to {:.2g}{}",
                        to_string(row), difference.rows, judged.measured, judged.allowed, holders);

@@ -133,7 +133,6 @@ void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties, bool
 LogicalTensor keep_rows(const LogicalTensor& tensor, const std::vector<std::int64_t>& rows) {
   LogicalTensor kept = tensor;
   kept.rows.reset();
-  kept.kept = {tensor.shape, [rows](std::int64_t row) { return rows[static_cast<std::size_t>(row)]; }};
   kept.shape[0] = static_cast<std::int64_t>(rows.size());
   kept.pieces = [make = tensor.pieces, rows] {
     std::vector<Piece> pieces;

@@ -109,9 +109,10 @@ void require_fits(const ToleranceFile& file, const Trace& reference, const std::
 }
 
 StoredTensor stored_tensor(const LogicalTensor& tensor) {
-  const Rows rows = rows_of(tensor.shape, tensor.dtype);
-  const std::int64_t width = tensor.shape.empty() ? 1 : std::max<std::int64_t>(tensor.shape.back(), 1);
-  const std::int64_t elements = element_count(tensor.shape);
+  const Shape& shape = whole_shape_of(tensor);
+  const Rows rows = rows_of(shape, tensor.dtype);
+  const std::int64_t width = shape.empty() ? 1 : std::max<std::int64_t>(shape.back(), 1);
+  const std::int64_t elements = element_count(shape);
   return StoredTensor{tensor.dtype, elements, rows.width == 0 ? 0 : elements / rows.width,
                       std::max(width, elements / width), tensor.rows.has_value()};
 }

@@ -39,11 +39,10 @@ struct Piece {
   }
 };
 
-// Of a tensor without some tokens of a larger one: the larger one's shape, whose first dimensions are the tokens', and
-// which of these, row-major, is at an index of dimension 0 here.
+// Of a tensor [tokens, columns] that is another one, [.., columns], without some of its tokens.
 struct KeptTokens {
-  Shape whole;
-  std::function<std::int64_t(std::int64_t)> token_at;
+  Shape whole;                                         // of the other one, whose tokens are counted row-major
+  std::function<std::int64_t(std::int64_t)> token_at;  // which of these is at an index of dimension 0 here
 };
 
 struct LogicalTensor {
@@ -71,6 +70,11 @@ struct LogicalTensor {
   std::vector<AxisPlacement> deduced;
   std::string doubt;  // one sentence, where its shape fits no placement, or several: which line would say it
 };
+
+// With the tokens that were left out.
+inline const Shape& whole_shape_of(const LogicalTensor& tensor) {
+  return tensor.kept ? tensor.kept->whole : tensor.shape;
+}
 
 // The result of aligning one trace. `findings` hold what the training code may have caused: missing and
 // duplicate ranks, omissions, overlaps, shards that do not fit. A tensor with an omission or overlap is
