@@ -14,7 +14,7 @@
 namespace ttrace::abft {
 namespace {
 
-constexpr std::int64_t kBlockCols = 1024;
+constexpr std::int64_t kBlockCols = kTileCols;
 constexpr std::int64_t kPanelCols = 8 * kBlockCols;  // the column sums of a panel, of all bands, stay in cache
 constexpr std::int64_t kBandRows = 256;              // a band has at least as many, unless it is the last
 constexpr std::int64_t kMostBands = 32;              // more threads than this have nothing to do
@@ -158,8 +158,9 @@ class LineReader::Reader {
     for (const bool mask : {false, true}) {
       block.begin(reading_);
       std::vector<double> values;
-      for (std::int64_t row = 0; row < block.rows; row += kTileRows) {
-        const std::int64_t rows = std::min(kTileRows, block.rows - row);
+      const std::int64_t most = tile_rows(matrix_.dtype);
+      for (std::int64_t row = 0; row < block.rows; row += most) {
+        const std::int64_t rows = std::min(most, block.rows - row);
         Tile tile{matrix_.at(block.first_row + row, block.first_col), matrix_.dtype, matrix_.row_stride, rows,
                   block.cols};
         if (mask || matrix_.col_stride != 1 || !has_kernel(matrix_.dtype)) {
@@ -196,13 +197,15 @@ class LineReader::Reader {
   }
 
   void sum_tile(const Tile& tile, Block& block, std::int64_t row) const {
-    const TileReading reading = {reading_.depth, reading_.weighted, factors_at(reading_.left, block.first_row + row)};
+    const TileReading reading = {reading_.depth, reading_.weighted, reading_.in_fp32,
+                                 factors_at(reading_.left, block.first_row + row)};
     if (wants_sums() || reading_.left != nullptr) {
       read_tile(tile, reading, block.lines.empty() ? nullptr : &block.lines[index(row)], block.columns,
                 block.left_times);
     }
     if (reading_.right != nullptr) {
-      multiply_rows(tile, factors_at(reading_.right, block.first_col), &block.times_right[index(row)]);
+      multiply_rows(tile, factors_at(reading_.right, block.first_col), reading_.in_fp32,
+                    &block.times_right[index(row)]);
     }
   }
 
@@ -276,7 +279,7 @@ const MatrixLines& LineReader::read(const MatrixView& matrix, const Reading& rea
     reader_->read(matrix, reading);
     return reader_->result;
   }
-  reader_->read(transposed(matrix), {reading.depth, reading.weighted, reading.right, reading.left});
+  reader_->read(transposed(matrix), {reading.depth, reading.weighted, reading.in_fp32, reading.right, reading.left});
   std::swap(reader_->result.rows, reader_->result.cols);
   std::swap(reader_->result.left_times, reader_->result.times_right);
   return reader_->result;

@@ -92,9 +92,11 @@ class Operands {
     const bool weighted = reading_.weighted;
     const MatrixLines& of_a = a_.read(a, reading_);
     const LineSums left = sums_of(of_a.cols);
-    const MatrixLines& of_b = b_.read(b, {.depth = reading_.depth, .weighted = weighted, .left = &left});
+    const MatrixLines& of_b =
+        b_.read(b, {.depth = reading_.depth, .weighted = weighted, .in_fp32 = reading_.in_fp32, .left = &left});
     const LineSums right = sums_of(of_b.rows);
-    rows_.add(of_a.rows, of_b.rows, a_again.read(a, {.weighted = weighted, .right = &right}).times_right);
+    rows_.add(of_a.rows, of_b.rows,
+              a_again.read(a, {.weighted = weighted, .in_fp32 = reading_.in_fp32, .right = &right}).times_right);
     cols_.add(of_b.cols, of_a.cols, of_b.left_times);
   }
 
@@ -156,6 +158,15 @@ std::vector<LineCheck> check_rows(const Product& product, const OperandSums& ope
   return checks;
 }
 
+// Returns whether sums of the product's lines may be off by 2^-17 of the sum of magnitudes, as those in fp32 are. All
+// thresholds have room for it if C is rounded to 16 bits, because they allow for more in the same sums: V-ABFT's own
+// e_max is at least 1e-3, 130 times as much. SEA and A-ABFT take the sums to round like C, by u >= 2^-11 at every
+// addition, and at every multiplication by A's row; so does the norm bound, of K u |A| |B|. A sum of one element is
+// exact. What disagrees is summed again in fp64, with weights.
+bool may_sum_in_fp32(const Rounding& rounding) {
+  return size_of(rounding.operand) == 2 && size_of(rounding.output) == 2;
+}
+
 LineChecks check_whole_lines(const Product& product, const VerifyOptions& options) {
   if (product.c.rows > product.c.cols) {  // the left operand is the larger one: check the transposed product
     LineChecks checks = check_whole_lines(transposed(product), options);
@@ -163,9 +174,11 @@ LineChecks check_whole_lines(const Product& product, const VerifyOptions& option
   }
   OperandSums rows = zero_sums(product.c.rows, product), cols = zero_sums(product.c.cols, product);
   LineReader reader;
-  Operands({.depth = depth_for(options.threshold.method), .weighted = options.weighted}, rows, cols)
+  const bool in_fp32 = may_sum_in_fp32(rounding_of(product));
+  Operands({.depth = depth_for(options.threshold.method), .weighted = options.weighted, .in_fp32 = in_fp32}, rows, cols)
       .add(product, reader);
-  const MatrixLines& lines = reader.read(product.c, {.depth = Depth::kSums, .weighted = options.weighted});
+  const MatrixLines& lines =
+      reader.read(product.c, {.depth = Depth::kSums, .weighted = options.weighted, .in_fp32 = in_fp32});
   return {check_rows(product, rows, lines.rows, options.threshold),
           check_rows(transposed(product), cols, lines.cols, options.threshold)};
 }

@@ -3,6 +3,11 @@
 //
 // Every element is widened to fp64 as it is loaded, exactly; sums are in fp64. A product of fp64 may be off by as
 // little as these sums themselves: of fp64 elements the plain sum is compensated.
+//
+// Elements of 16 bits can be summed in fp32 within a tile, and in fp64 from tile to tile, where the caller says that
+// this will do (`in_fp32`); not for weighted sums and norms. Then each of a row's 16 lanes adds up 64 elements at most,
+// a column 32; a product rounds its factor and itself, too. So every sum is off by at most (63 + 2) 2^-24, to first
+// order, of the sum of the magnitudes that it adds: less than 2^-17. A sum beyond fp32 is infinite.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +20,13 @@
 
 namespace ttrace::abft {
 
-constexpr std::int64_t kTileRows = 8;
-constexpr std::int64_t kStripCols = 32;  // the sums of columns are padded to a multiple of it
+constexpr std::int64_t kTileRows = 32, kTileCols = 1024;
+constexpr std::int64_t kStripCols = 64;  // the sums of columns are padded to a multiple of it
+// Returns how many rows a tile best has: more of 16-bit elements, whose column sums are widened at its end.
+inline std::int64_t tile_rows(Dtype dtype) { return size_of(dtype) == 2 ? kTileRows : 8; }
 
-// A block of a matrix, of at most kTileRows rows. Columns are contiguous; the dtype is fp64, fp32, fp16 or bf16.
-// `row_stride` is in elements.
+// A block of a matrix, of at most kTileRows rows and kTileCols columns. Columns are contiguous; the dtype is fp64,
+// fp32, fp16 or bf16. `row_stride` is in elements.
 struct Tile {
   const std::byte* data;
   Dtype dtype;
@@ -58,7 +65,8 @@ struct ColumnProducts {
 struct TileReading {
   Depth depth = Depth::kNone;
   bool weighted = false;
-  Factors left;  // one for each row; `plain` is null where no products with columns are asked for
+  bool in_fp32 = false;  // of 16-bit elements; without effect on others
+  Factors left;          // one for each row; `plain` is null where no products with columns are asked for
 };
 // Overwrites those members of `rows` (one for each row of the tile) that `reading` asks for, and adds the tile to
 // `columns` and to `left_times`, whose first column is the tile's.
@@ -66,6 +74,6 @@ void read_tile(const Tile& tile, const TileReading& reading, RowSums* rows, Colu
                ColumnProducts& left_times);
 
 // Overwrites `rows` with the inner products of each row and `right`, one for each column.
-void multiply_rows(const Tile& tile, const Factors& right, Pair* rows);
+void multiply_rows(const Tile& tile, const Factors& right, bool in_fp32, Pair* rows);
 
 }  // namespace ttrace::abft

@@ -61,7 +61,19 @@ struct SmallFloat {
     return hn::BitCast(floats, hn::Or(hn::Or(hn::BitCast(words, scaled), exponent), sign));
   }
 };
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+// Processors with AVX2 have an instruction for it, which takes a third of the time. It turns on the bit that makes a
+// NaN quiet; all other bits are the same.
+struct Float16 : SmallFloat<std::uint16_t, 10, 0x7bff> {
+  template <class Floats>
+  static HWY_INLINE hn::Vec<Floats> load(Floats floats, const Stored* data) {
+    const hn::Rebind<hwy::float16_t, Floats> halves;
+    return hn::PromoteTo(floats, hn::BitCast(halves, hn::LoadU(hn::Rebind<std::uint16_t, Floats>(), data)));
+  }
+};
+#else
 using Float16 = SmallFloat<std::uint16_t, 10, 0x7bff>;
+#endif
 using Float8E4M3 = SmallFloat<std::uint8_t, 3, 0x7e>;  // no infinity, and one magnitude that is NaN
 using Float8E5M2 = SmallFloat<std::uint8_t, 2, 0x7b>;
 

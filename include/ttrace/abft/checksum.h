@@ -6,7 +6,8 @@
 // products with checksums of the other operand. Elements are widened to fp64 and summed in it. The plain sum of n fp64
 // elements is compensated: it is off by at most 2^-53 of the sum of their magnitudes, to first order, whatever n. The
 // sum of narrower elements is off by n times that, which is little: their own rounding is at least 2^29 times coarser.
-// The order of summation depends on the matrix's shape and dtype alone, not on threads and not on the machine.
+// Where C is rounded to 16 bits, parts of the sums may be in fp32 (`Reading::in_fp32`). The order of summation depends
+// on the matrix's shape and dtype and on the Reading alone, not on threads and not on the machine.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +45,13 @@ LineSums sums_of(std::span<const LineStatistics> lines);
 
 // Asks for what one reading of a matrix gives: sums to a Depth; if `left` is not null, the product of `left` (two
 // numbers for each row) and the matrix; if `right` is not null, that of the matrix and `right` (two numbers for each
-// column). Unless `weighted`, all weighted sums are zero: only who looks for the place of an error needs them.
+// column). Unless `weighted`, all weighted sums are zero: only who looks for the place of an error needs them. With
+// `in_fp32`, sums of 16-bit elements that are neither weighted nor norms may be off by 2^-17 of the sum of magnitudes;
+// they take two thirds of the time.
 struct Reading {
   Depth depth = Depth::kNone;
   bool weighted = false;
+  bool in_fp32 = false;
   const LineSums* left = nullptr;
   const LineSums* right = nullptr;
 };

@@ -4,8 +4,10 @@
 #include <hwy/targets.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "support/products.h"
 
@@ -84,6 +86,24 @@ void check_against(const MatrixView& matrix, const std::vector<LineStatistics>& 
   }
 }
 
+// Sums, extrema and products of whole numbers, which no order of summation changes.
+void check_same_sums(const MatrixLines& a, const MatrixLines& b) {
+  const auto same = [](const LineStatistics& x, const LineStatistics& y) {
+    return x.sum == y.sum && x.smallest == y.smallest && x.largest == y.largest && x.nonfinite == y.nonfinite;
+  };
+  CHECK(std::equal(a.rows.begin(), a.rows.end(), b.rows.begin(), b.rows.end(), same));
+  CHECK(std::equal(a.cols.begin(), a.cols.end(), b.cols.begin(), b.cols.end(), same));
+  CHECK(a.left_times.plain == b.left_times.plain);
+  CHECK(a.times_right.plain == b.times_right.plain);
+}
+
+// Checks that no number is off by more than 2^-17 of the sum of the magnitudes that it adds up.
+void check_near(const std::vector<double>& sums, const std::vector<double>& exact,
+                const std::vector<double>& magnitudes) {
+  REQUIRE(sums.size() == exact.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) CHECK(std::fabs(sums[i] - exact[i]) <= 0x1p-17 * magnitudes[i]);
+}
+
 TEST_SUITE("abft") {
   TEST_CASE("one reading gives the sums, statistics and products of all rows and columns") {
     constexpr std::int64_t kShapes[][2] = {{1, 1}, {3, 40}, {33, 7}, {300, 1100}, {5, 8200}};
@@ -107,6 +127,9 @@ TEST_SUITE("abft") {
                 read_lines(matrix.view, {.depth = Depth::kNorms, .weighted = true, .left = &left, .right = &right});
             check_against(matrix.view, lines.rows, lines.times_right, right);
             check_against(transposed(matrix.view), lines.cols, lines.left_times, left);
+            const MatrixLines in_fp32 =
+                read_lines(matrix.view, {.depth = Depth::kExtrema, .in_fp32 = true, .left = &left, .right = &right});
+            check_same_sums(lines, in_fp32);
           }
         }
       }
@@ -125,18 +148,62 @@ TEST_SUITE("abft") {
     }
   }
 
+  TEST_CASE("16-bit sums in fp32 lose 2^-17 of their magnitudes at most, those beyond fp32 no more than in fp64") {
+    Random random(3);
+    for (const Dtype dtype : {Dtype::kFloat16, Dtype::kBFloat16}) {
+      for (const double scale : {1e-6, 1.0, 3e4, 1e38}) {
+        if (dtype == Dtype::kFloat16 && scale > 3e4) continue;
+        for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{700, 1500}, {2, 5000}, {1, 1}}) {
+          CAPTURE(name_of(dtype));
+          CAPTURE(scale);
+          CAPTURE(rows);
+          Matrix matrix = zeros(dtype, rows, cols);
+          // As bad as can be: of one sign, and each of all its bits.
+          for (std::int64_t row = 0; row < rows; ++row) {
+            for (std::int64_t col = 0; col < cols; ++col) {
+              set(matrix, row, col, scale * (1 + random.uniform()));
+            }
+          }
+          const auto numbers = [&](std::int64_t count) {
+            LineSums sums;
+            for (std::int64_t i = 0; i < count; ++i) {
+              sums.plain.push_back(1 + random.uniform());
+              sums.weighted.push_back(0);
+            }
+            return sums;
+          };
+          const LineSums left = numbers(rows), right = numbers(cols);
+          const Reading wide = {.depth = Depth::kExtrema, .left = &left, .right = &right};
+          Reading narrow = wide;
+          narrow.in_fp32 = true;
+          const MatrixLines exact = read_lines(matrix.view, wide), sums = read_lines(matrix.view, narrow);
+          const auto plain = [](const std::vector<LineStatistics>& lines) { return sums_of(lines).plain; };
+          check_near(plain(sums.rows), plain(exact.rows), plain(exact.rows));
+          check_near(plain(sums.cols), plain(exact.cols), plain(exact.cols));
+          check_near(sums.left_times.plain, exact.left_times.plain, exact.left_times.plain);
+          check_near(sums.times_right.plain, exact.times_right.plain, exact.times_right.plain);
+        }
+      }
+    }
+  }
+
   TEST_CASE("every number of threads gives the same bits") {
     const int threads = omp_get_max_threads();
     Random random(5);
-    Matrix matrix = zeros(Dtype::kFloat32, 1500, 9000);
-    fill(matrix, Distribution::kHeavyTailed, 1, random);
-    const auto read_with = [&](int count) {
-      omp_set_num_threads(count);
-      return read_lines(matrix.view, {.depth = Depth::kNorms, .weighted = true});
-    };
-    const MatrixLines one = read_with(1), three = read_with(3), seven = read_with(7);
-    omp_set_num_threads(threads);
-    for (const MatrixLines* other : {&three, &seven}) check_equal(one, *other);
+    for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBFloat16}) {
+      Matrix matrix = zeros(dtype, 1500, 9000);
+      fill(matrix, Distribution::kHeavyTailed, 1, random);
+      const bool in_fp32 = dtype == Dtype::kBFloat16;
+      const Reading reading = {
+          .depth = in_fp32 ? Depth::kExtrema : Depth::kNorms, .weighted = !in_fp32, .in_fp32 = in_fp32};
+      const auto read_with = [&](int count) {
+        omp_set_num_threads(count);
+        return read_lines(matrix.view, reading);
+      };
+      const MatrixLines one = read_with(1), three = read_with(3), seven = read_with(7);
+      omp_set_num_threads(threads);
+      for (const MatrixLines* other : {&three, &seven}) check_equal(one, *other);
+    }
   }
 
   TEST_CASE("every instruction set gives the same bits") {
@@ -148,19 +215,21 @@ TEST_SUITE("abft") {
         Matrix matrix = zeros(dtype, 61, cols);
         fill(matrix, Distribution::kHeavyTailed, 1, random);
         LineSums left = whole_numbers(61, random), right = whole_numbers(cols, random);
-        for (double& factor : left.plain) factor *= 0.1;
         for (double& factor : right.weighted) factor *= 0.1;
-        const auto read = [&] {
-          return read_lines(matrix.view, {.depth = Depth::kNorms, .weighted = true, .left = &left, .right = &right});
-        };
-        const MatrixLines best = read();
-        int targets = 0;
-        for (auto rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1, ++targets) {
-          hwy::SetSupportedTargetsForTest(rest & -rest);
-          check_equal(best, read());
+        for (double& factor : left.plain) factor *= 0.1;
+        for (double& factor : right.plain) factor *= 0.1;
+        const Reading everything = {.depth = Depth::kNorms, .weighted = true, .left = &left, .right = &right},
+                      in_fp32 = {.depth = Depth::kExtrema, .in_fp32 = true, .left = &left, .right = &right};
+        for (const Reading& reading : {everything, in_fp32}) {
+          const MatrixLines best = read_lines(matrix.view, reading);
+          int targets = 0;
+          for (auto rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1, ++targets) {
+            hwy::SetSupportedTargetsForTest(rest & -rest);
+            check_equal(best, read_lines(matrix.view, reading));
+          }
+          hwy::SetSupportedTargetsForTest(0);
+          CHECK(targets > 0);
         }
-        hwy::SetSupportedTargetsForTest(0);
-        CHECK(targets > 0);
       }
     }
   }

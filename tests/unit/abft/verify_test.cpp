@@ -173,6 +173,28 @@ TEST_SUITE("abft") {
     }
   }
 
+  // Sums in fp32 are for products that are rounded to 16 bits. By the bound for fp64 they would be an alarm.
+  TEST_CASE("a product of bf16 that is not rounded is held to its own precision") {
+    Random random(13);
+    Matrix a = zeros(Dtype::kBFloat16, 40, 300), b = zeros(Dtype::kBFloat16, 300, 50),
+           c = zeros(Dtype::kFloat64, 40, 50);
+    fill(a, Distribution::kHeavyTailed, 1, random);
+    fill(b, Distribution::kHeavyTailed, 1, random);
+    const Product product = {{{a.view, b.view}}, c.view};
+    for (std::int64_t row = 0; row < 40; ++row) {
+      for (std::int64_t col = 0; col < 50; ++col) set(c, row, col, exact_element(product, row, col));
+    }
+    const VerifyOptions options = {.threshold = {.method = ThresholdMethod::kSimplified}};
+    CHECK(verify(product, options).outcome == Outcome::kVerified);
+    // Those sums that `verify` takes first: it would sum again what disagrees.
+    const LineChecks checks = check_lines(product, options);
+    for (const std::vector<LineCheck>* lines : {&checks.rows, &checks.cols}) {
+      for (const LineCheck& line : *lines) CHECK(!line.disagrees());
+    }
+    set(c, 7, 9, element(c.view, 7, 9) * (1 + 1e-6));
+    CHECK(verify(product, options).outcome == Outcome::kFaulty);
+  }
+
   TEST_CASE("pieces of K are one product") {
     const RandomProduct product = right_product({9, 16, 7}, Dtype::kFloat32, true);
     Product pieces = product.product();
