@@ -160,11 +160,13 @@ std::vector<LineCheck> check_rows(const Product& product, const OperandSums& ope
 
 // Returns whether sums of the product's lines may be off by 2^-17 of the sum of magnitudes, as those in fp32 are. All
 // thresholds have room for it if C is rounded to 16 bits, because they allow for more in the same sums: V-ABFT's own
-// e_max is at least 1e-3, 130 times as much. SEA and A-ABFT take the sums to round like C, by u >= 2^-11 at every
-// addition, and at every multiplication by A's row; so does the norm bound, of K u |A| |B|. A sum of one element is
-// exact. What disagrees is summed again in fp64, with weights.
-bool may_sum_in_fp32(const Rounding& rounding) {
-  return size_of(rounding.operand) == 2 && size_of(rounding.output) == 2;
+// e_max is at least 1e-3, 130 times as much (a calibrated one may be less). SEA and A-ABFT take the sums to round like C,
+// by u >= 2^-11 at every addition, and at every multiplication by A's row; so does the norm bound, of K u |A| |B|. A sum
+// of one element is exact. What disagrees is summed again in fp64, with weights.
+bool may_sum_in_fp32(const Rounding& rounding, const ThresholdOptions& options) {
+  constexpr double kLeastRelativeError = 1e-3;
+  return size_of(rounding.operand) == 2 && size_of(rounding.output) == 2 &&
+         options.e_max.value_or(kLeastRelativeError) >= kLeastRelativeError;
 }
 
 LineChecks check_whole_lines(const Product& product, const VerifyOptions& options) {
@@ -174,7 +176,7 @@ LineChecks check_whole_lines(const Product& product, const VerifyOptions& option
   }
   OperandSums rows = zero_sums(product.c.rows, product), cols = zero_sums(product.c.cols, product);
   LineReader reader;
-  const bool in_fp32 = may_sum_in_fp32(rounding_of(product));
+  const bool in_fp32 = may_sum_in_fp32(rounding_of(product), options.threshold);
   Operands({.depth = depth_for(options.threshold.method), .weighted = options.weighted, .in_fp32 = in_fp32}, rows, cols)
       .add(product, reader);
   const MatrixLines& lines =
