@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _EXPERTS = ("ep", "etp", "edp", "efsdp")  # groups that factor the ranks in another way than all else
+_OF_BOTH = ("pp", "dp_replicate")  # groups that divide the ranks of the experts as those of all else
 
 
 class Group(NamedTuple):
@@ -29,7 +30,7 @@ def factoring(groups: Iterable[Group], world_size: int) -> str | None:
     together = _axes(groups, world_size)
     if together is not None and together.sizes == dense.sizes:
         return together.text()
-    apart = _axes([*experts, *(group for group in groups if group.name == "pp")], world_size)
+    apart = _axes([*experts, *(group for group in groups if group.name in _OF_BOTH)], world_size)
     return dense.text() if apart is None else f"{dense.text()}/{apart.text()}"
 
 

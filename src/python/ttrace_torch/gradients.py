@@ -24,6 +24,7 @@ from . import adapters, patches
 from .adapters import fsdp1
 from .clock import Chunk, Microbatch
 from .collector import Collector
+from .frame import Frame
 from .library import Kind, TensorId
 
 
@@ -31,6 +32,7 @@ class Gradients:
     def __init__(self, collector: Collector):
         self._collector = collector
         self._hooked_parameters: set[tuple[int, int]] = set()  # (chunk, id of the parameter)
+        self._left_out: set[tuple[int, str]] = set()  # (chunk, name) of parameters
         self._first_in_backward: Microbatch | None = None  # whose gradient came first in this backward
         # Of each micro-batch: name of a parameter -> sum of its gradients so far, and where that lies.
         self._portions: dict[Microbatch, dict[str, tuple[torch.Tensor, str]]] = {}
@@ -166,6 +168,12 @@ class Gradients:
                 in_portions = len(names) < len(all_names)
                 patches.keep(parameter.register_hook(self._parameter_hook(chunk, parameter, all_names, in_portions)))
 
+    def leave_out(self, frame: Frame, module: torch.nn.Module) -> None:
+        """The parameters of `module`, to which experts' tokens come from several ranks: what one micro-batch's backward
+        adds to their gradients is that of other ranks' micro-batches, too."""
+        if frame.chunk is not None:
+            self._left_out.update((frame.chunk.number, f"{frame.path}.{name}") for name in module._parameters)
+
     def hook_gathered_parameters(self, chunk: Chunk, module: torch.nn.Module) -> None:
         """Of `module`, which `fully_shard` shards and which is about to be called: its own hook that comes first
         replaces its parameters by whole ones. Those get the gradient of a micro-batch."""
@@ -220,6 +228,14 @@ class Gradients:
             self._collector.warn(f"not traceable: param_grad of '{names[0]}', which a fused kernel adds to main_grad")
             self._collector.not_seen(
                 "added to main_grad by a fused kernel", (Kind.PARAM_GRAD,), chunk.number, tensors=names
+            )
+            return
+        if (chunk.number, names[0]) in self._left_out:
+            self._collector.not_seen(
+                "the gradient of the tokens that came to a rank, of whichever micro-batch",
+                (Kind.PARAM_GRAD,),
+                chunk.number,
+                tensors=names,
             )
             return
         mesh = adapters.summed_later_over(parameter)

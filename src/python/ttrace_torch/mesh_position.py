@@ -31,11 +31,13 @@ class MeshPosition:
         """The axis that `name` or the alias `name` stands for; None where there is neither."""
         return name if name in _numbers(self.axes) else _aliases(self.axes).get(name)
 
-    def axes_joining(self, ranks: list[int]) -> list[tuple[str, int]]:
+    def axes_joining(self, ranks: list[int], called: str | None = None) -> list[tuple[str, int]]:
         """Name and size of the axis, or of the nested axes, outermost first, along which `ranks`, this one among
-        them, follow each other; empty where there is none. For coordinates that follow from the rank."""
-        found = (self._axes_joining(ranks, _numbers(factoring)) for factoring in self.axes.split("/"))
-        return next(filter(None, found), [])
+        them, follow each other; empty where there is none. Where several factorings have such axes, it is the first of
+        them, or the axis `called`. For coordinates that follow from the rank."""
+        found = [self._axes_joining(ranks, _numbers(factoring)) for factoring in self.axes.split("/")]
+        named = [(called, len(ranks))]
+        return named if named in found else next(filter(None, found), [])
 
     def _axes_joining(self, ranks: list[int], factoring: dict[str, int]) -> list[tuple[str, int]]:
         coordinates = [self._coordinates_of(rank) for rank in ranks]

@@ -130,6 +130,8 @@ class Modules:
         if frame is not None and frame.path is not None:
             if self.gaps.hides_inside(frame, module):
                 inside = None
+            if adapters.exchanges_tokens(module):
+                self._gradients.leave_out(frame, module)
             args, kwargs = self._record_inputs(frame, args, kwargs)
         return frame, inside, args, kwargs
 

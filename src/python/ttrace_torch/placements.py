@@ -71,7 +71,7 @@ class Placements:
             agrees = name is not None and (position.size(name), position.coordinate(name)) == (len(ranks), at[mesh_dim])
             found = [(name, len(ranks))] if agrees else []
         else:
-            found = position.axes_joining(ranks)
+            found = position.axes_joining(ranks, name)
             agrees = bool(found) and (name is None or found == [(name, len(ranks))])
         if not agrees:
             raise CollectError(_disagreement(mesh, mesh_dim, ranks, position))

@@ -25,7 +25,9 @@ has imported what it uses;
   nor returns: `record_input(member, function)` names what the function returns as an input of the module in progress.
 
 `is_rehearsal()` says that the framework runs the model just now, in grad mode, to learn its shapes and no more;
-`is_by_product(value)` that an object which a module takes or returns holds nothing but what is recorded elsewhere.
+`is_by_product(value)` that an object which a module takes or returns holds nothing but what is recorded elsewhere;
+`are_experts(module_class)` that what its modules compute inside has rows in an order that correct programs differ in;
+`exchanges_tokens(module)` that a module's parameters get gradients of tokens that other ranks have sent there.
 `original_of(tensor)` is the node of autograd that made what `tensor` is a framework's copy of, with the place among its
 outputs, or None.
 `summed_later_over(parameter)` is the device mesh over which the framework sums the gradient after a backward, or None.
@@ -57,10 +59,12 @@ from . import (
 )
 from .megatron_moe import Record
 from .pipelining import is_rehearsal
-from .transformers import is_by_product, summed_later_over
+from .transformers import are_experts, exchanges_tokens, is_by_product, summed_later_over
 
 __all__ = [
+    "are_experts",
     "device_mesh",
+    "exchanges_tokens",
     "functions_to_patch",
     "in_use",
     "is_by_product",

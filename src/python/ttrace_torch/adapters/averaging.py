@@ -25,14 +25,16 @@ class Averaging(NamedTuple):
 
 
 def words_of(averagings: Iterable[Averaging], position: MeshPosition) -> dict[str, Any]:
-    """As an adapter's `words`; `averagings` are those of all parts of the model."""
+    """As an adapter's `words`; `averagings` are those of all parts of the model, the outer ones first."""
     found = list(averagings)
     axes = [_axes(averaging, position) for averaging in found]
-    if not found or not all(axes):
+    if not any(axes) or None in axes:
         return {}
     said: dict[str, Any] = {}
-    factors = {_loss_scale(averaging, names, position) for averaging, names in zip(found, axes, strict=True)}
-    said["loss_scale"] = factors.pop() if len(factors) == 1 else UNKNOWN
+    # The outermost part says it: the loss is one, and experts, to which the tokens of several ranks come, are averaged
+    # over other ranks than all else.
+    first = next(index for index, names in enumerate(axes) if names)
+    said["loss_scale"] = _loss_scale(found[first], axes[first], position)
     different = [name for name, _ in max(axes, key=len) if name not in _SHARE_MICROBATCHES]
     if different and different != [position.axis_named("dp")]:
         said["microbatches"] = {"axis": different[0] if len(different) == 1 else different}
@@ -44,12 +46,12 @@ def product(one: str, other: str) -> str:
     return UNKNOWN if UNKNOWN in (one, other) else f"{one}*{other}"
 
 
-def _axes(averaging: Averaging, position: MeshPosition) -> list[tuple[str, int]]:
-    """Names and sizes of the axes that the gradients are averaged over, outermost first; empty where one is unknown."""
+def _axes(averaging: Averaging, position: MeshPosition) -> list[tuple[str, int]] | None:
+    """Names and sizes of the axes that the gradients are averaged over, outermost first; None where one is unknown."""
     if position.coordinates:
-        return []
+        return None
     axes = [position.axes_joining(list(ranks)) for ranks in reversed(averaging.groups) if len(ranks) > 1]
-    return sum(axes, []) if all(axes) else []
+    return sum(axes, []) if all(axes) else None
 
 
 def _loss_scale(averaging: Averaging, axes: list[tuple[str, int]], position: MeshPosition) -> str:
