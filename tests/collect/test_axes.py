@@ -6,7 +6,9 @@ import json
 import pytest
 from conftest import TTRACE, program, ranks, run
 
+from ttrace_torch.adapters.averaging import Averaging, words_of
 from ttrace_torch.factoring import Group, factoring
+from ttrace_torch.mesh_position import MeshPosition
 
 pytestmark = pytest.mark.usefixtures("warm_programs")
 
@@ -106,6 +108,25 @@ def test_the_finest_axes_that_all_groups_are_made_of():
     assert axes(8, **many) == "cp=2,batch=2,pp=2,tp=1"
     assert axes(4, dp_shard=(0, 1), fsdp=(0, 1), dp_replicate=(0, 2)) == "dp_shard=2,dp_replicate=2,fsdp=dp_shard"
     assert axes(6, tp=(0, 1), dp=(0, 2, 4), ep=(0, 1, 2), edp=(0, 3)) == "tp=2,dp=3/ep=3,edp=2"
+    experts = {"dp_replicate": (0, 4), "efsdp": (0, 2), "ep": (0, 1)}
+    assert axes(8, fsdp=range(4), **experts) == "fsdp=4,dp_replicate=2/ep=2,efsdp=2,dp_replicate=2"
+
+
+def test_ranks_that_two_factorings_join_lie_along_the_axis_of_their_name():
+    position = MeshPosition(0, 4, "tp=2,fsdp=2/ep=2,efsdp=2", "")
+    assert position.axes_joining([0, 1]) == position.axes_joining([0, 1], "tp") == [("tp", 2)]
+    assert position.axes_joining([0, 1], "ep") == [("ep", 2)]
+    assert position.axes_joining([0, 1, 2, 3], "ep") == [("fsdp", 2), ("tp", 2)]
+    assert position.axes_joining([0, 3], "ep") == []
+
+
+def test_the_outermost_part_of_a_model_says_by_how_much_gradients_are_averaged():
+    position = MeshPosition(0, 8, "tp=2,fsdp=4,dp=fsdp/ep=4,efsdp=2", "")
+    whole = Averaging([(0, 2, 4, 6)], 4)
+    for experts in (Averaging([(0, 4)], 4), Averaging([(0, 4)], 2), Averaging([(0,)], 4)):  # the second is a bug
+        assert words_of([whole, experts], position) == {"loss_scale": "fsdp"}
+    assert words_of([Averaging([(0,)], 4)], position) == {}
+    assert words_of([whole, Averaging([(0, 3)], 4)], position) == {}
 
 
 def test_groups_that_do_not_say_it_all_say_nothing():

@@ -91,7 +91,7 @@ class Modules:
             if self._unread and not frames:
                 collector.safely(self._read_parameters_left)
         if named:
-            returned = collector.safely(self._record_outputs, frame, args, kwargs, result)
+            returned = collector.safely(self._record_outputs, frame, module, args, kwargs, result)
             if returned is not None:
                 (result,) = returned
         return result
@@ -318,7 +318,9 @@ class Modules:
             args, kwargs = self._rewriting.rewrite_inputs(frame, args, kwargs)
         return args, kwargs
 
-    def _record_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> tuple[Any]:
+    def _record_outputs(
+        self, frame: Frame, module: torch.nn.Module, args: tuple, kwargs: dict, result: Any
+    ) -> tuple[Any]:
         """Returns, in a tuple of one, what the module is to return."""
         recorded, rewriting = frame.microbatch.recorded, self._rewriting
         if rewriting is not None and recorded:
@@ -331,6 +333,7 @@ class Modules:
         if recorded:
             self.gaps.look_into(frame, Kind.OUTPUT, result)
             self._record_all(frame, Kind.OUTPUT, computed if returned is result else outputs_of(returned))
+            self._record_all(frame, Kind.OUTPUT, adapters.router_choice(module, args, kwargs, result))
             # Of what the module computed, also where it is perturbed: it may have used that itself, and nobody else.
             replacement = rewriting.gradient if rewriting is not None else None
             self._hook_all(frame, Kind.GRAD_OUTPUT, computed, replacement)

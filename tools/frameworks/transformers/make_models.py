@@ -7,7 +7,15 @@ import tempfile
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MixtralConfig, PreTrainedConfig, Qwen3MoeConfig
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    GPT2Config,
+    LlamaConfig,
+    MixtralConfig,
+    PreTrainedConfig,
+    Qwen3MoeConfig,
+)
 
 VOCABULARY = 96
 DIRECTORY = Path(__file__).resolve().parents[3] / "build/frameworks/models"
@@ -29,6 +37,21 @@ CONFIGURATIONS: dict[str, PreTrainedConfig] = {
     "mixtral": MixtralConfig(**_SHAPE, **_EXPERTS, intermediate_size=48, num_local_experts=4),
     "qwen3_moe": Qwen3MoeConfig(
         **_SHAPE, **_EXPERTS, intermediate_size=64, moe_intermediate_size=24, head_dim=8, num_experts=4
+    ),
+    "deepseek_v3": DeepseekV3Config(
+        **{**_SHAPE, "num_key_value_heads": 4},
+        q_lora_rank=16,
+        kv_lora_rank=16,
+        qk_rope_head_dim=4,
+        qk_nope_head_dim=8,
+        v_head_dim=8,
+        intermediate_size=64,
+        moe_intermediate_size=24,
+        first_k_dense_replace=1,
+        n_routed_experts=8,
+        n_group=4,
+        topk_group=2,
+        num_experts_per_tok=2,
     ),
 }
 
@@ -54,6 +77,9 @@ def _make(configuration: PreTrainedConfig) -> torch.nn.Module:
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.add_(0.1 * torch.randn_like(buffer))
     return model
 
 

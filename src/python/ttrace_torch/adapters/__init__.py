@@ -27,7 +27,8 @@ has imported what it uses;
 `is_rehearsal()` says that the framework runs the model just now, in grad mode, to learn its shapes and no more;
 `is_by_product(value)` that an object which a module takes or returns holds nothing but what is recorded elsewhere;
 `are_experts(module_class)` that what its modules compute inside has rows in an order that correct programs differ in;
-`exchanges_tokens(module)` that a module's parameters get gradients of tokens that other ranks have sent there.
+`exchanges_tokens(module)` that a module's parameters get gradients of tokens that other ranks have sent there;
+`router_choice(module, args, kwargs, result)` is what a router ranks experts by, as members beside its output.
 `original_of(tensor)` is the node of autograd that made what `tensor` is a framework's copy of, with the place among its
 outputs, or None.
 `summed_later_over(parameter)` is the device mesh over which the framework sums the gradient after a backward, or None.
@@ -59,7 +60,8 @@ from . import (
 )
 from .megatron_moe import Record
 from .pipelining import is_rehearsal
-from .transformers import are_experts, exchanges_tokens, is_by_product, summed_later_over
+from .transformers import is_by_product, summed_later_over
+from .transformers_moe import are_experts, exchanges_tokens, router_choice
 
 __all__ = [
     "are_experts",
@@ -73,6 +75,7 @@ __all__ = [
     "original_of",
     "parameter_dtype",
     "record_inside",
+    "router_choice",
     "share",
     "summed_later_over",
     "words",
