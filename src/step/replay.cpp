@@ -254,7 +254,7 @@ class BlockReplay {
         }
       }
       const double rounded = units * of_value.half_ulp(std::abs(carried_.value[i]) + std::abs(delta));
-      if (error <= kStepMargin * bound - rounded) continue;
+      if (error == 0 || error <= kStepMargin * bound - rounded) continue;
       ++tally.wrong;
       tally.wrong_and_zero += delta == 0;
       if (detail == nullptr) continue;

@@ -42,3 +42,36 @@ def test_one_tensors_step_that_is_20_percent_large_is_named(runs, collect, optim
     report = runs.abft(collect(optimizer, "one-large"), expect=1)
     wrong = {(each["name"], each["reason"]) for each in report["findings"] if each["verdict"] == "fail"}
     assert wrong == {("layers.0.attention.wq.weight", "step-differs")}
+
+
+FROZEN = """
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to(torch.bfloat16)
+model[0].requires_grad_(False)
+optimizer = torch.optim.AdamW(model.parameters())
+if sys.argv[1] == "changed":
+    optimizer.register_step_post_hook(lambda *_: model[0].weight.data.mul_(1.5))
+for _ in range(2):
+    model(torch.ones(4, 8, dtype=torch.bfloat16)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_frozen_parameter_of_the_optimizer_is_right_unless_it_changes(runs, tmp_path):
+    program = tmp_path / "frozen.py"
+    program.write_text(FROZEN)
+
+    def abft(word, expect):
+        trace = tmp_path / word
+        command = ["collect", "-o", trace, "--iterations", "0,1", "--", sys.executable, program, word]
+        runs.run(0, runs.program, *command)
+        return runs.abft(trace, expect=expect)
+
+    assert abft("unchanged", 0)["optimizer_steps"]["parameters_checked"] == 4
+    root = abft("changed", 1)["root_cause"]
+    assert (root["name"], root["kind"], root["reason"]) == ("0.weight", "param_delta", "step-differs")
