@@ -61,7 +61,9 @@ class Gaps:
             name = frame.module_class.rpartition(".")[2]
             is_first = name not in self._experts
             self._experts.add(name)
-            warning = f"not recorded: what runs inside '{frame.path}', and every other {name}, in the order of the experts"
+            warning = (
+                f"not recorded: what runs inside '{frame.path}', and every other {name}, in the order of the experts"
+            )
             self._hide_inside(frame, module, "the rows inside are in the order of the experts", warning * is_first)
         else:
             return False

@@ -1,8 +1,9 @@
 """Trains as train.py does, with a mistake put into the model: `mistakes.py --wrong NAME`, and options of train.py.
 
-one-token    one token of each micro-batch goes to the expert of its lowest score in place of its second best
-weights      the weights of a token's experts are in each other's place
-unsummed     under tensor parallelism, the experts' outputs are not summed over the ranks"""
+one-token         one token of each micro-batch goes to the expert of its lowest score in place of its second best
+weights           the weights of a token's experts are in each other's place
+unsummed          under tensor parallelism, the experts' outputs are not summed over the ranks
+expert-gradients  under expert parallelism, they are divided by the number of ranks that have the same experts"""
 
 import argparse
 import sys
@@ -11,7 +12,7 @@ import torch
 import train
 from torch import nn
 
-WRONG = ["one-token", "weights", "unsummed"]
+WRONG = ["one-token", "weights", "unsummed", "expert-gradients"]
 
 
 def main() -> None:
@@ -25,6 +26,9 @@ def main() -> None:
         model = load(options)
         if arguments.wrong == "unsummed":
             leave_unsummed()
+        elif arguments.wrong == "expert-gradients":
+            for layer in model.model.layers:
+                layer.mlp.experts.set_gradient_divide_factor(options.tp * options.fsdp / options.ep)
         else:
             for module in model.modules():
                 if type(module).__name__.endswith("TopKRouter"):

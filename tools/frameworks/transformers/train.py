@@ -24,7 +24,6 @@ def parse_arguments() -> argparse.Namespace:
     add("--fsdp", type=int, default=1)
     add("--ep", type=int, default=1, help="among the ranks of --tp or --fsdp")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
-    add("--wrong", choices=("expert-gradients",), help="these are divided by the ranks of the same experts alone")
     add("--checkpoint", action="store_true", help="activation checkpointing")
     add("--micro-batches", type=int, default=4, help="of a step, over all ranks")
     add("--micro-batch-size", type=int, default=2)
@@ -41,9 +40,6 @@ def load(arguments: argparse.Namespace) -> nn.Module:
         checkpoint_of(arguments.model), dtype=getattr(torch, arguments.dtype), **options
     )
     model.train()
-    if arguments.wrong:
-        for layer in model.model.layers:
-            layer.mlp.experts.set_gradient_divide_factor(arguments.tp * arguments.fsdp / arguments.ep)
     if arguments.checkpoint:
         model.gradient_checkpointing_enable()
     return DistributedDataParallel(model) if arguments.ddp else model
