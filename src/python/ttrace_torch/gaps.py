@@ -24,7 +24,7 @@ class Gaps:
         self._collector = collector
         self._without_grad: dict[int, str] = {}  # id of a module -> its class; of outermost calls
         self._unknown: set[type] = set()  # classes that may hold tensors
-        self._experts: set[str] = set()  # classes whose inside is in an order of its own
+        self._experts: set[str] = set()  # classes of experts that were named
         self._hidden: list[str] = []  # modules whose inside is not recorded
         self._hidden_calls: list[str] = []  # why modules were called unseen in this iteration, nobody knows which
         collector.on_iteration_end.append(self._check)
@@ -54,27 +54,25 @@ class Gaps:
         """Whether nothing is to be recorded inside `module`, which is about to be called."""
         compiler = compiler_of(module)
         if compiler:
-            advice = "; TORCH_COMPILE_DISABLE=1 shows the modules inside" if compiler == "torch.compile" else ""
-            warning = f"not traceable: what runs inside '{frame.path}' is compiled by {compiler}{advice}"
-            self._hide_inside(frame, module, f"compiled by {compiler}", warning)
+            if frame.path not in self._hidden:
+                advice = "; TORCH_COMPILE_DISABLE=1 shows the modules inside" if compiler == "torch.compile" else ""
+                what = f"what runs inside '{frame.path}' is compiled by {compiler}{advice}"
+                self._collector.warn(f"not traceable: {what}")
+            self._hide_inside(frame, module, f"compiled by {compiler}")
         elif adapters.are_experts(type(module)):
             name = frame.module_class.rpartition(".")[2]
-            is_first = name not in self._experts
-            self._experts.add(name)
-            warning = (
-                f"not recorded: what runs inside '{frame.path}', and every other {name}, in the order of the experts"
-            )
-            self._hide_inside(frame, module, "the rows inside are in the order of the experts", warning * is_first)
+            if name not in self._experts:
+                self._experts.add(name)
+                what = f"what runs inside '{frame.path}', and every other {name}"
+                self._collector.warn(f"not recorded: {what}, in the order of the experts")
+            self._hide_inside(frame, module, "the rows inside are in the order of the experts")
         else:
             return False
         return True
 
-    def _hide_inside(self, frame: Frame, module: torch.nn.Module, reason: str, warning: str = "") -> None:
-        """`warning` is for the first call of `module`."""
+    def _hide_inside(self, frame: Frame, module: torch.nn.Module, reason: str) -> None:
         if frame.path not in self._hidden:
             self._hidden.append(frame.path)
-            if warning:
-                self._collector.warn(warning)
         inside = {frame.names.get(id(inner)) for inner in module.modules()} - {frame.path, None}
         self._not_seen(frame, reason, ACTIVATIONS, modules=sorted(inside))
 

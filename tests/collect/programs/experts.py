@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--order", choices=("experts", "choices"), default="experts")
     parser.add_argument("--own", action="store_true", help="experts of a class that transformers knows nothing of")
     parser.add_argument(
-        "--ranks", choices=("sharing", "exchanging"), help="expert parallelism, of tokens or of a batch"
+        "--ranks", choices=("sharing", "exchanging"), help="expert parallelism: what ranks do with tokens"
     )
     parser.add_argument("--wrong", action="store_true", help="experts give twice what they should")
     model = Layer(parser.parse_args())

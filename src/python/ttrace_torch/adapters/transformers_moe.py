@@ -13,7 +13,7 @@ members of its output beside those:
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -94,7 +94,7 @@ def _score_function(module: torch.nn.Module, words: frozenset[str]) -> Callable 
 
 def _bias(module: torch.nn.Module, args: tuple, kwargs: dict, experts: int) -> torch.Tensor | None:
     """The router's own, or the one that it was given."""
-    values: Iterator[Any] = iter((getattr(module, "e_score_correction_bias", None), *args[1:], *kwargs.values()))
+    values = (getattr(module, "e_score_correction_bias", None), *args[1:], *kwargs.values())
     found = [value for value in values if isinstance(value, torch.Tensor) and value.shape == (experts,)]
     return found[0] if found and not is_dtensor(found[0]) else None
 
