@@ -21,7 +21,7 @@ namespace {
 constexpr double kProofBits = 32;
 // So many of the tensors that are nearest by name are tried as a router's scores.
 constexpr std::size_t kMostTrials = 16;
-constexpr std::int64_t kMostExperts = 1 << 16;
+constexpr std::int64_t kMostExperts = 1 << 16, kMostSlots = 1 << 10;
 constexpr std::int64_t kFirstTokens = 16;  // which tell most tensors that are no scores
 
 bool is_activation(Kind kind) { return kind == Kind::kInput || kind == Kind::kOutput; }
@@ -35,7 +35,7 @@ bool may_have_token_rows(const LogicalTensor& tensor) {
 
 bool may_be_choice(const LogicalTensor& tensor) {
   const bool is_number = tensor.dtype == Dtype::kInt64 || tensor.dtype == Dtype::kInt32;
-  return is_activation(tensor.id.kind) && is_number && may_have_token_rows(tensor);
+  return is_activation(tensor.id.kind) && is_number && may_have_token_rows(tensor) && tensor.shape.back() <= kMostSlots;
 }
 
 bool may_be_scores(const LogicalTensor& tensor) {
@@ -145,7 +145,7 @@ void RecordedChoices::compare(const TensorPair& pair) {
   if (reference == candidate) return;
   const std::optional<Router> router = find_router(*pair.reference, reference);
   if (!router) return;
-  MovedSlots& moved = choices_[call_of(*pair.candidate)];
+  MovedSlots moved;
   const auto slots = static_cast<std::size_t>(pair.reference->shape.back());
   for (std::size_t token = 0; token < reference.size() / slots; ++token) {
     const std::span of_reference(reference.data() + token * slots, slots);
@@ -158,6 +158,7 @@ void RecordedChoices::compare(const TensorPair& pair) {
       found_.push_back(make_reroute(*router, number, choice_of(of_reference, of_candidate)));
     }
   }
+  choices_[call_of(*pair.candidate)] = std::make_shared<const MovedSlots>(std::move(moved));
 }
 
 std::optional<Router> RecordedChoices::find_router(const LogicalTensor& choice, const Values& experts) const {
@@ -204,25 +205,40 @@ void RecordedChoices::report_to(std::vector<Reroute>& reroutes) {
   const auto end = std::unique(reroutes.begin(), reroutes.end(),
                                [&](const Reroute& a, const Reroute& b) { return key(a) == key(b); });
   reroutes.erase(end, reroutes.end());
+  std::map<std::pair<Batch, std::int64_t>, std::map<std::int64_t, std::uint64_t>> first;
   for (const Reroute& reroute : reroutes) {
-    auto& tokens = rerouted_[{{reroute.logits.iteration, reroute.logits.microbatch}, reroute.tokens}];
-    std::uint64_t& first = tokens.try_emplace(reroute.token, reroute.order).first->second;
-    first = std::min(first, reroute.order);
+    auto& tokens = first[{{reroute.logits.iteration, reroute.logits.microbatch}, reroute.tokens}];
+    std::uint64_t& order = tokens.try_emplace(reroute.token, reroute.order).first->second;
+    order = std::min(order, reroute.order);
+  }
+  for (const auto& [batch, tokens] : first) {
+    auto& in_order = rerouted_[batch].tokens;
+    for (const auto& [token, order] : tokens) in_order.emplace_back(order, token);
+    std::sort(in_order.begin(), in_order.end());
   }
 }
 
 // The tokens that were re-routed before the tensor was computed: all of them for what a backward computes, and for a
-// choice, which a router may return before its scores.
-std::set<std::int64_t> RecordedChoices::rerouted_before(const LogicalTensor& reference, bool is_choice) const {
+// choice, which a router may return before its scores. Null where there is none.
+std::shared_ptr<const std::vector<std::int64_t>> RecordedChoices::rerouted_before(const LogicalTensor& reference,
+                                                                                  bool is_choice) const {
   const TensorId& id = reference.id;
-  std::set<std::int64_t> tokens;
-  const auto rerouted = rerouted_.find({{id.iteration, id.microbatch}, count_rows(reference)});
-  if (rerouted == rerouted_.end()) return tokens;
+  const auto found = rerouted_.find({{id.iteration, id.microbatch}, count_rows(reference)});
+  if (found == rerouted_.end()) return nullptr;
+  const auto& tokens = found->second.tokens;
   const bool whenever = is_choice || !is_activation(id.kind) || id.pass == Pass::kRecompute;
-  for (const auto& [token, order] : rerouted->second) {
-    if (whenever || order < reference.order) tokens.insert(token);
+  const auto end = whenever
+                       ? tokens.end()
+                       : std::lower_bound(tokens.begin(), tokens.end(), std::pair(reference.order, std::int64_t{0}));
+  if (end == tokens.begin()) return nullptr;
+  auto& first = found->second.first[static_cast<std::size_t>(end - tokens.begin())];
+  if (first == nullptr) {
+    std::vector<std::int64_t> ascending;
+    for (auto token = tokens.begin(); token != end; ++token) ascending.push_back(token->second);
+    std::sort(ascending.begin(), ascending.end());
+    first = std::make_shared<const std::vector<std::int64_t>>(std::move(ascending));
   }
-  return tokens;
+  return first;
 }
 
 std::optional<std::pair<LogicalTensor, LogicalTensor>> RecordedChoices::with_common_tokens(
@@ -233,8 +249,9 @@ std::optional<std::pair<LogicalTensor, LogicalTensor>> RecordedChoices::with_com
   const bool is_choice = choice != choices_.end();
   if (!is_choice && !is_floating(reference.dtype)) return std::nullopt;
   const RowChange of_reference{rerouted_before(reference, is_choice)};
-  const RowChange of_candidate{of_reference.dropped, is_choice ? choice->second : MovedSlots{}};
-  if (of_reference.dropped.empty() && of_candidate.moved.empty()) return std::nullopt;
+  const RowChange of_candidate{of_reference.dropped, is_choice ? choice->second : nullptr};
+  const bool is_moved = is_choice && !choice->second->empty();
+  if (of_reference.dropped == nullptr && !is_moved) return std::nullopt;
   return std::pair(with_changed_rows(reference, of_reference), with_changed_rows(*pair.candidate, of_candidate));
 }
 

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -50,14 +50,21 @@ class RecordedChoices {
   std::optional<Router> find_router(const LogicalTensor& choice, const Values& experts) const;
   const LogicalTensor* groups_beside(const LogicalTensor& scores) const;
   const std::vector<const LogicalTensor*>& scores_beside(const LogicalTensor& choice) const;
-  std::set<std::int64_t> rerouted_before(const LogicalTensor& reference, bool is_choice) const;
+  std::shared_ptr<const std::vector<std::int64_t>> rerouted_before(const LogicalTensor& reference,
+                                                                   bool is_choice) const;
 
   const Alignment& reference_;
   mutable std::map<Batch, std::vector<const LogicalTensor*>> scores_;  // what may be scores; empty until needed
-  std::map<Call, MovedSlots> choices_;                                 // those that are proved, and differ
+  std::map<Call, std::shared_ptr<const MovedSlots>> choices_;          // those that are proved, and differ
   std::vector<Reroute> found_;
-  // Of a micro-batch of so many tokens those that were re-routed, and where in the execution that was first.
-  std::map<std::pair<Batch, std::int64_t>, std::map<std::int64_t, std::uint64_t>> rerouted_;
+  // Of a micro-batch of so many tokens.
+  struct Rerouted {
+    // Where in the execution each token was re-routed first, ascending.
+    std::vector<std::pair<std::uint64_t, std::int64_t>> tokens;
+    // By their number, the first of these, in ascending order of the tokens; made when asked for.
+    mutable std::map<std::size_t, std::shared_ptr<const std::vector<std::int64_t>>> first;
+  };
+  std::map<std::pair<Batch, std::int64_t>, Rerouted> rerouted_;
 };
 
 }  // namespace ttrace

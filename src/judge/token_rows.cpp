@@ -39,15 +39,16 @@ Piece stretch_of(const Piece& matrix, std::int64_t first, std::int64_t count, st
   return stretch;
 }
 
-void add_changed(const Piece& matrix, const RowChange& change, std::vector<Piece>& pieces) {
+void add_changed(const Piece& matrix, const std::vector<std::int64_t>& all_dropped,
+                 const std::map<std::int64_t, std::vector<std::int64_t>>& all_moved, std::vector<Piece>& pieces) {
   const std::int64_t start = matrix.logical.start[0], end = start + matrix.logical.size[0];
-  auto dropped = change.dropped.lower_bound(start);
-  auto moved = change.moved.lower_bound(start);
-  std::int64_t before = std::distance(change.dropped.begin(), dropped);  // tokens that were dropped so far
+  auto dropped = std::lower_bound(all_dropped.begin(), all_dropped.end(), start);
+  auto moved = all_moved.lower_bound(start);
+  std::int64_t before = std::distance(all_dropped.begin(), dropped);  // tokens that were dropped so far
   const auto next_changed = [&] {
     std::int64_t next = end;
-    if (dropped != change.dropped.end()) next = std::min(next, *dropped);
-    if (moved != change.moved.end()) next = std::min(next, moved->first);
+    if (dropped != all_dropped.end()) next = std::min(next, *dropped);
+    if (moved != all_moved.end()) next = std::min(next, moved->first);
     return next;
   };
   for (std::int64_t token = start; token < end;) {
@@ -57,8 +58,8 @@ void add_changed(const Piece& matrix, const RowChange& change, std::vector<Piece
       token = next;
       continue;
     }
-    const bool is_moved = moved != change.moved.end() && moved->first == token;
-    if (dropped != change.dropped.end() && *dropped == token) {
+    const bool is_moved = moved != all_moved.end() && moved->first == token;
+    if (dropped != all_dropped.end() && *dropped == token) {
       ++dropped;
       ++before;
     } else {
@@ -77,18 +78,21 @@ void add_changed(const Piece& matrix, const RowChange& change, std::vector<Piece
 }  // namespace
 
 LogicalTensor with_changed_rows(const LogicalTensor& tensor, const RowChange& change) {
+  static const auto kNoneDropped = std::make_shared<const std::vector<std::int64_t>>();
+  static const auto kNoneMoved = std::make_shared<const std::map<std::int64_t, std::vector<std::int64_t>>>();
+  const auto dropped = change.dropped == nullptr ? kNoneDropped : change.dropped;
+  const auto moved = change.moved == nullptr ? kNoneMoved : change.moved;
   LogicalTensor changed = tensor;
   const std::int64_t columns = tensor.shape.back();
-  const std::int64_t tokens = element_count(tensor.shape) / columns - static_cast<std::int64_t>(change.dropped.size());
-  changed.shape = {tokens, columns};
-  changed.kept = {tensor.shape, [dropped = change.dropped](std::int64_t token) {
-                    for (const std::int64_t other : dropped) token += other <= token ? 1 : 0;
+  changed.shape = {element_count(tensor.shape) / columns - std::ssize(*dropped), columns};
+  changed.kept = {tensor.shape, [dropped](std::int64_t token) {
+                    for (const std::int64_t other : *dropped) token += other <= token ? 1 : 0;
                     return token;
                   }};
-  changed.pieces = [pieces = tensor.pieces, shape = tensor.shape, change] {
+  changed.pieces = [pieces = tensor.pieces, shape = tensor.shape, dropped, moved] {
     std::vector<Piece> result;
     for (const Piece& piece : pieces()) {
-      for_each_matrix(piece, shape, [&](const Piece& matrix) { add_changed(matrix, change, result); });
+      for_each_matrix(piece, shape, [&](const Piece& matrix) { add_changed(matrix, *dropped, *moved, result); });
     }
     sort_pieces(result);
     return result;

@@ -3,17 +3,18 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
+#include <memory>
 #include <vector>
 
 #include "ttrace/align/shard_mapping.h"
 
 namespace ttrace {
 
+// Many tensors share one: a candidate may re-route all tokens of a micro-batch.
 struct RowChange {
-  std::set<std::int64_t> dropped;  // tokens
-  // By token, where each column of its row goes: a permutation of the columns. Others stay where they are.
-  std::map<std::int64_t, std::vector<std::int64_t>> moved = {};
+  std::shared_ptr<const std::vector<std::int64_t>> dropped;  // tokens, ascending; null: none
+  // By token, where each column of its row goes: a permutation of the columns. Others stay where they are; null: all.
+  std::shared_ptr<const std::map<std::int64_t, std::vector<std::int64_t>>> moved = nullptr;
 };
 
 // `tensor` as [tokens, columns], without the tokens that are dropped, each column where `change` puts it. The tensor

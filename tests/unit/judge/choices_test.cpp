@@ -216,7 +216,9 @@ TEST_CASE("slots move with their tokens wherever the shards of a tensor end") {
   REQUIRE(alignment.tensors.size() == 1);
   const LogicalTensor& tensor = alignment.tensors.begin()->second;
   REQUIRE(tensor.shape == Shape{2, 3, 2});
-  const RowChange change{{0, 4}, {{2, {1, 0}}, {5, {1, 0}}}};
+  using Moved = std::map<std::int64_t, std::vector<std::int64_t>>;
+  const RowChange change{std::make_shared<const std::vector<std::int64_t>>(std::vector<std::int64_t>{0, 4}),
+                         std::make_shared<const Moved>(Moved{{2, {1, 0}}, {5, {1, 0}}})};
   const LogicalTensor changed = with_changed_rows(tensor, change);
   CHECK(changed.shape == Shape{4, 2});
   CHECK(values_of(changed) == Values{10, 11, 21, 20, 30, 31, 51, 50});
