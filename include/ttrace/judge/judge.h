@@ -38,7 +38,7 @@ inline constexpr double kNoiseSpan = 10;
 //   else                                   pass
 // NaN and Inf at the same places on both sides are left out; the other elements decide, unless most are NaN.
 // A value that is noise still has the magnitude of noise, kNoiseSpan: it is no zero where the reference is not.
-Finding judge(const TensorPair& pair, const Difference& difference, const ToleranceFile* tolerance);
+Finding judge(const TensorPair& pair, const Difference& measured, const ToleranceFile* tolerance);
 
 // Judges a pair of `Matching::recomputed` by the same table; where the values differ, the reason is
 // `recompute-differs`.
