@@ -159,13 +159,19 @@ struct Annotations {
   // say. Empty: all axes, so that one that a rule does not name replicates.
   std::vector<std::string> known_axes;
   std::vector<Guess> guesses;  // of all files
+  bool of_program = false;     // no user chose them: they are the preset that the program names
 };
+
+// The key of ProgramWords::values that names `preset`.
+inline constexpr std::string_view kPresetWord = "preset";
 
 // What the programs of a trace's ranks say of how they are parallel: the collector asks the frameworks.
 struct ProgramWords {
   Annotations words;                          // only what the section `parallelism` of an annotation file may say
   std::map<std::string, std::string> values;  // by key of that section, its value as the trace has it, in JSON
-  std::vector<std::string> notes;             // of keys that ranks disagree on, which are left out
+  // The preset that fits the program, and values of its parameters. It says less than the other words, and those win.
+  std::optional<AnnotationSource> preset;
+  std::vector<std::string> notes;  // of keys that ranks disagree on, which are left out
 };
 
 // True when `pattern` fits `name`. Without a wildcard, the pattern is the name or what follows one of its

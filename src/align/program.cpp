@@ -34,7 +34,9 @@ void check_agreement(const Trace& trace, const Mesh& mesh, const DeclaredAxes& d
 
 // True where the annotations have this key of the section `parallelism`, and so overrule the program.
 bool is_said(const Annotations& annotations, const std::string& key) {
-  return (key == "microbatches" && annotations.microbatches.source.line != 0) ||
+  if (annotations.of_program) return false;
+  return (key == kPresetWord && !annotations.path.empty()) ||
+         (key == "microbatches" && annotations.microbatches.source.line != 0) ||
          (key == "pipeline" && annotations.pipeline) || (key == "experts" && annotations.experts) ||
          (key == "tied" && !annotations.tied.empty()) || (key == "loss_scale" && annotations.loss_scale) ||
          (key == "narrower" && !annotations.narrower.empty());

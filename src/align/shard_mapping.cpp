@@ -54,6 +54,7 @@ namespace {
 // A pattern counts as used when one of its rules placed some tensor: one that matches a module but says
 // only where parameters lie is of no use either.
 void note_unused_patterns(const Annotations& annotations, const Grouping& grouping, std::vector<std::string>& notes) {
+  if (annotations.of_program) return;  // nobody has written them for this trace
   std::set<std::string_view> used;
   for (const auto& [key, placement] : grouping.placements) {
     if (placement.rule != nullptr) used.insert(placement.rule->pattern);

@@ -37,13 +37,18 @@ class OpenTrace {
   OpenTrace(const std::filesystem::path& directory, const AnnotationSource& annotations,
             std::shared_ptr<const OpenTrace> reference)
       : reference_(std::move(reference)),
-        aligned_(align_trace(read_trace(directory), load_annotations(annotations),
-                             reference_ ? layout_of(reference_->alignment()) : ModelLayout{})) {}
+        aligned_(align_read(read_trace(directory), annotations,
+                            reference_ ? layout_of(reference_->alignment()) : ModelLayout{})) {}
 
   const Trace& trace() const { return *aligned_.trace; }
   const Alignment& alignment() const { return aligned_.alignment; }
 
  private:
+  static AlignedTrace align_read(Trace trace, const AnnotationSource& source, const ModelLayout& layout) {
+    const Annotations annotations = load_annotations(source, trace);
+    return align_trace(std::move(trace), annotations, layout);
+  }
+
   std::shared_ptr<const OpenTrace> reference_;  // of whose alignment the own one may hold parts
   AlignedTrace aligned_;
 };

@@ -104,7 +104,8 @@ int run(const AbftOptions& options, Team& team) {
   SelfCheckOptions how = thresholds_of(options);
   Trace trace = read_trace(options.trace, team);
   require_elements(trace, "`ttrace abft`");
-  AlignedTrace aligned = align_trace(std::move(trace), load_annotations(options.annotations));
+  const Annotations annotations = load_annotations(options.annotations, trace);
+  AlignedTrace aligned = align_trace(std::move(trace), annotations);
   Alignment nothing;
   if (!options.only.empty()) keep_only(aligned.alignment, nothing, options.only);
   how.threads = options.threads;

@@ -21,11 +21,11 @@ struct ExplainOptions {
 };
 
 int run(const ExplainOptions& options) {
-  const Annotations annotations = load_annotations(options.annotations);
+  Trace trace = read_trace(options.candidate);
+  const Annotations annotations = load_annotations(options.annotations, trace);
   if (!options.correspondence.empty()) {
     auto trusted = read_reference(options.reference, Annotations{});
-    TranslatedRun run =
-        align_by_correspondence(options.correspondence, *trusted, read_trace(options.candidate), annotations);
+    TranslatedRun run = align_by_correspondence(options.correspondence, *trusted, std::move(trace), annotations);
     trusted->alignment = std::move(run.translation.reference);
     const AlignedTrace translated{std::move(run.candidate.trace), std::move(run.translation.candidate)};
     const std::vector<ExplainedSide> sides = {{"reference", *trusted},
@@ -34,7 +34,7 @@ int run(const ExplainOptions& options) {
     return kExitSame;
   }
   const auto reference = read_reference(options.reference, annotations);
-  const AlignedTrace candidate = align_trace(read_trace(options.candidate), annotations, layout_of(reference));
+  const AlignedTrace candidate = align_trace(std::move(trace), annotations, layout_of(reference));
   std::vector<ExplainedSide> sides;
   if (reference) sides.push_back({"reference", *reference});
   sides.push_back({"candidate", candidate});

@@ -24,11 +24,11 @@ struct ExportOptions {
 
 // With a correspondence, the tensors that have a counterpart in the reference, as that has them.
 AlignedTrace exported(const ExportOptions& options) {
-  const Annotations annotations = load_annotations(options.annotations);
-  if (options.correspondence.empty()) return align_trace(read_trace(options.trace), annotations);
+  Trace trace = read_trace(options.trace);
+  const Annotations annotations = load_annotations(options.annotations, trace);
+  if (options.correspondence.empty()) return align_trace(std::move(trace), annotations);
   const auto reference = read_reference(options.reference, Annotations{});
-  TranslatedRun run =
-      align_by_correspondence(options.correspondence, *reference, read_trace(options.trace), annotations);
+  TranslatedRun run = align_by_correspondence(options.correspondence, *reference, std::move(trace), annotations);
   Alignment& tensors = run.translation.candidate;
   std::erase_if(tensors.tensors,
                 [&](const auto& item) { return !run.translation.reference.tensors.contains(item.first); });

@@ -19,15 +19,15 @@ struct ShowArguments {
 };
 
 int run(const ShowArguments& arguments) {
-  const Annotations annotations = load_annotations(arguments.annotations);
+  Trace trace = read_trace(arguments.candidate);
+  const Annotations annotations = load_annotations(arguments.annotations, trace);
   const bool same_program = arguments.correspondence.empty();  // else the annotations are of the candidate's names
   auto reference = read_reference(arguments.reference, same_program ? annotations : Annotations{});
   AlignedTrace candidate;
   if (same_program) {
-    candidate = align_trace(read_trace(arguments.candidate), annotations, layout_of(reference));
+    candidate = align_trace(std::move(trace), annotations, layout_of(reference));
   } else {
-    TranslatedRun run =
-        align_by_correspondence(arguments.correspondence, *reference, read_trace(arguments.candidate), annotations);
+    TranslatedRun run = align_by_correspondence(arguments.correspondence, *reference, std::move(trace), annotations);
     reference->alignment = std::move(run.translation.reference);
     candidate = {std::move(run.candidate.trace), std::move(run.translation.candidate)};
   }

@@ -25,6 +25,22 @@ Annotations load_annotations(const AnnotationSource& source) {
   throw InputError(fmt::format("parameter {}: there are no annotations; expected some with it", source.settings[0]));
 }
 
+Annotations load_annotations(const AnnotationSource& source, const Trace& trace) {
+  if (!source.file.empty() || trace.program == nullptr || !trace.program->preset) return load_annotations(source);
+  const AnnotationSource& named = *trace.program->preset;
+  AnnotationSource preset = source;
+  preset.file = preset_directory() / (named.file + ".yaml");
+  if (!std::filesystem::exists(preset.file)) {
+    throw InputError(fmt::format("{}: its program names the preset '{}', which this ttrace does not have; expected -a",
+                                 trace.directory.string(), named.file));
+  }
+  preset.settings = named.settings;
+  preset.settings.insert(preset.settings.end(), source.settings.begin(), source.settings.end());
+  Annotations annotations = load_annotations(preset);
+  annotations.of_program = true;
+  return annotations;
+}
+
 bool says_mapping(const Trace& trace) {
   if (trace.program != nullptr) return true;
   return std::any_of(trace.ranks.begin(), trace.ranks.end(), [](const RankTrace& rank) {

@@ -17,6 +17,10 @@ std::filesystem::path preset_directory();
 // InputError.
 Annotations load_annotations(const AnnotationSource& source);
 
+// The same for a trace: where the source names no file, those that the trace's program names, with the source's axes
+// and parameters.
+Annotations load_annotations(const AnnotationSource& source, const Trace& trace);
+
 // True where the program or its recorded tensors say how the ranks hold them.
 bool says_mapping(const Trace& trace);
 

@@ -118,16 +118,20 @@ void require_two_runs(const Trace& reference, const Trace& candidate) {
 }
 
 // Where the programs differ, annotations are of the candidate's names.
-Annotations annotations_of_reference(const CheckOptions& options, const Annotations& of_candidate) {
-  if (!options.reference_annotations.file.empty()) return load_annotations(options.reference_annotations);
-  return options.correspondence.empty() ? of_candidate : Annotations{};
+Annotations annotations_of_reference(const CheckOptions& options, const Annotations& of_candidate,
+                                     const Trace& reference) {
+  const bool has_own = !options.reference_annotations.file.empty();
+  if (options.correspondence.empty() && !has_own) return of_candidate;
+  // A process alone holds its tensors whole.
+  if (reference.world_size == 1 && !has_own) return {};
+  return load_annotations(options.reference_annotations, reference);
 }
 
 LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
   Trace reference = read_trace(options.reference, team), candidate = read_trace(options.candidate, team);
   require_same_values(reference, candidate);
   LoadedRuns loaded;
-  loaded.annotations = load_annotations(options.annotations);
+  loaded.annotations = load_annotations(options.annotations, candidate);
   const bool is_default = options.tolerance == kDefaultTolerance;
   if (is_default && options.strict) {
     throw InputError(
@@ -142,7 +146,7 @@ LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
-  const Annotations of_reference = annotations_of_reference(options, loaded.annotations);
+  const Annotations of_reference = annotations_of_reference(options, loaded.annotations, reference);
   loaded.reference = align_whole(std::move(reference), of_reference);
   settle_order_of_reference(loaded.reference, of_reference, options.candidate, loaded.annotations,
                             options.correspondence);

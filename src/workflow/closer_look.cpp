@@ -71,11 +71,12 @@ bool has_sketches(const Trace& trace) {
 
 CloserLook plan_closer_look(const CheckOptions& check, const Report& first, const fs::path& output,
                             const std::vector<std::string>& command) {
-  const Annotations annotations = load_annotations(check.annotations);
+  Trace recorded = read_trace(check.candidate);
+  const Annotations annotations = load_annotations(check.annotations, recorded);
   const bool has_own = !check.reference_annotations.file.empty();
   const AlignedTrace reference =
       align_whole(read_trace(check.reference), has_own ? load_annotations(check.reference_annotations) : annotations);
-  const AlignedTrace candidate = align_trace(read_trace(check.candidate), annotations, layout_of(reference.alignment));
+  const AlignedTrace candidate = align_trace(std::move(recorded), annotations, layout_of(reference.alignment));
   CloserLook look{{}, check};
   look.check.tolerance_reference = check.reference;
   const auto add = [&](const AlignedTrace& side, std::string& directory, const char* name,

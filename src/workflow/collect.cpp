@@ -330,7 +330,7 @@ int collect(const CollectOptions& options) {
   check_split(options);
   check_output(options.output);
   const ScratchDirectory scratch(options.output / "rewritten");
-  const PreparedValues values = prepare_values(options.rewrite, annotations, options.perturb, scratch.path);
+  const PreparedValues values = prepare_values(options.rewrite, source, options.perturb, scratch.path);
   const fs::path for_ranks = annotations_for_ranks(annotations, options.annotations.settings, scratch.path);
   const Launch launch{{python_path_with(beside_program("share/ttrace/ttrace_torch/inject")),
                        std::string(kConfigVariable) + configuration(options, for_ranks, values)},

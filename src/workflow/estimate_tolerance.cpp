@@ -103,7 +103,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   }
   const EstimateOptions estimate_options{options.margin, compute_dtype_of(reference), identity.estimator};
 
-  const Annotations annotations = load_annotations(options.annotations);
+  const Annotations annotations = load_annotations(options.annotations, reference);
   Runs runs;
   runs.reference = align_whole(std::move(reference), annotations);
   const ModelLayout layout = layout_of(runs.reference.alignment);

@@ -65,7 +65,7 @@ std::vector<std::string> notes_of_guesses(const AnnotationSource& source, const 
   counting.with_guesses = true;
   std::vector<std::string> notes;
   try {
-    const Annotations annotations = load_annotations(counting);
+    const Annotations annotations = load_annotations(counting, candidate);
     const Alignment guessed = align(candidate, annotations, layout_of(reference));
     std::map<Place, std::int64_t> right;
     for (const LogicalTensor* tensor : tensors_that_pass(reference, guessed, tolerance, wrong)) {

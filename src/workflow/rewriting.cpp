@@ -15,6 +15,7 @@
 #include "ttrace/load/trace_reader.h"
 #include "ttrace/record/trace_writer.h"
 #include "ttrace/rewrite/rewrite.h"
+#include "workflow/annotations.h"
 
 namespace ttrace {
 namespace {
@@ -122,13 +123,14 @@ void scatter_all(const Alignment& reference, const Alignment& layout, const Rewr
   if (written == 0) throw InputError("nothing could be rewritten; expected traces of one model");
 }
 
-void scatter_trace(Trace source, const RewriteOptions& options, const Annotations& annotations,
+void scatter_trace(Trace source, const RewriteOptions& options, const AnnotationSource& annotation_source,
                    const Rewriting& rewriting, const fs::path& scratch) {
+  std::optional<Trace> earlier;
+  if (!options.layout.empty()) earlier = read_trace(options.layout);
+  const Annotations annotations = load_annotations(annotation_source, earlier ? *earlier : source);
   const AlignedTrace reference = align_whole(std::move(source), annotations);
   std::optional<AlignedTrace> layout;
-  if (!options.layout.empty()) {
-    layout = align_trace(read_trace(options.layout), annotations, layout_of(reference.alignment));
-  }
+  if (earlier) layout = align_trace(std::move(*earlier), annotations, layout_of(reference.alignment));
   const AlignedTrace& held = layout ? *layout : reference;
   try {
     ScatteredTrace scattered(scratch, *held.trace);
@@ -141,7 +143,7 @@ void scatter_trace(Trace source, const RewriteOptions& options, const Annotation
 
 }  // namespace
 
-PreparedValues prepare_values(const RewriteOptions& options, const Annotations& annotations,
+PreparedValues prepare_values(const RewriteOptions& options, const AnnotationSource& annotations,
                               std::optional<std::uint64_t> perturb, const fs::path& scratch) {
   const fs::path source_path = source_trace(options);
   if (source_path.empty()) return {};

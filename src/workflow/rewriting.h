@@ -27,7 +27,7 @@ struct PreparedValues {
 
 // Writes a trace into `scratch` that has the values as the ranks need them, unless a given trace already has them so,
 // and prints to stderr what could not be written. Throws InputError, also where the options contradict each other.
-PreparedValues prepare_values(const RewriteOptions& options, const Annotations& annotations,
+PreparedValues prepare_values(const RewriteOptions& options, const AnnotationSource& annotations,
                               std::optional<std::uint64_t> perturb, const std::filesystem::path& scratch);
 
 }  // namespace ttrace

@@ -133,7 +133,7 @@ def test_a_preset_goes_by_its_name(ttrace, reference, candidate):
     megatron_llama = (*CHECK[:-1], "megatron_llama")
     assert ttrace.refuses(*megatron_llama, "--set", "kv_head=2") == (
         "parameter kv_head=2: no value is $kv_head; expected one of cp_layout, cu_seqlens, cu_seqlens_padded, "
-        "first_stage_layers, last_stage_layers, loss_scale, mtp_blocks, tied_to"
+        "first_stage_layers, last_stage_layers, loss_scale, mlp_blocks, mtp_blocks, tied_to"
     )
     assert ttrace.refuses(*CHECK[:-2], "--set", "kv_heads=2") == (
         "parameter kv_heads=2: there are no annotations; expected some with it"

@@ -59,6 +59,26 @@ def test_a_data_parallel_run_needs_no_annotations(tmp_path):
     assert "output_layer grad_output" not in result.stdout
 
 
+# With grouped queries, gates and rope, and with learned positions; the layers are not divided evenly.
+@pytest.mark.parametrize("model", [["--model", "llama"], ["--zero-biases"]])
+def test_neither_sequence_parallelism_nor_a_pipeline_needs_annotations(tmp_path, model):
+    collect(tmp_path / "reference", 1, *model, "--layers", "3")
+    parallel = ["--tp", "2", "--sp", "--pp", "2", "--layers", "3", "--first-stage-layers", "1"]
+    collect(tmp_path / "trace", 4, *model, *parallel)
+    sides = ("--reference", tmp_path / "reference", "--candidate", tmp_path / "trace")
+    result = ttrace("check", *sides, "-t", "default")
+    assert result.stdout.startswith("same, by tolerances"), result.stdout
+
+
+def test_the_preset_of_another_model_is_not_taken_for_its_own(tmp_path):
+    """Where tensors lie is what a wrong candidate is told by: here a linear before a gate that stacks by ranks."""
+    collect(tmp_path / "reference", 1, "--model", "llama")
+    collect(tmp_path / "trace", 2, "--model", "llama", "--tp", "2")
+    sides = ("--reference", tmp_path / "reference", "--candidate", tmp_path / "trace")
+    result = ttrace("check", *sides, "-t", "default", "--set", "mlp_blocks=[1]")
+    assert result.returncode == 1 and "first wrong tensor: decoder.layers.0.mlp.linear_fc1.weight param" in result.stdout
+
+
 def test_stages_after_the_first_call_the_mask_by_the_same_name(tmp_path):
     first, last = collect(tmp_path / "trace", 2, "--pp", "2")
     assert "decoder:attention_mask" in first.names("input") and "decoder:attention_mask" in last.names("input")

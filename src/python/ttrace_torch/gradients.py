@@ -238,8 +238,8 @@ class Gradients:
                 tensors=names,
             )
             return
-        mesh = adapters.summed_later_over(parameter)
-        mapping = "" if mesh is None else self._collector.open().mapping_of_term(gradient.shape, mesh)
+        over = adapters.summed_later_over(parameter, names[0])
+        mapping = self._collector.open().mapping_of_term(gradient.shape, over) if over is not None else ""
         for name in names:
             tensor_id = microbatch.tensor_id(Kind.PARAM_GRAD, name)
             first = tensor_id not in microbatch.arrived

@@ -33,9 +33,15 @@ class Placements:
             self._known[key] = json.dumps({"axes": axes, "shape": list(tensor.shape)})
         return self._known[key]
 
-    def of_term(self, shape: torch.Size, mesh: "DeviceMesh") -> str:
-        """Of a tensor that is yet to be summed over all ranks of `mesh`. As `mapping_of`."""
-        axes = [axis for dim in range(mesh.ndim) for axis in self._axes_of(mesh, dim)]
+    def of_term(self, shape: torch.Size, over: "DeviceMesh | tuple[str, ...]") -> str:
+        """Of a tensor that is yet to be summed, over all ranks of a mesh or over axes. As `mapping_of`; "" where the
+        trace does not have these axes, or they are of one rank."""
+        if isinstance(over, tuple):
+            axes = [(name, size) for name, size in self.position.sizes().items() if name in over and size > 1]
+            if not axes:
+                return ""
+        else:
+            axes = [axis for dim in range(over.ndim) for axis in self._axes_of(over, dim)]
         partial = [{"axis": name, "size": size, "placement": "partial"} for name, size in axes]
         return json.dumps({"axes": partial, "shape": list(shape)})
 

@@ -101,9 +101,10 @@ class RankFile:
         host = to_host(tensor)
         self._recorder.record(tensor_id, view_of(host), module_class=module_class, mapping=mapping, sketch=sketch)
 
-    def mapping_of_term(self, shape: torch.Size, mesh: "DeviceMesh") -> str:
-        """For `record`: of a tensor that the program sums over all ranks of `mesh` later. Raises CollectError."""
-        return self._placements.of_term(shape, mesh)
+    def mapping_of_term(self, shape: torch.Size, over: "DeviceMesh | tuple[str, ...]") -> str:
+        """For `record`: of a tensor that the program sums later, over all ranks of a mesh or over axes; "" where the
+        trace does not have these. Raises CollectError."""
+        return self._placements.of_term(shape, over)
 
     def perturbation(self, seed: int, tensor_id: TensorId, shape: torch.Size) -> torch.Tensor:
         """u in [-1, 1), fp32, on the host, for this rank's part of the tensor: shape `shape`."""

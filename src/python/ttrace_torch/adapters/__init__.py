@@ -7,8 +7,9 @@ also have
 - `groups(model)`, groups of ranks, this one among them, from which factoring.py works out the axes. The name that comes
   first for the same ranks is that of the axis. `model` is None where none has run yet;
 - `words(model, position)`, what the framework says of how the program is parallel: an object of the section
-  `parallelism` of annotations/README.md. Of a key that several adapters know, that is `loss_scale`, all count: they are
-  multiplied;
+  `parallelism` of annotations/README.md, and as `preset` the name of annotations that come with ttrace and fit the
+  model, with values of their parameters. Of a key that several adapters know, that is `loss_scale`, all count: they
+  are multiplied;
 - `CLIPPING`, functions (module, name) that clip gradients by a norm, their third argument, outside torch.nn.utils;
 - `BACKWARD`, functions that start backward without torch.autograd.backward, from their first argument;
 - `CHECKPOINTS`, functions that run their first argument again in backward;
@@ -31,14 +32,15 @@ has imported what it uses;
 `router_choice(module, args, kwargs, result)` is what a router ranks experts by, as members beside its output.
 `original_of(tensor)` is the node of autograd that made what `tensor` is a framework's copy of, with the place among its
 outputs, or None.
-`summed_later_over(parameter)` is the device mesh over which the framework sums the gradient after a backward, or None.
+`summed_later_over(parameter, name)` is over what the framework sums the gradient after a backward: a device mesh, or
+axes; None where it does not.
 `observe_framework_calls(observe)` has frameworks observed that call what a module does other than by calling it."""
 
 import functools
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -60,8 +62,11 @@ from . import (
 )
 from .megatron_moe import Record
 from .pipelining import is_rehearsal
-from .transformers import is_by_product, summed_later_over
+from .transformers import is_by_product, mesh_summed_over_later
 from .transformers_moe import are_experts, exchanges_tokens, router_choice
+
+if TYPE_CHECKING:  # at run time its presence means that the program uses it: device_mesh.py
+    from torch.distributed.device_mesh import DeviceMesh
 
 __all__ = [
     "are_experts",
@@ -131,6 +136,13 @@ def functions_to_patch(list_name: str) -> Iterator[tuple[ModuleType, ModuleType 
 def original_of(tensor: torch.Tensor) -> tuple[torch.autograd.graph.Node, int] | None:
     """The node of autograd that made what `tensor` is a framework's copy of, with the place among its outputs."""
     return deepspeed.original_of(tensor) if deepspeed.MODULE in sys.modules else None
+
+
+def summed_later_over(parameter: torch.nn.Parameter, name: str) -> "DeviceMesh | tuple[str, ...] | None":
+    """The device mesh, or the axes of the trace, over which the framework sums the gradient after a backward; None
+    where no framework says that it does."""
+    axes = megatron.axes_summed_over_later(parameter, name) if megatron.MODULE in sys.modules else ()
+    return axes or mesh_summed_over_later(parameter)
 
 
 def share(parameter: torch.nn.Parameter) -> Share | None:

@@ -7,7 +7,11 @@ own, in the order etp, ep, edp, pp.
 
 Its DistributedOptimizer lays the parameters of a buffer one after the other and gives each data parallel rank an equal
 part of that. bf16 parameters have the part's fp32 master as `main_param` (None on ranks that own nothing of them),
-and `main_grad` as a view into the buffer, of which the rank's part alone is reduced."""
+and `main_grad` as a view into the buffer, of which the rank's part alone is reduced.
+
+Each pipeline stage numbers its layers from 0. How the layers are divided is said by options of the configuration; the
+numbers that the program gives to layers are not asked, since they may be wrong. Where the other tensors of its own
+models lie is written in annotations that come with ttrace; the options say which of these fit."""
 
 import functools
 import gc
@@ -74,14 +78,100 @@ def _text(numbers: dict[str, int]) -> str:
 
 
 def words(model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
+    sizes = position.sizes()
+    said = _pipeline(model) if sizes.get("pp", 1) > 1 else {}
+    if preset := _preset(model, sizes):
+        said["preset"] = preset
+    if sizes.get("dp", 1) > 1 and sizes.get("cp", 1) == 1 and _averages_gradients(model):
+        said["loss_scale"] = "dp"
+    return said
+
+
+def _averages_gradients(model: torch.nn.Module) -> bool:
     """Its DistributedDataParallel averages gradients over dp, unless the loss is summed over tokens. With cp it depends
     on the release how the schedule scales the loss."""
-    kind = getattr(sys.modules.get("megatron.core.distributed"), "DistributedDataParallel", None)
-    wrappers = [module for module in model.modules() if kind is not None and isinstance(module, kind)]
-    if {wrapper.config.calculate_per_token_loss for wrapper in wrappers} != {False}:
+    wrappers = _modules_of(model, "megatron.core.distributed", "DistributedDataParallel").values()
+    return {wrapper.config.calculate_per_token_loss for wrapper in wrappers} == {False}
+
+
+def _pipeline(model: torch.nn.Module) -> dict[str, Any]:
+    """How the layers of a model with one stack of them are divided among the stages, and what its last stage has a copy
+    of."""
+    blocks = _modules_of(model, "megatron.core.transformer.transformer_block", "TransformerBlock")
+    if len(blocks) != 1:
         return {}
-    sizes = position.sizes()
-    return {"loss_scale": "dp"} if sizes.get("dp", 1) > 1 and sizes.get("cp", 1) == 1 else {}
+    ((path, block),) = blocks.items()
+    said: dict[str, Any] = {
+        "pipeline": {"axis": "pp", "layers": f"{path.rpartition('.')[2]}.layers", **_unevenness(block.config)}
+    }
+    language_models = _modules_of(
+        model, "megatron.core.models.common.language_module.language_module", "LanguageModule"
+    ).values()
+    if any(getattr(each, "share_embeddings_and_output_weights", False) for each in language_models):
+        said["tied"] = {"output_layer.weight": "embedding.word_embeddings.weight"}
+    return said
+
+
+def _preset(model: torch.nn.Module, sizes: dict[str, int]) -> list[str]:
+    """The preset that fits the model, and values of its parameters; [] where none is known to."""
+    models = _modules_of(model, "megatron.core.models.gpt.gpt_model", "GPTModel")
+    hybrids = _modules_of(model, "megatron.core.models.hybrid.hybrid_model", "HybridModel")
+    # The model itself, in wrappers: not a part of another one.
+    whole = [each for path, each in (models | hybrids).items() if set(path.split(".")) <= {"", "module"}]
+    if len(whole) != 1:
+        return []
+    (module,) = whole
+    config, has_experts = module.config, bool(getattr(module.config, "num_moe_experts", None))
+    # Neither latent attention nor experts that are one module is known, nor keys that several ranks hold.
+    other_modules = ("multi_latent_attention", "experimental_attention_variant", "heterogeneous_block_specs")
+    if any(getattr(config, option, None) for option in other_modules) or (
+        has_experts and getattr(config, "moe_grouped_gemm", False)
+    ):
+        return []
+    if config.num_query_groups < sizes.get("tp", 1) or sizes.get("cp", 1) > 1:
+        return []
+    blocks = "[1, 1]" if config.gated_linear_unit else "[1]"
+    parameters = ["loss_scale=1"]  # `words` itself says of another
+    if getattr(config, "mtp_num_layers", None):
+        parameters.append(f"mtp_blocks=[{', '.join(['1'] * (config.mtp_num_layers + 1))}]")
+    if has_experts:
+        parameters.append(f"expert_blocks={blocks}")
+    if models and module.position_embedding_type == "learned_absolute":
+        return [] if config.gated_linear_unit else ["megatron_moe" if has_experts else "megatron_gpt", *parameters]
+    return ["megatron_mixtral" if has_experts else "megatron_llama", f"mlp_blocks={blocks}", *parameters]
+
+
+def _unevenness(config: Any) -> dict[str, Any]:
+    layout = getattr(config, "pipeline_model_parallel_layout", None)
+    if layout is not None:  # by stage and chunk; `per_stage` is in the order of the model
+        chunks = zip(*layout.layout, strict=True)
+        return {"per_stage": [sum(layer.name == "decoder" for layer in part) for chunk in chunks for part in chunk]}
+    options = {
+        "first": "num_layers_in_first_pipeline_stage",
+        "last": "num_layers_in_last_pipeline_stage",
+        "embedding": "account_for_embedding_in_pipeline_split",
+        "head": "account_for_loss_in_pipeline_split",
+    }
+    values = {key: getattr(config, option, None) for key, option in options.items()}
+    return {key: value for key, value in values.items() if value is not None and value is not False}
+
+
+def _modules_of(model: torch.nn.Module, module: str, name: str) -> dict[str, torch.nn.Module]:
+    """By path, those of the class `name` of `module`; none where the program has not imported that."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return {path: each for path, each in model.named_modules() if kind is not None and isinstance(each, kind)}
+
+
+def axes_summed_over_later(parameter: torch.nn.Parameter, name: str) -> tuple[str, ...]:
+    """Over which axes `finalize_model_grads` sums the gradient of `parameter`, since in backward the ranks of tp have
+    each seen their part of the sequence, or their own heads. With cp it sums every gradient, and nothing says how those
+    lie that tp splits: none then."""
+    state = sys.modules[MODULE]
+    if not state.model_parallel_is_initialized() or state.get_context_parallel_world_size() > 1:
+        return ()
+    is_of_heads = "q_layernorm" in name or "k_layernorm" in name  # by its name it is summed, too
+    is_expert = not getattr(parameter, "allreduce", True)  # on a mesh of its own
+    return ("tp",) if (getattr(parameter, "sequence_parallel", False) or is_of_heads) and not is_expert else ()
 
 
 def share(parameter: torch.nn.Parameter) -> Share | None:

@@ -21,7 +21,7 @@ def is_by_product(value: Any) -> bool:
     return any(base.__module__ == MODULE and base.__name__ == "Cache" for base in type(value).__mro__)
 
 
-def summed_later_over(parameter: torch.nn.Parameter) -> "DeviceMesh | None":
+def mesh_summed_over_later(parameter: torch.nn.Parameter) -> "DeviceMesh | None":
     """The mesh over whose ranks the gradient of `parameter` is summed after a backward; None where it is not."""
     for hook in (getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values():
         if getattr(hook, "__qualname__", "") == _SUMMING_HOOK:
