@@ -15,9 +15,12 @@
 
 namespace ttrace {
 
+// In place of a file: no annotations, not even those that the program of a trace names.
+inline constexpr std::string_view kNoAnnotations = "none";
+
 // Which annotations to read, as `-a`, `--set` and `--axes` say it.
 struct AnnotationSource {
-  std::string file;                        // a path or the name of a preset; empty: none
+  std::string file;                        // a path, the name of a preset or kNoAnnotations; empty: not said
   std::vector<std::string> settings = {};  // values of parameters, `NAME=VALUE` with VALUE in YAML
   std::string axes = {};                   // as in parse_mesh; empty: what the file says, or the trace
   bool with_guesses = false;               // read the guesses of a draft (`Guess`) as if they counted

@@ -80,7 +80,7 @@ void require_known_mapping(const AbftOptions& options, const AlignedTrace& align
   const bool only_data_parallel = std::all_of(axes.begin(), axes.end(), [&](const Axis& axis) {
     return axis.size == 1 || std::find(of_copies.begin(), of_copies.end(), axis.name) != of_copies.end();
   });
-  if (!options.annotations.file.empty() || only_data_parallel) return;
+  if (names_annotations(options.annotations) || only_data_parallel) return;
   std::vector<std::string> names;
   for (const Finding& finding : report.findings) {
     const auto tensor = aligned.alignment.tensors.find(finding.id);

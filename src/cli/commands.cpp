@@ -14,8 +14,9 @@ CLI::Option* add_candidate_option(CLI::App& command, std::string& trace) {
 }
 
 CLI::Option* add_annotation_options(CLI::App& command, AnnotationSource& annotations) {
-  CLI::Option* file = command.add_option("-a,--annotations", annotations.file,
-                                         "How the program places its tensors: a file (YAML), or the name of a preset");
+  CLI::Option* file =
+      command.add_option("-a,--annotations", annotations.file,
+                         "How the program places its tensors: a file (YAML), the name of a preset, or none");
   command.add_option("--set", annotations.settings, "Give a parameter of the annotations a value; repeatable")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);

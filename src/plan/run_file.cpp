@@ -138,7 +138,7 @@ AnnotationSource annotations_for(const RunFile& file, const Job& job) {
 }
 
 AnnotationSource annotations_of_reference(const RunFile& file) {
-  return file.correspondence.empty() ? file.annotations : AnnotationSource{};
+  return file.correspondence.empty() ? file.annotations : AnnotationSource{.file = std::string(kNoAnnotations)};
 }
 
 std::vector<Waiver> waivers_for(const RunFile& file, const std::string& candidate, const std::string& today) {

@@ -14,14 +14,16 @@ namespace ttrace {
 
 std::filesystem::path preset_directory() { return beside_program("share/ttrace/annotations"); }
 
+bool names_annotations(const AnnotationSource& source) { return !source.file.empty() && source.file != kNoAnnotations; }
+
 Annotations load_annotations(const AnnotationSource& source) {
   Annotations annotations;
-  if (!source.file.empty()) annotations = read_annotations(source, preset_directory());
+  if (names_annotations(source)) annotations = read_annotations(source, preset_directory());
   if (!source.axes.empty()) {
     annotations.axes = {source.axes, "--axes"};
     parse_mesh(source.axes, ranks_of_mesh(source.axes), annotations.axes->where);
   }
-  if (!source.file.empty() || source.settings.empty()) return annotations;
+  if (names_annotations(source) || source.settings.empty()) return annotations;
   throw InputError(fmt::format("parameter {}: there are no annotations; expected some with it", source.settings[0]));
 }
 

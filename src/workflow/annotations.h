@@ -9,6 +9,9 @@
 
 namespace ttrace {
 
+// Whether the source is a file or a preset.
+bool names_annotations(const AnnotationSource& source);
+
 // The directory of the presets that come with the program.
 std::filesystem::path preset_directory();
 

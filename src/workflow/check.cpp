@@ -118,13 +118,9 @@ void require_two_runs(const Trace& reference, const Trace& candidate) {
 }
 
 // Where the programs differ, annotations are of the candidate's names.
-Annotations annotations_of_reference(const CheckOptions& options, const Annotations& of_candidate,
-                                     const Trace& reference) {
-  const bool has_own = !options.reference_annotations.file.empty();
-  if (options.correspondence.empty() && !has_own) return of_candidate;
-  // A process alone holds its tensors whole.
-  if (reference.world_size == 1 && !has_own) return {};
-  return load_annotations(options.reference_annotations, reference);
+Annotations annotations_of_reference(const CheckOptions& options, const Annotations& of_candidate) {
+  if (!options.reference_annotations.file.empty()) return load_annotations(options.reference_annotations);
+  return options.correspondence.empty() ? of_candidate : Annotations{};
 }
 
 LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
@@ -146,7 +142,7 @@ LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
-  const Annotations of_reference = annotations_of_reference(options, loaded.annotations, reference);
+  const Annotations of_reference = annotations_of_reference(options, loaded.annotations);
   loaded.reference = align_whole(std::move(reference), of_reference);
   settle_order_of_reference(loaded.reference, of_reference, options.candidate, loaded.annotations,
                             options.correspondence);
@@ -202,7 +198,7 @@ void require_sound(const ToleranceFile& tolerance, const Alignment& reference) {
 // True where the annotations, the program or its recorded tensors say how the ranks hold them.
 bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
   if (!options.correspondence.empty()) return true;  // a draft is made from a reference of the same names
-  return candidate.world_size == 1 || !options.annotations.file.empty() || says_mapping(candidate);
+  return candidate.world_size == 1 || names_annotations(options.annotations) || says_mapping(candidate);
 }
 
 // True where ranks are missing, unfinished or there twice, which is said before anything else.

@@ -78,6 +78,7 @@ TEST_CASE("annotations that a user gives take the place of the program's preset"
   const Report report = check_with(preset, {.file = given.string()});
   CHECK(report.counts.fail == 1);
   CHECK_FALSE(has_note(report, "as the program says"));
+  CHECK(check_with(preset, {.file = "none"}).counts.fail == 1);
   // A parameter alone is one of the preset's.
   CHECK(check_with(preset, {.file = "", .settings = {"mlp_blocks=[1]"}}).counts.fail == 1);
 }
@@ -88,7 +89,8 @@ TEST_CASE("a trace has no other file read than a preset") {
     CHECK_THROWS_WITH_AS(check_with(std::string(R"({"preset": )") + name + "}"),
                          doctest::Contains("expected the name of a preset"), InputError);
   }
-  CHECK_THROWS_WITH_AS(check_with(R"({"preset": ["no_such_preset"]})"), doctest::Contains("'no_such_preset', which this ttrace does not have; expected -a"), InputError);
+  CHECK_THROWS_WITH_AS(check_with(R"({"preset": ["no_such_preset"]})"),
+                       doctest::Contains("'no_such_preset', which this ttrace does not have; expected -a"), InputError);
 }
 
 TEST_SUITE_END();
