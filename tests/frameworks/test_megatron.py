@@ -76,7 +76,8 @@ def test_the_preset_of_another_model_is_not_taken_for_its_own(tmp_path):
     collect(tmp_path / "trace", 2, "--model", "llama", "--tp", "2")
     sides = ("--reference", tmp_path / "reference", "--candidate", tmp_path / "trace")
     result = ttrace("check", *sides, "-t", "default", "--set", "mlp_blocks=[1]")
-    assert result.returncode == 1 and "first wrong tensor: decoder.layers.0.mlp.linear_fc1.weight param" in result.stdout
+    assert result.returncode == 1
+    assert "first wrong tensor: decoder.layers.0.mlp.linear_fc1.weight param" in result.stdout
 
 
 def test_stages_after_the_first_call_the_mask_by_the_same_name(tmp_path):
