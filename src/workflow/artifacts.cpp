@@ -36,6 +36,7 @@ void print_what_is_made(const std::string& artifact, const CacheState& state) {
 // Returns a fingerprint of the annotations' files and parameters.
 std::string annotations_fingerprint(const AnnotationSource& annotations) {
   std::string text = fmt::format("{}\n", fmt::join(annotations.settings, "\n"));
+  if (annotations.file.empty()) text += "as the program says\n";
   for (const std::string& file : load_annotations(annotations).files) text += fingerprint_of(file) + "\n";
   return fingerprint(text);
 }
