@@ -416,11 +416,14 @@ Aliases aliases_by_shape(const Grouping& grouping, const RankTable& table, const
   for (const Group& group : grouping.groups) {
     const Shape* reference = group.shards.empty() ? nullptr : reference_shape(layout, group.id);
     if (reference == nullptr) continue;
-    TensorPlacement split = *group.placement, whole = *group.placement;
     const auto is_sequence = [](const AxisUse& use) {
       return use.placement == Placement::kShard && use.split.axis == kSequenceAxis;
     };
-    if (std::erase_if(whole.uses, is_sequence) == 0 || names_axis(whole, axis)) continue;
+    const std::vector<AxisUse>& uses = group.placement->uses;
+    if (std::none_of(uses.begin(), uses.end(), is_sequence)) continue;  // most, and placements are costly to copy
+    TensorPlacement split = *group.placement, whole = *group.placement;
+    std::erase_if(whole.uses, is_sequence);
+    if (names_axis(whole, axis)) continue;
     for (AxisUse& use : split.uses) {
       if (!is_sequence(use)) continue;
       use.axis = axis;

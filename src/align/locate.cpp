@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "align/dimension.h"
-#include "align/identity.h"
+#include "align/naming.h"
 #include "align/microbatch.h"
 #include "align/placement.h"
 #include "align/ranks.h"

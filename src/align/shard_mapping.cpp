@@ -37,6 +37,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "align/assemble.h"
@@ -45,6 +46,7 @@
 #include "align/identity.h"
 #include "align/loss_scale.h"
 #include "align/ties.h"
+#include "base/parallel_for.h"
 #include "ttrace/align/program.h"
 #include "ttrace/tensor_name.h"
 
@@ -163,6 +165,30 @@ void note_pipeline(const Grouping& grouping, const AssemblyContext& context, std
                   comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
+// Adds the tensors that the groups make up, which come in order of identity, and what is found about them.
+void assemble_all(std::vector<Group>& groups, const AssemblyContext& context, int threads, Alignment& alignment) {
+  struct Assembled {
+    std::map<TensorId, LogicalTensor> tensors;
+    std::vector<Finding> findings;
+  };
+  std::vector<Assembled> parts(groups.size() / kGroupsATask + 1);
+  parallel_for_ranges(groups.size(), kGroupsATask, threads, [&](std::size_t begin, std::size_t end) {
+    auto& [tensors, findings] = parts[begin / kGroupsATask];
+    for (std::size_t i = begin; i < end; ++i) {
+      if (groups[i].shards.empty()) continue;
+      Assembly assembly = assemble(std::move(groups[i]), context);
+      std::move(assembly.findings.begin(), assembly.findings.end(), std::back_inserter(findings));
+      if (auto& tensor = assembly.tensor) tensors.emplace_hint(tensors.end(), tensor->id, std::move(*tensor));
+    }
+  });
+  for (Assembled& part : parts) {
+    std::move(part.findings.begin(), part.findings.end(), std::back_inserter(alignment.findings));
+    while (!part.tensors.empty()) {
+      alignment.tensors.insert(alignment.tensors.end(), part.tensors.extract(part.tensors.begin()));
+    }
+  }
+}
+
 }  // namespace
 
 bool is_not_seen(const Alignment& alignment, const Finding& finding) {
@@ -185,18 +211,23 @@ ModelLayout layout_of(const Alignment& reference) {
   return layout;
 }
 
-Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout) {
+Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout, int threads) {
   RankTable ranks = rank_table_of(trace);
   const Annotations annotations = with_ties_that_hold(with_program_words(given, trace), ranks, layout);
   check_annotations(annotations, ranks.mesh);
-  Grouping grouping = group_shards(ranks, annotations, layout);
+  const auto group = [&] {
+    const Census census =
+        census_of(ranks, stage_axis(ranks.mesh, annotations), expert_axis(ranks.mesh, annotations), threads);
+    return group_shards(ranks, census, annotations, layout, threads);
+  };
+  Grouping grouping = group();
 
   Alignment alignment;
   alignment.notes = notes_of_program_words(given, trace);
   alignment.aliases = aliases_by_shape(grouping, ranks, layout, alignment.notes);
   if (alignment.aliases != ranks.mesh.aliases) {
     ranks.mesh.aliases = alignment.aliases;
-    grouping = group_shards(ranks, annotations, layout);
+    grouping = group();
   }
   alignment.slices = grouping.microbatches.are_slices();
   if (grouping.microbatches.open) alignment.open_order = describe_axes(grouping.microbatches, ranks);
@@ -218,15 +249,7 @@ Alignment align(const Trace& trace, const Annotations& given, const ModelLayout&
   note_pipeline(grouping, context, alignment.notes);
   alignment.local = std::move(grouping.local);
   alignment.not_seen = std::move(grouping.not_seen);
-  for (Group& group : grouping.groups) {
-    if (group.shards.empty()) continue;
-    Assembly assembly = assemble(std::move(group), context);
-    for (Finding& finding : assembly.findings) alignment.findings.push_back(std::move(finding));
-    // The groups come in order of identity.
-    if (auto& tensor = assembly.tensor) {
-      alignment.tensors.emplace_hint(alignment.tensors.end(), tensor->id, std::move(*tensor));
-    }
-  }
+  assemble_all(grouping.groups, context, threads, alignment);
   align_rows(ranks, annotations, grouping.microbatches, grouping.rows, alignment);
   note_unused_patterns(annotations, grouping, alignment.notes);
   note_order(grouping.microbatches, ranks, alignment.notes);
