@@ -15,7 +15,6 @@ namespace ttrace {
 struct AssemblyContext {
   const RankTable& ranks;
   const Annotations& annotations;
-  const ModelLayout& layout;
   LengthTensors lengths;
   const Pipeline& pipeline;
   const Microbatches& microbatches;

@@ -42,7 +42,7 @@ class RoleNumbers {
 
   std::uint32_t number_of(const PresentRank& rank, const Entry& entry) {
     const TensorId& id = entry.id;
-    const RoleKey key{id.name,  coordinate_on(rank, stage_axis_), coordinate_on(rank, expert_axis_), id.chunk, id.pass,
+    const RoleKey key{id.name, coordinate_on(rank, stage_axis_), coordinate_on(rank, expert_axis_), id.chunk, id.pass,
                       id.kind, is_placed_by_program(entry)};
     const auto [found, is_new] = numbers_.try_emplace(key, static_cast<std::uint32_t>(roles_.size()));
     if (is_new) roles_.push_back({&rank, &entry});
@@ -71,7 +71,7 @@ std::vector<Section> cut_into_sections(const RankTable& table, int threads) {
         room = most;
       }
       const std::size_t taken = std::min(room, left.size());
-      sections.back().ranks.push_back({&rank, left.first(taken), 0});
+      sections.back().ranks.push_back({&rank, left.first(taken)});
       left = left.subspan(taken);
       room -= taken;
     }
@@ -88,10 +88,13 @@ Census census_of(const RankTable& table, int stage_axis, int expert_axis, int th
   std::vector<RoleNumbers> own(census.sections.size(), RoleNumbers(stage_axis, expert_axis));  // numbers, by section
   parallel_for(census.sections.size(), threads, [&](std::size_t i) {
     std::vector<std::uint32_t>& roles = census.sections[i].roles;
-    for (auto& [rank, entries, last_chunk] : census.sections[i].ranks) {
-      for (const Entry& entry : entries) {
-        roles.push_back(own[i].number_of(*rank, entry));
-        last_chunk = std::max(last_chunk, entry.id.chunk);
+    for (RankEntries& of_rank : census.sections[i].ranks) {
+      for (const Entry& entry : of_rank.entries) {
+        roles.push_back(own[i].number_of(*of_rank.rank, entry));
+        of_rank.last_chunk = std::max(of_rank.last_chunk, entry.id.chunk);
+        if (entry.id.microbatch < 0) continue;
+        std::int64_t& count = of_rank.microbatches[entry.id.iteration];
+        count = std::max(count, std::int64_t{entry.id.microbatch} + 1);
       }
     }
   });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -23,7 +24,8 @@ struct Role {
 struct RankEntries {
   const PresentRank* rank = nullptr;
   std::span<const Entry> entries;
-  std::int32_t last_chunk = 0;  // the highest of theirs
+  std::int32_t last_chunk = 0;                             // the highest of theirs
+  std::map<std::int32_t, std::int64_t> microbatches = {};  // by iteration, one more than the last that they are of
 };
 
 // A part of all entries, by rank and in order of execution, for one thread to go through.
@@ -36,6 +38,21 @@ struct Census {
   std::vector<Role> roles;  // in the order of their first entries
   std::vector<Section> sections;
 };
+
+// Calls `visit(rank, entry)` for all entries of the roles for which `is_wanted(role)`, in order. Asks once for each role.
+template <class Wanted, class Visit>
+void for_each_entry(const Census& census, const Wanted& is_wanted, const Visit& visit) {
+  std::vector<bool> wanted;
+  for (const Role& role : census.roles) wanted.push_back(is_wanted(*role.entry));
+  for (const Section& section : census.sections) {
+    auto role = section.roles.begin();
+    for (const RankEntries& of_rank : section.ranks) {
+      for (const Entry& entry : of_rank.entries) {
+        if (wanted[*role++]) visit(*of_rank.rank, entry);
+      }
+    }
+  }
+}
 
 // True where the recorded mapping says how the axes split the tensor, and annotations do not.
 bool is_placed_by_program(const Entry& entry);

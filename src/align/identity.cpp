@@ -25,8 +25,8 @@ constexpr auto kNoGroup = std::numeric_limits<std::uint32_t>::max();
 struct NamedRole {
   const CanonicalName* name = nullptr;
   Occurrence occurrence{};
-  const TensorPlacement* placement = nullptr;           // null where each entry's mapping says it
-  MicrobatchUse microbatches = MicrobatchUse::kNone;    // by this placement, of an entry of a micro-batch
+  const TensorPlacement* placement = nullptr;         // null where each entry's mapping says it
+  MicrobatchUse microbatches = MicrobatchUse::kNone;  // by this placement, of an entry of a micro-batch
 };
 
 // Only floating-point tensors flow from stage to stage; tokens, labels and masks are given to each stage.
@@ -95,9 +95,8 @@ MicrobatchUse microbatch_use(const GroupingContext& context, const TensorPlaceme
   const Microbatches& microbatches = context.microbatches;
   const std::vector<std::size_t>& factoring = context.table.factorings[placement.factoring].axes;
   const bool selects = microbatches.order != MicrobatchOrder::kSlices && !microbatches.axes.empty() &&
-                       std::all_of(microbatches.axes.begin(), microbatches.axes.end(), [&](int axis) {
-                         return has_axis(factoring, axis) && !names_axis(placement, axis);
-                       });
+                       std::all_of(microbatches.axes.begin(), microbatches.axes.end(),
+                                   [&](int axis) { return has_axis(factoring, axis) && !names_axis(placement, axis); });
   return selects ? MicrobatchUse::kSelected : MicrobatchUse::kNone;
 }
 
@@ -120,8 +119,11 @@ std::vector<NamedRole> name_roles(const GroupingContext& context, const Census& 
     NamedRole& role = named.emplace_back();
     role.name = name;
     role.occurrence = {virtual_stage(context.pipeline, *rank, *entry), tied};
+    const Kind kind = entry->id.kind;
+    const auto shape = context.layout.shapes.find({name->text, kind});
+    if (shape != context.layout.shapes.end()) name->shapes[static_cast<std::size_t>(kind)] = &shape->second;
     if (is_placed_by_program(*entry)) continue;
-    role.placement = find_placement(context, *name, entry->id.kind, grouping);
+    role.placement = find_placement(context, *name, kind, grouping);
     role.microbatches = microbatch_use(context, *role.placement);
   }
   names.sort();
@@ -157,9 +159,11 @@ class SectionDrafter {
   DraftedSection draft(const Section& section) {
     drafted_.draft_of.reserve(section.roles.size());
     auto role = section.roles.begin();
-    for (const auto& [rank, entries, last_chunk] : section.ranks) {
-      const std::int64_t coordinate = coordinate_on(*rank, context_.table, context_.microbatches);
-      for (const Entry& entry : entries) drafted_.draft_of.push_back(add(*rank, coordinate, entry, roles_[*role++]));
+    for (const RankEntries& of_rank : section.ranks) {
+      const std::int64_t coordinate = coordinate_on(*of_rank.rank, context_.table, context_.microbatches);
+      for (const Entry& entry : of_rank.entries) {
+        drafted_.draft_of.push_back(add(*of_rank.rank, coordinate, entry, roles_[*role++]));
+      }
     }
     return std::move(drafted_);
   }
@@ -245,6 +249,7 @@ Group start_group(const GroupingContext& context, const CanonicalNames& names, c
   group.stages = draft.stages;
   group.microbatches = draft.microbatches;
   group.placement = draft.placement;
+  group.reference = name.shapes[static_cast<std::size_t>(draft.key.kind)];
   group.expert = name.expert;
   const bool is_shared = name.tied || context.pipeline.calls_before.contains(owner_of(name.text));
   group.sum_occurrences = is_shared && draft.key.kind == Kind::kParamGrad;
@@ -256,15 +261,15 @@ Group start_group(const GroupingContext& context, const CanonicalNames& names, c
 void put_shards(const Section& section, DraftedSection& drafted, const std::vector<NamedRole>& roles,
                 std::vector<Group>& groups) {
   std::size_t i = 0;
-  for (const auto& [rank, entries, last_chunk] : section.ranks) {
-    for (const Entry& entry : entries) {
+  for (const RankEntries& of_rank : section.ranks) {
+    for (const Entry& entry : of_rank.entries) {
       const NamedRole& role = roles[section.roles[i]];
       const std::uint32_t draft = drafted.draft_of[i++];
       if (draft == kNoGroup) continue;
       Group& group = groups[drafted.group[draft]];
       // In a group without a number, those that have one are terms of a sum.
       const std::int32_t term = group.id.microbatch < 0 ? std::max(entry.id.microbatch, 0) : 0;
-      group.shards[drafted.next[draft]++] = {rank, &entry, role.occurrence, term};
+      group.shards[drafted.next[draft]++] = {of_rank.rank, &entry, role.occurrence, term};
     }
   }
 }
@@ -285,7 +290,7 @@ Grouping group_shards(const RankTable& table, const Census& census, const Annota
   grouping.pipeline = pipeline_of(table, census, annotations, layout);
   number_calls(census, layout, grouping.pipeline);
   grouping.experts = experts_of(table, census, annotations, grouping.pipeline, layout);
-  grouping.microbatches = microbatches_of(table, annotations, layout);
+  grouping.microbatches = microbatches_of(table, census, annotations, layout);
   grouping.known_axes = annotations.known_axes;
   const GroupingContext context{table, annotations, grouping.pipeline, grouping.experts, grouping.microbatches, layout};
   CanonicalNames names;
@@ -300,9 +305,8 @@ Grouping group_shards(const RankTable& table, const Census& census, const Annota
   parallel_for_ranges(drafts.size(), kGroupsATask, threads, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) grouping.groups[i] = start_group(context, names, drafts[i]);
   });
-  parallel_for(sections.size(), threads, [&](std::size_t i) {
-    put_shards(census.sections[i], sections[i], roles, grouping.groups);
-  });
+  parallel_for(sections.size(), threads,
+               [&](std::size_t i) { put_shards(census.sections[i], sections[i], roles, grouping.groups); });
   for (Group& group : grouping.groups) keep_end_stage(group, grouping.pipeline);
   for (DraftedSection& section : sections) {
     for (const GroupKey& key : section.local) grouping.local.insert(id_of(key, names));

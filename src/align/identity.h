@@ -67,6 +67,7 @@ struct Group {
   bool expert = false;           // the tensor lies on one coordinate of the expert axis
   bool sum_occurrences = false;  // a tied parameter's gradient, whose occurrences are terms
   const TensorPlacement* placement = nullptr;
+  const Shape* reference = nullptr;  // the shape of the reference's tensors of this name and kind; null: it has none
   std::vector<Shard> shards;  // by rank; none where only inner stages hold a tensor of a module that spans the stages
 };
 

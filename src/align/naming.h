@@ -30,12 +30,14 @@ struct GroupingContext {
 
 struct CanonicalName {
   std::string text;
-  bool layer = false;     // it has a layer's number, now global
-  bool spans = false;     // its module spans the stages
-  bool expert = false;    // it belongs to one of the experts that are spread over ranks
-  bool tied = false;      // it is a parameter that the program has under several names
+  bool layer = false;       // it has a layer's number, now global
+  bool spans = false;       // its module spans the stages
+  bool expert = false;      // it belongs to one of the experts that are spread over ranks
+  bool tied = false;        // it is a parameter that the program has under several names
   std::uint32_t place = 0;  // among all names, sorted; set by `sort`
-  std::array<const TensorPlacement*, kKindLast + 1> placements{};  // by the rules, of the kinds that were asked for
+  // By kind, of those that were asked for: by the rules, and the reference's shape, null where it has no such tensor.
+  std::array<const TensorPlacement*, kKindLast + 1> placements{};
+  std::array<const Shape*, kKindLast + 1> shapes{};
 };
 
 // The canonical names of a trace, each once.

@@ -37,8 +37,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <set>
+#include <unordered_set>
 
 #include "align/assemble.h"
 #include "align/by_shape.h"
@@ -199,9 +201,12 @@ bool is_not_seen(const Alignment& alignment, const Finding& finding) {
 ModelLayout layout_of(const Alignment& reference) {
   ModelLayout layout;
   layout.reference = &reference;
+  // A large trace has many tensors of one name and kind, of which the first counts.
+  std::array<std::unordered_set<std::string_view>, kKindLast + 1> known;
   for (const auto& [id, tensor] : reference.tensors) {
     std::int64_t& microbatches = layout.microbatches[id.iteration];
     microbatches = std::max(microbatches, std::int64_t{id.microbatch} + 1);
+    if (!known[static_cast<std::size_t>(id.kind)].insert(id.name).second) continue;
     layout.shapes.emplace(std::pair(id.name, id.kind), tensor.shape);
     for (auto number = number_in(id.name); number; number = number_in(id.name, number->end)) {
       std::int64_t& count = layout.layer_counts[std::string(number->prefix)];
@@ -213,21 +218,22 @@ ModelLayout layout_of(const Alignment& reference) {
 
 Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout, int threads) {
   RankTable ranks = rank_table_of(trace);
-  const Annotations annotations = with_ties_that_hold(with_program_words(given, trace), ranks, layout);
-  check_annotations(annotations, ranks.mesh);
-  const auto group = [&] {
-    const Census census =
-        census_of(ranks, stage_axis(ranks.mesh, annotations), expert_axis(ranks.mesh, annotations), threads);
-    return group_shards(ranks, census, annotations, layout, threads);
+  const Annotations said = with_program_words(given, trace);
+  const auto take_census = [&] {
+    return census_of(ranks, stage_axis(ranks.mesh, said), expert_axis(ranks.mesh, said), threads);
   };
-  Grouping grouping = group();
+  Census census = take_census();
+  const Annotations annotations = with_ties_that_hold(said, census, layout);
+  check_annotations(annotations, ranks.mesh);
+  Grouping grouping = group_shards(ranks, census, annotations, layout, threads);
 
   Alignment alignment;
   alignment.notes = notes_of_program_words(given, trace);
   alignment.aliases = aliases_by_shape(grouping, ranks, layout, alignment.notes);
   if (alignment.aliases != ranks.mesh.aliases) {
     ranks.mesh.aliases = alignment.aliases;
-    grouping = group();
+    census = take_census();
+    grouping = group_shards(ranks, census, annotations, layout, threads);
   }
   alignment.slices = grouping.microbatches.are_slices();
   if (grouping.microbatches.open) alignment.open_order = describe_axes(grouping.microbatches, ranks);
@@ -239,8 +245,7 @@ Alignment align(const Trace& trace, const Annotations& given, const ModelLayout&
   DimensionPool dimensions;
   const AssemblyContext context{ranks,
                                 annotations,
-                                layout,
-                                find_length_tensors(ranks, annotations),
+                                find_length_tensors(census, annotations),
                                 grouping.pipeline,
                                 grouping.microbatches,
                                 {grouping.pipeline.axis, grouping.experts.axis, grouping.microbatches.axes},

@@ -266,9 +266,8 @@ class Regression {
     for (std::size_t i = 0; i < planned_.size(); ++i) {
       for (Box& tile : tiles_of(planned_[i].shape, kRegressedTile)) tasks.push_back({i, std::move(tile), {}});
     }
-    parallel_for(tasks.size(), threads_, [&](std::size_t i) {
-      tasks[i].sums = sum_up_tile(planned_[tasks[i].parameter], tasks[i].tile);
-    });
+    parallel_for(tasks.size(), threads_,
+                 [&](std::size_t i) { tasks[i].sums = sum_up_tile(planned_[tasks[i].parameter], tasks[i].tile); });
     for (const Task& task : tasks) {
       std::size_t next = 0;
       for (const RegressedIteration& iteration : planned_[task.parameter].iterations) {

@@ -66,9 +66,8 @@ std::string key_of(const ParameterSeries& series) {
 
 // Replays a batch of series on all threads.
 void run_tasks(std::span<const ParameterSeries* const> all, std::vector<ReplayTask>& tasks, int threads) {
-  parallel_for(tasks.size(), threads, [&](std::size_t i) {
-    tasks[i].tallies = replay(*all[tasks[i].series], tasks[i].begin, tasks[i].end);
-  });
+  parallel_for(tasks.size(), threads,
+               [&](std::size_t i) { tasks[i].tallies = replay(*all[tasks[i].series], tasks[i].begin, tasks[i].end); });
 }
 
 // Returns a tally for each update of each series. Copies of a parameter are replayed once.

@@ -153,8 +153,8 @@ LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
                             options.correspondence);
   // The candidate is measured against the reference's number of layers, not against its own.
   if (options.correspondence.empty()) {
-    loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment),
-                                   options.threads);
+    loaded.candidate =
+        align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment), options.threads);
     return loaded;
   }
   TranslatedRun run =
