@@ -24,7 +24,7 @@ def run(options):
     for ranks, threads in itertools.product(options.ranks, options.threads):
         command = [program, ranks, threads, ROOT / "tools" / "tinygpt" / "llama.yaml", ROOT / "annotations"]
         row = json.loads(subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE).stdout)
-        rows.append(row)
+        rows.append({**row, "threads": threads})
         print(
             f"{row['ranks']:6} ranks {row['shards']:10,} shards {row['tensors']:7,} tensors, {threads} threads: "
             f"{row['seconds']:7.2f} s, "
