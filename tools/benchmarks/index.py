@@ -1,6 +1,6 @@
 """Time and memory to read, check and align the index of a model of 128 layers on up to 16,384 ranks (TP 8, PP 16, DP
-the rest), from its files, with one process and with several under `mpirun`, of one thread and of several. The files have holes in place of their
-tensors, and only one tensor is compared."""
+the rest), from its files, with one process and several under `mpirun`, of one thread and of several. The files have
+holes in place of their tensors, and only one tensor is compared."""
 
 import ctypes
 import itertools
@@ -148,7 +148,8 @@ def run(options):
             rows.append({"ranks": options.ranks, "shards": shards, "processes": processes, "threads": threads,
                          "seconds": seconds, "gib": memory, "cpu": cpu, "load": os.getloadavg()[0]})  # fmt: skip
             others = f"; the others {max(cpu[1:]):.2f} s, {max(memory[1:]):.2f} GiB" if processes > 1 else ""
-            print(f"{options.ranks:6} ranks {shards:10,} shards, {processes} processes of {threads} threads: {seconds:7.2f} s; "
+            print(f"{options.ranks:6} ranks {shards:10,} shards, {processes} processes of {threads} threads: "
+                  f"{seconds:7.2f} s; "
                   f"process 0 {cpu[0]:.2f} s of CPU, {memory[0]:.2f} GiB{others}", flush=True)  # fmt: skip
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
