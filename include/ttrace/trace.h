@@ -76,6 +76,7 @@
 #include "ttrace/numeric/dtype.h"
 #include "ttrace/numeric/shape.h"
 #include "ttrace/provenance.h"
+#include "ttrace/shared_value.h"
 
 namespace ttrace {
 
@@ -154,21 +155,21 @@ struct RecordedSketch {
   std::uint64_t checksum = 0;  // XXH3-64 of the tensor's own bytes
 };
 
-// One recorded tensor. `offset` and `bytes` lie inside the file, `bytes` equals
+// One recorded tensor. A large trace has millions of them: those of a rank share what is equal, shapes, classes and
+// mappings. `offset` and `bytes` lie inside the file, `bytes` equals
 // element_count(shape) * size_of(dtype), or is the size of the sketch: load has checked it.
 struct Entry {
   TensorId id;
   Dtype dtype = Dtype::kFloat32;
-  Shape shape;
+  SharedValue<Shape> shape;
   std::uint64_t order = 0;  // position in the rank's execution, strictly increasing
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;
-  std::string module_class;  // "torch.nn.modules.linear.Linear"; empty for scalars
-  // The placement that the program recorded with the tensor; null where it recorded none. Entries of a rank with the
-  // same text share one object.
+  SharedValue<std::string> module_class;  // "torch.nn.modules.linear.Linear"; empty for scalars
+  // The placement that the program recorded with the tensor; null where it recorded none.
   std::shared_ptr<const RecordedMapping> mapping;
-  std::optional<RecordedSketch> sketch;  // then the file holds no elements
+  std::shared_ptr<const RecordedSketch> sketch;  // then the file holds no elements; else null
 };
 
 // Elements were asked of a tensor that was recorded as a sketch. What may do without that tensor catches it.

@@ -11,21 +11,22 @@ namespace ttrace {
 
 namespace {
 
-AlignedTrace settle_and_align(Trace trace, const Annotations& annotations, const ModelLayout& layout, AxesOf whose) {
+AlignedTrace settle_and_align(Trace trace, const Annotations& annotations, const ModelLayout& layout, int threads,
+                              AxesOf whose) {
   settle_axes(trace, annotations, whose);
   auto owned = std::make_unique<const Trace>(std::move(trace));
-  Alignment alignment = align(*owned, annotations, layout);
+  Alignment alignment = align(*owned, annotations, layout, threads);
   return {std::move(owned), std::move(alignment)};
 }
 
 }  // namespace
 
-AlignedTrace align_trace(Trace trace, const Annotations& annotations, const ModelLayout& layout) {
-  return settle_and_align(std::move(trace), annotations, layout, AxesOf::kThisTrace);
+AlignedTrace align_trace(Trace trace, const Annotations& annotations, const ModelLayout& layout, int threads) {
+  return settle_and_align(std::move(trace), annotations, layout, threads, AxesOf::kThisTrace);
 }
 
-AlignedTrace align_whole(Trace trace, const Annotations& annotations, const ModelLayout& layout) {
-  AlignedTrace aligned = settle_and_align(std::move(trace), annotations, layout, AxesOf::kAnother);
+AlignedTrace align_whole(Trace trace, const Annotations& annotations, const ModelLayout& layout, int threads) {
+  AlignedTrace aligned = settle_and_align(std::move(trace), annotations, layout, threads, AxesOf::kAnother);
   std::vector<Finding> findings = aligned.alignment.findings;
   std::erase_if(findings, [&](const Finding& finding) { return is_not_seen(aligned.alignment, finding); });
   if (findings.empty()) return aligned;

@@ -184,26 +184,21 @@ std::optional<Finding> lay_out_all(const Group& group, std::vector<Dimension>& d
 
 // Sets the grid's dimensions, or finds that the shards do not make them up.
 std::optional<Finding> set_dimensions(const Group& group, const AssemblyContext& context, ShardGrid& grid) {
-  const auto known = context.layout.shapes.find({group.id.name, group.id.kind});
-  const Shape* reference = known == context.layout.shapes.end() ? nullptr : &known->second;
   DimensionPool::Alike& alike =
-      context.dimensions.find(*group.placement, group.id.name, own_shape(*group.shards[0].entry), reference);
+      context.dimensions.find(*group.placement, group.id.name, own_shape(*group.shards[0].entry), group.reference);
   DimensionPool::Sizes sizes;
-  for (const Dimension& dimension : alike.blank) sizes.push_back(dimension.sizes);
-  if (auto finding = take_sizes(group, grid, alike.blank, sizes)) return finding;
+  for (const Dimension& dimension : alike.blank()) sizes.push_back(dimension.sizes);
+  if (auto finding = take_sizes(group, grid, alike.blank(), sizes)) return finding;
   // Packed sequences differ from one micro-batch to the next.
   const bool packed = std::any_of(group.placement->uses.begin(), group.placement->uses.end(), is_packed);
-  const auto found = alike.laid_out.find(sizes);
-  if (found != alike.laid_out.end() && !packed) {
-    grid.dimensions = found->second;
-    return std::nullopt;
-  }
-  std::vector<Dimension> dimensions = alike.blank;
+  if (!packed) grid.dimensions = alike.find(sizes);
+  if (grid.dimensions) return std::nullopt;
+  std::vector<Dimension> dimensions = alike.blank();
   for (std::size_t d = 0; d < dimensions.size(); ++d) dimensions[d].sizes = sizes[d];
   if (auto finding = find_sequences(group, context, dimensions)) return finding;
   if (auto finding = lay_out_all(group, dimensions)) return finding;
-  grid.dimensions = std::make_shared<const std::vector<Dimension>>(std::move(dimensions));
-  if (!packed) alike.laid_out.emplace(std::move(sizes), grid.dimensions);
+  grid.dimensions = packed ? std::make_shared<const std::vector<Dimension>>(std::move(dimensions))
+                           : alike.add(std::move(sizes), std::move(dimensions));
   return std::nullopt;
 }
 
@@ -228,7 +223,7 @@ LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context,
   for (const Shard& shard : group.shards) {
     tensor.order = std::min(tensor.order, shard.entry->order);
     tensor.bytes += shard.entry->bytes;
-    tensor.sketched |= shard.entry->sketch.has_value();
+    tensor.sketched |= shard.entry->sketch != nullptr;
   }
   tensor.scale =
       scale_of(context.annotations, context.ranks.mesh, context.microbatches, group.id, *group.placement, group.loss);
@@ -239,6 +234,7 @@ LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context,
   }
   tensor.doubt = group.placement->doubt;
   tensor.factoring = grid.frame.factoring;
+  forget_ranks(grid.frame);
   tensor.pieces = [grid = std::make_shared<const ShardGrid>(std::move(grid))] { return make_pieces(*grid); };
   return tensor;
 }

@@ -15,7 +15,6 @@ namespace ttrace {
 struct AssemblyContext {
   const RankTable& ranks;
   const Annotations& annotations;
-  const ModelLayout& layout;
   LengthTensors lengths;
   const Pipeline& pipeline;
   const Microbatches& microbatches;
@@ -29,7 +28,7 @@ struct Assembly {
   std::vector<Finding> findings;
 };
 
-// `group` has at least one shard. Throws InputError when the rule's dim is out of range for the tensor.
+// `group` has at least one shard. Several threads may assemble groups of one context. Throws InputError when the rule's dim is out of range for the tensor.
 Assembly assemble(Group group, const AssemblyContext& context);
 
 }  // namespace ttrace

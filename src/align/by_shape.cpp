@@ -414,13 +414,16 @@ Aliases aliases_by_shape(const Grouping& grouping, const RankTable& table, const
   if (own_axis || axis < 0 || table.axes[static_cast<std::size_t>(axis)].size == 1) return aliases;
   std::int64_t only_split = 0, only_whole = 0;
   for (const Group& group : grouping.groups) {
-    const Shape* reference = group.shards.empty() ? nullptr : reference_shape(layout, group.id);
-    if (reference == nullptr) continue;
-    TensorPlacement split = *group.placement, whole = *group.placement;
     const auto is_sequence = [](const AxisUse& use) {
       return use.placement == Placement::kShard && use.split.axis == kSequenceAxis;
     };
-    if (std::erase_if(whole.uses, is_sequence) == 0 || names_axis(whole, axis)) continue;
+    const std::vector<AxisUse>& uses = group.placement->uses;
+    if (std::none_of(uses.begin(), uses.end(), is_sequence)) continue;  // most; what follows costs more
+    const Shape* reference = group.shards.empty() ? nullptr : reference_shape(layout, group.id);
+    if (reference == nullptr) continue;
+    TensorPlacement split = *group.placement, whole = *group.placement;
+    std::erase_if(whole.uses, is_sequence);
+    if (names_axis(whole, axis)) continue;
     for (AxisUse& use : split.uses) {
       if (!is_sequence(use)) continue;
       use.axis = axis;

@@ -41,9 +41,25 @@ std::vector<Dimension> dimensions_of(const TensorPlacement& placement, const std
 DimensionPool::Alike& DimensionPool::find(const TensorPlacement& placement, const std::string& name, const Shape& shape,
                                           const Shape* reference) {
   const std::tuple key(&placement, reference, shape.size());
-  const auto found = alike_.find(key);
-  if (found != alike_.end()) return found->second;
-  return alike_.emplace(key, Alike{dimensions_of(placement, name, shape, reference), {}}).first->second;
+  {
+    const std::shared_lock lock(busy_);
+    if (const auto found = alike_.find(key); found != alike_.end()) return found->second;
+  }
+  std::vector<Dimension> blank = dimensions_of(placement, name, shape, reference);
+  const std::lock_guard lock(busy_);
+  return alike_.try_emplace(key, std::move(blank)).first->second;
+}
+
+DimensionPool::Shared DimensionPool::Alike::find(const Sizes& sizes) {
+  const std::lock_guard lock(busy_);
+  const auto found = laid_out_.find(sizes);
+  return found == laid_out_.end() ? nullptr : found->second;
+}
+
+DimensionPool::Shared DimensionPool::Alike::add(Sizes sizes, std::vector<Dimension> dimensions) {
+  auto made = std::make_shared<const std::vector<Dimension>>(std::move(dimensions));
+  const std::lock_guard lock(busy_);
+  return laid_out_.try_emplace(std::move(sizes), std::move(made)).first->second;
 }
 
 void lay_out(Dimension& dimension) {

@@ -5,7 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -41,21 +43,35 @@ std::vector<Dimension> dimensions_of(const TensorPlacement& placement, const std
                                      const Shape* reference);
 
 // The dimensions of a trace's tensors. A large job has millions of tensors and few ways in which they lie: all
-// micro-batches of a module share one object.
+// micro-batches of a module share one object. Several threads may use it.
 class DimensionPool {
  public:
   using Sizes = std::vector<std::vector<std::int64_t>>;  // of the parts, by dimension; -1 where no rank holds the part
 
+  using Shared = std::shared_ptr<const std::vector<Dimension>>;
+
   // Tensors of one placement, and of one shape in the reference.
-  struct Alike {
-    std::vector<Dimension> blank;                                             // as `dimensions_of` makes them
-    std::map<Sizes, std::shared_ptr<const std::vector<Dimension>>> laid_out;  // by the sizes of their parts
+  class Alike {
+   public:
+    explicit Alike(std::vector<Dimension> blank) : blank_(std::move(blank)) {}
+    const std::vector<Dimension>& blank() const { return blank_; }  // as `dimensions_of` makes them
+
+    // The dimensions that were laid out from these sizes; null where nobody has done it.
+    Shared find(const Sizes& sizes);
+    // Adds them, unless another thread was faster, and returns those that are there.
+    Shared add(Sizes sizes, std::vector<Dimension> dimensions);
+
+   private:
+    const std::vector<Dimension> blank_;
+    std::mutex busy_;  // of what follows
+    std::map<Sizes, Shared> laid_out_;
   };
 
   // As `dimensions_of`. `placement` and `reference` must outlive the pool.
   Alike& find(const TensorPlacement& placement, const std::string& name, const Shape& shape, const Shape* reference);
 
  private:
+  std::shared_mutex busy_;  // of what follows
   std::map<std::tuple<const TensorPlacement*, const Shape*, std::size_t>, Alike> alike_;
 };
 

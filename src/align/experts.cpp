@@ -11,23 +11,22 @@ namespace ttrace {
 namespace {
 
 // Counts the experts of each coordinate of the axis. The prefixes have global layer numbers, which are worked out last:
-// a trace has many entries for each prefix.
-PartCounts count_experts(const RankTable& table, const Experts& experts, const Pipeline& pipeline) {
+// there are many roles for each prefix.
+PartCounts count_experts(const RankTable& table, const Census& census, const Experts& experts,
+                         const Pipeline& pipeline) {
   const std::size_t axis = static_cast<std::size_t>(experts.axis);
   const auto parts = static_cast<std::size_t>(table.axes[axis].size);
   std::map<std::int64_t, PartCounts> by_stage;
-  for (const PresentRank& rank : table.ranks) {
-    for (const Entry& entry : rank.trace->entries) {
-      const auto number = layer_number(entry.id.name, experts.experts.layers);
-      if (!number) continue;
-      PartCounts& counts = by_stage[virtual_stage(pipeline, rank, entry)];
-      auto found = counts.find(number->prefix);
-      if (found == counts.end()) {
-        found = counts.emplace(number->prefix, std::vector<std::int64_t>(parts, 0)).first;
-      }
-      std::int64_t& count = found->second[static_cast<std::size_t>(rank.coordinates[axis])];
-      count = std::max(count, number->value + 1);
+  for (const auto& [rank, entry] : census.roles) {
+    const auto number = layer_number(entry->id.name, experts.experts.layers);
+    if (!number) continue;
+    PartCounts& counts = by_stage[virtual_stage(pipeline, *rank, *entry)];
+    auto found = counts.find(number->prefix);
+    if (found == counts.end()) {
+      found = counts.emplace(number->prefix, std::vector<std::int64_t>(parts, 0)).first;
     }
+    std::int64_t& count = found->second[static_cast<std::size_t>(rank->coordinates[axis])];
+    count = std::max(count, number->value + 1);
   }
   PartCounts global;
   for (const auto& [stage, counts] : by_stage) {
@@ -42,16 +41,19 @@ PartCounts count_experts(const RankTable& table, const Experts& experts, const P
 
 }  // namespace
 
-Experts experts_of(const RankTable& table, const Annotations& annotations, const Pipeline& pipeline,
-                   const ModelLayout& layout) {
+int expert_axis(const Mesh& mesh, const Annotations& annotations) {
+  return annotations.experts ? axis_index(mesh, annotations.experts->axis) : -1;
+}
+
+Experts experts_of(const RankTable& table, const Census& census, const Annotations& annotations,
+                   const Pipeline& pipeline, const ModelLayout& layout) {
   Experts experts;
-  if (!annotations.experts) return experts;
-  const int axis = axis_index(table.mesh, annotations.experts->axis);
+  const int axis = expert_axis(table.mesh, annotations);
   const std::int64_t parts = axis < 0 ? 1 : table.axes[static_cast<std::size_t>(axis)].size;
   if (parts == 1) return experts;
   experts.axis = axis;
   experts.experts.layers = annotations.experts->layers;
-  for (const auto& [prefix, counts] : count_experts(table, experts, pipeline)) {
+  for (const auto& [prefix, counts] : count_experts(table, census, experts, pipeline)) {
     const auto known = layout.layer_counts.find(prefix);
     if (known != layout.layer_counts.end() && known->second % parts != 0) {
       throw InputError(

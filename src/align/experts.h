@@ -1,6 +1,7 @@
 // Makes local expert numbers global: coordinate e of the expert axis holds the e-th equal part of a layer's experts.
 #pragma once
 
+#include "align/census.h"
 #include "align/numbering.h"
 #include "align/pipeline.h"
 #include "align/ranks.h"
@@ -15,7 +16,10 @@ struct Experts {
 
 // The number of experts comes from the reference's layout. Where that has none, each part is taken to be as large as
 // the fullest one. Throws InputError when the number does not divide into equal parts.
-Experts experts_of(const RankTable& table, const Annotations& annotations, const Pipeline& pipeline,
-                   const ModelLayout& layout);
+Experts experts_of(const RankTable& table, const Census& census, const Annotations& annotations,
+                   const Pipeline& pipeline, const ModelLayout& layout);
+
+// Index in `all_axes` of the axis that a rule spreads experts over; -1 when there is none.
+int expert_axis(const Mesh& mesh, const Annotations& annotations);
 
 }  // namespace ttrace

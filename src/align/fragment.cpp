@@ -59,7 +59,7 @@ HeldBox clipped(const HeldBox& held, const Box& box) {
 }  // namespace
 
 const Shape& own_shape(const Entry& entry) {
-  return entry.mapping && entry.mapping->fragment ? entry.mapping->fragment->whole : entry.shape;
+  return entry.mapping && entry.mapping->fragment ? entry.mapping->fragment->whole : entry.shape.get();
 }
 
 std::vector<HeldBox> held_boxes(const Entry& entry) {

@@ -128,6 +128,13 @@ std::int64_t slot_of(const Frame& frame, const Shard& shard) {
   return (replica * frame.terms + term) * frame.shards + index_of(frame.shard, coordinates);
 }
 
+void forget_ranks(Frame& frame) {
+  frame.base = {};
+  frame.replicate = {};
+  frame.partial = {};
+  frame.sum = {};
+}
+
 AxisCoordinates coordinates_at(const Frame& frame, std::int64_t slot) {
   AxisCoordinates coordinates = frame.base;
   const Term& term = frame.sum[static_cast<std::size_t>(frame.term_of(slot))];

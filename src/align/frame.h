@@ -64,6 +64,10 @@ Frame frame_of(const Group& group, const RankTable& table, const FrameAxes& axes
 
 std::int64_t slot_of(const Frame& frame, const Shard& shard);
 
+// Drops what tells which ranks the slots belong to: pieces follow from the numbers alone, and the rest is half of what a
+// tensor takes of memory. Occurrences are still counted.
+void forget_ranks(Frame& frame);
+
 // The coordinates of the rank that should fill the slot.
 AxisCoordinates coordinates_at(const Frame& frame, std::int64_t slot);
 

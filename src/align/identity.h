@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "align/census.h"
 #include "align/experts.h"
 #include "align/microbatch.h"
 #include "align/pipeline.h"
@@ -66,8 +67,12 @@ struct Group {
   bool expert = false;           // the tensor lies on one coordinate of the expert axis
   bool sum_occurrences = false;  // a tied parameter's gradient, whose occurrences are terms
   const TensorPlacement* placement = nullptr;
+  const Shape* reference = nullptr;  // the shape of the reference's tensors of this name and kind; null: it has none
   std::vector<Shard> shards;  // by rank; none where only inner stages hold a tensor of a module that spans the stages
 };
+
+// Groups are small work: so many are a task of a thread.
+inline constexpr std::size_t kGroupsATask = 256;
 
 struct Grouping {
   std::vector<Group> groups;                                           // by id
@@ -84,10 +89,9 @@ struct Grouping {
   std::vector<Finding> findings;        // about model chunks and micro-batches that no rank ran
 };
 
-// Throws InputError as `align` does.
-Grouping group_shards(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
-
-// The reference's name of the tensor, and `Occurrence::name`: n where the n-th `tied` rule renames it, else 0.
-std::pair<std::string, std::size_t> tied_name(const Annotations& annotations, const std::string& name);
+// `census` is of the table, on the axes of these annotations; `threads` as in `parallel_for`. Throws InputError as
+// `align` does.
+Grouping group_shards(const RankTable& table, const Census& census, const Annotations& annotations,
+                      const ModelLayout& layout, int threads);
 
 }  // namespace ttrace

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "align/dimension.h"
-#include "align/identity.h"
 #include "align/microbatch.h"
+#include "align/naming.h"
 #include "align/placement.h"
 #include "align/ranks.h"
 #include "ttrace/error.h"

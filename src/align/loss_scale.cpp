@@ -46,7 +46,7 @@ bool is_loss_in(const Alignment& reference, const TensorId& id) {
 // True for an output of the whole model or of a module outside of it, which the collector calls by its class.
 bool is_final_output(const Group& group) {
   const std::string_view path = TensorName(group.id.name).path;
-  return path == kRootModule || path == last_component(group.shards[0].entry->module_class);
+  return path == kRootModule || path == last_component(group.shards[0].entry->module_class.get());
 }
 
 // What a word of the loss scale stands for. A single process, such as the reference, has no such factor: its axes have

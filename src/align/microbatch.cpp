@@ -40,14 +40,15 @@ std::vector<std::int64_t> starts_of_blocks(const std::vector<std::int64_t>& coun
   return starts;
 }
 
-void count_microbatches(const RankTable& table, Microbatches& microbatches) {
-  for (const PresentRank& rank : table.ranks) {
-    const auto coordinate = static_cast<std::size_t>(coordinate_on(rank, table, microbatches));
-    for (const Entry& entry : rank.trace->entries) {
-      if (entry.id.microbatch < 0) continue;
-      std::vector<std::int64_t>& counts = microbatches.counts[entry.id.iteration];
-      counts.resize(static_cast<std::size_t>(microbatches.ranks), 0);
-      counts[coordinate] = std::max(counts[coordinate], std::int64_t{entry.id.microbatch} + 1);
+void count_microbatches(const RankTable& table, const Census& census, Microbatches& microbatches) {
+  for (const Section& section : census.sections) {
+    for (const RankEntries& of_rank : section.ranks) {
+      const auto coordinate = static_cast<std::size_t>(coordinate_on(*of_rank.rank, table, microbatches));
+      for (const auto& [iteration, count] : of_rank.microbatches) {
+        std::vector<std::int64_t>& counts = microbatches.counts[iteration];
+        counts.resize(static_cast<std::size_t>(microbatches.ranks), 0);
+        counts[coordinate] = std::max(counts[coordinate], count);
+      }
     }
   }
   for (const auto& [iteration, counts] : microbatches.counts) {
@@ -85,26 +86,26 @@ bool is_sliced(const Shape& reference, const std::vector<Shape>& parts) {
   return false;
 }
 
+bool is_first_input(const Entry& entry) { return entry.id.kind == Kind::kInput && entry.id.pass == Pass::kForward; }
+
 // True where the ranks' inputs are slices of the reference's. Integer inputs decide where there are some: tokens and
 // labels are of the batch and nothing else, while a hidden dimension may be split by other axes.
-bool inputs_are_sliced(const RankTable& table, const Microbatches& microbatches, const ModelLayout& layout) {
+bool inputs_are_sliced(const RankTable& table, const Census& census, const Microbatches& microbatches,
+                       const ModelLayout& layout) {
   const Alignment& reference = *layout.reference;
   std::map<TensorId, std::vector<Shape>> parts;  // by coordinate
   std::map<TensorId, bool> integers;
-  for (const PresentRank& rank : table.ranks) {
-    const auto coordinate = static_cast<std::size_t>(coordinate_on(rank, table, microbatches));
-    for (const Entry& entry : rank.trace->entries) {
-      if (entry.id.kind != Kind::kInput || entry.id.microbatch < 0 || entry.id.pass != Pass::kForward) continue;
-      TensorId id = entry.id;
-      id.chunk = 0;
-      id.name = name_of_input(id.name, id.kind, layout);
-      if (!reference.tensors.contains(id)) continue;
-      std::vector<Shape>& of_tensor = parts[id];
-      of_tensor.resize(static_cast<std::size_t>(microbatches.ranks));
-      of_tensor[coordinate] = entry.shape;
-      integers[id] = !is_floating(entry.dtype);
-    }
-  }
+  for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
+    if (entry.id.microbatch < 0) return;
+    TensorId id = entry.id;
+    id.chunk = 0;
+    id.name = name_of_input(id.name, id.kind, layout);
+    if (!reference.tensors.contains(id)) return;
+    std::vector<Shape>& of_tensor = parts[id];
+    of_tensor.resize(static_cast<std::size_t>(microbatches.ranks));
+    of_tensor[static_cast<std::size_t>(coordinate_on(rank, table, microbatches))] = entry.shape;
+    integers[id] = !is_floating(entry.dtype);
+  });
   bool any = false, any_integer = false;
   for (const auto& [id, shapes] : parts) {
     if (!is_sliced(reference.tensors.at(id).shape, shapes)) continue;
@@ -167,20 +168,20 @@ void compare_rows(const Entry& entry, const RankTrace& rank, std::int64_t coordi
 
 // Samplers deal samples out in stretches or in turns. Integers are the same bits on both sides, so that the inputs of
 // the model tell; where they are neither, they are compared as stretches, and differ.
-std::string layout_of_slices(const RankTable& table, const Microbatches& microbatches, const ModelLayout& layout) {
+std::string layout_of_slices(const RankTable& table, const Census& census, const Microbatches& microbatches,
+                             const ModelLayout& layout) {
   const auto& tensors = layout.reference->tensors;
   SliceOrders orders;
-  for (const PresentRank& rank : table.ranks) {
+  const auto is_given = [](const Entry& entry) { return entry.id.kind == Kind::kInput; };
+  for_each_entry(census, is_given, [&](const PresentRank& rank, const Entry& entry) {
+    if (entry.id.microbatch < 0 || is_floating(entry.dtype)) return;
+    TensorId id = entry.id;
+    id.name = name_of_input(id.name, id.kind, layout);
+    const auto found = tensors.find(id);
+    if (found == tensors.end()) return;
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
-    for (const Entry& entry : rank.trace->entries) {
-      if (entry.id.kind != Kind::kInput || entry.id.microbatch < 0 || is_floating(entry.dtype)) continue;
-      TensorId id = entry.id;
-      id.name = name_of_input(id.name, id.kind, layout);
-      const auto found = tensors.find(id);
-      if (found == tensors.end()) continue;
-      compare_rows(entry, *rank.trace, coordinate, microbatches.ranks, found->second, orders);
-    }
-  }
+    compare_rows(entry, *rank.trace, coordinate, microbatches.ranks, found->second, orders);
+  });
   return orders.striped && !orders.contiguous ? "striped" : "contiguous";
 }
 
@@ -218,30 +219,28 @@ struct FittingOrders {
 
 // Integers are the same bits on both sides, so that the inputs of the model tell which micro-batches a rank ran. Those
 // that the reference lacks, as another program's may, tell nothing.
-FittingOrders fitting_orders(const RankTable& table, const Microbatches& microbatches, const ModelLayout& layout) {
+FittingOrders fitting_orders(const RankTable& table, const Census& census, const Microbatches& microbatches,
+                             const ModelLayout& layout) {
   Microbatches blocks = microbatches;
   blocks.order = MicrobatchOrder::kBlocked;
   FittingOrders fitting;
-  for (const PresentRank& rank : table.ranks) {
+  for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
+    if (!fitting.blocked && !fitting.interleaved) return;
+    if (entry.id.microbatch < 0 || is_floating(entry.dtype)) return;
+    TensorId id = entry.id;
+    id.chunk = 0;
+    id.name = name_of_input(id.name, id.kind, layout);
+    if (!layout.shapes.contains({id.name, id.kind})) return;
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
-    for (const Entry& entry : rank.trace->entries) {
-      const bool is_first = entry.id.kind == Kind::kInput && entry.id.pass == Pass::kForward;
-      if (!is_first || entry.id.microbatch < 0 || is_floating(entry.dtype)) continue;
-      TensorId id = entry.id;
-      id.chunk = 0;
-      id.name = name_of_input(id.name, id.kind, layout);
-      if (!layout.shapes.contains({id.name, id.kind})) continue;
-      const auto is_there = [&](const Microbatches& order) {
-        id.microbatch = global_microbatch(order, entry.id.iteration, coordinate, entry.id.microbatch);
-        const auto found = layout.reference->tensors.find(id);
-        return found != layout.reference->tensors.end() && found->second.dtype == entry.dtype &&
-               found->second.shape == entry.shape && has_elements_of(entry, *rank.trace, found->second);
-      };
-      fitting.blocked = fitting.blocked && is_there(blocks);
-      fitting.interleaved = fitting.interleaved && is_there(microbatches);
-      if (!fitting.blocked && !fitting.interleaved) return fitting;
-    }
-  }
+    const auto is_there = [&](const Microbatches& order) {
+      id.microbatch = global_microbatch(order, entry.id.iteration, coordinate, entry.id.microbatch);
+      const auto found = layout.reference->tensors.find(id);
+      return found != layout.reference->tensors.end() && found->second.dtype == entry.dtype &&
+             entry.shape == found->second.shape && has_elements_of(entry, *rank.trace, found->second);
+    };
+    fitting.blocked = fitting.blocked && is_there(blocks);
+    fitting.interleaved = fitting.interleaved && is_there(microbatches);
+  });
   return fitting;
 }
 
@@ -268,7 +267,8 @@ std::vector<std::string> microbatch_axes(const Annotations& annotations, const M
   return axes.empty() ? std::vector<std::string>{"dp"} : axes;
 }
 
-Microbatches microbatches_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout) {
+Microbatches microbatches_of(const RankTable& table, const Census& census, const Annotations& annotations,
+                             const ModelLayout& layout) {
   Microbatches result;
   const MicrobatchRule& rule = annotations.microbatches;
   result.order = rule.order.value_or(MicrobatchOrder::kInterleaved);
@@ -278,13 +278,13 @@ Microbatches microbatches_of(const RankTable& table, const Annotations& annotati
     result.axes.push_back(axis);
     result.ranks *= table.axes[static_cast<std::size_t>(axis)].size;
   }
-  count_microbatches(table, result);
+  count_microbatches(table, census, result);
   const bool asks_inputs = !rule.order && result.ranks > 1 && layout.reference != nullptr;
-  if (asks_inputs && counts_are_the_references(result, layout) && inputs_are_sliced(table, result, layout)) {
+  if (asks_inputs && counts_are_the_references(result, layout) && inputs_are_sliced(table, census, result, layout)) {
     result.order = MicrobatchOrder::kSlices;
     result.deduced = true;
   } else if (asks_inputs && orders_differ(result)) {
-    const FittingOrders fitting = fitting_orders(table, result, layout);
+    const FittingOrders fitting = fitting_orders(table, census, result, layout);
     if (fitting.blocked && !fitting.interleaved) result.order = MicrobatchOrder::kBlocked;
     result.deduced = result.order == MicrobatchOrder::kBlocked;
     result.open = fitting.are_open();
@@ -293,7 +293,7 @@ Microbatches microbatches_of(const RankTable& table, const Annotations& annotati
   if (!rule.layout.empty()) {
     result.layout = rule.layout;
   } else if (result.are_slices() && layout.reference != nullptr) {
-    result.layout = layout_of_slices(table, result, layout);
+    result.layout = layout_of_slices(table, census, result, layout);
   }
   return result;
 }
@@ -301,7 +301,8 @@ Microbatches microbatches_of(const RankTable& table, const Annotations& annotati
 ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annotations& given) {
   const RankTable ranks = rank_table_of(trace);
   const Annotations annotations = with_program_words(given, trace);
-  const Microbatches told = microbatches_of(ranks, annotations, layout_of(other));
+  const Census census = census_of(ranks, -1, -1, 0);
+  const Microbatches told = microbatches_of(ranks, census, annotations, layout_of(other));
   if (!told.deduced) return {std::nullopt, told.open};
   MicrobatchRule rule = annotations.microbatches;
   rule.order = told.order;

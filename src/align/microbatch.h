@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "align/census.h"
 #include "align/ranks.h"
 #include "ttrace/align/shard_mapping.h"
 #include "ttrace/annotation.h"
@@ -35,7 +36,8 @@ std::vector<std::string> microbatch_axes(const Annotations& annotations, const M
 // given more than each rank and as much as all together, the ranks hold slices. Where every integer input that the
 // reference has, too, is equal to that if the ranks run blocks of micro-batches, and not if these interleave, they run
 // blocks.
-Microbatches microbatches_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
+Microbatches microbatches_of(const RankTable& table, const Census& census, const Annotations& annotations,
+                             const ModelLayout& layout);
 
 // How the ranks of the trace shared the micro-batches, where neither `given` nor its program say so and the
 // inputs of another run do: that has one order, and is aligned in the names of this trace.

@@ -17,22 +17,21 @@ namespace {
 
 constexpr std::int64_t kMaxVirtualStages = 1 << 20;  // keeps a trace that claims more from making us allocate memory
 
-std::int64_t chunks_of(const PresentRank& rank) {
-  std::int64_t chunks = 1;
-  for (const Entry& entry : rank.trace->entries) chunks = std::max(chunks, std::int64_t{entry.id.chunk} + 1);
-  return chunks;
-}
-
 // Counts the chunks, and finds ranks that ran fewer than others. Ranks that crashed have a finding already.
-void count_chunks(const RankTable& table, Pipeline& pipeline) {
-  std::vector<std::int64_t> counts;
-  for (const PresentRank& rank : table.ranks) {
-    counts.push_back(chunks_of(rank));
-    if (counts.back() > kMaxVirtualStages / pipeline.stages) {
-      throw InputError(fmt::format("{}: {} model chunks on {} pipeline stages; expected at most {} in all",
-                                   rank.trace->path.string(), counts.back(), pipeline.stages, kMaxVirtualStages));
+void count_chunks(const RankTable& table, const Census& census, Pipeline& pipeline) {
+  std::vector<std::int64_t> counts(table.ranks.size(), 1);
+  for (const Section& section : census.sections) {
+    for (const RankEntries& of_rank : section.ranks) {
+      std::int64_t& count = counts[static_cast<std::size_t>(of_rank.rank - table.ranks.data())];
+      count = std::max(count, std::int64_t{of_rank.last_chunk} + 1);
     }
-    pipeline.chunks = std::max(pipeline.chunks, counts.back());
+  }
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] > kMaxVirtualStages / pipeline.stages) {
+      throw InputError(fmt::format("{}: {} model chunks on {} pipeline stages; expected at most {} in all",
+                                   table.ranks[i].trace->path.string(), counts[i], pipeline.stages, kMaxVirtualStages));
+    }
+    pipeline.chunks = std::max(pipeline.chunks, counts[i]);
   }
   std::vector<std::int32_t> behind;
   for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -61,14 +60,12 @@ void raise_count(PartCounts& counts, std::string_view what, const Pipeline& pipe
   count = std::max(count, least);
 }
 
-PartCounts count_layers(const RankTable& table, const Pipeline& pipeline) {
+PartCounts count_layers(const Census& census, const Pipeline& pipeline) {
   PartCounts counts;
-  for (const PresentRank& rank : table.ranks) {
-    for (const Entry& entry : rank.trace->entries) {
-      const auto number = layer_number(entry.id.name, pipeline.layers.layers);
-      if (!number) continue;
-      raise_count(counts, number->prefix, pipeline, virtual_stage(pipeline, rank, entry), number->value + 1);
-    }
+  for (const auto& [rank, entry] : census.roles) {
+    const auto number = layer_number(entry->id.name, pipeline.layers.layers);
+    if (!number) continue;
+    raise_count(counts, number->prefix, pipeline, virtual_stage(pipeline, *rank, *entry), number->value + 1);
   }
   return counts;
 }
@@ -95,13 +92,11 @@ void add_spanning_modules(std::string_view prefix, Pipeline& pipeline) {
 
 // With global names, the layers of a prefix are divided where two virtual stages hold different ones. A module that
 // only one of them has, such as a layer's experts, is not.
-void find_divided_layers(const RankTable& table, Pipeline& pipeline) {
+void find_divided_layers(const Census& census, Pipeline& pipeline) {
   std::map<std::string, std::map<std::int64_t, std::set<std::int64_t>>, std::less<>> held;  // by prefix, then stage
-  for (const PresentRank& rank : table.ranks) {
-    for (const Entry& entry : rank.trace->entries) {
-      for (auto number = number_in(entry.id.name); number; number = number_in(entry.id.name, number->end)) {
-        held[std::string(number->prefix)][virtual_stage(pipeline, rank, entry)].insert(number->value);
-      }
+  for (const auto& [rank, entry] : census.roles) {
+    for (auto number = number_in(entry->id.name); number; number = number_in(entry->id.name, number->end)) {
+      held[std::string(number->prefix)][virtual_stage(pipeline, *rank, *entry)].insert(number->value);
     }
   }
   for (const auto& [prefix, by_stage] : held) {
@@ -131,15 +126,13 @@ std::optional<TensorName> call_outside_layers(const TensorId& id) {
 
 }  // namespace
 
-void number_calls(const RankTable& table, const ModelLayout& layout, Pipeline& pipeline) {
+void number_calls(const Census& census, const ModelLayout& layout, Pipeline& pipeline) {
   if (pipeline.virtual_stages() == 1 || layout.reference == nullptr) return;
   PartCounts counts;
-  for (const PresentRank& rank : table.ranks) {
-    for (const Entry& entry : rank.trace->entries) {
-      const auto name = call_outside_layers(entry.id);
-      if (!name) continue;
-      raise_count(counts, name->path, pipeline, virtual_stage(pipeline, rank, entry), number_of_call(*name) + 1);
-    }
+  for (const auto& [rank, entry] : census.roles) {
+    const auto name = call_outside_layers(entry->id);
+    if (!name) continue;
+    raise_count(counts, name->path, pipeline, virtual_stage(pipeline, *rank, *entry), number_of_call(*name) + 1);
   }
   std::map<std::string, std::int64_t, std::less<>> calls;  // of the reference
   for (const auto& [id, tensor] : layout.reference->tensors) {
@@ -171,7 +164,8 @@ int stage_axis(const Mesh& mesh, const Annotations& annotations) {
   return axis_index(mesh, annotations.pipeline ? annotations.pipeline->axis : PipelineRule{}.axis);
 }
 
-Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout) {
+Pipeline pipeline_of(const RankTable& table, const Census& census, const Annotations& annotations,
+                     const ModelLayout& layout) {
   Pipeline pipeline;
   pipeline.axis = stage_axis(table.mesh, annotations);
   if (pipeline.axis >= 0) pipeline.stages = table.axes[static_cast<std::size_t>(pipeline.axis)].size;
@@ -180,18 +174,18 @@ Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, con
   pipeline.last_stage = pipeline.stages - 1;
   if (!annotations.pipeline) return pipeline;
   pipeline.ruled = true;
-  count_chunks(table, pipeline);
+  count_chunks(table, census, pipeline);
   const bool ends_on_first = annotations.pipeline->v_shaped && pipeline.chunks % 2 == 0;
   pipeline.last_stage = ends_on_first ? (pipeline.chunks - 1) * pipeline.stages : pipeline.virtual_stages() - 1;
   if (pipeline.virtual_stages() == 1) return pipeline;
   if (annotations.pipeline->global_names) {
-    find_divided_layers(table, pipeline);
+    find_divided_layers(census, pipeline);
     return pipeline;
   }
   pipeline.layers.layers = annotations.pipeline->layers;
   const std::string at = fmt::format("{}: 'parallelism': pipeline", to_string(annotations.pipeline->source));
   const std::vector<bool> present = present_stages(table, pipeline);
-  for (const auto& [prefix, counts] : count_layers(table, pipeline)) {
+  for (const auto& [prefix, counts] : count_layers(census, pipeline)) {
     const auto known = layout.layer_counts.find(prefix);
     const std::int64_t held = sum_of_parts(counts, present);
     const std::int64_t total = known != layout.layer_counts.end() ? known->second : held;

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "align/census.h"
 #include "align/numbering.h"
 #include "align/ranks.h"
 #include "ttrace/align/shard_mapping.h"
@@ -39,10 +40,11 @@ struct Pipeline {
 // The number of layers comes from the reference's layout; where that has no such layers, it is the sum of what the
 // stages hold. Throws InputError when the declared division does not fit it. An even division that does not fit is
 // rounded where the ranks hold fewer layers, as the program must have done; the layers it lost are then missing.
-Pipeline pipeline_of(const RankTable& table, const Annotations& annotations, const ModelLayout& layout);
+Pipeline pipeline_of(const RankTable& table, const Census& census, const Annotations& annotations,
+                     const ModelLayout& layout);
 
 // Sets `calls_before`, of a candidate.
-void number_calls(const RankTable& table, const ModelLayout& layout, Pipeline& pipeline);
+void number_calls(const Census& census, const ModelLayout& layout, Pipeline& pipeline);
 
 // The name with the number of its call in the whole model.
 std::string with_global_call(const Pipeline& pipeline, const std::string& text, std::int64_t virtual_stage);

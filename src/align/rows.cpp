@@ -252,7 +252,7 @@ class RowTensors {
       tensor.rows->push_back(row);
       for (const RowHolders::Holder& holder : holders) {
         tensor.order = std::min(tensor.order, holder.held.entry->order);
-        tensor.sketched |= holder.held.entry->sketch.has_value();
+        tensor.sketched |= holder.held.entry->sketch != nullptr;
         tensor.bytes += holder.held.entry->bytes / static_cast<std::uint64_t>(holder.held.entry->shape[0]);
       }
     }

@@ -80,7 +80,7 @@ bool same(const std::vector<Segment>& a, const std::vector<Segment>& b) {
 
 }  // namespace
 
-LengthTensors find_length_tensors(const RankTable& table, const Annotations& annotations) {
+LengthTensors find_length_tensors(const Census& census, const Annotations& annotations) {
   std::set<std::string> patterns;
   for (const AnnotationRule& rule : annotations.rules) {
     for (const AxisPlacement& axis : rule.axes) {
@@ -91,14 +91,12 @@ LengthTensors find_length_tensors(const RankTable& table, const Annotations& ann
   }
   LengthTensors tensors;
   if (patterns.empty()) return tensors;
-  for (const PresentRank& rank : table.ranks) {
-    for (const Entry& entry : rank.trace->entries) {
-      if (is_floating(entry.dtype)) continue;
-      for (const std::string& pattern : patterns) {
-        if (!matches(pattern, entry.id.name)) continue;
-        tensors.try_emplace({pattern, rank.trace->rank, entry.id.iteration, entry.id.microbatch}, &entry);
-      }
-    }
+  for (const std::string& pattern : patterns) {
+    const auto is_named = [&](const Entry& entry) { return matches(pattern, entry.id.name); };
+    for_each_entry(census, is_named, [&](const PresentRank& rank, const Entry& entry) {
+      if (is_floating(entry.dtype)) return;
+      tensors.try_emplace({pattern, rank.trace->rank, entry.id.iteration, entry.id.microbatch}, &entry);
+    });
   }
   return tensors;
 }

@@ -14,7 +14,7 @@ namespace ttrace {
 
 // The integer tensors that annotations name as sequence lengths: by pattern, rank, iteration, local micro-batch.
 using LengthTensors = std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>, const Entry*>;
-LengthTensors find_length_tensors(const RankTable& table, const Annotations& annotations);
+LengthTensors find_length_tensors(const Census& census, const Annotations& annotations);
 
 // The segments of the dimension that `use` shards, or a text that says what is wrong with the recorded lengths, which
 // the training code may have caused. The shards must agree, because the lengths are global. Throws InputError when no

@@ -37,7 +37,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <set>
+#include <unordered_set>
 
 #include "align/assemble.h"
 #include "align/by_shape.h"
@@ -45,6 +48,7 @@
 #include "align/identity.h"
 #include "align/loss_scale.h"
 #include "align/ties.h"
+#include "base/parallel_for.h"
 #include "ttrace/align/program.h"
 #include "ttrace/tensor_name.h"
 
@@ -163,6 +167,30 @@ void note_pipeline(const Grouping& grouping, const AssemblyContext& context, std
                   comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
+// Adds the tensors that the groups make up, which come in order of identity, and what is found about them.
+void assemble_all(std::vector<Group>& groups, const AssemblyContext& context, int threads, Alignment& alignment) {
+  struct Assembled {
+    std::map<TensorId, LogicalTensor> tensors;
+    std::vector<Finding> findings;
+  };
+  std::vector<Assembled> parts(groups.size() / kGroupsATask + 1);
+  parallel_for_ranges(groups.size(), kGroupsATask, threads, [&](std::size_t begin, std::size_t end) {
+    auto& [tensors, findings] = parts[begin / kGroupsATask];
+    for (std::size_t i = begin; i < end; ++i) {
+      if (groups[i].shards.empty()) continue;
+      Assembly assembly = assemble(std::move(groups[i]), context);
+      std::move(assembly.findings.begin(), assembly.findings.end(), std::back_inserter(findings));
+      if (auto& tensor = assembly.tensor) tensors.emplace_hint(tensors.end(), tensor->id, std::move(*tensor));
+    }
+  });
+  for (Assembled& part : parts) {
+    std::move(part.findings.begin(), part.findings.end(), std::back_inserter(alignment.findings));
+    while (!part.tensors.empty()) {
+      alignment.tensors.insert(alignment.tensors.end(), part.tensors.extract(part.tensors.begin()));
+    }
+  }
+}
+
 }  // namespace
 
 bool is_not_seen(const Alignment& alignment, const Finding& finding) {
@@ -173,9 +201,12 @@ bool is_not_seen(const Alignment& alignment, const Finding& finding) {
 ModelLayout layout_of(const Alignment& reference) {
   ModelLayout layout;
   layout.reference = &reference;
+  // A large trace has many tensors of one name and kind, of which the first counts.
+  std::array<std::unordered_set<std::string_view>, kKindLast + 1> known;
   for (const auto& [id, tensor] : reference.tensors) {
     std::int64_t& microbatches = layout.microbatches[id.iteration];
     microbatches = std::max(microbatches, std::int64_t{id.microbatch} + 1);
+    if (!known[static_cast<std::size_t>(id.kind)].insert(id.name).second) continue;
     layout.shapes.emplace(std::pair(id.name, id.kind), tensor.shape);
     for (auto number = number_in(id.name); number; number = number_in(id.name, number->end)) {
       std::int64_t& count = layout.layer_counts[std::string(number->prefix)];
@@ -185,18 +216,24 @@ ModelLayout layout_of(const Alignment& reference) {
   return layout;
 }
 
-Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout) {
+Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout, int threads) {
   RankTable ranks = rank_table_of(trace);
-  const Annotations annotations = with_ties_that_hold(with_program_words(given, trace), ranks, layout);
+  const Annotations said = with_program_words(given, trace);
+  const auto take_census = [&] {
+    return census_of(ranks, stage_axis(ranks.mesh, said), expert_axis(ranks.mesh, said), threads);
+  };
+  Census census = take_census();
+  const Annotations annotations = with_ties_that_hold(said, census, layout);
   check_annotations(annotations, ranks.mesh);
-  Grouping grouping = group_shards(ranks, annotations, layout);
+  Grouping grouping = group_shards(ranks, census, annotations, layout, threads);
 
   Alignment alignment;
   alignment.notes = notes_of_program_words(given, trace);
   alignment.aliases = aliases_by_shape(grouping, ranks, layout, alignment.notes);
   if (alignment.aliases != ranks.mesh.aliases) {
     ranks.mesh.aliases = alignment.aliases;
-    grouping = group_shards(ranks, annotations, layout);
+    census = take_census();
+    grouping = group_shards(ranks, census, annotations, layout, threads);
   }
   alignment.slices = grouping.microbatches.are_slices();
   if (grouping.microbatches.open) alignment.open_order = describe_axes(grouping.microbatches, ranks);
@@ -208,8 +245,7 @@ Alignment align(const Trace& trace, const Annotations& given, const ModelLayout&
   DimensionPool dimensions;
   const AssemblyContext context{ranks,
                                 annotations,
-                                layout,
-                                find_length_tensors(ranks, annotations),
+                                find_length_tensors(census, annotations),
                                 grouping.pipeline,
                                 grouping.microbatches,
                                 {grouping.pipeline.axis, grouping.experts.axis, grouping.microbatches.axes},
@@ -218,15 +254,7 @@ Alignment align(const Trace& trace, const Annotations& given, const ModelLayout&
   note_pipeline(grouping, context, alignment.notes);
   alignment.local = std::move(grouping.local);
   alignment.not_seen = std::move(grouping.not_seen);
-  for (Group& group : grouping.groups) {
-    if (group.shards.empty()) continue;
-    Assembly assembly = assemble(std::move(group), context);
-    for (Finding& finding : assembly.findings) alignment.findings.push_back(std::move(finding));
-    // The groups come in order of identity.
-    if (auto& tensor = assembly.tensor) {
-      alignment.tensors.emplace_hint(alignment.tensors.end(), tensor->id, std::move(*tensor));
-    }
-  }
+  assemble_all(grouping.groups, context, threads, alignment);
   align_rows(ranks, annotations, grouping.microbatches, grouping.rows, alignment);
   note_unused_patterns(annotations, grouping, alignment.notes);
   note_order(grouping.microbatches, ranks, alignment.notes);

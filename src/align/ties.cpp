@@ -10,19 +10,19 @@ namespace {
 
 using Values = std::set<std::tuple<std::int32_t, Kind, std::uint64_t>>;  // iteration, kind, checksum
 
-Values values_of(const std::string& name, const RankTable& ranks) {
+Values values_of(const std::string& name, const Census& census) {
   Values values;
-  for (const PresentRank& rank : ranks.ranks) {
-    for (const Entry& entry : rank.trace->entries) {
-      const bool is_value = entry.id.kind == Kind::kParam || entry.id.kind == Kind::kParamAfter;
-      if (is_value && matches(name, entry.id.name)) values.emplace(entry.id.iteration, entry.id.kind, entry.checksum);
-    }
-  }
+  const auto is_value = [&](const Entry& entry) {
+    return (entry.id.kind == Kind::kParam || entry.id.kind == Kind::kParamAfter) && matches(name, entry.id.name);
+  };
+  for_each_entry(census, is_value, [&](const PresentRank&, const Entry& entry) {
+    values.emplace(entry.id.iteration, entry.id.kind, entry.checksum);
+  });
   return values;
 }
 
-bool differ_in(const TiedRule& rule, const RankTable& ranks) {
-  const Values values = values_of(rule.name, ranks), of = values_of(rule.of, ranks);
+bool differ_in(const TiedRule& rule, const Census& census) {
+  const Values values = values_of(rule.name, census), of = values_of(rule.of, census);
   return !values.empty() && !of.empty() && values != of;
 }
 
@@ -35,9 +35,9 @@ bool has_name(const std::string& name, const ModelLayout& layout) {
 
 }  // namespace
 
-Annotations with_ties_that_hold(Annotations annotations, const RankTable& ranks, const ModelLayout& layout) {
+Annotations with_ties_that_hold(Annotations annotations, const Census& census, const ModelLayout& layout) {
   std::erase_if(annotations.tied, [&](const TiedRule& rule) {
-    return layout.shapes.empty() ? differ_in(rule, ranks) : has_name(rule.name, layout);
+    return layout.shapes.empty() ? differ_in(rule, census) : has_name(rule.name, layout);
   });
   return annotations;
 }

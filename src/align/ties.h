@@ -1,7 +1,7 @@
 // Which of the declared ties a program has: a preset declares them for programs with and without.
 #pragma once
 
-#include "align/ranks.h"
+#include "align/census.h"
 #include "ttrace/align/shard_mapping.h"
 #include "ttrace/annotation.h"
 
@@ -9,6 +9,6 @@ namespace ttrace {
 
 // `annotations` without the `tied` rules that do not hold in the reference: those of a parameter that it has under both
 // names, with different values. `layout` is the reference's; where it is empty, `ranks` are the reference.
-Annotations with_ties_that_hold(Annotations annotations, const RankTable& ranks, const ModelLayout& layout);
+Annotations with_ties_that_hold(Annotations annotations, const Census& census, const ModelLayout& layout);
 
 }  // namespace ttrace

@@ -157,7 +157,8 @@ void propose_microbatches(const Trace& trace, const Alignment& reference, bool o
   const bool on_one_rank = std::all_of(axes.begin(), axes.end(),
                                        [&](const std::string& axis) { return size_of_axis(trace.mesh, axis) == 1; });
   if (order_is_given || on_one_rank) return;
-  if (microbatches_of(rank_table_of(trace), settings, layout_of(reference)).are_slices()) {
+  const RankTable ranks = rank_table_of(trace);
+  if (microbatches_of(ranks, census_of(ranks, -1, -1, 0), settings, layout_of(reference)).are_slices()) {
     settings.microbatches.order = MicrobatchOrder::kSlices;
     return;
   }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "align/identity.h"
+#include "align/naming.h"
 #include "ttrace/mesh.h"
 #include "ttrace/tensor_name.h"
 

@@ -102,10 +102,10 @@ int run(const AbftOptions& options, Team& team) {
   PageFacts page;
   ReportFiles files = report_files(options.report, report, page);
   SelfCheckOptions how = thresholds_of(options);
-  Trace trace = read_trace(options.trace, team);
+  Trace trace = read_trace(options.trace, team, options.threads);
   require_elements(trace, "`ttrace abft`");
   const Annotations annotations = load_annotations(options.annotations, trace);
-  AlignedTrace aligned = align_trace(std::move(trace), annotations);
+  AlignedTrace aligned = align_trace(std::move(trace), annotations, {}, options.threads);
   Alignment nothing;
   if (!options.only.empty()) keep_only(aligned.alignment, nothing, options.only);
   how.threads = options.threads;

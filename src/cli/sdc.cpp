@@ -59,7 +59,7 @@ void require_same_start(std::span<const RecordedPair> pairs, const SdcOptions& o
 }
 
 void require_repeatable(const Trace& healthy, const SdcOptions& options) {
-  const Trace rerun = read_trace(options.rerun);
+  const Trace rerun = read_trace(options.rerun, options.threads);
   require_elements(rerun, "`ttrace sdc`");
   require_same_software(healthy, rerun);
   const std::vector<RecordedPair> pairs = pair_recorded(healthy, rerun, options.threads);
@@ -109,8 +109,8 @@ void note_what_is_left_open(const Trace& healthy, const Trace& suspect, SdcRepor
 int run(const SdcOptions& options) {
   SdcReport report;
   ReportFiles files = report_files(options, report);
-  const Trace healthy = read_trace(options.healthy);
-  const Trace suspect = read_trace(options.suspect);
+  const Trace healthy = read_trace(options.healthy, options.threads);
+  const Trace suspect = read_trace(options.suspect, options.threads);
   for (const Trace* trace : {&healthy, &suspect}) require_elements(*trace, "`ttrace sdc`");
   require_same_software(healthy, suspect);
   if (!options.rerun.empty()) require_repeatable(healthy, options);

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <stdexcept>
 
+#include "base/parallel_for.h"
 #include "compare/checksums.h"
 #include "compare/pages.h"
 #include "compare/repeats.h"
@@ -35,24 +35,6 @@ std::vector<Box> cut_into_tiles(const TensorPair& pair) {
   const std::int64_t elements = std::max<std::int64_t>(element_count(shape), 1);
   const std::int64_t bytes_an_element = std::max<std::int64_t>(static_cast<std::int64_t>(bytes_of(pair)) / elements, 1);
   return tiles_of(shape, std::max(kTileBytes / bytes_an_element, kLeastTileElements));
-}
-
-// Calls `body(i)` for every i below `count` on `threads` threads. An exception must not leave an OpenMP region, nor be
-// lost in it: the first in order of i is thrown after all threads have finished.
-template <class Body>
-void parallel_for(std::size_t count, int threads, const Body& body) {
-  std::vector<std::exception_ptr> failures(count);
-#pragma omp parallel for schedule(dynamic) num_threads(threads) if (count > 1)
-  for (std::size_t i = 0; i < count; ++i) {
-    try {
-      body(i);
-    } catch (...) {
-      failures[i] = std::current_exception();
-    }
-  }
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
 }
 
 // Counts bytes on all threads, and reports progress from the calling thread.
@@ -216,7 +198,7 @@ namespace {
 
 // Of pairs that both sides recorded whole.
 std::vector<Difference> compare_elements(std::span<const TensorPair> pairs, const CompareOptions& options) {
-  const int threads = options.threads > 0 ? options.threads : omp_get_max_threads();
+  const int threads = thread_count(options.threads);
   const std::vector<std::size_t> first =
       first_of_each(pairs, [threads](std::size_t count, const auto& body) { parallel_for(count, threads, body); });
   std::vector<TensorPair> distinct;
@@ -263,7 +245,7 @@ std::vector<Difference> compare(std::span<const TensorPair> pairs, const Compare
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     if (!pairs[i].reference->sketched && !pairs[i].candidate->sketched) differences[i] = std::move(of_elements[next++]);
   }
-  parallel_for(sketched.size(), options.threads > 0 ? options.threads : omp_get_max_threads(), [&](std::size_t i) {
+  parallel_for(sketched.size(), options.threads, [&](std::size_t i) {
     differences[sketched[i]] = compare_sketches(pairs[sketched[i]], options.checksums);
     require_coverage(pairs[sketched[i]], differences[sketched[i]]);
   });

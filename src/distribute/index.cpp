@@ -1,10 +1,10 @@
 #include "distribute/index.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "base/parallel_for.h"
 #include "distribute/recorded.h"
 #include "load/rank_file.h"
 #include "ttrace/load/trace_reader.h"
@@ -32,43 +32,47 @@ std::vector<Files> cut_into_tasks(std::size_t files, std::size_t processes) {
 
 }  // namespace
 
-Trace read_trace(const fs::path& directory, Team& team) {
-  if (team.size() == 1) return read_trace(directory);
+Trace read_trace(const fs::path& directory, Team& team, int threads) {
+  if (team.size() == 1) return read_trace(directory, threads);
   const std::vector<fs::path> paths = list_rank_files(directory);
   const std::vector<Files> files_of = cut_into_tasks(paths.size(), static_cast<std::size_t>(team.size()));
-  std::vector<std::vector<RankFile>> read(files_of.size());
+  std::vector<RankFile> read(paths.size());
   Tasks tasks;
   tasks.work = Work::kReadIndex;
   for (const Files& files : files_of) tasks.weights.push_back(files.end - files.begin);
   tasks.own = [&](std::size_t task) {
-    for (std::size_t i = files_of[task].begin; i < files_of[task].end; ++i) {
-      read[task].push_back(read_rank_file(paths[i]));
-    }
+    const auto [begin, end] = files_of[task];
+    parallel_for(end - begin, threads, [&](std::size_t i) { read[begin + i] = read_rank_file(paths[begin + i]); });
   };
   tasks.request = [&](std::size_t task) {
     std::vector<std::string> names;
     for (std::size_t i = files_of[task].begin; i < files_of[task].end; ++i) names.push_back(paths[i].string());
     Packer packer;
-    packer(names);
+    packer(threads, names);
     return packer.take();
   };
   tasks.take = [&](std::size_t task, const std::string& answer) {
+    const auto [begin, end] = files_of[task];
     Unpacker unpacker(answer);
-    for (std::size_t i = files_of[task].begin; i < files_of[task].end; ++i) {
-      read[task].push_back(unpack_rank_file(paths[i], unpacker.next_view()));
-    }
+    std::vector<std::string_view> packed;
+    while (!unpacker.at_end()) packed.push_back(unpacker.next_view());
+    parallel_for(end - begin, threads,
+                 [&](std::size_t i) { read[begin + i] = unpack_rank_file(paths[begin + i], packed.at(i)); });
   };
   team.deal(tasks);
-  std::vector<RankFile> files;
-  for (std::vector<RankFile>& some : read) std::move(some.begin(), some.end(), std::back_inserter(files));
-  return make_trace(directory, std::move(files));
+  return make_trace(directory, std::move(read));
 }
 
 std::string answer_index(std::string_view request) {
+  Unpacker unpacker(request);
+  int threads = 0;
+  std::vector<std::string> paths;
+  unpacker(threads, paths);
+  std::vector<std::string> packed(paths.size());
+  parallel_for(paths.size(), threads,
+               [&](std::size_t i) { packed[i] = pack_rank_file(paths[i], map_shared_file(paths[i])); });
   Packer packer;
-  for (const std::string& path : Unpacker(request).next<std::vector<std::string>>()) {
-    packer(pack_rank_file(path, map_shared_file(path)));
-  }
+  for (const std::string& file : packed) packer(file);
   return packer.take();
 }
 

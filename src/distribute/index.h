@@ -11,9 +11,8 @@
 
 namespace ttrace {
 
-// As `read_trace` of one process, with the same errors.
-
-Trace read_trace(const std::filesystem::path& directory, Team& team);
+// As `read_trace` of one process, with the same errors. Each process has so many threads.
+Trace read_trace(const std::filesystem::path& directory, Team& team, int threads = 0);
 
 // The worker of Work::kReadIndex.
 std::string answer_index(std::string_view request);

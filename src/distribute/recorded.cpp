@@ -11,15 +11,27 @@
 namespace ttrace {
 namespace {
 
+// Of an entry, whose parts that others share are made anew where they are taken.
+void transfer_shared(Packer& message, const SharedValue<Shape>& shape,
+                     const std::shared_ptr<const RecordedSketch>& sketch) {
+  message(shape.get(), sketch != nullptr);
+  if (sketch) message(sketch->edges, sketch->checksum);
+}
+
+void transfer_shared(Unpacker& message, SharedValue<Shape>& shape, std::shared_ptr<const RecordedSketch>& sketch) {
+  shape = message.next<Shape>();
+  if (!message.next<bool>()) return;
+  auto taken = std::make_shared<RecordedSketch>();
+  message(taken->edges, taken->checksum);
+  sketch = std::move(taken);
+}
+
 template <class Message, class OneEntry>
 void transfer_entry(Message& message, OneEntry& entry) {
   auto& [id, dtype, shape, order, offset, bytes, checksum, module_class, mapping, sketch] = entry;
   transfer_id(message, id);
-  message(dtype, shape, order, offset, bytes, checksum);
-  transfer_optional(message, sketch, [&](auto& one) {
-    auto& [edges, checksum_of_elements] = one;
-    message(edges, checksum_of_elements);
-  });
+  message(dtype, order, offset, bytes, checksum);
+  transfer_shared(message, shape, sketch);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 namespace ttrace {
 
@@ -57,14 +59,13 @@ std::size_t stored_shape_size(std::uint8_t dtype, std::uint8_t ndim) {
   return (dtype & kSketchFlag) != 0 ? std::size_t{2} * ndim + 1 : ndim;
 }
 
-void set_shape(Entry& entry, std::uint8_t dtype, std::uint8_t ndim, const std::int64_t* stored) {
+void set_shape(Entry& entry, std::uint8_t dtype, SharedValue<Shape> shape, const std::int64_t* behind) {
   entry.dtype = static_cast<Dtype>(dtype & ~kSketchFlag);
-  entry.shape.assign(stored, stored + ndim);
+  entry.shape = std::move(shape);
   if ((dtype & kSketchFlag) == 0) return;
-  entry.sketch.emplace();
-  const std::int64_t *const edges = stored + ndim, *const checksum = edges + ndim;
-  entry.sketch->edges.assign(edges, checksum);
-  entry.sketch->checksum = static_cast<std::uint64_t>(*checksum);
+  const std::int64_t* const checksum = behind + entry.shape.size();
+  entry.sketch = std::make_shared<const RecordedSketch>(
+      RecordedSketch{Shape(behind, checksum), static_cast<std::uint64_t>(*checksum)});
 }
 
 bool is_utf8(std::string_view text) {

@@ -45,8 +45,8 @@ inline constexpr std::uint8_t kSketchFlag = 128;
 std::vector<std::int64_t> stored_shape(const Entry& entry);
 std::uint8_t stored_dtype(const Entry& entry);
 std::size_t stored_shape_size(std::uint8_t dtype, std::uint8_t ndim);
-// Sets `dtype`, `shape` and `sketch` from what is stored, whose size is right.
-void set_shape(Entry& entry, std::uint8_t dtype, std::uint8_t ndim, const std::int64_t* stored);
+// Sets `dtype`, `shape` and `sketch` from what is stored: the shape, and what is behind it, whose size is right.
+void set_shape(Entry& entry, std::uint8_t dtype, SharedValue<Shape> shape, const std::int64_t* behind);
 
 // One row of /ttrace/index.
 struct IndexRow {

@@ -70,8 +70,10 @@ std::optional<Entry> take_entry(std::string_view& payload) {
   for (std::int64_t& size : shape) {
     if (!take(payload, size)) return std::nullopt;
   }
-  set_shape(entry, dtype, ndim, shape.data());
-  if (!take_text(payload, entry.id.name) || !take_text(payload, entry.module_class)) return std::nullopt;
+  set_shape(entry, dtype, Shape(shape.begin(), shape.begin() + ndim), shape.data() + ndim);
+  std::string module_class;
+  if (!take_text(payload, entry.id.name) || !take_text(payload, module_class)) return std::nullopt;
+  entry.module_class = std::move(module_class);
   return entry;
 }
 
@@ -94,7 +96,7 @@ std::string journal_record(const Entry& entry, std::string_view mapping) {
   put(payload, entry.checksum);
   for (const std::int64_t size : stored_shape(entry)) put(payload, size);
   put_text(payload, entry.id.name);
-  put_text(payload, entry.module_class);
+  put_text(payload, entry.module_class.get());
   payload += mapping;
   return frame_record(payload);
 }

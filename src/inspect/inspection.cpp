@@ -180,7 +180,7 @@ nlohmann::ordered_json json_of(const Entry& entry) {
                                  {"shape", entry.shape},
                                  {"bytes", entry.bytes},
                                  {"order", entry.order},
-                                 {"module", entry.module_class}};
+                                 {"module", entry.module_class.get()}};
   if (entry.id.microbatch != kNoMicrobatch) json["microbatch"] = entry.id.microbatch;
   if (entry.mapping) json["mapping"] = json_of(*entry.mapping);
   if (entry.sketch) json["sketch"] = {{"edges", entry.sketch->edges}};
@@ -243,7 +243,7 @@ void print_summary(const Trace& trace, std::FILE* out) {
     std::uint64_t bytes = 0, sketches = 0;
     for (const Entry& entry : rank.entries) {
       bytes += entry.bytes;
-      sketches += entry.sketch.has_value();
+      sketches += entry.sketch != nullptr;
     }
     const std::string of_them = sketches == 0 ? "" : fmt::format(", {} as sketches", readable_count(sketches));
     // Tensors may share their bytes.

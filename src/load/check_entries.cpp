@@ -170,7 +170,7 @@ void check_entries(const std::vector<Entry>& entries, std::uint64_t data_end, st
     check_data_range(entries[i], data_end, checker);
     bytes += entries[i].bytes;
     check_sum(bytes, data_end, checker);
-    checker.require(entries[i].module_class.size() <= kMaxNameBytes && is_utf8(entries[i].module_class),
+    checker.require(entries[i].module_class.size() <= kMaxNameBytes && is_utf8(entries[i].module_class.get()),
                     "the module class is malformed", "expected UTF-8 of at most 4096 bytes");
     checker.require(i == 0 || entries[i - 1].order < entries[i].order, "its order is not after its predecessor's",
                     "expected an increasing order");

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <string>
+#include <unordered_map>
 
 #include "format/run_attributes.h"
 #include "load/mapped_file.h"
@@ -119,7 +121,33 @@ void check_read(const TablesRead& read, const SealedTables& tables, std::size_t 
   check("names of classes", read.classes, kMaxClassSharing * tables.file_bytes);
 }
 
-Entry decode_row(const IndexRow& row, std::string_view text, std::string_view shapes) {
+// The values that entries of one file share, by the bytes that they are stored as.
+template <class T>
+class SharedBy {
+ public:
+  template <class Make>
+  const SharedValue<T>& find(std::string_view bytes, const Make& make) {
+    const auto [found, is_new] = values_.try_emplace(bytes);
+    if (is_new) found->second = make(bytes);
+    return found->second;
+  }
+
+ private:
+  std::unordered_map<std::string_view, SharedValue<T>> values_;
+};
+
+struct SharedByEntries {
+  SharedBy<Shape> shapes;
+  SharedBy<std::string> classes;
+};
+
+std::vector<std::int64_t> numbers_in(std::string_view bytes) {
+  std::vector<std::int64_t> numbers(bytes.size() / sizeof(std::int64_t));
+  bytes.copy(reinterpret_cast<char*>(numbers.data()), bytes.size());
+  return numbers;
+}
+
+Entry decode_row(const IndexRow& row, std::string_view text, std::string_view shapes, SharedByEntries& shared) {
   Entry entry;
   entry.id = {row.iteration,
               row.microbatch,
@@ -127,15 +155,19 @@ Entry decode_row(const IndexRow& row, std::string_view text, std::string_view sh
               static_cast<Pass>(row.pass),
               static_cast<Kind>(row.kind),
               std::string(text.substr(row.name, row.name_length))};
-  std::vector<std::int64_t> shape(stored_shape_size(row.dtype, row.ndim));
-  shapes.copy(reinterpret_cast<char*>(shape.data()), shape.size() * sizeof(std::int64_t),
-              row.shape * sizeof(std::int64_t));
-  set_shape(entry, row.dtype, row.ndim, shape.data());
+  const std::string_view stored =
+      shapes.substr(row.shape * sizeof(std::int64_t), stored_shape_size(row.dtype, row.ndim) * sizeof(std::int64_t));
+  const std::size_t shape_bytes = row.ndim * sizeof(std::int64_t);
+  const std::vector<std::int64_t> behind = numbers_in(stored.substr(shape_bytes));  // of a sketch
+  set_shape(entry, row.dtype, shared.shapes.find(stored.substr(0, shape_bytes), numbers_in), behind.data());
   entry.order = row.order;
   entry.offset = row.offset;
   entry.bytes = row.bytes;
   entry.checksum = row.checksum;
-  entry.module_class = text.substr(row.module, row.module_length);
+  if (row.module_length > 0) {
+    entry.module_class = shared.classes.find(text.substr(row.module, row.module_length),
+                                             [](std::string_view name) { return std::string(name); });
+  }
   return entry;
 }
 
@@ -152,6 +184,7 @@ SealedFile decode(const SealedTables& tables, const std::filesystem::path& path)
   SealedFile sealed{*run, tables.complete, {}, {}, tables.data_end};
   const std::size_t count = tables.index.size() / sizeof(IndexRow);
   TablesRead read;
+  SharedByEntries shared;
   sealed.entries.reserve(count);
   sealed.mappings.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -160,7 +193,7 @@ SealedFile decode(const SealedTables& tables, const std::filesystem::path& path)
     check_inside(row, tables.text, tables.shapes, i, where);
     read.add(row);
     check_read(read, tables, i, where);
-    sealed.entries.push_back(decode_row(row, tables.text, tables.shapes));
+    sealed.entries.push_back(decode_row(row, tables.text, tables.shapes, shared));
     sealed.mappings.push_back(tables.text.substr(row.mapping, row.mapping_length));
   }
   return sealed;

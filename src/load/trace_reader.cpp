@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/parallel_for.h"
 #include "load/rank_file.h"
 #include "ttrace/error.h"
 
@@ -24,9 +25,10 @@ constexpr std::string_view kIteration = "iteration-";  // begins the names of th
 
 }  // namespace
 
-Trace read_trace(const std::filesystem::path& directory) {
-  std::vector<RankFile> files;
-  for (const fs::path& path : list_rank_files(directory)) files.push_back(read_rank_file(path));
+Trace read_trace(const std::filesystem::path& directory, int threads) {
+  const std::vector<fs::path> paths = list_rank_files(directory);
+  std::vector<RankFile> files(paths.size());
+  parallel_for(paths.size(), threads, [&](std::size_t i) { files[i] = read_rank_file(paths[i]); });
   return make_trace(directory, std::move(files));
 }
 

@@ -77,8 +77,9 @@ class Datasets {
     for (std::size_t at = 0; (at = link.find('/', at)) != link.npos;) link.replace(at, 1, "\u2215");
     std::array<hsize_t, kMaxDims> shape{};
     Entry entry;
-    set_shape(entry, row.dtype, row.ndim, index.shapes.data() + row.shape);
-    const Shape sizes = entry.sketch ? cell_grid(entry.shape, entry.sketch->edges) : entry.shape;
+    const std::int64_t* const stored = index.shapes.data() + row.shape;
+    set_shape(entry, row.dtype, Shape(stored, stored + row.ndim), stored + row.ndim);
+    const Shape sizes = entry.sketch ? cell_grid(entry.shape, entry.sketch->edges) : entry.shape.get();
     std::copy(sizes.begin(), sizes.end(), shape.begin());
     const Handle space(row.ndim == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(row.ndim, shape.data(), nullptr),
                        "creating a dataspace");

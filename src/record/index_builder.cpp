@@ -51,7 +51,7 @@ void IndexBuilder::add(const Entry& entry, std::string_view mapping) {
   row.offset = entry.offset;
   row.bytes = entry.bytes;
   row.checksum = entry.checksum;
-  row.module = store_text(entry.module_class);
+  row.module = store_text(entry.module_class.get());
   row.module_length = static_cast<std::uint32_t>(entry.module_class.size());
   row.mapping = store_text(mapping);
   row.mapping_length = static_cast<std::uint32_t>(mapping.size());

@@ -78,7 +78,7 @@ std::string sketch_of(const TensorView& tensor, const Shape& edges, Entry& entry
       for_each_block(tensor, [&](std::string_view block) { gathered += block; });
       data = reinterpret_cast<const std::byte*>(gathered.data());
     }
-    entry.sketch = RecordedSketch{edges, XXH3_64bits(data, entry.bytes)};
+    entry.sketch = std::make_shared<const RecordedSketch>(RecordedSketch{edges, XXH3_64bits(data, entry.bytes)});
     std::string sketch = sketch_of(data, entry.dtype, entry.shape, edges);
     entry.bytes = sketch.size();
     return sketch;
@@ -237,11 +237,11 @@ void TraceWriter::record(const TensorId& id, std::string_view module_class, cons
   Entry entry;
   entry.id = id;
   entry.dtype = tensor.dtype;
-  entry.shape.assign(tensor.shape.begin(), tensor.shape.end());
+  entry.shape = Shape(tensor.shape.begin(), tensor.shape.end());
   check_mapping(id, mapping, entry.shape);
   entry.order = state_->index.index().rows.size();
   entry.bytes = bytes;
-  entry.module_class = module_class;
+  entry.module_class = std::string(module_class);
   // A part of a flattened tensor, or of a larger one, is no box of cells.
   const auto edges = tensor.as_sketch && !is_fragment(mapping) ? cell_edges(entry.dtype, entry.shape) : std::nullopt;
   if (!edges) return state_->append(std::move(entry), tensor, mapping);

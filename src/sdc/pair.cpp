@@ -1,11 +1,11 @@
 #include "ttrace/sdc/pair.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <map>
 
+#include "base/parallel_for.h"
 #include "ttrace/error.h"
 
 namespace ttrace {
@@ -98,11 +98,7 @@ std::vector<RecordedPair> pair_recorded(const Trace& healthy, const Trace& suspe
     throw InputError(fmt::format("{} and {}: no tensor in common; expected two runs of one program",
                                  directory_of(healthy), directory_of(suspect)));
   }
-  const auto count = static_cast<std::int64_t>(pairs.size());
-#pragma omp parallel for schedule(dynamic, 16) num_threads(threads > 0 ? threads : omp_get_max_threads())
-  for (std::int64_t i = 0; i < count; ++i) {
-    compare_bits(pairs[static_cast<std::size_t>(i)]);
-  }
+  parallel_for(pairs.size(), threads, [&](std::size_t i) { compare_bits(pairs[i]); });
   return pairs;
 }
 

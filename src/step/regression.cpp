@@ -2,14 +2,12 @@
 // before without keeping a mark for each. All threads sum up tiles; the results are added in order.
 #include "ttrace/step/regression.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <exception>
 #include <map>
 
+#include "base/parallel_for.h"
 #include "compare/box_reader.h"
 #include "compare/kernel.h"
 #include "compare/tile.h"
@@ -268,18 +266,8 @@ class Regression {
     for (std::size_t i = 0; i < planned_.size(); ++i) {
       for (Box& tile : tiles_of(planned_[i].shape, kRegressedTile)) tasks.push_back({i, std::move(tile), {}});
     }
-    std::vector<std::exception_ptr> failures(tasks.size());
-#pragma omp parallel for schedule(dynamic) num_threads(threads_) if (tasks.size() > 1)
-    for (std::size_t i = 0; i < tasks.size(); ++i) {
-      try {
-        tasks[i].sums = sum_up_tile(planned_[tasks[i].parameter], tasks[i].tile);
-      } catch (...) {
-        failures[i] = std::current_exception();
-      }
-    }
-    for (const std::exception_ptr& failure : failures) {
-      if (failure) std::rethrow_exception(failure);
-    }
+    parallel_for(tasks.size(), threads_,
+                 [&](std::size_t i) { tasks[i].sums = sum_up_tile(planned_[tasks[i].parameter], tasks[i].tile); });
     for (const Task& task : tasks) {
       std::size_t next = 0;
       for (const RegressedIteration& iteration : planned_[task.parameter].iterations) {
@@ -329,7 +317,7 @@ void UpdateSums::add(const UpdateSums& other) {
 
 std::vector<RegressedUpdate> regress_updates(std::span<const TensorPair> pairs, std::span<const Difference> differences,
                                              const std::set<TensorId>& wanted, int threads) {
-  Regression regression(pairs, differences, threads > 0 ? threads : omp_get_max_threads());
+  Regression regression(pairs, differences, threads);
   if (!wanted.empty()) {
     for (const auto& [name, iterations] : find_parameters(pairs)) regression.add(iterations, wanted);
   }

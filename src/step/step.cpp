@@ -1,12 +1,11 @@
 #include "ttrace/step/step.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
-#include <exception>
 #include <map>
 
+#include "base/parallel_for.h"
 #include "step/replay.h"
 #include "step/series.h"
 #include "step/step_group.h"
@@ -65,20 +64,10 @@ std::string key_of(const ParameterSeries& series) {
   return key;
 }
 
-// Replays a batch of series on all threads; an exception in one is thrown after all have finished.
+// Replays a batch of series on all threads.
 void run_tasks(std::span<const ParameterSeries* const> all, std::vector<ReplayTask>& tasks, int threads) {
-  std::vector<std::exception_ptr> failures(tasks.size());
-#pragma omp parallel for schedule(dynamic) num_threads(threads) if (tasks.size() > 1)
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    try {
-      tasks[i].tallies = replay(*all[tasks[i].series], tasks[i].begin, tasks[i].end);
-    } catch (...) {
-      failures[i] = std::current_exception();
-    }
-  }
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  parallel_for(tasks.size(), threads,
+               [&](std::size_t i) { tasks[i].tallies = replay(*all[tasks[i].series], tasks[i].begin, tasks[i].end); });
 }
 
 // Returns a tally for each update of each series. Copies of a parameter are replayed once.
@@ -295,7 +284,6 @@ std::uint64_t bytes_of(const ParameterSeries& series) {
 }
 
 std::vector<std::vector<UpdateTally>> replay_series(std::span<const ParameterSeries* const> all, int threads) {
-  threads = threads > 0 ? threads : omp_get_max_threads();
   std::vector<std::vector<UpdateTally>> tallies(all.size());
   for (std::size_t next = 0; next < all.size();) {
     const std::size_t first = next;

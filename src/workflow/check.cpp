@@ -124,7 +124,8 @@ Annotations annotations_of_reference(const CheckOptions& options, const Annotati
 }
 
 LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
-  Trace reference = read_trace(options.reference, team), candidate = read_trace(options.candidate, team);
+  Trace reference = read_trace(options.reference, team, options.threads);
+  Trace candidate = read_trace(options.candidate, team, options.threads);
   require_same_values(reference, candidate);
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations, candidate);
@@ -136,19 +137,20 @@ LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
   if (!options.tolerance.empty() && !is_default) {
     loaded.tolerance = read_tolerances(options.tolerance);
     std::optional<Trace> again;
-    if (!options.tolerance_reference.empty()) again = read_trace(options.tolerance_reference);
+    if (!options.tolerance_reference.empty()) again = read_trace(options.tolerance_reference, options.threads);
     const Trace& measured = again ? *again : reference;
     require_fits(*loaded.tolerance, measured, digest_of(measured), candidate);
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
   const Annotations of_reference = annotations_of_reference(options, loaded.annotations);
-  loaded.reference = align_whole(std::move(reference), of_reference);
+  loaded.reference = align_whole(std::move(reference), of_reference, {}, options.threads);
   settle_order_of_reference(loaded.reference, of_reference, options.candidate, loaded.annotations,
                             options.correspondence);
   // The candidate is measured against the reference's number of layers, not against its own.
   if (options.correspondence.empty()) {
-    loaded.candidate = align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment));
+    loaded.candidate =
+        align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment), options.threads);
     return loaded;
   }
   TranslatedRun run =

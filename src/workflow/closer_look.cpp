@@ -65,7 +65,7 @@ CollectOptions run_again(const Trace& trace, const std::set<std::string>& module
 bool has_sketches(const Trace& trace) {
   return std::any_of(trace.ranks.begin(), trace.ranks.end(), [](const RankTrace& rank) {
     return std::any_of(rank.entries.begin(), rank.entries.end(),
-                       [](const Entry& entry) { return entry.sketch.has_value(); });
+                       [](const Entry& entry) { return entry.sketch != nullptr; });
   });
 }
 

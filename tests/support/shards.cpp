@@ -101,8 +101,9 @@ void Shards::add(LogicalTensor& tensor, const Bytes& elements, const Cut& cut, D
     }
     Entry& entry = entries_.emplace_back();
     entry.dtype = dtype;
-    entry.shape = piece.logical.size;
-    for (std::int64_t& size : entry.shape) size += 2 * cut.margin;
+    Shape recorded = piece.logical.size;
+    for (std::int64_t& size : recorded) size += 2 * cut.margin;
+    entry.shape = std::move(recorded);
     entry.bytes = static_cast<std::uint64_t>(element_count(entry.shape) * width);
     piece.strides.assign(entry.shape.size(), 1);
     for (std::size_t i = entry.shape.size(); i-- > 1;) piece.strides[i - 1] = piece.strides[i] * entry.shape[i];

@@ -1,4 +1,4 @@
-// `align_scale RANKS ANNOTATIONS PRESETS`: time and memory to align the index of a model of Llama 3 405B's size, trained with
+// `align_scale RANKS THREADS ANNOTATIONS PRESETS`: time and memory to align the index of a model of Llama 3 405B's size, trained with
 // TP 8 and sequence parallelism, CP 2, PP 16 and DP the rest. There is an index and no data. Prints one line of JSON.
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ttrace/align/shard_mapping.h"
@@ -125,6 +126,13 @@ double peak_gib() {
   return static_cast<double>(usage.ru_maxrss) / (1 << 20);
 }
 
+// 0 where the text is no number.
+std::int32_t number_in(std::string_view text) {
+  std::int32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() ? number : 0;
+}
+
 // The preset, with the numbers of this model.
 Annotations annotations_of(const std::string& path, const std::string& presets) {
   return parse_annotations(fmt::format("include: {}\n"
@@ -138,22 +146,20 @@ Annotations annotations_of(const std::string& path, const std::string& presets) 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::int32_t ranks = 0;
-  const std::string text = argc == 4 ? argv[1] : "";
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error != std::errc() || ranks < kTp * kCp * kPp || ranks % (kTp * kCp * kPp) != 0) {
-    std::fprintf(stderr, "usage: align_scale RANKS ANNOTATIONS PRESETS    RANKS: a multiple of %d\n",
+  const std::int32_t ranks = argc == 5 ? number_in(argv[1]) : 0, threads = argc == 5 ? number_in(argv[2]) : 0;
+  if (threads < 1 || ranks < kTp * kCp * kPp || ranks % (kTp * kCp * kPp) != 0) {
+    std::fprintf(stderr, "usage: align_scale RANKS THREADS ANNOTATIONS PRESETS    RANKS: a multiple of %d\n",
                  static_cast<int>(kTp * kCp * kPp));
     return 2;
   }
   try {
-    const Annotations annotations = annotations_of(argv[2], argv[3]);
+    const Annotations annotations = annotations_of(argv[3], argv[4]);
     const Trace trace = index_of(ranks);
     std::size_t shards = 0;
     for (const RankTrace& rank : trace.ranks) shards += rank.entries.size();
     const double index_gib = peak_gib();
     const auto started = std::chrono::steady_clock::now();
-    const Alignment alignment = align(trace, annotations, ModelLayout{{{"decoder.layers", kLayers}}});
+    const Alignment alignment = align(trace, annotations, ModelLayout{{{"decoder.layers", kLayers}}}, threads);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - started;
     fmt::print(
         "{{\"ranks\": {}, \"shards\": {}, \"tensors\": {}, \"findings\": {}, \"seconds\": {:.2f}, "

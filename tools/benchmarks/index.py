@@ -1,8 +1,9 @@
 """Time and memory to read, check and align the index of a model of 128 layers on up to 16,384 ranks (TP 8, PP 16, DP
-the rest), from its files, with one process and with several under `mpirun`. The files have holes in place of their
-tensors, and only one tensor is compared."""
+the rest), from its files, with one process and several under `mpirun`, of one thread and of several. The files have
+holes in place of their tensors, and only one tensor is compared."""
 
 import ctypes
+import itertools
 import json
 import os
 import pathlib
@@ -111,11 +112,11 @@ def write_trace(folder, axes, layers, microbatches, shape):
     return world * len(index[0]) // ROW.size
 
 
-def measure(program, folder, processes):
+def measure(program, folder, processes, threads):
     """Seconds, and of each process the peak memory in GiB and the seconds of CPU."""
     launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(processes)]
     check = [program, "check", "--reference", "reference", "--candidate", "candidate", "-a", "a.yaml"]
-    only = ["--only", "layers.0.module.0.weight", "--threads", "1", "--quiet"]
+    only = ["--only", "layers.0.module.0.weight", "--threads", str(threads), "--quiet"]
     command = [sys.executable, "-c", MEASURE, str(folder / "used-"), *check, *only]
     started = time.monotonic()
     result = subprocess.run(launcher * (processes > 1) + command, cwd=folder, capture_output=True, text=True)
@@ -129,6 +130,7 @@ def measure(program, folder, processes):
 def add_options(parser):
     parser.add_argument("--ranks", type=int, default=16384, metavar="N", help="a multiple of 128 [%(default)s]")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4], metavar="N")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="of each process [1 2]")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="measure each so often, in turn")
 
 
@@ -141,12 +143,13 @@ def run(options):
         write_trace(folder / "reference", [], LAYERS, data_parallel, (4, 8 * TP))
         axes = [["tp", TP], ["dp", data_parallel], ["pp", PP]]
         shards = write_trace(folder / "candidate", axes, LAYERS // PP, 1, (4, 8))
-        for processes in options.processes * options.repeat:
-            seconds, memory, cpu = measure(program, folder, processes)
-            rows.append({"ranks": options.ranks, "shards": shards, "processes": processes, "seconds": seconds,
-                         "gib": memory, "cpu": cpu, "load": os.getloadavg()[0]})  # fmt: skip
+        for processes, threads in list(itertools.product(options.processes, options.threads)) * options.repeat:
+            seconds, memory, cpu = measure(program, folder, processes, threads)
+            rows.append({"ranks": options.ranks, "shards": shards, "processes": processes, "threads": threads,
+                         "seconds": seconds, "gib": memory, "cpu": cpu, "load": os.getloadavg()[0]})  # fmt: skip
             others = f"; the others {max(cpu[1:]):.2f} s, {max(memory[1:]):.2f} GiB" if processes > 1 else ""
-            print(f"{options.ranks:6} ranks {shards:10,} shards, {processes} processes: {seconds:7.2f} s; "
+            print(f"{options.ranks:6} ranks {shards:10,} shards, {processes} processes of {threads} threads: "
+                  f"{seconds:7.2f} s; "
                   f"process 0 {cpu[0]:.2f} s of CPU, {memory[0]:.2f} GiB{others}", flush=True)  # fmt: skip
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")

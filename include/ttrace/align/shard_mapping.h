@@ -106,7 +106,8 @@ ModelLayout layout_of(const Alignment& reference);
 
 // The pieces point into the trace: `AlignedTrace` holds both. Throws InputError when the annotations
 // contradict the trace (an axis that it lacks, a dim out of range for a matching tensor, layers that do not
-// divide into the stages) or the trace's mesh contradicts itself.
-Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout);
+// divide into the stages) or the trace's mesh contradicts itself. `threads`: 0 is OpenMP's default; the alignment, or
+// the error, is the same for any number.
+Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout, int threads = 0);
 
 }  // namespace ttrace

@@ -15,7 +15,8 @@ namespace ttrace {
 // twice or lack the completion mark are left for `align` to report; the entries of a crashed rank come from its
 // journal. Throws InputError when the directory is missing or holds no rank file, and for a file that is not HDF5, is
 // truncated, has another version, belongs to another run than its neighbours, or has an index that does not fit it.
-Trace read_trace(const std::filesystem::path& directory);
+// `threads`: 0 is OpenMP's default; the trace, or the error, is the same for any number.
+Trace read_trace(const std::filesystem::path& directory, int threads = 0);
 
 // Returns the directories of the traces of a run that was collected with --split, `iteration-000000` and so on, by
 // iteration; none where `directory` has none, or is not there.

@@ -305,7 +305,7 @@ void keep_rows(RankTrace& rank, std::int64_t begin, std::int64_t end) {
   mapping.fragment = Fragment{whole, {{{{0, 0}, {end - begin, whole[1]}}, {{begin, 0}, {end - begin, whole[1]}}}}, {}};
   entry.mapping = std::make_shared<const RecordedMapping>(mapping);
   entry.offset += static_cast<std::uint64_t>(begin * whole[1]) * 4;
-  entry.shape[0] = end - begin;
+  entry.shape = {end - begin, whole[1]};
   entry.bytes = static_cast<std::uint64_t>(element_count(entry.shape)) * 4;
 }
 

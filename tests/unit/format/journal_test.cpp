@@ -52,7 +52,7 @@ TEST_SUITE("format") {
     CHECK(entry.offset == 4160);
     CHECK(entry.bytes == 56);
     CHECK(entry.checksum == 0x0123456789abcdef);
-    CHECK(entry.module_class == "torch.nn.Linear");
+    CHECK(entry.module_class.get() == "torch.nn.Linear");
     CHECK(journal->mappings == std::vector{kMapping, kMapping});
   }
 

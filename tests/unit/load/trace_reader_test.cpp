@@ -187,6 +187,33 @@ TEST_SUITE("load") {
     }
   }
 
+  TEST_CASE("Of several damaged files the first is named, on any number of threads") {
+    TraceBuilder builder;
+    const fs::path directory = builder.axes("dp=16").tensor("layers.0.mlp", Kind::kOutput, {2, 3}, index_value).write();
+    for (const char* name : {"rank-00003.h5", "rank-00004.h5", "rank-00015.h5"}) put_byte(directory / name, 0, 'x');
+    for (const int threads : {1, 2, 8}) {
+      CHECK_THROWS_WITH_AS(
+          read_trace(directory, threads),
+          ((directory / "rank-00003.h5").string() + ": not an HDF5 file; expected one written by ttrace").c_str(),
+          InputError);
+    }
+  }
+
+  TEST_CASE("A trace is read alike on any number of threads") {
+    TraceBuilder builder;
+    const fs::path directory = builder.axes("dp=16").tensor("layers.0.mlp", Kind::kOutput, {2, 3}, index_value).write();
+    for (const int threads : {1, 2, 8}) {
+      const Trace trace = read_trace(directory, threads);
+      REQUIRE(trace.ranks.size() == 16);
+      for (std::int32_t rank = 0; rank < 16; ++rank) {
+        const RankTrace& one = trace.ranks[static_cast<std::size_t>(rank)];
+        CHECK(one.rank == rank);
+        CHECK(verify_checksum(one, one.entries.at(0)));
+      }
+      CHECK(digest_of(trace) == digest_of(read_trace(directory, 1)));
+    }
+  }
+
   TEST_CASE("A truncated file is called truncated") {
     TraceBuilder builder;
     const fs::path directory = builder.tensor("a", Kind::kOutput, {3}, index_value).write();

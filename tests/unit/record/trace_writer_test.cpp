@@ -105,7 +105,7 @@ TEST_SUITE("record") {
     CHECK(rank.complete);
     REQUIRE(rank.entries.size() == 4);
     CHECK(rank.entries[0].id == output_named("a"));
-    CHECK(rank.entries[0].module_class == "torch.nn.Linear");
+    CHECK(rank.entries[0].module_class.get() == "torch.nn.Linear");
     CHECK(rank.entries[1].shape == Shape{3, 2});
     const auto* transposed = reinterpret_cast<const float*>(rank.bytes_of(rank.entries[1]));
     CHECK(std::vector<float>(transposed, transposed + 6) == std::vector<float>{1, 4, 2, 5, 3, 6});
@@ -270,7 +270,7 @@ TEST_SUITE("record") {
     const Trace trace = read_trace(directory.path());
     CHECK_FALSE(trace.ranks[0].complete);
     REQUIRE(trace.ranks[0].entries.size() == 1);
-    CHECK(trace.ranks[0].entries[0].module_class == "torch.nn.Linear");
+    CHECK(trace.ranks[0].entries[0].module_class.get() == "torch.nn.Linear");
     CHECK(verify_checksum(trace.ranks[0], trace.ranks[0].entries[0]));
   }
 

@@ -1,0 +1,21 @@
+// Work on all threads of the process.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace ttrace {
+
+// How many threads somebody means who asks for `threads`: 0 is OpenMP's default.
+int thread_count(int threads);
+
+// Calls `body(i)` for every i below `count` on so many threads, 0 as above. An exception must not leave an OpenMP
+// region, nor be lost in it: the first in order of i is thrown after all threads have finished. Once there is one, the
+// calls of higher i may be left out.
+void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& body);
+
+// The same for small work: calls `body(begin, end)` for ranges of at most `most`, which make up [0, count).
+void parallel_for_ranges(std::size_t count, std::size_t most, int threads,
+                         const std::function<void(std::size_t, std::size_t)>& body);
+
+}  // namespace ttrace
