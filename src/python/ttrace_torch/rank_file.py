@@ -1,5 +1,6 @@
 """This rank's file: opened with what is known about the rank, described when more is known, closed once."""
 
+import functools
 import json
 import platform
 from dataclasses import replace
@@ -15,7 +16,8 @@ from .mesh_position import MeshPosition
 from .placements import Placements
 from .problems import CollectError
 from .processes import this_process
-from .tensors import dtype_name, is_dtensor, to_host, view_of
+from .tensors import dtype_name, is_dtensor, traceable, view_of
+from .transfers import Transfers
 
 if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
     from torch.distributed.device_mesh import DeviceMesh
@@ -36,6 +38,7 @@ class RankFile:
         self._device = ""
         self._parallelism: dict[str, Any] = {}  # what the frameworks say
         self._config = config
+        self._transfers = Transfers()
         self._recorder = self._open(directory)
         self._recorder.describe("", self._provenance(0.0))
 
@@ -98,8 +101,15 @@ class RankFile:
                 self._asked_for_mesh = True
                 self._find_position(None)  # where no model has run yet, a mesh is there all the same
             mapping = self._placements.mapping_of(tensor)
-        host = to_host(tensor)
-        self._recorder.record(tensor_id, view_of(host), module_class=module_class, mapping=mapping, sketch=sketch)
+        facts = {"module_class": module_class, "mapping": mapping, "sketch": sketch}
+        self._transfers.add(traceable(tensor), functools.partial(self._hand_over, tensor_id, facts))
+
+    def _hand_over(self, tensor_id: TensorId, facts: dict[str, Any], host: torch.Tensor) -> None:
+        self._recorder.record(tensor_id, view_of(host), **facts)
+
+    def finish_transfers(self) -> None:
+        """Waits for all that was recorded to be in the file. Raises CollectError where a device fails."""
+        self._transfers.finish()
 
     def mapping_of_term(self, shape: torch.Size, over: "DeviceMesh | tuple[str, ...]") -> str:
         """For `record`: of a tensor that the program sums later, over all ranks of a mesh or over axes; "" where the
@@ -139,10 +149,13 @@ class RankFile:
             text = f"not recorded: optimizers' options: {len(provenance)} bytes; expected at most {_MOST_BYTES}"
             problems.warning(self._config.directory, self.position.rank, text)
             provenance = self._provenance(seconds, not_seen)
+        is_written = False
         try:
+            self.finish_transfers()
             self._recorder.describe("", provenance)
+            is_written = True
         finally:
-            self._recorder.close(complete)
+            self._recorder.close(complete and is_written)
 
     def _provenance(
         self, seconds: float, not_seen: list[dict] | None = None, steps: dict | None = None, sources: dict | None = None

@@ -73,8 +73,6 @@ class Steps:
         were recorded; the others were recorded as they are now, but for `grad_scale`."""
         if self._running and self._running[-1].optimizer is optimizer:  # its closure is evaluated once more
             self._running.pop()
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return  # nothing can be looked at
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
         call = _Call(optimizer, {}, {}, {}, {})
         for trained in stepped:
