@@ -17,8 +17,8 @@ void transfer_entry(Message& message, OneEntry& entry) {
   transfer_id(message, id);
   message(dtype, shape, order, offset, bytes, checksum);
   transfer_optional(message, sketch, [&](auto& one) {
-    auto& [edges, checksum_of_elements] = one;
-    message(edges, checksum_of_elements);
+    auto& [edges, checksum_of_elements, is_fingerprint] = one;
+    message(edges, checksum_of_elements, is_fingerprint);
   });
 }
 

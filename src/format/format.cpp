@@ -50,7 +50,10 @@ std::vector<std::int64_t> stored_shape(const Entry& entry) {
 }
 
 std::uint8_t stored_dtype(const Entry& entry) {
-  return static_cast<std::uint8_t>(static_cast<std::uint8_t>(entry.dtype) | (entry.sketch ? kSketchFlag : 0));
+  auto dtype = static_cast<std::uint8_t>(entry.dtype);
+  if (entry.sketch) dtype |= kSketchFlag;
+  if (entry.sketch && entry.sketch->is_fingerprint) dtype |= kFingerprintFlag;
+  return dtype;
 }
 
 std::size_t stored_shape_size(std::uint8_t dtype, std::uint8_t ndim) {
@@ -58,10 +61,12 @@ std::size_t stored_shape_size(std::uint8_t dtype, std::uint8_t ndim) {
 }
 
 void set_shape(Entry& entry, std::uint8_t dtype, std::uint8_t ndim, const std::int64_t* stored) {
-  entry.dtype = static_cast<Dtype>(dtype & ~kSketchFlag);
+  const bool is_sketched = (dtype & kSketchFlag) != 0;
+  entry.dtype = static_cast<Dtype>(is_sketched ? dtype & ~(kSketchFlag | kFingerprintFlag) : dtype);
   entry.shape.assign(stored, stored + ndim);
-  if ((dtype & kSketchFlag) == 0) return;
+  if (!is_sketched) return;
   entry.sketch.emplace();
+  entry.sketch->is_fingerprint = (dtype & kFingerprintFlag) != 0;
   const std::int64_t *const edges = stored + ndim, *const checksum = edges + ndim;
   entry.sketch->edges.assign(edges, checksum);
   entry.sketch->checksum = static_cast<std::uint64_t>(*checksum);

@@ -84,7 +84,12 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.is_cpu else tensor.detach().to("cpu")
 
 
+def dtype_of(tensor: torch.Tensor) -> Dtype:
+    """Of a traceable one."""
+    return _DTYPES[tensor.dtype]
+
+
 def view_of(host: torch.Tensor) -> TensorView:
     """Of a traceable tensor in host memory, which must outlive the view."""
     strides = None if host.is_contiguous() else host.stride()
-    return TensorView(host.data_ptr(), _DTYPES[host.dtype], host.shape, strides)
+    return TensorView(host.data_ptr(), dtype_of(host), host.shape, strides)

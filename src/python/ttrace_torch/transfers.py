@@ -61,6 +61,10 @@ class Transfers:
             return
         self._append(copy, hand_over)
 
+    def crosses_bus(self, tensor: torch.Tensor) -> bool:
+        """Whether `add` lets a copy of it come from a device, while the program goes on."""
+        return self._stream_of(tensor.device) is not None
+
     def finish(self) -> None:
         """Waits for all that is under way, and hands it over."""
         while self._waiting:
