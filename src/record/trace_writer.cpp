@@ -41,29 +41,31 @@ void check_identity(const TensorId& id, std::string_view module_class) {
   }
 }
 
-// Returns the tensor's size in bytes. Throws kInvalid for one that can't be recorded; `what` is its name in the text.
-std::uint64_t checked_bytes(std::string_view what, Dtype dtype, std::span<const std::int64_t> shape) {
-  if (shape.size() > kMaxDims) refuse(fmt::format("{}: {} dimensions; at most {} fit", what, shape.size(), kMaxDims));
+// Returns the tensor's size in bytes. Throws kInvalid for one that can't be recorded; `what()` is its name in the text.
+template <class Name>
+std::uint64_t checked_bytes(const Name& what, Dtype dtype, std::span<const std::int64_t> shape) {
+  if (shape.size() > kMaxDims) refuse(fmt::format("{}: {} dimensions; at most {} fit", what(), shape.size(), kMaxDims));
   // A dimension of 0 would hide an overflow of the others, so it counts as 1 here.
   std::int64_t bytes = size_of(dtype);
   for (const std::int64_t size : shape) {
-    if (size < 0) refuse(fmt::format("{}: a dimension is {}", what, size));
+    if (size < 0) refuse(fmt::format("{}: a dimension is {}", what(), size));
     if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) {
-      refuse(fmt::format("{}: the shape's product is too large", what));
+      refuse(fmt::format("{}: the shape's product is too large", what()));
     }
   }
   const bool is_empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
   return is_empty ? 0 : static_cast<std::uint64_t>(bytes);
 }
 
-void check_mapping(std::string_view what, std::string_view mapping, const Shape& shape) {
+template <class Name>
+void check_mapping(const Name& what, std::string_view mapping, const Shape& shape) {
   if (mapping.empty()) return;
   try {
     if (const std::string objection = objection_to_mapping(parse_mapping(mapping), shape); !objection.empty()) {
       throw InputError(objection);
     }
   } catch (const InputError& error) {
-    refuse(fmt::format("{}: {}", what, error.what()));
+    refuse(fmt::format("{}: {}", what(), error.what()));
   }
 }
 
@@ -101,9 +103,10 @@ std::string sketch_of(const TensorView& tensor, const Shape& edges, Entry& entry
 }  // namespace
 
 std::optional<Shape> edges_of_recorded(Dtype dtype, std::span<const std::int64_t> shape, std::string_view mapping) {
-  checked_bytes("a tensor", dtype, shape);
+  const auto what = [] { return "a tensor"; };
+  checked_bytes(what, dtype, shape);
   const Shape checked(shape.begin(), shape.end());
-  check_mapping("a tensor", mapping, checked);
+  check_mapping(what, mapping, checked);
   return edges_of_checked(dtype, checked, mapping);
 }
 
@@ -193,12 +196,13 @@ Entry TraceWriter::State::new_entry(const TensorId& id, std::string_view module_
                                     std::span<const std::int64_t> shape, std::string_view mapping) {
   check_identity(id, module_class);
   Entry entry;
-  entry.bytes = checked_bytes(to_string(id), dtype, shape);
+  const auto what = [&] { return to_string(id); };
+  entry.bytes = checked_bytes(what, dtype, shape);
   if (index.contains(id)) refuse(fmt::format("{}: was recorded before", to_string(id)));
   entry.id = id;
   entry.dtype = dtype;
   entry.shape.assign(shape.begin(), shape.end());
-  check_mapping(to_string(id), mapping, entry.shape);
+  check_mapping(what, mapping, entry.shape);
   entry.order = index.index().rows.size();
   entry.module_class = module_class;
   return entry;

@@ -19,6 +19,13 @@ TRAIN = HERE / "programs" / "wide.py"
 SHAPES = [(512, 1024), (300, 1000), (3, 200, 520), (2, 5, 130, 300), (9, 8, 7, 3, 260)]
 
 
+def record_as_a_device(recorder, tensor_id, tensor):
+    edges = recorder.cell_edges(dtype_of(tensor), tensor.shape, "")
+    sketch = sketch_of(tensor, edges)
+    value = int.from_bytes(bytes(sketch[-8:].tolist()), "little")
+    recorder.record_sketch(tensor_id, view_of(tensor)._replace(address=sketch.data_ptr(), strides=None), value)
+
+
 class Trace:
     """Records each tensor by libttrace and, under `torch.` and its name, as PyTorch sketched it."""
 
@@ -29,11 +36,7 @@ class Trace:
     def record(self, name, tensor):
         at_libttrace = TensorId(0, 0, 0, Pass.FORWARD, Kind.OUTPUT, name)
         self.recorder.record(at_libttrace, view_of(tensor), sketch=True)
-        edges = self.recorder.cell_edges(dtype_of(tensor), tensor.shape, "")
-        sketch = sketch_of(tensor, edges)
-        value = int.from_bytes(bytes(sketch[-8:].tolist()), "little")
-        view = view_of(tensor)._replace(address=sketch.data_ptr(), strides=None)
-        self.recorder.record_sketch(at_libttrace._replace(name=f"torch.{name}"), view, value)
+        record_as_a_device(self.recorder, at_libttrace._replace(name=f"torch.{name}"), tensor)
 
     def close(self):
         """Name -> (cells, fingerprint)."""
@@ -141,6 +144,29 @@ def test_what_is_no_sketch_is_refused(trace):
     assert trace.recorder.cell_edges(dtype, (512 * 512,), fragment) is None
     assert trace.recorder.cell_edges(dtype, (512, 8), "") is None
     assert edges == (128, 128)
+
+
+@pytest.mark.parametrize("change", [0, 1e-3])
+def test_copies_that_a_device_and_a_host_sketched_are_held_to_their_bits(tmp_path, change):
+    parameter = TensorId(0, -1, 0, Pass.FORWARD, Kind.PARAM, "linear.weight")
+    weight = torch.randn(512, 512, generator=torch.Generator().manual_seed(0)).bfloat16()
+    copy = weight.clone()
+    copy[3, 4] += change
+    sides = {"reference": [weight], "candidate": [weight, copy]}
+    for side, ranks in sides.items():
+        for rank, tensor in enumerate(ranks):
+            axes = {"axes": "dp=2"} if len(ranks) > 1 else {}
+            recorder = Recorder(LIBRARY, str(tmp_path / side), run_id=side, rank=rank, world_size=len(ranks), **axes)
+            if rank == 1:
+                record_as_a_device(recorder, parameter, tensor)
+            else:
+                recorder.record(parameter, view_of(tensor), sketch=True)
+            recorder.close(True)
+    checked = run(
+        [TTRACE, "check", "--reference", tmp_path / "reference", "--candidate", tmp_path / "candidate", "--json", "-"]
+    )
+    counts = json.loads(checked.stdout)["counts"]
+    assert (counts["pass"], counts["fail"]) == ((0, 1) if change else (1, 0)), checked.stdout
 
 
 # Programs.
