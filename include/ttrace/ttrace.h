@@ -113,6 +113,12 @@ typedef struct ttrace_identity {
   const char* module_class; /* optional */
 } ttrace_identity;
 
+typedef enum ttrace_sketch {
+  TTRACE_WHOLE = 0,
+  TTRACE_SKETCH = 1,  /* a sketch in place of the elements, where the tensor is large enough (ttrace/sketch/cells.h) */
+  TTRACE_SKETCHED = 2 /* `data` is the sketch, made elsewhere (on a device) in the cells of ttrace_cell_edges */
+} ttrace_sketch;
+
 typedef struct ttrace_tensor {
   size_t struct_size;
   const void* data; /* may be NULL when a dimension is 0 */
@@ -123,9 +129,9 @@ typedef struct ttrace_tensor {
   /* Where the tensor lies in the logical one, if the program knows: a JSON object, see RecordedMapping in
    * ttrace/mapping.h. NULL: annotations say it. */
   const char* mapping;
-  /* Not 0: record a sketch in place of the elements, where the tensor is large enough for one
-   * (ttrace/sketch/cells.h). */
-  int32_t sketch;
+  int32_t sketch; /* a ttrace_sketch */
+  /* Of TTRACE_SKETCHED: the fingerprint of the tensor's own bytes, row-major (src/sketch/fingerprint.h). */
+  uint64_t fingerprint;
 } ttrace_tensor;
 
 TTRACE_API const char* ttrace_version(void);
@@ -148,6 +154,10 @@ TTRACE_API ttrace_status ttrace_describe_axes(ttrace_recorder* recorder, const c
  * failure to write is returned by a later call. An identity that was recorded before is TTRACE_INVALID. */
 TTRACE_API ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* identity,
                                        const ttrace_tensor* tensor);
+
+/* Fills `edges`, room for `ndim` numbers, with the sizes of the cells that a sketch of this tensor has; with zeros where
+ * it is recorded whole in any case. `data`, `sketch` and `fingerprint` do not count. */
+TTRACE_API ttrace_status ttrace_cell_edges(const ttrace_tensor* tensor, int64_t* edges);
 
 /* Writes the index and, if `complete` and nothing was lost, the completion mark; frees the recorder,
  * whatever it returns. What failed first (TTRACE_FULL, TTRACE_IO) comes back here once more. NULL is

@@ -190,7 +190,10 @@ ttrace::TensorView parse_tensor(const ttrace_tensor& given) {
   view.dtype = static_cast<ttrace::Dtype>(given.dtype);
   view.shape = checked_dims(given.shape, given.ndim, "shape");
   if (given.strides != nullptr) view.strides = checked_dims(given.strides, given.ndim, "strides");
-  view.as_sketch = given.sketch != 0;
+  if (given.sketch < TTRACE_WHOLE || given.sketch > TTRACE_SKETCHED) {
+    refuse(fmt::format("sketch is {}; expected TTRACE_WHOLE, TTRACE_SKETCH or TTRACE_SKETCHED", given.sketch));
+  }
+  view.as_sketch = given.sketch == TTRACE_SKETCH;
   return view;
 }
 
@@ -247,8 +250,24 @@ ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* id
   return guarded([&] {
     const ttrace_identity id = checked_struct(identity, "identity");
     const ttrace_tensor given = checked_struct(tensor, "tensor", offsetof(ttrace_tensor, mapping));
-    checked_recorder(recorder).writer.record(parse_identity(id), text_or(id.module_class, ""), parse_tensor(given),
-                                             text_or(given.mapping, ""));
+    ttrace::TraceWriter& writer = checked_recorder(recorder).writer;
+    const ttrace::TensorView view = parse_tensor(given);
+    const std::string module_class = text_or(id.module_class, ""), mapping = text_or(given.mapping, "");
+    if (given.sketch != TTRACE_SKETCHED) return writer.record(parse_identity(id), module_class, view, mapping);
+    if (given.strides != nullptr) refuse("strides of a sketch; expected NULL");
+    writer.record_sketch(parse_identity(id), module_class, {view.data, view.dtype, view.shape, given.fingerprint},
+                         mapping);
+  });
+}
+
+ttrace_status ttrace_cell_edges(const ttrace_tensor* tensor, int64_t* edges) {
+  return guarded([&] {
+    if (edges == nullptr) refuse("edges is NULL");
+    const ttrace_tensor given = checked_struct(tensor, "tensor", offsetof(ttrace_tensor, mapping));
+    const ttrace::TensorView view = parse_tensor(given);
+    const auto found = ttrace::edges_of_recorded(view.dtype, view.shape, text_or(given.mapping, ""));
+    std::fill_n(edges, view.shape.size(), 0);
+    if (found) std::copy(found->begin(), found->end(), edges);
   });
 }
 

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "compare/same_bits.h"
 #include "merge/region.h"
 #include "sketch/error.h"
 #include "ttrace/error.h"
@@ -80,10 +81,7 @@ void require_recorded(const Piece& piece, std::set<const Entry*>& verified) {
 Cell checked_cell(const Piece& piece, std::int64_t number, std::int64_t cell_elements) {
   const Dtype dtype = piece.entry->dtype;
   const Cell cell = read_cell(piece.data + number * static_cast<std::int64_t>(bytes_of_cell(dtype)), dtype);
-  const bool sums = std::none_of(cell.sums.begin(), cell.sums.end(), [](double sum) { return std::isnan(sum); });
-  if (sums && cell.square >= 0 && cell.largest >= 0 && cell.nonfinite >= 0 && cell.nonfinite <= cell_elements) {
-    return cell;
-  }
+  if (is_possible(cell, cell_elements)) return cell;
   throw InputError(fmt::format("{}: {}: cell {} of its sketch is none: sums that are NaN, or a negative norm or count",
                                piece.file == nullptr ? "" : piece.file->path(), to_string(piece.entry->id), number));
 }
@@ -240,18 +238,24 @@ class Sketching {
   LogicalSketch sketch_;
 };
 
-// What shows that two tensors are equal bit for bit: the same shards of the same bytes.
-using ShardBits = std::vector<std::tuple<std::int32_t, Shape, Shape, std::int64_t, Dtype, Shape, std::uint64_t>>;
-
-ShardBits bits_of(const std::vector<Piece>& pieces) {
-  ShardBits bits;
-  for (const Piece& piece : pieces) {
-    const Entry& entry = *piece.entry;
-    if (piece.replica != 0) continue;
-    bits.emplace_back(piece.term, piece.logical.start, piece.logical.size, piece.offset, entry.dtype, entry.shape,
-                      entry.sketch ? entry.sketch->checksum : entry.checksum);
-  }
-  return bits;
+// Whether it is shown that two tensors are equal bit for bit: they have the same shards of the same bytes.
+bool are_equal(const std::vector<Piece>& reference, const std::vector<Piece>& candidate) {
+  const auto first_replica = [](const std::vector<Piece>& pieces) {
+    std::vector<const Piece*> found;
+    for (const Piece& piece : pieces) {
+      if (piece.replica == 0) found.push_back(&piece);
+    }
+    return found;
+  };
+  const auto shard_of = [](const Piece& piece) {
+    return std::tie(piece.term, piece.logical.start, piece.logical.size, piece.offset, piece.entry->dtype,
+                    piece.entry->shape);
+  };
+  const std::vector<const Piece*> a = first_replica(reference), b = first_replica(candidate);
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const Piece* one, const Piece* other) {
+    return shard_of(*one) == shard_of(*other) &&
+           have_same_bits(*one->entry, one->data, *other->entry, other->data) == SameBits::kYes;
+  });
 }
 
 double square_of_sums(const Cell& cell) {
@@ -363,9 +367,19 @@ struct Side {
   const LogicalTensor& tensor;
   const std::vector<Piece> pieces = tensor.pieces();
 
+  std::vector<Piece> seen_by(std::int32_t replica) const {
+    return replica == 0 ? pieces : seen_by_replica(tensor, replica).pieces();
+  }
   LogicalSketch sketch(const Shape& edges, std::int32_t replica) const {
-    if (replica == 0) return Sketching(tensor, edges).make(pieces);
-    return Sketching(tensor, edges).make(seen_by_replica(tensor, replica).pieces());
+    return Sketching(tensor, edges).make(seen_by(replica));
+  }
+  // What a replica, whose sketch is `copy`, differs from replica 0. Where their bits are the same, sketches differ because
+  // one was made on a device, and another one on a host.
+  ReplicaSketch compare(const LogicalSketch& first, const LogicalSketch& copy, std::int32_t replica,
+                        bool checksums) const {
+    ReplicaSketch differing = compare_replica(first, copy);
+    const bool is_rounding = !differing.ranks.empty() && checksums && are_equal(pieces, seen_by(replica));
+    return is_rounding ? ReplicaSketch() : differing;
   }
   std::int32_t last_replica() const {
     std::int32_t last = 0;
@@ -405,13 +419,12 @@ Difference compare_sketches(const TensorPair& pair, bool checksums) {
   const Shape edges = pair.reference->sketched ? *edges_of(reference.pieces) : *edges_of(candidate.pieces);
   const LogicalSketch first = reference.sketch(edges, 0), other = candidate.sketch(edges, 0);
   Difference worst = measure(*pair.reference, edges, first, other);
-  if (bits_of(reference.pieces) == bits_of(candidate.pieces) && pair.reference->scale == pair.candidate->scale) {
-    worst.differing = 0;
-  }
+  const bool has_one_scale = pair.reference->scale == pair.candidate->scale;
+  if (has_one_scale && are_equal(reference.pieces, candidate.pieces)) worst.differing = 0;
   ReplicaSketch all;
   for (std::int32_t replica = 1; replica <= candidate.last_replica(); ++replica) {
     const LogicalSketch copy = candidate.sketch(edges, replica);
-    ReplicaSketch differing = compare_replica(other, copy);
+    ReplicaSketch differing = candidate.compare(other, copy, replica, checksums);
     if (differing.ranks.empty()) continue;
     all.square = std::max(all.square, differing.square);
     all.ranks.merge(differing.ranks);
@@ -423,7 +436,7 @@ Difference compare_sketches(const TensorPair& pair, bool checksums) {
   worst.replica_ranks.assign(all.ranks.begin(), all.ranks.end());
   ReplicaSketch of_reference;
   for (std::int32_t replica = 1; replica <= reference.last_replica(); ++replica) {
-    ReplicaSketch differing = compare_replica(first, reference.sketch(edges, replica));
+    ReplicaSketch differing = reference.compare(first, reference.sketch(edges, replica), replica, checksums);
     of_reference.square = std::max(of_reference.square, differing.square);
     of_reference.ranks.merge(differing.ranks);
   }

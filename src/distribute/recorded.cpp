@@ -15,14 +15,14 @@ namespace {
 void transfer_shared(Packer& message, const SharedValue<Shape>& shape,
                      const std::shared_ptr<const RecordedSketch>& sketch) {
   message(shape.get(), sketch != nullptr);
-  if (sketch) message(sketch->edges, sketch->checksum);
+  if (sketch) message(sketch->edges, sketch->checksum, sketch->is_fingerprint);
 }
 
 void transfer_shared(Unpacker& message, SharedValue<Shape>& shape, std::shared_ptr<const RecordedSketch>& sketch) {
   shape = message.next<Shape>();
   if (!message.next<bool>()) return;
   auto taken = std::make_shared<RecordedSketch>();
-  message(taken->edges, taken->checksum);
+  message(taken->edges, taken->checksum, taken->is_fingerprint);
   sketch = std::move(taken);
 }
 

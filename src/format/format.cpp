@@ -52,7 +52,10 @@ std::vector<std::int64_t> stored_shape(const Entry& entry) {
 }
 
 std::uint8_t stored_dtype(const Entry& entry) {
-  return static_cast<std::uint8_t>(static_cast<std::uint8_t>(entry.dtype) | (entry.sketch ? kSketchFlag : 0));
+  auto dtype = static_cast<std::uint8_t>(entry.dtype);
+  if (entry.sketch) dtype |= kSketchFlag;
+  if (entry.sketch && entry.sketch->is_fingerprint) dtype |= kFingerprintFlag;
+  return dtype;
 }
 
 std::size_t stored_shape_size(std::uint8_t dtype, std::uint8_t ndim) {
@@ -60,12 +63,14 @@ std::size_t stored_shape_size(std::uint8_t dtype, std::uint8_t ndim) {
 }
 
 void set_shape(Entry& entry, std::uint8_t dtype, SharedValue<Shape> shape, const std::int64_t* behind) {
-  entry.dtype = static_cast<Dtype>(dtype & ~kSketchFlag);
+  const bool is_sketched = (dtype & kSketchFlag) != 0;
+  entry.dtype = static_cast<Dtype>(is_sketched ? dtype & ~(kSketchFlag | kFingerprintFlag) : dtype);
   entry.shape = std::move(shape);
-  if ((dtype & kSketchFlag) == 0) return;
+  if (!is_sketched) return;
   const std::int64_t* const checksum = behind + entry.shape.size();
+  const bool is_fingerprint = (dtype & kFingerprintFlag) != 0;
   entry.sketch = std::make_shared<const RecordedSketch>(
-      RecordedSketch{Shape(behind, checksum), static_cast<std::uint64_t>(*checksum)});
+      RecordedSketch{Shape(behind, checksum), static_cast<std::uint64_t>(*checksum), is_fingerprint});
 }
 
 bool is_utf8(std::string_view text) {

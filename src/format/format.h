@@ -39,6 +39,8 @@ struct RunAttributes {
 
 // Added to the dtype of a tensor that was recorded as a sketch, by version 1 of the table of signs.
 inline constexpr std::uint8_t kSketchFlag = 128;
+// Added as well where the checksum of the tensor's own bytes is a fingerprint.
+inline constexpr std::uint8_t kFingerprintFlag = 64;
 
 // The numbers that /ttrace/shapes holds of a tensor: its shape and, of a sketch, the cell's edges and the checksum.
 // `ndim` of them with kSketchFlag in `dtype` are 2 * ndim + 1, else `ndim`.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <limits>
@@ -20,6 +19,7 @@
 #include "record/index_builder.h"
 #include "record/tensor_store.h"
 #include "record/write_queue.h"
+#include "sketch/fingerprint.h"
 #include "ttrace/error.h"
 #include "ttrace/sketch/cells.h"
 
@@ -28,8 +28,8 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& message) { throw RecordError(RecordStatus::kInvalid, message); }
 
-// Returns the tensor's size in bytes. Throws kInvalid for a tensor that can't be recorded.
-std::uint64_t checked_bytes(const TensorId& id, std::string_view module_class, const TensorView& tensor) {
+// Throws kInvalid for a tensor that can't be recorded.
+void check_identity(const TensorId& id, std::string_view module_class) {
   if (const auto objection = objection_to_name(id.name); !objection.empty()) {
     refuse(fmt::format("the tensor's name {}", objection));
   }
@@ -39,34 +39,49 @@ std::uint64_t checked_bytes(const TensorId& id, std::string_view module_class, c
   if (id.iteration < 0 || id.chunk < 0 || id.microbatch < kNoMicrobatch) {
     refuse(fmt::format("{}: iteration, micro-batch and chunk must not be negative", to_string(id)));
   }
-  if (tensor.shape.size() > kMaxDims) {
-    refuse(fmt::format("{}: {} dimensions; at most {} fit", to_string(id), tensor.shape.size(), kMaxDims));
-  }
-  // A dimension of 0 would hide an overflow of the others, so it counts as 1 here.
-  std::int64_t bytes = size_of(tensor.dtype);
-  for (const std::int64_t size : tensor.shape) {
-    if (size < 0) refuse(fmt::format("{}: a dimension is {}", to_string(id), size));
-    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) {
-      refuse(fmt::format("{}: the shape's product is too large", to_string(id)));
-    }
-  }
-  if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) return 0;
-  if (tensor.data == nullptr) refuse(fmt::format("{}: no data", to_string(id)));
-  return static_cast<std::uint64_t>(bytes);
 }
 
-void check_mapping(const TensorId& id, std::string_view mapping, const Shape& shape) {
+// Returns the tensor's size in bytes. Throws kInvalid for one that can't be recorded; `what()` is its name in the text.
+template <class Name>
+std::uint64_t checked_bytes(const Name& what, Dtype dtype, std::span<const std::int64_t> shape) {
+  if (shape.size() > kMaxDims) refuse(fmt::format("{}: {} dimensions; at most {} fit", what(), shape.size(), kMaxDims));
+  // A dimension of 0 would hide an overflow of the others, so it counts as 1 here.
+  std::int64_t bytes = size_of(dtype);
+  for (const std::int64_t size : shape) {
+    if (size < 0) refuse(fmt::format("{}: a dimension is {}", what(), size));
+    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) {
+      refuse(fmt::format("{}: the shape's product is too large", what()));
+    }
+  }
+  const bool is_empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  return is_empty ? 0 : static_cast<std::uint64_t>(bytes);
+}
+
+template <class Name>
+void check_mapping(const Name& what, std::string_view mapping, const Shape& shape) {
   if (mapping.empty()) return;
   try {
     if (const std::string objection = objection_to_mapping(parse_mapping(mapping), shape); !objection.empty()) {
       throw InputError(objection);
     }
   } catch (const InputError& error) {
-    refuse(fmt::format("{}: {}", to_string(id), error.what()));
+    refuse(fmt::format("{}: {}", what(), error.what()));
   }
 }
 
-bool is_fragment(std::string_view mapping) { return !mapping.empty() && parse_mapping(mapping).fragment.has_value(); }
+// `mapping` was checked.
+std::optional<Shape> edges_of_checked(Dtype dtype, const Shape& shape, std::string_view mapping) {
+  const bool is_fragment = !mapping.empty() && parse_mapping(mapping).fragment.has_value();
+  return is_fragment ? std::nullopt : cell_edges(dtype, shape);
+}
+
+void check_cells(const TensorId& id, const std::byte* cells, std::uint64_t bytes, Dtype dtype, const Shape& edges) {
+  for (std::uint64_t at = 0; at < bytes; at += bytes_of_cell(dtype)) {
+    if (is_possible(read_cell(cells + at, dtype), element_count(edges))) continue;
+    refuse(fmt::format("{}: cell {} of its sketch is none: sums that are NaN, or a negative norm or count",
+                       to_string(id), at / bytes_of_cell(dtype)));
+  }
+}
 
 // Sketches the tensor, and sets what its entry says of that.
 std::string sketch_of(const TensorView& tensor, const Shape& edges, Entry& entry) {
@@ -78,16 +93,22 @@ std::string sketch_of(const TensorView& tensor, const Shape& edges, Entry& entry
       for_each_block(tensor, [&](std::string_view block) { gathered += block; });
       data = reinterpret_cast<const std::byte*>(gathered.data());
     }
-    entry.sketch = std::make_shared<const RecordedSketch>(RecordedSketch{edges, XXH3_64bits(data, entry.bytes)});
-    std::string sketch = sketch_of(data, entry.dtype, entry.shape, edges);
-    entry.bytes = sketch.size();
-    return sketch;
+    entry.sketch = std::make_shared<const RecordedSketch>(RecordedSketch{edges, fingerprint(data, entry.bytes)});
+    return sketch_of(data, entry.dtype, entry.shape, edges);
   } catch (const std::bad_alloc&) {
     refuse(fmt::format("{}: no memory to sketch it", to_string(entry.id)));
   }
 }
 
 }  // namespace
+
+std::optional<Shape> edges_of_recorded(Dtype dtype, std::span<const std::int64_t> shape, std::string_view mapping) {
+  const auto what = [] { return "a tensor"; };
+  checked_bytes(what, dtype, shape);
+  const Shape checked(shape.begin(), shape.end());
+  check_mapping(what, mapping, checked);
+  return edges_of_checked(dtype, checked, mapping);
+}
 
 struct TraceWriter::State {
   State(const std::filesystem::path& directory, RunDescription description, std::size_t queue_bytes);
@@ -105,6 +126,9 @@ struct TraceWriter::State {
 
   std::unique_lock<std::mutex> enter();
   void wait_for_queue();
+  Entry new_entry(const TensorId& id, std::string_view module_class, Dtype dtype, std::span<const std::int64_t> shape,
+                  std::string_view mapping);
+  void append_sketch(Entry entry, std::string_view sketch, std::string_view mapping);
   void append(Entry entry, const TensorView& tensor, std::string_view mapping);
   void finish(bool complete);
   void redescribe(RunDescription changed);
@@ -165,6 +189,29 @@ void TraceWriter::State::append(Entry entry, const TensorView& tensor, std::stri
     failure = RecordError(RecordStatus::kIo, "out of memory");
     throw *failure;
   }
+}
+
+// Throws kInvalid where it can't be recorded.
+Entry TraceWriter::State::new_entry(const TensorId& id, std::string_view module_class, Dtype dtype,
+                                    std::span<const std::int64_t> shape, std::string_view mapping) {
+  check_identity(id, module_class);
+  Entry entry;
+  const auto what = [&] { return to_string(id); };
+  entry.bytes = checked_bytes(what, dtype, shape);
+  if (index.contains(id)) refuse(fmt::format("{}: was recorded before", to_string(id)));
+  entry.id = id;
+  entry.dtype = dtype;
+  entry.shape = Shape(shape.begin(), shape.end());
+  check_mapping(what, mapping, entry.shape);
+  entry.order = index.index().rows.size();
+  entry.module_class = std::string(module_class);
+  return entry;
+}
+
+void TraceWriter::State::append_sketch(Entry entry, std::string_view sketch, std::string_view mapping) {
+  entry.bytes = sketch.size();
+  const auto bytes = static_cast<std::int64_t>(sketch.size());
+  append(std::move(entry), {sketch.data(), Dtype::kUInt8, {&bytes, 1}, {}}, mapping);
 }
 
 // Throws the first failure of what was queued or is written now; the file is closed in either case.
@@ -232,22 +279,27 @@ void TraceWriter::record(const TensorId& id, std::string_view module_class, cons
                          std::string_view mapping) {
   const auto lock = state_->enter();
   if (state_->failure) throw *state_->failure;
-  const std::uint64_t bytes = checked_bytes(id, module_class, tensor);
-  if (state_->index.contains(id)) refuse(fmt::format("{}: was recorded before", to_string(id)));
-  Entry entry;
-  entry.id = id;
-  entry.dtype = tensor.dtype;
-  entry.shape = Shape(tensor.shape.begin(), tensor.shape.end());
-  check_mapping(id, mapping, entry.shape);
-  entry.order = state_->index.index().rows.size();
-  entry.bytes = bytes;
-  entry.module_class = std::string(module_class);
-  // A part of a flattened tensor, or of a larger one, is no box of cells.
-  const auto edges = tensor.as_sketch && !is_fragment(mapping) ? cell_edges(entry.dtype, entry.shape) : std::nullopt;
+  Entry entry = state_->new_entry(id, module_class, tensor.dtype, tensor.shape, mapping);
+  if (entry.bytes > 0 && tensor.data == nullptr) refuse(fmt::format("{}: no data", to_string(id)));
+  const auto edges = tensor.as_sketch ? edges_of_checked(entry.dtype, entry.shape, mapping) : std::nullopt;
   if (!edges) return state_->append(std::move(entry), tensor, mapping);
   const std::string sketch = sketch_of(tensor, *edges, entry);
-  const std::int64_t bytes_of_sketch = static_cast<std::int64_t>(sketch.size());
-  state_->append(std::move(entry), {sketch.data(), Dtype::kUInt8, {&bytes_of_sketch, 1}, {}}, mapping);
+  state_->append_sketch(std::move(entry), sketch, mapping);
+}
+
+void TraceWriter::record_sketch(const TensorId& id, std::string_view module_class, const SketchView& sketch,
+                                std::string_view mapping) {
+  const auto lock = state_->enter();
+  if (state_->failure) throw *state_->failure;
+  Entry entry = state_->new_entry(id, module_class, sketch.dtype, sketch.shape, mapping);
+  const auto edges = edges_of_checked(entry.dtype, entry.shape, mapping);
+  if (!edges) refuse(fmt::format("{}: a sketch of a tensor that is recorded whole", to_string(id)));
+  if (sketch.cells == nullptr) refuse(fmt::format("{}: no cells", to_string(id)));
+  const auto cells = static_cast<std::uint64_t>(element_count(cell_grid(entry.shape, *edges)));
+  const std::uint64_t bytes = cells * bytes_of_cell(entry.dtype);
+  check_cells(id, static_cast<const std::byte*>(sketch.cells), bytes, entry.dtype, *edges);
+  entry.sketch = std::make_shared<const RecordedSketch>(RecordedSketch{*edges, sketch.fingerprint});
+  state_->append_sketch(std::move(entry), {static_cast<const char*>(sketch.cells), bytes}, mapping);
 }
 
 void TraceWriter::close(bool complete) {

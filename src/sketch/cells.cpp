@@ -218,6 +218,11 @@ std::string sketch_of(const std::byte* data, Dtype dtype, const Shape& shape, co
   return out;
 }
 
+bool is_possible(const Cell& cell, std::int64_t count) {
+  const bool are_sums = std::none_of(cell.sums.begin(), cell.sums.end(), [](double sum) { return std::isnan(sum); });
+  return are_sums && cell.square >= 0 && cell.largest >= 0 && cell.nonfinite >= 0 && cell.nonfinite <= count;
+}
+
 Cell read_cell(const std::byte* stored, Dtype dtype) {
   return is_wide(dtype) ? read<WideCell>(stored) : read<NarrowCell>(stored);
 }

@@ -48,7 +48,7 @@ static void record_tensors(ttrace_recorder* recorder) {
   const int64_t shape[2] = {3, 2};
   const int64_t transposed[2] = {1, 3};
   ttrace_identity identity = example_identity("linear");
-  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 2, NULL, NULL, NULL, 0};
+  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 2, NULL, NULL, NULL, 0, 0};
   tensor.data = values;
   tensor.shape = shape;
   tensor.mapping =
@@ -74,7 +74,7 @@ static void refuse_wrong_arguments(ttrace_recorder* recorder) {
   const float value = 1;
   const int64_t shape[1] = {1};
   ttrace_identity identity = example_identity("wrong");
-  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 1, NULL, NULL, NULL, 0};
+  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 1, NULL, NULL, NULL, 0, 0};
   tensor.data = &value;
   tensor.shape = shape;
   EXPECT(TTRACE_INVALID, ttrace_record(NULL, &identity, &tensor));
@@ -116,13 +116,13 @@ static void refuse_wrong_arguments(ttrace_recorder* recorder) {
 static void take_structs_of_the_past(ttrace_recorder* recorder) {
   const float value = 1;
   ttrace_identity identity = example_identity("earlier");
-  ttrace_tensor tensor = {offsetof(ttrace_tensor, mapping), NULL, TTRACE_FLOAT32, 0, NULL, NULL, "not a mapping", 0};
+  ttrace_tensor tensor = {offsetof(ttrace_tensor, mapping), NULL, TTRACE_FLOAT32, 0, NULL, NULL, "not a mapping", 0, 0};
   tensor.data = &value;
   EXPECT(TTRACE_OK, ttrace_record(recorder, &identity, &tensor));
   identity.name = "too early";
   tensor.struct_size = offsetof(ttrace_tensor, strides);
   EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
-  EXPECT_ERROR("tensor: struct_size is 32; expected 56");
+  EXPECT_ERROR("tensor: struct_size is 32; expected 64");
 }
 
 /* A struct of a later version of the header, with a field more. */
@@ -132,7 +132,7 @@ static void refuse_fields_of_the_future(ttrace_recorder* recorder) {
     int64_t more;
   } later;
   const float value = 1;
-  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 0, NULL, NULL, NULL, 0};
+  ttrace_tensor tensor = {sizeof tensor, NULL, TTRACE_FLOAT32, 0, NULL, NULL, NULL, 0, 0};
   tensor.data = &value;
   later.identity = example_identity("later");
   later.identity.struct_size = sizeof later;
@@ -161,7 +161,7 @@ static void perturb(ttrace_recorder* recorder) {
 static void take_from(const char* directory) {
   const float transposed[6] = {0, 3, 1, 4, 2, 5};
   ttrace_identity identity = example_identity("linear.transposed");
-  ttrace_tensor found = {sizeof found, NULL, TTRACE_FLOAT32, 0, NULL, NULL, NULL, 0};
+  ttrace_tensor found = {sizeof found, NULL, TTRACE_FLOAT32, 0, NULL, NULL, NULL, 0, 0};
   ttrace_source* source = NULL;
   EXPECT(TTRACE_OK, ttrace_open_source(directory, 1, 2, &source));
   EXPECT(TTRACE_OK, ttrace_find(source, &identity, &found));

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ttrace_torch.copies import Copies
-from ttrace_torch.step_facts import fingerprint
+from ttrace_torch.step_facts import differing, fingerprint, step_counts
 from ttrace_torch.step_gradients import clip_factors
 
 
@@ -60,6 +60,18 @@ def test_a_fingerprint_shows_every_change(dtype, part):
     swapped[0], swapped[5] = tensor[5], tensor[0]
     tensor.copy_(swapped)
     assert fingerprint(tensor) != before
+
+
+def test_fingerprints_of_many_parameters_are_compared_at_once():
+    a, b = (fingerprint(torch.full((3,), value)) for value in (1.0, 2.0))
+    pairs = [("equal", a, a.clone()), ("other", a, b), ("gone", a, None), ("never", None, None), ("come", None, b)]
+    assert differing(pairs) == {"other", "gone", "come"}
+    assert differing([]) == set()
+
+
+def test_step_counts_are_those_of_the_state_or_of_the_group():
+    states = {"state": ({"step": torch.tensor(3.0)}, {"step": 7}), "group": ({}, {"step": 7}), "none": ({}, {})}
+    assert step_counts(states) == {"state": 3.0, "group": 7.0, "none": None}
 
 
 @pytest.mark.parametrize("factor", [0.3, torch.tensor(0.7).item(), 1e-6])

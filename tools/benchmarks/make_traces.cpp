@@ -116,7 +116,7 @@ void record(ttrace_recorder* recorder, const std::string& name, const Tensor& te
   identity.kind = TTRACE_PARAM;
   identity.name = name.c_str();
   const ttrace_tensor recorded = {
-      sizeof(ttrace_tensor), values + first * width, tensor.dtype, 2, shape, strides, nullptr, 0};
+      sizeof(ttrace_tensor), values + first * width, tensor.dtype, 2, shape, strides, nullptr, 0, 0};
   require(ttrace_record(recorder, &identity, &recorded));
 }
 

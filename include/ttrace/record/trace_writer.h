@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -43,6 +44,20 @@ struct TensorView {
   bool as_sketch = false;                 // where the tensor is large enough for one (ttrace/sketch/cells.h)
 };
 
+// The sketch of a tensor, as `sketch_of` makes it, with the fingerprint of its bytes (src/sketch/fingerprint.h). Edges are
+// those that the writer would give it, `edges_of_recorded`.
+struct SketchView {
+  const void* cells = nullptr;
+  Dtype dtype = Dtype::kFloat32;
+  std::span<const std::int64_t> shape;
+  std::uint64_t fingerprint = 0;
+};
+
+// The edges of the cells that a tensor which is to be recorded as a sketch gets; nothing where it is recorded whole: a
+// part of a flattened tensor is no box of cells, and `cell_edges` says the rest. Throws RecordError with kInvalid for a
+// tensor that record() refuses for its shape or its mapping.
+std::optional<Shape> edges_of_recorded(Dtype dtype, std::span<const std::int64_t> shape, std::string_view mapping);
+
 // All members throw RecordError, with kForked in a child of the process that opened the writer. Members
 // may be called from several threads; calls are serialised.
 class TraceWriter {
@@ -72,6 +87,11 @@ class TraceWriter {
   // fit. kFull or kIo end the recording: every later call throws the same.
   void record(const TensorId& id, std::string_view module_class, const TensorView& tensor,
               std::string_view mapping = {});
+
+  // The same of a tensor whose sketch was made elsewhere. kInvalid also where it would be recorded whole, and for what is
+  // no sketch: sums that are NaN, a negative norm or count.
+  void record_sketch(const TensorId& id, std::string_view module_class, const SketchView& sketch,
+                     std::string_view mapping = {});
 
   // Writes the HDF5 metadata, with the completion mark when `complete` and no record() failed for lack
   // of space or I/O. The journal is removed after the mark is in the file, and otherwise stays. The

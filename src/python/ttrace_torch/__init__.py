@@ -45,6 +45,9 @@ What all of them use:
     recursion.py            Python's limit on recursion
     names.py                names as a trace can hold them
     tensors.py              what a tensor is, and its bytes in host memory
+    transfers.py            ... of a device's on their way to host memory
+    side_stream.py          ... copied while the program goes on
+    device_sketches.py      ... or sketched there
     copies.py               copies of tensors, in memory that is used again
     arrays.py               the same of NumPy arrays, for those that record without torch
     compiled.py             what torch.compile and TorchScript hide

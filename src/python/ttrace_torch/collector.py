@@ -25,6 +25,7 @@ from .not_seen import NotSeen
 from .optimizer_steps import OptimizerSteps
 from .rank_file import RankFile
 from .selection import Selection
+from .side_stream import OutOfDeviceMemory
 from .sources import Sources
 from .tensors import NotTraceable
 from .threads import Threads
@@ -39,6 +40,7 @@ class Collector:
         self._recorded_process = processes.recorded_above(config.run_id)  # None: this one may be
         self.active = self._recorded_process is None
         self.file: RankFile | None = None  # opened with the first tensor, of the run or of an iteration
+        self._file_of_parent: RankFile | None = None
         self._is_announced = False
         self._not_seen = NotSeen()
         self._selection = Selection(config.choice, self._not_seen) if config.choice else None
@@ -71,6 +73,8 @@ class Collector:
                 self.stop(None if error.status == Status.FORKED else str(error))
             except problems.CollectError as error:
                 self.stop(str(error))
+            except OutOfDeviceMemory as error:
+                self.stop(f"the device has no memory left for copies of what is recorded ({_place_of(error)})")
             except BaseException as error:
                 if not isinstance(error, Exception) or _is_of_signal_handler(error):
                     # It may have come between `no_grad` and the end of its block.
@@ -161,6 +165,8 @@ class Collector:
             check()
         if self.config.split and self.is_recorded():
             self._close_file(complete=True)
+        elif self.file is not None and self.is_recorded():
+            self.file.finish_transfers()
         self.clock.next_iteration()
         if self.clock.iteration > max(self.config.iterations):
             self.close(complete=True)
@@ -213,7 +219,8 @@ class Collector:
         self.threads = Threads()
         self._recorded_process = processes.recorded_above(self.config.run_id)
         if self._recorded_process is not None:
-            self.active, self.file = False, None
+            # The parent's file may hold memory of a device, which only the parent can give back.
+            self._file_of_parent, self.active, self.file = self.file, False, None
 
     def on_optimizer_step(self) -> None:
         """Of any optimizer of PyTorch's in this process, recorded or not."""

@@ -26,6 +26,7 @@ from .clock import Chunk, Microbatch
 from .collector import Collector
 from .frame import Frame
 from .library import Kind, TensorId
+from .tensors import is_capturing
 
 
 class Gradients:
@@ -257,6 +258,9 @@ class Gradients:
                 self._collector.record(tensor_id, gradient, mapping=mapping)
 
     def _add_portion(self, microbatch: Microbatch, name: str, gradient: torch.Tensor, mapping: str) -> None:
+        if is_capturing():  # it has no value that could be added up
+            self._collector.record(microbatch.tensor_id(Kind.PARAM_GRAD, name), gradient)
+            return
         portions = self._portions.setdefault(microbatch, {})
         with torch.no_grad():
             before, _ = portions.get(name, (None, ""))

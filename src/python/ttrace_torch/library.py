@@ -165,6 +165,20 @@ class Recorder:
         )
         self._check(self._calls.ttrace_record(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
 
+    def record_sketch(
+        self, tensor_id: TensorId, view: TensorView, fingerprint: int, *, module_class: str = "", mapping: str = ""
+    ) -> None:
+        """`view` is of the tensor, but for the address: there lies its sketch, in cells of `cell_edges`."""
+        identity, tensor = _identity(tensor_id, module_class), _shaped(view.dtype, view.shape, mapping)
+        tensor.data, tensor.sketch, tensor.fingerprint = view.address, _SKETCHED, fingerprint
+        self._check(self._calls.ttrace_record(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
+
+    def cell_edges(self, dtype: Dtype, shape: Sequence[int], mapping: str) -> tuple[int, ...] | None:
+        """Sizes of the cells of such a tensor's sketch; None where it is recorded whole in any case."""
+        edges = _SIZES[len(shape)]()
+        self._check(self._calls.ttrace_cell_edges(ctypes.byref(_shaped(dtype, shape, mapping)), edges))
+        return tuple(edges) if any(edges) else None
+
     def perturbation(self, seed: int, tensor_id: TensorId, shape: Sequence[int], out: int) -> None:
         """Fills the fp32 buffer at address `out`, which has room for a tensor of `shape`."""
         identity = _identity(tensor_id)
@@ -250,12 +264,21 @@ class _Tensor(ctypes.Structure):
         ("strides", POINTER(c_int64)),
         ("mapping", c_char_p),
         ("sketch", c_int32),
+        ("fingerprint", c_uint64),
     ]
 
 
 # Array types, and sizes of structs; to work them out for each tensor would be slow.
 _SIZES = [c_int64 * ndim for ndim in range(MAX_DIMS + 1)]
 _IDENTITY_BYTES, _TENSOR_BYTES = ctypes.sizeof(_Identity), ctypes.sizeof(_Tensor)
+
+
+_SKETCHED = 2  # TTRACE_SKETCHED
+
+
+def _shaped(dtype: Dtype, shape: Sequence[int], mapping: str) -> _Tensor:
+    sizes = _SIZES[len(shape)](*shape)
+    return _Tensor(_TENSOR_BYTES, None, dtype, len(shape), sizes, None, _text(mapping))
 
 
 def _identity(tensor_id: TensorId, module_class: str = "") -> _Identity:
@@ -293,6 +316,7 @@ def _load(library: str) -> ctypes.CDLL:
     calls.ttrace_open.argtypes = [POINTER(_Run), POINTER(c_void_p)]
     calls.ttrace_describe_axes.argtypes = [c_void_p, c_char_p, c_char_p]
     calls.ttrace_record.argtypes = [c_void_p, POINTER(_Identity), POINTER(_Tensor)]
+    calls.ttrace_cell_edges.argtypes = [POINTER(_Tensor), POINTER(c_int64)]
     calls.ttrace_describe.argtypes = [c_void_p, c_char_p, c_char_p]
     calls.ttrace_close.argtypes = [c_void_p, c_int]
     calls.ttrace_perturbation.argtypes = [

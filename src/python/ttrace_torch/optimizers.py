@@ -30,7 +30,7 @@ from .masters import TrainedParameter, record_part, trained_parameters
 from .problems import listed
 from .step_facts import is_flat_shard
 from .steps import Key, Steps
-from .tensors import is_dtensor, local_part
+from .tensors import INSIDE_GRAPH, is_capturing, is_dtensor, local_part
 
 _TAKES_NORM = ("clip_grads_with_norm_", "clip_grad_by_total_norm_fp32")  # as third argument; others return it
 _UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"
@@ -40,11 +40,12 @@ _CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grad
 class Optimizers:
     def __init__(self, collector: Collector, gradients: Gradients):
         self._collector, self._gradients = collector, gradients
-        self._iteration = -1  # the one that the next five belong to
+        self._iteration = -1  # the one that the next six belong to
         self._steps = Steps(collector)
         self._before_step: Copies[Key] = Copies()  # values of the masters
         self._main_grads: Copies[Key] = Copies()  # as recorded, on the host; of those that may yet be clipped
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
+        self._captured: set[Key] = set()  # whose step went into a CUDA graph: when it is taken is not seen
         self._norms = CallCounts()
         self._clipping = False  # in a function that clips gradients
         self._norm_used: Any = None  # the last one that a clipping function was given
@@ -192,6 +193,10 @@ class Optimizers:
         given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._record_main_grads(trained, given, getattr(optimizer, "grad_scale", None), stepping=True)
         stepped = _stepped_by(optimizer, trained)
+        if is_capturing():
+            self._name_captured(stepped, (Kind.PARAM_DELTA, Kind.PARAM_AFTER))
+            self._captured.update((each.chunk, each.name) for each in stepped)
+            return
         self._keep_masters(stepped)
         self._steps.begin(optimizer, stepped, self._main_grads.kept)
 
@@ -202,7 +207,13 @@ class Optimizers:
                 self._record_deltas(_stepped_by(optimizer, self._trained_parameters()))
         self._collector.clock.step()
 
+    def _name_captured(self, trained: Iterable[TrainedParameter], kinds: tuple[Kind, ...]) -> None:
+        for each in trained:
+            self._collector.not_seen(INSIDE_GRAPH, kinds, each.chunk, tensors=[each.name])
+
     def _keep_masters(self, about_to_change: Iterable[TrainedParameter]) -> None:
+        if is_capturing():
+            return
         for trained in about_to_change:
             key = trained.chunk, trained.name
             if key not in self._before_step.kept:
@@ -221,7 +232,7 @@ class Optimizers:
             self._iteration = self._collector.clock.iteration
             self._before_step.forget()
             self._main_grads.forget()
-            self._recorded, self._norms = set(), CallCounts()
+            self._recorded, self._captured, self._norms = set(), set(), CallCounts()
             self._norm_used = None
             self._unscaled = False
 
@@ -286,6 +297,9 @@ class Optimizers:
         """`used_now`: ids of what an optimizer is about to step with. Until another one uses the rest, that may be
         clipped."""
         self._begin_iteration()
+        if is_capturing():
+            self._name_captured(ready, (Kind.MAIN_GRAD,))
+            return
         for trained in ready:
             gradient = trained.share.gradient()
             if gradient is not None and self._is_first(Kind.MAIN_GRAD, trained):
@@ -319,6 +333,8 @@ class Optimizers:
         self._name_unseen(every)
         for trained in every:
             share = trained.share
+            if (trained.chunk, trained.name) in self._captured:
+                continue
             if share.owned is not None and share.is_gathered_late:
                 owned = share.owned.of(share.held.detach())
                 record_part(self._collector, trained, Kind.PARAM_AFTER, owned, share.owned)
@@ -328,7 +344,9 @@ class Optimizers:
     def _name_unseen(self, trained: Iterable[TrainedParameter]) -> None:
         """Those that got a gradient in this iteration, of which no optimizer was seen to use it."""
         clock = self._collector.clock
-        with_gradients = self._with_gradients(trained)
+        with_gradients = [
+            each for each in self._with_gradients(trained) if (each.chunk, each.name) not in self._captured
+        ]
         for chunk in clock.chunks.values():
             trains = [each.name for each in with_gradients if each.chunk == chunk.number]
             for kind in (Kind.MAIN_GRAD, Kind.PARAM_DELTA):
@@ -344,6 +362,7 @@ class Optimizers:
             every = self._trained_parameters()
             have = {(each.chunk, each.name) for each in self._with_gradients(every)}
             have |= {(each.chunk, each.name) for each in self._recorded if each.kind == Kind.MAIN_GRAD}
+            have -= self._captured
             owned = (each for each in every if each.share.owns_any())
             self._steps.finish(each for each in owned if (each.chunk, each.name) in have)
 

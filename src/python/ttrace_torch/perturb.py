@@ -18,7 +18,7 @@ from .library import Kind, Pass
 from .members import Member, first_that, inputs_of, outputs_of, replaced
 from .placements import part_of
 from .problems import CollectError
-from .tensors import is_dtensor, is_floating
+from .tensors import INSIDE_GRAPH, is_capturing, is_dtensor, is_floating
 
 
 class Perturbation:
@@ -40,6 +40,8 @@ class Perturbation:
 
     def _product(self, frame: Frame, kind: Kind, member: Member, eps: float) -> torch.Tensor:
         suffix, tensor = member
+        if is_capturing():
+            raise CollectError(f"--perturb: '{frame.path}' is {INSIDE_GRAPH}; expected a program without CUDA graphs")
         if frame.microbatch.perturbed is None:
             frame.microbatch.perturbed = frame.forward_id(kind, "")
         noise = self._collector.open().perturbation(self._seed, frame.forward_id(kind, suffix), tensor.shape)

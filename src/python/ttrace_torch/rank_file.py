@@ -1,5 +1,7 @@
 """This rank's file: opened with what is known about the rank, described when more is known, closed once."""
 
+import ctypes
+import functools
 import json
 import platform
 from dataclasses import replace
@@ -10,12 +12,14 @@ import torch
 from . import adapters, problems
 from .config import Config
 from .coordinates import position_of_this_rank, rank_and_world_size
-from .library import Recorder, Status, TensorId, TraceError
+from .device_sketches import sketch_of
+from .library import Recorder, Status, TensorId, TensorView, TraceError
 from .mesh_position import MeshPosition
 from .placements import Placements
 from .problems import CollectError
 from .processes import this_process
-from .tensors import dtype_name, is_dtensor, to_host, view_of
+from .tensors import dtype_name, dtype_of, is_dtensor, traceable, view_of
+from .transfers import Transfers
 
 if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
     from torch.distributed.device_mesh import DeviceMesh
@@ -36,6 +40,8 @@ class RankFile:
         self._device = ""
         self._parallelism: dict[str, Any] = {}  # what the frameworks say
         self._config = config
+        self._transfers = Transfers()
+        self._cell_edges: dict[tuple, tuple[int, ...] | None] = {}  # by dtype, shape and mapping
         self._recorder = self._open(directory)
         self._recorder.describe("", self._provenance(0.0))
 
@@ -98,8 +104,38 @@ class RankFile:
                 self._asked_for_mesh = True
                 self._find_position(None)  # where no model has run yet, a mesh is there all the same
             mapping = self._placements.mapping_of(tensor)
-        host = to_host(tensor)
-        self._recorder.record(tensor_id, view_of(host), module_class=module_class, mapping=mapping, sketch=sketch)
+        tensor, facts = traceable(tensor), {"module_class": module_class, "mapping": mapping}
+        sketched = self._sketch_on_device(tensor, mapping) if sketch and self._transfers.crosses_bus(tensor) else None
+        if sketched is not None:
+            view = TensorView(0, dtype_of(tensor), tuple(tensor.shape))
+            self._transfers.add(sketched, functools.partial(self._hand_over_sketch, tensor_id, view, facts))
+        else:
+            facts["sketch"] = sketch
+            self._transfers.add(tensor, functools.partial(self._hand_over, tensor_id, facts))
+
+    def _hand_over(self, tensor_id: TensorId, facts: dict[str, Any], host: torch.Tensor) -> None:
+        self._recorder.record(tensor_id, view_of(host), **facts)
+
+    def _hand_over_sketch(
+        self, tensor_id: TensorId, view: TensorView, facts: dict[str, Any], host: torch.Tensor
+    ) -> None:
+        fingerprint = int.from_bytes(ctypes.string_at(host.data_ptr() + host.numel() - 8, 8), "little")
+        self._recorder.record_sketch(tensor_id, view._replace(address=host.data_ptr()), fingerprint, **facts)
+
+    def _sketch_on_device(self, tensor: torch.Tensor, mapping: str) -> torch.Tensor | None:
+        """None where it is recorded whole in any case, or the device cannot: then libttrace sketches it."""
+        key = tensor.dtype, tensor.shape, mapping
+        if key not in self._cell_edges:
+            self._cell_edges[key] = self._recorder.cell_edges(dtype_of(tensor), tensor.shape, mapping)
+        edges = self._cell_edges[key]
+        try:
+            return None if edges is None else sketch_of(tensor, edges)
+        except RuntimeError:  # no memory, or no fp64
+            return None
+
+    def finish_transfers(self) -> None:
+        """Waits for all that was recorded to be in the file. Raises CollectError where a device fails."""
+        self._transfers.finish()
 
     def mapping_of_term(self, shape: torch.Size, over: "DeviceMesh | tuple[str, ...]") -> str:
         """For `record`: of a tensor that the program sums later, over all ranks of a mesh or over axes; "" where the
@@ -139,10 +175,13 @@ class RankFile:
             text = f"not recorded: optimizers' options: {len(provenance)} bytes; expected at most {_MOST_BYTES}"
             problems.warning(self._config.directory, self.position.rank, text)
             provenance = self._provenance(seconds, not_seen)
+        is_written = False
         try:
+            self.finish_transfers()
             self._recorder.describe("", provenance)
+            is_written = True
         finally:
-            self._recorder.close(complete)
+            self._recorder.close(complete and is_written)
 
     def _provenance(
         self, seconds: float, not_seen: list[dict] | None = None, steps: dict | None = None, sources: dict | None = None

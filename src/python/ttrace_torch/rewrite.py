@@ -21,7 +21,7 @@ from .library import Kind, Pass, Source, TensorId, TensorView
 from .masters import trained_parameters
 from .members import Member, inputs_of, outputs_of, replaced
 from .problems import CollectError
-from .tensors import dtype_name, is_dtensor, is_floating
+from .tensors import INSIDE_GRAPH, dtype_name, is_capturing, is_dtensor, is_floating
 
 
 class Rewriting:
@@ -105,6 +105,8 @@ class Rewriting:
 
     def _find(self, tensor_id: TensorId, like: torch.Tensor) -> torch.Tensor | None:
         """The trace's value. A recomputation is given what the trace recorded of one, or else of the forward."""
+        if is_capturing():
+            raise CollectError(f"{_described(tensor_id)} is {INSIDE_GRAPH}; expected a program without CUDA graphs")
         found = self._open().find(tensor_id)
         if found is None and tensor_id.pass_ != Pass.FORWARD:
             found = self._open().find(tensor_id._replace(pass_=Pass.FORWARD))

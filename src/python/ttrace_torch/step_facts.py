@@ -3,6 +3,7 @@
 import functools
 import math
 import numbers
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -49,9 +50,21 @@ def options_of(optimizer: Any, group: dict[str, Any]) -> tuple[tuple[str, float]
     return tuple(sorted(options.items()))
 
 
-def step_count(state: dict[str, Any], group: dict[str, Any]) -> float | None:
-    """Steps that the optimizer has taken with a parameter; some keep it for the whole group."""
-    return _number(state.get("step", group.get("step")))
+def step_counts(states: Mapping[Hashable, tuple[dict[str, Any], dict[str, Any]]]) -> dict[Hashable, float | None]:
+    """Steps that optimizers have taken with parameters, by key: of the state of each, and its group, for which some
+    keep the count. Waits for each device once."""
+    counts: dict[Hashable, float | None] = {}
+    on_devices: dict[tuple, dict[Hashable, torch.Tensor]] = {}
+    for key, (state, group) in states.items():
+        count = state.get("step", group.get("step"))
+        if isinstance(count, torch.Tensor) and count.numel() == 1 and not (count.is_cpu or count.is_meta):
+            count = local_part(count)
+            on_devices.setdefault((count.device, count.dtype), {})[key] = count.reshape(())
+        else:
+            counts[key] = _number(count)
+    for found in on_devices.values():
+        counts |= zip(found, map(_number, torch.stack(list(found.values())).tolist()), strict=True)
+    return counts
 
 
 def _number(value: Any) -> float | None:
@@ -96,8 +109,9 @@ def part_of(trained: TrainedParameter, tensor: torch.Tensor) -> torch.Tensor | N
     return tensor.reshape(-1)[begin : begin + master.numel()].reshape(master.shape)
 
 
-def fingerprint(tensor: torch.Tensor) -> int | None:
-    """Of its bits, at their places: another one almost certainly where any was changed. None where there are none."""
+def fingerprint(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Of its bits, at their places: another one almost certainly where any was changed. None where there are none. A
+    number of int64 on the tensor's device: asking for its value would wait for that."""
     if not has_plain_values(tensor):
         return None
     flat = local_part(tensor).detach().reshape(-1)
@@ -111,7 +125,22 @@ def fingerprint(tensor: torch.Tensor) -> int | None:
     for piece in words.split(factors.numel()):
         part = (piece * factors[: piece.numel()]).sum()
         total = part if total is None else total * 0x9E3779B1 + part
-    return int(total.item())
+    return total
+
+
+def differing(pairs: Iterable[tuple[Hashable, torch.Tensor | None, torch.Tensor | None]]) -> set[Hashable]:
+    """Of fingerprints, before and after: the keys of those that differ. Waits for each device once."""
+    found, by_device = set(), {}
+    for key, before, after in pairs:
+        if before is None or after is None:
+            found |= {key} if before is not after else set()
+        else:
+            by_device.setdefault(before.device, []).append((key, before, after.to(before.device)))
+    for of_device in by_device.values():
+        keys, before, after = zip(*of_device, strict=True)
+        changed = (torch.stack(before) != torch.stack(after)).tolist()
+        found |= {key for key, is_changed in zip(keys, changed, strict=True) if is_changed}
+    return found
 
 
 @functools.lru_cache(maxsize=1)

@@ -21,12 +21,13 @@ from .problems import listed
 from .step_facts import (
     STATES,
     class_name,
+    differing,
     fingerprint,
     gradient_of,
     is_flat_shard,
     options_of,
     part_of,
-    step_count,
+    step_counts,
     updates_itself,
 )
 from .step_gradients import clip_factors
@@ -40,7 +41,7 @@ class _Step:
     """Of one parameter."""
 
     facts: StepFacts  # of `calls`, those that are counted
-    master_after: int | None = None  # fingerprint
+    master_after: torch.Tensor | None = None  # fingerprint
 
 
 @dataclass
@@ -73,8 +74,6 @@ class Steps:
         were recorded; the others were recorded as they are now, but for `grad_scale`."""
         if self._running and self._running[-1].optimizer is optimizer:  # its closure is evaluated once more
             self._running.pop()
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return  # nothing can be looked at
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
         call = _Call(optimizer, {}, {}, {}, {})
         for trained in stepped:
@@ -86,11 +85,14 @@ class Steps:
         for group in optimizer.param_groups:
             members = {key: trained for key, (trained, of) in call.stepped.items() if of is group}
             call.factors |= self._factors(members, main_grads, getattr(optimizer, "grad_scale", None))
+        unknown = {}
         for key, (trained, group) in call.stepped.items():
             before = self._steps.get(key)
             is_first = before is None or before.facts.calls == 0
             if key in call.factors and is_first and not self._knows(key):
-                self._record_state(trained, optimizer.state.get(trained.share.stepped, {}), group)
+                unknown[key] = optimizer.state.get(trained.share.stepped, {}), group
+        for key, count in step_counts(unknown).items():
+            self._record_state(call.stepped[key][0], unknown[key][0], count)
         self._running.append(call)
 
     def end(self, optimizer: torch.optim.Optimizer) -> None:
@@ -102,8 +104,13 @@ class Steps:
         call = self._running.pop()
         found_inf = getattr(optimizer, "found_inf", None)  # a fused one looks at it itself
         skipped = isinstance(found_inf, torch.Tensor) and bool(found_inf.item())
-        for key, (trained, group) in call.stepped.items():
-            step = self._step_of(call, key, trained, group, 0 if skipped or key not in call.factors else 1)
+        states = {
+            key: (optimizer.state.get(trained.share.stepped, {}), group)
+            for key, (trained, group) in call.stepped.items()
+        }
+        counts = step_counts(states)
+        for key in call.stepped:
+            step = self._step_of(call, key, counts[key], 0 if skipped or key not in call.factors else 1)
             outer = self._running[-1] if self._running else None
             if outer is None or key not in outer.stepped:
                 self._count(key, step)
@@ -122,15 +129,20 @@ class Steps:
 
     def find_changes(self, trained: Iterable[TrainedParameter]) -> None:
         """Where the program goes on: masters that are no more what `step` has left."""
-        changed = []
-        for each in trained:
-            step = self._steps.get((each.chunk, each.name))
-            after = None if step is None else step.master_after
-            if after is not None and after != fingerprint(each.share.master):
-                step.facts = step.facts._replace(changed_after=True)
-                changed.append(each.name)
+        left = [each for each in trained if self._left_by_step(each) is not None]
+        changed = differing(
+            ((each.chunk, each.name), self._left_by_step(each), fingerprint(each.share.master)) for each in left
+        )
+        for key in changed:
+            self._steps[key].facts = self._steps[key].facts._replace(changed_after=True)
         if changed:
-            self._collector.warn(f"{listed(changed)} changed after the optimizer's step; param_delta has both")
+            names = [each.name for each in left if (each.chunk, each.name) in changed]
+            self._collector.warn(f"{listed(names)} changed after the optimizer's step; param_delta has both")
+
+    def _left_by_step(self, trained: TrainedParameter) -> torch.Tensor | None:
+        """The fingerprint of the master as `step` has left it."""
+        step = self._steps.get((trained.chunk, trained.name))
+        return None if step is None else step.master_after
 
     def finish(self, with_gradients: Iterable[TrainedParameter]) -> None:
         """At the end of a recorded iteration. `with_gradients`: parameters that have some, or got some."""
@@ -174,10 +186,10 @@ class Steps:
                 self._record(members[key], Kind.STEP_GRAD, part if scale is None else part / scale)
         return factors
 
-    def _record_state(self, trained: TrainedParameter, state: dict[str, Any], group: dict[str, Any]) -> None:
+    def _record_state(self, trained: TrainedParameter, state: dict[str, Any], step: float | None) -> None:
+        """`step`: how many the optimizer has taken with it."""
         if not updates_itself(trained.share):
             self._record(trained, Kind.MASTER, trained.share.master)
-        step = step_count(state, group)
         for name, kind in STATES.items():
             part = part_of(trained, state[name]) if isinstance(state.get(name), torch.Tensor) else None
             if part is not None and (step is None or step > 0):
@@ -190,15 +202,16 @@ class Steps:
             self._recorded.add(key)
             record_part(self._collector, trained, kind, part, trained.share.owned)
 
-    def _step_of(self, call: _Call, key: Key, trained: TrainedParameter, group: dict[str, Any], calls: int) -> _Step:
+    def _step_of(self, call: _Call, key: Key, step: float | None, calls: int) -> _Step:
+        """`step`: the optimizer's own count. `calls`: 0 where it has left out the parameter."""
+        trained, group = call.stepped[key]
         master_after = fingerprint(trained.share.master)
         inner = call.inner.get(key)
-        if inner is not None and inner.master_after == master_after:
+        if inner is not None and not differing([(key, inner.master_after, master_after)]):
             return inner
         state = call.optimizer.state.get(trained.share.stepped, {})
         if any(isinstance(state.get(name), torch.Tensor) and state[name].element_size() < 4 for name in STATES):
             self._not_known.add(key)
-        step = step_count(state, group)
         options, factor = call.options[id(group)], call.factors.get(key)
         facts = StepFacts(class_name(call.optimizer), options, step, calls, factor, _master(trained), False)
         return _Step(facts, master_after)
@@ -219,13 +232,19 @@ class Steps:
         if not unstepped:
             return
         owners = _owners()
+        found = {(each.chunk, each.name): owners.get(id(each.share.stepped), (None, {})) for each in unstepped}
+        states = {
+            (each.chunk, each.name): (optimizer.state.get(each.share.stepped, {}), group)
+            for each, (optimizer, group) in zip(unstepped, found.values(), strict=True)
+            if optimizer is not None
+        }
+        counts = step_counts(states)
         for trained in unstepped:
-            optimizer, group = owners.get(id(trained.share.stepped), (None, {}))
+            key = trained.chunk, trained.name
+            optimizer, group = found[key]
             options = () if optimizer is None else options_of(optimizer, group)
             name = "" if optimizer is None else class_name(optimizer)
-            step = None if optimizer is None else step_count(optimizer.state.get(trained.share.stepped, {}), group)
-            facts = StepFacts(name, options, step, 0, None, _master(trained), False)
-            self._steps[trained.chunk, trained.name] = _Step(facts)
+            self._steps[key] = _Step(StepFacts(name, options, counts.get(key), 0, None, _master(trained), False))
 
 
 def _master(trained: TrainedParameter) -> str:

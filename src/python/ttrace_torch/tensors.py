@@ -7,6 +7,8 @@ from .library import MAX_DIMS, Dtype, TensorView
 _DTYPES = {getattr(torch, dtype.text): dtype for dtype in Dtype if hasattr(torch, dtype.text)}
 _PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter))
 
+INSIDE_GRAPH = "computed inside a CUDA graph that is being captured"
+
 
 class NotTraceable(Exception):
     """The text says what the tensor is: "a sparse tensor"."""
@@ -47,9 +49,15 @@ def has_plain_values(tensor: torch.Tensor) -> bool:
     return is_plain and is_floating(tensor) and tensor.layout is torch.strided and not tensor.is_meta
 
 
-def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in host memory that libttrace can read by address, the same one where possible; of a DTensor this
-    rank's part. Raises NotTraceable."""
+def is_capturing() -> bool:
+    """Whether what this thread asks of a CUDA device just now goes into a graph and is not run. Then nothing can be
+    read, and what waits for the device, or takes pinned memory, ends the capture by an error."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def traceable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as libttrace can read it once its bytes are in host memory, the same one where possible; of a DTensor
+    this rank's part. Raises NotTraceable."""
     if type(tensor) is not torch.Tensor:
         if torch.nn.parameter.is_lazy(tensor):
             raise NotTraceable("a lazy parameter: it has no value before its module is called")
@@ -65,16 +73,23 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
         raise NotTraceable(f"a tensor of dtype {dtype_name(tensor.dtype)}")
     if tensor.dim() > MAX_DIMS:
         raise NotTraceable(f"a tensor of {tensor.dim()} dimensions")
-    if tensor.is_neg():
-        tensor = tensor.detach().resolve_neg()
-    if tensor.is_cpu:
-        return tensor
-    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
-        raise NotTraceable("computed inside a CUDA graph that is being captured")
-    return tensor.detach().to("cpu")
+    if not tensor.is_cpu and is_capturing():
+        raise NotTraceable(INSIDE_GRAPH)
+    return tensor.detach().resolve_neg() if tensor.is_neg() else tensor
+
+
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that view_of takes, the same one where possible. Waits for the device. Raises NotTraceable."""
+    tensor = traceable(tensor)
+    return tensor if tensor.is_cpu else tensor.detach().to("cpu")
+
+
+def dtype_of(tensor: torch.Tensor) -> Dtype:
+    """Of a traceable one."""
+    return _DTYPES[tensor.dtype]
 
 
 def view_of(host: torch.Tensor) -> TensorView:
-    """Of what `to_host` has returned, which must outlive the view."""
+    """Of a traceable tensor in host memory, which must outlive the view."""
     strides = None if host.is_contiguous() else host.stride()
-    return TensorView(host.data_ptr(), _DTYPES[host.dtype], host.shape, strides)
+    return TensorView(host.data_ptr(), dtype_of(host), host.shape, strides)

@@ -45,7 +45,7 @@ ttrace_status record(ttrace_recorder* recorder, const std::string& name, const s
   id.kind = TTRACE_OUTPUT;
   id.name = name.c_str();
   const std::int64_t size = static_cast<std::int64_t>(values.size());
-  const ttrace_tensor tensor = {sizeof tensor, values.data(), TTRACE_FLOAT32, 1, &size, nullptr, nullptr, 0};
+  const ttrace_tensor tensor = {sizeof tensor, values.data(), TTRACE_FLOAT32, 1, &size, nullptr, nullptr, 0, 0};
   return ttrace_record(recorder, &id, &tensor);
 }
 
