@@ -16,6 +16,7 @@ class SharedValue {
   SharedValue() = default;
   template <class Value>
     requires std::convertible_to<Value, T>
+  // NOLINTNEXTLINE(misc-explicit-constructor): what holds one is given a T
   SharedValue(Value&& value) : value_(std::make_shared<const T>(std::forward<Value>(value))) {}
   SharedValue(std::initializer_list<typename T::value_type> values) : value_(std::make_shared<const T>(values)) {}
 
@@ -23,7 +24,7 @@ class SharedValue {
     static const T none{};
     return value_ ? *value_ : none;
   }
-  operator const T&() const { return get(); }
+  operator const T&() const { return get(); }  // NOLINT(misc-explicit-constructor): it reads as one
 
   std::size_t size() const { return get().size(); }
   bool empty() const { return get().empty(); }

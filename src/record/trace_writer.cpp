@@ -211,7 +211,8 @@ Entry TraceWriter::State::new_entry(const TensorId& id, std::string_view module_
 void TraceWriter::State::append_sketch(Entry entry, std::string_view sketch, std::string_view mapping) {
   entry.bytes = sketch.size();
   const auto bytes = static_cast<std::int64_t>(sketch.size());
-  append(std::move(entry), {sketch.data(), Dtype::kUInt8, {&bytes, 1}, {}}, mapping);
+  const void* const cells = sketch.begin();
+  append(std::move(entry), {cells, Dtype::kUInt8, {&bytes, 1}, {}}, mapping);
 }
 
 // Throws the first failure of what was queued or is written now; the file is closed in either case.
