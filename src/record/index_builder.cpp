@@ -37,9 +37,12 @@ bool IndexBuilder::contains(const TensorId& id) const {
 }
 
 std::uint64_t IndexBuilder::store_text(std::string_view text) {
-  const auto [position, is_new] = text_positions_.try_emplace(std::string(text), index_.text.size());
-  if (is_new) index_.text += text;
-  return position->second;
+  const auto known = text_positions_.find(text);
+  if (known != text_positions_.end()) return known->second;
+  const std::uint64_t position = index_.text.size();
+  text_positions_.emplace(text, position);
+  index_.text += text;
+  return position;
 }
 
 void IndexBuilder::add(const Entry& entry, std::string_view mapping) {

@@ -25,9 +25,15 @@ class IndexBuilder {
   // Returns the position of `text` in the text table, after adding it where it is new.
   std::uint64_t store_text(std::string_view text);
 
+  // Lets a text be looked for without a copy of it.
+  struct TextHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+
   Index index_;
   // Module classes and mappings, which many tensors share -> position in the text table.
-  std::unordered_map<std::string, std::uint64_t> text_positions_;
+  std::unordered_map<std::string, std::uint64_t, TextHash, std::equal_to<>> text_positions_;
   // Identity hash -> rows with it. Names are compared in `index_`, not stored twice.
   std::unordered_multimap<std::size_t, std::uint32_t> rows_;
 };

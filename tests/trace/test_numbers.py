@@ -1,5 +1,6 @@
 """The kinds, passes, dtypes and statuses are the same in C, in C++ and in Python."""
 
+import ctypes
 import pathlib
 import re
 
@@ -7,7 +8,7 @@ import pytest
 from conftest import inspect
 from recorder import Recorder
 
-from ttrace_torch.library import Dtype, Kind, Pass, Status, TraceError
+from ttrace_torch.library import _PACKED, MAX_DIMS, Dtype, Kind, Pass, Status, TraceError, _Identity, _Record, _Tensor
 
 INCLUDE = pathlib.Path(__file__).parents[2] / "include" / "ttrace"
 
@@ -22,6 +23,22 @@ def enumerators(header, declaration, prefix):
 def test_python_has_the_names_and_numbers_of_the_c_header(ours):
     theirs = enumerators("ttrace.h", f"typedef enum ttrace_{ours.__name__.lower()} {{", "TTRACE_")
     assert theirs == {member.name: member.value for member in ours}
+
+
+def test_arguments_are_packed_as_c_reads_them():
+    for ndim, packed in enumerate(_PACKED):
+        assert packed.size == _Record.shape.offset + 8 * ndim
+    numbers = list(range(1, 18 + MAX_DIMS))
+    record = _Record.from_buffer_copy(_PACKED[MAX_DIMS].pack(*numbers) + bytes(8 * MAX_DIMS))
+    identity, tensor = record.identity, record.tensor
+    assert [identity.struct_size, identity.iteration, identity.microbatch, identity.chunk] == numbers[:4]
+    assert [identity.pass_, identity.kind] == numbers[4:6]
+    assert [tensor.struct_size, tensor.data, tensor.dtype, tensor.ndim] == numbers[8:12]
+    assert [tensor.sketch, tensor.fingerprint, *record.shape] == numbers[15:]
+    addresses = (ctypes.c_uint64 * 2).from_buffer_copy(record, _Identity.name.offset)
+    assert list(addresses) == numbers[6:8]
+    addresses = (ctypes.c_uint64 * 3).from_buffer_copy(record, _Record.tensor.offset + _Tensor.shape.offset)
+    assert list(addresses) == numbers[12:15]
 
 
 @pytest.mark.parametrize(

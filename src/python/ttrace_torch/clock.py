@@ -9,6 +9,7 @@ again. A program need not say any of this.
 A module that is part of a chunk, and that the program calls itself after the chunk in the same iteration (a head that
 computes the loss in pieces), belongs to the chunk's latest micro-batch."""
 
+import functools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -210,5 +211,6 @@ def _unwrapped(root: torch.nn.Module) -> torch.nn.Module:
     return root
 
 
+@functools.lru_cache(maxsize=1 << 14)  # asked of each parameter, for each event of an iteration
 def _plain(path: str) -> str:
     return ".".join(part for part in path.split(".") if part not in _INNER_WRAPPED)

@@ -14,12 +14,10 @@ def compiler_of(module: torch.nn.Module) -> str:
     """What hides the inside: "torch.compile", "TorchScript"; "" where Python calls the modules inside."""
     if isinstance(module, torch.jit.ScriptModule):
         return "TorchScript"
-    if is_disabled():
-        return ""
     compiled_call = getattr(module, "_compiled_call_impl", None)  # by `module.compile()`
-    if type(module).__name__ == "OptimizedModule" or hasattr(compiled_call, "_torchdynamo_orig_callable"):
-        return "torch.compile"
-    return ""
+    if type(module).__name__ != "OptimizedModule" and not hasattr(compiled_call, "_torchdynamo_orig_callable"):
+        return ""
+    return "" if is_disabled() else "torch.compile"  # to ask that takes long
 
 
 def is_disabled() -> bool:

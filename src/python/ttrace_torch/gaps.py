@@ -14,7 +14,7 @@ from .collector import Collector
 from .compiled import compiler_of
 from .frame import Frame
 from .library import Kind
-from .members import unseen_in
+from .members import is_plainly_seen, unseen_in
 from .not_seen import ACTIVATIONS
 from .problems import listed
 
@@ -31,6 +31,7 @@ class Gaps:
 
     def look_into(self, frame: Frame, side: Kind, *values: Any) -> None:
         """For objects that hold tensors where `inputs_of` and `outputs_of` do not look. `side`: INPUT or OUTPUT."""
+        values = [value for value in values if not is_plainly_seen(value)]
         gradient = Kind.GRAD_INPUT if side == Kind.INPUT else Kind.GRAD_OUTPUT
         for path, member in itertools.chain(*map(unseen_in, values)):
             if adapters.is_by_product(member):

@@ -304,6 +304,11 @@ def _as_list(value: Any) -> list:
     return [value] if value is None or isinstance(value, torch.Tensor) else list(value)
 
 
+@functools.lru_cache(maxsize=64)
+def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.empty(0, dtype=dtype, device=device)
+
+
 class _ViewHooks:
     """An in-place operation on a view (what nn.Linear returns for three dimensions is one) takes its node out of the
     graph, and the hook with it. Then the gradient of the view's base, at the place of the view, is the total gradient
@@ -320,7 +325,7 @@ class _ViewHooks:
         self._base_shape, self._base_strides = base.shape, base.stride()
         # Shares the view's version, which counts in-place operations, and holds none of its memory.
         self._probe = view.detach()
-        self._probe.data = torch.empty(0, dtype=view.dtype, device=view.device)
+        self._probe.data = _empty(view.dtype, view.device)
         self._version = self._probe._version
         view.register_hook(self._of_view)
         base.register_hook(self._of_base)

@@ -6,6 +6,8 @@ tests/trace/test_numbers.py holds the numbers here equal to those of ttrace.h an
 import ctypes
 import functools
 import os
+import struct
+import threading
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from enum import IntEnum
@@ -133,6 +135,7 @@ class Recorder:
         """`library` is the path of libttrace; the rest as in ttrace_run."""
         self._calls = _load(library)
         self._handle = c_void_p()
+        self._arguments = _Arguments()
         run = _Run(
             struct_size=ctypes.sizeof(_Run),
             directory=_text(directory),
@@ -151,19 +154,40 @@ class Recorder:
     ) -> None:
         """`mapping` is the JSON of include/ttrace/mapping.h. `sketch`: one in place of the elements, where the tensor
         is large enough."""
-        identity = _identity(tensor_id, module_class)
-        sizes = _SIZES[len(view.shape)]
-        tensor = _Tensor(
+        iteration, microbatch, chunk, pass_, kind, name = tensor_id
+        address, dtype, shape, strides = view
+        # The texts are kept alive until the call has returned.
+        name_address, _name = _placed(_recordable_text(name))
+        class_address, _class = _placed(_recordable_text(module_class))
+        mapping_address, _mapping = _placed(_text(mapping)) if mapping else (0, None)
+        arguments = self._arguments
+        _PACKED[len(shape)].pack_into(
+            arguments.memory,
+            0,
+            _IDENTITY_BYTES,
+            iteration,
+            microbatch,
+            chunk,
+            pass_,
+            kind,
+            name_address,
+            class_address,
             _TENSOR_BYTES,
-            view.address,
-            view.dtype,
-            len(view.shape),
-            sizes(*view.shape),
-            None if view.strides is None else sizes(*view.strides),
-            _text(mapping),
+            address,
+            dtype,
+            len(shape),
+            arguments.shape_address,
+            0 if strides is None else arguments.strides_address,
+            mapping_address,
             sketch,
+            0,  # no fingerprint
+            *shape,
         )
-        self._check(self._calls.ttrace_record(self._handle, ctypes.byref(identity), ctypes.byref(tensor)))
+        if strides is not None:
+            arguments.memory.strides[: len(strides)] = strides
+        status = self._calls.ttrace_record(self._handle, arguments.identity, arguments.tensor)
+        if status:
+            self._check(status)
 
     def record_sketch(
         self, tensor_id: TensorId, view: TensorView, fingerprint: int, *, module_class: str = "", mapping: str = ""
@@ -175,14 +199,14 @@ class Recorder:
 
     def cell_edges(self, dtype: Dtype, shape: Sequence[int], mapping: str) -> tuple[int, ...] | None:
         """Sizes of the cells of such a tensor's sketch; None where it is recorded whole in any case."""
-        edges = _SIZES[len(shape)]()
+        edges = (c_int64 * len(shape))()
         self._check(self._calls.ttrace_cell_edges(ctypes.byref(_shaped(dtype, shape, mapping)), edges))
         return tuple(edges) if any(edges) else None
 
     def perturbation(self, seed: int, tensor_id: TensorId, shape: Sequence[int], out: int) -> None:
         """Fills the fp32 buffer at address `out`, which has room for a tensor of `shape`."""
         identity = _identity(tensor_id)
-        sizes = _SIZES[len(shape)](*shape)
+        sizes = (c_int64 * len(shape))(*shape)
         out_pointer = ctypes.cast(out, POINTER(c_float))
         self._check(
             self._calls.ttrace_perturbation(self._handle, seed, ctypes.byref(identity), len(shape), sizes, out_pointer)
@@ -268,8 +292,19 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-# Array types, and sizes of structs; to work them out for each tensor would be slow.
-_SIZES = [c_int64 * ndim for ndim in range(MAX_DIMS + 1)]
+class _Record(ctypes.Structure):
+    """What ttrace_record is given, as `_PACKED` fills it: to set one field after the other takes ten times as long."""
+
+    _fields_ = [
+        ("identity", _Identity),
+        ("tensor", _Tensor),
+        ("shape", c_int64 * MAX_DIMS),
+        ("strides", c_int64 * MAX_DIMS),
+    ]
+
+
+# By the number of dimensions, all of it but the strides.
+_PACKED = [struct.Struct(f"@N5iPP NPiiPPPiQ {ndim}q") for ndim in range(MAX_DIMS + 1)]
 _IDENTITY_BYTES, _TENSOR_BYTES = ctypes.sizeof(_Identity), ctypes.sizeof(_Tensor)
 
 
@@ -277,8 +312,19 @@ _SKETCHED = 2  # TTRACE_SKETCHED
 
 
 def _shaped(dtype: Dtype, shape: Sequence[int], mapping: str) -> _Tensor:
-    sizes = _SIZES[len(shape)](*shape)
+    sizes = (c_int64 * len(shape))(*shape)
     return _Tensor(_TENSOR_BYTES, None, dtype, len(shape), sizes, None, _text(mapping))
+
+
+class _Arguments(threading.local):
+    """Memory for the arguments of one call, for each thread."""
+
+    def __init__(self) -> None:
+        self.memory = _Record()
+        self.identity = ctypes.byref(self.memory)
+        self.tensor = ctypes.byref(self.memory, _Record.tensor.offset)
+        self.shape_address = ctypes.addressof(self.memory) + _Record.shape.offset
+        self.strides_address = ctypes.addressof(self.memory) + _Record.strides.offset
 
 
 def _identity(tensor_id: TensorId, module_class: str = "") -> _Identity:
@@ -299,6 +345,12 @@ def _recordable_text(name: str) -> bytes | None:
     return _text(recordable(name))
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def _placed(text: bytes | None) -> tuple[int, bytes | None]:
+    """The address of `text`, and what has to live as long as that is used."""
+    return ctypes.cast(c_char_p(text), c_void_p).value or 0, text
+
+
 def _text(value: str) -> bytes | None:
     """NULL for the empty text: C takes neither as a value."""
     return value.encode() or None
@@ -315,7 +367,7 @@ def _load(library: str) -> ctypes.CDLL:
     calls.ttrace_last_error.restype = c_char_p
     calls.ttrace_open.argtypes = [POINTER(_Run), POINTER(c_void_p)]
     calls.ttrace_describe_axes.argtypes = [c_void_p, c_char_p, c_char_p]
-    calls.ttrace_record.argtypes = [c_void_p, POINTER(_Identity), POINTER(_Tensor)]
+    # ttrace_record is declared nothing of: to look at what it is given takes as long as the call.
     calls.ttrace_cell_edges.argtypes = [POINTER(_Tensor), POINTER(c_int64)]
     calls.ttrace_describe.argtypes = [c_void_p, c_char_p, c_char_p]
     calls.ttrace_close.argtypes = [c_void_p, c_int]

@@ -44,6 +44,7 @@ _WITHOUT_TENSORS = (
     ModuleType,
 )
 _LISTED_OR_WITHOUT = (torch.Tensor, *_WITHOUT_TENSORS)
+_CLOSED = frozenset((torch.Tensor, torch.nn.Parameter, type(None), bool, int, float, str))  # the most frequent ones
 
 
 def inputs_of(args: tuple, kwargs: dict) -> list[Member]:
@@ -51,10 +52,12 @@ def inputs_of(args: tuple, kwargs: dict) -> list[Member]:
     is called does not depend on which others are None: pipeline stages, and programs, differ in that."""
     only = len(args) == 1 and isinstance(args[0], torch.Tensor)
     positional = [("", args[0])] if only else _members(args, "")
-    return _without_parameters([*positional, *_members(kwargs, "")])
+    return _without_parameters([*positional, *_members(kwargs, "")] if kwargs else positional)
 
 
 def outputs_of(result: Any) -> list[Member]:
+    if type(result) is torch.Tensor:
+        return [("", result)]
     found = _without_parameters(_members(result, ""))
     has_name = any(not part.isdigit() for path, _ in found for part in path[1:].split("."))
     return [("", found[0][1])] if len(found) == 1 and not has_name else found
@@ -85,6 +88,16 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return ((field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value))
     return iter(())
+
+
+def is_plainly_seen(value: Any) -> bool:
+    """Whether a glance tells that `unseen_in` finds nothing in `value`."""
+    kind = type(value)
+    if kind in _CLOSED:
+        return True
+    if kind is not tuple and kind is not dict:
+        return False
+    return all(type(member) in _CLOSED for member in (value if kind is tuple else value.values()))
 
 
 def unseen_in(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

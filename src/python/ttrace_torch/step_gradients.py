@@ -7,6 +7,8 @@ import torch
 
 from .tensors import local_part, piece_size
 
+_ENOUGH = 1 << 20  # elements: of so many, roundings leave no trace in the factor
+
 
 def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> dict[Hashable, float | None]:
     """Of gradients that are clipped together, each as given to the optimizer and as recorded: the number that the
@@ -45,12 +47,16 @@ def _are_equal(given: torch.Tensor, main: torch.Tensor) -> bool:
 
 
 def _common_factor(pairs: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> float:
-    """Least squares."""
+    """Least squares over the first elements. Whether it is the factor of all, `_is_product` finds out."""
     product = square = 0.0
+    elements = 0
     for given, main in pairs:
         for a, b in _pieces(given, main):
             product += torch.dot(a, b).item()
             square += torch.dot(b, b).item()
+            elements += b.numel()
+            if square and elements >= _ENOUGH:
+                return product / square
     return product / square if square else 0.0
 
 

@@ -67,13 +67,14 @@ def traceable(tensor: torch.Tensor) -> torch.Tensor:
             raise NotTraceable(f"a {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
         raise NotTraceable(f"a {dtype_name(tensor.layout)} tensor")
-    if tensor.is_meta:
+    is_cpu = tensor.is_cpu
+    if not is_cpu and tensor.is_meta:
         raise NotTraceable("a tensor without data (device meta)")
     if tensor.dtype not in _DTYPES:
         raise NotTraceable(f"a tensor of dtype {dtype_name(tensor.dtype)}")
     if tensor.dim() > MAX_DIMS:
         raise NotTraceable(f"a tensor of {tensor.dim()} dimensions")
-    if not tensor.is_cpu and is_capturing():
+    if not is_cpu and is_capturing():
         raise NotTraceable(INSIDE_GRAPH)
     return tensor.detach().resolve_neg() if tensor.is_neg() else tensor
 

@@ -25,7 +25,7 @@ def is_flattened(parameter: torch.nn.Parameter) -> bool:
 def flattened_parameters(root: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, Share]]:
     """Of all parameters in flat ones: the module that has it, its name there, and this rank's share."""
     for module in root.modules():
-        handle = getattr(module, "_handle", None)
+        handle = vars(module).get("_handle")  # to look for an attribute that a module has not takes long
         flat = getattr(handle, "flat_param", None)
         if not getattr(flat, "_is_flat_param", False):
             continue
