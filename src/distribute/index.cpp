@@ -41,8 +41,8 @@ Trace read_trace(const fs::path& directory, Team& team, int threads) {
   tasks.work = Work::kReadIndex;
   for (const Files& files : files_of) tasks.weights.push_back(files.end - files.begin);
   tasks.own = [&](std::size_t task) {
-    const auto [begin, end] = files_of[task];
-    parallel_for(end - begin, threads, [&](std::size_t i) { read[begin + i] = read_rank_file(paths[begin + i]); });
+    const std::size_t begin = files_of[task].begin, count = files_of[task].end - begin;
+    parallel_for(count, threads, [&](std::size_t i) { read[begin + i] = read_rank_file(paths[begin + i]); });
   };
   tasks.request = [&](std::size_t task) {
     std::vector<std::string> names;
@@ -52,11 +52,11 @@ Trace read_trace(const fs::path& directory, Team& team, int threads) {
     return packer.take();
   };
   tasks.take = [&](std::size_t task, const std::string& answer) {
-    const auto [begin, end] = files_of[task];
+    const std::size_t begin = files_of[task].begin, count = files_of[task].end - begin;
     Unpacker unpacker(answer);
     std::vector<std::string_view> packed;
     while (!unpacker.at_end()) packed.push_back(unpacker.next_view());
-    parallel_for(end - begin, threads,
+    parallel_for(count, threads,
                  [&](std::size_t i) { read[begin + i] = unpack_rank_file(paths[begin + i], packed.at(i)); });
   };
   team.deal(tasks);

@@ -25,4 +25,5 @@ def test_indexes_of_many_ranks_are_read_and_aligned(tmp_path, name, arguments, s
     options = parser.parse_args(arguments)
     options.build, options.json = Path(os.environ["TTRACE_BUILD"]), tmp_path / "measured.json"
     assert benchmark.run(options) == 0
-    assert [row["shards"] for row in json.loads(options.json.read_text())] == [shards]
+    rows = json.loads(options.json.read_text())
+    assert [(row["threads"], row["shards"]) for row in rows] == [(1, shards), (2, shards)]
