@@ -42,10 +42,10 @@
 // Otherwise no two overlap. All tensors together have at most 64 times the bytes of header and tensors.
 //
 // A tensor that was recorded as a sketch (`ttrace collect --sketch`; the method is in ttrace/sketch/cells.h) has 128
-// added to its dtype in the index, and in /ttrace/shapes the sizes of a cell and a checksum of the tensor's own bytes (as
-// int64) follow its shape: with 64 added to the dtype as well the fingerprint of src/sketch/fingerprint.h, else XXH3-64
-// (which no trace is written with any more). `bytes`, `offset` and `checksum` are the sketch's: one record a cell, row-major in the grid
-// of cells. Its dataset has the grid's shape and a compound type: sums[16], square, largest, nonfinite, exponent
+// added to its dtype in the index, and in /ttrace/shapes the sizes of a cell and a checksum of the tensor's own bytes
+// (as int64) follow its shape: with 64 added to the dtype as well the fingerprint of src/sketch/fingerprint.h, else
+// XXH3-64 (which no trace is written with any more). `bytes`, `offset` and `checksum` are the sketch's: one record a
+// cell, row-major in the grid of cells. Its dataset has the grid's shape and a compound type: sums[16], square, largest, nonfinite, exponent
 // (f32[16], f64, f32, u16, i16 of fp16 and bf16; f64[16], f64, f64, u32, i32 of fp32 and fp64); the sums are times
 // 2^exponent. 128 stands for the table of signs that cells.h calls version 1; a reader that does not know it finds a
 // dtype that is out of range.

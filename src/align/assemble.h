@@ -28,7 +28,8 @@ struct Assembly {
   std::vector<Finding> findings;
 };
 
-// `group` has at least one shard. Several threads may assemble groups of one context. Throws InputError when the rule's dim is out of range for the tensor.
+// `group` has at least one shard. Several threads may assemble groups of one context. Throws InputError when the rule's
+// dim is out of range for the tensor.
 Assembly assemble(Group group, const AssemblyContext& context);
 
 }  // namespace ttrace

@@ -16,8 +16,8 @@ namespace {
 
 using namespace annotation_yaml;
 
-// Reads `["megatron_llama", "mtp_blocks=[1, 1]"]`: the name of a preset, and values of its parameters. A name is no
-// path: a trace has nobody read other files.
+// Reads `["megatron_llama", "mtp_blocks=[1, 1]"]`: the name of a preset, and values of its parameters. The name may not
+// be a path, so that a trace cannot choose which other files are read.
 AnnotationSource read_preset(const YamlNode& node, const std::string& where) {
   const auto is_name = [](std::string_view text) {
     return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {

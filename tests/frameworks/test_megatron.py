@@ -71,7 +71,7 @@ def test_neither_sequence_parallelism_nor_a_pipeline_needs_annotations(tmp_path,
 
 
 def test_the_preset_of_another_model_is_not_taken_for_its_own(tmp_path):
-    """Where tensors lie is what a wrong candidate is told by: here a linear before a gate that stacks by ranks."""
+    """With a parameter of the preset that does not fit the model, the linear that it is about is called wrong."""
     collect(tmp_path / "reference", 1, "--model", "llama")
     collect(tmp_path / "trace", 2, "--model", "llama", "--tp", "2")
     sides = ("--reference", tmp_path / "reference", "--candidate", tmp_path / "trace")

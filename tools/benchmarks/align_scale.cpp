@@ -1,5 +1,6 @@
-// `align_scale RANKS THREADS ANNOTATIONS PRESETS`: time and memory to align the index of a model of Llama 3 405B's size, trained with
-// TP 8 and sequence parallelism, CP 2, PP 16 and DP the rest. There is an index and no data. Prints one line of JSON.
+// `align_scale RANKS THREADS ANNOTATIONS PRESETS`: time and memory to align the index of a model of Llama 3 405B's size,
+// trained with TP 8 and sequence parallelism, CP 2, PP 16 and DP the rest. There is an index and no data. Prints one
+// line of JSON.
 #include <fmt/format.h>
 #include <sys/resource.h>
 

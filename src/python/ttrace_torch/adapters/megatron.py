@@ -122,7 +122,7 @@ def _preset(model: torch.nn.Module, sizes: dict[str, int]) -> list[str]:
         return []
     (module,) = whole
     config, has_experts = module.config, bool(getattr(module.config, "num_moe_experts", None))
-    # Neither latent attention nor experts that are one module is known, nor keys that several ranks hold.
+    # The presets do not know these kinds of attention, nor experts that are one module, nor keys that ranks share.
     other_modules = ("multi_latent_attention", "experimental_attention_variant", "heterogeneous_block_specs")
     if any(getattr(config, option, None) for option in other_modules) or (
         has_experts and getattr(config, "moe_grouped_gemm", False)
@@ -131,7 +131,7 @@ def _preset(model: torch.nn.Module, sizes: dict[str, int]) -> list[str]:
     if config.num_query_groups < sizes.get("tp", 1) or sizes.get("cp", 1) > 1:
         return []
     blocks = "[1, 1]" if config.gated_linear_unit else "[1]"
-    parameters = ["loss_scale=1"]  # `words` itself says of another
+    parameters = ["loss_scale=1"]  # where gradients are averaged, the word of that name wins
     if getattr(config, "mtp_num_layers", None):
         parameters.append(f"mtp_blocks=[{', '.join(['1'] * (config.mtp_num_layers + 1))}]")
     if has_experts:
