@@ -2,14 +2,16 @@
 
 attention-scale  the scores are divided by the root of a rank's part of a head's size, not of all of it: a program
                  that divides a number by tp which tp does not divide
-gradient-sum     gradients are summed over the data-parallel ranks, where the step takes their mean"""
+gradient-sum     gradients are summed over the data-parallel ranks, where the step takes their mean
+norm-gradients   under sequence parallelism, the gradients of norms are never summed over the tensor-parallel ranks"""
 
 import argparse
 import sys
 
 import train
+from megatron.core.distributed import finalize_model_grads
 
-WRONG = ["attention-scale", "gradient-sum"]
+WRONG = ["attention-scale", "gradient-sum", "norm-gradients"]
 
 
 def main() -> None:
@@ -38,6 +40,8 @@ def spoil(wrong: str, chunk: object, options: argparse.Namespace) -> None:
         for group in chunk.bucket_groups:
             for bucket in group.buckets:
                 bucket.gradient_scaling_factor = 1.0
+    if wrong == "norm-gradients":
+        sys.modules[finalize_model_grads.__module__]._allreduce_non_tensor_model_parallel_grads = lambda *_, **__: None
 
 
 if __name__ == "__main__":
