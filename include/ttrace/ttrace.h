@@ -17,8 +17,8 @@
  * `queue_bytes` asks for one, which takes no signals; it writes nothing to stdout or stderr, does not throw,
  * and a failure leaves the calling program unharmed: record fails, training goes on. A tensor whose bytes the
  * file has already is written again only once in 64 times. Memory in use is about 250 bytes a tensor, twice the text of each
- * different mapping, `queue_bytes`, 4 MiB while a non-contiguous tensor is recorded, and while the recorder closes another 1000
- * bytes a tensor.
+ * different mapping, 1 MiB, `queue_bytes`, 4 MiB while a non-contiguous tensor is recorded, and while the recorder closes
+ * another 1000 bytes a tensor.
  *
  * The names of files and the format: ttrace/trace.h. */
 #ifndef TTRACE_TTRACE_H
@@ -150,8 +150,9 @@ TTRACE_API ttrace_status ttrace_describe(ttrace_recorder* recorder, const char* 
 TTRACE_API ttrace_status ttrace_describe_axes(ttrace_recorder* recorder, const char* axes, const char* coordinates);
 
 /* Records one tensor. When the call returns, the bytes have been handed to the operating system: they
- * outlive a crash or a kill of this process. With `queue_bytes` a kill costs what is still queued, and a
- * failure to write is returned by a later call. An identity that was recorded before is TTRACE_INVALID. */
+ * outlive a crash or a kill of this process. With `queue_bytes` a kill costs what is still queued and what left
+ * the queue in the last 20 ms, and a failure to write is returned by a later call. An identity that was
+ * recorded before is TTRACE_INVALID. */
 TTRACE_API ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_identity* identity,
                                        const ttrace_tensor* tensor);
 

@@ -9,7 +9,7 @@
 //              (of a sketch, as in /ttrace/shapes: i64[2 ndim + 1]),
 //              name_length u32, name, module_length u32, module class, mapping's text (the rest)
 //
-// Each record is appended with one write, once the tensor's bytes are in the trace file. A record that is
+// Records are appended once their tensors' bytes are in the trace file, one or many with one write. A record that is
 // cut off or has a wrong checksum ends the journal: it was being written when the rank died.
 #pragma once
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <new>
 #include <system_error>
-#include <vector>
+#include <utility>
 
 #include "format/journal.h"
 #include "record/gather.h"
@@ -17,7 +17,7 @@
 namespace ttrace {
 namespace {
 
-// Small enough to be in the cache still when it is written, after hashing, or compared, after reading.
+// Small enough to be in the processor's cache still when it is copied, after hashing.
 constexpr std::size_t kPartBytes = 1 << 18;
 // What is smaller than this costs more to look for than to store.
 constexpr std::size_t kLeastSharedBytes = 1 << 10;
@@ -58,9 +58,10 @@ TensorStore::TensorStore(const std::filesystem::path& directory, const RunAttrib
   try {
     describe(attributes);
     file_.emplace(directory / rank_file_name(attributes.rank));
+    buffer_.emplace(*file_, kHeaderBytes);
     // The header's space is taken now: a hole would need it later, when the disk may be full.
     file_->write_at(0, std::string(kHeaderBytes, '\0'));
-  } catch (const RecordError&) {
+  } catch (const std::exception&) {
     std::error_code ignored;
     if (file_) std::filesystem::remove(file_->path(), ignored);
     std::filesystem::remove(journal_->path(), ignored);
@@ -70,43 +71,32 @@ TensorStore::TensorStore(const std::filesystem::path& directory, const RunAttrib
 
 void TensorStore::describe(const RunAttributes& attributes) { append_to_journal(journal_record(attributes)); }
 
-void TensorStore::append_to_journal(const std::string& record) {
+void TensorStore::append_to_journal(std::string_view records) {
   try {
-    journal_->write_at(journal_end_, record);
+    journal_->write_at(journal_end_, records);
   } catch (const RecordError&) {
     journal_->truncate(journal_end_);
     throw;
   }
-  journal_end_ += record.size();
-}
-
-bool TensorStore::holds(std::uint64_t offset, std::string_view bytes) const {
-  std::vector<char> there(std::min(bytes.size(), kPartBytes));
-  for (; !bytes.empty(); bytes.remove_prefix(std::min(kPartBytes, bytes.size()))) {
-    const std::size_t size = std::min(kPartBytes, bytes.size());
-    if (!file_->read_at(offset, there.data(), size) || std::memcmp(there.data(), bytes.data(), size) != 0) return false;
-    offset += size;
-  }
-  return true;
+  journal_end_ += records.size();
 }
 
 TensorStore::Stored* TensorStore::find(std::uint64_t sample, std::string_view bytes) {
   const auto found = stored_.find(sample);
   if (found == stored_.end() || found->second.bytes != bytes.size()) return nullptr;
   Stored& stored = found->second;
-  return stored.tensors < kMaxSharing && holds(stored.offset, bytes) ? &stored : nullptr;
+  return stored.tensors < kMaxSharing && buffer_->holds(stored.offset, bytes) ? &stored : nullptr;
 }
 
 TensorStore::Stored TensorStore::append(const TensorView& tensor, std::uint64_t bytes) {
-  const std::uint64_t offset = (data_end_ + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
+  buffer_->append_zeros_until((buffer_->end() + kDataAlignment - 1) / kDataAlignment * kDataAlignment);
+  const std::uint64_t offset = buffer_->end();
   const HashState hash = new_hash();
-  std::uint64_t end = offset;
   for_each_block(tensor, [&](std::string_view block) {
     for (; !block.empty(); block.remove_prefix(std::min(kPartBytes, block.size()))) {
       const std::string_view part = block.substr(0, kPartBytes);
       XXH3_64bits_update(hash.get(), part.data(), part.size());
-      file_->write_at(end, part);
-      end += part.size();
+      buffer_->append(part);
     }
   });
   return {offset, bytes, XXH3_64bits_digest(hash.get()), 1};
@@ -122,17 +112,48 @@ void TensorStore::store(Entry& entry, const TensorView& tensor, std::string_view
     const Stored stored = shared ? *shared : append(tensor, entry.bytes);
     entry.offset = stored.offset;
     entry.checksum = stored.checksum;
-    append_to_journal(journal_record(entry, mapping));
+    pending_.push_back({stored.offset + stored.bytes, journal_record(entry, mapping)});
     if (shared) {
       ++shared->tensors;
-      return;
+    } else if (may_share) {
+      stored_[sample] = stored;
     }
-    data_end_ = stored.offset + stored.bytes;
-    if (may_share) stored_[sample] = stored;
-  } catch (const RecordError&) {
-    file_->truncate(data_end_);
+  } catch (const std::exception&) {
+    keep_what_fits();
     throw;
   }
+}
+
+void TensorStore::flush() {
+  if (pending_.empty()) return;
+  try {
+    std::string records;
+    for (const Pending& tensor : pending_) records += tensor.record;
+    buffer_->write_until(buffer_->end());
+    name_in_journal(records, pending_.size(), buffer_->end());
+  } catch (const std::exception&) {
+    keep_what_fits();
+    throw;
+  }
+  pending_.clear();
+}
+
+void TensorStore::name_in_journal(std::string_view records, std::size_t tensors, std::uint64_t data_end) {
+  append_to_journal(records);
+  tensors_ += tensors;
+  data_end_ = std::max(data_end_, data_end);
+}
+
+void TensorStore::keep_what_fits() noexcept {
+  try {
+    for (const Pending& tensor : std::exchange(pending_, {})) {
+      buffer_->write_until(tensor.data_end);
+      name_in_journal(tensor.record, 1, tensor.data_end);
+    }
+  } catch (const std::exception&) {
+    // This one does not fit, so that no later one may be named.
+  }
+  file_->truncate(data_end_);
 }
 
 void TensorStore::finish(const Hdf5Image& image) {

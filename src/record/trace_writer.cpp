@@ -138,10 +138,7 @@ TraceWriter::State::State(const std::filesystem::path& directory, RunDescription
     : run(std::move(description)), attributes(attributes_of(run)), store(directory, attributes) {
   if (queue_bytes == 0) return;
   try {
-    queue = std::make_unique<WriteQueue>(queue_bytes,
-                                         [this](Entry& entry, const TensorView& tensor, std::string_view mapping) {
-                                           store.store(entry, tensor, mapping);
-                                         });
+    queue = std::make_unique<WriteQueue>(queue_bytes, store);
   } catch (const std::system_error&) {
     queue = nullptr;  // no thread is to be had
   } catch (const std::bad_alloc&) {
@@ -181,6 +178,7 @@ void TraceWriter::State::append(Entry entry, const TensorView& tensor, std::stri
     }
     wait_for_queue();
     store.store(entry, tensor, mapping);
+    store.flush();
     index.place(placed++, entry.offset, entry.checksum);
   } catch (const RecordError& error) {
     failure = error;
@@ -227,7 +225,7 @@ void TraceWriter::State::finish(bool complete) {
   }
   queue.reset();
   complete = complete && !first;
-  index.drop_from(placed);
+  index.drop_from(store.tensors());
   try {
     store.finish(build_image(attributes, index.index(), store.data_end(), complete));
     if (complete) store.remove_journal();

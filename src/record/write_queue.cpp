@@ -1,6 +1,5 @@
 #include "record/write_queue.h"
 
-#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <utility>
@@ -15,6 +14,8 @@ constexpr std::size_t kCacheLine = 64;
 // training step, not through those between recorded ones.
 constexpr std::chrono::milliseconds kLookEvery(1);
 constexpr int kLooksInVain = 20;
+// A kill of the process costs what was stored since: the journal names nothing later.
+constexpr std::chrono::milliseconds kFlushEvery(20);
 
 // Signals are for the program: while this lives, a thread that is started gets none.
 class NoSignals {
@@ -34,7 +35,7 @@ class NoSignals {
 
 }  // namespace
 
-WriteQueue::WriteQueue(std::size_t capacity, Write write) : write_(std::move(write)), memory_(capacity) {
+WriteQueue::WriteQueue(std::size_t capacity, TensorStore& store) : store_(store), memory_(capacity) {
   const NoSignals none;
   thread_ = std::thread([this] { run(); });
 }
@@ -48,7 +49,7 @@ WriteQueue::~WriteQueue() {
   thread_.join();
 }
 
-void WriteQueue::wait_until_written(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_enough) {
+void WriteQueue::wait_until(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_enough) {
   if (is_enough()) return;
   job_came_.notify_one();
   caller_waits_ = true;
@@ -59,7 +60,7 @@ void WriteQueue::wait_until_written(std::unique_lock<std::mutex>& lock, const st
 // Returns where `bytes` fit in one piece, once they do.
 std::size_t WriteQueue::take_room(std::size_t bytes, std::unique_lock<std::mutex>& lock) {
   std::size_t begin = 0;
-  wait_until_written(lock, [&] {
+  wait_until(lock, [&] {
     if (failure_) return true;
     if (jobs_.empty()) {
       begin = 0;
@@ -103,10 +104,11 @@ void WriteQueue::push(Entry entry, const TensorView& tensor, std::string_view ma
   }
 }
 
-// Returns whether there is a job; false when it is over.
+// Returns whether there is a job; false when it is time to flush, or over.
 bool WriteQueue::wait_for_job(std::unique_lock<std::mutex>& lock) {
-  for (int looks = 0; jobs_.empty() && !is_over_; ++looks) {
-    thread_sleeps_ = looks >= kLooksInVain;
+  for (int looks = 0; jobs_.empty() && !is_over_ && !is_flush_wanted_; ++looks) {
+    if (must_flush()) break;
+    thread_sleeps_ = is_flushed_ && looks >= kLooksInVain;
     if (thread_sleeps_) {
       job_came_.wait(lock);
     } else {
@@ -117,33 +119,60 @@ bool WriteQueue::wait_for_job(std::unique_lock<std::mutex>& lock) {
   return !jobs_.empty();
 }
 
+// Calls `act` without the lock, unless something has failed before.
+template <typename Act>
+void WriteQueue::act_unlocked(Act act, std::unique_lock<std::mutex>& lock) {
+  if (failure_) return;
+  lock.unlock();
+  std::exception_ptr failure;
+  try {
+    act();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  failure_ = failure;
+}
+
+void WriteQueue::store_first(std::unique_lock<std::mutex>& lock) {
+  Job& job = jobs_.front();  // stays where it is while others are added
+  const auto store = [&] {
+    // As bytes: a sketch has not the shape of its tensor.
+    const auto bytes = static_cast<std::int64_t>(job.entry.bytes);
+    store_.store(job.entry, {memory_.data() + job.begin, Dtype::kUInt8, {&bytes, 1}, {}}, job.mapping);
+  };
+  act_unlocked(store, lock);
+  if (!failure_) stored_.push_back({job.entry.offset, job.entry.checksum});
+  jobs_.pop_front();
+  is_flushed_ = false;
+}
+
+bool WriteQueue::must_flush() const {
+  return !is_flushed_ && std::chrono::steady_clock::now() - flushed_at_ > kFlushEvery;
+}
+
+void WriteQueue::flush(std::unique_lock<std::mutex>& lock) {
+  act_unlocked([&] { store_.flush(); }, lock);
+  is_flushed_ = true;
+  is_flush_wanted_ = false;
+  flushed_at_ = std::chrono::steady_clock::now();
+}
+
 void WriteQueue::run() {
   std::unique_lock lock(mutex_);
-  while (wait_for_job(lock)) {
-    Job& job = jobs_.front();  // stays where it is while others are added
-    if (!failure_) {
-      lock.unlock();
-      std::exception_ptr failure;
-      try {
-        // As bytes: a sketch has not the shape of its tensor.
-        const auto bytes = static_cast<std::int64_t>(job.entry.bytes);
-        write_(job.entry, {memory_.data() + job.begin, Dtype::kUInt8, {&bytes, 1}, {}}, job.mapping);
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      lock.lock();
-      failure_ = failure;
-      if (!failure_) written_.push_back({job.entry.offset, job.entry.checksum});
-    }
-    jobs_.pop_front();
+  while (!is_over_ || !jobs_.empty() || !is_flushed_) {
+    const bool has_job = wait_for_job(lock);
+    if (has_job) store_first(lock);
+    if (!has_job || must_flush()) flush(lock);
     if (caller_waits_) job_done_.notify_one();
   }
 }
 
 std::vector<WriteQueue::Place> WriteQueue::drain() {
   std::unique_lock lock(mutex_);
-  wait_until_written(lock, [&] { return jobs_.empty(); });
-  return std::exchange(written_, {});
+  is_flush_wanted_ = !jobs_.empty() || !is_flushed_;
+  wait_until(lock, [&] { return jobs_.empty() && is_flushed_; });
+  return std::exchange(stored_, {});
 }
 
 void WriteQueue::check() {

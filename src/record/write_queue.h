@@ -4,6 +4,7 @@
 // coming, and sleeps only after a while without any. Nobody is woken who does not sleep.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "record/tensor_store.h"
 #include "ttrace/record/trace_writer.h"
 
 namespace ttrace {
@@ -23,10 +25,9 @@ namespace ttrace {
 // neither be used nor destroyed.
 class WriteQueue {
  public:
-  // The thread calls `write` for each tensor; the view is of the copy's bytes. `write` sets the entry's offset and
-  // checksum. Copies take at most `capacity` bytes, which are set aside at once.
-  using Write = std::function<void(Entry&, const TensorView&, std::string_view mapping)>;
-  WriteQueue(std::size_t capacity, Write write);
+  // The thread stores the tensors in `store`, and flushes it 50 times a second. Nobody else uses `store` but after
+  // drain() and before the next push(). Copies take at most `capacity` bytes, which are set aside at once.
+  WriteQueue(std::size_t capacity, TensorStore& store);
   ~WriteQueue();  // writes what is left
   WriteQueue(const WriteQueue&) = delete;
   WriteQueue& operator=(const WriteQueue&) = delete;
@@ -34,17 +35,17 @@ class WriteQueue {
   // Whether the copy of a tensor may be in the queue beside others.
   bool has_room_for(std::uint64_t bytes) const { return bytes <= memory_.size() / 2; }
 
-  // Copies the tensor, for which there is room, as soon as enough is written. Throws what `write` has thrown for an
-  // earlier one; what came after that is not written.
+  // Copies the tensor, for which there is room, as soon as enough is stored. Throws what `store` has thrown for an
+  // earlier one; what came after that is not stored.
   void push(Entry entry, const TensorView& tensor, std::string_view mapping);
 
-  // Where `write` has put a tensor.
+  // Where a tensor lies in the file.
   struct Place {
     std::uint64_t offset, checksum;
   };
-  // Waits until all is written. Returns the places of what was written since the last call, in the order of `push`.
+  // Waits until all is flushed. Returns the places of what was stored since the last call, in the order of `push`.
   std::vector<Place> drain();
-  // Throws what `write` has thrown, if anything.
+  // Throws what `store` has thrown, if anything.
   void check();
 
  private:
@@ -56,17 +57,24 @@ class WriteQueue {
 
   void run();
   bool wait_for_job(std::unique_lock<std::mutex>& lock);
-  void wait_until_written(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_enough);
+  void store_first(std::unique_lock<std::mutex>& lock);
+  bool must_flush() const;
+  void flush(std::unique_lock<std::mutex>& lock);
+  template <typename Act>
+  void act_unlocked(Act act, std::unique_lock<std::mutex>& lock);
+  void wait_until(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_enough);
   std::size_t take_room(std::size_t bytes, std::unique_lock<std::mutex>& lock);
 
-  const Write write_;
+  TensorStore& store_;
   std::vector<std::byte> memory_;  // a ring: copies lie one after the other, and each in one piece
   std::size_t head_ = 0;           // where the next one may begin
   std::mutex mutex_;               // of what follows
   std::condition_variable job_came_, job_done_;
   bool thread_sleeps_ = false, caller_waits_ = false;
-  std::deque<Job> jobs_;  // the first is being written
-  std::vector<Place> written_;
+  std::deque<Job> jobs_;  // the first is being stored
+  std::vector<Place> stored_;
+  bool is_flushed_ = true, is_flush_wanted_ = false;
+  std::chrono::steady_clock::time_point flushed_at_ = std::chrono::steady_clock::now();
   std::exception_ptr failure_;
   bool is_over_ = false;
   std::thread thread_;

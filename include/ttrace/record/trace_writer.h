@@ -64,8 +64,8 @@ class TraceWriter {
  public:
   // Makes `directory` if needed, and the rank's two files. kExists when one of them is there already. With
   // `queue_bytes`, record() copies tensors to a queue of so many bytes, and a thread of the writer's writes them: a
-  // SIGKILL costs what is in it, and a failure is thrown by a later call. A tensor larger than half of it is written
-  // at once. Where no thread is to be had, there is no queue.
+  // SIGKILL costs what is in it and what left it in the last 20 ms, and a failure is thrown by a later call. A
+  // tensor larger than half of it is written at once. Where no thread is to be had, there is no queue.
   TraceWriter(const std::filesystem::path& directory, RunDescription run, std::size_t queue_bytes = 0);
   // Without a close() before, the files stay as after a crash: the journal says what is there.
   ~TraceWriter();

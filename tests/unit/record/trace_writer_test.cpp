@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <memory>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "format/format.h"
+#include "support/forged_trace.h"
 #include "support/trace_builder.h"
 #include "ttrace/load/trace_reader.h"
 
@@ -47,11 +47,6 @@ std::string error_of(const std::function<void()>& call) {
     return fmt::format("{}: {}", static_cast<int>(error.status()), error.what());
   }
   return "no error";
-}
-
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // Runs `child` in a fork; returns waitpid's status.
@@ -288,12 +283,13 @@ TEST_SUITE("record") {
   }
 
   // The limit on a file's size stands for a full disk, and is harsher: unwatched, it kills the process.
-  int record_until_full(const std::filesystem::path& directory, std::uint64_t limit, std::size_t queue_bytes = 0) {
+  int record_until_full(const std::filesystem::path& directory, std::uint64_t limit, std::size_t queue_bytes = 0,
+                        int tensors = 1000) {
     TraceWriter writer(directory, single_rank(), queue_bytes);
     const rlimit small{limit, RLIM_INFINITY};
     if (::setrlimit(RLIMIT_FSIZE, &small) != 0) return 2;
     std::vector<float> block(1000, 1.0f);
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < tensors; ++i) {
       block[0] = static_cast<float>(i);  // equal bytes would be stored once
       try {
         writer.record(output_named(fmt::format("t{}", i)), "", {block.data(), Dtype::kFloat32, Shape{1000}, {}});
@@ -322,6 +318,18 @@ TEST_SUITE("record") {
     CHECK_FALSE(trace.ranks[0].complete);
     CHECK(trace.ranks[0].entries.size() == 23);
     for (const Entry& entry : trace.ranks[0].entries) CHECK(verify_checksum(trace.ranks[0], entry));
+  }
+
+  TEST_CASE("A disk that is full in the middle of a large write keeps every tensor that fits") {
+    for (const std::size_t queue_bytes : {0, 1 << 16, 1 << 23}) {
+      const TemporaryDirectory directory;
+      const std::uint64_t limit = 4096 + 1500 * 4032 + 99;
+      CHECK(status_of_fork([&] { return record_until_full(directory.path(), limit, queue_bytes, 3000); }) == 0);
+      const Trace trace = read_trace(directory.path());
+      CHECK_FALSE(trace.ranks[0].complete);
+      CHECK(trace.ranks[0].entries.size() == 1500);
+      for (const Entry& entry : trace.ranks[0].entries) CHECK(verify_checksum(trace.ranks[0], entry));
+    }
   }
 
   TEST_CASE("A disk that is full only when the trace is closed loses no tensor") {
@@ -445,6 +453,21 @@ TEST_SUITE("record") {
       CHECK(entries() == recorded);
       std::this_thread::sleep_for(std::chrono::milliseconds(100));  // by now the thread that writes sleeps
     }
+  }
+
+  TEST_CASE("What is queued is in the journal soon though tensors keep coming") {
+    const TemporaryDirectory directory;
+    TraceWriter writer(directory.path(), single_rank(), 1 << 20);
+    std::size_t recorded = 0, entries = 0;
+    for (int looks = 0; looks < 100 && entries < 2; ++looks) {
+      const auto look_at = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+      while (std::chrono::steady_clock::now() < look_at) {
+        writer.record(output_named(fmt::format("t{}", recorded++)), "", example_tensor());
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      entries = read_trace(directory.path()).ranks[0].entries.size();
+    }
+    CHECK(entries >= 2);
   }
 
   TEST_CASE("What a rank has recorded so far can be read while it records on") {
