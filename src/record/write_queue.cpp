@@ -1,5 +1,9 @@
 #include "record/write_queue.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <csignal>
 #include <cstring>
 #include <utility>
@@ -16,6 +20,29 @@ constexpr std::chrono::milliseconds kLookEvery(1);
 constexpr int kLooksInVain = 20;
 // A kill of the process costs what was stored since: the journal names nothing later.
 constexpr std::chrono::milliseconds kFlushEvery(20);
+
+#ifdef __SSE2__
+
+// What is smaller is read by the other thread before it has left the cache.
+constexpr std::size_t kLeastStreamedBytes = 1 << 16;
+
+// A large copy goes past the cache: what the program computes with stays in there, and it takes two thirds of the time.
+void copy_to_queue(std::byte* to, std::string_view block) {
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i) == 0;
+  if (is_aligned && block.size() >= kLeastStreamedBytes) {
+    for (; block.size() >= sizeof(__m128i); block.remove_prefix(sizeof(__m128i)), to += sizeof(__m128i)) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to), _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.data())));
+    }
+    _mm_sfence();
+  }
+  std::memcpy(to, block.data(), block.size());
+}
+
+#else
+
+void copy_to_queue(std::byte* to, std::string_view block) { std::memcpy(to, block.data(), block.size()); }
+
+#endif
 
 // Signals are for the program: while this lives, a thread that is started gets none.
 class NoSignals {
@@ -93,7 +120,7 @@ void WriteQueue::push(Entry entry, const TensorView& tensor, std::string_view ma
   // The thread does not look at this part before the job is there.
   std::byte* to = memory_.data() + begin;
   for_each_block(tensor, [&](std::string_view block) {
-    std::memcpy(to, block.data(), block.size());
+    copy_to_queue(to, block);
     to += block.size();
   });
   {

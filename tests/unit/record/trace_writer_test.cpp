@@ -410,7 +410,7 @@ TEST_SUITE("record") {
   void record_many(const std::filesystem::path& directory, std::size_t queue_bytes) {
     TraceWriter writer(directory, single_rank(), queue_bytes);
     for (int i = 0; i < 500; ++i) {
-      std::vector<float> values = counting(static_cast<std::size_t>(i * 7919 % 6000));
+      std::vector<float> values = counting(static_cast<std::size_t>(i * 7919 % 30'000));
       for (float& value : values) value += static_cast<float>(i / 2);
       writer.record(output_named(fmt::format("t{}", i)), "",
                     view_of(values, {static_cast<std::int64_t>(values.size())}));
