@@ -63,6 +63,7 @@ def test_only_the_c_api_is_exported():
         "ttrace_describe_axes",
         "ttrace_record",
         "ttrace_cell_edges",
+        "ttrace_fingerprint",
         "ttrace_close",
         "ttrace_perturbation",
         "ttrace_open_source",

@@ -229,6 +229,12 @@ class Recorder:
         _check(self._calls, status)
 
 
+def fingerprint(library: str, address: int, size: int) -> int:
+    """Of the `size` bytes at `address`: a number of 64 bits, signed, as device_sketches.fingerprint makes the same one.
+    `library` is the path of libttrace."""
+    return _load(library).ttrace_fingerprint(address, size)
+
+
 class Source:
     """A rank's file of a finished trace, to take tensors from. Raises TraceError where the C calls fail."""
 
@@ -361,6 +367,7 @@ def _check(calls: ctypes.CDLL, status: int) -> None:
         raise TraceError(status, calls.ttrace_last_error().decode("utf-8", "replace"))
 
 
+@functools.cache
 def _load(library: str) -> ctypes.CDLL:
     # RTLD_LOCAL keeps the HDF5 behind libttrace from being taken for the one that h5py brings.
     calls = ctypes.CDLL(library, mode=os.RTLD_LOCAL | os.RTLD_NOW)
@@ -369,6 +376,7 @@ def _load(library: str) -> ctypes.CDLL:
     calls.ttrace_describe_axes.argtypes = [c_void_p, c_char_p, c_char_p]
     # ttrace_record is declared nothing of: to look at what it is given takes as long as the call.
     calls.ttrace_cell_edges.argtypes = [POINTER(_Tensor), POINTER(c_int64)]
+    calls.ttrace_fingerprint.argtypes, calls.ttrace_fingerprint.restype = [c_void_p, c_size_t], c_int64
     calls.ttrace_describe.argtypes = [c_void_p, c_char_p, c_char_p]
     calls.ttrace_close.argtypes = [c_void_p, c_int]
     calls.ttrace_perturbation.argtypes = [
