@@ -81,7 +81,8 @@ class Steps:
                 key, group = (trained.chunk, trained.name), groups[id(trained.share.stepped)]
                 call.stepped[key] = trained, group
                 call.at_begin[key] = _versions(trained)
-                call.options.setdefault(id(group), options_of(optimizer, group))
+                if id(group) not in call.options:
+                    call.options[id(group)] = options_of(optimizer, group)
         for group in optimizer.param_groups:
             members = {key: trained for key, (trained, of) in call.stepped.items() if of is group}
             call.factors |= self._factors(members, main_grads, getattr(optimizer, "grad_scale", None))
