@@ -80,7 +80,7 @@ def traceable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def view_as_it_is(tensor: torch.Tensor) -> TensorView | None:
-    """Of a plain tensor in host memory, which most are: what `view_of(traceable(tensor))` is, in a third of the time.
+    """Of a plain tensor in host memory, which most are: `view_of(traceable(tensor))`, each property asked for once.
     None of any other. The tensor must outlive the view."""
     if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_neg():
         return None
