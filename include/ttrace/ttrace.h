@@ -160,6 +160,10 @@ TTRACE_API ttrace_status ttrace_record(ttrace_recorder* recorder, const ttrace_i
  * it is recorded whole in any case. `data`, `sketch` and `fingerprint` do not count. */
 TTRACE_API ttrace_status ttrace_cell_edges(const ttrace_tensor* tensor, int64_t* edges);
 
+/* Returns the fingerprint of a tensor's bytes, row-major, as TTRACE_SKETCHED takes it: equal bytes have equal ones, and
+ * others almost never. `data` may be NULL when `bytes` is 0. */
+TTRACE_API uint64_t ttrace_fingerprint(const void* data, size_t bytes);
+
 /* Writes the index and, if `complete` and nothing was lost, the completion mark; frees the recorder,
  * whatever it returns. What failed first (TTRACE_FULL, TTRACE_IO) comes back here once more. NULL is
  * allowed. In a forked child it frees the child's copy, leaves the file alone and returns TTRACE_OK. */

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "capi/perturbation.h"
+#include "sketch/fingerprint.h"
 #include "ttrace/error.h"
 #include "ttrace/load/annotation_file.h"
 #include "ttrace/load/trace_reader.h"
@@ -269,6 +270,10 @@ ttrace_status ttrace_cell_edges(const ttrace_tensor* tensor, int64_t* edges) {
     std::fill_n(edges, view.shape.size(), 0);
     if (found) std::copy(found->begin(), found->end(), edges);
   });
+}
+
+uint64_t ttrace_fingerprint(const void* data, size_t bytes) {
+  return ttrace::fingerprint(static_cast<const std::byte*>(data), bytes);
 }
 
 ttrace_status ttrace_close(ttrace_recorder* recorder, int complete) {

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <tuple>
 
 namespace ttrace {
@@ -17,23 +18,46 @@ auto fixed_fields(const IndexRow& row) {
   return std::tuple(row.iteration, row.microbatch, row.chunk, row.pass, row.kind);
 }
 
-std::size_t identity_hash(const TensorId& id) {
-  const std::uint64_t seed = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(id.iteration)) << 32 |
-                              static_cast<std::uint32_t>(id.microbatch)) ^
-                             (static_cast<std::uint64_t>(id.chunk) << 16 | static_cast<std::uint64_t>(id.pass) << 8 |
-                              static_cast<std::uint64_t>(id.kind));
-  return XXH3_64bits_withSeed(id.name.data(), id.name.size(), seed);
+// `Identity` is a TensorId or an IndexRow.
+template <class Identity>
+std::uint64_t identity_hash(const Identity& id, std::string_view name) {
+  const auto [iteration, microbatch, chunk, pass, kind] = fixed_fields(id);
+  const std::uint64_t seed = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(iteration)) << 32 |
+                              static_cast<std::uint32_t>(microbatch)) ^
+                             (static_cast<std::uint64_t>(chunk) << 16 | static_cast<std::uint64_t>(pass) << 8 | kind);
+  return XXH3_64bits_withSeed(name.data(), name.size(), seed);
 }
+
+constexpr std::size_t kLeastSlots = 1 << 12;
+
+std::uint32_t upper_half(std::uint64_t hash) { return static_cast<std::uint32_t>(hash >> 32); }
 
 }  // namespace
 
 bool IndexBuilder::contains(const TensorId& id) const {
-  const auto [first, last] = rows_.equal_range(identity_hash(id));
-  for (auto it = first; it != last; ++it) {
-    const IndexRow& row = index_.rows[it->second];
+  if (slots_.empty()) return false;
+  const std::uint64_t hash = identity_hash(id, id.name);
+  for (std::size_t at = hash % slots_.size(); slots_[at].row_and_one != 0; at = (at + 1) % slots_.size()) {
+    if (slots_[at].hash != upper_half(hash)) continue;
+    const IndexRow& row = index_.rows[slots_[at].row_and_one - 1];
     if (fixed_fields(row) == fixed_fields(id) && index_.name_of(row) == id.name) return true;
   }
   return false;
+}
+
+void IndexBuilder::insert(std::uint64_t hash, std::size_t row) {
+  std::size_t at = hash % slots_.size();
+  while (slots_[at].row_and_one != 0) at = (at + 1) % slots_.size();
+  slots_[at] = {static_cast<std::uint32_t>(row + 1), upper_half(hash)};
+}
+
+// Before one row more is added.
+void IndexBuilder::make_room() {
+  if (2 * (index_.rows.size() + 1) <= slots_.size()) return;
+  slots_.assign(std::max(kLeastSlots, 2 * slots_.size()), Slot());
+  for (std::size_t row = 0; row < index_.rows.size(); ++row) {
+    insert(identity_hash(index_.rows[row], index_.name_of(index_.rows[row])), row);
+  }
 }
 
 std::uint64_t IndexBuilder::store_text(std::string_view text) {
@@ -64,7 +88,8 @@ void IndexBuilder::add(const Entry& entry, std::string_view mapping) {
   row.shape = index_.shapes.size();
   const std::vector<std::int64_t> shape = stored_shape(entry);
   index_.shapes.insert(index_.shapes.end(), shape.begin(), shape.end());
-  rows_.emplace(identity_hash(entry.id), static_cast<std::uint32_t>(index_.rows.size()));
+  make_room();
+  insert(identity_hash(entry.id, entry.id.name), index_.rows.size());
   index_.rows.push_back(row);
 }
 

@@ -1,12 +1,13 @@
 // Builds the index while a rank records: the three stored tables, and a lookup of the identities in them. It takes
-// about 200 bytes a tensor, and twice the text of each different mapping.
+// about 200 bytes a tensor, and twice the text of each different mapping, in a few large blocks: small ones that stay
+// would lie between the program's tensors, whose memory could not be used again for larger ones.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
+#include <vector>
 
 #include "format/format.h"
 
@@ -34,8 +35,16 @@ class IndexBuilder {
   Index index_;
   // Module classes and mappings, which many tensors share -> position in the text table.
   std::unordered_map<std::string, std::uint64_t, TextHash, std::equal_to<>> text_positions_;
-  // Identity hash -> rows with it. Names are compared in `index_`, not stored twice.
-  std::unordered_multimap<std::size_t, std::uint32_t> rows_;
+
+  // Of a table with open addressing: a row looks for a free slot from its hash on. No row is taken out.
+  struct Slot {
+    std::uint32_t row_and_one = 0;  // 0: free
+    std::uint32_t hash = 0;         // the upper half
+  };
+  void insert(std::uint64_t hash, std::size_t row);
+  void make_room();
+
+  std::vector<Slot> slots_;  // a power of two of them, or none; at most half are taken
 };
 
 }  // namespace ttrace

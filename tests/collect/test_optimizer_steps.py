@@ -223,19 +223,40 @@ def test_state_is_recorded_after_an_iteration_of_several_steps(replayed):
     assert {place[0] for place in replay.ratios} == {1, 2} and replay.worst() < 1.5
 
 
+# Each with the model's dtype.
 CHANGES = {
-    "a weight": "parameters[2].data[1] += 1e-3",
-    "rows exchanged": "parameters[2].data.copy_(parameters[2].data.flip(0))",
+    "a weight": ("parameters[2].data[1] += 1e-3", "float"),
+    "rows exchanged": ("parameters[2].data.copy_(parameters[2].data.flip(0))", "float"),
+    "all signs": ("parameters[2].data.neg_()", "double"),
+    "two signs": ("parameters[2].data[0, 1:5:2].neg_()", "float"),
 }
+# What a device's tensors are looked at with, which no device is needed for.
+AS_ON_A_DEVICE = """
+import sys
+import torch
+sketches, steps = sys.modules["ttrace_torch.device_sketches"], sys.modules["ttrace_torch.steps"]
+steps.fingerprint = lambda tensor, library: sketches.fingerprint(tensor)
+"""
 
 
+@pytest.mark.parametrize("where", ["", AS_ON_A_DEVICE])
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_changes_a_parameter_after_the_step_is_in_its_delta_and_named(replayed, name):
-    replay = replayed(after=f"with torch.no_grad(): {CHANGES[name]}", messages=3)
+def test_what_changes_a_parameter_after_the_step_is_in_its_delta_and_named(replayed, name, where):
+    change, dtype = CHANGES[name]
+    after = f"with torch.no_grad(): {change}"
+    replay = replayed(program=where + PROGRAM, after=after, model=f".{dtype}()", messages=3)
     for iteration in range(3):
         assert [replay.steps_of(of, iteration)[0].get("changed_after", False) for of in NAMES] == [0, 0, 1, 0]
         assert replay.ratios[iteration, 0, "2.weight"] > 1000
         assert max(replay.ratios[iteration, 0, of] for of in NAMES if of != "2.weight") < 1.5
+
+
+@pytest.mark.parametrize("where", ["", AS_ON_A_DEVICE])
+@pytest.mark.parametrize("dtype", ["float", "double"])
+def test_a_parameter_that_is_written_to_with_its_own_values_after_the_step_has_not_changed(replayed, where, dtype):
+    after = "parameters[2].data.neg_().neg_()"
+    replay = replayed(program=where + PROGRAM, after=after, model=f".{dtype}()")
+    assert not any("changed_after" in step for step in replay.document["steps"]) and replay.worst() < 1.5
 
 
 MASTERS = """

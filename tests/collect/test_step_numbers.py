@@ -1,11 +1,24 @@
 """What the collector computes about a step: copies in used memory, fingerprints, factors of clipping."""
 
+import os
+
 import pytest
 import torch
+from conftest import HERE
 
+from ttrace_torch import device_sketches
 from ttrace_torch.copies import Copies
 from ttrace_torch.step_facts import differing, fingerprint, step_counts
 from ttrace_torch.step_gradients import clip_factors
+
+LIBRARY = os.path.join(os.environ.get("TTRACE_BUILD", HERE.parent.parent / "build"), "lib", "libttrace.so")
+
+
+def fingerprint_here(tensor):
+    return fingerprint(tensor, LIBRARY)
+
+
+FINGERPRINTS = [fingerprint_here, device_sketches.fingerprint]
 
 
 def test_copies_are_made_in_the_memory_of_forgotten_ones():
@@ -46,7 +59,8 @@ def test_released_memory_is_not_used_again():
 # In words of memory and in elements: an odd number of them, a place that is no multiple of 8 bytes, not contiguous.
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("part", [slice(None), slice(0, -1), slice(1, None), slice(2, -2), slice(None, None, 2)])
-def test_a_fingerprint_shows_every_change(dtype, part):
+@pytest.mark.parametrize("fingerprint", FINGERPRINTS)
+def test_a_fingerprint_shows_every_change(fingerprint, dtype, part):
     whole = torch.randn(70_000, generator=torch.Generator().manual_seed(1)).to(dtype)
     tensor = whole[part]
     before = fingerprint(tensor)
@@ -62,9 +76,34 @@ def test_a_fingerprint_shows_every_change(dtype, part):
     assert fingerprint(tensor) != before
 
 
-def test_fingerprints_of_many_parameters_are_compared_at_once():
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("count", [2, 4, 100, 1024, 70_000])
+@pytest.mark.parametrize("fingerprint", FINGERPRINTS)
+def test_a_fingerprint_shows_signs_that_change_in_pairs(fingerprint, count, dtype):
+    tensor = torch.randn(count, generator=torch.Generator().manual_seed(1)).to(dtype)
+    before = int(fingerprint(tensor))
+    for changed in (tensor, tensor[:2], tensor[-2:], tensor[1::2], tensor[count // 2 :]):
+        changed.neg_()
+        assert int(fingerprint(tensor)) != before
+        changed.neg_()
+    assert int(fingerprint(tensor)) == before
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (1024,), (70_000,), (33, 65)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_parameter_that_moves_between_a_device_and_the_host_keeps_its_fingerprint(shape, dtype):
+    tensor = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    here, there = fingerprint_here(tensor), device_sketches.fingerprint(tensor)
+    assert differing([("in", there, here), ("out", here, there)]) == set()
+    changed = fingerprint_here(tensor + 1) if tensor.numel() else None
+    assert differing([("in", there, changed)]) == {"in"}
+
+
+@pytest.mark.parametrize("fingerprint", FINGERPRINTS)
+def test_fingerprints_of_many_parameters_are_compared_at_once(fingerprint):
     a, b = (fingerprint(torch.full((3,), value)) for value in (1.0, 2.0))
-    pairs = [("equal", a, a.clone()), ("other", a, b), ("gone", a, None), ("never", None, None), ("come", None, b)]
+    again = fingerprint(torch.full((3,), 1.0))
+    pairs = [("equal", a, again), ("other", a, b), ("gone", a, None), ("never", None, None), ("come", None, b)]
     assert differing(pairs) == {"other", "gone", "come"}
     assert differing([]) == set()
 

@@ -63,6 +63,7 @@ def test_only_the_c_api_is_exported():
         "ttrace_describe_axes",
         "ttrace_record",
         "ttrace_cell_edges",
+        "ttrace_fingerprint",
         "ttrace_close",
         "ttrace_perturbation",
         "ttrace_open_source",
@@ -81,6 +82,46 @@ def test_the_library_starts_no_thread(trace_directory):
         assert len(os.listdir('/proc/self/task')) == 1
         recorder.close()
         assert len(os.listdir('/proc/self/task')) == 1
+    """,
+        )
+    )
+
+
+def test_memory_that_the_program_frees_between_tensors_can_be_used_again(trace_directory):
+    # What stays of a recorded tensor must not lie where the program's next ones would.
+    check_quiet(
+        run_python(
+            trace_directory,
+            RECORD,
+            """
+        import ctypes, os, struct
+        libc = ctypes.CDLL(None)
+        libc.aligned_alloc.argtypes, libc.aligned_alloc.restype = [ctypes.c_size_t] * 2, ctypes.c_void_p
+        libc.free.argtypes, libc.free.restype = [ctypes.c_void_p], None
+        libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD: all of it from the heap
+
+        def step(number):
+            blocks = []
+            for place in range(100):
+                block = libc.aligned_alloc(64, (1 + place % 7) << 18)
+                ctypes.memset(block, 1, (1 + place % 7) << 18)
+                blocks.append(block)
+                data = struct.pack('q', 100 * number + place) * 256
+                recorder.record(f'{number}.{place}', data, Dtype.INT64, (256,))
+            for block in blocks:
+                libc.free(block)
+
+        def resident():
+            return int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+
+        for number in range(5):
+            step(number)
+        before = resident()
+        for number in range(5, 30):
+            step(number)
+        growth = resident() - before
+        assert growth < 20 << 20, growth
+        recorder.close()
     """,
         )
     )

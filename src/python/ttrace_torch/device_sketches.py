@@ -91,14 +91,17 @@ def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
     if flat.storage_offset() * flat.element_size() % 8 != 0:
         flat = flat.clone()
     piece = 8 * _PIECE_WORDS // flat.element_size()
-    whole = flat.numel() // piece * piece
-    last = flat.new_zeros(piece)
-    last[: flat.numel() - whole] = flat[whole:]
-    total = torch.zeros((), dtype=torch.int64, device=flat.device)
     slab = _SLAB_ELEMENTS // piece * piece
-    for begin in range(0, whole, slab):
-        total += _sum_of_pieces(flat[begin : min(begin + slab, whole)], begin // piece)
-    return total + _sum_of_pieces(last, whole // piece)
+    whole = flat.numel() // piece * piece
+    slabs = [(flat[begin : min(begin + slab, whole)], begin // piece) for begin in range(0, whole, slab)]
+    if whole < flat.numel():
+        last = flat.new_zeros(piece)
+        last[: flat.numel() - whole] = flat[whole:]
+        slabs.append((last, whole // piece))
+    total = torch.zeros((), dtype=torch.int64, device=flat.device)
+    for pieces, first in slabs:
+        total += _sum_of_pieces(pieces, first)
+    return total
 
 
 def _sum_of_pieces(pieces: torch.Tensor, first: int) -> torch.Tensor:
@@ -106,13 +109,17 @@ def _sum_of_pieces(pieces: torch.Tensor, first: int) -> torch.Tensor:
     words = pieces.view(torch.int64).view(-1, _PIECE_WORDS) * _signed(_SPREAD)
     words ^= _shifted(words, 32)
     words *= _word_factors(words.device)
-    numbers = torch.arange(first, first + words.shape[0], dtype=torch.int64, device=words.device)
-    return (words.sum(1) * (_mix64(numbers + (1 << 35)) | 1)).sum()
+    return (words.sum(1) * _piece_factors(words.device, first, words.shape[0])).sum()
 
 
 @functools.lru_cache(maxsize=8)
 def _word_factors(device: torch.device) -> torch.Tensor:
     return _mix64(torch.arange(_PIECE_WORDS, dtype=torch.int64, device=device) + (1 << 34)) | 1
+
+
+@functools.lru_cache(maxsize=1 << 10)  # a model's parameters have few sizes, and each comes in every step
+def _piece_factors(device: torch.device, first: int, count: int) -> torch.Tensor:
+    return _mix64(torch.arange(first, first + count, dtype=torch.int64, device=device) + (1 << 35)) | 1
 
 
 @functools.lru_cache(maxsize=8)

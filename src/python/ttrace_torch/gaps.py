@@ -2,7 +2,6 @@
 would pass for agreement, or for a tensor that the program lost. What cannot be recorded of a tensor that was seen,
 `to_host` says; torch.compile has compiled.py."""
 
-import itertools
 import threading
 from typing import Any
 
@@ -31,9 +30,13 @@ class Gaps:
 
     def look_into(self, frame: Frame, side: Kind, *values: Any) -> None:
         """For objects that hold tensors where `inputs_of` and `outputs_of` do not look. `side`: INPUT or OUTPUT."""
-        values = [value for value in values if not is_plainly_seen(value)]
+        for value in values:
+            if not is_plainly_seen(value):
+                self._name_unseen_in(value, frame, side)
+
+    def _name_unseen_in(self, value: Any, frame: Frame, side: Kind) -> None:
         gradient = Kind.GRAD_INPUT if side == Kind.INPUT else Kind.GRAD_OUTPUT
-        for path, member in itertools.chain(*map(unseen_in, values)):
+        for path, member in unseen_in(value):
             if adapters.is_by_product(member):
                 continue
             name = type(member).__name__

@@ -144,7 +144,8 @@ class Gradients:
             microbatch.chunk.in_backward = microbatch
         if self._first_in_backward is None:
             self._first_in_backward = microbatch
-        self._record_portions_of(other for other in self._portions if other is not microbatch)
+        if self._portions:
+            self._record_portions_of(other for other in self._portions if other is not microbatch)
         if gradient is None:
             return
         if tensor_id in microbatch.arrived:

@@ -157,9 +157,9 @@ class Recorder:
         iteration, microbatch, chunk, pass_, kind, name = tensor_id
         address, dtype, shape, strides = view
         # The texts are kept alive until the call has returned.
-        name_address, _name = _placed(_recordable_text(name))
-        class_address, _class = _placed(_recordable_text(module_class))
-        mapping_address, _mapping = _placed(_text(mapping)) if mapping else (0, None)
+        name_address, _name = _placed_name(name)
+        class_address, _class = _placed_name(module_class)
+        mapping_address, _mapping = _placed(mapping) if mapping else (0, None)
         arguments = self._arguments
         _PACKED[len(shape)].pack_into(
             arguments.memory,
@@ -227,6 +227,12 @@ class Recorder:
 
     def _check(self, status: int) -> None:
         _check(self._calls, status)
+
+
+def fingerprint(library: str, address: int, size: int) -> int:
+    """Of the `size` bytes at `address`: a number of 64 bits, signed, as device_sketches.fingerprint makes the same one.
+    `library` is the path of libttrace."""
+    return _load(library).ttrace_fingerprint(address, size)
 
 
 class Source:
@@ -335,20 +341,21 @@ def _identity(tensor_id: TensorId, module_class: str = "") -> _Identity:
         tensor_id.chunk,
         tensor_id.pass_,
         tensor_id.kind,
-        _recordable_text(tensor_id.name),
-        _recordable_text(module_class),
+        _text(recordable(tensor_id.name)),
+        _text(recordable(module_class)),
     )
 
 
 @functools.lru_cache(maxsize=1 << 14)  # a name comes again with each micro-batch and kind
-def _recordable_text(name: str) -> bytes | None:
-    return _text(recordable(name))
+def _placed_name(name: str) -> tuple[int, bytes | None]:
+    return _placed(recordable(name))
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _placed(text: bytes | None) -> tuple[int, bytes | None]:
-    """The address of `text`, and what has to live as long as that is used."""
-    return ctypes.cast(c_char_p(text), c_void_p).value or 0, text
+def _placed(text: str) -> tuple[int, bytes | None]:
+    """The address of the text in C, and what has to live as long as that is used."""
+    placed = _text(text)
+    return ctypes.cast(c_char_p(placed), c_void_p).value or 0, placed
 
 
 def _text(value: str) -> bytes | None:
@@ -361,6 +368,7 @@ def _check(calls: ctypes.CDLL, status: int) -> None:
         raise TraceError(status, calls.ttrace_last_error().decode("utf-8", "replace"))
 
 
+@functools.cache
 def _load(library: str) -> ctypes.CDLL:
     # RTLD_LOCAL keeps the HDF5 behind libttrace from being taken for the one that h5py brings.
     calls = ctypes.CDLL(library, mode=os.RTLD_LOCAL | os.RTLD_NOW)
@@ -369,6 +377,7 @@ def _load(library: str) -> ctypes.CDLL:
     calls.ttrace_describe_axes.argtypes = [c_void_p, c_char_p, c_char_p]
     # ttrace_record is declared nothing of: to look at what it is given takes as long as the call.
     calls.ttrace_cell_edges.argtypes = [POINTER(_Tensor), POINTER(c_int64)]
+    calls.ttrace_fingerprint.argtypes, calls.ttrace_fingerprint.restype = [c_void_p, c_size_t], c_int64
     calls.ttrace_describe.argtypes = [c_void_p, c_char_p, c_char_p]
     calls.ttrace_close.argtypes = [c_void_p, c_int]
     calls.ttrace_perturbation.argtypes = [

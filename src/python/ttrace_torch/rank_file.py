@@ -18,7 +18,7 @@ from .mesh_position import MeshPosition
 from .placements import Placements
 from .problems import CollectError
 from .processes import this_process
-from .tensors import dtype_name, dtype_of, is_dtensor, traceable, view_of
+from .tensors import dtype_name, dtype_of, is_dtensor, traceable, view_as_it_is, view_of
 from .transfers import Transfers
 
 if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
@@ -99,6 +99,10 @@ class RankFile:
         """`sketch`: record one in place of a large tensor's elements. `mapping` is what the caller knows of where the
         tensor lies in the logical one, or "": a DTensor's placements say it. Raises NotTraceable, CollectError,
         TraceError."""
+        view = view_as_it_is(tensor) if self._transfers.pass_from_host() else None
+        if view is not None:
+            self._recorder.record(tensor_id, view, module_class=module_class, mapping=mapping, sketch=sketch)
+            return
         if not mapping and is_dtensor(tensor):
             if not self._asked_for_mesh:
                 self._asked_for_mesh = True

@@ -1,6 +1,5 @@
 """What PyTorch's optimizers, and those that others build like them, say of themselves."""
 
-import functools
 import math
 import numbers
 from collections.abc import Hashable, Iterable, Mapping
@@ -8,10 +7,12 @@ from typing import Any
 
 import torch
 
+from . import device_sketches
+from . import library as libttrace
 from .library import Kind
 from .masters import TrainedParameter
 from .shares import Share
-from .tensors import has_plain_values, local_part, piece_size
+from .tensors import has_plain_values, local_part
 
 # What an optimizer keeps of a parameter, that a step follows from.
 STATES = {
@@ -71,7 +72,8 @@ def _number(value: Any) -> float | None:
     """None where it is none, and where JSON has no word for it."""
     if isinstance(value, torch.Tensor):
         value = local_part(value).item() if value.numel() == 1 and not value.is_meta else None
-    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+    # What is most frequent comes first: to ask whether something is a Real takes long.
+    if not isinstance(value, (float, int, numbers.Real)) or not math.isfinite(value):
         return None
     return float(value)
 
@@ -109,31 +111,24 @@ def part_of(trained: TrainedParameter, tensor: torch.Tensor) -> torch.Tensor | N
     return tensor.reshape(-1)[begin : begin + master.numel()].reshape(master.shape)
 
 
-def fingerprint(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Of its bits, at their places: another one almost certainly where any was changed. None where there are none. A
-    number of int64 on the tensor's device: asking for its value would wait for that."""
+def fingerprint(tensor: torch.Tensor, library: str) -> int | torch.Tensor | None:
+    """Of its bits, at their places: another one almost certainly where any was changed. None where there are none. Of a
+    device's tensor it is a number of int64 there: asking for its value would wait. `library` is the path of libttrace.
+    """
     if not has_plain_values(tensor):
         return None
-    flat = local_part(tensor).detach().reshape(-1)
-    width = flat.element_size()
-    if flat.numel() * width % 8 == 0:
-        width = 8  # words of memory, whatever the elements are
-        if not flat.is_contiguous() or flat.storage_offset() * flat.element_size() % width != 0:
-            flat = flat.clone()
-    words = flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[width])
-    factors, total = _odd_factors(flat.device), None
-    for piece in words.split(factors.numel()):
-        part = (piece * factors[: piece.numel()]).sum()
-        total = part if total is None else total * 0x9E3779B1 + part
-    return total
+    tensor = local_part(tensor).detach().resolve_neg().contiguous()
+    if tensor.is_cpu:
+        return libttrace.fingerprint(library, tensor.data_ptr(), _bytes(tensor))
+    return device_sketches.fingerprint(tensor)
 
 
-def differing(pairs: Iterable[tuple[Hashable, torch.Tensor | None, torch.Tensor | None]]) -> set[Hashable]:
+def differing(pairs: Iterable[tuple[Hashable, int | torch.Tensor | None, int | torch.Tensor | None]]) -> set[Hashable]:
     """Of fingerprints, before and after: the keys of those that differ. Waits for each device once."""
     found, by_device = set(), {}
     for key, before, after in pairs:
-        if before is None or after is None:
-            found |= {key} if before is not after else set()
+        if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):  # one at least is on the host
+            found |= {key} if _value(before) != _value(after) else set()
         else:
             by_device.setdefault(before.device, []).append((key, before, after.to(before.device)))
     for of_device in by_device.values():
@@ -143,11 +138,8 @@ def differing(pairs: Iterable[tuple[Hashable, torch.Tensor | None, torch.Tensor 
     return found
 
 
-@functools.lru_cache(maxsize=1)
-def _odd_factors(device: torch.device) -> torch.Tensor:
-    """As many as a piece has elements. Modulo 2^64 they lose no bit of what they multiply."""
-    factors = torch.arange(piece_size(device), dtype=torch.int64, device=device)
-    return factors.mul_(2).add_(1).mul_(-0x61C8864680B583EB)  # the golden ratio's: Knuth, volume 3, 6.4
+def _value(found: int | torch.Tensor | None) -> int | None:
+    return found.item() if isinstance(found, torch.Tensor) else found
 
 
 def _address(tensor: torch.Tensor) -> int:

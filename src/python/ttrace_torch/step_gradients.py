@@ -16,13 +16,11 @@ def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> di
     what was given, to 2 ulp; below fp32, whose ulp is no small error, to the bit. Zeros have the number of the others.
     """
     factors: dict[Hashable, float | None] = {}
-    changed, zeros = {}, []
+    changed, equal = {}, {}
     for key, (given, main) in pairs.items():
         given, main = local_part(given).detach(), local_part(main).detach()
         if _are_equal(given, main):
-            factors[key] = 1.0
-            if not main.any():
-                zeros.append(key)
+            factors[key], equal[key] = 1.0, main
         else:
             factors[key] = None
             if given.dtype in (torch.float32, torch.float64) and given.numel() == main.numel():
@@ -32,7 +30,7 @@ def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> di
         if _is_product(given, factor, main):
             factors[key] = factor
     if factor in factors.values():
-        factors |= dict.fromkeys(zeros, factor)
+        factors |= {key: factor for key, main in equal.items() if not main.any()}
     return factors
 
 

@@ -41,7 +41,7 @@ class _Step:
     """Of one parameter."""
 
     facts: StepFacts  # of `calls`, those that are counted
-    master_after: torch.Tensor | None = None  # fingerprint
+    master_after: int | torch.Tensor | None = None  # fingerprint
 
 
 @dataclass
@@ -81,7 +81,8 @@ class Steps:
                 key, group = (trained.chunk, trained.name), groups[id(trained.share.stepped)]
                 call.stepped[key] = trained, group
                 call.at_begin[key] = _versions(trained)
-                call.options.setdefault(id(group), options_of(optimizer, group))
+                if id(group) not in call.options:
+                    call.options[id(group)] = options_of(optimizer, group)
         for group in optimizer.param_groups:
             members = {key: trained for key, (trained, of) in call.stepped.items() if of is group}
             call.factors |= self._factors(members, main_grads, getattr(optimizer, "grad_scale", None))
@@ -131,7 +132,7 @@ class Steps:
         """Where the program goes on: masters that are no more what `step` has left."""
         left = [each for each in trained if self._left_by_step(each) is not None]
         changed = differing(
-            ((each.chunk, each.name), self._left_by_step(each), fingerprint(each.share.master)) for each in left
+            ((each.chunk, each.name), self._left_by_step(each), self._fingerprint(each)) for each in left
         )
         for key in changed:
             self._steps[key].facts = self._steps[key].facts._replace(changed_after=True)
@@ -139,10 +140,13 @@ class Steps:
             names = [each.name for each in left if (each.chunk, each.name) in changed]
             self._collector.warn(f"{listed(names)} changed after the optimizer's step; param_delta has both")
 
-    def _left_by_step(self, trained: TrainedParameter) -> torch.Tensor | None:
+    def _left_by_step(self, trained: TrainedParameter) -> int | torch.Tensor | None:
         """The fingerprint of the master as `step` has left it."""
         step = self._steps.get((trained.chunk, trained.name))
         return None if step is None else step.master_after
+
+    def _fingerprint(self, trained: TrainedParameter) -> int | torch.Tensor | None:
+        return fingerprint(trained.share.master, self._collector.config.library)
 
     def finish(self, with_gradients: Iterable[TrainedParameter]) -> None:
         """At the end of a recorded iteration. `with_gradients`: parameters that have some, or got some."""
@@ -205,7 +209,7 @@ class Steps:
     def _step_of(self, call: _Call, key: Key, step: float | None, calls: int) -> _Step:
         """`step`: the optimizer's own count. `calls`: 0 where it has left out the parameter."""
         trained, group = call.stepped[key]
-        master_after = fingerprint(trained.share.master)
+        master_after = self._fingerprint(trained)
         inner = call.inner.get(key)
         if inner is not None and not differing([(key, inner.master_after, master_after)]):
             return inner

@@ -79,6 +79,17 @@ def traceable(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_neg() if tensor.is_neg() else tensor
 
 
+def view_as_it_is(tensor: torch.Tensor) -> TensorView | None:
+    """Of a plain tensor in host memory, which most are: `view_of(traceable(tensor))`, each property asked for once.
+    None of any other. The tensor must outlive the view."""
+    if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_neg():
+        return None
+    dtype, shape = _DTYPES.get(tensor.dtype), tensor.shape
+    if dtype is None or len(shape) > MAX_DIMS:
+        return None
+    return TensorView(tensor.data_ptr(), dtype, shape, None if tensor.is_contiguous() else tensor.stride())
+
+
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor that view_of takes, the same one where possible. Waits for the device. Raises NotTraceable."""
     tensor = traceable(tensor)

@@ -13,10 +13,12 @@ class Threads:
         self._trains: threading.Thread | None = None  # has called a model with gradients last
         self._calling: set[threading.Thread] = set()  # those that are in a call of a model or in backward
         self._aside = threading.local()  # `.is_so` in a thread that is left alone
+        self._any_is_aside = False
 
     def is_aside(self) -> bool:
         """Whether this thread is left alone."""
-        return getattr(self._aside, "is_so", False) and self._trains is not None and self._trains.is_alive()
+        is_so = self._any_is_aside and getattr(self._aside, "is_so", False)
+        return is_so and self._trains is not None and self._trains.is_alive()
 
     def trains(self) -> bool:
         """Whether no other living thread has called a model with gradients last."""
@@ -29,7 +31,7 @@ class Threads:
         if not self.trains() and this is not threading.main_thread():
             is_beside = any(other is not this and other.is_alive() for other in self._calling)
             if is_beside or not is_known:
-                self._aside.is_so = True
+                self._aside.is_so = self._any_is_aside = True
                 return False
         self._trains = this
         self._aside.is_so = False

@@ -3,6 +3,7 @@ recorded after them waits behind them. A trace is in the order in which tensors 
 
 A program without a device never has any that wait: its tensors are handed over at once, where they lie."""
 
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -61,6 +62,10 @@ class Transfers:
             return
         self._append(copy, hand_over)
 
+    def pass_from_host(self) -> bool:
+        """Whether a tensor in host memory need not be added: nothing waits that comes before it."""
+        return not self._waiting and self._stream_of_host is None
+
     def crosses_bus(self, tensor: torch.Tensor) -> bool:
         """Whether `add` lets a copy of it come from a device, while the program goes on."""
         return self._stream_of(tensor.device) is not None
@@ -89,6 +94,10 @@ class Transfers:
         except OutOfDeviceMemory:  # which a tensor takes that is not contiguous
             raise NotTraceable("a tensor that its device has no memory to copy") from None
         hand_over(host)
+
+    @functools.cached_property
+    def _stream_of_host(self) -> SideStream | None:
+        return self._stream_of(torch.device("cpu"))
 
     def _stream_of(self, device: torch.device) -> SideStream | None:
         if device not in self._streams:

@@ -23,7 +23,8 @@ def is_by_product(value: Any) -> bool:
 
 def mesh_summed_over_later(parameter: torch.nn.Parameter) -> "DeviceMesh | None":
     """The mesh over whose ranks the gradient of `parameter` is summed after a backward; None where it is not."""
-    for hook in (getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values():
+    hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
+    for hook in hooks.values() if hooks else ():
         if getattr(hook, "__qualname__", "") == _SUMMING_HOOK:
             return inspect.getclosurevars(hook).nonlocals["mesh"]
     return None
