@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <utility>
 
+#include "abft/line_totals.h"
 #include "abft/tile_kernel.h"
 
 namespace ttrace::abft {
@@ -17,35 +17,10 @@ namespace {
 constexpr std::int64_t kBlockCols = kTileCols;
 constexpr std::int64_t kPanelCols = 8 * kBlockCols;  // the column sums of a panel, of all bands, stay in cache
 constexpr std::int64_t kBandRows = 256;              // a band has at least as many, unless it is the last
+constexpr std::int64_t kAddedCols = 256;             // of a block, whose sums one thread adds
 constexpr std::int64_t kMostBands = 32;              // more threads than this have nothing to do
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// Adds up lines from their parts, in the order of the parts. `lost` is what rounding took from each sum.
-struct LineTotals {
-  std::vector<LineStatistics>& lines;
-  std::vector<double> lost;
-
-  void begin(std::int64_t count, std::int64_t length) {
-    lines.assign(index(count), {.count = length});
-    lost.assign(index(count), 0);
-  }
-  // Adds by Knuth's two-sum. `start` is the number of elements of the line before `part`.
-  void add(std::size_t at, const RowSums& part, std::int64_t start) {
-    LineStatistics& line = lines[at];
-    const double next = line.sum + part.sum, added = next - line.sum;
-    lost[at] += part.lost + ((line.sum - (next - added)) + (part.sum - added));
-    line.sum = next;
-    line.weighted += part.weighted + static_cast<double>(start) * part.sum;
-    line.smallest = std::min(line.smallest, part.smallest);
-    line.largest = std::max(line.largest, part.largest);
-    line.absolute += part.absolute;
-    line.square += part.square;
-  }
-  void finish() {
-    for (std::size_t i = 0; i < lines.size(); ++i) lines[i].sum += lost[i];
-  }
-};
 
 bool all_finite(const std::vector<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
@@ -54,28 +29,19 @@ bool all_finite(const std::vector<double>& values) {
 // The sums of the rows and columns of a block: those of a band within some of its columns.
 struct Block {
   std::int64_t first_row = 0, rows = 0, first_col = 0, cols = 0;
-  ColumnSums columns;
+  PartialSums lines, columns;  // of its rows and columns
   ColumnProducts left_times;
-  std::vector<RowSums> lines;
   std::vector<Pair> times_right;
   std::vector<std::int64_t> row_nonfinite, col_nonfinite;  // empty: none
 
   void begin(const Reading& reading) {
-    const std::size_t padded = index((cols + kStripCols - 1) / kStripCols * kStripCols);
-    const auto begin_if = [padded](bool wanted, std::vector<double>& sums, double value = 0) {
-      sums.assign(wanted ? padded : 0, value);
-    };
-    begin_if(reading.depth >= Depth::kSums, columns.sum);
-    begin_if(reading.depth >= Depth::kSums, columns.lost);
-    begin_if(reading.depth >= Depth::kSums && reading.weighted, columns.running);
-    begin_if(reading.depth >= Depth::kExtrema, columns.smallest, std::numeric_limits<double>::infinity());
-    begin_if(reading.depth >= Depth::kExtrema, columns.largest, -std::numeric_limits<double>::infinity());
-    begin_if(reading.depth >= Depth::kNorms, columns.absolute);
-    begin_if(reading.depth >= Depth::kNorms, columns.square);
+    const std::size_t padded = index((cols + kStepCols - 1) / kStepCols * kStepCols);
+    abft::begin(lines, index(rows), reading);
+    abft::begin(columns, padded, reading);
+    const auto begin_if = [padded](bool wanted, std::vector<double>& sums) { sums.assign(wanted ? padded : 0, 0); };
     begin_if(reading.left != nullptr, left_times.plain);
     begin_if(reading.left != nullptr, left_times.lost);
     begin_if(reading.left != nullptr, left_times.weighted);
-    lines.assign(index(reading.depth == Depth::kNone ? 0 : rows), {});
     times_right.assign(index(reading.right == nullptr ? 0 : rows), {});
     row_nonfinite.clear();
     col_nonfinite.clear();
@@ -88,15 +54,19 @@ struct Block {
                        [](const Pair& pair) { return std::isfinite(pair.plain); });
   }
 
-  RowSums column_sums(std::size_t col) const {
-    RowSums result = {.sum = columns.sum[col], .lost = columns.lost[col]};
-    if (!columns.running.empty()) {
-      result.weighted = static_cast<double>(rows + 1) * columns.sum[col] - columns.running[col];
+  // Weights the columns' elements by 1 to n.
+  void finish() {
+    const double count = static_cast<double>(rows + 1);
+    for (std::size_t i = 0; i < columns.weighted.size(); ++i) {
+      columns.weighted[i] = count * columns.sum[i] - columns.running[i];
     }
-    if (!columns.smallest.empty()) result.smallest = columns.smallest[col], result.largest = columns.largest[col];
-    if (!columns.absolute.empty()) result.absolute = columns.absolute[col], result.square = columns.square[col];
-    return result;
   }
+};
+
+// The columns that are read before their sums are added.
+struct Panel {
+  std::int64_t first_col = 0, cols = 0;
+  std::int64_t blocks() const { return (cols + kBlockCols - 1) / kBlockCols; }  // of each band
 };
 
 }  // namespace
@@ -109,27 +79,29 @@ class LineReader::Reader {
     matrix_ = matrix;
     reading_ = reading;
     band_rows_ = std::max(kBandRows, (matrix.rows + kMostBands - 1) / kMostBands);
-    rows_.begin(wants_sums() ? matrix.rows : 0, matrix.cols);
-    cols_.begin(wants_sums() ? matrix.cols : 0, matrix.rows);
+    bands_ = (matrix.rows + band_rows_ - 1) / band_rows_;
+    rows_.begin(matrix.rows, reading);
+    cols_.begin(matrix.cols, reading);
+    result.rows.resize(index(wants_sums() ? matrix.rows : 0));
+    result.cols.resize(index(wants_sums() ? matrix.cols : 0));
     for (std::vector<double>* sums : {&result.left_times.plain, &result.left_times.weighted}) {
       sums->assign(index(reading.left == nullptr ? 0 : matrix.cols), 0);
     }
     for (std::vector<double>* sums : {&result.times_right.plain, &result.times_right.weighted}) {
       sums->assign(index(reading.right == nullptr ? 0 : matrix.rows), 0);
     }
+    if (matrix.cols == 0) rows_.finish(0, result.rows.size(), 0, result.rows);
+    blocks_.resize(index(bands_ * Panel{0, std::min(kPanelCols, matrix.cols)}.blocks()));
 #pragma omp parallel if (matrix_.rows * matrix_.cols > kBandRows * kBlockCols)
-    for (std::int64_t panel = 0; panel < matrix_.cols; panel += kPanelCols) {
-#pragma omp single
-      begin_panel(panel);
+    for (std::int64_t col = 0; col < matrix_.cols; col += kPanelCols) {
+      const Panel panel = {col, std::min(kPanelCols, matrix_.cols - col)};
 #pragma omp for schedule(dynamic)
-      for (Block& block : blocks_) read_block(block);
+      for (std::int64_t i = 0; i < bands_ * panel.blocks(); ++i) read_block(panel, i);
 #pragma omp for schedule(static) nowait
-      for (std::size_t band = 0; band < blocks_.size(); band += blocks_in_panel_) add_rows(band);
+      for (std::int64_t band = 0; band < bands_; ++band) add_rows(panel, band);
 #pragma omp for schedule(static)
-      for (std::size_t i = 0; i < blocks_in_panel_; ++i) add_columns(i);
+      for (std::int64_t first = 0; first < panel.cols; first += kAddedCols) add_columns(panel, first);
     }
-    rows_.finish();
-    cols_.finish();
   }
 
  private:
@@ -140,21 +112,14 @@ class LineReader::Reader {
     return {sums->plain.data() + first, reading_.weighted ? sums->weighted.data() + first : nullptr};
   }
 
-  // Cuts the panel that begins at column `panel` into blocks, band by band.
-  void begin_panel(std::int64_t panel) {
-    const std::int64_t cols = std::min(kPanelCols, matrix_.cols - panel);
-    blocks_in_panel_ = index((cols + kBlockCols - 1) / kBlockCols);
-    blocks_.resize(blocks_in_panel_ * index((matrix_.rows + band_rows_ - 1) / band_rows_));
-    auto block = blocks_.begin();
-    for (std::int64_t row = 0; row < matrix_.rows; row += band_rows_) {
-      for (std::int64_t col = 0; col < cols; col += kBlockCols, ++block) {
-        block->first_row = row, block->rows = std::min(band_rows_, matrix_.rows - row);
-        block->first_col = panel + col, block->cols = std::min(kBlockCols, cols - col);
-      }
-    }
-  }
-
-  void read_block(Block& block) const {
+  // Reads the panel's block number `i`, in order of the bands.
+  void read_block(const Panel& panel, std::int64_t i) {
+    Block& block = blocks_[index(i)];
+    block.first_row = i / panel.blocks() * band_rows_;
+    block.rows = std::min(band_rows_, matrix_.rows - block.first_row);
+    const std::int64_t first_col = i % panel.blocks() * kBlockCols;
+    block.first_col = panel.first_col + first_col;
+    block.cols = std::min(kBlockCols, panel.cols - first_col);
     for (const bool mask : {false, true}) {
       block.begin(reading_);
       std::vector<double> values;
@@ -172,6 +137,7 @@ class LineReader::Reader {
       // Otherwise the block is read again with NaN and Inf masked; a sum that still is not finite overflowed.
       if (block.is_finite()) break;
     }
+    block.finish();
   }
 
   Tile widened(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols,
@@ -200,8 +166,7 @@ class LineReader::Reader {
     const TileReading reading = {reading_.depth, reading_.weighted, reading_.in_fp32,
                                  factors_at(reading_.left, block.first_row + row)};
     if (wants_sums() || reading_.left != nullptr) {
-      read_tile(tile, reading, block.lines.empty() ? nullptr : &block.lines[index(row)], block.columns,
-                block.left_times);
+      read_tile(tile, reading, row, block.lines, block.columns, block.left_times);
     }
     if (reading_.right != nullptr) {
       multiply_rows(tile, factors_at(reading_.right, block.first_col), reading_.in_fp32,
@@ -209,46 +174,44 @@ class LineReader::Reader {
     }
   }
 
-  // Adds the rows of the band whose first block is number `first`.
-  void add_rows(std::size_t first) {
-    for (std::size_t i = first; i < first + blocks_in_panel_; ++i) {
-      const Block& block = blocks_[i];
-      for (std::size_t r = 0; r < index(block.rows); ++r) {
-        const std::size_t row = index(block.first_row) + r;
-        if (wants_sums()) {
-          rows_.add(row, block.lines[r], block.first_col);
-          if (!block.row_nonfinite.empty()) result.rows[row].nonfinite += block.row_nonfinite[r];
-        }
-        if (reading_.right == nullptr) continue;
-        result.times_right.plain[row] += block.times_right[r].plain;
-        result.times_right.weighted[row] += block.times_right[r].weighted;
+  // Adds the rows of a band.
+  void add_rows(const Panel& panel, std::int64_t band) {
+    const std::int64_t first_row = band * band_rows_, rows = std::min(band_rows_, matrix_.rows - first_row);
+    const std::size_t first = index(first_row);
+    for (std::int64_t i = 0; i < panel.blocks(); ++i) {
+      const Block& block = blocks_[index(band * panel.blocks() + i)];
+      rows_.add(first, index(rows), block.lines, 0, block.first_col);
+      rows_.add_nonfinite(first, index(rows), block.row_nonfinite, 0);
+      for (std::size_t r = 0; r < block.times_right.size(); ++r) {
+        result.times_right.plain[first + r] += block.times_right[r].plain;
+        result.times_right.weighted[first + r] += block.times_right[r].weighted;
       }
     }
+    if (panel.first_col + panel.cols == matrix_.cols) rows_.finish(first, index(rows), matrix_.cols, result.rows);
   }
 
-  // Adds the columns of the panel's block number `i`, in the order of the bands.
-  void add_columns(std::size_t i) {
-    for (; i < blocks_.size(); i += blocks_in_panel_) {
-      const Block& block = blocks_[i];
-      for (std::size_t c = 0; c < index(block.cols); ++c) {
-        const std::size_t col = index(block.first_col) + c;
-        if (wants_sums()) {
-          cols_.add(col, block.column_sums(c), block.first_row);
-          if (!block.col_nonfinite.empty()) result.cols[col].nonfinite += block.col_nonfinite[c];
-        }
-        if (reading_.left == nullptr) continue;
-        result.left_times.plain[col] += block.left_times.plain[c] + block.left_times.lost[c];
-        result.left_times.weighted[col] += block.left_times.weighted[c];
+  // Adds the columns from `first` of the panel on, kAddedCols of them, in the order of the bands.
+  void add_columns(const Panel& panel, std::int64_t first) {
+    const std::size_t count = index(std::min(kAddedCols, panel.cols - first));
+    const std::size_t in_block = index(first % kBlockCols), col = index(panel.first_col + first);
+    for (std::int64_t band = 0; band < bands_; ++band) {
+      const Block& block = blocks_[index(band * panel.blocks() + first / kBlockCols)];
+      cols_.add(col, count, block.columns, in_block, block.first_row);
+      cols_.add_nonfinite(col, count, block.col_nonfinite, in_block);
+      if (reading_.left == nullptr) continue;
+      for (std::size_t c = 0; c < count; ++c) {
+        result.left_times.plain[col + c] += block.left_times.plain[in_block + c] + block.left_times.lost[in_block + c];
+        result.left_times.weighted[col + c] += block.left_times.weighted[in_block + c];
       }
     }
+    cols_.finish(col, count, matrix_.rows, result.cols);
   }
 
   MatrixView matrix_;
   Reading reading_;
-  std::int64_t band_rows_ = 0;
-  std::vector<Block> blocks_;  // of the panel that is read
-  std::size_t blocks_in_panel_ = 0;
-  LineTotals rows_{result.rows, {}}, cols_{result.cols, {}};
+  std::int64_t band_rows_ = 0, bands_ = 0;
+  std::vector<Block> blocks_;  // of the panel that is read, band by band
+  LineTotals rows_, cols_;
 };
 
 void add(LineStatistics& total, const LineStatistics& part) {

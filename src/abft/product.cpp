@@ -46,15 +46,15 @@ struct OperandSums {
   std::vector<LineStatistics> right;  // B's rows
   LineSums products;                  // A times the checksums of B's rows
 
-  void add(const std::vector<LineStatistics>& left_part, const std::vector<LineStatistics>& right_part,
-           const LineSums& part) {
+  void add_left(const std::vector<LineStatistics>& part) {
 #pragma omp parallel for schedule(static) if (left.size() > kLinesAThread)
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      abft::add(left[i], left_part[i]);
-      products.plain[i] += part.plain[i];
-      products.weighted[i] += part.weighted[i];
-    }
-    right.insert(right.end(), right_part.begin(), right_part.end());
+    for (std::size_t i = 0; i < left.size(); ++i) abft::add(left[i], part[i]);
+  }
+  void add_right(const std::vector<LineStatistics>& part) { right.insert(right.end(), part.begin(), part.end()); }
+  void add_products(const LineSums& part, bool weighted) {
+    for (std::size_t i = 0; i < part.plain.size(); ++i) products.plain[i] += part.plain[i];
+    if (!weighted) return;
+    for (std::size_t i = 0; i < part.weighted.size(); ++i) products.weighted[i] += part.weighted[i];
   }
 };
 
@@ -73,36 +73,40 @@ constexpr std::int64_t kSliceBytes = std::int64_t{8} << 20;
 
 class Operands {
  public:
-  Operands(const Reading& reading, OperandSums& rows, OperandSums& cols)
-      : reading_(reading), rows_(rows), cols_(cols) {}
+  Operands(const Reading& reading, LineReader& reader, OperandSums& rows, OperandSums& cols)
+      : reading_(reading), reader_(reader), rows_(rows), cols_(cols) {}
 
-  void add(const Product& product, LineReader& reader) {
+  void add(const Product& product) {
     for (const auto& [a, b] : product.terms) {
       const std::int64_t slice =
           std::max<std::int64_t>(256, kSliceBytes / std::max<std::int64_t>(1, a.rows * size_of(a.dtype)));
       for (std::int64_t k = 0; k < a.cols; k += slice) {
         const std::int64_t length = std::min(slice, a.cols - k);
-        add_slice(block(a, 0, a.rows, k, length), block(b, k, length, 0, b.cols), reader);
+        add_slice(block(a, 0, a.rows, k, length), block(b, k, length, 0, b.cols));
       }
     }
   }
 
  private:
-  void add_slice(const MatrixView& a, const MatrixView& b, LineReader& a_again) {
+  void add_slice(const MatrixView& a, const MatrixView& b) {
     const bool weighted = reading_.weighted;
-    const MatrixLines& of_a = a_.read(a, reading_);
+    const MatrixLines& of_a = reader_.read(a, reading_);
     const LineSums left = sums_of(of_a.cols);
+    rows_.add_left(of_a.rows);
+    cols_.add_right(of_a.cols);
     const MatrixLines& of_b =
-        b_.read(b, {.depth = reading_.depth, .weighted = weighted, .in_fp32 = reading_.in_fp32, .left = &left});
+        reader_.read(b, {.depth = reading_.depth, .weighted = weighted, .in_fp32 = reading_.in_fp32, .left = &left});
     const LineSums right = sums_of(of_b.rows);
-    rows_.add(of_a.rows, of_b.rows,
-              a_again.read(a, {.weighted = weighted, .in_fp32 = reading_.in_fp32, .right = &right}).times_right);
-    cols_.add(of_b.cols, of_a.cols, of_b.left_times);
+    rows_.add_right(of_b.rows);
+    cols_.add_left(of_b.cols);
+    cols_.add_products(of_b.left_times, weighted);
+    rows_.add_products(
+        reader_.read(a, {.weighted = weighted, .in_fp32 = reading_.in_fp32, .right = &right}).times_right, weighted);
   }
 
   Reading reading_;
+  LineReader& reader_;  // one for all matrices, one after the other: its memory stays in cache
   OperandSums &rows_, &cols_;
-  LineReader a_, b_;
 };
 
 // The statistics of each row of the bias, which repeats one row for all, or has one number for each.
@@ -177,8 +181,9 @@ LineChecks check_whole_lines(const Product& product, const VerifyOptions& option
   OperandSums rows = zero_sums(product.c.rows, product), cols = zero_sums(product.c.cols, product);
   LineReader reader;
   const bool in_fp32 = may_sum_in_fp32(rounding_of(product), options.threshold);
-  Operands({.depth = depth_for(options.threshold.method), .weighted = options.weighted, .in_fp32 = in_fp32}, rows, cols)
-      .add(product, reader);
+  const Reading reading = {
+      .depth = depth_for(options.threshold.method), .weighted = options.weighted, .in_fp32 = in_fp32};
+  Operands(reading, reader, rows, cols).add(product);
   const MatrixLines& lines =
       reader.read(product.c, {.depth = Depth::kSums, .weighted = options.weighted, .in_fp32 = in_fp32});
   return {check_rows(product, rows, lines.rows, options.threshold),

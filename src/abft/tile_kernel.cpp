@@ -1,6 +1,9 @@
+// Some rows at a time are read from left to right: their sums stay in registers, those of the columns in the first
+// cache.
+//
 // The same bits on every machine: element i of a row goes to lane i % kLanes however many vectors make up the lanes,
 // the sums of a column take its elements in order (in fp32 those of one tile, whose sum is then added to those of the
-// tiles above), and no multiply is fused with an add.
+// tiles above), and no multiply is fused with an add, but by one, which changes no bit.
 //
 // Sums weighted by position cost one addition, not a multiplication: W, the sum of the running sums S of n elements,
 // has counted the first element n times and the last once, so (n + 1) S - W weights them by 1 to n.
@@ -11,9 +14,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "numeric/simd_targets.h"
 
@@ -23,6 +28,9 @@
 #include <hwy/highway.h>
 
 #include "numeric/narrow_types-inl.h"
+
+// What compilers do not inline by themselves they pass in memory instead of registers.
+#define TTRACE_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
 
 HWY_BEFORE_NAMESPACE();
 namespace ttrace::abft {
@@ -39,13 +47,9 @@ using Floats = hn::Vec<FloatTag>;
 template <class Tag>
 constexpr std::size_t kWidth = hn::MaxLanes(Tag());
 constexpr std::size_t kWidened = kWidth<FloatTag> / kWidth<DoubleTag>;  // vectors of fp64 that one of fp32 becomes
-constexpr std::size_t kLanes = 16;
+constexpr std::size_t kLanes = kStepCols;
 template <class Type>
-constexpr std::size_t kRowVectors = kLanes / kWidth<typename Type::Summed>;
-// A strip: the columns that one pass down the rows of a tile sums in registers.
-constexpr std::size_t kVectors = 4;
-template <class Type>
-constexpr std::size_t kStrip = kVectors * kWidth<typename Type::Summed>;
+constexpr std::size_t kVectors = kLanes / kWidth<typename Type::Summed>;
 
 // `Summed` is the tag of the vectors in which elements are summed, `Compared` of those in which they are compared:
 // narrow ones are as exact in fp32, and cost half.
@@ -75,8 +79,6 @@ struct Float64 {
   static HWY_INLINE Doubles load(const Stored* data) { return hn::LoadU(DoubleTag(), data); }
 };
 
-static_assert(kStripCols % kStrip<Float64> == 0 && kStripCols % kStrip<Short<narrow::BFloat16>> == 0);
-
 template <class Type>
 HWY_INLINE const Type::Stored* row_of(const Tile& tile, std::int64_t row) {
   return reinterpret_cast<const Type::Stored*>(tile.data) + row * tile.row_stride;
@@ -97,171 +99,157 @@ HWY_INLINE void widen(Vector x, Vector* wide) {
   wide[0] = x;
 }
 
-// Adjacent elements of a row, as they are compared and as they are summed.
-template <class Type, std::size_t kCount = kVectors>
-struct Group {
+// A step: kLanes adjacent elements of a row, as they are compared and as they are summed.
+template <class Type>
+struct Step {
   using Summed = Type::Summed;
   using Compared = Type::Compared;
-  static constexpr std::size_t kCols = kCount * kWidth<Summed>;
-  static constexpr std::size_t kCompared = kCols / kWidth<Compared>;
+  static constexpr std::size_t kCompared = kLanes / kWidth<Compared>;
   hn::Vec<Compared> compared[kCompared];
-  hn::Vec<Summed> wide[kCount];
+  hn::Vec<Summed> wide[kVectors<Type>];
 
-  HWY_INLINE void load(const Type::Stored* data) {
-    for (std::size_t i = 0; i < kCompared; ++i) {
-      compared[i] = Type::load(data + i * kWidth<Compared>);
-      widen(compared[i], wide + i * kCount / kCompared);
-    }
-  }
-  // Loads `count` elements. The others are zero in sums; in comparisons they repeat the first, and change nothing.
-  HWY_INLINE void load_part(const Type::Stored* data, std::size_t count) {
-    typename Type::Stored buffer[kCols];
+  // Loads `count` elements: fewer than kLanes where rows end. The others are zero in sums; in comparisons they repeat
+  // the first, and change nothing.
+  HWY_INLINE void load(const Type::Stored* data, std::size_t count) {
+    if (count == kLanes) return load_whole(data);
+    typename Type::Stored buffer[kLanes];
     std::fill(std::begin(buffer), std::end(buffer), data[0]);
     std::memcpy(buffer, data, count * sizeof buffer[0]);
-    load(buffer);
-    for (std::size_t v = 0; v < kCount; ++v) {
+    load_whole(buffer);
+    for (std::size_t v = 0; v < kVectors<Type>; ++v) {
       const std::size_t before = v * kWidth<Summed>,
                         here = count > before ? std::min(count - before, kWidth<Summed>) : 0;
       wide[v] = hn::IfThenElseZero(hn::FirstN(Summed(), here), wide[v]);
     }
   }
+
+ private:
+  HWY_INLINE void load_whole(const Type::Stored* data) {
+    for (std::size_t i = 0; i < kCompared; ++i) {
+      compared[i] = Type::load(data + i * kWidth<Compared>);
+      widen(compared[i], wide + i * kVectors<Type> / kCompared);
+    }
+  }
 };
 
-// Adds `x` to `sum`. If the type needs it, `lost` collects the rounding error (Knuth's two-sum).
-template <class Type, class Vector = hn::Vec<typename Type::Summed>>
-HWY_INLINE void add_to(Vector& sum, Vector& lost, Vector x) {
-  const Vector next = hn::Add(sum, x);
-  if constexpr (Type::kCompensated) {
-    const Vector added = hn::Sub(next, sum);
-    lost = hn::Add(lost, hn::Add(hn::Sub(sum, hn::Sub(next, added)), hn::Sub(x, added)));
-  }
-  sum = next;
+// Adds in the units that multiply, to the same bits: there are processors on which only others add and compare, and are
+// short of time while these idle.
+template <class Vector>
+HWY_INLINE Vector add_as_product(Vector a, Vector b) {
+#if HWY_NATIVE_FMA
+  return hn::MulAdd(a, hn::Set(hn::DFromV<Vector>(), 1), b);
+#else
+  return hn::Add(a, b);
+#endif
+}
+template <class Vector>
+HWY_INLINE Vector subtract_as_product(Vector a, Vector b) {
+#if HWY_NATIVE_FMA
+  return hn::MulSub(a, hn::Set(hn::DFromV<Vector>(), 1), b);
+#else
+  return hn::Sub(a, b);
+#endif
 }
 
-// Where sums lie in memory between strips: lanes of rows as they are in registers; sums of columns in fp64, to which
-// those that are fp32 in registers are added.
-template <class Number, class Extremum>
+// Adds `x` to `sum`; `kCompared`: while elements are compared, too. If the type needs it, `lost` collects the rounding
+// error (Knuth's two-sum).
+template <class Type, bool kCompared, class Vector = hn::Vec<typename Type::Summed>>
+HWY_INLINE void add_to(Vector& sum, Vector& lost, Vector x) {
+  if constexpr (Type::kCompensated) {
+    const Vector next = hn::Add(sum, x), added = subtract_as_product(next, sum);
+    const Vector before = kCompared ? subtract_as_product(next, added) : hn::Sub(next, added);
+    const Vector error = hn::Add(subtract_as_product(sum, before), hn::Sub(x, added));
+    lost = add_as_product(error, lost);
+    sum = next;
+  } else {
+    sum = kCompared ? add_as_product(x, sum) : hn::Add(sum, x);
+  }
+}
+
+// Where the sums of a tile's columns, or a row's lanes, lie in memory.
+template <class Type>
 struct Places {
+  using Number = hn::TFromD<typename Type::Summed>;
+  using Extremum = hn::TFromD<typename Type::Compared>;
   Number *sum = nullptr, *lost = nullptr, *running = nullptr;
   Extremum *smallest = nullptr, *largest = nullptr;
   Number *absolute = nullptr, *square = nullptr;
 };
 
-template <class Tag, class Number>
-constexpr bool kAsInMemory = std::is_same_v<hn::TFromD<Tag>, Number>;
-
-// Returns the vector at `data`; where memory is wider, `start`, with which `store_with` will combine what is there.
-template <class Tag, class Number>
-HWY_INLINE hn::Vec<Tag> load_or(Tag tag, hn::TFromD<Tag> start, const Number* data) {
-  if constexpr (kAsInMemory<Tag, Number>) {
-    return hn::LoadU(tag, data);
-  } else {
-    return hn::Set(tag, start);
-  }
-}
-template <class Tag, class Number, class Combine>
-HWY_INLINE void store_with(Combine combine, hn::Vec<Tag> x, Tag tag, Number* data) {
-  if constexpr (kAsInMemory<Tag, Number>) {
-    hn::StoreU(x, tag, data);
-  } else {
-    Doubles wide[kWidened];
-    widen(x, wide);
-    for (std::size_t i = 0; i < kWidened; ++i) {
-      Number* const here = data + i * kWidth<DoubleTag>;
-      hn::StoreU(combine(hn::LoadU(DoubleTag(), here), wide[i]), DoubleTag(), here);
-    }
-  }
-}
-template <class Tag, class Number>
-HWY_INLINE hn::Vec<Tag> load_sum(Tag tag, const Number* data) {
-  return load_or(tag, 0, data);
-}
-template <class Tag, class Number>
-HWY_INLINE void store_sum(hn::Vec<Tag> x, Tag tag, Number* data) {
-  store_with([](Doubles a, Doubles b) HWY_ATTR { return hn::Add(a, b); }, x, tag, data);
-}
-
-// The sums of `kCount` vectors of lines, in registers.
-template <class Type, Depth kDepth, bool kWeighted, std::size_t kCount>
+// The sums of kLanes lines, in registers: of columns, or of the lanes of a row.
+template <class Type, Depth kDepth, bool kWeighted>
 struct Sums {
-  using Elements = Group<Type, kCount>;
   using Summed = Type::Summed;
   using Compared = Type::Compared;
   using Vector = hn::Vec<Summed>;
+  static constexpr std::size_t kCount = kVectors<Type>, kCompared = Step<Type>::kCompared;
   static constexpr bool kPlain = kDepth >= Depth::kSums, kRunning = kPlain && kWeighted;
   static constexpr bool kLost = kPlain && Type::kCompensated;
   static constexpr bool kExtrema = kDepth >= Depth::kExtrema, kNorms = kDepth >= Depth::kNorms;
+  // How many registers they take.
+  static constexpr std::size_t kRegisters =
+      (kPlain + kLost + kRunning + 2 * kNorms) * kCount + 2 * kExtrema * kCompared;
   Vector sum[kCount], lost[kCount], running[kCount], absolute[kCount], square[kCount];
-  hn::Vec<Compared> smallest[Elements::kCompared], largest[Elements::kCompared];
+  hn::Vec<Compared> smallest[kCompared], largest[kCompared];
 
-  // `from` has those sums that are asked for: from number `at` on, as ColumnSums or as lanes.
-  template <class Number, class Extremum, class From>
-  static HWY_INLINE Places<Number, Extremum> places_in(From& from, std::size_t at) {
-    Places<Number, Extremum> places;
-    if constexpr (kPlain) places.sum = &from.sum[at];
-    if constexpr (kLost) places.lost = &from.lost[at];
-    if constexpr (kRunning) places.running = &from.running[at];
-    if constexpr (kExtrema) places.smallest = &from.smallest[at];
-    if constexpr (kExtrema) places.largest = &from.largest[at];
-    if constexpr (kNorms) places.absolute = &from.absolute[at];
-    if constexpr (kNorms) places.square = &from.square[at];
-    return places;
+  HWY_INLINE void clear() {
+    for (std::size_t v = 0; v < kCount; ++v) {
+      if constexpr (kPlain) sum[v] = hn::Zero(Summed());
+      if constexpr (kLost) lost[v] = hn::Zero(Summed());
+      if constexpr (kRunning) running[v] = hn::Zero(Summed());
+      if constexpr (kNorms) absolute[v] = hn::Zero(Summed());
+      if constexpr (kNorms) square[v] = hn::Zero(Summed());
+    }
+    constexpr auto kInfinity = std::numeric_limits<hn::TFromD<Compared>>::infinity();
+    for (std::size_t i = 0; i < kCompared; ++i) {
+      if constexpr (kExtrema) smallest[i] = hn::Set(Compared(), kInfinity);
+      if constexpr (kExtrema) largest[i] = hn::Set(Compared(), -kInfinity);
+    }
   }
 
-  // Adds a part of the elements of a strip: `kCount` vectors from number `first` on.
-  HWY_INLINE void add(const Group<Type>& x, std::size_t first) {
+  HWY_INLINE void add(const Step<Type>& x) {
     for (std::size_t v = 0; v < kCount; ++v) {
-      const Vector value = x.wide[first + v];
-      if constexpr (kPlain) add_to<Type>(sum[v], lost[v], value);
+      const Vector value = x.wide[v];
+      if constexpr (kPlain) add_to<Type, kExtrema>(sum[v], lost[v], value);
       if constexpr (kRunning) running[v] = hn::Add(running[v], sum[v]);
       if constexpr (kNorms) absolute[v] = hn::Add(absolute[v], hn::Abs(value));
       if constexpr (kNorms) square[v] = hn::Add(square[v], hn::Mul(value, value));
     }
     if constexpr (kExtrema) {
-      const std::size_t first_compared = first * Elements::kCompared / kCount;
-      for (std::size_t i = 0; i < Elements::kCompared; ++i) {
-        smallest[i] = hn::Min(smallest[i], x.compared[first_compared + i]);
-        largest[i] = hn::Max(largest[i], x.compared[first_compared + i]);
+      for (std::size_t i = 0; i < kCompared; ++i) {
+        smallest[i] = hn::Min(smallest[i], x.compared[i]);
+        largest[i] = hn::Max(largest[i], x.compared[i]);
       }
     }
   }
 
   // Written out, because a loop over the members' addresses would keep them in memory instead of registers.
-  template <class Number, class Extremum>
-  HWY_INLINE void load(const Places<Number, Extremum>& from) {
-    for (std::size_t v = 0; v < kCount; ++v) {
-      const std::size_t at = v * kWidth<Summed>;
-      if constexpr (kPlain) sum[v] = load_sum(Summed(), from.sum + at);
-      if constexpr (kLost) lost[v] = load_sum(Summed(), from.lost + at);
-      if constexpr (kRunning) running[v] = load_sum(Summed(), from.running + at);
-      if constexpr (kNorms) absolute[v] = load_sum(Summed(), from.absolute + at);
-      if constexpr (kNorms) square[v] = load_sum(Summed(), from.square + at);
+  HWY_INLINE void load(const Places<Type>& from, std::size_t at) {
+    for (std::size_t v = 0; v < kCount; ++v, at += kWidth<Summed>) {
+      if constexpr (kPlain) sum[v] = hn::LoadU(Summed(), from.sum + at);
+      if constexpr (kLost) lost[v] = hn::LoadU(Summed(), from.lost + at);
+      if constexpr (kRunning) running[v] = hn::LoadU(Summed(), from.running + at);
+      if constexpr (kNorms) absolute[v] = hn::LoadU(Summed(), from.absolute + at);
+      if constexpr (kNorms) square[v] = hn::LoadU(Summed(), from.square + at);
     }
-    if constexpr (kExtrema) {
-      constexpr auto kInfinity = std::numeric_limits<hn::TFromD<Compared>>::infinity();
-      for (std::size_t i = 0; i < Elements::kCompared; ++i) {
-        smallest[i] = load_or(Compared(), kInfinity, from.smallest + i * kWidth<Compared>);
-        largest[i] = load_or(Compared(), -kInfinity, from.largest + i * kWidth<Compared>);
-      }
+    at -= kLanes;
+    for (std::size_t i = 0; i < kCompared; ++i, at += kWidth<Compared>) {
+      if constexpr (kExtrema) smallest[i] = hn::LoadU(Compared(), from.smallest + at);
+      if constexpr (kExtrema) largest[i] = hn::LoadU(Compared(), from.largest + at);
     }
   }
-  template <class Number, class Extremum>
-  HWY_INLINE void store(const Places<Number, Extremum>& to) const {
-    for (std::size_t v = 0; v < kCount; ++v) {
-      const std::size_t at = v * kWidth<Summed>;
-      if constexpr (kPlain) store_sum(sum[v], Summed(), to.sum + at);
-      if constexpr (kLost) store_sum(lost[v], Summed(), to.lost + at);
-      if constexpr (kRunning) store_sum(running[v], Summed(), to.running + at);
-      if constexpr (kNorms) store_sum(absolute[v], Summed(), to.absolute + at);
-      if constexpr (kNorms) store_sum(square[v], Summed(), to.square + at);
+  HWY_INLINE void store(const Places<Type>& to, std::size_t at) const {
+    for (std::size_t v = 0; v < kCount; ++v, at += kWidth<Summed>) {
+      if constexpr (kPlain) hn::StoreU(sum[v], Summed(), to.sum + at);
+      if constexpr (kLost) hn::StoreU(lost[v], Summed(), to.lost + at);
+      if constexpr (kRunning) hn::StoreU(running[v], Summed(), to.running + at);
+      if constexpr (kNorms) hn::StoreU(absolute[v], Summed(), to.absolute + at);
+      if constexpr (kNorms) hn::StoreU(square[v], Summed(), to.square + at);
     }
-    if constexpr (kExtrema) {
-      const auto min = [](Doubles a, Doubles b) HWY_ATTR { return hn::Min(a, b); };
-      const auto max = [](Doubles a, Doubles b) HWY_ATTR { return hn::Max(a, b); };
-      for (std::size_t i = 0; i < Elements::kCompared; ++i) {
-        store_with(min, smallest[i], Compared(), to.smallest + i * kWidth<Compared>);
-        store_with(max, largest[i], Compared(), to.largest + i * kWidth<Compared>);
-      }
+    at -= kLanes;
+    for (std::size_t i = 0; i < kCompared; ++i, at += kWidth<Compared>) {
+      if constexpr (kExtrema) hn::StoreU(smallest[i], Compared(), to.smallest + at);
+      if constexpr (kExtrema) hn::StoreU(largest[i], Compared(), to.largest + at);
     }
   }
 };
@@ -276,167 +264,48 @@ HWY_INLINE double total(const std::array<Number, kLanes>& lanes) {
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-// The sums of one row of a tile, lane by lane: lane l holds elements l, l + kLanes, ...
+// Overwrites the sums of number `row` with those of a row of `cols` elements: lane l holds elements l, l + kLanes, ...
 template <class Type, Depth kDepth, bool kWeighted>
-class RowLanes {
- public:
-  // The lanes that are not summed stay as they are: to clear them all would take as long as a row takes.
-  HWY_INLINE RowLanes() {  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    if constexpr (Lanes::kPlain) lanes_.sum.fill(0);
-    if constexpr (Lanes::kLost) lanes_.lost.fill(0);
-    if constexpr (Lanes::kRunning) lanes_.running.fill(0);
-    if constexpr (Lanes::kExtrema) lanes_.smallest.fill(std::numeric_limits<Extremum>::infinity());
-    if constexpr (Lanes::kExtrema) lanes_.largest.fill(-std::numeric_limits<Extremum>::infinity());
-    if constexpr (Lanes::kNorms) lanes_.absolute.fill(0);
-    if constexpr (Lanes::kNorms) lanes_.square.fill(0);
-  }
-
-  // Adds a strip, whose first column is `col`.
-  HWY_INLINE void add(const Group<Type>& x, std::size_t col) {
-    Lanes sums;
-    const auto places = Lanes::template places_in<Number, Extremum>(lanes_, col % kLanes);
-    sums.load(places);
-    for (std::size_t first = 0; first < kVectors; first += kPart) sums.add(x, first);
-    sums.store(places);
-  }
-
-  HWY_INLINE RowSums finish(std::size_t cols) {
-    RowSums result;
-    if constexpr (Lanes::kPlain) result.sum = total(lanes_.sum);
-    if constexpr (Lanes::kLost) result.lost = total(lanes_.lost);
-    if constexpr (Lanes::kRunning) result.weighted = weighted(cols);
-    if constexpr (Lanes::kExtrema) {
-      const typename Type::Compared compared;
-      constexpr std::size_t kStep = hn::MaxLanes(typename Type::Compared());
-      auto smallest = hn::LoadU(compared, lanes_.smallest.data()), largest = hn::LoadU(compared, lanes_.largest.data());
-      for (std::size_t i = kStep; i < kLanes; i += kStep) {
-        smallest = hn::Min(smallest, hn::LoadU(compared, &lanes_.smallest[i]));
-        largest = hn::Max(largest, hn::LoadU(compared, &lanes_.largest[i]));
-      }
-      result.smallest = hn::GetLane(hn::MinOfLanes(compared, smallest));
-      result.largest = hn::GetLane(hn::MaxOfLanes(compared, largest));
-    }
-    if constexpr (Lanes::kNorms) result.absolute = total(lanes_.absolute);
-    if constexpr (Lanes::kNorms) result.square = total(lanes_.square);
-    return result;
-  }
-
- private:
-  using Number = hn::TFromD<typename Type::Summed>;
-  using Extremum = hn::TFromD<typename Type::Compared>;
-  static constexpr std::size_t kPart = std::min(kVectors, kRowVectors<Type>);
-  using Lanes = Sums<Type, kDepth, kWeighted, kPart>;
-
-  // Element l + j kLanes has weight j kLanes + l + 1.
-  HWY_INLINE double weighted(std::size_t cols) {
-    constexpr std::size_t kWidest = 32;  // strip
-    const std::size_t steps = (cols + kWidest - 1) / kWidest * (kWidest / kLanes);
-    double result = 0;
+HWY_INLINE void finish_row(const Sums<Type, kDepth, kWeighted>& sums, std::size_t cols, PartialSums& rows,
+                           std::size_t row) {
+  using Row = Sums<Type, kDepth, kWeighted>;
+  using Number = Places<Type>::Number;
+  using Compared = Type::Compared;
+  std::array<Number, kLanes> sum, lost, running, absolute, square;
+  std::array<typename Places<Type>::Extremum, kLanes> smallest, largest;
+  sums.store({sum.data(), lost.data(), running.data(), smallest.data(), largest.data(), absolute.data(), square.data()},
+             0);
+  if constexpr (Row::kPlain) rows.sum[row] = total(sum);
+  if constexpr (Row::kLost) rows.lost[row] = total(lost);
+  if constexpr (Row::kRunning) {
+    // Element l + j kLanes has weight j kLanes + l + 1.
+    const auto steps = static_cast<double>((cols + kLanes - 1) / kLanes);
+    double weighted = 0;
     for (std::size_t l = 0; l < kLanes; ++l) {
-      // Strips are narrower in other instruction sets: all end where the widest does.
-      const std::size_t first = l / kStrip<Type> * kStrip<Type>;  // of the strip that holds lane l first
-      std::size_t done = cols > first ? (cols - first + kLanes - 1) / kLanes : 0;
-      if constexpr (kStrip<Type> > kLanes) done = steps;
-      for (; done < steps; ++done) lanes_.running[l] += lanes_.sum[l];
-      result += static_cast<double>(kLanes) * (static_cast<double>(steps) * lanes_.sum[l] - lanes_.running[l]) +
-                static_cast<double>(l + 1) * lanes_.sum[l];
+      weighted += static_cast<double>(kLanes) * (steps * sum[l] - running[l]) + static_cast<double>(l + 1) * sum[l];
     }
-    return result;
+    rows.weighted[row] = weighted;
   }
-
-  struct {
-    std::array<Number, kLanes> sum, lost, running, absolute, square;
-    std::array<Extremum, kLanes> smallest, largest;
-  } lanes_;
-};
-
-// The products of a strip's columns with numbers for each row, in registers.
-template <class Type, bool kWeighted>
-struct Products {
-  using Summed = Type::Summed;
-  using Vector = hn::Vec<Summed>;
-  Vector plain[kVectors], lost[kVectors], weighted[kVectors];
-
-  HWY_INLINE void load(const ColumnProducts& columns, std::size_t at) {
-    for (std::size_t v = 0; v < kVectors; ++v, at += kWidth<Summed>) {
-      plain[v] = load_sum(Summed(), &columns.plain[at]);
-      if constexpr (Type::kCompensated) lost[v] = load_sum(Summed(), &columns.lost[at]);
-      if constexpr (kWeighted) weighted[v] = load_sum(Summed(), &columns.weighted[at]);
+  if constexpr (Row::kExtrema) {
+    auto least = sums.smallest[0], most = sums.largest[0];
+    for (std::size_t i = 1; i < Row::kCompared; ++i) {
+      least = hn::Min(least, sums.smallest[i]);
+      most = hn::Max(most, sums.largest[i]);
     }
+    rows.smallest[row] = hn::GetLane(hn::MinOfLanes(Compared(), least));
+    rows.largest[row] = hn::GetLane(hn::MaxOfLanes(Compared(), most));
   }
-  HWY_INLINE void store(ColumnProducts& columns, std::size_t at) const {
-    for (std::size_t v = 0; v < kVectors; ++v, at += kWidth<Summed>) {
-      store_sum(plain[v], Summed(), &columns.plain[at]);
-      if constexpr (Type::kCompensated) store_sum(lost[v], Summed(), &columns.lost[at]);
-      if constexpr (kWeighted) store_sum(weighted[v], Summed(), &columns.weighted[at]);
-    }
-  }
-  HWY_INLINE void add(const Group<Type>& x, const Factors& left, std::int64_t row) {
-    const Vector p = hn::Set(Summed(), static_cast<hn::TFromD<Summed>>(left.plain[row]));
-    for (std::size_t v = 0; v < kVectors; ++v) add_to<Type>(plain[v], lost[v], hn::Mul(x.wide[v], p));
-    if constexpr (kWeighted) {
-      const Vector w = hn::Set(Summed(), static_cast<hn::TFromD<Summed>>(left.weighted[row]));
-      for (std::size_t v = 0; v < kVectors; ++v) weighted[v] = hn::Add(weighted[v], hn::Mul(x.wide[v], w));
-    }
-  }
-};
-
-// Fetches `kCols` columns of a row of the tile below from memory into the second cache: hardware does not foresee them.
-template <class Type, std::size_t kCols>
-HWY_INLINE void prefetch_below(const Tile& tile, const typename Type::Stored* data) {
-  constexpr std::size_t kLine = 64 / sizeof(typename Type::Stored);
-  for (std::size_t i = 0; i < kCols; i += kLine) {
-    __builtin_prefetch(data + tile.rows * tile.row_stride + i, 0, 2);
-  }
+  if constexpr (Row::kNorms) rows.absolute[row] = total(absolute);
+  if constexpr (Row::kNorms) rows.square[row] = total(square);
 }
 
-// Reads `cols` columns of a tile from column `col` on: a whole strip, or fewer where it ends.
-template <bool kLeft, class Type, Depth kDepth, bool kWeighted>
-HWY_INLINE void read_strip(const Tile& tile, std::size_t col, std::size_t cols, const Factors& left,
-                           RowLanes<Type, kDepth, kWeighted>* rows, ColumnSums& columns, ColumnProducts& left_times) {
-  Sums<Type, kDepth, kWeighted, kVectors> sums;
-  Products<Type, kWeighted> products;
-  const auto places = decltype(sums)::template places_in<double, double>(columns, col);
-  sums.load(places);
-  if constexpr (kLeft) products.load(left_times, col);
-  for (std::int64_t row = 0; row < tile.rows; ++row) {
-    const auto* const data = row_of<Type>(tile, row) + col;
-    Group<Type> x;
-    if (cols == kStrip<Type>) {
-      prefetch_below<Type, kStrip<Type>>(tile, data);
-      x.load(data);
-    } else {
-      x.load_part(data, cols);
-    }
-    sums.add(x, 0);
-    rows[row].add(x, col);
-    if constexpr (kLeft) products.add(x, left, row);
-  }
-  sums.store(places);
-  if constexpr (kLeft) products.store(left_times, col);
-}
-
-template <class Type, Depth kDepth, bool kWeighted, bool kLeft>
-HWY_NOINLINE void read_tile_as(const Tile& tile, const TileReading& reading, RowSums* rows, ColumnSums& columns,
-                               ColumnProducts& left_times) {
-  RowLanes<Type, kDepth, kWeighted> lanes[kTileRows];
-  const auto cols = static_cast<std::size_t>(tile.cols);
-  std::size_t col = 0;
-  for (; col + kStrip<Type> <= cols; col += kStrip<Type>) {
-    read_strip<kLeft>(tile, col, kStrip<Type>, reading.left, lanes, columns, left_times);
-  }
-  if (col < cols) read_strip<kLeft>(tile, col, cols - col, reading.left, lanes, columns, left_times);
-  if constexpr (kDepth >= Depth::kSums) {
-    for (std::int64_t row = 0; row < tile.rows; ++row) rows[row] = lanes[row].finish(cols);
-  }
-}
-
-// The numbers by which rows are multiplied, as vectors of `Summed` need them.
+// Numbers by which rows or columns are multiplied, as `Summed` needs them.
 template <class Summed>
-class RightFactors {
+class Narrowed {
  public:
-  RightFactors(const double* numbers, std::size_t count) : numbers_(numbers) {
+  Narrowed(const double* numbers, std::size_t count) : numbers_(numbers) {
     if constexpr (kNarrower) {
+      if (numbers == nullptr) return;
       for (std::size_t i = 0; i < count; ++i) narrowed_[i] = static_cast<float>(numbers[i]);
     }
   }
@@ -449,53 +318,239 @@ class RightFactors {
   }
 
  private:
-  static constexpr bool kNarrower = std::is_same_v<Summed, FloatTag>;
+  static constexpr bool kNarrower = std::is_same_v<Summed, FloatTag> && !std::is_same_v<FloatTag, DoubleTag>;
   const double* numbers_;
-  std::array<float, kNarrower ? kTileCols : 0> narrowed_;
+  alignas(64) std::array<float, kNarrower ? kTileCols : 0> narrowed_;
 };
+
+// The products of kLanes columns with numbers for each row, in registers.
+template <class Type, bool kWeighted>
+struct Products {
+  using Summed = Type::Summed;
+  using Vector = hn::Vec<Summed>;
+  using Number = hn::TFromD<Summed>;
+  struct At {
+    Number *plain = nullptr, *lost = nullptr, *weighted = nullptr;
+  };
+  static constexpr std::size_t kCount = kVectors<Type>;
+  Vector plain[kCount], lost[kCount], weighted[kCount];
+
+  HWY_INLINE void load(const At& from, std::size_t at) {
+    for (std::size_t v = 0; v < kCount; ++v, at += kWidth<Summed>) {
+      plain[v] = hn::LoadU(Summed(), from.plain + at);
+      if constexpr (Type::kCompensated) lost[v] = hn::LoadU(Summed(), from.lost + at);
+      if constexpr (kWeighted) weighted[v] = hn::LoadU(Summed(), from.weighted + at);
+    }
+  }
+  HWY_INLINE void store(const At& to, std::size_t at) const {
+    for (std::size_t v = 0; v < kCount; ++v, at += kWidth<Summed>) {
+      hn::StoreU(plain[v], Summed(), to.plain + at);
+      if constexpr (Type::kCompensated) hn::StoreU(lost[v], Summed(), to.lost + at);
+      if constexpr (kWeighted) hn::StoreU(weighted[v], Summed(), to.weighted + at);
+    }
+  }
+  HWY_INLINE void add(const Step<Type>& x, const Number* plain_factor, const Number* weighted_factor) {
+    const Vector p = hn::Set(Summed(), *plain_factor);
+    for (std::size_t v = 0; v < kCount; ++v) add_to<Type, false>(plain[v], lost[v], hn::Mul(x.wide[v], p));
+    if constexpr (kWeighted) {
+      const Vector w = hn::Set(Summed(), *weighted_factor);
+      for (std::size_t v = 0; v < kCount; ++v) weighted[v] = hn::Add(weighted[v], hn::Mul(x.wide[v], w));
+    }
+  }
+};
+
+// Where numbers of a tile's columns are in memory while the tile is read: in fp32 if `kHere`, else those of the block.
+template <bool kHere>
+class TileColumns {
+ public:
+  using Number = std::conditional_t<kHere, float, double>;
+  HWY_INLINE Number* begin(std::vector<double>& block, std::size_t cols, float start) {
+    if constexpr (kHere) {
+      std::fill_n(here_.data(), (cols + kLanes - 1) / kLanes * kLanes, start);
+      return here_.data();
+    } else {
+      return block.data();
+    }
+  }
+  // Combines those of the tile with those of the block.
+  template <class Combine>
+  HWY_INLINE void finish(std::vector<double>& block, std::size_t cols, Combine combine) const {
+    if constexpr (kHere) {
+      for (std::size_t col = 0; col < cols; col += kWidth<FloatTag>) {
+        Doubles wide[kWidened];
+        widen(hn::LoadU(FloatTag(), &here_[col]), wide);
+        for (std::size_t i = 0; i < kWidened; ++i) {
+          double* const to = &block[col + i * kWidth<DoubleTag>];
+          hn::StoreU(combine(hn::LoadU(DoubleTag(), to), wide[i]), DoubleTag(), to);
+        }
+      }
+    }
+  }
+
+ private:
+  alignas(64) std::array<float, kHere ? kTileCols : 0> here_;
+};
+
+// Fetches from memory into the second cache what lies below a step of `kRows` rows, in the tile that is read next:
+// hardware does not foresee it. Where a line of cache is several steps, each of them fetches a part of the rows.
+template <class Type, std::size_t kRows>
+HWY_INLINE void prefetch_below(const Tile& tile, const typename Type::Stored* data, std::size_t col) {
+  constexpr std::size_t kLine = 64 / sizeof(typename Type::Stored);
+  constexpr std::size_t kSteps = std::clamp<std::size_t>(kLine / kLanes, 1, kRows), kPart = kRows / kSteps;
+  const auto first = static_cast<std::int64_t>(col / kLanes % kSteps * kPart);
+  const auto* below = data + (tile.rows + first) * tile.row_stride + col;
+  for (std::size_t r = 0; r < kPart; ++r, below += tile.row_stride) {
+    for (std::size_t i = 0; i < kLanes; i += kLine) __builtin_prefetch(below + i, 0, 2);
+  }
+}
+
+// Calls `function` with 0 to `kCount` - 1, each as a type. Compilers keep in registers what is indexed by these, and in
+// memory what a loop indexes.
+template <std::size_t kCount, class Function>
+HWY_INLINE void for_each(Function function) {
+  const auto call = [&]<std::size_t... i>(std::index_sequence<i...>)
+                        TTRACE_INLINE_LAMBDA { (function(std::integral_constant<std::size_t, i>()), ...); };
+  call(std::make_index_sequence<kCount>());
+}
+
+// Reads `kRows` rows of a tile from number `first` on. Their sums stay in registers, those of the columns in memory.
+template <std::size_t kRows, bool kLeft, class Type, Depth kDepth, bool kWeighted>
+HWY_INLINE void read_rows(const Tile& tile, std::int64_t first, const Places<Type>& columns,
+                          const typename Products<Type, kWeighted>::At& left_times,
+                          const typename Places<Type>::Number* plain, const typename Places<Type>::Number* weighted,
+                          PartialSums& sums_of_rows, std::size_t first_sum) {
+  Sums<Type, kDepth, kWeighted> rows[kRows];
+  for_each<kRows>([&](auto r) TTRACE_INLINE_LAMBDA { rows[r].clear(); });
+  const auto* const data = row_of<Type>(tile, first);
+  const auto cols = static_cast<std::size_t>(tile.cols);
+  const auto step = [&](std::size_t col, std::size_t count) TTRACE_INLINE_LAMBDA {
+    Sums<Type, kDepth, kWeighted> sums;
+    Products<Type, kWeighted> products;
+    sums.load(columns, col);
+    if constexpr (kLeft) products.load(left_times, col);
+    prefetch_below<Type, kRows>(tile, data, col);
+    for_each<kRows>([&](auto r) TTRACE_INLINE_LAMBDA {
+      Step<Type> x;
+      x.load(data + static_cast<std::int64_t>(r) * tile.row_stride + col, count);
+      sums.add(x);
+      rows[r].add(x);
+      if constexpr (kLeft) products.add(x, plain + r, weighted + r);
+    });
+    sums.store(columns, col);
+    if constexpr (kLeft) products.store(left_times, col);
+  };
+  std::size_t col = 0;
+  for (; col + kLanes <= cols; col += kLanes) step(col, kLanes);
+  if (col < cols) step(col, cols - col);
+  if constexpr (kDepth >= Depth::kSums) {
+    for_each<kRows>([&](auto r) TTRACE_INLINE_LAMBDA { finish_row(rows[r], cols, sums_of_rows, first_sum + r); });
+  }
+}
+
+// Returns how many rows are read together, so that their sums take no more than three quarters of the registers.
+constexpr std::size_t rows_together(std::size_t registers_a_row) {
+  constexpr std::size_t kAll = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 32 : 16, kMost = 8;
+  return std::bit_floor(std::clamp<std::size_t>(kAll * 3 / 4 / std::max<std::size_t>(registers_a_row, 1), 1, kMost));
+}
+
+template <class Type, Depth kDepth, bool kWeighted, bool kLeft>
+HWY_NOINLINE void read_tile_as(const Tile& tile, const TileReading& reading, std::int64_t first_row, PartialSums& rows,
+                               PartialSums& columns, ColumnProducts& left_times) {
+  using Lines = Sums<Type, kDepth, kWeighted>;
+  constexpr bool kShort = !std::is_same_v<typename Places<Type>::Number, double>;
+  constexpr bool kNarrow = !std::is_same_v<typename Places<Type>::Extremum, double>;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto cols = static_cast<std::size_t>(tile.cols);
+  TileColumns<kShort && Lines::kPlain> sums;
+  TileColumns<kShort && kLeft> products;
+  TileColumns<kNarrow && Lines::kExtrema> smallest, largest;
+  Places<Type> places;
+  if constexpr (Lines::kPlain) places.sum = sums.begin(columns.sum, cols, 0);
+  if constexpr (Lines::kExtrema) places.smallest = smallest.begin(columns.smallest, cols, kInfinity);
+  if constexpr (Lines::kExtrema) places.largest = largest.begin(columns.largest, cols, -kInfinity);
+  if constexpr (Lines::kLost) places.lost = columns.lost.data();
+  if constexpr (Lines::kRunning) places.running = columns.running.data();
+  if constexpr (Lines::kNorms) places.absolute = columns.absolute.data(), places.square = columns.square.data();
+  typename Products<Type, kWeighted>::At product_places;
+  if constexpr (kLeft) product_places.plain = products.begin(left_times.plain, cols, 0);
+  if constexpr (kLeft && Type::kCompensated) product_places.lost = left_times.lost.data();
+  if constexpr (kLeft && kWeighted) product_places.weighted = left_times.weighted.data();
+  const Narrowed<typename Type::Summed> plain(reading.left.plain, static_cast<std::size_t>(tile.rows)),
+      weighted(reading.left.weighted, static_cast<std::size_t>(tile.rows));
+
+  constexpr std::size_t kRows = rows_together(Lines::kRegisters);
+  const auto read = [&]<std::size_t kCount>(std::integral_constant<std::size_t, kCount>, std::int64_t row)
+                        TTRACE_INLINE_LAMBDA {
+                          read_rows<kCount, kLeft, Type, kDepth, kWeighted>(
+                              tile, row, places, product_places, plain.data() + row, weighted.data() + row, rows,
+                              static_cast<std::size_t>(first_row + row));
+                        };
+  std::int64_t row = 0;
+  for (; row + std::int64_t{kRows} <= tile.rows; row += kRows) read(std::integral_constant<std::size_t, kRows>(), row);
+  for (; row < tile.rows; ++row) read(std::integral_constant<std::size_t, 1>(), row);
+
+  const auto add = [](Doubles a, Doubles b) TTRACE_INLINE_LAMBDA { return hn::Add(a, b); };
+  sums.finish(columns.sum, cols, add);
+  products.finish(left_times.plain, cols, add);
+  smallest.finish(columns.smallest, cols, [](Doubles a, Doubles b) TTRACE_INLINE_LAMBDA { return hn::Min(a, b); });
+  largest.finish(columns.largest, cols, [](Doubles a, Doubles b) TTRACE_INLINE_LAMBDA { return hn::Max(a, b); });
+}
+
+// Multiplies `kRows` rows of a tile from number `first` on.
+template <std::size_t kRows, class Type, bool kWeighted>
+HWY_INLINE void multiply_some_rows(const Tile& tile, std::int64_t first, const typename Places<Type>::Number* plain,
+                                   const typename Places<Type>::Number* weighted, Pair* rows) {
+  using Summed = Type::Summed;
+  using Number = Places<Type>::Number;
+  using Numbers = std::conditional_t<std::is_same_v<Number, double>, Float64, Float32>;
+  using Vector = hn::Vec<Summed>;
+  constexpr std::size_t kCount = kVectors<Type>;
+  Vector plain_sums[kRows][kCount], lost[kRows][kCount], weighted_sums[kRows][kCount];
+  for_each<kRows>([&](auto r) TTRACE_INLINE_LAMBDA {
+    for (std::size_t v = 0; v < kCount; ++v) plain_sums[r][v] = lost[r][v] = weighted_sums[r][v] = hn::Zero(Summed());
+  });
+  const auto* const data = row_of<Type>(tile, first);
+  const auto cols = static_cast<std::size_t>(tile.cols);
+  const auto step = [&](std::size_t col, std::size_t count) TTRACE_INLINE_LAMBDA {
+    Step<Numbers> p, w;
+    p.load(plain + col, count);
+    if constexpr (kWeighted) w.load(weighted + col, count);
+    prefetch_below<Type, kRows>(tile, data, col);
+    for_each<kRows>([&](auto r) TTRACE_INLINE_LAMBDA {
+      Step<Type> x;
+      x.load(data + static_cast<std::int64_t>(r) * tile.row_stride + col, count);
+      for (std::size_t v = 0; v < kCount; ++v) {
+        add_to<Type, false>(plain_sums[r][v], lost[r][v], hn::Mul(x.wide[v], p.wide[v]));
+        if constexpr (kWeighted) weighted_sums[r][v] = hn::Add(weighted_sums[r][v], hn::Mul(x.wide[v], w.wide[v]));
+      }
+    });
+  };
+  std::size_t col = 0;
+  for (; col + kLanes <= cols; col += kLanes) step(col, kLanes);
+  if (col < cols) step(col, cols - col);
+  const auto sum = [](const Vector* lanes) TTRACE_INLINE_LAMBDA {
+    std::array<Number, kLanes> stored;
+    for (std::size_t v = 0; v < kCount; ++v) hn::StoreU(lanes[v], Summed(), stored.data() + v * kWidth<Summed>);
+    return total(stored);
+  };
+  for_each<kRows>([&](auto r) TTRACE_INLINE_LAMBDA {
+    rows[r].plain = sum(plain_sums[r]);
+    if constexpr (Type::kCompensated) rows[r].plain += sum(lost[r]);
+    rows[r].weighted = kWeighted ? sum(weighted_sums[r]) : 0;
+  });
+}
 
 template <class Type, bool kWeighted>
 HWY_NOINLINE void multiply_rows_as(const Tile& tile, const Factors& right, Pair* rows) {
-  using Summed = Type::Summed;
-  using Number = hn::TFromD<Summed>;
-  using Vector = hn::Vec<Summed>;
-  constexpr std::size_t kCount = kRowVectors<Type>;
-  using Numbers = std::conditional_t<kAsInMemory<Summed, double>, Float64, Float32>;
+  constexpr std::size_t kRows = rows_together((1 + Type::kCompensated + kWeighted) * kVectors<Type>);
   const auto cols = static_cast<std::size_t>(tile.cols);
-  const RightFactors<Summed> plain_factors(right.plain, cols), weighted_factors(right.weighted, kWeighted ? cols : 0);
-  for (std::int64_t row = 0; row < tile.rows; ++row) {
-    const auto* const data = row_of<Type>(tile, row);
-    Vector plain[kCount], lost[kCount], weighted[kCount];
-    for (std::size_t v = 0; v < kCount; ++v) plain[v] = lost[v] = weighted[v] = hn::Zero(Summed());
-    const auto add = [&](const Group<Type, kCount>& x, const Group<Numbers, kCount>& p, const Group<Numbers, kCount>& w)
-                         HWY_ATTR {
-                           for (std::size_t v = 0; v < kCount; ++v) {
-                             add_to<Type>(plain[v], lost[v], hn::Mul(x.wide[v], p.wide[v]));
-                             if constexpr (kWeighted) weighted[v] = hn::Add(weighted[v], hn::Mul(x.wide[v], w.wide[v]));
-                           }
-                         };
-    Group<Type, kCount> x;
-    Group<Numbers, kCount> p, w;
-    std::size_t i = 0;
-    for (; i + kLanes <= cols; i += kLanes) {
-      prefetch_below<Type, kLanes>(tile, data + i);
-      x.load(data + i);
-      p.load(plain_factors.data() + i);
-      if constexpr (kWeighted) w.load(weighted_factors.data() + i);
-      add(x, p, w);
-    }
-    if (i < cols) {
-      x.load_part(data + i, cols - i);
-      p.load_part(plain_factors.data() + i, cols - i);
-      if constexpr (kWeighted) w.load_part(weighted_factors.data() + i, cols - i);
-      add(x, p, w);
-    }
-    const auto sum = [](const Vector* lanes) HWY_ATTR {
-      std::array<Number, kLanes> stored;
-      for (std::size_t v = 0; v < kCount; ++v) hn::StoreU(lanes[v], Summed(), stored.data() + v * kWidth<Summed>);
-      return total(stored);
-    };
-    rows[row] = {sum(plain) + sum(lost), sum(weighted)};
+  const Narrowed<typename Type::Summed> plain(right.plain, cols), weighted(right.weighted, cols);
+  std::int64_t row = 0;
+  for (; row + std::int64_t{kRows} <= tile.rows; row += kRows) {
+    multiply_some_rows<kRows, Type, kWeighted>(tile, row, plain.data(), weighted.data(), rows + row);
+  }
+  for (; row < tile.rows; ++row) {
+    multiply_some_rows<1, Type, kWeighted>(tile, row, plain.data(), weighted.data(), rows + row);
   }
 }
 
@@ -544,20 +599,21 @@ HWY_INLINE void with_depth(Depth depth, Function function) {
   }
 }
 
-void ReadTile(const Tile& tile, const TileReading& reading, RowSums* rows, ColumnSums& columns,
-              ColumnProducts& left_times) {
+void ReadTile(const Tile& tile, const TileReading& reading, std::int64_t first_row, PartialSums& rows,
+              PartialSums& columns, ColumnProducts& left_times) {
   with_depth(reading.depth, [&](auto depth) {
     with_flag(reading.left.plain != nullptr, [&](auto left) {
       if constexpr (depth() != Depth::kNorms) {
         if (reading.in_fp32 && !reading.weighted && is_short(tile.dtype)) {
           return with_short_type(tile.dtype, [&](auto type) {
-            read_tile_as<decltype(type), depth(), false, left()>(tile, reading, rows, columns, left_times);
+            read_tile_as<decltype(type), depth(), false, left()>(tile, reading, first_row, rows, columns, left_times);
           });
         }
       }
       with_type(tile.dtype, [&](auto type) {
         with_flag(reading.weighted, [&](auto weighted) {
-          read_tile_as<decltype(type), depth(), weighted(), left()>(tile, reading, rows, columns, left_times);
+          read_tile_as<decltype(type), depth(), weighted(), left()>(tile, reading, first_row, rows, columns,
+                                                                    left_times);
         });
       });
     });
@@ -588,9 +644,9 @@ bool has_kernel(Dtype dtype) {
   return dtype == Dtype::kFloat64 || dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 || dtype == Dtype::kBFloat16;
 }
 
-void read_tile(const Tile& tile, const TileReading& reading, RowSums* rows, ColumnSums& columns,
-               ColumnProducts& left_times) {
-  HWY_DYNAMIC_DISPATCH(ReadTile)(tile, reading, rows, columns, left_times);
+void read_tile(const Tile& tile, const TileReading& reading, std::int64_t first_row, PartialSums& rows,
+               PartialSums& columns, ColumnProducts& left_times) {
+  HWY_DYNAMIC_DISPATCH(ReadTile)(tile, reading, first_row, rows, columns, left_times);
 }
 
 void multiply_rows(const Tile& tile, const Factors& right, bool in_fp32, Pair* rows) {

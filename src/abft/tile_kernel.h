@@ -21,9 +21,9 @@
 namespace ttrace::abft {
 
 constexpr std::int64_t kTileRows = 32, kTileCols = 1024;
-constexpr std::int64_t kStripCols = 64;  // the sums of columns are padded to a multiple of it
-// Returns how many rows a tile best has: more of 16-bit elements, whose column sums are widened at its end.
-inline std::int64_t tile_rows(Dtype dtype) { return size_of(dtype) == 2 ? kTileRows : 8; }
+constexpr std::int64_t kStepCols = 16;  // the sums of columns are padded to a multiple of it
+// Returns how many rows a tile best has: more of narrow elements, whose column sums are widened at its end.
+inline std::int64_t tile_rows(Dtype dtype) { return size_of(dtype) == 8 ? 8 : kTileRows; }
 
 // A block of a matrix, of at most kTileRows rows and kTileCols columns. Columns are contiguous; the dtype is fp64,
 // fp32, fp16 or bf16. `row_stride` is in elements.
@@ -40,20 +40,15 @@ struct Factors {
   const double* weighted = nullptr;
 };
 
-// The sums of one row of a tile; the weights are 1, 2, 3, ...
-struct RowSums {
-  double sum = 0, lost = 0;  // `lost`: what rounding took from `sum`
-  double weighted = 0;
-  double smallest = std::numeric_limits<double>::infinity(), largest = -std::numeric_limits<double>::infinity();
-  double absolute = 0, square = 0;
+// Sums of lines, one of each for each row or for each column; those that are not asked for are empty. The weights of
+// `weighted` are 1, 2, 3, ...
+struct PartialSums {
+  std::vector<double> sum, lost;  // `lost`: what rounding took from `sum`
+  std::vector<double> running;    // the sum of the running sums; of columns in place of `weighted`
+  std::vector<double> weighted, smallest, largest, absolute, square;
 };
 struct Pair {
   double plain = 0, weighted = 0;
-};
-
-// The sums of columns, carried on from a tile to the one below it. `running` is the sum of the running sums.
-struct ColumnSums {
-  std::vector<double> sum, lost, running, smallest, largest, absolute, square;
 };
 
 // Products of columns with vectors, carried on in the same way.
@@ -68,10 +63,10 @@ struct TileReading {
   bool in_fp32 = false;  // of 16-bit elements; without effect on others
   Factors left;          // one for each row; `plain` is null where no products with columns are asked for
 };
-// Overwrites those members of `rows` (one for each row of the tile) that `reading` asks for, and adds the tile to
-// `columns` and to `left_times`, whose first column is the tile's.
-void read_tile(const Tile& tile, const TileReading& reading, RowSums* rows, ColumnSums& columns,
-               ColumnProducts& left_times);
+// Overwrites the sums of `rows` from number `first_row` on, and adds the tile to `columns` and to `left_times`, whose
+// first column is the tile's.
+void read_tile(const Tile& tile, const TileReading& reading, std::int64_t first_row, PartialSums& rows,
+               PartialSums& columns, ColumnProducts& left_times);
 
 // Overwrites `rows` with the inner products of each row and `right`, one for each column.
 void multiply_rows(const Tile& tile, const Factors& right, bool in_fp32, Pair* rows);

@@ -136,6 +136,33 @@ TEST_SUITE("abft") {
     }
   }
 
+  TEST_CASE("a reader gives of a matrix what it gives alone, whatever it read before") {
+    Random random(13);
+    const auto filled = [&](Dtype dtype, std::int64_t rows, std::int64_t cols, Layout layout) {
+      Matrix matrix = zeros(dtype, rows, cols, layout);
+      fill_whole(matrix, random);
+      return matrix;
+    };
+    const Matrix matrices[] = {filled(Dtype::kFloat64, 300, 1100, Layout::kRowMajor),
+                               filled(Dtype::kBFloat16, 40, 2500, Layout::kTransposed),
+                               filled(Dtype::kFloat16, 700, 20, Layout::kRowMajor)};
+    LineReader reader;
+    for (const Depth depth : {Depth::kNorms, Depth::kNone, Depth::kSums, Depth::kExtrema}) {
+      for (const Matrix& matrix : matrices) {
+        const LineSums left = whole_numbers(matrix.view.rows, random), right = whole_numbers(matrix.view.cols, random);
+        const Reading reading = {.depth = depth, .weighted = depth != Depth::kSums, .left = &left, .right = &right};
+        const MatrixLines& lines = reader.read(matrix.view, reading);
+        const MatrixLines alone = read_lines(matrix.view, reading);
+        REQUIRE((lines.rows.size() == alone.rows.size() && lines.cols.size() == alone.cols.size()));
+        check_equal(alone, lines);
+        check_same_sums(alone, lines);
+      }
+    }
+    const MatrixLines& nothing = reader.read(row_major(nullptr, Dtype::kFloat32, 3, 0), {.depth = Depth::kSums});
+    REQUIRE(nothing.rows.size() == 3);
+    for (const LineStatistics& line : nothing.rows) CHECK((line.sum == 0 && line.count == 0));
+  }
+
   TEST_CASE("sums of fp64 lose less than a rounding, however long they are") {
     // Each addition of 0.1 rounds the same way: uncompensated, the sum is off by 1e-7.
     const std::int64_t n = 1 << 20;
