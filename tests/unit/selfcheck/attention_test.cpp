@@ -144,7 +144,7 @@ std::string first_tensor_of(const Report& report) {
   const Finding* first = report.root_cause();
   return first == nullptr
              ? ""
-             : first->id.name + " " + std::string(name_of(first->id.kind)) + ": " + std::string(name_of(first->reason));
+             : first->id.name.get() + " " + std::string(name_of(first->id.kind)) + ": " + std::string(name_of(first->reason));
 }
 
 // Returns why a tensor of the trace was not checked.
