@@ -30,7 +30,7 @@ class SharedValue {
     return none;
   }
   operator const T&() const { return get(); }  // NOLINT(misc-explicit-constructor): it reads as one
-  operator std::string_view() const  // NOLINT(misc-explicit-constructor): so does a text
+  operator std::string_view() const            // NOLINT(misc-explicit-constructor): so does a text
     requires std::same_as<T, std::string>
   {
     return get();

@@ -80,11 +80,11 @@ RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> fil
     if (!journal)
       throw InputError(fmt::format("{}: its journal cannot be read; expected one of ttrace", path.string()));
     run = checked_run(journal->run, path.string());
-    entries =
-        finish_entries(std::move(journal->entries), journal->mappings, file->size(), is_checked, path.string());
+    entries = finish_entries(std::move(journal->entries), journal->mappings, file->size(), is_checked, path.string());
   }
-  RankTrace rank{path, run.rank, run.coordinates,    is_closed && tables.sealed.complete,
-                 std::move(entries), std::move(file), {}, {}, {}};
+  RankTrace rank{
+      path, run.rank, run.coordinates, is_closed && tables.sealed.complete, std::move(entries), std::move(file), {},
+      {},   {}};
   rank.not_seen = parse_not_seen(run.provenance, path.string());
   rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
   rank.sources = parse_sources(run.provenance, path.string());
@@ -218,8 +218,7 @@ Trace make_trace(const fs::path& directory, std::vector<RankFile> files) {
   return trace;
 }
 
-RankTables check_rank_file(const fs::path& path, const std::shared_ptr<const MappedFile>& file,
-                           SharedByFiles& shared) {
+RankTables check_rank_file(const fs::path& path, const std::shared_ptr<const MappedFile>& file, SharedByFiles& shared) {
   RankTables tables;
   tables.file = read_with_tables(path, file, tables, shared).rank.file;
   return tables;
