@@ -134,7 +134,7 @@ struct TensorId {
   std::int32_t chunk = 0;
   Pass pass = Pass::kForward;
   Kind kind = Kind::kOutput;
-  std::string name;
+  SharedValue<std::string> name;
 
   friend auto operator<=>(const TensorId&, const TensorId&) = default;
 

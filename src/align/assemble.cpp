@@ -110,7 +110,7 @@ std::string placement_text(const Entry& entry) {
 // Finds shards that differ in dtype, in number of dimensions or in recorded placement, and absurd sizes.
 std::optional<Finding> check_shards_agree(const Group& group) {
   const Entry& first = *group.shards[0].entry;
-  const std::string placement = placement_text(first);
+  std::optional<std::string> placement;  // of the first, once somebody asks for it
   for (const Shard& shard : group.shards) {
     const Entry& entry = *shard.entry;
     const Shape& shape = own_shape(entry);
@@ -124,7 +124,9 @@ std::optional<Finding> check_shards_agree(const Group& group) {
     if (std::any_of(shape.begin(), shape.end(), [](std::int64_t n) { return n < 0 || n > kMaxExtent; })) {
       return disagreement(group, "a shard has an absurd dimension", own_shape_text);
     }
-    if (entry.mapping != first.mapping && placement_text(entry) != placement) {
+    if (entry.mapping == first.mapping) continue;
+    if (!placement) placement = placement_text(first);
+    if (placement_text(entry) != *placement) {
       return disagreement(group, "shards were recorded with different placements", placement_text);
     }
   }
@@ -139,7 +141,7 @@ std::optional<Finding> take_sizes(const Group& group, const ShardGrid& grid, con
   for (std::size_t slot = 0; slot < grid.shards.size(); ++slot) {
     if (grid.shards[slot].entry == nullptr) continue;
     const Shape& shape = own_shape(*grid.shards[slot].entry);
-    const auto digits = digits_of(grid.frame, static_cast<std::int64_t>(slot) % grid.frame.shards);
+    const auto digits = digits_of(blank, grid.slots.shard_of(static_cast<std::int64_t>(slot)));
     for (std::size_t d = 0; d < blank.size(); ++d) {
       std::int64_t& size = sizes[d][part_index(blank[d], digits)];
       if (size >= 0 && size != shape[d]) {
@@ -214,7 +216,8 @@ std::optional<Finding> check_recorded_shape(const Group& group, const Shape& sha
   return std::nullopt;
 }
 
-LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context, ShardGrid grid) {
+LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context, std::size_t factoring,
+                             ShardGrid grid) {
   LogicalTensor tensor;
   tensor.id = group.id;
   tensor.dtype = group.shards[0].entry->dtype;
@@ -233,19 +236,18 @@ LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context,
     if (use.deduced) tensor.deduced.push_back(as_written(use));
   }
   tensor.doubt = group.placement->doubt;
-  tensor.factoring = grid.frame.factoring;
-  forget_ranks(grid.frame);
+  tensor.factoring = factoring;
   tensor.pieces = [grid = std::make_shared<const ShardGrid>(std::move(grid))] { return make_pieces(*grid); };
   return tensor;
 }
 
 // Puts each shard into its slot. The grid has no dimensions yet.
-ShardGrid grid_of(const Group& group, Frame frame) {
+ShardGrid grid_of(const Group& group, const Frame& frame) {
   ShardGrid grid;
-  grid.frame = std::move(frame);
-  grid.shards.resize(static_cast<std::size_t>(grid.frame.slots()));
+  grid.slots = frame.slots;
+  grid.shards.resize(static_cast<std::size_t>(grid.slots.size()));
   for (const Shard& shard : group.shards) {
-    grid.shards[static_cast<std::size_t>(slot_of(grid.frame, shard))] = {shard.holder->trace, shard.entry};
+    grid.shards[static_cast<std::size_t>(slot_of(frame, shard))] = {shard.holder->trace, shard.entry};
     grid.fragments = grid.fragments || (shard.entry->mapping && shard.entry->mapping->fragment);
   }
   const Kind kind = group.id.kind;
@@ -255,16 +257,16 @@ ShardGrid grid_of(const Group& group, Frame frame) {
 
 Assembly assemble_shards(Group group, const AssemblyContext& context) {
   drop_repeats_by_second_name(group);
-  Frame frame = frame_of(group, context.ranks, context.axes);
+  const Frame frame = frame_of(group, context.ranks, context.axes);
   if (auto findings = find_duplicates(group, frame, context); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_shards_agree(group)) return {{}, {*finding}};
-  ShardGrid grid = grid_of(group, std::move(frame));
+  ShardGrid grid = grid_of(group, frame);
   if (auto finding = set_dimensions(group, context, grid)) return {{}, {*finding}};
   const auto find_lost = grid.fragments ? find_lost_fragments : find_omissions;
-  if (auto finding = find_lost(group, grid, context.ranks)) return {{}, {*finding}};
+  if (auto finding = find_lost(group, frame, grid, context.ranks)) return {{}, {*finding}};
   if (auto findings = find_uncovered(group, grid); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_recorded_shape(group, extents_of(*grid.dimensions))) return {{}, {*finding}};
-  return {logical_tensor(group, context, std::move(grid)), {}};
+  return {logical_tensor(group, context, frame.factoring, std::move(grid)), {}};
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 // Lists the boxes of the logical tensor that the elements `within` of a shard fill.
 std::string describe_boxes(const ShardGrid& grid, std::int64_t shard, const Box& within) {
   std::vector<std::string> items;
-  for (const PlacedBox& box : boxes_of(*grid.dimensions, digits_of(grid.frame, shard), within)) {
+  for (const PlacedBox& box : boxes_of(*grid.dimensions, digits_of(*grid.dimensions, shard), within)) {
     items.push_back(describe(box.logical));
   }
   return fmt::format("{}", fmt::join(items, ", "));
@@ -24,8 +24,8 @@ std::string describe_boxes(const ShardGrid& grid, std::int64_t shard, const Box&
 std::vector<std::int32_t> ranks_holding_parts(const ShardGrid& grid, std::size_t d,
                                               const std::vector<std::size_t>& parts) {
   std::vector<std::int32_t> ranks;
-  for (std::int64_t shard = 0; shard < grid.frame.shards; ++shard) {
-    const std::size_t part = part_index((*grid.dimensions)[d], digits_of(grid.frame, shard));
+  for (std::int64_t shard = 0; shard < grid.slots.shards; ++shard) {
+    const std::size_t part = part_index((*grid.dimensions)[d], digits_of(*grid.dimensions, shard));
     const HeldShard& holder = grid.shards[static_cast<std::size_t>(shard)];
     if (holder.entry != nullptr && std::find(parts.begin(), parts.end(), part) != parts.end()) {
       ranks.push_back(holder.rank->rank);
@@ -36,15 +36,16 @@ std::vector<std::int32_t> ranks_holding_parts(const ShardGrid& grid, std::size_t
 
 }  // namespace
 
-std::optional<Finding> find_omissions(const Group& group, const ShardGrid& grid, const RankTable& table) {
-  const Factoring& factoring = table.factorings[grid.frame.factoring];
+std::optional<Finding> find_omissions(const Group& group, const Frame& frame, const ShardGrid& grid,
+                                      const RankTable& table) {
+  const Factoring& factoring = table.factorings[frame.factoring];
   std::vector<std::int32_t> ranks;
   std::vector<std::string> items;
   for (std::size_t slot = 0; slot < grid.shards.size(); ++slot) {
     if (grid.shards[slot].entry != nullptr) continue;
     const auto index = static_cast<std::int64_t>(slot);
-    const std::int64_t shard = index % grid.frame.shards;
-    const AxisCoordinates coordinates = coordinates_at(grid.frame, index);
+    const std::int64_t shard = frame.slots.shard_of(index);
+    const AxisCoordinates coordinates = coordinates_at(frame, index);
     ranks.push_back(rank_at(table, factoring, coordinates));
     items.push_back(fmt::format("{} of {}", describe_boxes(grid, shard, whole_box(shard_shape(grid, shard))),
                                 describe_rank(table, factoring, coordinates)));
@@ -53,12 +54,13 @@ std::optional<Finding> find_omissions(const Group& group, const ShardGrid& grid,
   return finding_of(group, Verdict::kMissing, Reason::kOmission, "not there: " + comma_list(items), ranks);
 }
 
-std::optional<Finding> find_lost_fragments(const Group& group, const ShardGrid& grid, const RankTable& table) {
+std::optional<Finding> find_lost_fragments(const Group& group, const Frame& frame, const ShardGrid& grid,
+                                           const RankTable& table) {
   std::vector<std::int32_t> ranks;
   std::vector<std::string> items;
-  const Frame& frame = grid.frame;
-  for (std::int64_t i = 0; i < frame.terms * frame.shards; ++i) {
-    const std::int64_t term = i / frame.shards, shard = i % frame.shards;
+  const Slots& slots = grid.slots;
+  for (std::int64_t i = 0; i < slots.terms * slots.shards; ++i) {
+    const std::int64_t term = i / slots.shards, shard = i % slots.shards;
     std::vector<Box> held;
     for (const LayeredBox& box : layer_fragments(grid, term, shard)) {
       if (box.layer == 0) held.push_back(box.held.box);
@@ -66,9 +68,9 @@ std::optional<Finding> find_lost_fragments(const Group& group, const ShardGrid& 
     const Coverage coverage = cover(shard_shape(grid, shard), held);
     if (coverage.gaps.empty()) continue;
     std::vector<std::int32_t> sharers;
-    for (std::int64_t replica = 0; replica < frame.replicas(); ++replica) {
+    for (std::int64_t replica = 0; replica < slots.replicas; ++replica) {
       sharers.push_back(
-          rank_at(table, table.factorings[frame.factoring], coordinates_at(frame, frame.slot(replica, term, shard))));
+          rank_at(table, table.factorings[frame.factoring], coordinates_at(frame, slots.slot(replica, term, shard))));
     }
     for (const Region& gap : coverage.gaps) {
       items.push_back(fmt::format("{} of {}", describe_boxes(grid, shard, gap.box), describe_ranks(sharers)));

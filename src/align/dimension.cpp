@@ -40,7 +40,7 @@ std::vector<Dimension> dimensions_of(const TensorPlacement& placement, const std
 
 DimensionPool::Alike& DimensionPool::find(const TensorPlacement& placement, const std::string& name, const Shape& shape,
                                           const Shape* reference) {
-  const std::tuple key(&placement, reference, shape.size());
+  const Key key{&placement, reference, shape.size()};
   {
     const std::shared_lock lock(busy_);
     if (const auto found = alike_.find(key); found != alike_.end()) return found->second;
@@ -86,13 +86,21 @@ HeldRanges first_occurrences(const AxisLayout& layout) {
   return held;
 }
 
-std::vector<std::int64_t> digits_of(const Frame& frame, std::int64_t shard) {
-  std::vector<std::int64_t> values(frame.shard.size());
-  for (std::size_t i = values.size(); i-- > 0;) {
-    values[i] = shard % frame.shard[i].size;
-    shard /= frame.shard[i].size;
+std::vector<std::int64_t> digits_of(const std::vector<Dimension>& dimensions, std::int64_t shard) {
+  std::size_t count = 0;
+  for (const Dimension& dimension : dimensions) count += dimension.digits.size();
+  std::vector<std::int64_t> digits(count);  // at first their sizes
+  for (const Dimension& dimension : dimensions) {
+    for (std::size_t i = 0; i < dimension.digits.size(); ++i) {
+      digits[dimension.digits[i]] = dimension.splits[i].size;
+    }
   }
-  return values;
+  for (std::size_t i = count; i-- > 0;) {
+    const std::int64_t size = digits[i];
+    digits[i] = shard % size;
+    shard /= size;
+  }
+  return digits;
 }
 
 std::size_t part_index(const Dimension& dimension, const std::vector<std::int64_t>& digits) {

@@ -9,11 +9,10 @@
 #include <optional>
 #include <shared_mutex>
 #include <string>
-#include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "align/frame.h"
 #include "align/placement.h"
 #include "ttrace/align/shard_mapping.h"
 
@@ -71,16 +70,29 @@ class DimensionPool {
   Alike& find(const TensorPlacement& placement, const std::string& name, const Shape& shape, const Shape* reference);
 
  private:
+  struct Key {
+    const TensorPlacement* placement;
+    const Shape* reference;
+    std::size_t dimensions;  // their number
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const {
+      const std::hash<const void*> hash;
+      return (hash(key.placement) * 0x9e3779b97f4a7c15u ^ hash(key.reference)) + key.dimensions;  // 2^64 / golden ratio
+    }
+  };
+
   std::shared_mutex busy_;  // of what follows
-  std::map<std::tuple<const TensorPlacement*, const Shape*, std::size_t>, Alike> alike_;
+  std::unordered_map<Key, Alike, KeyHash> alike_;
 };
 
 // Works out the layout from the sizes, of which at least one must be known. A part that no rank holds is taken to be as
 // large as the first one that a rank does hold, so that a finding can say where it would be. Throws LayoutError.
 void lay_out(Dimension& dimension);
 
-// The digits of a shard's index.
-std::vector<std::int64_t> digits_of(const Frame& frame, std::int64_t shard);
+// The digits of a shard's index, of a tensor that has these dimensions.
+std::vector<std::int64_t> digits_of(const std::vector<Dimension>& dimensions, std::int64_t shard);
 
 // The index of the part that the digits choose in a dimension.
 std::size_t part_index(const Dimension& dimension, const std::vector<std::int64_t>& digits);

@@ -115,8 +115,9 @@ Frame frame_of(const Group& group, const RankTable& table, const FrameAxes& axes
   set_axes(frame, group, table, std::move(taken));
   frame.sum = terms_of(frame, group);
   frame.replicas_per_occurrence = product(frame.replicate);
-  frame.terms = static_cast<std::int64_t>(frame.sum.size());
-  frame.shards = product(frame.shard);
+  const auto occurrences = frame.sum_occurrences ? 1 : static_cast<std::int64_t>(frame.occurrences.size());
+  frame.slots = {occurrences * frame.replicas_per_occurrence, static_cast<std::int64_t>(frame.sum.size()),
+                 product(frame.shard)};
   return frame;
 }
 
@@ -125,22 +126,15 @@ std::int64_t slot_of(const Frame& frame, const Shard& shard) {
   const std::int64_t occurrence = frame.sum_occurrences ? 0 : static_cast<std::int64_t>(occurrence_index(frame, shard));
   const std::int64_t replica = occurrence * frame.replicas_per_occurrence + index_of(frame.replicate, coordinates);
   const auto term = static_cast<std::int64_t>(position(frame.sum, term_of(frame, shard)));
-  return (replica * frame.terms + term) * frame.shards + index_of(frame.shard, coordinates);
-}
-
-void forget_ranks(Frame& frame) {
-  frame.base = {};
-  frame.replicate = {};
-  frame.partial = {};
-  frame.sum = {};
+  return frame.slots.slot(replica, term, index_of(frame.shard, coordinates));
 }
 
 AxisCoordinates coordinates_at(const Frame& frame, std::int64_t slot) {
   AxisCoordinates coordinates = frame.base;
-  const Term& term = frame.sum[static_cast<std::size_t>(frame.term_of(slot))];
-  set_digits(frame.shard, slot % frame.shards, coordinates);
+  const Term& term = frame.sum[static_cast<std::size_t>(frame.slots.term_of(slot))];
+  set_digits(frame.shard, frame.slots.shard_of(slot), coordinates);
   set_digits(frame.partial, term.part, coordinates);
-  const std::int64_t replica = frame.replica_of(slot);
+  const std::int64_t replica = frame.slots.replica_of(slot);
   set_digits(frame.replicate, replica % frame.replicas_per_occurrence, coordinates);
   if (frame.stage_axis >= 0) {
     const auto occurrence =

@@ -25,11 +25,23 @@ struct Term {
   friend auto operator<=>(const Term&, const Term&) = default;
 };
 
+// The slots of one tensor, numbered by replica, then term, then shard; replicas by occurrence, then by the axes that
+// replicate.
+struct Slots {
+  std::int64_t replicas = 1, terms = 1, shards = 1;
+
+  std::int64_t size() const { return replicas * terms * shards; }
+  std::int64_t slot(std::int64_t of_replica, std::int64_t of_term, std::int64_t of_shard) const {
+    return (of_replica * terms + of_term) * shards + of_shard;
+  }
+  std::int64_t replica_of(std::int64_t slot) const { return slot / shards / terms; }
+  std::int64_t term_of(std::int64_t slot) const { return slot / shards % terms; }
+  std::int64_t shard_of(std::int64_t slot) const { return slot % shards; }
+};
+
 // Not every rank must hold every tensor. Of the pipeline stages only those that hold the tensor get slots, and of the
 // micro-batches of a sum only those that some rank has recorded: the others add nothing to it. The coordinates of a
 // partial axis, however, all have slots, so that a rank that recorded nothing is found to be missing.
-//
-// Slots are numbered by replica, then term, then shard; replicas by occurrence, then by the axes that replicate.
 struct Frame {
   std::size_t factoring = 0;                     // whose axes the digits are: an index into the table's factorings
   AxisCoordinates base;                          // of one shard; all slots share those on axes without a digit
@@ -39,17 +51,8 @@ struct Frame {
   bool sum_occurrences = false;                  // the occurrences are terms, not replicas
   std::vector<Digit> replicate, partial, shard;  // outermost first
   std::vector<Term> sum;                         // the terms, sorted
-  std::int64_t replicas_per_occurrence = 1, terms = 1, shards = 1;
-
-  std::int64_t replicas() const {
-    return replicas_per_occurrence * (sum_occurrences ? 1 : static_cast<std::int64_t>(occurrences.size()));
-  }
-  std::int64_t slots() const { return replicas() * terms * shards; }
-  std::int64_t slot(std::int64_t of_replica, std::int64_t of_term, std::int64_t of_shard) const {
-    return (of_replica * terms + of_term) * shards + of_shard;
-  }
-  std::int64_t replica_of(std::int64_t slot) const { return slot / shards / terms; }
-  std::int64_t term_of(std::int64_t slot) const { return slot / shards % terms; }
+  std::int64_t replicas_per_occurrence = 1;
+  Slots slots;
 };
 
 // The axes that some tensors treat in a way of their own: those of the pipeline stages, of the micro-batches and of the
@@ -63,10 +66,6 @@ struct FrameAxes {
 Frame frame_of(const Group& group, const RankTable& table, const FrameAxes& axes);
 
 std::int64_t slot_of(const Frame& frame, const Shard& shard);
-
-// Drops what tells which ranks the slots belong to: pieces follow from the numbers alone, and the rest is half of what a
-// tensor takes of memory. Occurrences are still counted.
-void forget_ranks(Frame& frame);
 
 // The coordinates of the rank that should fill the slot.
 AxisCoordinates coordinates_at(const Frame& frame, std::int64_t slot);

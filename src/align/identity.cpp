@@ -251,8 +251,8 @@ Group start_group(const GroupingContext& context, const CanonicalNames& names, c
   group.placement = draft.placement;
   group.reference = name.shapes[static_cast<std::size_t>(draft.key.kind)];
   group.expert = name.expert;
-  const bool is_shared = name.tied || context.pipeline.calls_before.contains(owner_of(name.text));
-  group.sum_occurrences = is_shared && draft.key.kind == Kind::kParamGrad;
+  group.sum_occurrences =
+      draft.key.kind == Kind::kParamGrad && (name.tied || context.pipeline.calls_before.contains(owner_of(name.text)));
   group.shards.resize(draft.shards);
   return group;
 }

@@ -29,7 +29,7 @@ struct GroupingContext {
 };
 
 struct CanonicalName {
-  std::string text;
+  SharedValue<std::string> text;
   bool layer = false;       // it has a layer's number, now global
   bool spans = false;       // its module spans the stages
   bool expert = false;      // it belongs to one of the experts that are spread over ranks

@@ -16,11 +16,11 @@ const LogicalTensor* passed_on_from(const Alignment& alignment, const TensorId& 
   if (bits.empty()) return nullptr;
   TensorId given = id;
   given.kind = id.kind == Kind::kOutput ? Kind::kInput : Kind::kGradOutput;
-  given.name = name.path;
+  given.name = std::string(name.path);
   for (auto at = alignment.tensors.lower_bound(given); at != alignment.tensors.end(); ++at) {
     TensorId same = at->first;
     same.name = given.name;
-    if (same != given || !at->first.name.starts_with(name.path)) return nullptr;
+    if (same != given || !at->first.name.get().starts_with(name.path)) return nullptr;
     const TensorName other(at->first.name);
     if (other.path == name.path && other.call == name.call && recorded_bits_of(at->second) == bits) return &at->second;
   }

@@ -19,8 +19,8 @@ struct HeldShard {
 
 // The shards of one logical tensor, each in its slot, and the dimensions that they make up. The pieces follow from it.
 struct ShardGrid {
-  Frame frame;
-  std::vector<HeldShard> shards;                             // one for each slot of the frame
+  Slots slots;
+  std::vector<HeldShard> shards;                             // one for each slot
   std::shared_ptr<const std::vector<Dimension>> dimensions;  // laid out
   bool fragments = false;  // some entries are fragments: the replicas of a shard may each hold a part of it
   // Several parts of a dimension may hold the same element. Its occurrences are terms of a gradient, and replicas of

@@ -236,7 +236,7 @@ class RowTensors {
     tensor.shape = extents_of(dimensions_);
     tensor.shape.insert(tensor.shape.begin(), token_count * std::max<std::int64_t>(experts_, 1));
     tensor.rows.emplace();
-    tensor.router = placement_.rule->rows->router;
+    tensor.router = std::make_shared<const RouterRule>(placement_.rule->rows->router);
     tensor.routed_experts = experts_;
     for (const auto& [row, holders] : row_holders.by_row) {
       const auto first = std::count_if(holders.begin(), holders.end(), [](const auto& h) { return h.replica == 0; });

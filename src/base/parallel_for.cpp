@@ -11,6 +11,8 @@ namespace ttrace {
 
 int thread_count(int threads) { return threads > 0 ? threads : omp_get_max_threads(); }
 
+std::size_t thread_number() { return static_cast<std::size_t>(omp_get_thread_num()); }
+
 void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& body) {
   std::atomic<std::size_t> first = count;  // that threw
   std::exception_ptr thrown;               // by it

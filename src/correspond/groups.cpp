@@ -47,7 +47,7 @@ std::optional<IndexPattern> pattern_of(const Correspondence& correspondence, con
   const bool is_parameter = is_parameter_kind(key.id.kind);
   std::vector<std::string> keys;
   if (is_parameter) {
-    keys.push_back(key.id.name.empty() ? std::string(kWholeParameter) : key.id.name.substr(1));
+    keys.push_back(key.id.name.empty() ? std::string(kWholeParameter) : key.id.name.get().substr(1));
   } else {
     keys.emplace_back(name_of(key.id.kind));
     if (key.id.kind == Kind::kGradInput) keys.emplace_back(name_of(Kind::kInput));
@@ -129,9 +129,9 @@ std::string SideNames::name_of(const GroupKey& key, const PatternTensor& place) 
   if (is_parameter_kind(key.id.kind)) {
     return key.id.name.empty() ? path : parameter_of(path, std::string_view(key.id.name).substr(1));
   }
-  if (pattern.is_every_name()) return path + key.id.name;
+  if (pattern.is_every_name()) return path + key.id.name.get();
   const std::string member = pattern.member().empty() ? first_members_.of(path, key.id.kind) : pattern.member();
-  return path + member + (pattern.call().empty() ? key.id.name : pattern.call());
+  return path + member + (pattern.call().empty() ? key.id.name.get() : pattern.call());
 }
 
 void add_to_groups(const SideNames& names, const Alignment& alignment, CounterpartGroups& groups) {

@@ -266,7 +266,7 @@ class RootFinder {
     record_modules(id, id.name, root);
     for (const TiedRule& rule : tied_) {
       if (!matches(rule.of, id.name)) continue;
-      const std::string prefix = id.name.substr(0, id.name.size() - rule.of.size());
+      const std::string prefix = id.name.get().substr(0, id.name.size() - rule.of.size());
       record_modules(id, prefix + rule.name, root);
     }
   }

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/parallel_for.h"
 #include "distribute/recorded.h"
 #include "load/rank_file.h"
 #include "ttrace/load/trace_reader.h"
@@ -40,9 +39,12 @@ Trace read_trace(const fs::path& directory, Team& team, int threads) {
   Tasks tasks;
   tasks.work = Work::kReadIndex;
   for (const Files& files : files_of) tasks.weights.push_back(files.end - files.begin);
+  FileThreads own_threads(threads), threads_for_answers(threads);
   tasks.own = [&](std::size_t task) {
     const std::size_t begin = files_of[task].begin, count = files_of[task].end - begin;
-    parallel_for(count, threads, [&](std::size_t i) { read[begin + i] = read_rank_file(paths[begin + i]); });
+    own_threads.for_each(count, [&](std::size_t i, SharedByFiles& shared) {
+      read[begin + i] = read_rank_file(paths[begin + i], shared);
+    });
   };
   tasks.request = [&](std::size_t task) {
     std::vector<std::string> names;
@@ -52,12 +54,11 @@ Trace read_trace(const fs::path& directory, Team& team, int threads) {
     return packer.take();
   };
   tasks.take = [&](std::size_t task, const std::string& answer) {
-    const std::size_t begin = files_of[task].begin, count = files_of[task].end - begin;
-    Unpacker unpacker(answer);
-    std::vector<std::string_view> packed;
-    while (!unpacker.at_end()) packed.push_back(unpacker.next_view());
-    parallel_for(count, threads,
-                 [&](std::size_t i) { read[begin + i] = unpack_rank_file(paths[begin + i], packed.at(i)); });
+    const std::size_t begin = files_of[task].begin;
+    const std::vector<PackedFile> packed = unpack_rank_files(answer);
+    threads_for_answers.for_each(packed.size(), [&](std::size_t i, SharedByFiles& shared) {
+      read.at(begin + i) = decode_packed_file(paths.at(begin + i), packed[i], shared);
+    });
   };
   team.deal(tasks);
   return make_trace(directory, std::move(read));
@@ -68,12 +69,11 @@ std::string answer_index(std::string_view request) {
   int threads = 0;
   std::vector<std::string> paths;
   unpacker(threads, paths);
-  std::vector<std::string> packed(paths.size());
-  parallel_for(paths.size(), threads,
-               [&](std::size_t i) { packed[i] = pack_rank_file(paths[i], map_shared_file(paths[i])); });
-  Packer packer;
-  for (const std::string& file : packed) packer(file);
-  return packer.take();
+  std::vector<RankTables> files(paths.size());
+  FileThreads(threads).for_each(paths.size(), [&](std::size_t i, SharedByFiles& shared) {
+    files[i] = check_rank_file(paths[i], map_shared_file(paths[i]), shared);
+  });
+  return pack_rank_files(files);
 }
 
 }  // namespace ttrace

@@ -11,15 +11,12 @@
 namespace ttrace {
 namespace {
 
-// Of an entry, whose parts that others share are made anew where they are taken.
-void transfer_shared(Packer& message, const SharedValue<Shape>& shape,
-                     const std::shared_ptr<const RecordedSketch>& sketch) {
-  message(shape.get(), sketch != nullptr);
+void transfer_sketch(Packer& message, const std::shared_ptr<const RecordedSketch>& sketch) {
+  message(sketch != nullptr);
   if (sketch) message(sketch->edges, sketch->checksum, sketch->is_fingerprint);
 }
 
-void transfer_shared(Unpacker& message, SharedValue<Shape>& shape, std::shared_ptr<const RecordedSketch>& sketch) {
-  shape = message.next<Shape>();
+void transfer_sketch(Unpacker& message, std::shared_ptr<const RecordedSketch>& sketch) {
   if (!message.next<bool>()) return;
   auto taken = std::make_shared<RecordedSketch>();
   message(taken->edges, taken->checksum, taken->is_fingerprint);
@@ -30,8 +27,8 @@ template <class Message, class OneEntry>
 void transfer_entry(Message& message, OneEntry& entry) {
   auto& [id, dtype, shape, order, offset, bytes, checksum, module_class, mapping, sketch] = entry;
   transfer_id(message, id);
-  message(dtype, order, offset, bytes, checksum);
-  transfer_shared(message, shape, sketch);
+  message(dtype, shape, order, offset, bytes, checksum);
+  transfer_sketch(message, sketch);
 }
 
 }  // namespace

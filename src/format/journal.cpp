@@ -71,8 +71,9 @@ std::optional<Entry> take_entry(std::string_view& payload) {
     if (!take(payload, size)) return std::nullopt;
   }
   set_shape(entry, dtype, Shape(shape.begin(), shape.begin() + ndim), shape.data() + ndim);
-  std::string module_class;
-  if (!take_text(payload, entry.id.name) || !take_text(payload, module_class)) return std::nullopt;
+  std::string name, module_class;
+  if (!take_text(payload, name) || !take_text(payload, module_class)) return std::nullopt;
+  entry.id.name = std::move(name);
   entry.module_class = std::move(module_class);
   return entry;
 }

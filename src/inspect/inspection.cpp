@@ -37,7 +37,7 @@ std::string kind_text(const TensorId& id) {
 }
 
 std::string name_text(const TensorId& id) {
-  return id.chunk == 0 ? id.name : fmt::format("{} [chunk {}]", id.name, id.chunk);
+  return id.chunk == 0 ? id.name.get() : fmt::format("{} [chunk {}]", id.name, id.chunk);
 }
 
 TensorStatistics statistics_and_release(const RankTrace& rank, const Entry& entry) {

@@ -35,14 +35,14 @@ class RouterOutputs {
   explicit RouterOutputs(const Alignment& reference) : reference_(reference) {}
 
   Router find_nearest(const LogicalTensor& routed) {
-    const LogicalTensor* logits = find_nearest_output(routed, routed.router.logits);
+    const LogicalTensor* logits = find_nearest_output(routed, routed.router->logits);
     if (logits == nullptr) return {};
     const auto find_beside = [&](const std::string& pattern) -> const LogicalTensor* {
       const LogicalTensor* found = pattern.empty() ? nullptr : find_nearest_output(routed, pattern);
       return found != nullptr && are_of_one_call(*found, *logits) ? found : nullptr;
     };
-    const LogicalTensor* scores = find_beside(routed.router.scores);
-    return {scores != nullptr ? scores : logits, find_beside(routed.router.groups)};
+    const LogicalTensor* scores = find_beside(routed.router->scores);
+    return {scores != nullptr ? scores : logits, find_beside(routed.router->groups)};
   }
 
  private:

@@ -85,10 +85,11 @@ LogicalTensor with_changed_rows(const LogicalTensor& tensor, const RowChange& ch
   LogicalTensor changed = tensor;
   const std::int64_t columns = tensor.shape.back();
   changed.shape = {element_count(tensor.shape) / columns - std::ssize(*dropped), columns};
-  changed.kept = {tensor.shape, [dropped](std::int64_t token) {
-                    for (const std::int64_t other : *dropped) token += other <= token ? 1 : 0;
-                    return token;
-                  }};
+  changed.kept = std::make_shared<const KeptTokens>(KeptTokens{tensor.shape, [dropped](std::int64_t token) {
+                                                                 for (const std::int64_t other : *dropped)
+                                                                   token += other <= token ? 1 : 0;
+                                                                 return token;
+                                                               }});
   changed.pieces = [pieces = tensor.pieces, shape = tensor.shape, dropped, moved] {
     std::vector<Piece> result;
     for (const Piece& piece : pieces()) {

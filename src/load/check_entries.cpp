@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <memory_resource>
 #include <unordered_set>
 
 #include "format/format.h"
@@ -114,14 +115,17 @@ void check_data_range(const Entry& entry, std::uint64_t data_end, const EntryChe
   }
 }
 
-// Requires that tensors lie apart, or have all of their bytes in common.
+}  // namespace
+
 void check_disjoint(const std::vector<Entry>& entries, std::string_view where) {
   std::vector<std::size_t> by_offset;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].bytes > 0) by_offset.push_back(i);
   }
-  std::stable_sort(by_offset.begin(), by_offset.end(),
-                   [&](std::size_t a, std::size_t b) { return entries[a].offset < entries[b].offset; });
+  const auto lies_before = [&](std::size_t a, std::size_t b) { return entries[a].offset < entries[b].offset; };
+  if (!std::is_sorted(by_offset.begin(), by_offset.end(), lies_before)) {  // as recorders write them
+    std::stable_sort(by_offset.begin(), by_offset.end(), lies_before);
+  }
   for (std::size_t i = 1; i < by_offset.size(); ++i) {
     const Entry &before = entries[by_offset[i - 1]], &entry = entries[by_offset[i]];
     const EntryChecker checker(where, by_offset[i]);
@@ -135,6 +139,8 @@ void check_disjoint(const std::vector<Entry>& entries, std::string_view where) {
                    "expected bytes of its own, or all of them in common");
   }
 }
+
+namespace {
 
 struct IdentityHash {
   std::size_t operator()(const TensorId* id) const {
@@ -150,8 +156,8 @@ struct IdentityEqual {
 };
 
 void check_unique(const std::vector<Entry>& entries, std::string_view where) {
-  std::unordered_set<const TensorId*, IdentityHash, IdentityEqual> seen;
-  seen.reserve(entries.size());
+  std::pmr::monotonic_buffer_resource memory;
+  std::pmr::unordered_set<const TensorId*, IdentityHash, IdentityEqual> seen(entries.size(), &memory);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (seen.insert(&entries[i].id).second) continue;
     EntryChecker(where, i).refuse(fmt::format("{} is there twice", to_string(entries[i].id)),

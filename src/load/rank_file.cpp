@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/parallel_for.h"
 #include "format/journal.h"
 #include "format/provenance.h"
 #include "format/run_attributes.h"
@@ -38,31 +39,52 @@ RunDescription checked_run(const RunAttributes& attributes, const std::string& w
   return *run;
 }
 
-// What a rank's file, or else its journal, says of itself: what one process sends to another.
-struct RankTables {
-  SealedTables sealed;       // of a file that was closed
-  std::string_view journal;  // of another: the journal's text
-  std::shared_ptr<const MappedFile> journal_file;
-};
+// `is_checked`, here and below: a process of this team has checked them already, and what takes long is not done again.
+std::vector<Entry> finish_entries(std::vector<Entry> entries, const std::vector<std::string_view>& mappings,
+                                  std::uint64_t data_end, bool is_checked, std::string_view where) {
+  if (!is_checked) check_entries(entries, data_end, where);
+  set_mappings(entries, mappings, where);
+  return entries;
+}
 
-// Decodes what a rank's file says of itself. `is_checked`: a process of this team has done that already, and what
-// takes long is not done again.
+// The entries of a closed file. Where the last file that was decoded has the same but for the checksums, they are copied.
+std::vector<Entry> decode_entries(const SealedTables& tables, const fs::path& path, bool is_checked,
+                                  SharedByFiles& shared) {
+  const DecodedTables& last = shared.last;
+  if (differ_in_checksums_only(tables, {{}, last.index, last.text, last.shapes, false, last.data_end, 0})) {
+    std::vector<Entry> entries = last.entries;
+    const std::vector<std::uint64_t> checksums = checksums_in(tables.index);
+    for (std::size_t i = 0; i < entries.size(); ++i) entries[i].checksum = checksums[i];
+    if (!is_checked) check_disjoint(entries, path.string());
+    return entries;
+  }
+  DecodedIndex decoded = decode_index(tables, path, shared);
+  std::vector<Entry> entries =
+      finish_entries(std::move(decoded.entries), decoded.mappings, tables.data_end, is_checked, path.string());
+  shared.last = {std::string(tables.index), std::string(tables.text), std::string(tables.shapes), tables.data_end,
+                 entries};
+  return entries;
+}
+
+// Decodes what a rank's file says of itself.
 RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> file, const RankTables& tables,
-                     bool is_checked) {
-  SealedFile sealed;
-  if (tables.journal.empty()) {
-    sealed = decode(tables.sealed, path);
+                     bool is_checked, SharedByFiles& shared) {
+  RunDescription run;
+  std::vector<Entry> entries;
+  const bool is_closed = tables.journal.empty();
+  if (is_closed) {
+    run = checked_run(decode_run(tables.sealed, path), path.string());
+    entries = decode_entries(tables.sealed, path, is_checked, shared);
   } else {
     std::optional<Journal> journal = parse_journal(tables.journal);
     if (!journal)
       throw InputError(fmt::format("{}: its journal cannot be read; expected one of ttrace", path.string()));
-    sealed = {journal->run, false, std::move(journal->entries), std::move(journal->mappings), file->size()};
+    run = checked_run(journal->run, path.string());
+    entries = finish_entries(std::move(journal->entries), journal->mappings, file->size(), is_checked, path.string());
   }
-  const RunDescription run = checked_run(sealed.run, path.string());
-  if (!is_checked) check_entries(sealed.entries, sealed.data_end, path.string());
-  set_mappings(sealed.entries, sealed.mappings, path.string());
-  RankTrace rank{path, run.rank, run.coordinates, sealed.complete, std::move(sealed.entries), std::move(file), {},
-                 {},   {}};
+  RankTrace rank{
+      path, run.rank, run.coordinates, is_closed && tables.sealed.complete, std::move(entries), std::move(file), {},
+      {},   {}};
   rank.not_seen = parse_not_seen(run.provenance, path.string());
   rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
   rank.sources = parse_sources(run.provenance, path.string());
@@ -82,17 +104,18 @@ std::optional<RankTables> tables_of_journal(const fs::path& path) {
 }
 
 // Reads and checks a rank's file; `tables` gets what it was decoded from, which lies in `file` or in its journal.
-RankFile read_with_tables(const fs::path& path, const std::shared_ptr<const MappedFile>& file, RankTables& tables) {
+RankFile read_with_tables(const fs::path& path, const std::shared_ptr<const MappedFile>& file, RankTables& tables,
+                          SharedByFiles& shared) {
   try {
     tables.sealed = read_sealed_tables(path, *file);
-    return decode_rank(path, file, tables, /*is_checked=*/false);
+    return decode_rank(path, file, tables, /*is_checked=*/false, shared);
   } catch (const InputError&) {
     // The rank died before it could close its file, or while it did.
     const std::optional<RankTables> journal = tables_of_journal(path);
     if (!journal) throw;
     tables = *journal;
     // One that records on has bytes for all that its journal names, but `file` may be older than that.
-    return decode_rank(path, map_file(path), tables, /*is_checked=*/false);
+    return decode_rank(path, map_file(path), tables, /*is_checked=*/false, shared);
   }
 }
 
@@ -162,9 +185,9 @@ std::vector<fs::path> list_rank_files(const fs::path& directory) {
   return files;
 }
 
-RankFile read_rank_file(const fs::path& path) {
+RankFile read_rank_file(const fs::path& path, SharedByFiles& shared) {
   RankTables tables;
-  RankFile file = read_with_tables(path, map_file(path), tables);
+  RankFile file = read_with_tables(path, map_file(path), tables, shared);
   // The index of a large job is gigabytes, and all of it was decoded.
   const SealedTables& sealed = tables.sealed;
   const MappedFile& mapped = *file.rank.file;
@@ -195,32 +218,66 @@ Trace make_trace(const fs::path& directory, std::vector<RankFile> files) {
   return trace;
 }
 
-std::string pack_rank_file(const fs::path& path, const std::shared_ptr<const MappedFile>& file) {
+RankTables check_rank_file(const fs::path& path, const std::shared_ptr<const MappedFile>& file, SharedByFiles& shared) {
   RankTables tables;
-  const RankFile read = read_with_tables(path, file, tables);
-  const SealedTables& sealed = tables.sealed;
+  tables.file = read_with_tables(path, file, tables, shared).rank.file;
+  return tables;
+}
+
+std::string pack_rank_files(const std::vector<RankTables>& files) {
   Packer packer;
-  packer(version_of(*read.rank.file), tables.journal);
-  if (tables.journal.empty()) {
-    packer(sealed.run, sealed.index, sealed.text, sealed.shapes, sealed.complete, sealed.data_end, sealed.file_bytes);
+  std::optional<std::size_t> whole;  // the last one that was packed whole
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const SealedTables& sealed = files[i].sealed;
+    packer(version_of(*files[i].file), files[i].journal);
+    if (!files[i].journal.empty()) continue;
+    const bool is_whole = !whole || !differ_in_checksums_only(sealed, files[*whole].sealed);
+    if (is_whole) whole = i;
+    packer(*whole);
+    if (is_whole) {
+      packer(sealed.index, sealed.text, sealed.shapes, sealed.data_end);
+    } else {
+      packer(checksums_in(sealed.index));
+    }
+    packer(sealed.run, sealed.complete, sealed.file_bytes);
   }
   return packer.take();
 }
 
-RankFile unpack_rank_file(const fs::path& path, std::string_view packed) {
-  Unpacker unpacker(packed);
-  std::shared_ptr<const MappedFile> file = map_file(path);
-  require_version(*file, unpacker.next<std::string>());
-  RankTables tables;
-  tables.journal = unpacker.next_view();
-  SealedTables& sealed = tables.sealed;
-  if (tables.journal.empty()) {
-    for (std::string_view* table : {&sealed.run, &sealed.index, &sealed.text, &sealed.shapes}) {
-      *table = unpacker.next_view();
+std::vector<PackedFile> unpack_rank_files(std::string_view packed) {
+  std::vector<PackedFile> files;
+  for (Unpacker unpacker(packed); !unpacker.at_end();) {
+    PackedFile& file = files.emplace_back();
+    unpacker(file.version);
+    file.tables.journal = unpacker.next_view();
+    if (!file.tables.journal.empty()) continue;
+    SealedTables& sealed = file.tables.sealed;
+    const auto whole = unpacker.next<std::size_t>();
+    if (whole == files.size() - 1) {
+      for (std::string_view* table : {&sealed.index, &sealed.text, &sealed.shapes}) *table = unpacker.next_view();
+      unpacker(sealed.data_end);
+    } else {
+      sealed = files.at(whole).tables.sealed;
+      file.index = with_checksums(sealed.index, unpacker.next<std::vector<std::uint64_t>>());
     }
-    unpacker(sealed.complete, sealed.data_end, sealed.file_bytes);
+    sealed.run = unpacker.next_view();
+    unpacker(sealed.complete, sealed.file_bytes);
   }
-  return decode_rank(path, std::move(file), tables, /*is_checked=*/true);
+  return files;
+}
+
+RankFile decode_packed_file(const fs::path& path, const PackedFile& packed, SharedByFiles& shared) {
+  std::shared_ptr<const MappedFile> file = map_file(path);
+  require_version(*file, packed.version);
+  RankTables tables = packed.tables;
+  if (!packed.index.empty()) tables.sealed.index = packed.index;
+  return decode_rank(path, std::move(file), tables, /*is_checked=*/true, shared);
+}
+
+FileThreads::FileThreads(int threads) : shared_(static_cast<std::size_t>(thread_count(threads))) {}
+
+void FileThreads::for_each(std::size_t count, const std::function<void(std::size_t, SharedByFiles&)>& body) {
+  parallel_for(count, static_cast<int>(shared_.size()), [&](std::size_t i) { body(i, shared_[thread_number()]); });
 }
 
 }  // namespace ttrace

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstring>
+#include <optional>
+#include <stdexcept>
 #include <string>
-#include <unordered_map>
 
 #include "format/run_attributes.h"
 #include "load/mapped_file.h"
@@ -121,52 +123,31 @@ void check_read(const TablesRead& read, const SealedTables& tables, std::size_t 
   check("names of classes", read.classes, kMaxClassSharing * tables.file_bytes);
 }
 
-// The values that entries of one file share, by the bytes that they are stored as.
-template <class T>
-class SharedBy {
- public:
-  template <class Make>
-  const SharedValue<T>& find(std::string_view bytes, const Make& make) {
-    const auto [found, is_new] = values_.try_emplace(bytes);
-    if (is_new) found->second = make(bytes);
-    return found->second;
-  }
-
- private:
-  std::unordered_map<std::string_view, SharedValue<T>> values_;
-};
-
-struct SharedByEntries {
-  SharedBy<Shape> shapes;
-  SharedBy<std::string> classes;
-};
-
 std::vector<std::int64_t> numbers_in(std::string_view bytes) {
   std::vector<std::int64_t> numbers(bytes.size() / sizeof(std::int64_t));
   bytes.copy(reinterpret_cast<char*>(numbers.data()), bytes.size());
   return numbers;
 }
 
-Entry decode_row(const IndexRow& row, std::string_view text, std::string_view shapes, SharedByEntries& shared) {
+Entry decode_row(const IndexRow& row, std::string_view text, std::string_view shapes, SharedByFiles& shared) {
   Entry entry;
   entry.id = {row.iteration,
               row.microbatch,
               row.chunk,
               static_cast<Pass>(row.pass),
               static_cast<Kind>(row.kind),
-              std::string(text.substr(row.name, row.name_length))};
+              shared.names.find(text.substr(row.name, row.name_length))};
   const std::string_view stored =
       shapes.substr(row.shape * sizeof(std::int64_t), stored_shape_size(row.dtype, row.ndim) * sizeof(std::int64_t));
   const std::size_t shape_bytes = row.ndim * sizeof(std::int64_t);
   const std::vector<std::int64_t> behind = numbers_in(stored.substr(shape_bytes));  // of a sketch
-  set_shape(entry, row.dtype, shared.shapes.find(stored.substr(0, shape_bytes), numbers_in), behind.data());
+  set_shape(entry, row.dtype, shared.shapes.find(stored.substr(0, shape_bytes)), behind.data());
   entry.order = row.order;
   entry.offset = row.offset;
   entry.bytes = row.bytes;
   entry.checksum = row.checksum;
   if (row.module_length > 0) {
-    entry.module_class = shared.classes.find(text.substr(row.module, row.module_length),
-                                             [](std::string_view name) { return std::string(name); });
+    entry.module_class = shared.classes.find(text.substr(row.module, row.module_length));
   }
   return entry;
 }
@@ -177,26 +158,63 @@ SealedTables read_sealed_tables(const std::filesystem::path& path, const MappedF
   return SealedFileReader(path, file).read();
 }
 
-SealedFile decode(const SealedTables& tables, const std::filesystem::path& path) {
-  const Where where(path);
+std::vector<std::uint64_t> checksums_in(std::string_view index) {
+  std::vector<std::uint64_t> checksums(index.size() / sizeof(IndexRow));
+  const char* from = index.data() + offsetof(IndexRow, checksum);
+  for (std::uint64_t& checksum : checksums) {
+    std::memcpy(&checksum, from, sizeof checksum);
+    from += sizeof(IndexRow);
+  }
+  return checksums;
+}
+
+std::string with_checksums(std::string_view index, const std::vector<std::uint64_t>& checksums) {
+  if (checksums.size() * sizeof(IndexRow) != index.size()) throw std::logic_error("an index of other checksums");
+  std::string changed(index);
+  char* to = changed.data() + offsetof(IndexRow, checksum);
+  for (const std::uint64_t checksum : checksums) {
+    std::memcpy(to, &checksum, sizeof checksum);
+    to += sizeof(IndexRow);
+  }
+  return changed;
+}
+
+bool differ_in_checksums_only(const SealedTables& a, const SealedTables& b) {
+  if (a.index.size() != b.index.size() || a.data_end != b.data_end || a.text != b.text || a.shapes != b.shapes) {
+    return false;
+  }
+  constexpr std::size_t kBefore = offsetof(IndexRow, checksum), kBehind = kBefore + sizeof(IndexRow::checksum);
+  for (std::size_t row = 0; row < a.index.size(); row += sizeof(IndexRow)) {
+    const char *of_a = a.index.data() + row, *of_b = b.index.data() + row;
+    if (std::memcmp(of_a, of_b, kBefore) != 0) return false;
+    if (std::memcmp(of_a + kBehind, of_b + kBehind, sizeof(IndexRow) - kBehind) != 0) return false;
+  }
+  return true;
+}
+
+RunAttributes decode_run(const SealedTables& tables, const std::filesystem::path& path) {
   const std::optional<RunAttributes> run = attributes_from_json(tables.run);
-  where.require(run.has_value(), "/ttrace/run does not parse", "expected the run's attributes as JSON");
-  SealedFile sealed{*run, tables.complete, {}, {}, tables.data_end};
+  Where(path).require(run.has_value(), "/ttrace/run does not parse", "expected the run's attributes as JSON");
+  return *run;
+}
+
+DecodedIndex decode_index(const SealedTables& tables, const std::filesystem::path& path, SharedByFiles& shared) {
+  const Where where(path);
+  DecodedIndex decoded;
   const std::size_t count = tables.index.size() / sizeof(IndexRow);
   TablesRead read;
-  SharedByEntries shared;
-  sealed.entries.reserve(count);
-  sealed.mappings.reserve(count);
+  decoded.entries.reserve(count);
+  decoded.mappings.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     IndexRow row;
     std::memcpy(&row, tables.index.data() + i * sizeof row, sizeof row);
     check_inside(row, tables.text, tables.shapes, i, where);
     read.add(row);
     check_read(read, tables, i, where);
-    sealed.entries.push_back(decode_row(row, tables.text, tables.shapes, shared));
-    sealed.mappings.push_back(tables.text.substr(row.mapping, row.mapping_length));
+    decoded.entries.push_back(decode_row(row, tables.text, tables.shapes, shared));
+    decoded.mappings.push_back(tables.text.substr(row.mapping, row.mapping_length));
   }
-  return sealed;
+  return decoded;
 }
 
 }  // namespace ttrace

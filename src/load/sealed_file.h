@@ -3,11 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "format/format.h"
+#include "load/shared_by_files.h"
 #include "ttrace/trace.h"
 
 namespace ttrace {
@@ -20,20 +21,29 @@ struct SealedTables {
   std::uint64_t file_bytes = 0;
 };
 
-struct SealedFile {
-  RunAttributes run;
-  bool complete = false;
-  std::vector<Entry> entries;              // decoded, not checked, without mappings
+// The checksums of the index's rows.
+std::vector<std::uint64_t> checksums_in(std::string_view index);
+// The index with other checksums, of which there is one a row.
+std::string with_checksums(std::string_view index, const std::vector<std::uint64_t>& checksums);
+
+// True where the tables say the same of their tensors, but for the checksums.
+bool differ_in_checksums_only(const SealedTables& a, const SealedTables& b);
+
+// What the index says.
+struct DecodedIndex {
+  std::vector<Entry> entries;              // not checked, without mappings
   std::vector<std::string_view> mappings;  // by entry, the text of its mapping, empty for none; inside the file
-  std::uint64_t data_end = 0;
 };
 
 // Throws InputError for a file that is not HDF5, not ttrace's, of another version, cut or changed, and for one whose
 // seal points outside the file. The HDF5 library is not used: it crashes and loops on files that are made for that.
 SealedTables read_sealed_tables(const std::filesystem::path& path, const MappedFile& file);
 
+// Throws InputError where the run does not parse.
+RunAttributes decode_run(const SealedTables& tables, const std::filesystem::path& path);
+
 // Throws InputError where names, shapes or mappings lie outside the tables, or rows read the same of them again.
 // `mappings` are inside the tables.
-SealedFile decode(const SealedTables& tables, const std::filesystem::path& path);
+DecodedIndex decode_index(const SealedTables& tables, const std::filesystem::path& path, SharedByFiles& shared);
 
 }  // namespace ttrace

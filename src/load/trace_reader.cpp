@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/parallel_for.h"
 #include "load/rank_file.h"
 #include "ttrace/error.h"
 
@@ -28,7 +27,8 @@ constexpr std::string_view kIteration = "iteration-";  // begins the names of th
 Trace read_trace(const std::filesystem::path& directory, int threads) {
   const std::vector<fs::path> paths = list_rank_files(directory);
   std::vector<RankFile> files(paths.size());
-  parallel_for(paths.size(), threads, [&](std::size_t i) { files[i] = read_rank_file(paths[i]); });
+  FileThreads(threads).for_each(
+      paths.size(), [&](std::size_t i, SharedByFiles& shared) { files[i] = read_rank_file(paths[i], shared); });
   return make_trace(directory, std::move(files));
 }
 
@@ -52,7 +52,8 @@ std::map<std::int32_t, fs::path> list_iterations(const fs::path& directory) {
 Trace read_rank(const std::filesystem::path& directory, std::int32_t rank) {
   const fs::path path = directory / fmt::format("rank-{:05}.h5", rank);
   std::vector<RankFile> files;
-  files.push_back(read_rank_file(path));
+  SharedByFiles shared;
+  files.push_back(read_rank_file(path, shared));
   if (files[0].run.rank != rank) {
     throw InputError(
         fmt::format("{}: is the file of rank {}; expected that of {}", path.string(), files[0].run.rank, rank));

@@ -176,7 +176,7 @@ std::string objection_to(const BagCall& call) {
 
 void check_embedding_bags(const Alignment& alignment, std::vector<Finding>& findings) {
   for (const auto& [id, output] : alignment.tensors) {
-    if (id.kind != Kind::kOutput || output.module_class.find("EmbeddingBag") == output.module_class.npos) continue;
+    if (id.kind != Kind::kOutput || output.module_class.get().find("EmbeddingBag") == std::string::npos) continue;
     const TensorName name(id.name);
     if (!is_floating(output.dtype) || !name.member.empty()) continue;
     const BagCall call{find_input(alignment, id, {"", ":0", ":input"}), find_input(alignment, id, {":1", ":offsets"}),

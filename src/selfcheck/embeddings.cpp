@@ -52,7 +52,7 @@ void check_embedding(const LogicalTensor& ids, const LogicalTensor& weight, cons
 void check_embeddings(const Alignment& alignment, std::vector<Finding>& findings) {
   for (const auto& [id, output] : alignment.tensors) {
     if (id.kind != Kind::kOutput || !is_floating(output.dtype)) continue;
-    if (output.module_class.find("Embedding") == output.module_class.npos) continue;
+    if (output.module_class.get().find("Embedding") == std::string::npos) continue;
     const TensorName name(id.name);
     const LogicalTensor* ids = find_tensor(alignment, id, Kind::kInput, id.name);
     const LogicalTensor* weight = parameter_at(alignment, id, parameter_of(name.path, "weight"));

@@ -69,7 +69,7 @@ ForwardProduct forward_product(const Linear& call, const Matrix& weight) {
 
 std::optional<LinearForm> form_of(std::span<const Linear> calls, const SelfCheckOptions& options) {
   const LinearForm usual;
-  if (calls.empty() || calls[0].output->module_class.starts_with("torch.nn.modules.linear.")) return usual;
+  if (calls.empty() || calls[0].output->module_class.get().starts_with("torch.nn.modules.linear.")) return usual;
   const std::vector<LinearForm> forms = possible_forms(calls[0]);
   if (forms.empty()) return usual;
   const bool is_linear = is_linear_class(calls[0].output->module_class);

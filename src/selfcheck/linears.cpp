@@ -208,10 +208,10 @@ class Linears {
   std::string tied_to(const Linear& call, const LogicalTensor& gradient) const {
     const RecordedBits weight_bits = recorded_bits_of(*call.weight), bits = recorded_bits_of(gradient);
     TensorId first = gradient.id;
-    first.name.clear();
+    first.name = {};
     for (auto at = alignment_.tensors.lower_bound(first); at != alignment_.tensors.end(); ++at) {
       TensorId same = at->first;
-      same.name.clear();
+      same.name = {};
       if (same != first) break;
       if (at->first.name == gradient.id.name || recorded_bits_of(at->second) != bits) continue;
       const LogicalTensor* weight = parameter_at(alignment_, gradient.id, at->first.name);

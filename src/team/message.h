@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "ttrace/shared_value.h"
+
 namespace ttrace {
 
 template <class T>
@@ -43,6 +45,10 @@ class Packer {
     bytes_.append(text);
   }
   void put(const std::string& text) { put(std::string_view(text)); }
+  template <class T>
+  void put(const SharedValue<T>& value) {
+    put(value.get());
+  }
   template <class T>
   void put(const std::vector<T>& values) {
     put(values.size());
@@ -96,6 +102,10 @@ class Unpacker {
     cut(sizeof value).copy(reinterpret_cast<char*>(&value), sizeof value);
   }
   void take(std::string& text) { text = next_view(); }
+  template <class T>
+  void take(SharedValue<T>& value) {
+    value = next<T>();
+  }
   template <class T>
   void take(std::vector<T>& values) {
     const auto count = next<std::size_t>();

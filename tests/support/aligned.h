@@ -60,7 +60,7 @@ inline bool has(const std::string& text, const std::string& part) { return text.
 inline std::vector<std::string> findings_in(const Report& report) {
   std::vector<std::string> lines;
   for (const Finding& finding : report.findings) {
-    lines.push_back(finding.id.name + " " + std::string(name_of(finding.id.kind)) + ": " +
+    lines.push_back(finding.id.name.get() + " " + std::string(name_of(finding.id.kind)) + ": " +
                     std::string(name_of(finding.reason)));
   }
   return lines;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -51,21 +52,21 @@ struct LogicalTensor {
   Shape shape;
   std::uint64_t order = 0;  // the smallest order of the entries
   double scale = 1;         // recorded = scale * logical (declared in the annotations)
-  std::string module_class;
+  SharedValue<std::string> module_class;
   // Makes the pieces, by replica, term, logical start. They are not kept: thousands of ranks, or stripes of
   // one token, have too many.
   std::function<std::vector<Piece>()> pieces = [] { return std::vector<Piece>(); };
   // Where present, only these rows of dimension 0 are held, each of them whole. They are sorted.
   std::optional<std::vector<std::int64_t>> rows;
-  RouterRule router;  // where there are `rows`: what chose them
+  std::shared_ptr<const RouterRule> router;  // where there are `rows`: what chose them; else null
   // Where it is not 0, the tensor holds the tokens of several experts, of so many that there are, and the row of a
   // token at an expert is token * routed_experts + expert.
   std::int64_t routed_experts = 0;
-  std::optional<KeptTokens> kept;  // where tokens were left out
-  std::uint64_t bytes = 0;         // the size of the recorded tensors that hold the elements
-  bool sketched = false;           // some of them were recorded as sketches
-  std::size_t factoring = 0;       // the factoring on whose axes the shards lie: an index into `factorings_of` the mesh
-  bool annotated = false;          // some rule, or the recording program, said where it lies
+  std::shared_ptr<const KeptTokens> kept;  // where tokens were left out; else null
+  std::uint64_t bytes = 0;                 // the size of the recorded tensors that hold the elements
+  bool sketched = false;                   // some of them were recorded as sketches
+  std::size_t factoring = 0;  // the factoring on whose axes the shards lie: an index into `factorings_of` the mesh
+  bool annotated = false;     // some rule, or the recording program, said where it lies
   // What neither of them said: along which axes the shapes of the shards, or the slices of the batch, place it so.
   std::vector<AxisPlacement> deduced;
   std::string doubt;  // one sentence, where its shape fits no placement, or several: which line would say it

@@ -111,7 +111,7 @@ TEST_CASE("an error in one slice is found in the tensor that has it") {
     changed_value(candidate, 1, id) *= 2;
     const auto found = findings_in(checked(one_process(), candidate, kScaledByDp));
     REQUIRE(found.size() == 1);
-    CHECK(has(found[0], id.name + " " + std::string(name_of(id.kind))));
+    CHECK(has(found[0], id.name.get() + " " + std::string(name_of(id.kind))));
   }
   // Without the scale that the program has, its loss and gradients are twice too large.
   CHECK(checked(one_process(), sliced({0, 1}, {2, 3}), "").counts.fail == 5);

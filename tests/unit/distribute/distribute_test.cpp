@@ -66,6 +66,35 @@ TEST_SUITE("distribute") {
     }
   }
 
+  TEST_CASE("many ranks that record alike are read as they are, and those in between that died or have more") {
+    constexpr std::int32_t kRanks = 130;  // several a task
+    TraceBuilder builder;
+    fill(builder, 0);
+    builder.axes("dp=130").crashed_rank(7).crashed_rank(50);
+    const auto values = [](std::int32_t rank, std::int64_t i) { return rank + 0.5 * static_cast<double>(i); };
+    builder.tensor("loss", Kind::kScalar, {}, values);
+    builder.tensor({.id = {.name = "extra"}, .shape = {3}, .values = values, .ranks = {20, 51}});
+    const std::filesystem::path directory = builder.write();
+    const Trace alone = read_trace(directory);
+    for (const int threads : {1, 2}) {
+      run_in_threads(2, reader_and_comparer, [&](Team& team) {
+        const Trace trace = read_trace(directory, team, threads);
+        CHECK(digest_of(trace) == digest_of(alone));
+        REQUIRE(trace.ranks.size() == kRanks);
+        for (std::size_t i = 0; i < kRanks; ++i) {
+          const RankTrace &rank = trace.ranks[i], &same = alone.ranks[i];
+          CHECK(rank.complete == same.complete);
+          CHECK(rank.coordinates == same.coordinates);
+          REQUIRE(rank.entries.size() == same.entries.size());
+          for (std::size_t e = 0; e < rank.entries.size(); ++e) {
+            CHECK(rank.entries[e].offset == same.entries[e].offset);
+            CHECK(verify_checksum(rank, rank.entries[e]));
+          }
+        }
+      });
+    }
+  }
+
   TEST_CASE("a damaged index is refused with the words of one process") {
     TraceBuilder builder;
     fill(builder, 0);

@@ -214,6 +214,42 @@ TEST_SUITE("load") {
     }
   }
 
+  TEST_CASE("Ranks share the names and shapes that they record alike, and keep what only one of them records") {
+    TraceBuilder builder;
+    builder.axes("dp=4").tensor("layers.0.mlp", Kind::kOutput, {2, 3}, index_value);
+    builder.tensor({.id = {.name = "layers.1"}, .shape = {3}, .values = index_value, .ranks = {2}});
+    const Trace trace = read_trace(builder.write(), 1);
+    REQUIRE(trace.ranks.size() == 4);
+    const Entry& first = trace.ranks[0].entries.at(0);
+    for (const RankTrace& rank : trace.ranks) {
+      CHECK(rank.entries.size() == (rank.rank == 2 ? 2 : 1));
+      CHECK(rank.entries[0].id == first.id);
+      CHECK(rank.entries[0].id.name.data() == first.id.name.data());
+      CHECK(rank.entries[0].shape.data() == first.shape.data());
+      for (const Entry& entry : rank.entries) CHECK(verify_checksum(rank, entry));
+    }
+    CHECK(trace.ranks[2].entries[1].id.name == "layers.1");
+  }
+
+  TEST_CASE("A rank's checksums are checked, though another rank has the same index but for them") {
+    const auto fill = [](ForgedTrace& forged, std::uint64_t checksum) {
+      forged.run.world_size = 2;
+      forged.add();
+      forged.add().offset = forged.index.rows[0].offset;  // they share their bytes
+      forged.index.rows[1].checksum = checksum;
+    };
+    ForgedTrace sound, other;
+    fill(sound, 0);
+    fill(other, 1);
+    other.run.rank = 1;
+    CHECK(sound.error() == "");
+    CHECK(other.error() != "");
+    fs::copy_file(other.directory.path() / "rank-00000.h5", sound.directory.path() / "rank-00001.h5");
+    CHECK(error_of(sound.directory.path()) ==
+          "DIR/rank-00001.h5: tensor 1 of the index: its checksum is not that of tensor 0, which has the same bytes; "
+          "expected one checksum");
+  }
+
   TEST_CASE("A truncated file is called truncated") {
     TraceBuilder builder;
     const fs::path directory = builder.tensor("a", Kind::kOutput, {3}, index_value).write();

@@ -111,7 +111,7 @@ TEST_SUITE("record") {
       CHECK(rank.entries.size() == kThreads * kTensors);
       CHECK(is_sound(rank));
       for (const Entry& entry : rank.entries) {
-        const int t = entry.id.name[0] - '0', i = std::stoi(entry.id.name.substr(2));
+        const int t = entry.id.name[0] - '0', i = std::stoi(entry.id.name.get().substr(2));
         const auto* values = reinterpret_cast<const float*>(rank.bytes_of(entry));
         const float expected = static_cast<float>(i % 3 == 0 ? i : 100 * t + i);
         CHECK(

@@ -186,7 +186,7 @@ TEST_CASE("the summary has three root causes, and the list of findings all that 
   for (std::size_t i = 0; i < 4; ++i) {
     RootCause& root = report.roots.emplace_back();
     root.finding = i;
-    root.sentence = report.findings[i].id.name + " is wrong.";
+    root.sentence = report.findings[i].id.name.get() + " is wrong.";
     root.examined = true;
   }
   report.roots[1].source.call = CodeLine{"model.py", 106};

@@ -142,9 +142,9 @@ Report damaged(const std::string& where, std::int64_t col, float value, Attentio
 
 std::string first_tensor_of(const Report& report) {
   const Finding* first = report.root_cause();
-  return first == nullptr
-             ? ""
-             : first->id.name + " " + std::string(name_of(first->id.kind)) + ": " + std::string(name_of(first->reason));
+  return first == nullptr ? ""
+                          : first->id.name.get() + " " + std::string(name_of(first->id.kind)) + ": " +
+                                std::string(name_of(first->reason));
 }
 
 // Returns why a tensor of the trace was not checked.

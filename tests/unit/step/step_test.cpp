@@ -175,7 +175,7 @@ std::vector<std::string> wrong_in(const std::vector<Finding>& findings) {
   std::vector<std::string> lines;
   for (const Finding& finding : findings) {
     if (finding.verdict != Verdict::kFail) continue;
-    lines.push_back(finding.id.name + " " + std::to_string(finding.id.iteration) + ": " +
+    lines.push_back(finding.id.name.get() + " " + std::to_string(finding.id.iteration) + ": " +
                     std::string(name_of(finding.reason)) + ": " +
                     finding.message.substr(to_string(finding.id).size() + 2));
   }
@@ -608,7 +608,7 @@ std::vector<std::string> wrong_where_first_gradients_are(float reference, float 
   for (const Finding& finding :
        judge_all(a.alignment, matching, differences, &tolerance, {}, judged.verdicts).findings) {
     if (finding.verdict == Verdict::kFail)
-      wrong.push_back(finding.id.name + " " + std::string(name_of(finding.id.kind)));
+      wrong.push_back(finding.id.name.get() + " " + std::string(name_of(finding.id.kind)));
   }
   return wrong;
 }
