@@ -193,6 +193,9 @@ class MappedFile {
   // Copies [begin, begin + bytes) of the mapping from the file, which touches none of its pages. Returns false where
   // there is no file to read from. Throws InputError where the bytes are gone.
   virtual bool read(const std::byte* /*begin*/, std::uint64_t /*bytes*/, std::byte* /*into*/) const { return false; }
+  // True where an access to bytes that are gone ends the program with a line that says so. Elsewhere it may be killed,
+  // and what can be read is better read.
+  virtual bool explains_losses() const { return false; }
 };
 
 // What a rank says that it could not record. Its provenance holds it as

@@ -1,7 +1,10 @@
 // Of pairs that are made of the same bytes, one is measured. Pairs are cut into tiles. All threads read and measure
-// tiles, and release the pages of those that they read in place; the calling thread then adds the tiles' results in order. So no sum depends on
-// which thread was faster, and memory in use stays small. Batches are large, because at the end of each the threads
-// wait for each other, which is long on a machine with other work to do.
+// tiles, and release the pages of those that they read in place; the calling thread then adds the tiles' results in
+// order. So no sum depends on which thread was faster, and memory in use stays small. Batches are large, because at the
+// end of each the threads wait for each other, which is long on a machine with other work to do.
+//
+// Memory is the limit. A tile, of both sides, stays in a core's second-level cache, which is commonly 1 MiB: the
+// checksums bring it there, as they ask for little else, and the comparison finds it.
 #include "ttrace/compare/compare.h"
 
 #include <fmt/format.h>
@@ -13,6 +16,7 @@
 
 #include "base/parallel_for.h"
 #include "compare/checksums.h"
+#include "compare/in_place.h"
 #include "compare/pages.h"
 #include "compare/repeats.h"
 #include "compare/sketches.h"
@@ -23,9 +27,9 @@ namespace {
 
 using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
 
-constexpr std::int64_t kTileBytes = 2 << 20;  // of both sides
+constexpr std::int64_t kTileBytes = 512 << 10;  // of both sides
 constexpr std::int64_t kLeastTileElements = 16 << 10;
-constexpr std::size_t kBatchTiles = 4096;
+constexpr std::size_t kBatchTiles = 8192;
 constexpr std::uint64_t kProgressBytes = 64 << 20;
 
 std::uint64_t bytes_of(const TensorPair& pair) { return pair.reference->bytes + pair.candidate->bytes; }
@@ -76,6 +80,32 @@ std::vector<TileTask> next_batch(std::span<const TensorPair> pairs, std::size_t&
   return batch;
 }
 
+// Tiles of a batch that one thread goes through, one after the other.
+struct TileRun {
+  std::size_t begin, end;
+};
+
+constexpr std::uint64_t kRunsPerThread = 8;  // at least, or else threads that are done wait long for the last
+
+// The tiles of a pair are one run, so that the thread that reads them takes its checksums on, which it must do in order.
+// Where that would keep other threads waiting, each tile is one.
+std::vector<TileRun> runs_of(const std::vector<TileTask>& batch, int threads) {
+  std::uint64_t most = 0;
+  for (const TileTask& task : batch) most += task.bytes;
+  most /= kRunsPerThread * static_cast<std::uint64_t>(threads);
+  std::vector<TileRun> runs;
+  for (std::size_t begin = 0, end = 0; begin < batch.size(); begin = end) {
+    std::uint64_t bytes = 0;
+    for (; end < batch.size() && batch[end].pair == batch[begin].pair; ++end) bytes += batch[end].bytes;
+    if (bytes <= most) {
+      runs.push_back({begin, end});
+      continue;
+    }
+    for (std::size_t i = begin; i < end; ++i) runs.push_back({i, i + 1});
+  }
+  return runs;
+}
+
 // Ends the row whose parts came last.
 void end_row(TileDifference& sum) {
   if (sum.part) add_row(sum.difference, *sum.part);
@@ -98,12 +128,30 @@ void add_result(TileDifference& sum, const TileDifference& tile) {
   }
 }
 
+// What a thread reads tiles with.
+struct TileReader {
+  TileBuffers buffers;
+  InPlaceChoice choice;
+  ReadPages pages;
+};
+
 // How to go through the pairs.
 struct Pass {
   int threads;
-  bool checksums;                     // verify those of the tensors that are read
-  std::vector<TileBuffers>& buffers;  // one a thread
+  bool checksums;                    // verify those of the tensors that are read
+  std::vector<TileReader>& readers;  // one a thread
 };
+
+TileDifference read_and_measure(const Overlay& overlay, const Box& tile, const Rows& rows, TileReader& reader,
+                                Checksums& checksums) {
+  TileBuffer& buffer = reader.buffers.next();
+  const OpenTile open = open_tile(overlay, tile, buffer, reader.choice.next());
+  checksums.follow(open.read, reader.buffers.may_hold(buffer));
+  TileDifference difference = measure_tile(open, overlay, tile, rows);
+  reader.choice.add(open.read);
+  reader.pages.add(open.read);
+  return difference;
+}
 
 // Measures a batch, and appends the sums of each of its pairs to `results`.
 void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& batch, const Pass& pass,
@@ -115,19 +163,17 @@ void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& bat
   parallel_for(pairs.size(), threads,
                [&](std::size_t i) { overlays[i] = overlay(*pairs[i].reference, *pairs[i].candidate); });
   Checksums checksums(pass.checksums ? overlays : std::vector<Overlay>());
-  std::vector<ReadPages> read(static_cast<std::size_t>(threads));
-  parallel_for(batch.size(), threads, [&](std::size_t i) {
-    const std::size_t pair = batch[i].pair;
-    const auto thread = static_cast<std::size_t>(omp_get_thread_num());
-    TileBuffer& buffer = pass.buffers[thread].next();
-    batch[i].result = measure_tile(overlays[pair], batch[i].tile, rows[pair], buffer);
-    checksums.follow(batch[i].result.read, pass.buffers[thread].may_hold(buffer));
-    read[thread].add(batch[i].result.read);
-    batch[i].result.read = {};
-    meter.add(batch[i].bytes);
+  const std::vector<TileRun> runs = runs_of(batch, threads);
+  parallel_for(runs.size(), threads, [&](std::size_t run) {
+    TileReader& reader = pass.readers[static_cast<std::size_t>(omp_get_thread_num())];
+    for (std::size_t i = runs[run].begin; i < runs[run].end; ++i) {
+      TileTask& task = batch[i];
+      task.result = read_and_measure(overlays[task.pair], task.tile, rows[task.pair], reader, checksums);
+      meter.add(task.bytes);
+    }
   });
   parallel_for(checksums.size(), threads, [&](std::size_t i) { checksums.finish(i); });
-  for (ReadPages& pages : read) pages.release();
+  for (TileReader& reader : pass.readers) reader.pages.release();
   const std::size_t first = results.size();
   for (const Overlay& overlay : overlays) {
     results.emplace_back();
@@ -144,8 +190,8 @@ void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& bat
 // Returns the sums of every pair over all of its tiles. `checksums`: verify those of the tensors that are read.
 std::vector<TileDifference> measure_pairs(std::span<const TensorPair> pairs, int threads, bool checksums,
                                           const Progress& progress) {
-  std::vector<TileBuffers> buffers(static_cast<std::size_t>(threads));
-  const Pass pass{threads, checksums, buffers};
+  std::vector<TileReader> readers(static_cast<std::size_t>(threads));
+  const Pass pass{threads, checksums, readers};
   ProgressMeter meter(progress, pairs);
   std::vector<TileDifference> results;
   results.reserve(pairs.size());

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <cstring>
 
 #include "compare/kernel.h"
@@ -40,6 +41,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::CappedTag<float, kLanes>;
 using FloatVector = hn::Vec<Floats>;
+using Counts = hn::RebindToSigned<Floats>;
 
 template <class Type>
 HWY_INLINE bool all_zero(const std::byte* data, std::size_t elements) {
@@ -60,32 +62,41 @@ constexpr std::size_t kPrefetchBytes = 2048;
 struct NarrowSums {
   static constexpr std::size_t kVectors = kLanes / hn::MaxLanes(Floats());
   FloatVector reference[kVectors], candidate[kVectors], difference[kVectors], along[kVectors], row[kVectors];
-  FloatVector largest, largest_reference, reference_factor, candidate_factor;
-  std::size_t differing = 0;
+  hn::Vec<Counts> differing[kVectors];
+  FloatVector largest_square, largest_reference_square, reference_factor, candidate_factor;
 
   HWY_INLINE NarrowSums(float reference_times, float candidate_times)
-      : largest(hn::Zero(Floats())),
-        largest_reference(hn::Zero(Floats())),
+      : largest_square(hn::Zero(Floats())),
+        largest_reference_square(hn::Zero(Floats())),
         reference_factor(hn::Set(Floats(), reference_times)),
         candidate_factor(hn::Set(Floats(), candidate_times)) {
     for (std::size_t v = 0; v < kVectors; ++v) {
       reference[v] = candidate[v] = difference[v] = along[v] = row[v] = hn::Zero(Floats());
+      differing[v] = hn::Zero(Counts());
     }
   }
 
-  template <class Reference, class Candidate>
+  // The four products are the limit here. Hence the largest magnitudes are kept as squares, and nothing is multiplied by
+  // factors of 1.
+  template <class Reference, class Candidate, bool kScaled>
   HWY_INLINE void add(const typename Reference::Stored* a_data, const typename Candidate::Stored* b_data) {
     for (std::size_t v = 0; v < kVectors; ++v) {
-      const FloatVector a = hn::Mul(Reference::load(Floats(), a_data + v * hn::MaxLanes(Floats())), reference_factor);
-      const FloatVector b = hn::Mul(Candidate::load(Floats(), b_data + v * hn::MaxLanes(Floats())), candidate_factor);
+      FloatVector a = Reference::load(Floats(), a_data + v * hn::MaxLanes(Floats()));
+      FloatVector b = Candidate::load(Floats(), b_data + v * hn::MaxLanes(Floats()));
+      if constexpr (kScaled) {
+        a = hn::Mul(a, reference_factor);
+        b = hn::Mul(b, candidate_factor);
+      }
       const FloatVector delta = hn::Sub(b, a);
-      reference[v] = hn::Add(reference[v], hn::Mul(a, a));
+      const FloatVector a_square = hn::Mul(a, a), delta_square = hn::Mul(delta, delta);
+      reference[v] = hn::Add(reference[v], a_square);
       candidate[v] = hn::Add(candidate[v], hn::Mul(b, b));
-      row[v] = hn::Add(row[v], hn::Mul(delta, delta));
+      row[v] = hn::Add(row[v], delta_square);
       along[v] = hn::Add(along[v], hn::Mul(delta, a));
-      largest = hn::Max(largest, hn::Abs(delta));
-      largest_reference = hn::Max(largest_reference, hn::Abs(a));
-      differing += hn::CountTrue(Floats(), hn::Ne(a, b));
+      largest_square = hn::Max(largest_square, delta_square);
+      largest_reference_square = hn::Max(largest_reference_square, a_square);
+      const auto differs = hn::RebindMask(Counts(), hn::Ne(a, b));
+      differing[v] = hn::IfThenElse(differs, hn::Add(differing[v], hn::Set(Counts(), 1)), differing[v]);
     }
   }
 
@@ -120,6 +131,18 @@ struct NarrowSums {
     return moderate;
   }
 
+  HWY_INLINE std::int64_t differing_elements() const {
+    std::int64_t sum = 0;
+    for (std::size_t v = 0; v < kVectors; ++v) sum += hn::GetLane(hn::SumOfLanes(Counts(), differing[v]));
+    return sum;
+  }
+
+  // The root of an fp32 square that was rounded is the number itself, unless the square is tiny or infinite: a block
+  // with such is refused.
+  static HWY_INLINE double largest_magnitude(FloatVector squares) {
+    return static_cast<double>(std::sqrt(hn::GetLane(hn::MaxOfLanes(Floats(), squares))));
+  }
+
   static HWY_INLINE void flush(const FloatVector* lanes, LaneSums::Lanes& sums) {
     float stage[kLanes];
     for (std::size_t v = 0; v < kVectors; ++v) hn::StoreU(lanes[v], Floats(), stage + v * hn::MaxLanes(Floats()));
@@ -127,9 +150,9 @@ struct NarrowSums {
   }
 };
 
-template <class Reference, class Candidate>
-HWY_NOINLINE bool add_narrow_as(const NarrowBlock& reference_side, const NarrowBlock& candidate_side,
-                                std::size_t elements, const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
+template <class Reference, class Candidate, bool kScaled>
+HWY_NOINLINE bool add_narrow_scaled(const NarrowBlock& reference_side, const NarrowBlock& candidate_side,
+                                    std::size_t elements, const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
   using A = typename Reference::Stored;
   using B = typename Candidate::Stored;
   const A* reference = reinterpret_cast<const A*>(reference_side.data);
@@ -142,21 +165,21 @@ HWY_NOINLINE bool add_narrow_as(const NarrowBlock& reference_side, const NarrowB
     for (; i + kLanes <= end; i += kLanes) {
       hwy::Prefetch(reference_side.data + i * sizeof(A) + kPrefetchBytes);
       hwy::Prefetch(candidate_side.data + i * sizeof(B) + kPrefetchBytes);
-      block.add<Reference, Candidate>(reference + i, candidate + i);
+      block.add<Reference, Candidate, kScaled>(reference + i, candidate + i);
     }
     if (i < end) {
       A reference_tail[kLanes] = {};
       B candidate_tail[kLanes] = {};
       std::memcpy(reference_tail, reference + i, (end - i) * sizeof(A));
       std::memcpy(candidate_tail, candidate + i, (end - i) * sizeof(B));
-      block.add<Reference, Candidate>(reference_tail, candidate_tail);
+      block.add<Reference, Candidate, kScaled>(reference_tail, candidate_tail);
       i = end;
     }
     rows.squares[row] = block.end_row();
   }
   if (!block.all_moderate()) return false;
-  const float largest = hn::GetLane(hn::MaxOfLanes(Floats(), block.largest));
-  if (NarrowSums::largest_lane(block.difference) < kTooSmall && largest > 0) return false;
+  const std::int64_t differing = block.differing_elements();
+  if (NarrowSums::largest_lane(block.difference) < kTooSmall && differing > 0) return false;
   if (NarrowSums::largest_lane(block.reference) < kTooSmall && !all_zero<Reference>(reference_side.data, elements))
     return false;
   if (NarrowSums::largest_lane(block.candidate) < kTooSmall && !all_zero<Candidate>(candidate_side.data, elements))
@@ -165,10 +188,18 @@ HWY_NOINLINE bool add_narrow_as(const NarrowBlock& reference_side, const NarrowB
   NarrowSums::flush(block.candidate, sums.candidate_square);
   NarrowSums::flush(block.difference, sums.difference_square);
   NarrowSums::flush(block.along, sums.along);
-  counts.max_difference = static_cast<double>(largest);
-  counts.max_reference = static_cast<double>(hn::GetLane(hn::MaxOfLanes(Floats(), block.largest_reference)));
-  counts.differing += static_cast<std::int64_t>(block.differing);
+  counts.max_difference = NarrowSums::largest_magnitude(block.largest_square);
+  counts.max_reference = NarrowSums::largest_magnitude(block.largest_reference_square);
+  counts.differing += differing;
   return true;
+}
+
+template <class Reference, class Candidate>
+bool add_narrow_as(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements,
+                   const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {
+  const bool scaled = reference.factor != 1 || candidate.factor != 1;
+  return scaled ? add_narrow_scaled<Reference, Candidate, true>(reference, candidate, elements, rows, sums, counts)
+                : add_narrow_scaled<Reference, Candidate, false>(reference, candidate, elements, rows, sums, counts);
 }
 
 // Of types with more than one byte, any two may meet.

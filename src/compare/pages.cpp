@@ -11,6 +11,9 @@ constexpr std::int64_t kReleasedAtOnce = 8 << 20;  // bytes
 // Ranges that are no farther apart are released in one call with the pages between them: a page fault maps neighbouring
 // pages too.
 constexpr std::ptrdiff_t kGapBytes = 64 << 10;
+// A page fault in a large page of the cache maps what lies around it, too: what was released already, and what will not
+// be read in place after all.
+constexpr std::ptrdiff_t kMappedAround = 1 << 20;
 
 }  // namespace
 
@@ -32,7 +35,10 @@ void ReadPages::release() {
     for (; next != ranges_.end() && next->file == range->file && next->begin - end <= kGapBytes; ++next) {
       end = std::max(end, next->end);
     }
-    range->file->release(range->begin, static_cast<std::uint64_t>(end - range->begin));
+    const std::byte* data = range->file->data();
+    const std::byte* begin = range->begin - std::min(range->begin - data, kMappedAround);
+    end += std::min(data + range->file->size() - end, kMappedAround);
+    range->file->release(begin, static_cast<std::uint64_t>(end - begin));
     range = next;
   }
   ranges_.clear();

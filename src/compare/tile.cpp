@@ -86,13 +86,7 @@ class TileRows {
   std::vector<double> squares_;
 };
 
-using Boxes = std::vector<OverlayBox>;
-
-// An overlay inside a tile.
-struct TileOverlay {
-  Boxes boxes;
-  std::vector<Boxes> candidate_replicas, reference_replicas;
-};
+using Boxes = OpenTile::Boxes;
 
 Boxes clip_all(const Boxes& boxes, const Box& tile) {
   Boxes inside;
@@ -100,24 +94,6 @@ Boxes clip_all(const Boxes& boxes, const Box& tile) {
     if (auto clipped = clip(box, tile)) inside.push_back(std::move(*clipped));
   }
   return inside;
-}
-
-TileOverlay clip_overlay(const Overlay& overlay, const Box& tile) {
-  TileOverlay inside{clip_all(overlay.boxes, tile), {}, {}};
-  for (const Boxes& boxes : overlay.candidate_replicas) inside.candidate_replicas.push_back(clip_all(boxes, tile));
-  for (const Boxes& boxes : overlay.reference_replicas) inside.reference_replicas.push_back(clip_all(boxes, tile));
-  return inside;
-}
-
-std::vector<ReadRange> fetch_all(TileOverlay& overlay, TileBuffer& buffer) {
-  std::vector<OverlayBox*> all;
-  for (OverlayBox& box : overlay.boxes) all.push_back(&box);
-  for (auto* replicas : {&overlay.candidate_replicas, &overlay.reference_replicas}) {
-    for (Boxes& boxes : *replicas) {
-      for (OverlayBox& box : boxes) all.push_back(&box);
-    }
-  }
-  return fetch(all, buffer);
 }
 
 // Compares replica 0 with the reference. `boxes`: those of the overlay inside the tile.
@@ -208,13 +184,26 @@ Rows rows_of(const Shape& shape, Dtype dtype) {
   return element_count(rows.outer) < 2 ? Rows() : rows;
 }
 
-TileDifference measure_tile(const Overlay& overlay, const Box& tile, const Rows& rows, TileBuffer& buffer) {
-  TileOverlay inside = clip_overlay(overlay, tile);
+OpenTile open_tile(const Overlay& overlay, const Box& tile, TileBuffer& buffer, ReadInPlace in_place) {
+  OpenTile open{clip_all(overlay.boxes, tile), {}, {}, {}};
+  for (const Boxes& boxes : overlay.candidate_replicas) open.candidate_replicas.push_back(clip_all(boxes, tile));
+  for (const Boxes& boxes : overlay.reference_replicas) open.reference_replicas.push_back(clip_all(boxes, tile));
+  std::vector<OverlayBox*> all;
+  for (OverlayBox& box : open.boxes) all.push_back(&box);
+  for (auto* replicas : {&open.candidate_replicas, &open.reference_replicas}) {
+    for (Boxes& boxes : *replicas) {
+      for (OverlayBox& box : boxes) all.push_back(&box);
+    }
+  }
+  open.read = fetch(all, buffer, in_place);
+  return open;
+}
+
+TileDifference measure_tile(const OpenTile& open, const Overlay& overlay, const Box& tile, const Rows& rows) {
   TileDifference result;
-  result.read = fetch_all(inside, buffer);
-  measure_first_replica(inside.boxes, overlay, tile, rows, result);
-  result.candidate_replicas = measure_replicas(inside.candidate_replicas, overlay.candidate_scale);
-  result.reference_replicas = measure_replicas(inside.reference_replicas, overlay.reference_scale);
+  measure_first_replica(open.boxes, overlay, tile, rows, result);
+  result.candidate_replicas = measure_replicas(open.candidate_replicas, overlay.candidate_scale);
+  result.reference_replicas = measure_replicas(open.reference_replicas, overlay.reference_scale);
   return result;
 }
 

@@ -1,5 +1,5 @@
-// A tile is a box of the logical tensor, cut without regard to shards: about 1 MiB a side, so that it
-// stays in cache while replicas are compared with it. Tiles are the unit of parallel work and of
+// A tile is a box of the logical tensor, cut without regard to shards: about 256 KiB a side, so that it stays in cache
+// while its checksums are taken and replicas are compared with it. Tiles are the unit of parallel work and of
 // summation: their borders, and with them every sum, depend on the tensors alone, not on threads.
 #pragma once
 
@@ -39,9 +39,17 @@ struct TileDifference {
   Difference difference;        // of replica 0; the replica fields are left for the whole tensor
   std::optional<RowPart> part;  // what the tile holds of a row, where that is a part of one
   std::vector<ReplicaDifference> candidate_replicas, reference_replicas;  // as in Overlay
+};
+
+// An overlay inside a tile, with the bytes that it needs at hand.
+struct OpenTile {
+  using Boxes = std::vector<OverlayBox>;
+  Boxes boxes;
+  std::vector<Boxes> candidate_replicas, reference_replicas;
   std::vector<ReadRange> read;
 };
-TileDifference measure_tile(const Overlay& overlay, const Box& tile, const Rows& rows, TileBuffer& buffer);
+OpenTile open_tile(const Overlay& overlay, const Box& tile, TileBuffer& buffer, ReadInPlace in_place);
+TileDifference measure_tile(const OpenTile& open, const Overlay& overlay, const Box& tile, const Rows& rows);
 
 // Adds `part`, whose elements come after those of `total` or lie among them, to `total`.
 void add_part(Difference& total, const Difference& part);

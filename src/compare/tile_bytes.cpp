@@ -96,11 +96,15 @@ bool TileBuffers::may_hold(const TileBuffer& used) const {
              [&](const auto& buffer) { return buffer.get() != &used && !buffer->is_held(); });
 }
 
-std::vector<ReadRange> fetch(std::span<OverlayBox*> boxes, TileBuffer& buffer) {
+std::vector<ReadRange> fetch(std::span<OverlayBox*> boxes, TileBuffer& buffer, ReadInPlace in_place) {
   const std::vector<Need> needs = needs_of(boxes);
   const std::vector<Stretch> stretches = stretches_of(needs);
+  const auto is_copied = [in_place](const Stretch& stretch) {
+    const bool is_left = in_place == ReadInPlace::kYes && stretch.first().file->explains_losses();
+    return !is_left && stretch.is_worth_a_copy();
+  };
   std::size_t room = 0;
-  for (const Stretch& stretch : stretches) room += stretch.is_worth_a_copy() ? stretch.size() + 2 * kLine : 0;
+  for (const Stretch& stretch : stretches) room += is_copied(stretch) ? stretch.size() + 2 * kLine : 0;
   std::byte* free = room > 0 ? buffer.take(room) : nullptr;
   std::vector<ReadRange> ranges;
   for (const Stretch& stretch : stretches) {
@@ -108,7 +112,7 @@ std::vector<ReadRange> fetch(std::span<OverlayBox*> boxes, TileBuffer& buffer) {
     const std::size_t size = stretch.size();
     ReadRange range{stretch.first().file, stretch.first().entry, begin, stretch.end, begin, nullptr};
     std::byte* copy = free + place_in_line(begin);
-    if (stretch.is_worth_a_copy() && range.file->read(begin, size, copy)) {
+    if (is_copied(stretch) && range.file->read(begin, size, copy)) {
       range.bytes = copy;
       range.buffer = &buffer;
       for (const Need& need : stretch.needs) need.term->data = copy + (need.term->data - begin);

@@ -1,5 +1,5 @@
-// Brings the bytes that a tile needs into a buffer that stays in cache. To read them costs less than to map them: pages
-// that are mapped have to be released again, for which all threads stop.
+// Brings the bytes that a tile needs into a buffer that stays in cache, or leaves them where they are mapped, as
+// `in_place.h` chooses.
 #pragma once
 
 #include <atomic>
@@ -54,8 +54,10 @@ struct ReadRange {
   bool is_mapped() const { return buffer == nullptr; }
 };
 
-// Copies into `buffer` what `boxes` need of files, where that lies close together, and points their terms there.
+enum class ReadInPlace : bool { kNo, kYes };
+
+// Unless `in_place`, copies into `buffer` what `boxes` need of files, where that lies close together, and points their terms there.
 // Returns what they need, by address; memory that belongs to no file is left out.
-std::vector<ReadRange> fetch(std::span<OverlayBox*> boxes, TileBuffer& buffer);
+std::vector<ReadRange> fetch(std::span<OverlayBox*> boxes, TileBuffer& buffer, ReadInPlace in_place);
 
 }  // namespace ttrace

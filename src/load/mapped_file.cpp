@@ -57,6 +57,8 @@ Mappings& mappings() {
   return *all;
 }
 
+std::atomic<bool> losses_are_explained = false;
+
 // Half of the descriptors that a process may have are left to others.
 bool may_stay_open(const RegularFile& file) {
   struct rlimit limit{};
@@ -117,6 +119,8 @@ class MemoryMapping : public MappedFile {
     if (file_->read_at(offset, into, bytes) != bytes) throw InputError(fmt::format("{}: {}", path_, kLoss));
     return true;
   }
+
+  bool explains_losses() const override { return losses_are_explained; }
 
  private:
   static constexpr const char* kLoss = "a part of it is gone while it is read; expected a file that nobody shortens";
@@ -181,7 +185,7 @@ void explain_lost_pages() {
   struct sigaction action{};
   action.sa_sigaction = on_lost_page;
   action.sa_flags = SA_SIGINFO;
-  ::sigaction(SIGBUS, &action, nullptr);
+  losses_are_explained = ::sigaction(SIGBUS, &action, nullptr) == 0;
 }
 
 }  // namespace ttrace

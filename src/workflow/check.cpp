@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <future>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -124,18 +126,22 @@ Annotations annotations_of_reference(const CheckOptions& options, const Annotati
 }
 
 LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
+  const bool is_default = options.tolerance == kDefaultTolerance;
+  std::future<ToleranceFile> tolerance;  // its YAML is read while the traces' indexes are
+  if (!options.tolerance.empty() && !is_default) {
+    tolerance = std::async(std::launch::async, read_tolerances, std::filesystem::path(options.tolerance));
+  }
   Trace reference = read_trace(options.reference, team, options.threads);
   Trace candidate = read_trace(options.candidate, team, options.threads);
   require_same_values(reference, candidate);
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations, candidate);
-  const bool is_default = options.tolerance == kDefaultTolerance;
   if (is_default && options.strict) {
     throw InputError(
         "--strict: the default tolerances (-t default) were not measured; expected a file of measured ones");
   }
-  if (!options.tolerance.empty() && !is_default) {
-    loaded.tolerance = read_tolerances(options.tolerance);
+  if (tolerance.valid()) {
+    loaded.tolerance = tolerance.get();
     std::optional<Trace> again;
     if (!options.tolerance_reference.empty()) again = read_trace(options.tolerance_reference, options.threads);
     const Trace& measured = again ? *again : reference;
