@@ -3,8 +3,8 @@
 // order. So no sum depends on which thread was faster, and memory in use stays small. Batches are large, because at the
 // end of each the threads wait for each other, which is long on a machine with other work to do.
 //
-// Memory is the limit. A tile, of both sides, stays in a core's second-level cache, which is commonly 1 MiB: the
-// checksums bring it there, as they ask for little else, and the comparison finds it.
+// Memory is the limit. The checksums bring a tile into the caches, as they ask for little else, and the comparison finds
+// it there. Smaller tiles stay in a core's second-level cache, but to cut and clip each takes longer than that saves.
 #include "ttrace/compare/compare.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ namespace {
 
 using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
 
-constexpr std::int64_t kTileBytes = 512 << 10;  // of both sides
+constexpr std::int64_t kTileBytes = 2 << 20;  // of both sides
 constexpr std::int64_t kLeastTileElements = 16 << 10;
 constexpr std::size_t kBatchTiles = 8192;
 constexpr std::uint64_t kProgressBytes = 64 << 20;

@@ -144,14 +144,19 @@ void TensorStore::name_in_journal(std::string_view records, std::size_t tensors,
   data_end_ = std::max(data_end_, data_end);
 }
 
-void TensorStore::keep_what_fits() noexcept {
+bool TensorStore::can_keep(const Pending& tensor) noexcept {
   try {
-    for (const Pending& tensor : std::exchange(pending_, {})) {
-      buffer_->write_until(tensor.data_end);
-      name_in_journal(tensor.record, 1, tensor.data_end);
-    }
+    buffer_->write_until(tensor.data_end);
+    name_in_journal(tensor.record, 1, tensor.data_end);
+    return true;
   } catch (const std::exception&) {
-    // This one does not fit, so that no later one may be named.
+    return false;
+  }
+}
+
+void TensorStore::keep_what_fits() noexcept {
+  for (const Pending& tensor : std::exchange(pending_, {})) {
+    if (!can_keep(tensor)) break;  // nor may a later one be named
   }
   file_->truncate(data_end_);
 }

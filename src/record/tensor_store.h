@@ -59,6 +59,7 @@ class TensorStore {
   Stored* find(std::uint64_t sample, std::string_view bytes);
   Stored append(const TensorView& tensor, std::uint64_t bytes);
   void name_in_journal(std::string_view records, std::size_t tensors, std::uint64_t data_end);
+  bool can_keep(const Pending& tensor) noexcept;
   void keep_what_fits() noexcept;
 
   // The journal is made first: with a trace file alone a reader could not tell an early crash from garbage.
