@@ -188,7 +188,8 @@ struct Sums {
   static constexpr bool kExtrema = kDepth >= Depth::kExtrema, kNorms = kDepth >= Depth::kNorms;
   // How many registers they take.
   static constexpr std::size_t kRegisters =
-      (kPlain + kLost + kRunning + 2 * kNorms) * kCount + 2 * kExtrema * kCompared;
+      (std::size_t{kPlain} + kLost + kRunning + 2 * std::size_t{kNorms}) * kCount +
+      2 * std::size_t{kExtrema} * kCompared;
   Vector sum[kCount], lost[kCount], running[kCount], absolute[kCount], square[kCount];
   hn::Vec<Compared> smallest[kCompared], largest[kCompared];
 
@@ -279,7 +280,8 @@ HWY_INLINE void finish_row(const Sums<Type, kDepth, kWeighted>& sums, std::size_
   if constexpr (Row::kLost) rows.lost[row] = total(lost);
   if constexpr (Row::kRunning) {
     // Element l + j kLanes has weight j kLanes + l + 1.
-    const auto steps = static_cast<double>((cols + kLanes - 1) / kLanes);
+    const std::size_t steps_in_row = (cols + kLanes - 1) / kLanes;
+    const auto steps = static_cast<double>(steps_in_row);
     double weighted = 0;
     for (std::size_t l = 0; l < kLanes; ++l) {
       weighted += static_cast<double>(kLanes) * (steps * sum[l] - running[l]) + static_cast<double>(l + 1) * sum[l];
@@ -319,8 +321,8 @@ class Narrowed {
 
  private:
   static constexpr bool kNarrower = std::is_same_v<Summed, FloatTag> && !std::is_same_v<FloatTag, DoubleTag>;
-  const double* numbers_;
   alignas(64) std::array<float, kNarrower ? kTileCols : 0> narrowed_;
+  const double* numbers_;
 };
 
 // The products of kLanes columns with numbers for each row, in registers.
