@@ -8,7 +8,6 @@
 #include "ttrace/compare/compare.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <atomic>
@@ -49,7 +48,7 @@ class ProgressMeter {
   }
   void add(std::uint64_t bytes) {
     done_ += bytes;
-    if (omp_get_thread_num() == 0 && done_ >= reported_ + kProgressBytes) report_progress();
+    if (thread_number() == 0 && done_ >= reported_ + kProgressBytes) report_progress();
   }
   void report_progress() {
     reported_ = done_;
@@ -165,7 +164,7 @@ void measure_batch(std::span<const TensorPair> pairs, std::vector<TileTask>& bat
   Checksums checksums(pass.checksums ? overlays : std::vector<Overlay>());
   const std::vector<TileRun> runs = runs_of(batch, threads);
   parallel_for(runs.size(), threads, [&](std::size_t run) {
-    TileReader& reader = pass.readers[static_cast<std::size_t>(omp_get_thread_num())];
+    TileReader& reader = pass.readers[thread_number()];
     for (std::size_t i = runs[run].begin; i < runs[run].end; ++i) {
       TileTask& task = batch[i];
       task.result = read_and_measure(overlays[task.pair], task.tile, rows[task.pair], reader, checksums);

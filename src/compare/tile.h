@@ -1,4 +1,4 @@
-// A tile is a box of the logical tensor, cut without regard to shards: about 256 KiB a side, so that it stays in cache
+// A tile is a box of the logical tensor, cut without regard to shards: about 1 MiB a side, so that it stays in cache
 // while its checksums are taken and replicas are compared with it. Tiles are the unit of parallel work and of
 // summation: their borders, and with them every sum, depend on the tensors alone, not on threads.
 #pragma once

@@ -56,8 +56,8 @@ struct ReadRange {
 
 enum class ReadInPlace : bool { kNo, kYes };
 
-// Unless `in_place`, copies into `buffer` what `boxes` need of files, where that lies close together, and points their terms there.
-// Returns what they need, by address; memory that belongs to no file is left out.
+// Unless `in_place`, copies into `buffer` what `boxes` need of files, where that lies close together, and points their
+// terms there. Returns what they need, by address; memory that belongs to no file is left out.
 std::vector<ReadRange> fetch(std::span<OverlayBox*> boxes, TileBuffer& buffer, ReadInPlace in_place);
 
 }  // namespace ttrace
