@@ -56,7 +56,7 @@ LIBRARIES = {
     r"hwy/.*": {"compare", "abft", "numeric", "sketch"},  # numeric: dtypes for kernels
     r"sqlite3\.h": {"history"},
     r"zlib\.h": {"page"},
-    r"omp\.h": {"base", "compare"},
+    r"omp\.h": {"base"},
     r"CLI/.*": {"cli"},
     r"mpi\.h": {"team"},
     r"nanobind/.*": {"bindings"},
