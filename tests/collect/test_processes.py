@@ -83,16 +83,32 @@ def test_a_command_that_fails_after_recording_leaves_no_completion_mark(collect)
     assert collected.messages[-1] == "ttrace: error: the command exited with code 7; the trace is marked incomplete"
 
 
+def inspect(directory, *options):
+    return subprocess.run([TTRACE, "inspect", directory, *options], capture_output=True, text=True)
+
+
+def tensor_rows(directory):
+    """The fields of each line that lists a tensor."""
+    lines = inspect(directory).stdout.splitlines()
+    heading = next(i for i, line in enumerate(lines) if line.startswith("rank  iter"))
+    return [tuple(line.split()) for line in lines[heading + 1 :]]
+
+
 def test_a_killed_program_leaves_what_was_recorded_readable(collect):
-    collected = collect("--iterations", "0,1", command=program("small", "--kill-at", "1"))
-    assert collected.code == 128 + signal.SIGKILL
-    assert collected.messages[-1] == (
+    killed = collect("--iterations", "0,1", command=program("small", "--kill-at", "1"))
+    assert killed.code == 128 + signal.SIGKILL
+    assert killed.messages[-1] == (
         "ttrace: error: the command was killed by signal 9 (Killed); the trace is marked incomplete"
     )
-    assert sorted(path.name for path in collected.directory.iterdir()) == ["rank-00000.h5", "rank-00000.journal"]
-    inspected = subprocess.run([TTRACE, "inspect", collected.directory], capture_output=True, text=True).stdout
-    assert "INCOMPLETE" in inspected and "blocks.1.fc1" in inspected
-    verified = subprocess.run([TTRACE, "inspect", collected.directory, "--verify"], capture_output=True, text=True)
+    assert sorted(path.name for path in killed.directory.iterdir()) == ["rank-00000.h5", "rank-00000.journal"]
+    assert "INCOMPLETE" in inspect(killed.directory).stdout
+    whole = collect("--iterations", "0,1", command=program("small", "--steps", "2"))
+    left, expected = tensor_rows(killed.directory), tensor_rows(whole.directory)
+    assert left == expected[: len(left)]
+    # It was killed between the second backward pass and the optimizer's step.
+    of_the_step = {"main_grad", "param_delta", "param_after"}
+    assert expected[len(left) :] == [row for row in expected if row[1] == "1" and row[3] in of_the_step]
+    verified = inspect(killed.directory, "--verify")
     assert verified.returncode == 0 and "every checksum" in verified.stdout, verified
 
 
