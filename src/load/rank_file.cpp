@@ -47,11 +47,18 @@ std::vector<Entry> finish_entries(std::vector<Entry> entries, const std::vector<
   return entries;
 }
 
+// Whether the tables say what those of `last` do, but for the checksums, and no check would refuse them: the limits grow
+// with the file.
+bool are_decoded(const SealedTables& tables, const DecodedTables& last) {
+  return tables.file_bytes >= last.file_bytes &&
+         differ_in_checksums_only(tables, {{}, last.index, last.text, last.shapes, false, last.data_end, 0});
+}
+
 // The entries of a closed file. Where the last file that was decoded has the same but for the checksums, they are copied.
 std::vector<Entry> decode_entries(const SealedTables& tables, const fs::path& path, bool is_checked,
                                   SharedByFiles& shared) {
   const DecodedTables& last = shared.last;
-  if (differ_in_checksums_only(tables, {{}, last.index, last.text, last.shapes, false, last.data_end, 0})) {
+  if (are_decoded(tables, last)) {
     std::vector<Entry> entries = last.entries;
     const std::vector<std::uint64_t> checksums = checksums_in(tables.index);
     for (std::size_t i = 0; i < entries.size(); ++i) entries[i].checksum = checksums[i];
@@ -61,8 +68,8 @@ std::vector<Entry> decode_entries(const SealedTables& tables, const fs::path& pa
   DecodedIndex decoded = decode_index(tables, path, shared);
   std::vector<Entry> entries =
       finish_entries(std::move(decoded.entries), decoded.mappings, tables.data_end, is_checked, path.string());
-  shared.last = {std::string(tables.index), std::string(tables.text), std::string(tables.shapes), tables.data_end,
-                 entries};
+  shared.last = {std::string(tables.index), std::string(tables.text), std::string(tables.shapes),
+                 tables.data_end,           tables.file_bytes,        entries};
   return entries;
 }
 

@@ -34,6 +34,7 @@ class SharedBy {
 struct DecodedTables {
   std::string index, text, shapes;
   std::uint64_t data_end = 0;
+  std::uint64_t file_bytes = 0;  // of the file, to which the checks have measured its tables
   std::vector<Entry> entries;
 };
 

@@ -250,6 +250,45 @@ TEST_SUITE("load") {
           "expected one checksum");
   }
 
+  // A file with the tables of `file`, and no HDF5 objects beside them.
+  std::string tables_of(const std::string& file) {
+    Seal seal = read_seal(file);
+    std::string header = file.substr(0, kHeaderBytes), metadata;
+    for (Extent* table : {&seal.run, &seal.index, &seal.text, &seal.shapes}) {
+      metadata += file.substr(table->offset, table->bytes);
+      table->offset = seal.metadata.offset + metadata.size() - table->bytes;
+    }
+    seal.metadata.bytes = metadata.size();
+    put_seal(header, seal, metadata);
+    return header + file.substr(kHeaderBytes, seal.metadata.offset - kHeaderBytes) + metadata;
+  }
+
+  TEST_CASE("A file that is too small for its tables is refused, though a larger one has the same") {
+    const auto fill = [](ForgedTrace& forged) {
+      forged.run.world_size = 2;
+      const std::uint64_t name = forged.index.text.size();
+      forged.index.text += std::string(kMaxNameBytes, 'c');
+      for (int i = 0; i < 2000; ++i) {
+        IndexRow& row = forged.add();
+        row.module = name;
+        row.module_length = kMaxNameBytes;
+      }
+      forged.data_end = kHeaderBytes + 64 * forged.index.rows.size();
+    };
+    ForgedTrace large, small;
+    fill(large);
+    fill(small);
+    small.run.rank = 1;
+    CHECK(large.error() == "");
+    CHECK(small.error() == "");
+    const std::string sound = contents(small.directory.path() / "rank-00000.h5");
+    replace_contents(large.directory.path() / "rank-00001.h5", tables_of(sound));
+    for (const int threads : {1, 2}) {
+      CHECK_THROWS_WITH_AS(read_trace(large.directory.path(), threads), doctest::Contains("names of classes"),
+                           InputError);
+    }
+  }
+
   TEST_CASE("A truncated file is called truncated") {
     TraceBuilder builder;
     const fs::path directory = builder.tensor("a", Kind::kOutput, {3}, index_value).write();
