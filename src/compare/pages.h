@@ -9,7 +9,7 @@
 
 namespace ttrace {
 
-// The pages that one thread has read and not yet released. They are released a few MiB at a time, so that one call
+// The pages that one thread has read and not yet released. They are released 32 MiB at a time, so that one call
 // serves many small tensors that share pages, and tiles next to each other.
 class ReadPages {
  public:
