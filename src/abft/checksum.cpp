@@ -41,7 +41,7 @@ struct Block {
     const auto begin_if = [padded](bool wanted, std::vector<double>& sums) { sums.assign(wanted ? padded : 0, 0); };
     begin_if(reading.left != nullptr, left_times.plain);
     begin_if(reading.left != nullptr, left_times.lost);
-    begin_if(reading.left != nullptr, left_times.weighted);
+    begin_if(reading.left != nullptr && reading.weighted, left_times.weighted);
     times_right.assign(index(reading.right == nullptr ? 0 : rows), {});
     row_nonfinite.clear();
     col_nonfinite.clear();
@@ -201,6 +201,9 @@ class LineReader::Reader {
       if (reading_.left == nullptr) continue;
       for (std::size_t c = 0; c < count; ++c) {
         result.left_times.plain[col + c] += block.left_times.plain[in_block + c] + block.left_times.lost[in_block + c];
+      }
+      if (!reading_.weighted) continue;
+      for (std::size_t c = 0; c < count; ++c) {
         result.left_times.weighted[col + c] += block.left_times.weighted[in_block + c];
       }
     }
@@ -225,10 +228,10 @@ void add(LineStatistics& total, const LineStatistics& part) {
 }
 
 LineSums sums_of(std::span<const LineStatistics> lines) {
-  LineSums sums;
-  for (const LineStatistics& line : lines) {
-    sums.plain.push_back(line.sum);
-    sums.weighted.push_back(line.weighted);
+  LineSums sums{std::vector<double>(lines.size()), std::vector<double>(lines.size())};
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    sums.plain[i] = lines[i].sum;
+    sums.weighted[i] = lines[i].weighted;
   }
   return sums;
 }

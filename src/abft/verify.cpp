@@ -258,9 +258,7 @@ Verification verify(const Product& product, const VerifyOptions& options) {
   Verification refused;
   refused.reason = problem_of(product);
   if (!refused.reason.empty()) return refused;
-  std::int64_t k = 0;
-  for (const Term& term : product.terms) k += term.a.cols;
-  refused.reason = not_applicable(options.threshold, rounding_of(product), k);
+  refused.reason = not_applicable(options.threshold, rounding_of(product), inner_length(product));
   if (!refused.reason.empty()) return refused;
   LineChecks checks = check_lines(product, options);
   if (any_disagrees(checks)) {

@@ -28,6 +28,7 @@ struct Product {
 };
 Product transposed(const Product& product);
 Rounding rounding_of(const Product& product);
+std::int64_t inner_length(const Product& product);  // K, of all terms together
 
 // Computes the element at (row, col) from the operands, in fp64.
 double exact_element(const Product& product, std::int64_t row, std::int64_t col);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "support/products.h"
 
@@ -27,6 +28,18 @@ std::string reason_of(const Product& product) {
   CHECK(verification.outcome == Outcome::kNotCheckable);
   CHECK(verification.faults.empty());
   return verification.reason;
+}
+
+// The numbers of every check, for comparison.
+std::vector<double> numbers_of(const LineChecks& checks) {
+  std::vector<double> numbers;
+  for (const std::vector<LineCheck>* lines : {&checks.rows, &checks.cols}) {
+    for (const LineCheck& line : *lines) {
+      numbers.insert(numbers.end(), {line.sum_difference, line.weighted_difference, line.checksum, line.threshold,
+                                     static_cast<double>(line.nonfinite), line.unusable.empty() ? 0.0 : 1.0});
+    }
+  }
+  return numbers;
 }
 
 TEST_SUITE("abft") {
@@ -193,6 +206,26 @@ TEST_SUITE("abft") {
     }
     set(c, 7, 9, element(c.view, 7, 9) * (1 + 1e-6));
     CHECK(verify(product, options).outcome == Outcome::kFaulty);
+  }
+
+  TEST_CASE("a product is checked alike whatever the same thread has checked before") {
+    std::vector<RandomProduct> products;
+    for (const Shape3 shape : {Shape3{300, 40, 1100}, Shape3{3, 5, 4}, Shape3{2, 40000, 3}, Shape3{40, 30, 50}}) {
+      for (const Dtype dtype : {Dtype::kFloat64, Dtype::kBFloat16, Dtype::kFloat32}) {
+        products.push_back(right_product(shape, dtype));
+      }
+    }
+    set(products[0].a, 1, 2, kNan);
+    set(products[1].c, 299, 1099, kInfinity);
+    for (const bool weighted : {true, false}) {
+      for (const RandomProduct& right : products) {
+        VerifyOptions options;
+        options.weighted = weighted;
+        std::vector<double> alone;
+        std::thread([&] { alone = numbers_of(check_lines(right.product(), options)); }).join();
+        CHECK(numbers_of(check_lines(right.product(), options)) == alone);
+      }
+    }
   }
 
   TEST_CASE("pieces of K are one product") {
