@@ -15,8 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
-#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -27,7 +25,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "numeric/narrow_types-inl.h"
+#include "abft/elements-inl.h"
 
 // What compilers do not inline by themselves they pass in memory instead of registers.
 #define TTRACE_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
@@ -39,98 +37,10 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace narrow = ttrace::HWY_NAMESPACE;
 
-using DoubleTag = hn::CappedTag<double, 8>;
-using FloatTag = hn::CappedTag<float, 16>;  // of scalars one, otherwise twice as many as of fp64
-using HalfTag = hn::Half<FloatTag>;
-using Doubles = hn::Vec<DoubleTag>;
-using Floats = hn::Vec<FloatTag>;
-template <class Tag>
-constexpr std::size_t kWidth = hn::MaxLanes(Tag());
-constexpr std::size_t kWidened = kWidth<FloatTag> / kWidth<DoubleTag>;  // vectors of fp64 that one of fp32 becomes
-constexpr std::size_t kLanes = kStepCols;
-template <class Type>
-constexpr std::size_t kVectors = kLanes / kWidth<typename Type::Summed>;
-
-// `Summed` is the tag of the vectors in which elements are summed, `Compared` of those in which they are compared:
-// narrow ones are as exact in fp32, and cost half.
-template <class Narrow>
-struct Widened {
-  using Stored = Narrow::Stored;
-  using Summed = DoubleTag;
-  using Compared = FloatTag;
-  static constexpr bool kCompensated = false;  // fp64 has 29 bits more than any sum of these needs
-  static HWY_INLINE hn::Vec<Compared> load(const Stored* data) { return Narrow::load(Compared(), data); }
-};
-
-// Elements that are summed in fp32 within a tile, and in fp64 from tile to tile.
-template <class Narrow>
-struct Short : Widened<Narrow> {
-  using Summed = FloatTag;
-};
-
-// The numbers by which Short elements are multiplied.
-using Float32 = Short<narrow::Float32>;
-
-struct Float64 {
-  using Stored = double;
-  using Summed = DoubleTag;
-  using Compared = DoubleTag;
-  static constexpr bool kCompensated = true;
-  static HWY_INLINE Doubles load(const Stored* data) { return hn::LoadU(DoubleTag(), data); }
-};
-
 template <class Type>
 HWY_INLINE const Type::Stored* row_of(const Tile& tile, std::int64_t row) {
   return reinterpret_cast<const Type::Stored*>(tile.data) + row * tile.row_stride;
 }
-
-// Widens a vector of fp32 to two of fp64.
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void widen(Floats x, Doubles* wide) { wide[0] = hn::PromoteTo(DoubleTag(), x); }
-#else
-HWY_INLINE void widen(Floats x, Doubles* wide) {
-  wide[0] = hn::PromoteTo(DoubleTag(), hn::LowerHalf(HalfTag(), x));
-  wide[1] = hn::PromoteTo(DoubleTag(), hn::UpperHalf(HalfTag(), x));
-}
-#endif
-// What is summed as it is loaded needs no widening.
-template <class Vector>
-HWY_INLINE void widen(Vector x, Vector* wide) {
-  wide[0] = x;
-}
-
-// A step: kLanes adjacent elements of a row, as they are compared and as they are summed.
-template <class Type>
-struct Step {
-  using Summed = Type::Summed;
-  using Compared = Type::Compared;
-  static constexpr std::size_t kCompared = kLanes / kWidth<Compared>;
-  hn::Vec<Compared> compared[kCompared];
-  hn::Vec<Summed> wide[kVectors<Type>];
-
-  // Loads `count` elements: fewer than kLanes where rows end. The others are zero in sums; in comparisons they repeat
-  // the first, and change nothing.
-  HWY_INLINE void load(const Type::Stored* data, std::size_t count) {
-    if (count == kLanes) return load_whole(data);
-    typename Type::Stored buffer[kLanes];
-    std::fill(std::begin(buffer), std::end(buffer), data[0]);
-    std::memcpy(buffer, data, count * sizeof buffer[0]);
-    load_whole(buffer);
-    for (std::size_t v = 0; v < kVectors<Type>; ++v) {
-      const std::size_t before = v * kWidth<Summed>,
-                        here = count > before ? std::min(count - before, kWidth<Summed>) : 0;
-      wide[v] = hn::IfThenElseZero(hn::FirstN(Summed(), here), wide[v]);
-    }
-  }
-
- private:
-  HWY_INLINE void load_whole(const Type::Stored* data) {
-    for (std::size_t i = 0; i < kCompared; ++i) {
-      compared[i] = Type::load(data + i * kWidth<Compared>);
-      widen(compared[i], wide + i * kVectors<Type> / kCompared);
-    }
-  }
-};
 
 // Adds in the units that multiply, to the same bits: there are processors on which only others add and compare, and are
 // short of time while these idle.
@@ -170,7 +80,7 @@ HWY_INLINE void add_to(Vector& sum, Vector& lost, Vector x) {
 template <class Type>
 struct Places {
   using Number = hn::TFromD<typename Type::Summed>;
-  using Extremum = hn::TFromD<typename Type::Compared>;
+  using Extremum = Type::Extremum;
   Number *sum = nullptr, *lost = nullptr, *running = nullptr;
   Extremum *smallest = nullptr, *largest = nullptr;
   Number *absolute = nullptr, *square = nullptr;
@@ -186,10 +96,10 @@ struct Sums {
   static constexpr bool kPlain = kDepth >= Depth::kSums, kRunning = kPlain && kWeighted;
   static constexpr bool kLost = kPlain && Type::kCompensated;
   static constexpr bool kExtrema = kDepth >= Depth::kExtrema, kNorms = kDepth >= Depth::kNorms;
-  // How many registers they take.
+  // How many registers they take, with the one that turning a step to integers takes for each row.
   static constexpr std::size_t kRegisters =
       (std::size_t{kPlain} + kLost + kRunning + 2 * std::size_t{kNorms}) * kCount +
-      2 * std::size_t{kExtrema} * kCompared;
+      std::size_t{kExtrema} * (2 * kCompared + std::is_integral_v<typename Type::Extremum>);
   Vector sum[kCount], lost[kCount], running[kCount], absolute[kCount], square[kCount];
   hn::Vec<Compared> smallest[kCompared], largest[kCompared];
 
@@ -201,10 +111,9 @@ struct Sums {
       if constexpr (kNorms) absolute[v] = hn::Zero(Summed());
       if constexpr (kNorms) square[v] = hn::Zero(Summed());
     }
-    constexpr auto kInfinity = std::numeric_limits<hn::TFromD<Compared>>::infinity();
     for (std::size_t i = 0; i < kCompared; ++i) {
-      if constexpr (kExtrema) smallest[i] = hn::Set(Compared(), kInfinity);
-      if constexpr (kExtrema) largest[i] = hn::Set(Compared(), -kInfinity);
+      if constexpr (kExtrema) smallest[i] = hn::Set(Compared(), Type::kGreatest);
+      if constexpr (kExtrema) largest[i] = hn::Set(Compared(), Type::kLeast);
     }
   }
 
@@ -255,14 +164,36 @@ struct Sums {
   }
 };
 
-// Sums the lanes in the same order on every machine: the upper half to the lower, until one is left.
-template <class Number>
-HWY_INLINE double total(const std::array<Number, kLanes>& lanes) {
-  std::array<double, kLanes / 2> sums;
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    sums[i] = static_cast<double>(lanes[i]) + static_cast<double>(lanes[i + sums.size()]);
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE double total_of_lanes(DoubleTag, Doubles x) { return hn::GetLane(x); }
+#else
+template <class Tag>
+HWY_INLINE double total_of_lanes(Tag, hn::Vec<Tag> x) {
+  if constexpr (hn::MaxLanes(Tag()) == 1) {
+    return hn::GetLane(x);
+  } else {
+    const hn::Half<Tag> half;
+    return total_of_lanes(half, hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x)));
   }
-  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+#endif
+
+// Sums kLanes lanes in the same order on every machine, in fp64: the upper half to the lower, until one is left.
+template <class Vector>
+HWY_INLINE double total(const Vector* lanes) {
+  constexpr std::size_t kAll = kLanes / kWidth<DoubleTag>, kHere = kLanes / kWidth<hn::DFromV<Vector>>;
+  Doubles sums[kAll];
+  for (std::size_t v = 0; v < kHere; ++v) widen(lanes[v], sums + v * kAll / kHere);
+  for (std::size_t left = kAll / 2; left > 0; left /= 2) {
+    for (std::size_t v = 0; v < left; ++v) sums[v] = hn::Add(sums[v], sums[v + left]);
+  }
+  return total_of_lanes(DoubleTag(), sums[0]);
+}
+
+// Returns the number of what was compared.
+template <class Type>
+HWY_INLINE double number(typename Type::Extremum compared) {
+  return hn::GetLane(Type::numbers(hn::CappedTag<hn::TFromD<typename Type::Loaded>, 1>(), &compared));
 }
 
 // Overwrites the sums of number `row` with those of a row of `cols` elements: lane l holds elements l, l + kLanes, ...
@@ -270,15 +201,16 @@ template <class Type, Depth kDepth, bool kWeighted>
 HWY_INLINE void finish_row(const Sums<Type, kDepth, kWeighted>& sums, std::size_t cols, PartialSums& rows,
                            std::size_t row) {
   using Row = Sums<Type, kDepth, kWeighted>;
-  using Number = Places<Type>::Number;
   using Compared = Type::Compared;
-  std::array<Number, kLanes> sum, lost, running, absolute, square;
-  std::array<typename Places<Type>::Extremum, kLanes> smallest, largest;
-  sums.store({sum.data(), lost.data(), running.data(), smallest.data(), largest.data(), absolute.data(), square.data()},
-             0);
-  if constexpr (Row::kPlain) rows.sum[row] = total(sum);
-  if constexpr (Row::kLost) rows.lost[row] = total(lost);
+  if constexpr (Row::kPlain) rows.sum[row] = total(sums.sum);
+  if constexpr (Row::kLost) rows.lost[row] = total(sums.lost);
   if constexpr (Row::kRunning) {
+    using Summed = Type::Summed;
+    std::array<typename Places<Type>::Number, kLanes> sum, running;
+    for (std::size_t v = 0; v < Row::kCount; ++v) {
+      hn::StoreU(sums.sum[v], Summed(), sum.data() + v * kWidth<Summed>);
+      hn::StoreU(sums.running[v], Summed(), running.data() + v * kWidth<Summed>);
+    }
     // Element l + j kLanes has weight j kLanes + l + 1.
     const std::size_t steps_in_row = (cols + kLanes - 1) / kLanes;
     const auto steps = static_cast<double>(steps_in_row);
@@ -294,11 +226,11 @@ HWY_INLINE void finish_row(const Sums<Type, kDepth, kWeighted>& sums, std::size_
       least = hn::Min(least, sums.smallest[i]);
       most = hn::Max(most, sums.largest[i]);
     }
-    rows.smallest[row] = hn::GetLane(hn::MinOfLanes(Compared(), least));
-    rows.largest[row] = hn::GetLane(hn::MaxOfLanes(Compared(), most));
+    rows.smallest[row] = number<Type>(hn::GetLane(hn::MinOfLanes(Compared(), least)));
+    rows.largest[row] = number<Type>(hn::GetLane(hn::MaxOfLanes(Compared(), most)));
   }
-  if constexpr (Row::kNorms) rows.absolute[row] = total(absolute);
-  if constexpr (Row::kNorms) rows.square[row] = total(square);
+  if constexpr (Row::kNorms) rows.absolute[row] = total(sums.absolute);
+  if constexpr (Row::kNorms) rows.square[row] = total(sums.square);
 }
 
 // Numbers by which rows or columns are multiplied, as `Summed` needs them.
@@ -361,12 +293,12 @@ struct Products {
   }
 };
 
-// Where numbers of a tile's columns are in memory while the tile is read: in fp32 if `kHere`, else those of the block.
-template <bool kHere>
+// Where numbers of a tile's columns are in memory while the tile is read: those of the block if they are in fp64, else
+// here.
+template <class Number>
 class TileColumns {
  public:
-  using Number = std::conditional_t<kHere, float, double>;
-  HWY_INLINE Number* begin(std::vector<double>& block, std::size_t cols, float start) {
+  HWY_INLINE Number* begin(std::vector<double>& block, std::size_t cols, Number start) {
     if constexpr (kHere) {
       std::fill_n(here_.data(), (cols + kLanes - 1) / kLanes * kLanes, start);
       return here_.data();
@@ -374,13 +306,13 @@ class TileColumns {
       return block.data();
     }
   }
-  // Combines those of the tile with those of the block.
-  template <class Combine>
-  HWY_INLINE void finish(std::vector<double>& block, std::size_t cols, Combine combine) const {
+  // Combines those of the tile, which `load` takes from memory in fp32, with those of the block.
+  template <class Load, class Combine>
+  HWY_INLINE void finish(std::vector<double>& block, std::size_t cols, Load load, Combine combine) const {
     if constexpr (kHere) {
       for (std::size_t col = 0; col < cols; col += kWidth<FloatTag>) {
         Doubles wide[kWidened];
-        widen(hn::LoadU(FloatTag(), &here_[col]), wide);
+        widen(load(&here_[col]), wide);
         for (std::size_t i = 0; i < kWidened; ++i) {
           double* const to = &block[col + i * kWidth<DoubleTag>];
           hn::StoreU(combine(hn::LoadU(DoubleTag(), to), wide[i]), DoubleTag(), to);
@@ -390,7 +322,8 @@ class TileColumns {
   }
 
  private:
-  alignas(64) std::array<float, kHere ? kTileCols : 0> here_;
+  static constexpr bool kHere = !std::is_same_v<Number, double>;
+  alignas(64) std::array<Number, kHere ? kTileCols : 0> here_;
 };
 
 // Fetches from memory into the second cache what lies below a step of `kRows` rows, in the tile that is read next:
@@ -459,17 +392,15 @@ template <class Type, Depth kDepth, bool kWeighted, bool kLeft>
 HWY_NOINLINE void read_tile_as(const Tile& tile, const TileReading& reading, std::int64_t first_row, PartialSums& rows,
                                PartialSums& columns, ColumnProducts& left_times) {
   using Lines = Sums<Type, kDepth, kWeighted>;
-  constexpr bool kShort = !std::is_same_v<typename Places<Type>::Number, double>;
-  constexpr bool kNarrow = !std::is_same_v<typename Places<Type>::Extremum, double>;
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  using Number = Places<Type>::Number;
   const auto cols = static_cast<std::size_t>(tile.cols);
-  TileColumns<kShort && Lines::kPlain> sums;
-  TileColumns<kShort && kLeft> products;
-  TileColumns<kNarrow && Lines::kExtrema> smallest, largest;
+  TileColumns<std::conditional_t<Lines::kPlain, Number, double>> sums;
+  TileColumns<std::conditional_t<kLeft, Number, double>> products;
+  TileColumns<std::conditional_t<Lines::kExtrema, typename Type::Extremum, double>> smallest, largest;
   Places<Type> places;
   if constexpr (Lines::kPlain) places.sum = sums.begin(columns.sum, cols, 0);
-  if constexpr (Lines::kExtrema) places.smallest = smallest.begin(columns.smallest, cols, kInfinity);
-  if constexpr (Lines::kExtrema) places.largest = largest.begin(columns.largest, cols, -kInfinity);
+  if constexpr (Lines::kExtrema) places.smallest = smallest.begin(columns.smallest, cols, Type::kGreatest);
+  if constexpr (Lines::kExtrema) places.largest = largest.begin(columns.largest, cols, Type::kLeast);
   if constexpr (Lines::kLost) places.lost = columns.lost.data();
   if constexpr (Lines::kRunning) places.running = columns.running.data();
   if constexpr (Lines::kNorms) places.absolute = columns.absolute.data(), places.square = columns.square.data();
@@ -492,10 +423,14 @@ HWY_NOINLINE void read_tile_as(const Tile& tile, const TileReading& reading, std
   for (; row < tile.rows; ++row) read(std::integral_constant<std::size_t, 1>(), row);
 
   const auto add = [](Doubles a, Doubles b) TTRACE_INLINE_LAMBDA { return hn::Add(a, b); };
-  sums.finish(columns.sum, cols, add);
-  products.finish(left_times.plain, cols, add);
-  smallest.finish(columns.smallest, cols, [](Doubles a, Doubles b) TTRACE_INLINE_LAMBDA { return hn::Min(a, b); });
-  largest.finish(columns.largest, cols, [](Doubles a, Doubles b) TTRACE_INLINE_LAMBDA { return hn::Max(a, b); });
+  const auto min = [](Doubles a, Doubles b) TTRACE_INLINE_LAMBDA { return hn::Min(a, b); };
+  const auto max = [](Doubles a, Doubles b) TTRACE_INLINE_LAMBDA { return hn::Max(a, b); };
+  const auto load = [](const float* sum) TTRACE_INLINE_LAMBDA { return hn::LoadU(FloatTag(), sum); };
+  const auto numbers = [](const auto* compared) TTRACE_INLINE_LAMBDA { return Type::numbers(FloatTag(), compared); };
+  sums.finish(columns.sum, cols, load, add);
+  products.finish(left_times.plain, cols, load, add);
+  smallest.finish(columns.smallest, cols, numbers, min);
+  largest.finish(columns.largest, cols, numbers, max);
 }
 
 // Multiplies `kRows` rows of a tile from number `first` on.
@@ -530,15 +465,10 @@ HWY_INLINE void multiply_some_rows(const Tile& tile, std::int64_t first, const t
   std::size_t col = 0;
   for (; col + kLanes <= cols; col += kLanes) step(col, kLanes);
   if (col < cols) step(col, cols - col);
-  const auto sum = [](const Vector* lanes) TTRACE_INLINE_LAMBDA {
-    std::array<Number, kLanes> stored;
-    for (std::size_t v = 0; v < kCount; ++v) hn::StoreU(lanes[v], Summed(), stored.data() + v * kWidth<Summed>);
-    return total(stored);
-  };
   for_each<kRows>([&](auto r) TTRACE_INLINE_LAMBDA {
-    rows[r].plain = sum(plain_sums[r]);
-    if constexpr (Type::kCompensated) rows[r].plain += sum(lost[r]);
-    rows[r].weighted = kWeighted ? sum(weighted_sums[r]) : 0;
+    rows[r].plain = total(plain_sums[r]);
+    if constexpr (Type::kCompensated) rows[r].plain += total(lost[r]);
+    rows[r].weighted = kWeighted ? total(weighted_sums[r]) : 0;
   });
 }
 

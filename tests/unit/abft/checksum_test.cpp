@@ -214,6 +214,30 @@ TEST_SUITE("abft") {
     }
   }
 
+  TEST_CASE("the extrema of lines of 16-bit elements are right for every number and sign") {
+    constexpr std::int64_t kRows = 64, kCols = 1024;
+    for (const Dtype dtype : {Dtype::kFloat16, Dtype::kBFloat16}) {
+      std::vector<std::uint16_t> bits(kRows * kCols);  // each pattern once; whole rows are negative
+      for (std::size_t i = 0; i < bits.size(); ++i) {
+        const auto magnitude = i & 0x7fff;  // what is not finite, or has sums beyond fp32, would be read otherwise
+        bits[i] = static_cast<std::uint16_t>(magnitude < 0x7c00 ? i : i & 0x8000);
+      }
+      const MatrixView matrix = row_major(reinterpret_cast<const std::byte*>(bits.data()), dtype, kRows, kCols);
+      for (const bool in_fp32 : {false, true}) {
+        const MatrixLines lines = read_lines(matrix, {.depth = Depth::kExtrema, .in_fp32 = in_fp32});
+        const auto check = [&](const MatrixView& view, const std::vector<LineStatistics>& rows) {
+          const LineSums none = {std::vector<double>(kCols), std::vector<double>(kCols)};
+          for (std::int64_t row = 0; row < view.rows; ++row) {
+            const LineStatistics &line = rows[static_cast<std::size_t>(row)], expected = row_of(view, row, none).line;
+            CHECK((line.smallest == expected.smallest && line.largest == expected.largest));
+          }
+        };
+        check(matrix, lines.rows);
+        check(transposed(matrix), lines.cols);
+      }
+    }
+  }
+
   TEST_CASE("every number of threads gives the same bits") {
     const int threads = omp_get_max_threads();
     Random random(5);
