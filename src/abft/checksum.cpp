@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::int64_t kBlockCols = kTileCols;
 constexpr std::int64_t kPanelCols = 8 * kBlockCols;  // the column sums of a panel, of all bands, stay in cache
-constexpr std::int64_t kBandRows = 256;              // a band has at least as many, unless it is the last
+constexpr std::int64_t kBandRows = 256;              // a band has at least as many, unless it is the last,
+constexpr std::int64_t kBestRows = 512;              // or these, for fewer sums of columns,
+constexpr std::int64_t kFewBands = 8;                // where there still are as many bands for threads to share
 constexpr std::int64_t kAddedCols = 256;             // of a block, whose sums one thread adds
 constexpr std::int64_t kMostBands = 32;              // more threads than this have nothing to do
 
@@ -78,7 +80,8 @@ class LineReader::Reader {
   void read(const MatrixView& matrix, const Reading& reading) {
     matrix_ = matrix;
     reading_ = reading;
-    band_rows_ = std::max(kBandRows, (matrix.rows + kMostBands - 1) / kMostBands);
+    band_rows_ = std::max(std::clamp(matrix.rows / kFewBands, kBandRows, kBestRows),
+                          (matrix.rows + kMostBands - 1) / kMostBands);
     bands_ = (matrix.rows + band_rows_ - 1) / band_rows_;
     rows_.begin(matrix.rows, reading);
     cols_.begin(matrix.cols, reading);

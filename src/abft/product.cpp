@@ -68,7 +68,7 @@ OperandSums zero_sums(std::int64_t lines, const Product& product) {
 // One operand must be read twice, since rows need A times B's checksums, and columns need A's checksums times B. It is
 // A here, the smaller operand, in slices of K that are partly still in cache the second time. Smaller slices would be so
 // altogether, but take longer: each has costs of its own, and its rows are short.
-constexpr std::int64_t kSliceBytes = std::int64_t{32} << 20;
+constexpr std::int64_t kSliceBytes = std::int64_t{64} << 20;
 
 class Operands {
  public:
