@@ -66,8 +66,8 @@ OperandSums zero_sums(std::int64_t lines, const Product& product) {
 }
 
 // One operand must be read twice, since rows need A times B's checksums, and columns need A's checksums times B. It is
-// A here, the smaller operand, in slices of K that are partly still in cache the second time. Smaller slices would be so
-// altogether, but take longer: each has costs of its own, and its rows are short.
+// A here, the smaller operand, in slices of K, which a large last cache still has the second time. Smaller ones, which
+// any would have, take longer: each reading has costs of its own, and short rows.
 constexpr std::int64_t kSliceBytes = std::int64_t{64} << 20;
 
 class Operands {
@@ -173,7 +173,7 @@ bool may_sum_in_fp32(const Rounding& rounding, const ThresholdOptions& options) 
 }
 
 // A thread keeps the memory of its reader for the next product, unless there are more lines than these: to get it from
-// the system again takes a fifth of the time of a product of 16-bit elements. It is some 20 MB at most.
+// the system again takes a fifth of the time of a product of 16-bit elements. It is some 30 MB at most.
 constexpr std::int64_t kMostLinesKept = std::int64_t{1} << 15;
 
 LineChecks check_whole_lines(const Product& product, const VerifyOptions& options) {

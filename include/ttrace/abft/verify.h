@@ -1,6 +1,6 @@
 // Verifies a matrix product without a reference: compares the sums of the rows and columns of C = A B + bias with those
-// that its operands give. This costs reading A, B and C once, and the smaller of A and B once more, from cache; no
-// matrices are multiplied, only matrices and vectors.
+// that its operands give. This costs reading A, B and C once, and the smaller of A and B once more; no matrices are
+// multiplied, only matrices and vectors.
 #pragma once
 
 #include <cstdint>
