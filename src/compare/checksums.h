@@ -2,13 +2,6 @@
 // in the cache.
 #pragma once
 
-#include <xxhash.h>
-// The library is built for any x86; its faster variants, which the header chooses among at run time, are three times as
-// fast.
-#if __has_include(<xxh_x86dispatch.h>)
-#include <xxh_x86dispatch.h>
-#endif
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -19,6 +12,7 @@
 #include <vector>
 
 #include "compare/tile_bytes.h"
+#include "numeric/xxh3.h"
 #include "ttrace/merge/overlay.h"
 
 namespace ttrace {

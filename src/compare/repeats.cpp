@@ -1,13 +1,13 @@
 #include "compare/repeats.h"
 
-#include <xxhash.h>
-
 #include <cstdint>
 #include <map>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
+
+#include "numeric/xxh3.h"
 
 namespace ttrace {
 namespace {

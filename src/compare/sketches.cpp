@@ -4,7 +4,6 @@
 #include "compare/sketches.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +14,7 @@
 
 #include "compare/same_bits.h"
 #include "merge/region.h"
+#include "numeric/xxh3.h"
 #include "sketch/error.h"
 #include "ttrace/error.h"
 #include "ttrace/merge/overlay.h"

@@ -1,13 +1,14 @@
 #include "format/format.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <utility>
+
+#include "numeric/xxh3.h"
 
 namespace ttrace {
 

@@ -1,10 +1,9 @@
 #include "format/journal.h"
 
-#include <xxhash.h>
-
 #include <cstring>
 
 #include "format/run_attributes.h"
+#include "numeric/xxh3.h"
 
 namespace ttrace {
 namespace {

@@ -1,13 +1,13 @@
 #include "load/check_entries.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <memory_resource>
 #include <unordered_set>
 
 #include "format/format.h"
+#include "numeric/xxh3.h"
 #include "ttrace/error.h"
 #include "ttrace/sketch/cells.h"
 

@@ -1,9 +1,10 @@
 #include "load/tolerance_seal.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <memory>
+
+#include "numeric/xxh3.h"
 
 namespace ttrace {
 

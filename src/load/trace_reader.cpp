@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <xxhash.h>
 
 #include <charconv>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "load/rank_file.h"
+#include "numeric/xxh3.h"
 #include "ttrace/error.h"
 
 namespace ttrace {

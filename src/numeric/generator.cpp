@@ -1,12 +1,11 @@
 #include "ttrace/numeric/generator.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cassert>
 #include <vector>
 
 #include "numeric/generator.h"
+#include "numeric/xxh3.h"
 
 namespace ttrace {
 namespace {

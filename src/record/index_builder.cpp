@@ -1,9 +1,9 @@
 #include "record/index_builder.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <tuple>
+
+#include "numeric/xxh3.h"
 
 namespace ttrace {
 namespace {

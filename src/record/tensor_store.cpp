@@ -1,7 +1,6 @@
 #include "record/tensor_store.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "format/journal.h"
+#include "numeric/xxh3.h"
 #include "record/gather.h"
 
 namespace ttrace {

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 #include <glob.h>
-#include <xxhash.h>
 
 #include <array>
 #include <memory>
 
 #include "load/regular_file.h"
+#include "numeric/xxh3.h"
 #include "ttrace/error.h"
 
 namespace ttrace {

@@ -1,10 +1,10 @@
 #include "forgery.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
+
+#include "numeric/xxh3.h"
 
 namespace ttrace::fuzz {
 namespace {

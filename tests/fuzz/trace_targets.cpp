@@ -1,5 +1,4 @@
 // Targets that forge the files of a trace and have the program read them.
-#include <xxhash.h>
 
 #include <cstring>
 #include <filesystem>
@@ -8,6 +7,7 @@
 #include <optional>
 
 #include "forgery.h"
+#include "numeric/xxh3.h"
 #include "support/temporary_directory.h"
 #include "support/trace_builder.h"
 #include "target.h"

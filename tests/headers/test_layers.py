@@ -61,8 +61,7 @@ LIBRARIES = {
     r"mpi\.h": {"team"},
     r"nanobind/.*": {"bindings"},
     r"spdlog/.*": {"cli", "terminal", "workflow"},
-    r"xxh_x86dispatch\.h": {"compare"},
-    r"xxhash\.h": {"numeric", "format", "record", "load", "compare", "workflow"},
+    r"xxh_x86dispatch\.h|xxhash\.h": {"numeric"},
 }
 
 

@@ -1,8 +1,6 @@
 // Traces in memory: ranks on a mesh, with fp32 tensors.
 #pragma once
 
-#include <xxhash.h>
-
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "numeric/xxh3.h"
 #include "ttrace/mesh.h"
 #include "ttrace/trace.h"
 

@@ -1,11 +1,11 @@
 #include "compare/same_bits.h"
 
 #include <doctest/doctest.h>
-#include <xxhash.h>
 
 #include <array>
 #include <memory>
 
+#include "numeric/xxh3.h"
 #include "sketch/fingerprint.h"
 
 namespace ttrace {
