@@ -16,11 +16,12 @@ namespace {
 
 constexpr std::int64_t kBlockCols = kTileCols;
 constexpr std::int64_t kPanelCols = 8 * kBlockCols;  // the column sums of a panel, of all bands, stay in cache
-constexpr std::int64_t kBandRows = 256;              // a band has at least as many, unless it is the last,
-constexpr std::int64_t kBestRows = 512;              // or these, for fewer sums of columns,
-constexpr std::int64_t kFewBands = 8;                // where there still are as many bands for threads to share
-constexpr std::int64_t kAddedCols = 256;             // of a block, whose sums one thread adds
-constexpr std::int64_t kMostBands = 32;              // more threads than this have nothing to do
+// A band has an eighth of the rows, so that threads have enough bands to share, but no fewer than kBandRows and no more
+// than kBestRows: larger bands leave fewer sums of columns to add. The last may be smaller. Of a matrix that would have
+// more than kMostBands all are larger.
+constexpr std::int64_t kFewBands = 8, kBandRows = 256, kBestRows = 512;
+constexpr std::int64_t kAddedCols = 256;  // of a block, whose sums one thread adds
+constexpr std::int64_t kMostBands = 32;   // more threads than this have nothing to do
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 

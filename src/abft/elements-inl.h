@@ -37,7 +37,7 @@ constexpr std::size_t kLanes = kStepCols;
 template <class Type>
 constexpr std::size_t kVectors = kLanes / kWidth<typename Type::Summed>;
 
-// How elements are compared that are so in the type in which they are loaded.
+// Elements are compared in the type in which they are loaded.
 template <class Tag>
 struct ComparedAsLoaded {
   using Compared = Tag;

@@ -30,9 +30,21 @@ std::uint64_t ours_in_parts(const std::string& bytes, std::size_t part) {
   return XXH3_64bits_digest(state.get());
 }
 
+std::string text_of(XXH128_hash_t hash) { return std::to_string(hash.high64) + " " + std::to_string(hash.low64); }
+std::string ours_128(const std::string& bytes) { return text_of(XXH3_128bits(bytes.data(), bytes.size())); }
+std::string ours_128_in_parts(const std::string& bytes, std::size_t part) {
+  const State state(XXH3_createState(), XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  for (std::size_t i = 0; i < bytes.size(); i += part) {
+    XXH3_128bits_update(state.get(), bytes.data() + i, std::min(part, bytes.size() - i));
+  }
+  return text_of(XXH3_128bits_digest(state.get()));
+}
+
 // Behind the macros are the functions that any x86 can run.
 #undef XXH3_64bits
 #undef XXH3_64bits_withSeed
+#undef XXH3_128bits
 
 TEST_SUITE("numeric") {
   TEST_CASE("XXH3 gives the bits of the plain function, on every processor and in any parts") {
@@ -44,7 +56,12 @@ TEST_SUITE("numeric") {
       const std::uint64_t expected = XXH3_64bits(bytes.data(), size);
       CHECK(ours(bytes) == expected);
       CHECK(ours_seeded(bytes) == XXH3_64bits_withSeed(bytes.data(), size, 7));
-      for (const std::size_t part : {13, 256, 5000}) CHECK(ours_in_parts(bytes, part) == expected);
+      const std::string expected_128 = text_of(XXH3_128bits(bytes.data(), size));
+      CHECK(ours_128(bytes) == expected_128);
+      for (const std::size_t part : {13, 256, 5000}) {
+        CHECK(ours_in_parts(bytes, part) == expected);
+        CHECK(ours_128_in_parts(bytes, part) == expected_128);
+      }
     }
   }
 }
