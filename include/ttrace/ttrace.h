@@ -20,7 +20,7 @@
  * different mapping, 1 MiB, `queue_bytes`, 4 MiB while a non-contiguous tensor is recorded, and while the recorder closes
  * another 1000 bytes a tensor.
  *
- * The names of files and the format: ttrace/trace.h. */
+ * The names of files and the format: base/trace.h. */
 #ifndef TTRACE_TTRACE_H
 #define TTRACE_TTRACE_H
 
@@ -72,7 +72,7 @@ typedef enum ttrace_kind {
   TTRACE_PARAM_DELTA = 8,
   TTRACE_PARAM_AFTER = 9,
   TTRACE_SCALAR = 10,
-  TTRACE_MASTER = 11, /* what an optimizer holds of a parameter before its step: see Kind in ttrace/trace.h */
+  TTRACE_MASTER = 11, /* what an optimizer holds of a parameter before its step: see Kind in base/trace.h */
   TTRACE_EXP_AVG = 12,
   TTRACE_EXP_AVG_SQ = 13,
   TTRACE_MAX_EXP_AVG_SQ = 14,
@@ -109,13 +109,13 @@ typedef struct ttrace_identity {
   int32_t chunk;      /* virtual pipeline chunk; 0 without */
   ttrace_pass pass;
   ttrace_kind kind;
-  const char* name;         /* module path, as this rank knows it; see TensorId in ttrace/trace.h */
+  const char* name;         /* module path, as this rank knows it; see TensorId in base/trace.h */
   const char* module_class; /* optional */
 } ttrace_identity;
 
 typedef enum ttrace_sketch {
   TTRACE_WHOLE = 0,
-  TTRACE_SKETCH = 1,  /* a sketch in place of the elements, where the tensor is large enough (ttrace/sketch/cells.h) */
+  TTRACE_SKETCH = 1,  /* a sketch in place of the elements, where the tensor is large enough (sketch/cells.h) */
   TTRACE_SKETCHED = 2 /* `data` is the sketch, made elsewhere (on a device) in the cells of ttrace_cell_edges */
 } ttrace_sketch;
 
@@ -127,7 +127,7 @@ typedef struct ttrace_tensor {
   const int64_t* shape;
   const int64_t* strides; /* in elements, may be 0 or negative; NULL: contiguous, row-major */
   /* Where the tensor lies in the logical one, if the program knows: a JSON object, see RecordedMapping in
-   * ttrace/mapping.h. NULL: annotations say it. */
+   * base/mapping.h. NULL: annotations say it. */
   const char* mapping;
   int32_t sketch; /* a ttrace_sketch */
   /* Of TTRACE_SKETCHED: the fingerprint of the tensor's own bytes, row-major (src/sketch/fingerprint.h). */

@@ -1,4 +1,4 @@
-#include "ttrace/abft/calibrate.h"
+#include "abft/calibrate.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // A matrix is cut into bands of rows, a band into blocks, which different threads read, and a block into tiles of a few
 // rows. A tile is read once, for the sums of its rows and of its columns. The sums of a block's columns are carried on
 // from tile to tile; the blocks' sums are added in the order of the bands and, within a band, of the columns.
-#include "ttrace/abft/checksum.h"
+#include "abft/checksum.h"
 
 #include <algorithm>
 #include <cmath>

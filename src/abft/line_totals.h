@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "abft/checksum.h"
 #include "abft/tile_kernel.h"
-#include "ttrace/abft/checksum.h"
 
 namespace ttrace::abft {
 

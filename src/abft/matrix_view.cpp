@@ -1,8 +1,8 @@
-#include "ttrace/abft/matrix_view.h"
+#include "abft/matrix_view.h"
 
 #include <vector>
 
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 namespace ttrace::abft {
 

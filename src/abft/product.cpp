@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ttrace/abft/verify.h"
+#include "abft/verify.h"
 
 namespace ttrace::abft {
 namespace {

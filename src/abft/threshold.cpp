@@ -1,4 +1,4 @@
-#include "ttrace/abft/threshold.h"
+#include "abft/threshold.h"
 
 #include <algorithm>
 #include <cmath>

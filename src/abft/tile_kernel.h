@@ -15,8 +15,8 @@
 #include <limits>
 #include <vector>
 
-#include "ttrace/abft/checksum.h"
-#include "ttrace/numeric/dtype.h"
+#include "abft/checksum.h"
+#include "numeric/dtype.h"
 
 namespace ttrace::abft {
 

@@ -2,7 +2,7 @@
 // the ratio of the two differences locates the wrong element, or else the crossing of a wrong row and a wrong column
 // does. The element's own inner product then confirms it, since the ratio of two errors in a line can name a third,
 // right one.
-#include "ttrace/abft/verify.h"
+#include "abft/verify.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include <set>
 #include <utility>
 
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 namespace ttrace::abft {
 namespace {

@@ -1,11 +1,11 @@
-#include "ttrace/align/aligned_trace.h"
+#include "align/aligned_trace.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
-#include "ttrace/align/program.h"
-#include "ttrace/error.h"
+#include "align/program.h"
+#include "base/error.h"
 
 namespace ttrace {
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "align/coverage.h"
 #include "align/describe.h"
 #include "align/group_finding.h"
-#include "ttrace/align/coverage.h"
 
 namespace ttrace {
 namespace {

@@ -2,7 +2,7 @@
 // boxes everywhere: by none (a gap), by one (as it should be), or by several (an overlap). Cutting at the
 // median edge of the dimension that has most of them keeps the depth logarithmic for shards, which lie in
 // a grid, and a box is cut only where another box's edge crosses it.
-#include "ttrace/align/coverage.h"
+#include "align/coverage.h"
 
 #include <algorithm>
 #include <tuple>

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ttrace/align/coverage.h"
-#include "ttrace/error.h"
+#include "align/coverage.h"
+#include "base/error.h"
 
 namespace ttrace {
 

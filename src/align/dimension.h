@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "align/placement.h"
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

@@ -12,7 +12,7 @@
 
 #include "align/describe.h"
 #include "align/numbering.h"
-#include "ttrace/error.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

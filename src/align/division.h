@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/annotation.h"
+#include "base/annotation.h"
 
 namespace ttrace {
 

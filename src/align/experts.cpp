@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ttrace/error.h"
-#include "ttrace/tensor_name.h"
+#include "base/error.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

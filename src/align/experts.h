@@ -5,7 +5,7 @@
 #include "align/numbering.h"
 #include "align/pipeline.h"
 #include "align/ranks.h"
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "ttrace/align/coverage.h"
+#include "align/coverage.h"
 
 namespace ttrace {
 namespace {

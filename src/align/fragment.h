@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

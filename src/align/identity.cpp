@@ -14,7 +14,7 @@
 
 #include "align/naming.h"
 #include "base/parallel_for.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -18,7 +18,7 @@
 #include "align/placement.h"
 #include "align/ranks.h"
 #include "align/rows.h"
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

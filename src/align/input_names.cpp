@@ -1,6 +1,6 @@
 #include "align/input_names.h"
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 

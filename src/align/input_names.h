@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/trace.h"
+#include "align/shard_mapping.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

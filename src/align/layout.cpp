@@ -1,4 +1,4 @@
-#include "ttrace/align/layout.h"
+#include "align/layout.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "ttrace/align/locate.h"
+#include "align/locate.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "align/naming.h"
 #include "align/placement.h"
 #include "align/ranks.h"
-#include "ttrace/error.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

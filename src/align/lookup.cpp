@@ -1,6 +1,6 @@
 #include "align/lookup.h"
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 

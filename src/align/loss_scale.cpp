@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "align/lookup.h"
-#include "ttrace/factor.h"
-#include "ttrace/tensor_name.h"
+#include "base/factor.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

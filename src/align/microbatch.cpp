@@ -8,8 +8,8 @@
 
 #include "align/describe.h"
 #include "align/input_names.h"
-#include "ttrace/align/program.h"
-#include "ttrace/error.h"
+#include "align/program.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "align/census.h"
 #include "align/ranks.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/annotation.h"
+#include "align/shard_mapping.h"
+#include "base/annotation.h"
 
 namespace ttrace {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "align/input_names.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -14,7 +14,7 @@
 #include "align/pipeline.h"
 #include "align/placement.h"
 #include "align/ranks.h"
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

@@ -4,7 +4,7 @@
 
 #include "align/lookup.h"
 #include "align/recorded_bits.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 

@@ -1,7 +1,7 @@
 // Tells the modules that return what they were given from those that compute.
 #pragma once
 
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/annotation.h"
-#include "ttrace/tensor_name.h"
+#include "base/annotation.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "align/describe.h"
 #include "align/division.h"
-#include "ttrace/error.h"
-#include "ttrace/tensor_name.h"
+#include "base/error.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -15,7 +15,7 @@
 #include "align/census.h"
 #include "align/numbering.h"
 #include "align/ranks.h"
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

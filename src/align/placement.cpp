@@ -8,8 +8,8 @@
 #include <set>
 
 #include "align/ranks.h"
-#include "ttrace/error.h"
-#include "ttrace/factor.h"
+#include "base/error.h"
+#include "base/factor.h"
 
 namespace ttrace {
 namespace {

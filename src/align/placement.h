@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/align/layout.h"
-#include "ttrace/annotation.h"
-#include "ttrace/mesh.h"
+#include "align/layout.h"
+#include "base/annotation.h"
+#include "base/mesh.h"
 
 namespace ttrace {
 

@@ -1,11 +1,11 @@
-#include "ttrace/align/program.h"
+#include "align/program.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "ttrace/error.h"
-#include "ttrace/factor.h"
+#include "base/error.h"
+#include "base/factor.h"
 
 namespace ttrace {
 namespace {

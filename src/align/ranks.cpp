@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "align/describe.h"
-#include "ttrace/error.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

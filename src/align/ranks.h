@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/finding.h"
-#include "ttrace/mesh.h"
-#include "ttrace/trace.h"
+#include "base/finding.h"
+#include "base/mesh.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

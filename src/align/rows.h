@@ -8,7 +8,7 @@
 #include "align/microbatch.h"
 #include "align/placement.h"
 #include "align/ranks.h"
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "align/placement.h"
-#include "ttrace/error.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

@@ -32,7 +32,7 @@
 // have the same parts in the same places by step 3.
 //
 // The cost is linear in the number of shards, up to a logarithm in the coverage of one tensor.
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 #include <fmt/format.h>
 
@@ -47,10 +47,10 @@
 #include "align/describe.h"
 #include "align/identity.h"
 #include "align/loss_scale.h"
+#include "align/program.h"
 #include "align/ties.h"
 #include "base/parallel_for.h"
-#include "ttrace/align/program.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "ttrace/align/layout.h"
+#include "align/layout.h"
 
 namespace ttrace {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "align/census.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/annotation.h"
+#include "align/shard_mapping.h"
+#include "base/annotation.h"
 
 namespace ttrace {
 

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "ttrace/tensor_name.h"
-#include "ttrace/trace.h"
+#include "base/tensor_name.h"
+#include "base/trace.h"
 
 namespace ttrace {
 namespace {

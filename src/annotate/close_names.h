@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/error.h"
+#include "base/error.h"
 
 namespace ttrace {
 

@@ -1,4 +1,4 @@
-#include "ttrace/annotate/correspondence_draft.h"
+#include "annotate/correspondence_draft.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,9 +10,9 @@
 #include "annotate/layer_patterns.h"
 #include "annotate/module_counterparts.h"
 #include "annotate/parameter_counterparts.h"
+#include "base/tensor_name.h"
 #include "text/readable.h"
 #include "text/yaml.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "annotate/propose.h"
 #include "text/yaml.h"
-#include "ttrace/annotate/propose.h"
 
 namespace ttrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "ttrace/annotate/explain.h"
+#include "annotate/explain.h"
 
 #include <fmt/format.h>
 
@@ -10,11 +10,11 @@
 
 #include "align/describe.h"
 #include "align/microbatch.h"
+#include "align/program.h"
 #include "annotate/close_names.h"
 #include "annotate/piece_table.h"
-#include "ttrace/align/program.h"
-#include "ttrace/error.h"
-#include "ttrace/mesh.h"
+#include "base/error.h"
+#include "base/mesh.h"
 
 namespace ttrace {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 

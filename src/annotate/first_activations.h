@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/correspond/name_pattern.h"
+#include "align/aligned_trace.h"
+#include "correspond/name_pattern.h"
 
 namespace ttrace {
 

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "ttrace/align/layout.h"
-#include "ttrace/error.h"
+#include "align/layout.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

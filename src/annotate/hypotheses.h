@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "annotate/subjects.h"
-#include "ttrace/mesh.h"
+#include "base/mesh.h"
 
 namespace ttrace {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

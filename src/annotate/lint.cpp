@@ -1,4 +1,4 @@
-#include "ttrace/annotate/lint.h"
+#include "annotate/lint.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "annotate/misplaced.h"
 #include "annotate/sequence.h"
 #include "annotate/shared_parameters.h"
-#include "ttrace/mesh.h"
+#include "base/mesh.h"
 
 namespace ttrace {
 namespace {

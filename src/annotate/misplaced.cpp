@@ -9,9 +9,9 @@
 #include <tuple>
 
 #include "annotate/sequence.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/mesh.h"
-#include "ttrace/tensor_name.h"
+#include "base/mesh.h"
+#include "base/tensor_name.h"
+#include "judge/match.h"
 
 namespace ttrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/align/aligned_trace.h"
+#include "align/aligned_trace.h"
 
 namespace ttrace {
 

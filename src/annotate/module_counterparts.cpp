@@ -16,7 +16,7 @@
 #include "annotate/first_activations.h"
 #include "annotate/parameter_rules.h"
 #include "annotate/scalar_counterparts.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "align/aligned_trace.h"
 #include "annotate/counterparts.h"
 #include "annotate/parameter_counterparts.h"
-#include "ttrace/align/aligned_trace.h"
 
 namespace ttrace {
 

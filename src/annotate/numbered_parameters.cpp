@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -10,8 +10,8 @@
 #include "align/pipeline.h"
 #include "align/ranks.h"
 #include "annotate/shared_parameters.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
+#include "judge/match.h"
 
 namespace ttrace {
 namespace {

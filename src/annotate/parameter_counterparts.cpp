@@ -16,7 +16,7 @@
 #include "annotate/numbered_parameters.h"
 #include "annotate/row_map.h"
 #include "annotate/shared_rows.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

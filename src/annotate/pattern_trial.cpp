@@ -5,7 +5,7 @@
 #include <set>
 
 #include "merge/region.h"
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 namespace {

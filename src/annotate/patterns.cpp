@@ -7,8 +7,8 @@
 #include <set>
 #include <string_view>
 
-#include "ttrace/tensor_name.h"
-#include "ttrace/trace.h"
+#include "base/tensor_name.h"
+#include "base/trace.h"
 
 namespace ttrace {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "annotate/propose.h"
 #include "annotate/subjects.h"
-#include "ttrace/annotate/propose.h"
 
 namespace ttrace {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "align/describe.h"
+#include "base/mesh.h"
 #include "merge/region.h"
 #include "text/table.h"
-#include "ttrace/mesh.h"
 
 namespace ttrace {
 namespace {

@@ -16,7 +16,7 @@
 // a main gradient that is whole, or an activation that is as near the reference without a sum (sum_witness.h).
 //
 // Candidates are observed one by one, and what they show is put together (combine.cpp).
-#include "ttrace/annotate/propose.h"
+#include "annotate/propose.h"
 
 #include <fmt/format.h>
 
@@ -25,8 +25,10 @@
 #include <set>
 #include <utility>
 
+#include "align/layout.h"
 #include "align/microbatch.h"
 #include "align/pipeline.h"
+#include "align/program.h"
 #include "align/ranks.h"
 #include "annotate/combine.h"
 #include "annotate/decision.h"
@@ -35,9 +37,7 @@
 #include "annotate/sequence.h"
 #include "annotate/sum_witness.h"
 #include "annotate/without_reference.h"
-#include "ttrace/align/layout.h"
-#include "ttrace/align/program.h"
-#include "ttrace/error.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

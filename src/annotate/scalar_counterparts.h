@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "align/aligned_trace.h"
 #include "annotate/counterparts.h"
-#include "ttrace/align/aligned_trace.h"
 
 namespace ttrace {
 

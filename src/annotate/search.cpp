@@ -7,8 +7,8 @@
 #include <limits>
 #include <map>
 
-#include "ttrace/error.h"
-#include "ttrace/judge/match.h"
+#include "base/error.h"
+#include "judge/match.h"
 
 namespace ttrace {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "align/shard_mapping.h"
 #include "annotate/hypotheses.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/compare/compare.h"
+#include "compare/compare.h"
 
 namespace ttrace {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

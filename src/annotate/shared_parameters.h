@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

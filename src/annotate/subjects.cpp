@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "align/naming.h"
-#include "ttrace/mesh.h"
-#include "ttrace/tensor_name.h"
+#include "base/mesh.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/annotation.h"
-#include "ttrace/trace.h"
+#include "base/annotation.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "ttrace/estimator.h"
+#include "base/estimator.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "ttrace/factor.h"
+#include "base/factor.h"
 
 #include <algorithm>
 #include <string>

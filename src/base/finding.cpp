@@ -1,10 +1,10 @@
-#include "ttrace/finding.h"
+#include "base/finding.h"
 
 #include <array>
 #include <cmath>
 #include <tuple>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

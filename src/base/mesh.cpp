@@ -1,11 +1,11 @@
-#include "ttrace/mesh.h"
+#include "base/mesh.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 
-#include "ttrace/error.h"
+#include "base/error.h"
 
 namespace ttrace {
 

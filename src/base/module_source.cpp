@@ -1,9 +1,9 @@
-#include "ttrace/module_source.h"
+#include "base/module_source.h"
 
 #include <fmt/format.h>
 
-#include "ttrace/tensor_name.h"
-#include "ttrace/trace.h"
+#include "base/tensor_name.h"
+#include "base/trace.h"
 
 namespace ttrace {
 namespace {

@@ -1,9 +1,9 @@
-#include "ttrace/not_seen.h"
+#include "base/not_seen.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "ttrace/outcome.h"
+#include "base/outcome.h"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "ttrace/annotation.h"
+#include "base/annotation.h"
 
 namespace ttrace::bindings {
 

@@ -3,10 +3,10 @@
 
 #include <string>
 
+#include "base/error.h"
+#include "base/trace.h"
 #include "bindings/bindings.h"
-#include "process/installation.h"
-#include "ttrace/error.h"
-#include "ttrace/trace.h"
+#include "host/installation.h"
 
 namespace nb = nanobind;
 

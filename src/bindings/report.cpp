@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "ttrace/report/render.h"
+#include "report/render.h"
 #include "workflow/check.h"
 #include "workflow/estimate_tolerance.h"
 

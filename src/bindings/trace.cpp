@@ -16,14 +16,14 @@
 #include <utility>
 #include <vector>
 
+#include "align/aligned_trace.h"
+#include "base/error.h"
 #include "bindings/bindings.h"
 #include "inspect/selection.h"
+#include "load/trace_reader.h"
 #include "merge/elements.h"
 #include "merge/region.h"
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/report/render.h"
+#include "report/render.h"
 #include "workflow/annotations.h"
 
 namespace nb = nanobind;

@@ -16,13 +16,13 @@
 #include <tuple>
 #include <utility>
 
+#include "base/error.h"
 #include "capi/perturbation.h"
+#include "files/annotation_file.h"
+#include "load/trace_reader.h"
+#include "numeric/generator.h"
+#include "record/trace_writer.h"
 #include "sketch/fingerprint.h"
-#include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/numeric/generator.h"
-#include "ttrace/record/trace_writer.h"
 #include "ttrace/ttrace.h"
 
 struct ttrace_recorder {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "ttrace/align/locate.h"
-#include "ttrace/numeric/generator.h"
+#include "align/locate.h"
+#include "numeric/generator.h"
 
 namespace ttrace {
 namespace {

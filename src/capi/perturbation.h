@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "ttrace/annotation.h"
-#include "ttrace/record/trace_writer.h"
-#include "ttrace/trace.h"
+#include "base/annotation.h"
+#include "base/trace.h"
+#include "record/trace_writer.h"
 
 namespace ttrace {
 

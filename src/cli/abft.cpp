@@ -6,26 +6,26 @@
 #include <memory>
 #include <vector>
 
+#include "align/aligned_trace.h"
 #include "align/microbatch.h"
+#include "align/program.h"
+#include "base/error.h"
 #include "cli/commands.h"
+#include "diagnose/root_causes.h"
+#include "diagnose/sources.h"
 #include "distribute/comparison.h"
 #include "distribute/index.h"
 #include "distribute/steps.h"
+#include "files/calibration_file.h"
+#include "host/shell_words.h"
+#include "judge/match.h"
 #include "load/mapped_file.h"
-#include "process/shell_words.h"
-#include "terminal/report_files.h"
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/align/program.h"
-#include "ttrace/diagnose/root_causes.h"
-#include "ttrace/diagnose/sources.h"
-#include "ttrace/error.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/load/calibration_file.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/selfcheck/selfcheck.h"
+#include "load/trace_reader.h"
+#include "selfcheck/selfcheck.h"
 #include "workflow/annotations.h"
 #include "workflow/page_facts.h"
 #include "workflow/processes.h"
+#include "workflow/report_files.h"
 
 namespace ttrace::cli {
 namespace {

@@ -4,20 +4,20 @@
 #include <memory>
 #include <vector>
 
+#include "align/program.h"
+#include "annotate/correspondence_draft.h"
+#include "annotate/propose.h"
+#include "base/error.h"
 #include "cli/commands.h"
-#include "load/regular_file.h"
-#include "terminal/report_files.h"
-#include "terminal/write_file.h"
-#include "ttrace/align/program.h"
-#include "ttrace/annotate/correspondence_draft.h"
-#include "ttrace/annotate/propose.h"
-#include "ttrace/correspond/translate.h"
-#include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
-#include "ttrace/load/correspondence_file.h"
-#include "ttrace/load/trace_reader.h"
+#include "correspond/translate.h"
+#include "files/annotation_file.h"
+#include "files/correspondence_file.h"
+#include "files/regular_file.h"
+#include "host/write_file.h"
+#include "load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
+#include "workflow/report_files.h"
 
 namespace ttrace::cli {
 namespace {

@@ -1,5 +1,5 @@
 // `ttrace calibrate`: how much do matrix products round on this platform? V-ABFT's protocol (section 3.6).
-#include "ttrace/abft/calibrate.h"
+#include "abft/calibrate.h"
 
 #include <fmt/format.h>
 
@@ -11,15 +11,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "abft/threshold.h"
+#include "base/error.h"
 #include "cli/commands.h"
-#include "process/installation.h"
-#include "process/shell_words.h"
-#include "terminal/write_file.h"
-#include "ttrace/abft/threshold.h"
-#include "ttrace/error.h"
-#include "ttrace/load/calibration_file.h"
-#include "ttrace/numeric/convert.h"
-#include "ttrace/numeric/dtype.h"
+#include "files/calibration_file.h"
+#include "host/installation.h"
+#include "host/shell_words.h"
+#include "host/write_file.h"
+#include "numeric/convert.h"
+#include "numeric/dtype.h"
 
 namespace ttrace::cli {
 namespace {

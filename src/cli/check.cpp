@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "ttrace/report/render.h"
+#include "report/render.h"
 #include "workflow/collect.h"
 #include "workflow/follow.h"
 #include "workflow/processes.h"

@@ -8,11 +8,11 @@
 #include <memory>
 #include <string>
 
+#include "base/annotation.h"
+#include "host/exit_codes.h"
+#include "host/terminal.h"
 #include "inspect/selection.h"
-#include "process/exit_codes.h"
-#include "terminal/report_files.h"
-#include "terminal/terminal.h"
-#include "ttrace/annotation.h"
+#include "workflow/report_files.h"
 
 namespace ttrace::cli {
 

@@ -6,7 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/misuse.h"
-#include "process/shell_words.h"
+#include "host/shell_words.h"
 
 namespace ttrace::cli {
 namespace {

@@ -10,10 +10,10 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "cli/commands.h"
-#include "process/launch.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
+#include "host/launch.h"
+#include "load/trace_reader.h"
 #include "workflow/collect.h"
 #include "workflow/processes.h"
 

@@ -1,14 +1,14 @@
 // `ttrace explain`: where do the shards of a tensor lie in the whole, and which annotation says so?
-#include "ttrace/annotate/explain.h"
+#include "annotate/explain.h"
 
 #include <memory>
 #include <vector>
 
 #include "cli/commands.h"
-#include "terminal/report_files.h"
-#include "ttrace/load/trace_reader.h"
+#include "load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
+#include "workflow/report_files.h"
 #include "workflow/translated.h"
 
 namespace ttrace::cli {

@@ -5,10 +5,10 @@
 
 #include <memory>
 
+#include "align/aligned_trace.h"
 #include "cli/commands.h"
+#include "load/trace_reader.h"
 #include "text/readable.h"
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
 #include "workflow/translated.h"

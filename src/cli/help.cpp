@@ -2,11 +2,11 @@
 #include <memory>
 #include <sstream>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/misuse.h"
-#include "terminal/report_files.h"
 #include "text/wrap.h"
-#include "ttrace/error.h"
+#include "workflow/report_files.h"
 
 namespace ttrace::cli {
 namespace {

@@ -1,5 +1,5 @@
 // `ttrace history`: how far each tensor was from what it may differ by, over the checks that a file remembers.
-#include "ttrace/history/history.h"
+#include "history/history.h"
 
 #include <fmt/format.h>
 
@@ -8,11 +8,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "cli/commands.h"
-#include "terminal/report_files.h"
+#include "page/html.h"
 #include "text/table.h"
-#include "ttrace/error.h"
-#include "ttrace/page/html.h"
+#include "workflow/report_files.h"
 
 namespace ttrace::cli {
 namespace {

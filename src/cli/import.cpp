@@ -3,10 +3,10 @@
 
 #include <memory>
 
+#include "base/error.h"
 #include "cli/commands.h"
-#include "process/installation.h"
-#include "process/launch.h"
-#include "ttrace/error.h"
+#include "host/installation.h"
+#include "host/launch.h"
 
 namespace ttrace::cli {
 namespace {

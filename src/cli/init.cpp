@@ -9,8 +9,8 @@
 #include <iostream>
 #include <memory>
 
+#include "base/error.h"
 #include "cli/commands.h"
-#include "ttrace/error.h"
 #include "workflow/git.h"
 
 namespace ttrace::cli {

@@ -7,11 +7,11 @@
 #include <string>
 #include <system_error>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "inspect/inspection.h"
+#include "load/trace_reader.h"
 #include "text/readable.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
 
 namespace ttrace::cli {
 namespace {
@@ -87,7 +87,7 @@ JSON: {"schema": "ttrace-inspect/1", "directory", "run_id", "world_size",
 "compute_dtype", "provenance": {}, "ranks": [{"rank", "file", "complete",
 "coordinates": {"tp": 0}, "tensors": [{"iteration", "microbatch" (null where
 there is none), "chunk", "pass", "kind", "name", "dtype", "shape": [], "bytes",
-"order", "module", where one was recorded "mapping" (include/ttrace/mapping.h),
+"order", "module", where one was recorded "mapping" (src/base/mapping.h),
 where it is a sketch "sketch": {"edges": []} (of its cells; "bytes" are the
 sketch's), with --stats "statistics": {"norm", "min", "max", "mean", "nan",
 "inf", "zero"}, and with --verify "checksum_ok"}]}]}

@@ -1,5 +1,5 @@
 // `ttrace lint`: do annotations fit a trace?
-#include "ttrace/annotate/lint.h"
+#include "annotate/lint.h"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "terminal/report_files.h"
-#include "ttrace/load/trace_reader.h"
+#include "load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
+#include "workflow/report_files.h"
 
 namespace ttrace::cli {
 namespace {

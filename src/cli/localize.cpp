@@ -6,10 +6,10 @@
 
 #include <memory>
 
+#include "base/error.h"
 #include "cli/commands.h"
-#include "process/shell_words.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
+#include "host/shell_words.h"
+#include "load/trace_reader.h"
 #include "workflow/closer_look.h"
 
 namespace ttrace::cli {

@@ -8,13 +8,13 @@
 #include <string_view>
 #include <thread>
 
+#include "base/error.h"
+#include "base/trace.h"
 #include "cli/commands.h"
 #include "cli/misuse.h"
+#include "host/terminal.h"
 #include "load/mapped_file.h"
 #include "team/launcher.h"
-#include "terminal/terminal.h"
-#include "ttrace/error.h"
-#include "ttrace/trace.h"
 
 namespace {
 

@@ -9,21 +9,21 @@
 #include <iostream>
 #include <memory>
 
+#include "base/error.h"
 #include "cli/commands.h"
-#include "process/launch.h"
-#include "process/shell_words.h"
-#include "terminal/report_files.h"
-#include "ttrace/error.h"
-#include "ttrace/load/run_file.h"
-#include "ttrace/load/tolerance_file.h"
-#include "ttrace/page/html.h"
-#include "ttrace/report/render.h"
-#include "ttrace/report/run_report.h"
+#include "files/read_run_file.h"
+#include "files/tolerance_file.h"
+#include "host/launch.h"
+#include "host/shell_words.h"
+#include "page/html.h"
+#include "report/render.h"
+#include "report/run_report.h"
 #include "workflow/annotations.h"
 #include "workflow/artifacts.h"
 #include "workflow/check.h"
 #include "workflow/collect.h"
 #include "workflow/localize.h"
+#include "workflow/report_files.h"
 
 namespace ttrace::cli {
 namespace {

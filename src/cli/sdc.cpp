@@ -4,14 +4,14 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/error.h"
 #include "cli/commands.h"
+#include "host/shell_words.h"
 #include "load/mapped_file.h"
-#include "process/shell_words.h"
-#include "terminal/report_files.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/page/html.h"
-#include "ttrace/sdc/report.h"
+#include "load/trace_reader.h"
+#include "page/html.h"
+#include "sdc/report.h"
+#include "workflow/report_files.h"
 
 namespace ttrace::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cli/commands.h"
-#include "ttrace/load/trace_reader.h"
+#include "load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
 #include "workflow/translated.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "ttrace/error.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "compare/box_reader.h"
 #include "compare/kernel.h"
-#include "ttrace/merge/overlay.h"
+#include "merge/overlay.h"
 
 namespace ttrace {
 

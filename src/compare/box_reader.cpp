@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "compare/kernel.h"
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ttrace/merge/overlay.h"
+#include "merge/overlay.h"
 
 namespace ttrace {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <new>
 
-#include "ttrace/error.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "compare/tile_bytes.h"
+#include "merge/overlay.h"
 #include "numeric/xxh3.h"
-#include "ttrace/merge/overlay.h"
 
 namespace ttrace {
 

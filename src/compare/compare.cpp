@@ -5,7 +5,7 @@
 //
 // Memory is the limit. The checksums bring a tile into the caches, as they ask for little else, and the comparison finds
 // it there. Smaller tiles stay in a core's second-level cache, but to cut and clip each takes longer than that saves.
-#include "ttrace/compare/compare.h"
+#include "compare/compare.h"
 
 #include <fmt/format.h>
 

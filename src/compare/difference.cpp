@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ttrace/finding.h"
+#include "base/finding.h"
 
 namespace ttrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ttrace/numeric/dtype.h"
+#include "numeric/dtype.h"
 
 namespace ttrace {
 

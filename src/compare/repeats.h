@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "ttrace/compare/compare.h"
+#include "compare/compare.h"
 
 namespace ttrace {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

@@ -12,14 +12,14 @@
 #include <tuple>
 #include <vector>
 
+#include "base/error.h"
 #include "compare/same_bits.h"
+#include "merge/overlay.h"
 #include "merge/region.h"
+#include "numeric/convert.h"
 #include "numeric/xxh3.h"
+#include "sketch/cells.h"
 #include "sketch/error.h"
-#include "ttrace/error.h"
-#include "ttrace/merge/overlay.h"
-#include "ttrace/numeric/convert.h"
-#include "ttrace/sketch/cells.h"
 
 namespace ttrace {
 namespace {

@@ -1,7 +1,7 @@
 // Compares tensors of which a side was recorded as a sketch. A side that holds elements is sketched here.
 #pragma once
 
-#include "ttrace/compare/compare.h"
+#include "compare/compare.h"
 
 namespace ttrace {
 

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include "compare/compare.h"
 #include "compare/kernel.h"
-#include "ttrace/compare/compare.h"
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
+#include "base/finding.h"
 #include "compare/tile_bytes.h"
-#include "ttrace/finding.h"
-#include "ttrace/merge/overlay.h"
+#include "merge/overlay.h"
 
 namespace ttrace {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "ttrace/merge/overlay.h"
+#include "merge/overlay.h"
 
 namespace ttrace {
 

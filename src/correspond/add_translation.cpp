@@ -5,8 +5,8 @@
 #include <set>
 
 #include "align/describe.h"
-#include "ttrace/correspond/translate.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
+#include "correspond/translate.h"
 
 namespace ttrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "ttrace/correspond/correspondence.h"
+#include "correspond/correspondence.h"
 
 #include <algorithm>
 #include <iterator>

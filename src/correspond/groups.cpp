@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/integer.h"
-#include "ttrace/error.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/correspond/correspondence.h"
-#include "ttrace/correspond/rearrange.h"
+#include "align/shard_mapping.h"
+#include "correspond/correspondence.h"
+#include "correspond/rearrange.h"
 
 namespace ttrace {
 

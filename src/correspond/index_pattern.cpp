@@ -1,4 +1,4 @@
-#include "ttrace/correspond/index_pattern.h"
+#include "correspond/index_pattern.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

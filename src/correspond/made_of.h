@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/correspond/rearrange.h"
+#include "correspond/rearrange.h"
 
 namespace ttrace {
 

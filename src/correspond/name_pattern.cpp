@@ -1,12 +1,12 @@
-#include "ttrace/correspond/name_pattern.h"
+#include "correspond/name_pattern.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
 
-#include "ttrace/correspond/index_pattern.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
+#include "correspond/index_pattern.h"
 
 namespace ttrace {
 namespace {

@@ -7,7 +7,7 @@
 // not: 5 to 21 of (h d), d = 8, is 5 to 8 of d at h = 0, all of d at h = 1, and 0 to 5 of d at h = 2. A box of axes
 // goes to the other tensor in the same way: axes that are neighbours there, and whose strides follow from each other,
 // make one range; the others are counted through, one box each.
-#include "ttrace/correspond/rearrange.h"
+#include "correspond/rearrange.h"
 
 #include <algorithm>
 #include <iterator>

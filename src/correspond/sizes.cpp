@@ -1,4 +1,4 @@
-#include "ttrace/correspond/sizes.h"
+#include "correspond/sizes.h"
 
 #include <fmt/format.h>
 

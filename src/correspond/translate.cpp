@@ -1,4 +1,4 @@
-#include "ttrace/correspond/translate.h"
+#include "correspond/translate.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,12 +9,12 @@
 
 #include "align/describe.h"
 #include "align/holders.h"
+#include "base/error.h"
+#include "base/tensor_name.h"
 #include "correspond/groups.h"
 #include "correspond/made_of.h"
 #include "correspond/sums.h"
 #include "merge/region.h"
-#include "ttrace/error.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -11,8 +11,8 @@
 #include <cmath>
 
 #include "align/lookup.h"
+#include "base/tensor_name.h"
 #include "diagnose/hypothesis.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -1,11 +1,11 @@
-#include "ttrace/diagnose/dataflow.h"
+#include "diagnose/dataflow.h"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "ttrace/diagnose/diagnosis.h"
+#include "diagnose/diagnosis.h"
 
 #include <algorithm>
 #include <array>
@@ -9,8 +9,8 @@
 #include "align/holders.h"
 #include "align/lookup.h"
 #include "diagnose/hypothesis.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/judge/routing.h"
+#include "judge/match.h"
+#include "judge/routing.h"
 
 namespace ttrace {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "align/lookup.h"
+#include "base/tensor_name.h"
+#include "compare/compare.h"
 #include "diagnose/hypothesis.h"
-#include "ttrace/compare/compare.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "diagnose/diagnosis.h"
 #include "merge/values.h"
-#include "ttrace/diagnose/diagnosis.h"
 
 namespace ttrace {
 

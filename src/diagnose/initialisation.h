@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/outcome.h"
+#include "align/shard_mapping.h"
+#include "base/outcome.h"
 
 namespace ttrace {
 

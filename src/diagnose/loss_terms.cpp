@@ -6,8 +6,8 @@
 #include <set>
 #include <span>
 
+#include "base/tensor_name.h"
 #include "diagnose/hypothesis.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "align/shard_mapping.h"
 #include "diagnose/slices.h"
-#include "ttrace/align/shard_mapping.h"
 
 namespace ttrace {
 

@@ -12,9 +12,9 @@
 #include <set>
 
 #include "align/lookup.h"
+#include "base/tensor_name.h"
 #include "diagnose/hypothesis.h"
 #include "diagnose/loss_terms.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "align/lookup.h"
 #include "diagnose/hypothesis.h"
-#include "ttrace/judge/match.h"
+#include "judge/match.h"
 
 namespace ttrace {
 namespace {

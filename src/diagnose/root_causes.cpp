@@ -1,4 +1,4 @@
-#include "ttrace/diagnose/root_causes.h"
+#include "diagnose/root_causes.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@
 
 #include "align/describe.h"
 #include "align/passed_on.h"
+#include "base/tensor_name.h"
+#include "diagnose/dataflow.h"
 #include "diagnose/initialisation.h"
-#include "ttrace/diagnose/dataflow.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

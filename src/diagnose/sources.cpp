@@ -1,10 +1,10 @@
-#include "ttrace/diagnose/sources.h"
+#include "diagnose/sources.h"
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "compare/compare.h"
 #include "distribute/recorded.h"
 #include "team/team.h"
-#include "ttrace/compare/compare.h"
 
 namespace ttrace {
 

@@ -6,7 +6,7 @@
 
 #include "distribute/recorded.h"
 #include "load/rank_file.h"
-#include "ttrace/load/trace_reader.h"
+#include "load/trace_reader.h"
 
 namespace ttrace {
 namespace {

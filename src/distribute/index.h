@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/trace.h"
 #include "team/team.h"
-#include "ttrace/trace.h"
 
 namespace ttrace {
 

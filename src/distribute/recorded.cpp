@@ -5,8 +5,8 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "load/mapped_file.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {

@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/trace.h"
 #include "team/message.h"
-#include "ttrace/trace.h"
 
 namespace ttrace {
 

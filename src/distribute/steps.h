@@ -1,12 +1,12 @@
-// Computes optimizers' steps again with all processes of a team (ttrace/step/step.h).
+// Computes optimizers' steps again with all processes of a team (step/step.h).
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "distribute/recorded.h"
+#include "step/step.h"
 #include "team/team.h"
-#include "ttrace/step/step.h"
 
 namespace ttrace {
 

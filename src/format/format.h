@@ -1,5 +1,5 @@
 // The parts of a trace file as values, shared by the writer and the reader. The grammar is at the top of
-// ttrace/trace.h.
+// base/trace.h.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

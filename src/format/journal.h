@@ -18,8 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/trace.h"
 #include "format/format.h"
-#include "ttrace/trace.h"
 
 namespace ttrace {
 

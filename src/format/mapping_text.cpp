@@ -7,10 +7,10 @@
 #include <set>
 #include <vector>
 
+#include "base/error.h"
+#include "base/mesh.h"
 #include "format/format.h"
 #include "format/json_inspection.h"
-#include "ttrace/error.h"
-#include "ttrace/mesh.h"
 
 namespace ttrace {
 namespace {

@@ -1,11 +1,11 @@
-// Parses and checks the text of a recorded mapping, whose grammar is in ttrace/mapping.h. The writer and the reader of
+// Parses and checks the text of a recorded mapping, whose grammar is in base/mapping.h. The writer and the reader of
 // traces both use it, so that they accept the same texts.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-#include "ttrace/mapping.h"
+#include "base/mapping.h"
 
 namespace ttrace {
 

@@ -11,9 +11,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/error.h"
+#include "base/trace.h"
 #include "format/format.h"
-#include "ttrace/error.h"
-#include "ttrace/trace.h"
 
 namespace ttrace {
 namespace {

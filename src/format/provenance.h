@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ttrace/provenance.h"
-#include "ttrace/trace.h"
+#include "base/provenance.h"
+#include "base/trace.h"
 
 namespace ttrace {
 
@@ -17,18 +17,18 @@ namespace ttrace {
 // the text.
 Provenance parse_provenance(std::string text, std::string_view where);
 
-// Returns what the rank says that it could not record: the list `not_seen`, whose grammar is in ttrace/trace.h. Throws
+// Returns what the rank says that it could not record: the list `not_seen`, whose grammar is in base/trace.h. Throws
 // InputError where it is malformed, holds what can't be a tensor's name, or is too long.
 std::vector<NotSeen> parse_not_seen(const std::string& provenance, std::string_view where);
 
 // The names of all steps of a rank, counted for each step, may be no more: a step's are written as one number.
 inline constexpr std::size_t kMaxNamesInSteps = 1'000'000;
 
-// Returns what the rank says of its optimizers' steps: `optimizer_steps`, whose grammar is in ttrace/trace.h. Throws
+// Returns what the rank says of its optimizers' steps: `optimizer_steps`, whose grammar is in base/trace.h. Throws
 // InputError where it is malformed, holds what can't be a tensor's name, or names too many.
 std::vector<OptimizerStep> parse_optimizer_steps(const std::string& provenance, std::string_view where);
 
-// Returns what the rank says of where its modules are: `sources`, whose grammar is in ttrace/module_source.h; null
+// Returns what the rank says of where its modules are: `sources`, whose grammar is in base/module_source.h; null
 // where it says nothing. Throws InputError where it is malformed.
 std::shared_ptr<const ModuleSources> parse_sources(const std::string& provenance, std::string_view where);
 

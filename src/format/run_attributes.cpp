@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "format/json_inspection.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/run_description.h"
 #include "format/format.h"
-#include "ttrace/run_description.h"
 
 namespace ttrace {
 

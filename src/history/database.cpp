@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
-#include "ttrace/error.h"
-#include "ttrace/trace.h"
+#include "base/error.h"
+#include "base/trace.h"
 
 namespace ttrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "ttrace/history/history.h"
+#include "history/history.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
+#include "base/annotation.h"
 #include "history/database.h"
-#include "ttrace/annotation.h"
 
 namespace ttrace {
 namespace {

@@ -14,10 +14,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.h"
 #include "merge/elements.h"
 #include "merge/values.h"
-#include "ttrace/error.h"
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 namespace {

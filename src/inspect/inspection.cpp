@@ -7,13 +7,13 @@
 #include <set>
 #include <span>
 
+#include "base/annotation.h"
+#include "base/error.h"
+#include "base/mesh.h"
+#include "compare/compare.h"
+#include "load/trace_reader.h"
 #include "text/readable.h"
 #include "text/table.h"
-#include "ttrace/annotation.h"
-#include "ttrace/compare/compare.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/mesh.h"
 
 namespace ttrace {
 namespace {
@@ -145,7 +145,7 @@ std::string_view placement_word(const AxisPlacement& axis) {
   return axis.placement == Placement::kShard ? "shard" : "replicate";
 }
 
-// Writes the mapping in the grammar of recording programs (ttrace/mapping.h).
+// Writes the mapping in the grammar of recording programs (base/mapping.h).
 nlohmann::ordered_json json_of(const RecordedMapping& mapping) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   if (mapping.axes) {

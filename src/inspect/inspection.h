@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

@@ -7,8 +7,8 @@
 
 #include "align/describe.h"
 #include "annotate/close_names.h"
-#include "ttrace/annotation.h"
-#include "ttrace/error.h"
+#include "base/annotation.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

@@ -9,12 +9,12 @@
 
 #include "align/describe.h"
 #include "annotate/piece_table.h"
+#include "base/error.h"
+#include "compare/compare.h"
 #include "inspect/slice.h"
 #include "merge/region.h"
 #include "merge/values.h"
 #include "text/array.h"
-#include "ttrace/compare/compare.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "align/aligned_trace.h"
 #include "inspect/selection.h"
-#include "ttrace/align/aligned_trace.h"
 
 namespace ttrace {
 

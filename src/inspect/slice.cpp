@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "ttrace/error.h"
+#include "base/error.h"
 
 namespace ttrace {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ttrace/mapping.h"
+#include "base/mapping.h"
 
 namespace ttrace {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <map>
 
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

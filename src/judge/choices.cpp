@@ -7,12 +7,12 @@
 
 #include "align/lookup.h"
 #include "align/tokens.h"
+#include "base/tensor_name.h"
+#include "judge/match.h"
 #include "judge/token_rows.h"
 #include "merge/region.h"
 #include "merge/values.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/numeric/dtype.h"
-#include "ttrace/tensor_name.h"
+#include "numeric/dtype.h"
 
 namespace ttrace {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "judge/router.h"
+#include "judge/routing.h"
 #include "merge/values.h"
-#include "ttrace/judge/routing.h"
 
 namespace ttrace {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/tensor_name.h"
 #include "judge/messages.h"
 #include "judge/waive.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "ttrace/judge/judge.h"
+#include "judge/judge.h"
 
 namespace ttrace {
 

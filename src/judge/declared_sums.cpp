@@ -1,4 +1,4 @@
-#include "ttrace/judge/declared_sums.h"
+#include "judge/declared_sums.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/mesh.h"
+#include "base/mesh.h"
 
 namespace ttrace {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "align/lookup.h"
 #include "align/tokens.h"
+#include "base/annotation.h"
+#include "base/tensor_name.h"
 #include "judge/router.h"
-#include "ttrace/annotation.h"
-#include "ttrace/judge/routing.h"
-#include "ttrace/tensor_name.h"
+#include "judge/routing.h"
 
 namespace ttrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "ttrace/judge/judge.h"
+#include "judge/judge.h"
 
 #include <fmt/format.h>
 

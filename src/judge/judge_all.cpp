@@ -10,7 +10,7 @@
 #include "align/describe.h"
 #include "judge/backward_order.h"
 #include "judge/coherence.h"
-#include "ttrace/judge/judge.h"
+#include "judge/judge.h"
 
 namespace ttrace {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "align/describe.h"
 #include "align/passed_on.h"
-#include "ttrace/sketch/cells.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
+#include "sketch/cells.h"
 
 namespace ttrace {
 namespace {

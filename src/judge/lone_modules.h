@@ -3,7 +3,7 @@
 // own.
 #pragma once
 
-#include "ttrace/judge/match.h"
+#include "judge/match.h"
 
 namespace ttrace {
 

@@ -1,4 +1,4 @@
-#include "ttrace/judge/match.h"
+#include "judge/match.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,10 +12,10 @@
 #include "align/describe.h"
 #include "align/holders.h"
 #include "align/lookup.h"
+#include "base/error.h"
 #include "judge/choices.h"
+#include "judge/judge.h"
 #include "judge/lone_modules.h"
-#include "ttrace/error.h"
-#include "ttrace/judge/judge.h"
 
 namespace ttrace {
 namespace {

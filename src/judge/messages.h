@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "ttrace/compare/compare.h"
-#include "ttrace/tolerance/coherence.h"
+#include "compare/compare.h"
+#include "tolerance/coherence.h"
 
 namespace ttrace {
 

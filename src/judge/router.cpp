@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 namespace {

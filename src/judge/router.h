@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <set>
 
+#include "align/shard_mapping.h"
 #include "judge/group_choice.h"
-#include "ttrace/align/shard_mapping.h"
 
 namespace ttrace {
 

@@ -1,4 +1,4 @@
-#include "ttrace/judge/routing.h"
+#include "judge/routing.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <map>
 
-#include "ttrace/annotation.h"
-#include "ttrace/judge/judge.h"
+#include "base/annotation.h"
+#include "judge/judge.h"
 
 namespace ttrace {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <span>
 
-#include "ttrace/finding.h"
-#include "ttrace/waiver.h"
+#include "base/finding.h"
+#include "base/waiver.h"
 
 namespace ttrace {
 

@@ -6,10 +6,10 @@
 #include <memory_resource>
 #include <unordered_set>
 
+#include "base/error.h"
 #include "format/format.h"
 #include "numeric/xxh3.h"
-#include "ttrace/error.h"
-#include "ttrace/sketch/cells.h"
+#include "sketch/cells.h"
 
 namespace ttrace {
 namespace {

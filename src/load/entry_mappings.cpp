@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/error.h"
 #include "format/mapping_text.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

@@ -17,8 +17,8 @@
 #include <string>
 #include <utility>
 
-#include "load/regular_file.h"
-#include "ttrace/error.h"
+#include "base/error.h"
+#include "files/regular_file.h"
 
 namespace ttrace {
 namespace {

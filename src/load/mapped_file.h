@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <set>
 
-#include "load/parallelism.h"
-#include "load/yaml_document.h"
-#include "ttrace/error.h"
-#include "ttrace/factor.h"
+#include "base/error.h"
+#include "base/factor.h"
+#include "files/parallelism.h"
+#include "files/yaml_document.h"
 
 namespace ttrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/annotation.h"
+#include "base/annotation.h"
 
 namespace ttrace {
 

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/error.h"
 #include "base/parallel_for.h"
 #include "format/journal.h"
 #include "format/provenance.h"
@@ -17,9 +18,8 @@
 #include "load/mapped_file.h"
 #include "load/program_words.h"
 #include "load/sealed_file.h"
+#include "load/trace_reader.h"
 #include "team/message.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
 
 namespace ttrace {
 namespace {

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/run_description.h"
+#include "base/trace.h"
 #include "load/sealed_file.h"
 #include "load/shared_by_files.h"
-#include "ttrace/run_description.h"
-#include "ttrace/trace.h"
 
 namespace ttrace {
 

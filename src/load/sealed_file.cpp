@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/error.h"
 #include "format/run_attributes.h"
 #include "load/mapped_file.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/trace.h"
 #include "format/format.h"
 #include "load/shared_by_files.h"
-#include "ttrace/trace.h"
 
 namespace ttrace {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

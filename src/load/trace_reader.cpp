@@ -1,4 +1,4 @@
-#include "ttrace/load/trace_reader.h"
+#include "load/trace_reader.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "load/rank_file.h"
 #include "numeric/xxh3.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

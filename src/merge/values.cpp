@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include "merge/overlay.h"
 #include "merge/runs.h"
-#include "ttrace/merge/overlay.h"
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 namespace {

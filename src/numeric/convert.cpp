@@ -1,4 +1,4 @@
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "ttrace/numeric/dtype.h"
+#include "numeric/dtype.h"
 
 #include <array>
 #include <cassert>

@@ -1,10 +1,10 @@
-#include "ttrace/numeric/generator.h"
+#include "numeric/generator.h"
 
 #include <algorithm>
 #include <cassert>
 #include <vector>
 
-#include "numeric/generator.h"
+#include "numeric/philox.h"
 #include "numeric/xxh3.h"
 
 namespace ttrace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ttrace/outcome.h"
+#include "base/outcome.h"
 
 namespace ttrace {
 

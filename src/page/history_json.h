@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ttrace/history/history.h"
+#include "history/history.h"
 
 namespace ttrace {
 

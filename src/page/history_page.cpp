@@ -2,8 +2,8 @@
 
 #include "page/assemble.h"
 #include "page/history_json.h"
+#include "page/html.h"
 #include "page/packed.h"
-#include "ttrace/page/html.h"
 
 namespace ttrace {
 

@@ -1,4 +1,4 @@
-#include "ttrace/page/html.h"
+#include "page/html.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "page/history_json.h"
 #include "page/packed.h"
 #include "report/json.h"
-#include "ttrace/report/render.h"
+#include "report/render.h"
 
 namespace ttrace {
 namespace {

@@ -2,9 +2,9 @@
 #include <map>
 
 #include "page/assemble.h"
+#include "page/html.h"
 #include "page/packed.h"
 #include "sdc/json.h"
-#include "ttrace/page/html.h"
 
 namespace ttrace {
 namespace {

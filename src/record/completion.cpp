@@ -1,4 +1,4 @@
-#include "ttrace/record/completion.h"
+#include "record/completion.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <fstream>
 #include <string>
 
+#include "base/error.h"
 #include "format/format.h"
 #include "record/hdf5.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string_view>
 
-#include "ttrace/record/trace_writer.h"
+#include "record/trace_writer.h"
 
 namespace ttrace {
 

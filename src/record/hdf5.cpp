@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "format/format.h"
-#include "ttrace/sketch/cells.h"
+#include "sketch/cells.h"
 
 namespace ttrace {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ttrace/numeric/dtype.h"
+#include "numeric/dtype.h"
 
 namespace ttrace {
 

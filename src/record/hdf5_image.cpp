@@ -14,7 +14,7 @@
 #include "format/run_attributes.h"
 #include "record/hdf5.h"
 #include "record/memory_driver.h"
-#include "ttrace/sketch/cells.h"
+#include "sketch/cells.h"
 
 namespace ttrace {
 namespace {

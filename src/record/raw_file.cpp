@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ttrace/record/trace_writer.h"
+#include "record/trace_writer.h"
 
 namespace ttrace {
 namespace {

@@ -13,8 +13,8 @@
 #include "format/format.h"
 #include "record/hdf5_image.h"
 #include "record/raw_file.h"
+#include "record/trace_writer.h"
 #include "record/write_buffer.h"
-#include "ttrace/record/trace_writer.h"
 
 namespace ttrace {
 

@@ -1,4 +1,4 @@
-#include "ttrace/record/trace_writer.h"
+#include "record/trace_writer.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 #include <optional>
 #include <system_error>
 
+#include "base/error.h"
 #include "format/format.h"
 #include "format/mapping_text.h"
 #include "format/run_attributes.h"
@@ -19,9 +20,8 @@
 #include "record/index_builder.h"
 #include "record/tensor_store.h"
 #include "record/write_queue.h"
+#include "sketch/cells.h"
 #include "sketch/fingerprint.h"
-#include "ttrace/error.h"
-#include "ttrace/sketch/cells.h"
 
 namespace ttrace {
 namespace {

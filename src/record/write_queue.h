@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "record/tensor_store.h"
-#include "ttrace/record/trace_writer.h"
+#include "record/trace_writer.h"
 
 namespace ttrace {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ttrace/report/render.h"
+#include "report/render.h"
 
 namespace ttrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "report/problem.h"
-#include "ttrace/report/render.h"
+#include "report/render.h"
 
 namespace ttrace {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ttrace/report/render.h"
+#include "report/render.h"
 
 namespace ttrace {
 namespace {

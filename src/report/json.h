@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ttrace/outcome.h"
+#include "base/outcome.h"
 
 namespace ttrace {
 

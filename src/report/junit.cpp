@@ -1,4 +1,4 @@
-#include "ttrace/report/junit.h"
+#include "report/junit.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "report/proof.h"
-#include "ttrace/report/render.h"
+#include "report/render.h"
 
 namespace ttrace {
 namespace {

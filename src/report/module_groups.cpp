@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/tensor_name.h"
 #include "text/readable.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/outcome.h"
+#include "base/outcome.h"
 
 namespace ttrace {
 

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ttrace/module_source.h"
-#include "ttrace/outcome.h"
-#include "ttrace/report/run_report.h"
+#include "base/module_source.h"
+#include "base/outcome.h"
+#include "report/run_report.h"
 
 namespace ttrace {
 

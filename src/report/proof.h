@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ttrace/outcome.h"
+#include "base/outcome.h"
 
 namespace ttrace {
 

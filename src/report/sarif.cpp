@@ -6,7 +6,7 @@
 
 #include "report/json.h"
 #include "report/problem.h"
-#include "ttrace/report/render.h"
+#include "report/render.h"
 
 namespace ttrace {
 namespace {

@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/tensor_name.h"
 #include "report/module_groups.h"
 #include "report/proof.h"
+#include "report/render.h"
 #include "report/verdict_color.h"
 #include "text/paint.h"
 #include "text/readable.h"
 #include "text/table.h"
 #include "text/wrap.h"
-#include "ttrace/report/render.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -1,8 +1,8 @@
 // The colour that a verdict has on a terminal.
 #pragma once
 
+#include "base/outcome.h"
 #include "text/paint.h"
-#include "ttrace/outcome.h"
 
 namespace ttrace {
 

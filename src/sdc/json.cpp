@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "base/outcome.h"
 #include "sdc/tables.h"
-#include "ttrace/outcome.h"
 
 namespace ttrace {
 namespace {

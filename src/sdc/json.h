@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ttrace/sdc/report.h"
+#include "sdc/report.h"
 
 namespace ttrace {
 

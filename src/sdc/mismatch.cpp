@@ -1,10 +1,10 @@
-#include "ttrace/sdc/mismatch.h"
+#include "sdc/mismatch.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 namespace {

@@ -1,12 +1,12 @@
-#include "ttrace/sdc/pair.h"
+#include "sdc/pair.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
 #include "base/parallel_for.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
+#include "base/outcome.h"
+#include "sdc/report.h"
 #include "sdc/tables.h"
 #include "text/csv.h"
 #include "text/table.h"
-#include "ttrace/outcome.h"
-#include "ttrace/sdc/report.h"
 
 namespace ttrace {
 namespace {

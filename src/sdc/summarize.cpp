@@ -8,9 +8,9 @@
 #include <set>
 #include <tuple>
 
-#include "ttrace/diagnose/dataflow.h"
-#include "ttrace/sdc/report.h"
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
+#include "diagnose/dataflow.h"
+#include "sdc/report.h"
 
 namespace ttrace {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ttrace/numeric/convert.h"
-#include "ttrace/outcome.h"
+#include "base/outcome.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 namespace {

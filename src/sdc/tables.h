@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/sdc/report.h"
+#include "sdc/report.h"
 
 namespace ttrace {
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <map>
 
+#include "base/tensor_name.h"
 #include "merge/terms.h"
 #include "merge/values.h"
 #include "selfcheck/relations.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "align/describe.h"
+#include "base/tensor_name.h"
 #include "selfcheck/attention_heads.h"
 #include "selfcheck/fused_attention.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

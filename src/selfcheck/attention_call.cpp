@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {

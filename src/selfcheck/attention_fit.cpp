@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/tensor_name.h"
 #include "selfcheck/masks.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -1,13 +1,13 @@
 // Forward attention, head by head: scores and context are checked by checksums, as linears are, and probabilities by
-// the sums of their rows. The pattern of extreme values tells where a fault struck (ttrace/abft/propagation.h).
+// the sums of their rows. The pattern of extreme values tells where a fault struck (abft/propagation.h).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "abft/propagation.h"
 #include "selfcheck/attention_heads.h"
 #include "selfcheck/masks.h"
-#include "ttrace/abft/propagation.h"
 
 namespace ttrace {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "abft/verify.h"
 #include "selfcheck/attention_fit.h"
 #include "selfcheck/head_verdicts.h"
-#include "ttrace/abft/verify.h"
 
 namespace ttrace {
 

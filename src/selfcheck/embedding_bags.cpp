@@ -11,9 +11,9 @@
 #include <optional>
 
 #include "align/holders.h"
+#include "base/tensor_name.h"
 #include "merge/values.h"
 #include "selfcheck/relations.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

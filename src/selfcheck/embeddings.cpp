@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "align/holders.h"
+#include "base/tensor_name.h"
 #include "merge/values.h"
+#include "numeric/convert.h"
 #include "selfcheck/relations.h"
-#include "ttrace/numeric/convert.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "base/finding.h"
 #include "selfcheck/attention_call.h"
-#include "ttrace/finding.h"
 
 namespace ttrace {
 

@@ -8,9 +8,9 @@
 #include "align/describe.h"
 #include "align/holders.h"
 #include "align/passed_on.h"
+#include "base/tensor_name.h"
 #include "merge/values.h"
 #include "selfcheck/products.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

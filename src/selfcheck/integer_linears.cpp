@@ -1,15 +1,15 @@
 // Linears of integers: Y = X W^T in int32, of 8-bit operands, before Y is quantised again. The checksum modulo 127 of
-// ttrace/abft/quantised_gemm.h checks them without a threshold. It wants unsigned inputs: signed ones are shifted.
+// abft/quantised_gemm.h checks them without a threshold. It wants unsigned inputs: signed ones are shifted.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
+#include "abft/quantised_gemm.h"
 #include "align/holders.h"
+#include "base/tensor_name.h"
 #include "merge/values.h"
 #include "selfcheck/relations.h"
-#include "ttrace/abft/quantised_gemm.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/tensor_name.h"
 #include "selfcheck/products.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -10,9 +10,9 @@
 #include <span>
 #include <string>
 
+#include "abft/verify.h"
 #include "selfcheck/matrices.h"
 #include "selfcheck/relations.h"
-#include "ttrace/abft/verify.h"
 
 namespace ttrace {
 

@@ -11,13 +11,13 @@
 #include "align/describe.h"
 #include "align/holders.h"
 #include "align/recorded_bits.h"
+#include "base/tensor_name.h"
 #include "selfcheck/input_gradients.h"
 #include "selfcheck/linear_form.h"
 #include "selfcheck/local_products.h"
 #include "selfcheck/matrices.h"
 #include "selfcheck/products.h"
 #include "selfcheck/relations.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

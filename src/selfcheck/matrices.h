@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "ttrace/abft/matrix_view.h"
-#include "ttrace/align/shard_mapping.h"
+#include "abft/matrix_view.h"
+#include "align/shard_mapping.h"
 
 namespace ttrace {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "ttrace/abft/verify.h"
-#include "ttrace/selfcheck/selfcheck.h"
+#include "abft/verify.h"
+#include "selfcheck/selfcheck.h"
 
 namespace ttrace {
 

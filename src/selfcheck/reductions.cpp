@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "align/holders.h"
+#include "base/tensor_name.h"
 #include "merge/values.h"
 #include "selfcheck/relations.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

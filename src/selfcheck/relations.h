@@ -1,12 +1,12 @@
-// The relations that `self_check` tests (ttrace/selfcheck/selfcheck.h). Each function tests one of them on all tensors
+// The relations that `self_check` tests (selfcheck/selfcheck.h). Each function tests one of them on all tensors
 // of the alignment, and appends its findings.
 #pragma once
 
 #include <vector>
 
 #include "align/lookup.h"
-#include "ttrace/judge/judge.h"
-#include "ttrace/selfcheck/selfcheck.h"
+#include "judge/judge.h"
+#include "selfcheck/selfcheck.h"
 
 namespace ttrace {
 

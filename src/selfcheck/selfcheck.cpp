@@ -1,4 +1,4 @@
-#include "ttrace/selfcheck/selfcheck.h"
+#include "selfcheck/selfcheck.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@
 #include <set>
 
 #include "align/recorded_bits.h"
+#include "base/error.h"
+#include "judge/judge.h"
+#include "judge/routing.h"
 #include "selfcheck/relations.h"
-#include "ttrace/error.h"
-#include "ttrace/judge/judge.h"
-#include "ttrace/judge/routing.h"
-#include "ttrace/step/step.h"
+#include "step/step.h"
 
 namespace ttrace {
 namespace {

@@ -16,9 +16,9 @@
 #include <cstring>
 #include <limits>
 
+#include "numeric/convert.h"
 #include "numeric/simd_targets.h"
 #include "sketch/signs.h"
-#include "ttrace/numeric/convert.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "sketch/cell_kernel.cpp"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "ttrace/sketch/cells.h"
+#include "sketch/cells.h"
 
 namespace ttrace {
 

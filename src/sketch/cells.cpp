@@ -1,4 +1,4 @@
-#include "ttrace/sketch/cells.h"
+#include "sketch/cells.h"
 
 #include <fmt/format.h>
 

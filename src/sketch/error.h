@@ -21,7 +21,7 @@
 
 #include <span>
 
-#include "ttrace/sketch/cells.h"
+#include "sketch/cells.h"
 
 namespace ttrace {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ttrace/sketch/cells.h"
+#include "sketch/cells.h"
 
 namespace ttrace {
 

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <optional>
 
+#include "judge/judge.h"
 #include "step/options.h"
 #include "step/slopes.h"
-#include "ttrace/judge/judge.h"
 
 namespace ttrace {
 namespace {

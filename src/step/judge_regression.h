@@ -1,4 +1,4 @@
-// Judges the updates that could not be computed again, by regression on the reference's (ttrace/step/regression.h).
+// Judges the updates that could not be computed again, by regression on the reference's (step/regression.h).
 //
 // Tensors come first: one whose slope, norm or share of elements that stand still is more than correct runs explain is
 // wrong. Then all of a class in an iteration together, whose slope is known far better: the wrong ones are left out,
@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/step/regression.h"
+#include "align/aligned_trace.h"
+#include "judge/match.h"
+#include "step/regression.h"
 
 namespace ttrace {
 

@@ -1,4 +1,4 @@
-#include "ttrace/step/judge_steps.h"
+#include "step/judge_steps.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "step/jumps.h"
 #include "step/options.h"
 #include "step/other_names.h"
-#include "ttrace/step/step.h"
+#include "step/step.h"
 
 namespace ttrace {
 namespace {

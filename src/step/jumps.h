@@ -9,9 +9,9 @@
 #include <map>
 #include <span>
 
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/judge/judge.h"
-#include "ttrace/judge/match.h"
+#include "align/aligned_trace.h"
+#include "judge/judge.h"
+#include "judge/match.h"
 
 namespace ttrace {
 

@@ -30,8 +30,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/trace.h"
 #include "step/update_rule.h"
-#include "ttrace/trace.h"
 
 namespace ttrace {
 

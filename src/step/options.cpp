@@ -7,9 +7,9 @@
 #include <set>
 #include <string_view>
 
+#include "base/tensor_name.h"
 #include "step/series.h"
 #include "step/update_rule.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

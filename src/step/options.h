@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/align/aligned_trace.h"
+#include "align/aligned_trace.h"
 
 namespace ttrace {
 

@@ -2,9 +2,9 @@
 // parameters differently.
 #pragma once
 
+#include "step/judge_steps.h"
 #include "step/options.h"
-#include "ttrace/step/judge_steps.h"
-#include "ttrace/step/step.h"
+#include "step/step.h"
 
 namespace ttrace {
 

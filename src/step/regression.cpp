@@ -1,6 +1,6 @@
 // Tiles of a parameter are read iteration after iteration, so that an element's place in S is known from the gradients
 // before without keeping a mark for each. All threads sum up tiles; the results are added in order.
-#include "ttrace/step/regression.h"
+#include "step/regression.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,7 +11,7 @@
 #include "compare/box_reader.h"
 #include "compare/kernel.h"
 #include "compare/tile.h"
-#include "ttrace/merge/overlay.h"
+#include "merge/overlay.h"
 
 namespace ttrace {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "numeric/convert.h"
 #include "step/rounding.h"
-#include "ttrace/numeric/convert.h"
 
 namespace ttrace {
 namespace {

@@ -11,7 +11,7 @@
 
 namespace ttrace {
 
-// How far errors of an update may go, in units of the bound (ttrace/step/step.h).
+// How far errors of an update may go, in units of the bound (step/step.h).
 inline constexpr double kStepMargin = 2;
 
 // The element whose error is largest, in units of what rounding explains.

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

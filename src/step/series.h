@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "align/shard_mapping.h"
+#include "base/trace.h"
 #include "step/update_rule.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/trace.h"
 
 namespace ttrace {
 

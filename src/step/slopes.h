@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "ttrace/step/regression.h"
+#include "step/regression.h"
 
 namespace ttrace {
 

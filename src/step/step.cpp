@@ -1,4 +1,4 @@
-#include "ttrace/step/step.h"
+#include "step/step.h"
 
 #include <fmt/format.h>
 
@@ -6,11 +6,11 @@
 #include <map>
 
 #include "base/parallel_for.h"
+#include "judge/judge.h"
 #include "step/replay.h"
 #include "step/series.h"
 #include "step/step_group.h"
 #include "step/wording.h"
-#include "ttrace/judge/judge.h"
 
 namespace ttrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

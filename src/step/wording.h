@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "align/shard_mapping.h"
+#include "base/trace.h"
 #include "step/replay.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/trace.h"
 
 namespace ttrace {
 

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "process/installation.h"
-#include "ttrace/error.h"
+#include "base/error.h"
+#include "host/installation.h"
 
 namespace ttrace {
 namespace {

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "ttrace/shared_value.h"
+#include "base/shared_value.h"
 
 namespace ttrace {
 

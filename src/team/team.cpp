@@ -12,9 +12,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "team/dealer.h"
 #include "team/message.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {

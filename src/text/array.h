@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "ttrace/numeric/shape.h"
+#include "numeric/shape.h"
 
 namespace ttrace {
 

@@ -1,6 +1,6 @@
 #include "text/csv.h"
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 namespace ttrace {
 

@@ -4,8 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "base/trace.h"
 #include "text/wrap.h"
-#include "ttrace/trace.h"
 
 namespace ttrace {
 namespace {

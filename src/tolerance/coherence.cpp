@@ -30,7 +30,7 @@
 // them makes it smaller: that is the floor, as many times as the margin says. An optimizer's step is left out for the
 // same reason: where signs turn it only shrinks. A factor in all tensors of a kind is not seen here: it moves the
 // median.
-#include "ttrace/tolerance/coherence.h"
+#include "tolerance/coherence.h"
 
 #include <fmt/format.h>
 
@@ -41,9 +41,9 @@
 #include <optional>
 #include <tuple>
 
-#include "tolerance/coherence.h"
-#include "ttrace/error.h"
-#include "ttrace/tensor_name.h"
+#include "base/error.h"
+#include "base/tensor_name.h"
+#include "tolerance/estimate_coherence.h"
 
 namespace ttrace {
 namespace {

@@ -52,7 +52,7 @@
 // The loss and other single numbers are means of many, and rounding cancels in them: one unit, whatever the depth, but
 // no less than a rounding step. The norm of all gradients may be off by what the reference's own is (own_norms.cpp). An
 // initial parameter is computed by nobody: a rounding step of its own dtype.
-#include "ttrace/tolerance/default_tolerance.h"
+#include "tolerance/default_tolerance.h"
 
 #include <fmt/format.h>
 
@@ -65,9 +65,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+#include "base/tensor_name.h"
 #include "tolerance/floors.h"
-#include "ttrace/error.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -38,7 +38,7 @@
 //
 // What this cannot do: a quantity whose exact value is zero (the gradient of a key's bias) is noise on
 // both sides, its response is of the order of 1, and it is reported as untrusted rather than passed.
-#include "ttrace/tolerance/estimate.h"
+#include "tolerance/estimate.h"
 
 #include <fmt/format.h>
 
@@ -46,12 +46,12 @@
 #include <cassert>
 #include <cmath>
 
-#include "tolerance/coherence.h"
+#include "base/error.h"
+#include "tolerance/estimate_coherence.h"
 #include "tolerance/family.h"
 #include "tolerance/floors.h"
 #include "tolerance/reach.h"
 #include "tolerance/statistics.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {

@@ -22,10 +22,10 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "base/outcome.h"
 #include "tolerance/floors.h"
 #include "tolerance/quantiles.h"
-#include "ttrace/error.h"
-#include "ttrace/outcome.h"
 
 namespace ttrace {
 namespace {

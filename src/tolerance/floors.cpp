@@ -61,8 +61,8 @@
 #include <string>
 #include <utility>
 
+#include "base/tensor_name.h"
 #include "tolerance/quantiles.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

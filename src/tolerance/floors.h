@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ttrace/tolerance/estimate.h"
+#include "tolerance/estimate.h"
 
 namespace ttrace {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "tolerance/estimate.h"
 #include "tolerance/floors.h"
-#include "ttrace/tolerance/estimate.h"
 
 namespace ttrace {
 namespace {

@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "align/lookup.h"
+#include "base/tensor_name.h"
 #include "merge/values.h"
-#include "ttrace/numeric/convert.h"
-#include "ttrace/tensor_name.h"
-#include "ttrace/tolerance/estimate.h"
+#include "numeric/convert.h"
+#include "tolerance/estimate.h"
 
 namespace ttrace {
 namespace {

@@ -11,8 +11,8 @@
 
 #include <algorithm>
 
+#include "base/tensor_name.h"
 #include "tolerance/floors.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

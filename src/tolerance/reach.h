@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/tolerance/estimate.h"
+#include "tolerance/estimate.h"
 
 namespace ttrace {
 

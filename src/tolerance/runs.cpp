@@ -2,9 +2,9 @@
 
 #include <map>
 
-#include "ttrace/error.h"
-#include "ttrace/rewrite/rewritten.h"
-#include "ttrace/tolerance/estimate.h"
+#include "base/error.h"
+#include "merge/rewritten.h"
+#include "tolerance/estimate.h"
 
 namespace ttrace {
 namespace {

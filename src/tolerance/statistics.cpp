@@ -57,11 +57,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/tensor_name.h"
 #include "compare/tile.h"
+#include "sketch/cells.h"
 #include "tolerance/floors.h"
 #include "tolerance/quantiles.h"
-#include "ttrace/sketch/cells.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "ttrace/tolerance/estimate.h"
+#include "tolerance/estimate.h"
 
 namespace ttrace {
 

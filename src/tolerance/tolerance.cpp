@@ -1,16 +1,16 @@
-#include "ttrace/tolerance/tolerance.h"
+#include "tolerance/tolerance.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "base/annotation.h"
+#include "base/error.h"
+#include "base/tensor_name.h"
 #include "compare/tile.h"
+#include "merge/rewritten.h"
 #include "tolerance/floors.h"
-#include "ttrace/annotation.h"
-#include "ttrace/error.h"
-#include "ttrace/rewrite/rewritten.h"
-#include "ttrace/tensor_name.h"
 
 namespace ttrace {
 namespace {

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "process/installation.h"
-#include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
-#include "ttrace/load/correspondence_file.h"
-#include "ttrace/mesh.h"
+#include "base/error.h"
+#include "base/mesh.h"
+#include "files/annotation_file.h"
+#include "files/correspondence_file.h"
+#include "host/installation.h"
 
 namespace ttrace {
 

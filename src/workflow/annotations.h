@@ -3,9 +3,9 @@
 
 #include <filesystem>
 
-#include "ttrace/annotation.h"
-#include "ttrace/correspond/correspondence.h"
-#include "ttrace/trace.h"
+#include "base/annotation.h"
+#include "base/trace.h"
+#include "correspond/correspondence.h"
 
 namespace ttrace {
 

@@ -6,11 +6,11 @@
 
 #include <cstdlib>
 
-#include "process/launch.h"
-#include "process/shell_words.h"
-#include "ttrace/error.h"
-#include "ttrace/load/tolerance_file.h"
-#include "ttrace/load/trace_reader.h"
+#include "base/error.h"
+#include "files/tolerance_file.h"
+#include "host/launch.h"
+#include "host/shell_words.h"
+#include "load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/estimate_tolerance.h"
 #include "workflow/fingerprint.h"

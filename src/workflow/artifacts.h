@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/plan/run_file.h"
+#include "files/run_file.h"
 #include "workflow/collect.h"
 #include "workflow/software.h"
 #include "workflow/workspace.h"

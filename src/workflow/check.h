@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "base/annotation.h"
+#include "base/outcome.h"
+#include "history/history.h"
+#include "page/html.h"
 #include "team/team.h"
-#include "ttrace/annotation.h"
-#include "ttrace/history/history.h"
-#include "ttrace/outcome.h"
-#include "ttrace/page/html.h"
 
 namespace ttrace {
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <set>
 
-#include "process/shell_words.h"
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/mesh.h"
-#include "ttrace/tensor_name.h"
+#include "align/aligned_trace.h"
+#include "base/error.h"
+#include "base/mesh.h"
+#include "base/tensor_name.h"
+#include "host/shell_words.h"
+#include "load/trace_reader.h"
 #include "workflow/annotations.h"
 
 namespace ttrace {

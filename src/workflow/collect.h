@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/annotation.h"
-#include "ttrace/estimator.h"
-#include "ttrace/provenance.h"
-#include "ttrace/trace.h"
+#include "base/annotation.h"
+#include "base/estimator.h"
+#include "base/provenance.h"
+#include "base/trace.h"
 #include "workflow/rewriting.h"
 
 namespace ttrace {
@@ -22,7 +22,7 @@ struct CollectOptions {
   std::filesystem::path output;  // of the trace; must not exist, or be empty
   AnnotationSource annotations;
   std::vector<std::int32_t> iterations = {0};
-  bool split = false;  // into a trace for each iteration: `list_iterations` (ttrace/load/trace_reader.h)
+  bool split = false;  // into a trace for each iteration: `list_iterations` (load/trace_reader.h)
   std::string axes;    // as in parse_mesh; empty: the collector finds out
   std::optional<std::uint64_t> perturb;
   Estimator perturb_at = kDefaultEstimator;

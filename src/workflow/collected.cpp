@@ -11,12 +11,12 @@
 #include <numeric>
 #include <set>
 
+#include "base/error.h"
 #include "compare/same_bits.h"
-#include "process/exit_codes.h"
+#include "host/exit_codes.h"
+#include "load/trace_reader.h"
+#include "record/completion.h"
 #include "text/readable.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/record/completion.h"
 
 namespace ttrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "process/launch.h"
+#include "host/launch.h"
 
 namespace ttrace {
 

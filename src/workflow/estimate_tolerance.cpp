@@ -7,18 +7,18 @@
 #include <memory>
 #include <utility>
 
+#include "align/aligned_trace.h"
+#include "base/error.h"
 #include "distribute/comparison.h"
 #include "distribute/index.h"
-#include "process/launch.h"
-#include "terminal/progress.h"
-#include "terminal/write_file.h"
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/error.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/load/tolerance_file.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/step/regression.h"
-#include "ttrace/tolerance/estimate.h"
+#include "files/tolerance_file.h"
+#include "host/launch.h"
+#include "host/progress.h"
+#include "host/write_file.h"
+#include "judge/match.h"
+#include "load/trace_reader.h"
+#include "step/regression.h"
+#include "tolerance/estimate.h"
 #include "workflow/annotations.h"
 #include "workflow/collect.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/annotation.h"
 #include "team/team.h"
-#include "ttrace/annotation.h"
-#include "ttrace/tolerance/estimate.h"
+#include "tolerance/estimate.h"
 
 namespace ttrace {
 

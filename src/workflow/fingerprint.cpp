@@ -6,9 +6,9 @@
 #include <array>
 #include <memory>
 
-#include "load/regular_file.h"
+#include "base/error.h"
+#include "files/regular_file.h"
 #include "numeric/xxh3.h"
-#include "ttrace/error.h"
 
 namespace ttrace {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <thread>
 
-#include "terminal/progress.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
+#include "base/error.h"
+#include "host/progress.h"
+#include "load/trace_reader.h"
 #include "workflow/collect.h"
 
 namespace ttrace {

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "process/shell_words.h"
-#include "ttrace/error.h"
+#include "base/error.h"
+#include "host/shell_words.h"
 #include "workflow/fingerprint.h"
 
 namespace ttrace {

@@ -7,10 +7,10 @@
 #include <set>
 #include <utility>
 
-#include "ttrace/compare/compare.h"
-#include "ttrace/error.h"
-#include "ttrace/judge/judge.h"
-#include "ttrace/judge/match.h"
+#include "base/error.h"
+#include "compare/compare.h"
+#include "judge/judge.h"
+#include "judge/match.h"
 #include "workflow/annotations.h"
 
 namespace ttrace {

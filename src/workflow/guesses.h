@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/outcome.h"
-#include "ttrace/tolerance/tolerance.h"
+#include "align/shard_mapping.h"
+#include "base/outcome.h"
+#include "tolerance/tolerance.h"
 
 namespace ttrace {
 

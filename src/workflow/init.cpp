@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "base/integer.h"
-#include "process/shell_words.h"
+#include "host/shell_words.h"
 #include "text/yaml.h"
 
 namespace ttrace {

@@ -5,12 +5,12 @@
 
 #include <memory>
 
-#include "terminal/report_files.h"
-#include "ttrace/diagnose/localization.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/mesh.h"
+#include "base/error.h"
+#include "base/mesh.h"
+#include "diagnose/localization.h"
+#include "load/trace_reader.h"
 #include "workflow/collect.h"
+#include "workflow/report_files.h"
 
 namespace ttrace {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "process/shell_words.h"
+#include "host/shell_words.h"
 
 namespace ttrace {
 

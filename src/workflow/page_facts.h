@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "ttrace/page/html.h"
-#include "ttrace/tolerance/tolerance.h"
-#include "ttrace/trace.h"
+#include "base/trace.h"
+#include "page/html.h"
+#include "tolerance/tolerance.h"
 
 namespace ttrace {
 

@@ -16,7 +16,7 @@
 #include "distribute/comparison.h"
 #include "distribute/index.h"
 #include "distribute/steps.h"
-#include "process/exit_codes.h"
+#include "host/exit_codes.h"
 #include "team/launcher.h"
 #include "workflow/fingerprint.h"
 

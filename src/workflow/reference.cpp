@@ -1,6 +1,6 @@
 #include "workflow/reference.h"
 
-#include "ttrace/load/trace_reader.h"
+#include "load/trace_reader.h"
 
 namespace ttrace {
 

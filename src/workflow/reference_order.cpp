@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "align/microbatch.h"
-#include "ttrace/correspond/translate.h"
-#include "ttrace/load/trace_reader.h"
+#include "correspond/translate.h"
+#include "load/trace_reader.h"
 #include "workflow/annotations.h"
 
 namespace ttrace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "ttrace/align/aligned_trace.h"
+#include "align/aligned_trace.h"
 
 namespace ttrace {
 

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "align/aligned_trace.h"
+#include "base/error.h"
+#include "judge/match.h"
+#include "load/trace_reader.h"
+#include "merge/rewrite.h"
+#include "record/trace_writer.h"
 #include "text/readable.h"
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/error.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/record/trace_writer.h"
-#include "ttrace/rewrite/rewrite.h"
 #include "workflow/annotations.h"
 
 namespace ttrace {

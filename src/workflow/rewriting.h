@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "ttrace/annotation.h"
+#include "base/annotation.h"
 
 namespace ttrace {
 

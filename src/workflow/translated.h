@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/correspond/translate.h"
+#include "align/aligned_trace.h"
+#include "correspond/translate.h"
 
 namespace ttrace {
 

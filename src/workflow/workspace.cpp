@@ -10,8 +10,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "terminal/write_file.h"
-#include "ttrace/error.h"
+#include "base/error.h"
+#include "host/write_file.h"
 
 namespace ttrace {
 namespace {

@@ -15,7 +15,7 @@
 #include <optional>
 #include <string>
 
-#include "ttrace/plan/key.h"
+#include "files/key.h"
 
 namespace ttrace {
 

@@ -93,7 +93,7 @@ def record_run(directory, tensors_of_rank, axes="", **run):
 
 
 def digest_of(directory):
-    """What a tolerance file calls the reference's digest: include/ttrace/load/trace_reader.h. Of complete ranks."""
+    """What a tolerance file calls the reference's digest: src/load/trace_reader.h. Of complete ranks."""
     import h5py  # here: processes that only record start sooner
 
     lines = []

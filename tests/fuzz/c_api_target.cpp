@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "load/trace_reader.h"
 #include "support/temporary_directory.h"
 #include "target.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
 #include "ttrace/ttrace.h"
 
 namespace ttrace::fuzz {

@@ -4,10 +4,10 @@
 #include <string>
 #include <tuple>
 
+#include "correspond/translate.h"
+#include "files/correspondence_file.h"
 #include "support/mesh_trace.h"
 #include "target.h"
-#include "ttrace/correspond/translate.h"
-#include "ttrace/load/correspondence_file.h"
 
 namespace ttrace::fuzz {
 namespace {

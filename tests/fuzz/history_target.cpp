@@ -8,11 +8,11 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/error.h"
+#include "history/history.h"
 #include "support/reports.h"
 #include "support/temporary_directory.h"
 #include "target.h"
-#include "ttrace/error.h"
-#include "ttrace/history/history.h"
 
 namespace ttrace::fuzz {
 namespace {

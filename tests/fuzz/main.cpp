@@ -12,8 +12,8 @@
 #include <ctime>
 #include <filesystem>
 
+#include "base/error.h"
 #include "target.h"
-#include "ttrace/error.h"
 
 namespace ttrace::fuzz {
 namespace {

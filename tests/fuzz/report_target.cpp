@@ -8,11 +8,11 @@
 #include <pugixml.hpp>
 #include <vector>
 
+#include "report/junit.h"
+#include "report/render.h"
 #include "support/mesh_trace.h"
 #include "support/reports.h"
 #include "target.h"
-#include "ttrace/report/junit.h"
-#include "ttrace/report/render.h"
 
 namespace ttrace::fuzz {
 namespace {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <string>
 
+#include "base/annotation.h"
+#include "base/error.h"
 #include "inspect/export.h"
 #include "inspect/selection.h"
 #include "inspect/slice.h"
 #include "target.h"
-#include "ttrace/annotation.h"
-#include "ttrace/error.h"
 
 namespace ttrace::fuzz {
 

@@ -4,6 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "align/shard_mapping.h"
+#include "base/annotation.h"
+#include "base/error.h"
+#include "files/annotation_file.h"
+#include "files/calibration_file.h"
+#include "files/read_run_file.h"
+#include "files/tolerance_file.h"
 #include "format/journal.h"
 #include "format/mapping_text.h"
 #include "format/provenance.h"
@@ -11,13 +18,6 @@
 #include "load/program_words.h"
 #include "support/mesh_trace.h"
 #include "target.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/annotation.h"
-#include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
-#include "ttrace/load/calibration_file.h"
-#include "ttrace/load/run_file.h"
-#include "ttrace/load/tolerance_file.h"
 
 namespace ttrace::fuzz {
 namespace {

@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "forgery.h"
+#include "load/trace_reader.h"
 #include "numeric/xxh3.h"
 #include "support/temporary_directory.h"
 #include "support/trace_builder.h"
 #include "target.h"
-#include "ttrace/load/trace_reader.h"
 #include "workflow/check.h"
 
 namespace ttrace::fuzz {

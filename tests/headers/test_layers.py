@@ -8,23 +8,21 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # A folder may include its own headers, those of the folders named here, and whatever those may include. `base` has the
-# value types: the headers directly under include/ttrace/.
+# value types. include/ttrace has what is installed: ttrace.h, which libttrace implements (capi).
 ALLOWED = {
     "numeric": set(),
     "base": {"numeric"},
     "sketch": {"numeric"},
     "text": {"base"},
-    "process": {"base"},
+    "host": {"text"},
     "align": {"base"},
     "merge": {"align"},
     "compare": {"merge", "sketch"},
     "correspond": {"merge"},
-    "rewrite": {"merge"},
-    "tolerance": {"compare", "rewrite"},
+    "tolerance": {"compare"},
     "judge": {"tolerance"},
     "step": {"judge"},
     "diagnose": {"judge"},
-    "depict": {"judge"},
     "annotate": {"correspond", "judge", "text"},
     "abft": {"numeric"},
     "selfcheck": {"abft", "step"},
@@ -32,16 +30,15 @@ ALLOWED = {
     "history": {"base"},
     "report": {"text"},
     "page": {"history", "report", "sdc"},
-    "plan": {"base"},
     "format": {"base"},
-    "team": {"process"},
-    "load": {"correspond", "format", "plan", "team", "text", "tolerance"},
+    "files": {"correspond", "format", "text", "tolerance"},
+    "team": {"host"},
+    "load": {"files", "team"},
     "distribute": {"load", "step"},
     "record": {"format", "sketch"},
     "capi": {"load", "record"},
     "inspect": {"annotate", "load"},
-    "terminal": {"page"},
-    "workflow": {"depict", "distribute", "record", "terminal"},
+    "workflow": {"distribute", "page", "record"},
     "cli": {"inspect", "selfcheck", "workflow"},
     "bindings": {"inspect", "workflow"},
 }
@@ -50,7 +47,7 @@ ALLOWED = {
 LIBRARIES = {
     r"archive(_entry)?\.h": {"inspect"},
     r"hdf5\.h|H5.*\.h": {"record"},
-    r"yaml-cpp/.*": {"load"},
+    r"yaml-cpp/.*": {"files"},
     r"nlohmann/.*": {"format", "report", "page", "sdc", "inspect", "workflow", "cli"},
     r"pugixml\.hpp": {"report"},
     r"hwy/.*": {"compare", "abft", "numeric", "sketch"},  # numeric: dtypes for kernels
@@ -60,32 +57,30 @@ LIBRARIES = {
     r"CLI/.*": {"cli"},
     r"mpi\.h": {"team"},
     r"nanobind/.*": {"bindings"},
-    r"spdlog/.*": {"cli", "terminal", "workflow"},
+    r"spdlog/.*": {"cli", "host", "workflow"},
     r"xxh_x86dispatch\.h|xxhash\.h": {"numeric"},
 }
 
 
 def folder_of(path: pathlib.Path) -> str:
-    parts = path.relative_to(ROOT).parts
-    inside = parts[2:] if parts[0] == "include" else parts[1:]
-    return inside[0] if len(inside) > 1 else "base"
+    return path.relative_to(ROOT / "src").parts[0]
 
 
 def folder_of_include(name: str) -> str | None:
-    parts = name.split("/")
-    if parts[0] == "ttrace":
-        return parts[1] if len(parts) > 2 else "base"
-    return parts[0] if parts[0] in ALLOWED and len(parts) > 1 else None
+    folder, _, rest = name.partition("/")
+    return folder if rest and folder in ALLOWED else None
+
+
+def sources() -> list[pathlib.Path]:
+    return sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in {".h", ".cpp"})
 
 
 def includes():
-    for top in ("include/ttrace", "src"):
-        for path in sorted((ROOT / top).rglob("*")):
-            if path.suffix in {".h", ".cpp"}:
-                for number, line in enumerate(path.read_text().splitlines(), 1):
-                    match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
-                    if match:
-                        yield path, number, match.group(1)
+    for path in sources():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
+            if match:
+                yield path, number, match.group(1)
 
 
 @functools.cache
@@ -105,8 +100,14 @@ def reachable(folder: str) -> set[str]:
 
 
 def test_every_folder_has_its_place():
-    sources = [path for top in ("include/ttrace", "src") for path in (ROOT / top).rglob("*.[hc]*")]
-    assert {folder_of(path) for path in sources if path.suffix in {".h", ".cpp"}} == set(ALLOWED)
+    assert {folder_of(path) for path in sources()} == set(ALLOWED)
+
+
+def test_include_has_what_is_installed():
+    assert [path.name for path in (ROOT / "include/ttrace").iterdir()] == ["ttrace.h"]
+    assert {str(path.relative_to(ROOT)) for path, _, name in includes() if name == "ttrace/ttrace.h"} == {
+        "src/capi/c_api.cpp"
+    }
 
 
 def test_no_arrow_runs_backwards():
@@ -165,13 +166,12 @@ def test_third_party_libraries_stay_in_their_folders():
 def test_only_one_file_takes_the_names_of_tensors_apart():
     # A pattern is no name, but says with the same characters which parts of a name it speaks of.
     homes = {"src/base/tensor_name.cpp", "src/align/pattern.cpp"}
-    of_other_texts = {"cli", "inspect", "plan", "process", "terminal", "text", "workflow"}  # help, slices, paths
+    of_other_texts = {"cli", "inspect", "host", "text", "workflow"}  # help, slices, paths
     cut = re.compile(r"""find(_first_of|_last_of)?\(\s*('[.:#]'|"[.:#]+")""")
     found = {
         str(path.relative_to(ROOT))
-        for top in ("include", "src")
-        for path in (ROOT / top).rglob("*")
-        if path.suffix in {".h", ".cpp"} and folder_of(path) not in of_other_texts and cut.search(path.read_text())
+        for path in sources()
+        if folder_of(path) not in of_other_texts and cut.search(path.read_text())
     }
     assert found == homes
 
@@ -179,7 +179,7 @@ def test_only_one_file_takes_the_names_of_tensors_apart():
 def test_a_type_is_defined_in_one_header():
     # Two of one name in the namespace are one to the linker, which takes the functions of either.
     places = {}
-    for path in [*ROOT.glob("include/ttrace/**/*.h"), *ROOT.glob("src/**/*.h")]:
+    for path in ROOT.glob("src/**/*.h"):
         text = re.sub(r"^namespace \{.*?^\}  // namespace$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
         namespace = re.search(r"^namespace (\S+) \{", text, re.MULTILINE)
         for name in re.findall(r"^(?:struct|class|enum class) (\w+)[^;()]*\{", text, re.MULTILINE):

@@ -7,8 +7,8 @@
 #include <random>
 #include <string>
 
-#include "ttrace/depict/depict.h"
-#include "ttrace/page/html.h"
+#include "page/depict.h"
+#include "page/html.h"
 
 namespace {
 

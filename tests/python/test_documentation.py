@@ -13,7 +13,7 @@ from conftest import PACKAGE
 
 import ttrace
 
-SOURCES = pathlib.Path(__file__).parents[2] / "src" / "bindings"
+SOURCES = pathlib.Path(__file__).parents[2] / "src" / "python"
 MODULES = ["ttrace", "ttrace.traces", "ttrace.reports", "ttrace.recording", "ttrace.testing"]
 
 PROGRAM = """\

@@ -7,7 +7,7 @@ import nbformat
 from conftest import PACKAGE
 
 ROOT = pathlib.Path(__file__).parents[2]
-NOTEBOOK = ROOT / "src" / "bindings" / "first_wrong_tensor.ipynb"
+NOTEBOOK = ROOT / "src" / "python" / "first_wrong_tensor.ipynb"
 
 
 def output_of(cell):

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "align/shard_mapping.h"
+#include "base/error.h"
+#include "base/outcome.h"
+#include "compare/compare.h"
+#include "files/annotation_file.h"
+#include "judge/judge.h"
+#include "judge/match.h"
 #include "support/mesh_trace.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/compare/compare.h"
-#include "ttrace/error.h"
-#include "ttrace/judge/judge.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/load/annotation_file.h"
-#include "ttrace/outcome.h"
 
 namespace ttrace::test {
 

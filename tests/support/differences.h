@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "compare/compare.h"
 #include "support/shards.h"
-#include "ttrace/compare/compare.h"
 
 namespace ttrace::test {
 

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/error.h"
+#include "load/trace_reader.h"
 #include "record/hdf5_image.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
 
 namespace ttrace::tests {
 

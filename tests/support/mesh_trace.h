@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/mesh.h"
+#include "base/trace.h"
 #include "numeric/xxh3.h"
-#include "ttrace/mesh.h"
-#include "ttrace/trace.h"
 
 namespace ttrace::test {
 

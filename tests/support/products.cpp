@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "numeric/convert.h"
 #include "reproductions/multiply.h"
-#include "ttrace/numeric/convert.h"
 
 namespace ttrace::abft {
 

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <vector>
 
+#include "abft/verify.h"
 #include "reproductions/mutable_matrix_view.h"
 #include "reproductions/random.h"
-#include "ttrace/abft/verify.h"
 
 namespace ttrace::abft {
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/outcome.h"
 #include "support/mesh_trace.h"
-#include "ttrace/outcome.h"
 
 namespace ttrace::test {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "ttrace/load/trace_reader.h"
+#include "load/trace_reader.h"
 
 namespace ttrace::tests {
 namespace {

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "base/trace.h"
+#include "record/trace_writer.h"
 #include "support/temporary_directory.h"
-#include "ttrace/record/trace_writer.h"
-#include "ttrace/trace.h"
 
 namespace ttrace::tests {
 
@@ -33,7 +33,7 @@ struct TensorSpec {
   Values values;
   std::set<std::int32_t> ranks;  // that record it; empty: all
   std::string module_class = "torch.nn.modules.linear.Linear";
-  std::string mapping{};  // as in ttrace/mapping.h; empty: none
+  std::string mapping{};  // as in base/mapping.h; empty: none
 };
 
 class TraceBuilder {

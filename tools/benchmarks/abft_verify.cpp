@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ttrace/abft/verify.h"
+#include "abft/verify.h"
 
 namespace {
 

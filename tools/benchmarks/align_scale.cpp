@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
-#include "ttrace/mesh.h"
+#include "align/shard_mapping.h"
+#include "base/error.h"
+#include "base/mesh.h"
+#include "files/annotation_file.h"
 
 using namespace ttrace;
 

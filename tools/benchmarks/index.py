@@ -16,7 +16,7 @@ import time
 HELP = "reading and aligning the index of up to 16,384 ranks, with 1, 2 and 4 processes"
 
 TP, PP, LAYERS, MODULES, PARAMETERS = 8, 16, 128, 28, 6
-PARAMETER_KINDS = (5, 7, 8, 9)  # param, main_grad, param_delta, param_after: include/ttrace/trace.h
+PARAMETER_KINDS = (5, 7, 8, 9)  # param, main_grad, param_delta, param_after: src/base/trace.h
 OUTPUT, GRAD_OUTPUT, FLOAT32 = 2, 3, 2
 HEADER, ALIGNMENT = 4096, 64
 

@@ -20,12 +20,12 @@
 #include <system_error>
 #include <vector>
 
-#include "ttrace/align/aligned_trace.h"
-#include "ttrace/error.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/load/trace_reader.h"
-#include "ttrace/merge/overlay.h"
-#include "ttrace/numeric/convert.h"
+#include "align/aligned_trace.h"
+#include "base/error.h"
+#include "judge/match.h"
+#include "load/trace_reader.h"
+#include "merge/overlay.h"
+#include "numeric/convert.h"
 #include "workflow/annotations.h"
 
 namespace {

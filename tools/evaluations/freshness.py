@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_READING = ["src/align", "src/merge", "src/load"]
+_READING = ["src/align", "src/merge", "src/files", "src/load"]
 _VERDICT = [*_READING, "src/compare", "src/tolerance", "src/judge"]
 _PROGRAMS = ["src/python", "tools/tinygpt", "tools/sweeps"]
 _DIAGNOSES = ["src/diagnose"]
@@ -31,7 +31,7 @@ MEASURED: dict[str, dict[str, list[str]]] = {
             _of("damages"),
             _of("damaged"),
         ],
-        "Localisation": [*_VERDICT, *_PROGRAMS, *_DIAGNOSES, "src/rewrite", _of("corpus"), _of("localization")],
+        "Localisation": [*_VERDICT, *_PROGRAMS, *_DIAGNOSES, _of("corpus"), _of("localization")],
         "False alarms": [*_VERDICT, *_PROGRAMS, "tools/torchgpt", _of("false_alarms")],
         "Mutants: what must not be called the same": [
             *_VERDICT,
@@ -52,14 +52,7 @@ MEASURED: dict[str, dict[str, list[str]]] = {
             _of("mutations"),
             _of("framework_mutants"),
         ],
-        "Steps of unknown optimizers": [
-            *_VERDICT,
-            *_PROGRAMS,
-            "src/step",
-            "include/ttrace/tolerance",
-            _of("unknown_steps"),
-            _of("unknown_step"),
-        ],
+        "Steps of unknown optimizers": [*_VERDICT, *_PROGRAMS, "src/step", _of("unknown_steps"), _of("unknown_step")],
         "Sketches": [
             *_VERDICT,
             *_PROGRAMS,

@@ -1,4 +1,4 @@
-"""Reads what `ttrace estimate-tolerance` writes: one line a tensor (include/ttrace/load/tolerance_file.h)."""
+"""Reads what `ttrace estimate-tolerance` writes: one line a tensor (src/files/tolerance_file.h)."""
 
 import json
 import re

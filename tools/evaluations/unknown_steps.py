@@ -123,7 +123,7 @@ def render(rows: list[dict]) -> list[str]:
     wrong = sum(verdict != "same" for *_, verdict in outcomes)
     lines = [
         f"tinygpt of 2 layers, {ITERATIONS} iterations of 2 micro-batches, with optimizers whose rule ttrace does not "
-        "know: their updates are judged by regression on the reference's (`ttrace/step/regression.h`). Each optimizer "
+        "know: their updates are judged by regression on the reference's (`src/step/regression.h`). Each optimizer "
         "and dtype has a seed of its own, none of which was used to find the margins. Muon and Adafactor make another "
         "update of a shard than of the whole, so that tensor parallelism makes another program of them.",
         "",

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
 #include "reproductions/passing.h"
-#include "ttrace/error.h"
 
 namespace ttrace::reproductions {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "abft/calibrate.h"
+#include "abft/verify.h"
+#include "numeric/convert.h"
 #include "reproductions/random.h"
-#include "ttrace/abft/calibrate.h"
-#include "ttrace/abft/verify.h"
-#include "ttrace/numeric/convert.h"
 
 namespace ttrace::reproductions {
 namespace {

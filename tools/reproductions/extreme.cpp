@@ -5,7 +5,7 @@
 #include <limits>
 #include <set>
 
-#include "ttrace/abft/checksum.h"
+#include "abft/checksum.h"
 
 namespace ttrace::reproductions {
 namespace {

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "ttrace/abft/propagation.h"
+#include "abft/propagation.h"
 
 namespace ttrace::reproductions {
 

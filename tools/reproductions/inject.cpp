@@ -6,8 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "numeric/convert.h"
 #include "reproductions/random.h"
-#include "ttrace/numeric/convert.h"
 
 namespace ttrace::reproductions {
 namespace {

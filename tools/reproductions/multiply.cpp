@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 namespace ttrace::reproductions {
 namespace {

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "abft/quantised_gemm.h"
+#include "abft/verify.h"
 #include "reproductions/mutable_matrix_view.h"
 #include "reproductions/random.h"
-#include "ttrace/abft/quantised_gemm.h"
-#include "ttrace/abft/verify.h"
 
 namespace ttrace::reproductions {
 

@@ -1,7 +1,7 @@
 // A matrix in memory that may be written: products are computed into it, and faults are put there.
 #pragma once
 
-#include "ttrace/abft/matrix_view.h"
+#include "abft/matrix_view.h"
 
 namespace ttrace::reproductions {
 

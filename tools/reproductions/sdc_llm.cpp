@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "numeric/convert.h"
 #include "reproductions/inject.h"
 #include "reproductions/multiply.h"
 #include "reproductions/papers.h"
 #include "reproductions/table.h"
-#include "ttrace/numeric/convert.h"
 
 namespace ttrace::reproductions {
 namespace {

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <map>
 
+#include "numeric/convert.h"
 #include "reproductions/inject.h"
 #include "reproductions/multiply.h"
 #include "reproductions/papers.h"
 #include "reproductions/table.h"
-#include "ttrace/numeric/convert.h"
 
 namespace ttrace::reproductions {
 namespace {

@@ -1,5 +1,5 @@
 """Sketches of a device's tensors, made there: it sends 80 or 152 bytes for each cell of 16,384 elements, not the
-elements. What a sketch is, include/ttrace/sketch/cells.h says; what its fingerprint is, src/sketch/fingerprint.h. Those
+elements. What a sketch is, src/sketch/cells.h says; what its fingerprint is, src/sketch/fingerprint.h. Those
 of libttrace are equal but for the rounding of sums, which here are all made in fp64.
 
 These are plain operations of PyTorch, in the program's own stream: what changes the tensor later comes after them. They

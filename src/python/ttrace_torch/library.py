@@ -53,7 +53,7 @@ class Dtype(_NamedNumber):
 
 
 class Kind(_NamedNumber):
-    """What a tensor is; include/ttrace/trace.h says more of each."""
+    """What a tensor is; src/base/trace.h says more of each."""
 
     INPUT = 1
     OUTPUT = 2
@@ -152,7 +152,7 @@ class Recorder:
     def record(
         self, tensor_id: TensorId, view: TensorView, *, module_class: str = "", mapping: str = "", sketch: bool = False
     ) -> None:
-        """`mapping` is the JSON of include/ttrace/mapping.h. `sketch`: one in place of the elements, where the tensor
+        """`mapping` is the JSON of src/base/mapping.h. `sketch`: one in place of the elements, where the tensor
         is large enough."""
         iteration, microbatch, chunk, pass_, kind, name = tensor_id
         address, dtype, shape, strides = view

@@ -1,4 +1,4 @@
-"""What a program says of where a tensor lies in the logical one, as a trace holds it (include/ttrace/mapping.h)."""
+"""What a program says of where a tensor lies in the logical one, as a trace holds it (src/base/mapping.h)."""
 
 import json
 from collections.abc import Mapping, Sequence

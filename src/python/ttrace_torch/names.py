@@ -1,4 +1,4 @@
-"""Names as a trace can hold them: of at most kMaxNameBytes (include/ttrace/trace.h), and without what links of HDF5
+"""Names as a trace can hold them: of at most kMaxNameBytes (src/base/trace.h), and without what links of HDF5
 cannot hold. Two programs get the same name for the same module."""
 
 import hashlib

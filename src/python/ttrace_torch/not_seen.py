@@ -1,4 +1,4 @@
-"""What is not recorded, as the trace itself says it: `NotSeen` in include/ttrace/trace.h has the format. A check does
+"""What is not recorded, as the trace itself says it: `NotSeen` in src/base/trace.h has the format. A check does
 not call such a tensor missing."""
 
 from collections.abc import Iterable

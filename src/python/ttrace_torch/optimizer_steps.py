@@ -1,4 +1,4 @@
-"""What optimizers did with the parameters, as the trace itself says it: `OptimizerStep` in include/ttrace/trace.h has
+"""What optimizers did with the parameters, as the trace itself says it: `OptimizerStep` in src/base/trace.h has
 the format."""
 
 from typing import NamedTuple

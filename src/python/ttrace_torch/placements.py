@@ -1,4 +1,4 @@
-"""Where a DTensor lies, as a recorded mapping (include/ttrace/mapping.h): which axis of the trace splits which
+"""Where a DTensor lies, as a recorded mapping (src/base/mapping.h): which axis of the trace splits which
 dimension, and the shape of the whole.
 
 A dimension of the program's device mesh is the axis, or the nested axes, whose ranks it joins in the same order. Its

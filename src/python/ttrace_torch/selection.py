@@ -76,7 +76,7 @@ def _without_member_and_call(name: str) -> str:
 
 
 def _fits(pattern: Sequence[str], parts: Sequence[str]) -> bool:
-    """As `matches` of include/ttrace/annotation.h: `**` stands for any number of parts."""
+    """As `matches` of src/base/annotation.h: `**` stands for any number of parts."""
     if not pattern:
         return not parts
     if pattern[0] == "**":

@@ -28,7 +28,7 @@ class Range:
         return tensor
 
     def mapping(self) -> str:
-        """JSON, as in include/ttrace/mapping.h."""
+        """JSON, as in src/base/mapping.h."""
         return json.dumps({"fragment": {"whole": list(self.whole), "range": [self.begin, self.end]}})
 
 

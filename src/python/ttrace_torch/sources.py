@@ -1,6 +1,6 @@
 """Where the program's modules are in its source: the first line of each class's forward, with its decorators, and the
 line that calls a module. Once for each class and each module's name, not for each tensor. `ModuleSources` in
-include/ttrace/module_source.h has the format."""
+src/base/module_source.h has the format."""
 
 import functools
 import inspect
@@ -89,5 +89,5 @@ def _by_pattern(lines: dict[str, Line | None]) -> dict[str, Line | None]:
 
 
 def _without_numbers(name: str) -> str:
-    """As `without_numbers` of include/ttrace/tensor_name.h, of a module's path."""
+    """As `without_numbers` of src/base/tensor_name.h, of a module's path."""
     return ".".join("#" if part.isascii() and part.isdigit() else part for part in name.split("."))

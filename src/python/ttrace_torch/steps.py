@@ -1,6 +1,6 @@
 """The steps of optimizers: with what options, how often, with what part of the main gradient, and from what state.
 
-That is what a check needs to work out a step for itself (`OptimizerStep` in include/ttrace/trace.h). Nothing is
+That is what a check needs to work out a step for itself (`OptimizerStep` in src/base/trace.h). Nothing is
 looked at in an iteration that is not recorded.
 
 An optimizer may be wrapped in another one, whose `step` calls that of the first: PyTorch's ZeroRedundancyOptimizer

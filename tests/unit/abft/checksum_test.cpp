@@ -1,4 +1,4 @@
-#include "ttrace/abft/checksum.h"
+#include "abft/checksum.h"
 
 #include <doctest/doctest.h>
 #include <hwy/targets.h>

@@ -1,4 +1,4 @@
-#include "ttrace/abft/propagation.h"
+#include "abft/propagation.h"
 
 #include <doctest/doctest.h>
 

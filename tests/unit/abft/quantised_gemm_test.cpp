@@ -1,4 +1,4 @@
-#include "ttrace/abft/quantised_gemm.h"
+#include "abft/quantised_gemm.h"
 
 #include <doctest/doctest.h>
 

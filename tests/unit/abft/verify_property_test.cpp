@@ -4,9 +4,9 @@
 
 #include <cmath>
 
+#include "numeric/convert.h"
 #include "reproductions/inject.h"
 #include "support/products.h"
-#include "ttrace/numeric/convert.h"
 
 namespace {
 

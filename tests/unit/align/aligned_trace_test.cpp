@@ -1,4 +1,4 @@
-#include "ttrace/align/aligned_trace.h"
+#include "align/aligned_trace.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "ttrace/align/coverage.h"
+#include "align/coverage.h"
 
 #include <doctest/doctest.h>
 

@@ -10,10 +10,10 @@
 #include <random>
 #include <set>
 
+#include "align/shard_mapping.h"
+#include "compare/compare.h"
+#include "files/annotation_file.h"
 #include "support/mesh_trace.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/compare/compare.h"
-#include "ttrace/load/annotation_file.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

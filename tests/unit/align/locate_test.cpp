@@ -1,11 +1,11 @@
-#include "ttrace/align/locate.h"
+#include "align/locate.h"
 
 #include <doctest/doctest.h>
 
+#include "align/layout.h"
+#include "base/error.h"
+#include "files/annotation_file.h"
 #include "support/mesh_trace.h"
-#include "ttrace/align/layout.h"
-#include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

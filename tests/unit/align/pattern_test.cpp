@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "ttrace/annotation.h"
+#include "base/annotation.h"
 
 using namespace ttrace;
 

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <set>
 
+#include "align/shard_mapping.h"
+#include "files/annotation_file.h"
 #include "support/mesh_trace.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/load/annotation_file.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -1,12 +1,12 @@
 // What a trace says of its own program, and what a user says of it: axes, and keys of `parallelism`.
-#include "ttrace/align/program.h"
+#include "align/program.h"
 
 #include <doctest/doctest.h>
 
+#include "base/error.h"
+#include "load/trace_reader.h"
 #include "support/aligned.h"
 #include "support/trace_builder.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

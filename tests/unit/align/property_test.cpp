@@ -7,9 +7,9 @@
 #include <map>
 #include <random>
 
+#include "align/layout.h"
+#include "align/shard_mapping.h"
 #include "support/mesh_trace.h"
-#include "ttrace/align/layout.h"
-#include "ttrace/align/shard_mapping.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -1,9 +1,9 @@
-#include "ttrace/align/shard_mapping.h"
+#include "align/shard_mapping.h"
 
 #include <doctest/doctest.h>
 
+#include "align/layout.h"
 #include "support/aligned.h"
-#include "ttrace/align/layout.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "align/aligned_trace.h"
 #include "support/aligned.h"
-#include "ttrace/align/aligned_trace.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -1,10 +1,10 @@
-#include "ttrace/annotate/explain.h"
+#include "annotate/explain.h"
 
 #include <doctest/doctest.h>
 
+#include "base/error.h"
+#include "files/annotation_file.h"
 #include "support/mesh_trace.h"
-#include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -1,12 +1,12 @@
-#include "ttrace/annotate/lint.h"
+#include "annotate/lint.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "files/annotation_file.h"
 #include "support/mesh_trace.h"
-#include "ttrace/load/annotation_file.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

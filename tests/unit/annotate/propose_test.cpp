@@ -1,15 +1,15 @@
-#include "ttrace/annotate/propose.h"
+#include "annotate/propose.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <functional>
 
+#include "align/layout.h"
+#include "base/error.h"
+#include "files/annotation_file.h"
+#include "numeric/generator.h"
 #include "support/mesh_trace.h"
-#include "ttrace/align/layout.h"
-#include "ttrace/error.h"
-#include "ttrace/load/annotation_file.h"
-#include "ttrace/numeric/generator.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

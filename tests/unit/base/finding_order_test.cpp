@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/finding.h"
 #include "support/mesh_trace.h"
-#include "ttrace/finding.h"
 
 namespace {
 

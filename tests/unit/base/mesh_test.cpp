@@ -1,8 +1,8 @@
-#include "ttrace/mesh.h"
+#include "base/mesh.h"
 
 #include <doctest/doctest.h>
 
-#include "ttrace/error.h"
+#include "base/error.h"
 
 using namespace ttrace;
 

@@ -1,4 +1,4 @@
-#include "ttrace/module_source.h"
+#include "base/module_source.h"
 
 #include <doctest/doctest.h>
 

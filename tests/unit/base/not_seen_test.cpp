@@ -1,4 +1,4 @@
-#include "ttrace/not_seen.h"
+#include "base/not_seen.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "ttrace/outcome.h"
+#include "base/outcome.h"
 
 #include <doctest/doctest.h>
 

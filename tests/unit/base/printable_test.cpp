@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "ttrace/trace.h"
+#include "base/trace.h"
 
 using namespace ttrace;
 

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
+#include "base/outcome.h"
 #include "support/reports.h"
-#include "ttrace/outcome.h"
 
 using namespace ttrace;
 

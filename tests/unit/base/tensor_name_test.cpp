@@ -1,4 +1,4 @@
-#include "ttrace/tensor_name.h"
+#include "base/tensor_name.h"
 
 #include <doctest/doctest.h>
 

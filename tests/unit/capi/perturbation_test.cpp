@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "ttrace/load/annotation_file.h"
-#include "ttrace/numeric/generator.h"
+#include "files/annotation_file.h"
+#include "numeric/generator.h"
 
 using namespace ttrace;
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "compare/compare.h"
 #include "support/aligned.h"
-#include "ttrace/compare/compare.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

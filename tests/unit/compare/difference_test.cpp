@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ttrace/finding.h"
+#include "base/finding.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string>
 
+#include "numeric/convert.h"
 #include "support/differences.h"
-#include "ttrace/numeric/convert.h"
 
 namespace {
 

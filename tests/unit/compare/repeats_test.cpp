@@ -5,9 +5,9 @@
 
 #include <map>
 
+#include "align/shard_mapping.h"
+#include "base/annotation.h"
 #include "support/trace_builder.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/annotation.h"
 
 namespace {
 

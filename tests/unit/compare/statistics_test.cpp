@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "ttrace/compare/compare.h"
+#include "compare/compare.h"
 
 namespace {
 

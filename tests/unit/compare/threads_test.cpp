@@ -5,9 +5,9 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/error.h"
 #include "support/differences.h"
 #include "support/mesh_trace.h"
-#include "ttrace/error.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
-#include "ttrace/correspond/index_pattern.h"
+#include "correspond/index_pattern.h"
 
 #include <doctest/doctest.h>
 
-#include "ttrace/correspond/name_pattern.h"
-#include "ttrace/correspond/sizes.h"
+#include "correspond/name_pattern.h"
+#include "correspond/sizes.h"
 
 using namespace ttrace;
 

@@ -1,4 +1,4 @@
-#include "ttrace/correspond/rearrange.h"
+#include "correspond/rearrange.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "ttrace/diagnose/dataflow.h"
+#include "diagnose/dataflow.h"
 
 #include <doctest/doctest.h>
 

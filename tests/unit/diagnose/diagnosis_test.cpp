@@ -1,12 +1,12 @@
-#include "ttrace/diagnose/diagnosis.h"
+#include "diagnose/diagnosis.h"
 
 #include <doctest/doctest.h>
 
 #include <random>
 
+#include "diagnose/root_causes.h"
 #include "support/aligned.h"
 #include "support/trace_builder.h"
-#include "ttrace/diagnose/root_causes.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

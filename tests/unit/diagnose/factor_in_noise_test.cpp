@@ -3,9 +3,9 @@
 #include <functional>
 #include <random>
 
+#include "diagnose/root_causes.h"
 #include "support/aligned.h"
 #include "support/trace_builder.h"
-#include "ttrace/diagnose/root_causes.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -1,4 +1,4 @@
-#include "ttrace/diagnose/localization.h"
+#include "diagnose/localization.h"
 
 #include <doctest/doctest.h>
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <random>
 
+#include "diagnose/root_causes.h"
 #include "support/aligned.h"
 #include "support/trace_builder.h"
-#include "ttrace/diagnose/root_causes.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

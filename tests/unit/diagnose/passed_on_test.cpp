@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "diagnose/root_causes.h"
 #include "support/aligned.h"
-#include "ttrace/diagnose/root_causes.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

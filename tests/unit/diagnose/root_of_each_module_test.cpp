@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
+#include "diagnose/root_causes.h"
 #include "support/aligned.h"
-#include "ttrace/diagnose/root_causes.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

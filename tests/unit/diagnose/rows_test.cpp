@@ -4,8 +4,8 @@
 #include <cstring>
 #include <random>
 
+#include "diagnose/root_causes.h"
 #include "support/aligned.h"
-#include "ttrace/diagnose/root_causes.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -4,15 +4,15 @@
 #include <filesystem>
 #include <fstream>
 
+#include "align/shard_mapping.h"
+#include "base/annotation.h"
+#include "base/error.h"
 #include "distribute/comparison.h"
 #include "distribute/index.h"
 #include "load/mapped_file.h"
+#include "load/trace_reader.h"
 #include "support/thread_team.h"
 #include "support/trace_builder.h"
-#include "ttrace/align/shard_mapping.h"
-#include "ttrace/annotation.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
 
 namespace {
 

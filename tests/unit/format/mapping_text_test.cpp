@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "ttrace/error.h"
+#include "base/error.h"
 
 using namespace ttrace;
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ttrace/error.h"
+#include "base/error.h"
 
 using namespace ttrace;
 

@@ -1,14 +1,14 @@
-#include "ttrace/history/history.h"
+#include "history/history.h"
 
 #include <doctest/doctest.h>
 
 #include <fstream>
 #include <string_view>
 
+#include "base/error.h"
 #include "history/database.h"
 #include "support/reports.h"
 #include "support/temporary_directory.h"
-#include "ttrace/error.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

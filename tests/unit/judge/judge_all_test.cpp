@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
+#include "judge/judge.h"
 #include "support/aligned.h"
 #include "support/mesh_trace.h"
-#include "ttrace/judge/judge.h"
 
 namespace {
 

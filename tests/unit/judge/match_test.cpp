@@ -1,11 +1,11 @@
-#include "ttrace/judge/match.h"
+#include "judge/match.h"
 
 #include <doctest/doctest.h>
 
 #include <set>
 
+#include "base/error.h"
 #include "support/mesh_trace.h"
-#include "ttrace/error.h"
 
 namespace {
 

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
+#include "judge/judge.h"
 #include "support/differences.h"
 #include "support/mesh_trace.h"
-#include "ttrace/judge/judge.h"
 
 namespace {
 

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include "format/journal.h"
+#include "load/trace_reader.h"
 #include "support/forged_trace.h"
 #include "support/trace_builder.h"
-#include "ttrace/load/trace_reader.h"
 
 using namespace ttrace;
 using namespace ttrace::tests;

@@ -14,8 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "base/error.h"
 #include "support/temporary_directory.h"
-#include "ttrace/error.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "ttrace/load/trace_reader.h"
+#include "load/trace_reader.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "ttrace/merge/overlay.h"
+#include "merge/overlay.h"
 
 #include <doctest/doctest.h>
 

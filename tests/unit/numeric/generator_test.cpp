@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "ttrace/numeric/generator.h"
-#include "ttrace/trace.h"
+#include "base/trace.h"
+#include "numeric/philox.h"
 
 using namespace ttrace;
 

@@ -1,4 +1,4 @@
-#include "ttrace/numeric/shape.h"
+#include "numeric/shape.h"
 
 #include <doctest/doctest.h>
 

@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "page/columns.h"
+#include "page/html.h"
 #include "page/packed.h"
 #include "support/reports.h"
-#include "ttrace/page/html.h"
 
 namespace {
 

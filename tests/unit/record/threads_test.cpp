@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "load/trace_reader.h"
 #include "support/temporary_directory.h"
-#include "ttrace/load/trace_reader.h"
 #include "ttrace/ttrace.h"
 
 namespace {

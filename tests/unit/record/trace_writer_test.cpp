@@ -1,4 +1,4 @@
-#include "ttrace/record/trace_writer.h"
+#include "record/trace_writer.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "format/format.h"
+#include "load/trace_reader.h"
 #include "support/forged_trace.h"
 #include "support/trace_builder.h"
-#include "ttrace/load/trace_reader.h"
 
 using namespace ttrace;
 using namespace ttrace::tests;

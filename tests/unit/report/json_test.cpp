@@ -3,8 +3,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "report/render.h"
 #include "support/reports.h"
-#include "ttrace/report/render.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -1,4 +1,4 @@
-#include "ttrace/report/junit.h"
+#include "report/junit.h"
 
 #include <doctest/doctest.h>
 

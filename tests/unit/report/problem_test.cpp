@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "report/render.h"
 #include "support/reports.h"
-#include "ttrace/report/render.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -1,9 +1,9 @@
-#include "ttrace/report/run_report.h"
+#include "report/run_report.h"
 
 #include <doctest/doctest.h>
 
+#include "report/junit.h"
 #include "support/reports.h"
-#include "ttrace/report/junit.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
+#include "report/render.h"
 #include "support/reports.h"
-#include "ttrace/report/render.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
 #include "reproductions/random.h"
-#include "ttrace/error.h"
 
 namespace {
 

@@ -6,9 +6,9 @@
 #include <random>
 #include <vector>
 
+#include "base/error.h"
+#include "sdc/report.h"
 #include "support/trace_builder.h"
-#include "ttrace/error.h"
-#include "ttrace/sdc/report.h"
 
 using namespace ttrace;
 using namespace ttrace::tests;

@@ -5,8 +5,8 @@
 #include <functional>
 #include <limits>
 
+#include "selfcheck/selfcheck.h"
 #include "support/aligned.h"
-#include "ttrace/selfcheck/selfcheck.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

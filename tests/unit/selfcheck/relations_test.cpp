@@ -3,8 +3,8 @@
 
 #include <cstring>
 
+#include "selfcheck/selfcheck.h"
 #include "support/aligned.h"
-#include "ttrace/selfcheck/selfcheck.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

@@ -1,4 +1,4 @@
-#include "ttrace/selfcheck/selfcheck.h"
+#include "selfcheck/selfcheck.h"
 
 #include <doctest/doctest.h>
 

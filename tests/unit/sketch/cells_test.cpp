@@ -1,4 +1,4 @@
-#include "ttrace/sketch/cells.h"
+#include "sketch/cells.h"
 
 #include <doctest/doctest.h>
 
@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
+#include "numeric/convert.h"
 #include "sketch/signs.h"
-#include "ttrace/numeric/convert.h"
 
 namespace ttrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "ttrace/numeric/convert.h"
+#include "numeric/convert.h"
 
 using namespace ttrace;
 

@@ -1,4 +1,4 @@
-#include "ttrace/step/regression.h"
+#include "step/regression.h"
 
 #include <doctest/doctest.h>
 
@@ -6,10 +6,10 @@
 #include <functional>
 #include <memory>
 
+#include "judge/match.h"
+#include "numeric/convert.h"
+#include "step/judge_steps.h"
 #include "support/aligned.h"
-#include "ttrace/judge/match.h"
-#include "ttrace/numeric/convert.h"
-#include "ttrace/step/judge_steps.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

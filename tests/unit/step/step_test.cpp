@@ -1,4 +1,4 @@
-#include "ttrace/step/step.h"
+#include "step/step.h"
 
 #include <doctest/doctest.h>
 
@@ -6,9 +6,9 @@
 #include <cmath>
 #include <functional>
 
+#include "numeric/convert.h"
+#include "step/judge_steps.h"
 #include "support/aligned.h"
-#include "ttrace/numeric/convert.h"
-#include "ttrace/step/judge_steps.h"
 
 using namespace ttrace;
 using namespace ttrace::test;

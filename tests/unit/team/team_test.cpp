@@ -8,11 +8,11 @@
 #include <set>
 #include <stdexcept>
 
+#include "base/error.h"
 #include "support/thread_team.h"
 #include "team/dealer.h"
 #include "team/launcher.h"
 #include "team/message.h"
-#include "ttrace/error.h"
 
 namespace {
 

@@ -1,14 +1,14 @@
-#include "ttrace/tolerance/coherence.h"
+#include "tolerance/coherence.h"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <deque>
 
+#include "base/error.h"
 #include "support/differences.h"
 #include "support/mesh_trace.h"
-#include "ttrace/error.h"
-#include "ttrace/tolerance/estimate.h"
+#include "tolerance/estimate.h"
 
 namespace {
 

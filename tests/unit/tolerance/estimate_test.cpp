@@ -1,4 +1,4 @@
-#include "ttrace/tolerance/estimate.h"
+#include "tolerance/estimate.h"
 
 #include <doctest/doctest.h>
 
@@ -6,10 +6,10 @@
 #include <deque>
 #include <limits>
 
+#include "base/error.h"
+#include "judge/judge.h"
 #include "support/differences.h"
 #include "support/mesh_trace.h"
-#include "ttrace/error.h"
-#include "ttrace/judge/judge.h"
 
 namespace {
 

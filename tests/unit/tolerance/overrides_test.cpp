@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
+#include "base/error.h"
 #include "support/mesh_trace.h"
-#include "ttrace/error.h"
-#include "ttrace/tolerance/tolerance.h"
+#include "tolerance/tolerance.h"
 
 namespace {
 

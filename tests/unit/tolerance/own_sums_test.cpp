@@ -11,8 +11,8 @@
 
 #include "support/mesh_trace.h"
 #include "support/shards.h"
-#include "ttrace/tolerance/default_tolerance.h"
-#include "ttrace/tolerance/estimate.h"
+#include "tolerance/default_tolerance.h"
+#include "tolerance/estimate.h"
 
 namespace {
 

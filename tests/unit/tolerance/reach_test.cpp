@@ -3,7 +3,7 @@
 #include <deque>
 
 #include "support/mesh_trace.h"
-#include "ttrace/tolerance/estimate.h"
+#include "tolerance/estimate.h"
 
 namespace {
 

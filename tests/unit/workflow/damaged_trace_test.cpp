@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "format/format.h"
+#include "load/trace_reader.h"
 #include "support/forged_trace.h"
 #include "support/trace_builder.h"
-#include "ttrace/error.h"
-#include "ttrace/load/trace_reader.h"
 #include "workflow/check.h"
 
 using namespace ttrace;

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <string>
 
+#include "base/error.h"
 #include "support/temporary_directory.h"
 #include "support/trace_builder.h"
-#include "ttrace/error.h"
 #include "workflow/check.h"
 
 using namespace ttrace;

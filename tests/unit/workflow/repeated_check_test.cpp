@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "report/junit.h"
+#include "report/render.h"
 #include "support/trace_builder.h"
-#include "ttrace/report/junit.h"
-#include "ttrace/report/render.h"
 #include "workflow/check.h"
 
 using namespace ttrace;

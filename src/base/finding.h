@@ -1,0 +1,205 @@
+// Findings, which the stages report. A difference between two traces is a value, never an exception.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/trace.h"
+
+namespace ttrace {
+
+enum class Verdict : std::uint8_t {
+  kPass,
+  kFail,
+  kUntrusted,  // compared, but proves little; the reason says why
+  kMissing,    // one side holds it, the other does not, or holds it in part
+  kNotSeen,    // the same, and that side's recorder said that it could not record it
+};
+std::string_view name_of(Verdict verdict);  // "pass", "fail", "untrusted", "missing", "not-seen"
+
+// Why a verdict is not `pass`. The words are part of the report's stable interface (lower case, hyphens).
+enum class Reason : std::uint8_t {
+  kNone,
+  // fail; those of an optimizer's step come first, since they say why the tensor differs
+  kOptionsDiffer,  // "options-differ": the optimizer's options, or the optimizer, are not the reference's
+  kStepDiffers,  // "step-differs": not the step that the run's own gradients, options and state give, or the reference's
+  kCopyDiffers,       // "copy-differs": the parameter is not what the optimizer's step made of it, rounded
+  kExceedsTolerance,  // "exceeds-tolerance"
+  kNotFinite,         // "not-finite": NaN or Inf on one side only, or more on one side
+  kIntegerDiffers,    // "integer-differs": integers and bool are compared exactly
+  kReplicasDisagree,  // "replicas-disagree"
+  kRecomputeDiffers,  // "recompute-differs": the recomputed forward is not the first forward
+  kShapeMismatch,     // "shape-mismatch": merged shape is not the reference's
+  kDtypeMismatch,     // "dtype-mismatch": one side floating, the other integer; or a parameter's, narrower
+  kOverlap,           // "overlap": elements filled twice without a declaration
+  kDuplicateTensor,   // "duplicate-tensor": one rank holds the same canonical tensor twice
+  kDuplicateRank,     // "duplicate-rank"
+  kRoutingDiffers,    // "routing-differs": tokens went to other experts, and it was no near tie
+  kProductDiffers,    // "product-differs": not the product of its own recorded operands (ttrace abft)
+  kLookupDiffers,     // "lookup-differs": not the rows of the weight that the ids name (ttrace abft)
+  kSumDiffers,        // "sum-differs": not the sum of its recorded terms (ttrace abft)
+  // missing
+  kMissingInCandidate,  // "missing-in-candidate"
+  kMissingInReference,  // "missing-in-reference"
+  kOmission,            // "omission": some elements, or some replicas, are not there
+  kMissingRank,         // "missing-rank"
+  kIncompleteRank,      // "incomplete-rank": the rank's file has no completion mark
+  // not-seen
+  kNotSeenInCandidate,      // "not-seen-in-candidate"
+  kNotSeenInReference,      // "not-seen-in-reference"
+  kNotRecordedInCandidate,  // "not-recorded-in-candidate": that side holds less by design
+  kNotRecordedInReference,  // "not-recorded-in-reference"
+  // untrusted
+  kNoTolerance,   // "no-tolerance"
+  kAllZero,       // "all-zero": both sides are zero
+  kNoise,         // "noise": the tolerance is 1 or more: no more than the magnitude could be checked
+  kEmpty,         // "empty": no elements, or none that is finite on both sides
+  kNotCheckable,  // "not-checkable": no relation could be tested (ttrace abft)
+  kRerouted,      // "re-routed": differs by no more than the tokens that a near tie sent elsewhere can explain
+};
+std::string_view name_of(Reason reason);
+
+// Of a difference that was estimated from sketches (sketch/cells.h): how, and how sure it is. The bounds hold
+// with the probability that src/sketch/error.h names.
+struct SketchMeasure {
+  std::int64_t cells = 0;
+  std::int64_t cell_elements = 0, cell_rows = 0;  // of a whole cell
+  std::int64_t width = 0;                         // of the tensor: its last dimension
+  double widening = 1;                            // rel_err may be by this factor larger than the true one
+  double scale_error = 0;                         // ... and scale_err by this much off
+  double cell_square = 0;                         // the largest estimate of a cell's squared difference
+  double cell_widening = 1;                       // its root may be by this factor too large
+  std::vector<std::int64_t> worst_cell;           // where in the logical tensor that cell begins; empty: all equal
+  std::vector<std::int64_t> worst_cell_size;
+  std::int32_t worst_rank = -1;  // the candidate rank that holds it
+};
+
+// What was measured between two tensors; nothing here judges it. Sums are over the logical tensor, in fp64, in a fixed
+// order: the same bits for any number of threads. Elements that are NaN or Inf on either side are left out of the sums
+// and counted.
+struct Difference {
+  std::int64_t elements = 0;
+  std::int64_t differing = 0;  // elements whose values differ (NaN equals NaN)
+  std::int64_t reference_nan = 0, reference_inf = 0;
+  std::int64_t candidate_nan = 0, candidate_inf = 0;
+  std::int64_t nonfinite_mismatch = 0;  // elements non-finite on one side only, or differently so
+  double reference_square = 0;          // sum of squares
+  double candidate_square = 0;
+  double difference_square = 0;
+  // <candidate - reference, reference>, summed by itself: as a difference of larger sums it would lose its digits.
+  double along = 0;
+  double reference_max_abs = 0;  // of the elements that are finite on both sides
+  // The largest |reference - candidate|, exact at `worst_index`. Where both sides are at most fp32 wide, that element
+  // was found in fp32; of several it is the first in the logical tensor.
+  double max_abs = 0;
+  std::vector<std::int64_t> worst_index;  // its logical index; empty when no finite elements differ
+  std::int32_t worst_rank = -1;           // the candidate rank that holds it
+  std::vector<std::int64_t> worst_local_index;
+  double worst_reference = 0, worst_candidate = 0;
+  // A row is what the last dimension holds at one index of the others. A tensor has rows where there are two or more of
+  // them, of two or more elements, and where it is a floating-point one; `rows` is 0 where not.
+  std::int64_t rows = 0;
+  double row_square = 0;        // the largest sum of squared differences of a row
+  std::int64_t worst_row = -1;  // of the rows that have it the first, in row-major order; -1 where no row differs
+  // By candidate rank, its share of difference_square and of nonfinite_mismatch. Where an element has several terms,
+  // its share is that of the first one's rank.
+  std::map<std::int32_t, double> square_by_rank;
+  std::map<std::int32_t, std::int64_t> nonfinite_by_rank;
+  // Where the candidate's replicas disagree, everything above is measured on the replica that differs most from the
+  // reference.
+  double replica_square = 0;                // largest ||replica_k - replica_0||^2 over the other replicas
+  std::vector<std::int32_t> replica_ranks;  // ranks whose replica differs in value from replica 0
+  double reference_replica_square = 0;      // the same within the reference
+  std::vector<std::int32_t> reference_replica_ranks;
+
+  // Where a side was recorded as a sketch. Then the norms are exact, but of a sum of terms, and `difference_square` is
+  // an estimate; counts of NaN are of NaN or Inf; `differing` is 0 where the tensors are equal bit for bit, and else
+  // all elements; `max_abs` and rows are not known.
+  std::optional<SketchMeasure> sketch;
+
+  // ||reference - candidate||_F / ||reference||_F (papers: TTrace, section 2.3.2). 0 when both norms are
+  // 0; infinity when only the reference's is.
+  double rel_err() const;
+  // <candidate - reference, reference> / ||reference||^2: by how much the candidate is the reference's multiple.
+  // Rounding has no direction, and leaves this near 0 where rel_err is large. 0 where nothing differs, infinity where
+  // the sums cannot tell.
+  double scale_err() const;
+  // What `scale_err` leaves of rel_err: sqrt(rel_err^2 - scale_err^2).
+  double residual_err() const;
+  // The largest norm of a row's difference over the root mean square of the reference's row norms; 0 without rows.
+  double row_err() const;
+  // max_abs over the root mean square of the reference's elements.
+  double element_err() const;
+  // Of sketches: the largest norm of a cell's difference over that of a cell of the reference's root mean square.
+  double cell_err() const;
+  // The largest ||replica_k - replica_0|| / ||candidate||.
+  double replica_rel_err() const;
+  // 1 - cos(reference, candidate), computed as (||A-B||^2 - (||A||-||B||)^2) / (2 ||A|| ||B||), because the direct form
+  // would lose all digits.
+  double one_minus_cosine() const;
+  // The least-squares factor f of candidate = f * reference, and the norm of what it leaves over, relative to
+  // ||candidate||.
+  double uniform_factor() const;
+  double uniform_factor_residual() const;
+};
+
+// What is measured of a difference, and held against a tolerance of its own.
+enum class Statistic : std::uint8_t {
+  kNorm,       // "rel_err"
+  kScale,      // "scale"
+  kRow,        // "row"
+  kElement,    // "element"
+  kCoherence,  // "coherence": of several tensors, the scale that they have in common (tolerance/coherence.h)
+  kCell,       // "cell": of sketches, in place of row and element
+};
+std::string_view name_of(Statistic statistic);
+
+// A statistic beside the norm that was judged.
+struct JudgedStatistic {
+  Statistic statistic = Statistic::kScale;
+  double measured = 0;  // signed where it is the scale, of one tensor or of several
+  double allowed = 0;   // of its magnitude
+};
+
+struct Finding {
+  TensorId id;  // canonical; for a finding about a rank (`missing-rank`) the name is empty
+  Verdict verdict = Verdict::kPass;
+  Reason reason = Reason::kNone;
+  std::string message;                      // one line, complete in itself: what, where, exact ranges and ranks
+  std::vector<std::int32_t> ranks;          // candidate ranks that hold the error
+  std::optional<Difference> difference;     // when compared
+  std::optional<double> allowed;            // of rel_err, when a tolerance applied
+  std::vector<JudgedStatistic> statistics;  // the others that a tolerance applied to
+  Statistic exceeded = Statistic::kNorm;    // the one that exceeds its tolerance, where that is the reason
+  bool floating = false;                    // compared by value, as floating-point numbers
+  std::optional<std::size_t> by_override;   // index of the tolerance file's override that says what is allowed
+  bool excused = false;                     // what was estimated, without that override, would not let it pass
+  std::uint64_t order = 0;                  // position in the reference's execution (the candidate's, if only there)
+  bool only_in_candidate = false;           // then `order` says nothing about the reference's tensors
+};
+
+// True for a scalar of a micro-batch, or one whose name ends in `loss`.
+bool is_loss(const TensorId& id);
+
+// True when the tensor differs, or is not there.
+bool is_wrong(const Finding& finding);
+
+// True where an optimizer's step is wrong by itself, whatever the gradients are.
+bool is_of_step(const Finding& finding);
+
+// Measured over allowed of the statistic that exceeds its tolerance, or else of rel_err. Absent where nothing was
+// allowed or measured, and where the ratio or the tensor is not finite.
+std::optional<double> ratio_of(const Finding& finding);
+
+// Execution order of findings: findings about ranks; then by iteration; then initial parameters, forward
+// tensors, losses, recomputed forward tensors, backward tensors, parameter gradients, main gradients,
+// scalars of the step, parameter deltas, parameters after; within each by `order`, tensors that only
+// the candidate holds last, then by identity. Never by size: the residual path can hide a large error
+// one layer later (TTrace, table 1, bug 13).
+bool executes_before(const Finding& a, const Finding& b);
+
+}  // namespace ttrace

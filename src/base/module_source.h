@@ -1,0 +1,52 @@
+// Where a program's modules are in its source.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace ttrace {
+
+struct CodeLine {
+  std::string file;       // from the top of the program's repository where it is there, else absolute
+  std::int32_t line = 0;  // from 1
+  friend bool operator==(const CodeLine&, const CodeLine&) = default;
+};
+
+// `src/model.py:106`; printable.
+std::string text_of(const CodeLine& line);
+
+// True where the file is one of the program's repository, not of a library that is installed elsewhere.
+bool is_in_repository(const CodeLine& line);
+
+// Where a module is computed, and where the program calls it. Neither is in PyTorch itself.
+struct ModuleSource {
+  std::optional<CodeLine> forward, call;
+  friend bool operator==(const ModuleSource&, const ModuleSource&) = default;
+};
+
+// `in src/model.py:106, called at src/model.py:120`; printable, and empty where neither is known.
+std::string text_of(const ModuleSource& source);
+
+// The line to show where there is room for one: `forward` if it is in the repository, else `call` if that is, else
+// whichever is known.
+const CodeLine* best_line(const ModuleSource& source);
+
+// What one rank says of its modules. Its provenance holds it as
+//
+//   "sources": {"files": ["src/model.py", "/usr/lib/python3/dist-packages/library/model.py"],
+//               "forwards": {"model.Mlp": [0, 106]},
+//               "calls": {"decoder.layers.#.mlp": [0, 120], "head": [1, 17]}}
+//
+// where a line is the place of its file in the list, and its number. Forwards are named by the module's class, as
+// entries name it, calls by the module's recorded name, without numbers
+// (base/tensor_name.h) where all such names have the same line. What has several lines is absent, and so is all of it
+// where the document would be too long.
+struct ModuleSources {
+  std::map<std::string, CodeLine> forwards, calls;
+
+  ModuleSource of(const std::string& module, const std::string& module_class) const;
+};
+
+}  // namespace ttrace

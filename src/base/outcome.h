@@ -1,0 +1,205 @@
+// The outcome of a check: what the stages from judge to diagnose fill in, what history remembers and report renders.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/finding.h"
+#include "base/module_source.h"
+#include "base/waiver.h"
+
+namespace ttrace {
+
+// The verdict on a run. `Verdict` is the verdict on a tensor.
+enum class RunVerdict : std::uint8_t { kSame, kDifferent, kCouldNotLook };
+std::string_view name_of(RunVerdict verdict);  // "same", "different", "could-not-look"
+
+constexpr RunVerdict same_or_different(bool same) { return same ? RunVerdict::kSame : RunVerdict::kDifferent; }
+
+// Each tensor counts once, by the worst of its findings (fail, missing, not-seen, untrusted, pass); a finding about
+// ranks counts like a tensor.
+struct Counts {
+  std::int64_t compared = 0;  // pass + fail + untrusted
+  std::int64_t pass = 0, fail = 0, untrusted = 0, missing = 0, not_seen = 0;
+
+  void add(Verdict verdict);
+};
+
+// A whole iteration or micro-batch that one side lacks. Text reports it in one line instead of thousands.
+struct MissingGroup {
+  Reason reason = Reason::kMissingInCandidate;
+  std::int32_t iteration = 0;
+  std::optional<std::int32_t> microbatch;  // absent: the whole iteration
+  std::int64_t tensors = 0;
+};
+
+// What an error looks like. The words are part of the report's stable interface (lower case, hyphens).
+enum class Cause : std::uint8_t {
+  kMissing,              // "missing": not there at all
+  kNotFinite,            // "not-finite": NaN or Inf
+  kNeverUpdated,         // "never-updated": the optimizer left it as it was
+  kZero,                 // "zero"
+  kUnreduced,            // "unreduced": ranks hold terms of a sum, or values to be averaged, that were never reduced
+  kUniformFactor,        // "uniform-factor": the reference's values times one number
+  kStale,                // "stale": the value of another micro-batch or iteration
+  kOtherTensor,          // "other-tensor": the value of another tensor of the same micro-batch
+  kPermutedBlocks,       // "permuted-blocks": equal blocks of a dimension in another order
+  kReinterpreted,        // "reinterpreted": in the memory order of transposed dimensions, or made of what is
+  kMissingContribution,  // "missing-contribution": a sum or mean without some of its terms, or with some twice
+  kStaleOperand,         // "stale-operand": a weight's gradient, computed with another call's input
+  kOtherRows,            // "other-rows": some rows hold the values of others
+  kRankFactor,           // "rank-factor": in ranks' parts, the reference's values times a number each
+  kCoarserPrecision,     // "coarser-precision": rounded to a narrower dtype than it is stored in
+  kRegion,               // "region": wrong in one part, which ranks or indices tell, and right elsewhere
+  kAccumulatedAgain,     // "accumulated-again": reduced after each micro-batch, with what was accumulated before
+  kLeftOver,             // "left-over": a sum that began with what an earlier iteration left
+  kOtherInitialisation,  // "other-initialisation": the runs began with different random parameters
+  kOptimizerStep,        // "optimizer-step": the optimizer's options, its step or the copy of what it made is wrong
+  kMeanOfMeans,  // "mean-of-means": a loss, or its gradient, is that of the mean of ranks' means, of unequal parts
+};
+std::string_view name_of(Cause cause);
+
+// What the second run says of a root (diagnose/localization.h).
+enum class Standing : std::uint8_t {
+  kConfirmed,  // "confirmed": the module is wrong by itself
+  kFound,      // "found": wrong by itself, and before in the wake of another
+  kMoved,      // "moved": right by itself, its error came in
+};
+std::string_view name_of(Standing standing);
+
+// A wrong tensor that nothing wrong explains (src/diagnose).
+struct RootCause {
+  std::size_t finding = 0;         // index into the report's `findings`
+  std::string module;              // the module that it was seen at
+  std::int64_t repeated = 0;       // in how many further micro-batches and iterations it is a root as well
+  std::vector<std::string> alike;  // further tensors that were roots of the same kind, with the same diagnosis
+  std::int64_t explained = 0;      // how many wrong tensors follow from it
+  bool examined = false;           // true for the roots that text shows; a diagnosis was tried for them
+  std::optional<Cause> diagnosis;  // none: nothing known explains the error
+  double residual = 0;             // of the diagnosis: ||candidate - prediction|| / ||prediction||
+  std::string sentence;
+  std::optional<Standing> standing;  // none: there was no second run
+  ModuleSource source;               // of `module`, as the candidate's ranks say it
+};
+
+// Coverage of proof: how many tensors of a kind prove something. A floating-point tensor does when it passed: its
+// reference is finite and not zero, and the values were equal, or closer than a tolerance that was measured (or is the
+// default, and `Report::unmeasured` says so) and is not noise. What passes by an override alone, or is waived, does
+// not, unless the user accepts that.
+struct Proof {
+  std::int64_t compared = 0;                   // floating-point tensors
+  std::int64_t proved = 0;                     // of these
+  std::map<std::string, std::int64_t> others;  // the others, by reason, kByOverride or kByWaiver
+};
+using Proofs = std::map<Kind, Proof>;
+inline constexpr const char* kByOverride = "override";
+inline constexpr const char* kByWaiver = "waiver";
+
+// The kinds of which too little was proved to call two runs the same. The rule: of every kind of which floating-point
+// tensors were compared, at least half prove something. Two exceptions:
+// - param_delta proves nothing in low precision, where rounding decides the sign of so many of Adam's steps that its
+//   relative error is noise. It needs no proof where main_grad and param_after, before and after the step, have theirs.
+// - an initial parameter may be zero by design, as most biases are, and so may what an optimizer holds of it; where one
+//   is, it does not count.
+std::set<Kind> unproved_kinds(const Proofs& proofs);
+
+// An override of the tolerance file, and what it did.
+struct OverrideUse {
+  std::string where;  // file:line
+  std::string pattern;
+  std::optional<Kind> kind;
+  double allowed = 0;
+  std::string reason;
+  std::int64_t covered = 0;  // tensors that it gave their tolerance
+  std::int64_t excused = 0;  // of these, those that pass, or are untrusted, by it alone
+};
+
+// What a check of a run's optimizer steps has covered (step/step.h). An update is one parameter's, in one
+// iteration, by all ranks that hold a part of it.
+struct StepCoverage {
+  std::int64_t parameters = 0;          // that have updates
+  std::int64_t parameters_checked = 0;  // all of whose updates were checked
+  std::int64_t updates = 0, updates_checked = 0;
+  std::int64_t copies_checked = 0;    // of what the optimizer made, to the parameter
+  std::set<std::int32_t> iterations;  // with a checked update
+  std::set<std::string> optimizers;   // the classes that made those
+  double worst = 0;                   // the largest error of a right update, in units of what rounding explains
+  // Of optimizers whose rule is not known, updates that were checked by regression on the reference's
+  // (step/regression.h): how many of all, the classes, and the largest error of a right one, in units of what
+  // correct runs explain.
+  std::int64_t updates_regressed = 0;
+  std::set<std::string> regressed_optimizers;
+  double worst_regressed = 0;
+  std::map<std::string, std::int64_t> not_checkable;  // why updates were not checked, and how many
+};
+
+// A finding that a waiver accepts; without it the verdict would not be `same`.
+struct WaivedFinding {
+  Finding finding;
+  Waiver waiver;
+};
+
+// Tensors of two programs that correspond to nothing in the other, and were not compared (src/correspond).
+struct WithoutCounterpart {
+  std::int64_t reference = 0, candidate = 0;                        // how many
+  std::vector<std::string> names_of_reference, names_of_candidate;  // '#' for numbers: each once for all layers
+};
+
+struct Report {
+  std::string reference, candidate;  // directories, as the user gave them
+  Counts counts;
+  // compared + missing + not seen + waived = tensors of either side + findings about ranks
+  std::int64_t waived = 0;
+  std::int64_t placed_by_shape = 0;  // of those compared: no rule placed them, their shapes did
+  double coverage = 0;               // share of the reference's tensors that were compared; waived ones do not count
+  std::vector<Finding> findings;     // every verdict but `pass`, in execution order
+  std::vector<Finding> passed;       // the others
+  std::vector<WaivedFinding> waived_findings;       // neither; in execution order
+  std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
+  std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
+  std::vector<MissingGroup> missing_groups;
+  std::optional<StepCoverage> steps;                       // none: the trace says nothing of an optimizer
+  std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
+  std::optional<Proofs> proofs;                            // none: of a trace that was checked against itself
+  std::optional<WithoutCounterpart> without_counterpart;   // none: both sides have the same names
+  std::vector<OverrideUse> overrides;                      // all of the tolerance file's
+  std::vector<std::string> notes;
+  // Of a trace that holds less by design: one sentence that says which side, why, and how much of the other is not in
+  // it. Empty where neither does.
+  std::string partial;
+  // Of tolerances that were not measured: one sentence that says what they are. Empty: measured, or there are none.
+  std::string unmeasured;
+  // Of tensors that were judged by their sketches: one sentence that says how many and what they cannot show.
+  std::string sketched;
+  // Why the findings are not worth reading before something is done: text shows this line in their place.
+  std::string instead;
+  std::string command_for_all;  // the command that prints all findings
+  std::string next_command;     // the one worth typing next: what `instead` lacks, or a closer look; empty: none
+  bool strict = false;          // untrusted counts as failed, and not-seen as could-not-look
+
+  // `different` where something failed or is missing, a difference has no tolerance or, if strict, something is
+  // untrusted. Else `could-not-look` where that leaves the question open: nothing passed, too little was proved (no
+  // floating-point tensor at all, or a kind of `unproved_kinds`, or a loss is not finite), of a kind of tensors that
+  // were not seen nothing passed, or the check is strict and something was not seen. Else `same`.
+  RunVerdict verdict() const;
+  bool same() const { return verdict() == RunVerdict::kSame; }
+  // Kinds of which some tensors were not seen and none passed. What a side does not hold by design is not asked for.
+  std::set<Kind> unseen_kinds() const;
+  // A loss of which no element is finite on either side: whatever else is equal, nothing was trained. Null: there is
+  // none.
+  const Finding* lost() const;
+  // True when nothing is wrong and yet too little was proved.
+  bool lacks_proof() const;
+  // True when a tensor differs, and no tolerance says by how much it may.
+  bool lacks_tolerance() const;
+  // The first finding in execution order that is `fail` or `missing`; null when there is none.
+  const Finding* root_cause() const;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,38 @@
+// Says what an error looks like, by testing hypotheses against the data. A hypothesis predicts the wrong tensor's
+// values from the reference's. It explains the error if the candidate equals the prediction to within what the tensor
+// may differ by. The hypotheses have a fixed order, and the first that explains the error is reported.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "align/shard_mapping.h"
+#include "base/finding.h"
+#include "base/mesh.h"
+#include "base/outcome.h"
+
+namespace ttrace {
+
+struct Diagnosis {
+  Cause cause = Cause::kMissing;
+  double residual = 0;  // ||candidate - prediction|| / ||prediction||: at most what the tensor may differ by
+  std::string what;     // a clause: "every element is 2 times the reference's, the size of tp"
+  // Diagnoses of one cause with an equal group say the same, be it in other numbers; empty: those with an equal `what`.
+  std::string group = {};
+};
+
+// The data that hypotheses are tested against.
+struct Evidence {
+  const Alignment& reference;
+  const Alignment& candidate;
+  Mesh mesh;                          // the candidate's
+  const std::vector<TiedRule>& tied;  // declared in the annotations
+  bool rewritten = false;             // the candidate's modules were given the reference's values (see dataflow.h)
+};
+
+// Diagnoses one finding that is `fail` or `missing`; nothing where no hypothesis explains it. `made_here` is that of
+// `Root`. For tensors of more than 2^20 elements only the hypotheses that need no more than the measured sums are
+// tested.
+std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence);
+
+}  // namespace ttrace

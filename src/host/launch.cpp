@@ -1,0 +1,257 @@
+#include "host/launch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "base/error.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP};
+
+std::array<std::atomic<pid_t>, kMostSideBySide> command_pids = {};  // of the commands that run; 0: none
+std::atomic<int> signal_seen{0};
+
+void forward_signal(int signal, siginfo_t* info, void*) {
+  const int saved = errno;
+  signal_seen = signal;
+  for (const auto& command_pid : command_pids) {
+    const pid_t pid = command_pid;
+    // The kernel sends the signal of a terminal's key to the whole foreground group: the command has it already.
+    if (pid > 0 && info->si_code <= 0) kill(pid, signal);
+  }
+  errno = saved;
+}
+
+// While it lives, signals go to the commands instead of ending this process. Those that come before the first command
+// runs, or while one is started, wait.
+class SignalForwarding {
+ public:
+  SignalForwarding() {
+    sigemptyset(&forwarded_);
+    for (const int signal : kForwarded) sigaddset(&forwarded_, signal);
+    sigprocmask(SIG_BLOCK, &forwarded_, &mask_before_);
+    struct sigaction action = {};
+    action.sa_sigaction = forward_signal;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    for (std::size_t i = 0; i < kForwarded.size(); ++i) sigaction(kForwarded[i], nullptr, &before_[i]);
+    for (std::size_t i = 0; i < kForwarded.size(); ++i) {
+      // A signal that nohup has told this process to ignore stays ignored.
+      if (before_[i].sa_handler != SIG_IGN) sigaction(kForwarded[i], &action, nullptr);
+    }
+  }
+  ~SignalForwarding() {
+    for (std::size_t i = 0; i < kForwarded.size(); ++i) sigaction(kForwarded[i], &before_[i], nullptr);
+    for (auto& pid : command_pids) pid = 0;
+    sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
+  SignalForwarding(const SignalForwarding&) = delete;
+  SignalForwarding& operator=(const SignalForwarding&) = delete;
+
+  // Lets signals wait, until the next call of `add`.
+  void block() { sigprocmask(SIG_BLOCK, &forwarded_, nullptr); }
+  // Forwards signals to this command, too, first those that have waited. `pid` is 0 where it could not be started.
+  void add(pid_t pid) {
+    *std::find(command_pids.begin(), command_pids.end(), 0) = pid;
+    sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
+  void remove(pid_t pid) { *std::find(command_pids.begin(), command_pids.end(), pid) = 0; }
+  const sigset_t& mask_before() const { return mask_before_; }
+
+ private:
+  sigset_t mask_before_ = {}, forwarded_ = {};
+  std::array<struct sigaction, kForwarded.size()> before_ = {};
+};
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> environment_with(const std::vector<std::string>& added) {
+  std::vector<std::string> all = added;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    bool replaced = false;
+    for (const std::string& other : added) replaced |= text.starts_with(other.substr(0, other.find('=') + 1));
+    if (!replaced) all.emplace_back(text);
+  }
+  return all;
+}
+
+// Returns 0 or errno. Where `log` is not empty, the command's stdout and stderr go there.
+int spawn(std::vector<std::string> command, const Launch& launch, const sigset_t& mask, const std::string& log,
+          pid_t& pid) {
+  std::vector<std::string> variables = environment_with(launch.environment);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigmask(&attributes, &mask);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  if (launch.stdout_to_stderr) posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
+  if (!launch.directory.empty()) posix_spawn_file_actions_addchdir_np(&files, launch.directory.c_str());
+  if (!log.empty()) {
+    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  }
+  const int error =
+      posix_spawnp(&pid, command[0].c_str(), &files, &attributes, pointers(command).data(), pointers(variables).data());
+  posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
+  return error;
+}
+
+// Waits for the child, or with -1 for any, and returns its id; 0 or less where there was none, or a signal came.
+pid_t wait_for(pid_t pid, const std::function<void()>& on_second, int& status) {
+  for (int ticks = 1;; ++ticks) {
+    const pid_t ended = waitpid(pid, &status, on_second ? WNOHANG : 0);
+    if (ended != 0) return ended;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (ticks % 20 == 0) on_second();
+  }
+}
+
+CommandResult could_not_start(int error) { return {error == ENOENT ? 127 : 126, std::strerror(error), false}; }
+
+CommandResult result_of(int status) {
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    return {128 + signal, fmt::format("was killed by signal {} ({})", signal, strsignal(signal))};
+  }
+  const int code = WEXITSTATUS(status);
+  return {code, code == 0 ? "" : fmt::format("exited with code {}", code)};
+}
+
+CommandResult too_late(std::chrono::seconds limit) {
+  return {kExitTimeout, fmt::format("did not end within {} s", limit.count())};
+}
+
+// Stops a command that takes too long: politely first, so that a launcher can stop what it has started.
+class TimeLimit {
+ public:
+  TimeLimit(pid_t pid, std::chrono::seconds limit) : pid_(pid), limit_(limit) {}
+
+  void enforce() {
+    if (limit_.count() == 0) return;
+    constexpr std::chrono::seconds kGrace{10};
+    const auto elapsed = std::chrono::steady_clock::now() - start_;
+    if (elapsed >= limit_ && !exceeded_) kill(pid_, SIGTERM);
+    if (elapsed >= limit_ + kGrace) kill(pid_, SIGKILL);
+    exceeded_ = elapsed >= limit_;
+  }
+  bool exceeded() const { return exceeded_; }
+
+ private:
+  pid_t pid_;
+  std::chrono::seconds limit_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool exceeded_ = false;
+};
+
+}  // namespace
+
+int interrupted_by() { return signal_seen; }
+
+CommandResult run_command(const std::vector<std::string>& command, const Launch& launch) {
+  SignalForwarding signals;
+  pid_t pid = 0;
+  if (const int error = spawn(command, launch, signals.mask_before(), "", pid); error != 0)
+    return could_not_start(error);
+  signals.add(pid);
+  TimeLimit limit(pid, launch.timeout);
+  std::function<void()> on_second = launch.on_second;
+  if (launch.timeout.count() > 0) {
+    on_second = [&] {
+      limit.enforce();
+      if (launch.on_second) launch.on_second();
+    };
+  }
+  int status = 0;
+  while (wait_for(pid, on_second, status) != pid) {
+  }
+  if (limit.exceeded()) return too_late(launch.timeout);
+  return result_of(status);
+}
+
+void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs, const SideBySideEvents& events) {
+  struct Running {
+    std::size_t index;  // among `commands`
+    TimeLimit limit;
+  };
+  SignalForwarding signals;
+  std::map<pid_t, Running> running;
+  bool stopped = false;
+  const auto command_ended = [&](std::size_t index, const CommandResult& result) {
+    if (stopped || events.on_end(index, result)) return;
+    stopped = true;
+    for (const auto& [pid, _] : running) kill(pid, SIGTERM);
+  };
+  const auto on_second = [&] {
+    for (auto& [_, command] : running) command.limit.enforce();
+    if (events.on_second) events.on_second();
+  };
+  for (std::size_t next = 0; !running.empty() || (!stopped && next < commands.size());) {
+    if (!stopped && next < commands.size() && running.size() < jobs) {
+      const LoggedCommand& command = commands[next];
+      signals.block();
+      pid_t pid = 0;
+      Launch launch;
+      launch.environment = command.environment;
+      const int error = spawn(command.command, launch, signals.mask_before(), command.log, pid);
+      signals.add(pid);
+      if (error == 0) {
+        running.emplace(pid, Running{next, TimeLimit(pid, command.timeout)});
+        events.on_start(next);
+      } else {
+        command_ended(next, could_not_start(error));
+      }
+      ++next;
+      continue;
+    }
+    int status = 0;
+    const auto found = running.find(wait_for(-1, on_second, status));
+    if (found == running.end()) continue;
+    const auto [index, limit] = found->second;
+    signals.remove(found->first);
+    running.erase(found);
+    command_ended(index, limit.exceeded() ? too_late(commands[index].timeout) : result_of(status));
+  }
+}
+
+int free_port() {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool has_port = descriptor >= 0 && bind(descriptor, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                        getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int error = errno;
+  if (descriptor >= 0) close(descriptor);
+  if (!has_port)
+    throw InputError(fmt::format("no free TCP port: {}; expected one for each command", std::strerror(error)));
+  return ntohs(address.sin_port);
+}
+
+}  // namespace ttrace

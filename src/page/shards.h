@@ -1,0 +1,11 @@
+// Who holds which part of a tensor, as boxes to draw.
+#pragma once
+
+#include "align/shard_mapping.h"
+#include "base/picture.h"
+
+namespace ttrace {
+
+ShardPicture depict_shards(const LogicalTensor& tensor);
+
+}  // namespace ttrace

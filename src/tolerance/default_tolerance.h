@@ -1,0 +1,32 @@
+// Tolerances of a reference that no perturbed run was made of: a closed form, not measured. src/tolerance/
+// default_tolerance.cpp has the derivation and the evidence.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "align/shard_mapping.h"
+#include "compare/compare.h"
+#include "tolerance/tolerance.h"
+
+namespace ttrace {
+
+// What `check -t default` is given in place of a file's name.
+inline constexpr std::string_view kDefaultTolerance = "default";
+
+// allowed = kUnmeasuredMargin * unit * sqrt(depth)
+inline constexpr double kUnmeasuredMargin = 2;
+
+// Returns a tolerance for every floating-point tensor of the reference, of the norm alone: no other statistic, no
+// coherence and no regression of updates has a closed form. `unmeasured` of the result says so. `compute_dtype` is that
+// of the reference's trace, or empty: then the dtype that most of its floating-point elements are stored in. Throws
+// InputError for a reference of several iterations.
+ToleranceFile default_tolerances(const Alignment& reference, const std::string& compute_dtype);
+
+// Widens them by what the values of the reference say, which `differences`, one a pair, have measured: how much the sum
+// over tokens cancels that a parameter's gradient is, how large the update of a parameter is beside it, and what the
+// norm of all gradients is off by.
+void widen_by_values(std::span<const TensorPair> pairs, std::span<const Difference> differences, ToleranceFile& file);
+
+}  // namespace ttrace

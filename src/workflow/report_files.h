@@ -1,0 +1,60 @@
+// Writes a command's report: text to stdout, and files for other programs.
+#pragma once
+
+#include <fstream>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/outcome.h"
+#include "page/html.h"
+#include "report/junit.h"
+#include "report/render.h"
+
+namespace ttrace {
+
+class ReportFiles {
+ public:
+  // Adds a file, `path` being the value of the option: `-` is stdout, in place of the text, and empty adds nothing. The
+  // file is opened and emptied now, before anything is read: the user learns at once of a path that cannot be written,
+  // and a command that could not look leaves no report of an earlier one behind. Throws InputError, also for a second
+  // file that goes to stdout.
+  void add(std::string_view option, const std::string& path, std::function<std::string()> render);
+
+  // Adds what is written to stdout behind the text. Throws InputError where a report goes there in its place.
+  void add_behind_text(std::string_view option, std::function<std::string()> render);
+
+  // Writes all files. Throws InputError where one cannot be written.
+  void write(const std::function<std::string()>& text);
+
+ private:
+  struct File {
+    std::string option, path;
+    std::function<std::string()> render;
+    std::ofstream stream;
+  };
+  std::vector<File> files_;
+  std::string on_stdout_;  // the option whose report goes there
+  std::string option_behind_text_;
+  std::function<std::string()> behind_text_;
+};
+
+// The options by which `check` and `abft` write a Report.
+struct ReportOptions {
+  std::string json, junit, csv, html, sarif;
+  bool github = false;
+  bool all = false;
+};
+
+// What a JUnit suite says beside the report: what a page does, and the text.
+SuiteFacts suite_facts(const Report& report, const PageFacts& page);
+
+// What the user and the terminal want of a text on stdout.
+TextOptions text_options();
+
+// Opens the files of `options`. `report` and `page` must live until they are written.
+ReportFiles report_files(const ReportOptions& options, const Report& report, const PageFacts& page);
+void write_report(ReportFiles& files, const ReportOptions& options, const Report& report);
+
+}  // namespace ttrace
