@@ -17,7 +17,7 @@ namespace ttrace {
 
 // How far noise may be from noise. What is allowed has been measured, between runs of one program; another order of
 // summation makes the same kind of noise, of a size that is not quite the same. The correct configurations of
-// tools/sweeps differ by at most 0.46 times what is allowed, with norms within 3 % of the reference's.
+// tools/laboratory/sweeps differ by at most 0.46 times what is allowed, with norms within 3 % of the reference's.
 inline constexpr double kNoiseSpan = 10;
 
 // The verdict on one compared pair. Without a tolerance file (`tolerance` null) every element must be

@@ -28,10 +28,10 @@
 //
 // Monte Carlo arithmetic perturbs the result of every operation, not the first activation alone: that is the
 // estimator `modules` (src/python/ttrace_torch/perturb.py). It reaches branches that the first activation does not
-// feed. But it expects more of every tensor, by 1.65 times: with each estimator's margin at the largest ratio of
-// any correct run, it allows a typical tensor 1.3 times what `input` does, or as much where no router re-routes
-// (tools/evaluations/margins.py; src/manual/estimate-tolerance.md has the table). So `input`, the paper's, is the
-// default.
+// feed. But it expects more of every tensor, by 1.65 times: with each estimator's margin at the largest ratio of any
+// correct run, it allows a typical tensor 1.3 times what `input` does, or as much where no router re-routes
+// (tools/laboratory/evaluations/margins.py; src/manual/estimate-tolerance.md has the table). So `input`, the paper's,
+// is the default.
 //
 // Statistics beside the norm, and what they may be, are in statistics.cpp, and what several tensors have in common in
 // coherence.cpp.

@@ -1,10 +1,10 @@
 // Perturbed runs answer the same rounding, each drawn anew, with the same network: their responses are of one size.
-// Over 18 references of tools/sweeps (bf16, fp16, fp32, FP8; dense, experts; one iteration and more) the median, over
-// the tensors of a kind, of a run's response divided by the largest of the others' is at most 1.3, and that of a single
-// tensor at most 1.9; but for an optimizer's steps, which jump and are left out, and for tensors that a re-routed token
-// may have changed (4.7). A run that is 1.5 times the reference, is fed other data or begins with other weights is at
-// 10 (FP8) to 10^6 (fp32) for most tensors. A rerun has only the noise of the program itself, which is no larger than
-// that of rounding.
+// Over 18 references of tools/laboratory/sweeps (bf16, fp16, fp32, FP8; dense, experts; one iteration and more) the
+// median, over the tensors of a kind, of a run's response divided by the largest of the others' is at most 1.3, and
+// that of a single tensor at most 1.9; but for an optimizer's steps, which jump and are left out, and for tensors that
+// a re-routed token may have changed (4.7). A run that is 1.5 times the reference, is fed other data or begins with
+// other weights is at 10 (FP8) to 10^6 (fp32) for most tensors. A rerun has only the noise of the program itself, which
+// is no larger than that of rounding.
 //
 // Where a tensor has few elements, luck is larger: so many times as far as the root mean square of the others is one
 // response with the probability kFewLevel, by Fisher's F as in floors.cpp. The gradients of a softmax's scores add up

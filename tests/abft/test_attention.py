@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TTRACE = pathlib.Path(os.environ["TTRACE_PROGRAM"])
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "attention_with_fault.py"
-LAUNCH = ROOT / "tools" / "sweeps" / "launch.py"
+LAUNCH = ROOT / "tools" / "laboratory" / "sweeps" / "launch.py"
 MODEL = ["--tp", "2", "--layers", "2", "--micro-batches", "2", "--unfused-attention"]
 CORE = "decoder.layers.1.self_attention.core_attention"
 SCORES = f"{CORE}.scale_mask_softmax:0"

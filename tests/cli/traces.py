@@ -26,7 +26,7 @@ class Tensor:
     microbatch: int = 0
     dtype: str = ""  # that of `values` where empty
     module_class: str = ""
-    mapping: str = ""  # JSON, see ttrace/mapping.h
+    mapping: str = ""  # JSON, see src/base/mapping.h
     sketch: bool = False  # where it is large enough
 
     def with_values(self, values):

@@ -1,4 +1,4 @@
-"""Reads a rank's file as the grammar in ttrace/trace.h says, with h5py alone."""
+"""Reads a rank's file as the grammar in src/base/trace.h says, with h5py alone."""
 
 import json
 

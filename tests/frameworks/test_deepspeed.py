@@ -81,7 +81,7 @@ def program(tmp_path_factory):
 
 
 def collect(program, directory, *options, ranks=2, iterations="0"):
-    launch = [PYTHON, ROOT / "tools/sweeps/launch.py", ranks]  # as torchrun, in less time
+    launch = [PYTHON, ROOT / "tools/laboratory/sweeps/launch.py", ranks]  # as torchrun, in less time
     asked = ["--axes", f"dp={ranks}", "--iterations", iterations]
     return ttrace("collect", "-o", directory / "trace", *asked, "--", *launch, program, *options)
 

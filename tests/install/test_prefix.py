@@ -50,7 +50,7 @@ def test_a_c_program_is_built_by_pkg_config(prefix, tmp_path):
 
 def test_a_c_program_is_built_by_cmake(prefix, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.22)\nproject(record C)\nfind_package(ttrace 0.2 REQUIRED)\n"
+        "cmake_minimum_required(VERSION 3.22)\nproject(record C)\nfind_package(ttrace 0.3 REQUIRED)\n"
         f"add_executable(record {C_PROGRAM})\ntarget_link_libraries(record ttrace::ttrace m)\n"
     )
     run("cmake", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={prefix}", cwd=tmp_path)

@@ -102,7 +102,7 @@ def test_the_slurm_job(checkout, tmp_path):
     assert "same" in checkout(TTRACE, "history", "ttrace-history.sqlite").stdout
 
 
-LAUNCH = f"{sys.executable} tools/sweeps/launch.py"
+LAUNCH = f"{sys.executable} tools/laboratory/sweeps/launch.py"
 MATRIX = f"""\
 reference:
   command: .venv/bin/python tools/tinygpt/train.py

@@ -13,7 +13,8 @@ from sweeps import warm
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TTRACE = pathlib.Path(os.environ["TTRACE_PROGRAM"])
 NODE = pathlib.Path(__file__).parent / "programs" / "on_a_node.py"
-LAUNCH = [sys.executable, ROOT / "tools" / "sweeps" / "warm.py", ROOT / "tools" / "sweeps" / "launch.py"]
+SWEEPS = ROOT / "tools" / "laboratory" / "sweeps"
+LAUNCH = [sys.executable, SWEEPS / "warm.py", SWEEPS / "launch.py"]
 
 MODEL = ["--tp", "2", "--layers", "2", "--steps", "2", "--micro-batches", "2"]
 

@@ -41,7 +41,7 @@ class Runs:
     def _program(fault, optimizer):
         program = ["unknown_step.py", optimizer, fault] if optimizer else ["faulty_step.py", fault]
         return [
-            ROOT / "tools/evaluations" / program[0],
+            ROOT / "tools/laboratory/evaluations" / program[0],
             *program[1:],
             "--layers",
             1,

@@ -19,7 +19,7 @@ def collect(runs, tmp_path_factory):
         if not trace.exists():
             python = pathlib.Path(sys.executable)
             launch = [python.parent / "torchrun", "--standalone", "--nproc-per-node", ranks] if ranks > 1 else [python]
-            words = [ROOT / "tools/evaluations/half_step.py", optimizer, fault, "--steps", 2]
+            words = [ROOT / "tools/laboratory/evaluations/half_step.py", optimizer, fault, "--steps", 2]
             words += ["--strategy", "fsdp2-tp"] if ranks > 1 else []
             runs.run(0, runs.program, "collect", "-o", trace, "--iterations", "0,1", "--", *launch, *words)
         return trace

@@ -5,6 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "laboratory"))
+
 import page
 from trials import Row, Trial, TrialError, all_trials
 
@@ -23,9 +25,9 @@ def parse_options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Trains with real frameworks, unchanged, under ttrace, and says what it makes of them.\n"
         "A framework is a folder beside this program: its pinned packages (requirements.txt, installed in\n"
-        ".venv-FOLDER when first needed), programs as its users write them, and files for `ttrace run`. found/ has\n"
-        "programs with a bug of a released package. What was run last of each trial stays in build/frameworks, and\n"
-        "RESULTS.md is made of that.",
+        ".venv-FOLDER when first needed), programs as its users write them, and files for `ttrace run`.\n"
+        "tools/laboratory/found has programs with a bug of a released package. What was run last of each trial\n"
+        "stays in build/frameworks, and RESULTS.md is made of that.",
         epilog="Exit code: 0 when every correct program is the same and every wrong one different; 1 when not; 2 when\n"
         "something could not be run.\n\n"
         "Examples:\n"
@@ -70,12 +72,12 @@ def main() -> int:
             problems += 1
             continue
         rows += found
+        if not options.quick:
+            page.write()
         for row in found:
             print(_summary(trial, row), flush=True)
     if options.json:
         options.json.write_text(json.dumps(_document(rows), indent=1) + "\n")
-    if not options.quick:
-        page.write()
     as_expected = sum(row.expected() for row in rows)
     print(f"{as_expected} of {len(rows)} rows are as they should be")
     return 2 if problems else 0 if as_expected == len(rows) else 1

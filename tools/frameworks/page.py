@@ -2,12 +2,13 @@
 kept in the build directory, and beside the page, which is made of that, so that a trial can be run again alone."""
 
 import json
-import os
 import platform
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
-from trials import PUBLISHED, Row, all_trials
+from freshness import machine, sentence
+from trials import PUBLISHED, Result, Row, all_trials
 
 PAGE = Path(__file__).resolve().parent / "RESULTS.md"
 _COLUMNS = ("framework", "strategy", "verdict")
@@ -16,21 +17,40 @@ _COUNTS = ("compared", "pass", "fail", "missing", "not seen", "untrusted", "waiv
 
 def write() -> None:
     """Of the trials that have been run."""
-    latest = {trial: trial.latest() for trial in all_trials()}
-    rows = [row for kept in latest.values() for row in kept or ()]
-    found = [row for trial, kept in latest.items() if trial.is_found() for row in kept or ()]
-    not_run = [trial.name for trial, kept in latest.items() if kept is None]
-    PAGE.write_text("\n".join(_page(rows, found, not_run)) + "\n")
-    PUBLISHED.write_text(_published({trial.name: kept for trial, kept in latest.items() if kept is not None}))
+    latest = {trial: result for trial in all_trials() if (result := trial.latest())}
+    rows = [row for result in latest.values() for row in result.rows]
+    found = [row for trial, result in latest.items() if trial.is_found() for row in result.rows]
+    not_run = [trial.name for trial in all_trials() if trial not in latest]
+    results = {trial.name: result for trial, result in latest.items()}
+    PAGE.write_text("\n".join([*_page(rows, found, not_run), "", *_measured(results)]) + "\n")
+    PUBLISHED.write_text(_published(results))
 
 
-def _published(latest: dict[str, list[Row]]) -> str:
+def _published(results: dict[str, Result]) -> str:
     """A row a line."""
     trials = []
-    for name, rows in latest.items():
-        lines = ",\n".join(json.dumps(row.to_json()) for row in rows)
-        trials.append(f"{json.dumps(name)}: [\n{lines}\n]")
+    for name, result in results.items():
+        rows = ",\n".join(json.dumps(row.to_json()) for row in result.rows)
+        head = json.dumps({"commit": result.commit, "seconds": result.seconds})
+        trials.append(f'{json.dumps(name)}: {head[:-1]}, "rows": [\n{rows}\n]}}')
     return "{\n" + ",\n".join(trials) + "\n}\n"
+
+
+def _measured(results: dict[str, Result]) -> list[str]:
+    """When, a framework a line."""
+    lines = ["## Measured", ""]
+    for framework, names in groupby(results, lambda name: name.split("/")[0]):
+        of_framework = [results[name] for name in names]
+        seconds = [result.seconds for result in of_framework]
+        commits = sorted({result.commit for result in of_framework})
+        said = sentence(
+            f"tools/frameworks/run --only {framework}/",
+            None if None in seconds else sum(seconds),
+            commits,
+            machine(f"Python {platform.python_version()}"),
+        )
+        lines += [said, ""]
+    return lines[:-1]
 
 
 def _page(rows: list[Row], found: list[Row], not_run: list[str]) -> list[str]:
@@ -64,8 +84,7 @@ def _page(rows: list[Row], found: list[Row], not_run: list[str]) -> list[str]:
             lines += [f"- {row.strategy}: {_escaped(row.sentence)}" for row in of_section]
     if not_run:
         lines += ["", f"Not run yet: {', '.join(not_run)}."]
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    return [*lines, "", f"{machine}."]
+    return lines
 
 
 def _table(rows: Iterable[Row]) -> list[str]:

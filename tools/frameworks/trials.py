@@ -3,18 +3,21 @@
 import json
 import re
 import subprocess
+import time
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
 import yaml
 
+from freshness import commit
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TTRACE = ROOT / "build/bin/ttrace"
 WORK = ROOT / "build/frameworks"
-FOUND = HERE / "found"  # programs with a bug of a released package
-PUBLISHED = HERE / "rows.json"  # by trial, the rows that RESULTS.md is made of
+FOUND = ROOT / "tools/laboratory/found"  # programs with a bug of a released package
+PUBLISHED = HERE / "rows.json"  # by trial, what RESULTS.md is made of
 
 
 class TrialError(Exception):
@@ -57,15 +60,30 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Result:
+    """A trial with all of its candidates."""
+
+    commit: str  # which was measured; of results of before that was written, by which they were published
+    seconds: float | None  # None: of before that was written
+    rows: list[Row]
+
+    def to_json(self) -> dict:
+        return {"commit": self.commit, "seconds": self.seconds, "rows": [row.to_json() for row in self.rows]}
+
+    @staticmethod
+    def from_json(result: dict) -> "Result":
+        return Result(**{**result, "rows": [Row.from_json(row) for row in result["rows"]]})
+
+
+@dataclass(frozen=True)
 class Trial:
     path: Path
 
     @property
     def name(self) -> str:
         """`megatron/gpt`, `found/qk-norm`."""
-        return str(
-            self.path.parent.relative_to(HERE) if self.is_found() else self.path.relative_to(HERE).with_suffix("")
-        )
+        folder = self.path.parent
+        return str(folder.relative_to(FOUND.parent) if self.is_found() else (folder / self.path.stem).relative_to(HERE))
 
     def is_found(self) -> bool:
         return FOUND in self.path.parents
@@ -83,20 +101,22 @@ class Trial:
         for environment in self.environments():
             make_environment(environment)
         self._work.mkdir(parents=True, exist_ok=True)
+        started = time.monotonic()
         rows = [row for pattern in only for row in self._run(pattern, refresh)]
         if only == ["*"]:
             if self.description().get("correspondence"):
                 rows += self._run_drafted(rows)
-            self._kept.write_text(json.dumps([row.to_json() for row in rows], indent=1) + "\n")
+            result = Result(commit(), round(time.monotonic() - started, 1), rows)
+            self._kept.write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return rows
 
-    def latest(self) -> list[Row] | None:
+    def latest(self) -> Result | None:
         """Of the last run with all candidates, here or where the page was made; None where there was none yet."""
         if self._kept.exists():
-            rows = json.loads(self._kept.read_text())
+            result = json.loads(self._kept.read_text())
         else:
-            rows = json.loads(PUBLISHED.read_text()).get(self.name)
-        return None if rows is None else [Row.from_json(row) for row in rows]
+            result = json.loads(PUBLISHED.read_text()).get(self.name)
+        return None if result is None else Result.from_json(result)
 
     @property
     def _work(self) -> Path:
@@ -104,7 +124,7 @@ class Trial:
 
     @property
     def _kept(self) -> Path:
-        return self._work / "rows.json"
+        return self._work / "result.json"
 
     def _run_drafted(self, rows: list[Row]) -> list[Row]:
         """The same traces by a correspondence that is drafted from the reference and the first candidate. Each must
@@ -204,7 +224,7 @@ def _line(text: str) -> str:
 
 def all_trials() -> list[Trial]:
     """In the order of the page: frameworks by name, then what was found."""
-    folders = sorted(path for path in HERE.iterdir() if path.is_dir() and path != FOUND)
+    folders = sorted(path for path in HERE.iterdir() if path.is_dir())
     files = [file for folder in folders for file in sorted(folder.glob("*.yaml")) if is_run_file(file)]
     return [Trial(file) for file in [*files, *sorted(FOUND.glob("*/ttrace.yaml"))]]
 

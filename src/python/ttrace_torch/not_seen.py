@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from .library import Kind, TensorId
 from .names import recordable
 
-_MOST_NAMES = 10_000  # a reader takes no more: kMaxNamesNotSeen in ttrace/trace.h
+_MOST_NAMES = 10_000  # a reader takes no more: kMaxNamesNotSeen in src/base/trace.h
 _MOST_BYTES = 1 << 19  # of the names; provenance may have twice as many
 
 # The kinds of a module's calls.

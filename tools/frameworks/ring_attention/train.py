@@ -1,7 +1,7 @@
 """A causal language model of ring-attention-pytorch, whose ranks share the batch outside and the sequence inside of it.
 
-`--mend` mends what ../found tells of in the package: `gather`, the gradient of its AllGather, and `dkv`, what its ring
-does with the gradients of keys and values. Ranks average their gradients by hand."""
+`--mend` mends what tools/laboratory/found tells of in the package: `gather`, the gradient of its AllGather, and `dkv`,
+what its ring does with the gradients of keys and values. Ranks average their gradients by hand."""
 
 import argparse
 

@@ -1,0 +1,117 @@
+"""What evidence there is: pages, the commands that write them, and the code that they measure."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A page, or a part of one that is measured by itself."""
+
+    name: str  # FOLDER, or FOLDER/PART
+    page: str  # this path and those below are of the repository
+    command: str  # measures it and writes the page
+    sources: tuple[str, ...]  # what it measures, and by what
+
+
+_VERDICT = ("src/align", "src/merge", "src/files", "src/load", "src/compare", "src/tolerance", "src/judge")
+_RUNS = ("src/python", "tools/tinygpt", "tools/laboratory/sweeps")
+_TORCHGPT = "tools/torchgpt"
+_MUTANTS = ("src/step", "src/report", "mutants", "mutations")
+_SKETCHES = ("src/sketch", "tools/frameworks/megatron")
+_ERRORS = ("src/tolerance", "src/compare")
+
+
+def _evaluations() -> list[Evidence]:
+    # A source without a folder is a module of the evaluations.
+    measured = {
+        "bugs": (*_VERDICT, *_RUNS, "src/diagnose", "src/selfcheck", "src/abft", "corpus", "bugs", "detection"),
+        "damages": (*_VERDICT, *_RUNS, _TORCHGPT, "src/diagnose", "damages", "damaged"),
+        "localization": (*_VERDICT, *_RUNS, "src/diagnose", "corpus", "localization"),
+        "false-alarms": (*_VERDICT, *_RUNS, _TORCHGPT, "false_alarms"),
+        "mutants": (*_VERDICT, *_RUNS, *_MUTANTS, "faulty_step"),
+        "framework-mutants": (*_VERDICT, *_MUTANTS, "src/python", "tools/frameworks", "framework_mutants"),
+        "unknown-steps": (*_VERDICT, *_RUNS, "src/step", "unknown_steps", "unknown_step"),
+        "sketches": (*_VERDICT, *_RUNS, *_SKETCHES, "corpus", "sketches", "sketched_runs", "sketched_megatron"),
+        "rules": (*_VERDICT, *_RUNS, "rules", "peers", "corpus"),
+        "depth": (*_ERRORS, *_RUNS, "depth"),
+        "bug-errors": (*_ERRORS, *_RUNS, "bug_errors"),
+        "sensitivity": (*_VERDICT, *_RUNS, "sensitivity"),
+        "cost": (*_VERDICT, *_RUNS, "src/record", "cost"),
+    }
+    folder = "tools/laboratory/evaluations"
+    return [
+        Evidence(
+            f"evaluations/{name}",
+            f"{folder}/RESULTS.md",
+            f"tools/evaluate --only {name}",
+            tuple(source if "/" in source else f"{folder}/{source}.py" for source in sources),
+        )
+        for name, sources in measured.items()
+    ]
+
+
+def _reproductions() -> list[Evidence]:
+    # A source without a folder is a file of the reproductions.
+    measured = {
+        "v-abft": ("v_abft_tightness", "v_abft_detection", "v_abft_sensitivity", "calibration", "multiply", "inject"),
+        "dlrm": ("dlrm", "embedding_bag", "multiply"),
+        "attnchecker": ("src/selfcheck", "attnchecker", "attention", "extreme"),
+        "sdc-llm": ("src/sdc", "sdc_llm", "multiply", "inject"),
+    }
+    folder = "tools/laboratory/reproductions"
+    return [
+        Evidence(
+            f"reproductions/{paper}",
+            f"{folder}/RESULTS.md",
+            f"tools/reproduce {paper}",
+            ("src/abft", *(source if "/" in source else f"{folder}/{source}.cpp" for source in sources)),
+        )
+        for paper, sources in measured.items()
+    ]
+
+
+def _frameworks() -> list[Evidence]:
+    """The trials of a framework have a folder of its name, but for programs with a bug of a released package."""
+    folder, found = "tools/frameworks", "tools/laboratory/found"
+    names = sorted(path.parent.name for path in (ROOT / folder).glob("*/README.md"))
+    folders = {name: f"{folder}/{name}" for name in names} | {"found": found}
+    return [
+        Evidence(
+            f"frameworks/{name}",
+            f"{folder}/RESULTS.md",
+            f"tools/frameworks/run --only {name}/",
+            (*_VERDICT, "src/python", f"{folder}/trials.py", trials),
+        )
+        for name, trials in folders.items()
+    ]
+
+
+EVIDENCE = [
+    *_evaluations(),
+    Evidence(
+        "drawn",
+        "tools/laboratory/evaluations/DRAWN.md",
+        "tools/laboratory/draw --discard",
+        (*_VERDICT, *_RUNS, "tools/laboratory/evaluations/drawn.py"),
+    ),
+    Evidence("sweeps", "tools/laboratory/sweeps/RESULTS.md", "tools/sweep", (*_VERDICT, *_RUNS, _TORCHGPT)),
+    *_reproductions(),
+    *_frameworks(),
+    Evidence(
+        "hunting",
+        "tools/laboratory/hunting/RESULTS.md",
+        "tools/hunt",
+        (*_VERDICT, "src/python", "tools/laboratory/hunting", "tools/laboratory/found"),
+    ),
+]
+
+# What measuring writes: no part of the source that is measured.
+PUBLISHED = [
+    *sorted({evidence.page for evidence in EVIDENCE}),
+    "tools/laboratory/evaluations/figures",
+    "tools/frameworks/rows.json",
+]
