@@ -37,7 +37,8 @@ scaled, stage = made_up.Optimizer(sgd, scale=4.0), made_up.Stage(model)
 made_up.rehearse(model, torch.ones(3, 4), made_up.Cache())
 for optimizer in (sgd, scaled):
     for _ in range(2):
-        made_up.backward(made_up.train(model, torch.randn(3, 4), made_up.Cache()))
+        loss = made_up.train(model, torch.randn(3, 4), made_up.Cache())
+        made_up.backward(loss)
     for number in (1, 0):
         stage.backward_weights(number)
     if optimizer is sgd:
