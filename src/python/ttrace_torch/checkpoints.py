@@ -26,8 +26,8 @@ def install(collector: Collector, stack: CallStack) -> None:
 
 
 def install_adapters(collector: Collector, stack: CallStack) -> None:
-    for _, owner, name in adapters.functions_to_patch("CHECKPOINTS"):
-        patches.replace(owner, name, _observed(getattr(owner, name), collector, stack))
+    for function in adapters.functions("checkpoints"):
+        function.wrap(lambda checkpoint: _observed(checkpoint, collector, stack))
 
 
 def _observed(checkpoint: Callable, collector: Collector, stack: CallStack) -> Callable:

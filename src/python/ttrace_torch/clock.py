@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 import torch
 
-from .adapters import fsdp1
+from . import adapters
+from .adapters import Adapter
 from .compiled import compiler_of
 from .library import NO_MICROBATCH, Kind, Pass, TensorId
 from .shares import Share
@@ -76,7 +77,7 @@ class Chunk:
         return [
             (_plain(path), parameter)
             for path, parameter in self.base.named_parameters(remove_duplicate=False)
-            if not fsdp1.is_flattened(parameter)
+            if not adapters.any_says(Adapter.is_flattened, parameter)
         ]
 
     def names_by_parameter(self) -> Iterator[tuple[torch.nn.Parameter, list[str]]]:
@@ -99,7 +100,11 @@ class Chunk:
 
     def flattened_parameters(self) -> list[tuple[str, Share]]:
         """Names and shares of the parameters that are part of a flat one."""
-        return [(self.name_in(owner, name), share) for owner, name, share in fsdp1.flattened_parameters(self.root)]
+        return [
+            (self.name_in(owner, name), share)
+            for found in adapters.every(Adapter.flattened_parameters, self.root)
+            for owner, name, share in found
+        ]
 
     def name_in(self, owner: torch.nn.Module, name: str) -> str:
         """Of the tensor that the module `owner` has as `name`."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from . import adapters
+from .adapters import Adapter
 from .clock import Chunk
 from .collector import Collector
 from .compiled import compiler_of
@@ -37,7 +38,7 @@ class Gaps:
     def _name_unseen_in(self, value: Any, frame: Frame, side: Kind) -> None:
         gradient = Kind.GRAD_INPUT if side == Kind.INPUT else Kind.GRAD_OUTPUT
         for path, member in unseen_in(value):
-            if adapters.is_by_product(member):
+            if adapters.any_says(Adapter.is_by_product, member):
                 continue
             name = type(member).__name__
             if type(member) not in self._unknown:
@@ -63,7 +64,7 @@ class Gaps:
                 what = f"what runs inside '{frame.path}' is compiled by {compiler}{advice}"
                 self._collector.warn(f"not traceable: {what}")
             self._hide_inside(frame, module, f"compiled by {compiler}")
-        elif adapters.are_experts(type(module)):
+        elif adapters.any_says(Adapter.are_experts, type(module)):
             name = frame.module_class.rpartition(".")[2]
             if name not in self._experts:
                 self._experts.add(name)

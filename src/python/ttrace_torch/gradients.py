@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from . import adapters, patches
-from .adapters import fsdp1
+from .adapters import Adapter
 from .clock import Chunk, Microbatch
 from .collector import Collector
 from .frame import Frame
@@ -43,12 +43,13 @@ class Gradients:
         patches.replace(torch.autograd, "backward", self._observed(torch.autograd.backward))
 
     def install_adapters(self) -> None:
-        for _, owner, name in adapters.functions_to_patch("BACKWARD"):
-            patches.replace(owner, name, self._observed(getattr(owner, name)))
-        for _, owner, name in adapters.functions_to_patch("GATHERING"):
-            patches.replace(owner, name, self._gathering(getattr(owner, name)))
-        for _, owner, name in adapters.functions_to_patch("WEIGHT_BACKWARD"):
-            patches.replace(owner, name, self._of_microbatch(getattr(owner, name)))
+        for function in adapters.functions("backward"):
+            function.wrap(self._observed)
+        for adapter in adapters.OVERRIDING["gathering"]:
+            for function in adapter.gathering:
+                function.wrap(functools.partial(self._gathering, adapter))
+        for function in adapters.functions("weight_backward"):
+            function.wrap(self._of_microbatch)
 
     def _of_microbatch(self, backward: Callable) -> Callable:
         collector = self._collector
@@ -102,7 +103,7 @@ class Gradients:
         microbatch.hooked.add(tensor_id)
         collector = self._collector
         arrived = functools.partial(self._fired, microbatch, tensor_id, module_class, tensor.is_leaf, replacement)
-        original = adapters.original_of(tensor) if replacement is None else None
+        original = adapters.first(Adapter.original_of, tensor) if replacement is None else None
         try:
             plain = type(tensor) is torch.Tensor
             if original is not None:
@@ -186,20 +187,20 @@ class Gradients:
 
         handle = module.register_forward_pre_hook(gathered)
 
-    def _gathering(self, gather: Callable) -> Callable:
+    def _gathering(self, adapter: Adapter, gather: Callable) -> Callable:
         collector = self._collector
 
         @functools.wraps(gather)
         def patched(handle: Any, *args: Any, **kwargs: Any) -> Any:
             result = gather(handle, *args, **kwargs)
-            collector.safely(self._hook_gathered, handle)
+            collector.safely(self._hook_gathered, adapter, handle)
             return result
 
         return patched
 
-    def _hook_gathered(self, handle: Any) -> None:
-        """The parameters that FSDP1 has just gathered for a forward."""
-        for places, tensor in fsdp1.gathered_parameters(handle):
+    def _hook_gathered(self, adapter: Adapter, handle: Any) -> None:
+        """The parameters that have just been gathered for a forward."""
+        for places, tensor in adapter.gathered_parameters(handle):
             chunk = self._collector.clock.chunk_of(places[0][0])
             if chunk is not None and tensor.requires_grad:
                 names = [chunk.name_in(owner, name) for owner, name in places]
@@ -240,7 +241,7 @@ class Gradients:
                 tensors=names,
             )
             return
-        over = adapters.summed_later_over(parameter, names[0])
+        over = adapters.first(Adapter.summed_later_over, parameter, names[0])
         mapping = self._collector.open().mapping_of_term(gradient.shape, over) if over is not None else ""
         for name in names:
             tensor_id = microbatch.tensor_id(Kind.PARAM_GRAD, name)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 
 from . import adapters
+from .adapters import Adapter
 from .clock import Chunk
 from .collector import Collector
 from .library import Kind
@@ -20,7 +21,8 @@ class TrainedParameter(NamedTuple):
 
 def trained_parameters(chunk: Chunk) -> Iterator[TrainedParameter]:
     for name, parameter in chunk.parameters():
-        yield TrainedParameter(chunk.number, name, adapters.share(parameter) or attributes_share(parameter))
+        share = adapters.first(Adapter.share, parameter) or attributes_share(parameter)
+        yield TrainedParameter(chunk.number, name, share)
     for name, share in chunk.flattened_parameters():
         yield TrainedParameter(chunk.number, name, share)
 

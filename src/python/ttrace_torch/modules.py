@@ -15,6 +15,7 @@ import torch
 from torch.nn.modules.module import register_module_module_registration_hook
 
 from . import adapters, patches
+from .adapters import Adapter
 from .clock import Chunk, Microbatch
 from .collector import Collector
 from .compiled import is_compiling
@@ -130,7 +131,7 @@ class Modules:
         if frame is not None and frame.path is not None:
             if self.gaps.hides_inside(frame, module):
                 inside = None
-            if adapters.exchanges_tokens(module):
+            if adapters.any_says(Adapter.exchanges_tokens, module):
                 self._gradients.leave_out(frame, module)
             args, kwargs = self._record_inputs(frame, args, kwargs)
         return frame, inside, args, kwargs
@@ -165,7 +166,7 @@ class Modules:
 
     def _outermost_call(self, module: torch.nn.Module) -> Frame | None:
         collector, clock = self._collector, self._collector.clock
-        if adapters.is_rehearsal() or self.gaps.is_replica(module):
+        if adapters.any_says(Adapter.is_rehearsal) or self.gaps.is_replica(module):
             return None
         in_grad_mode, has_parameters = torch.is_grad_enabled(), next(module.parameters(), None) is not None
         if not collector.threads.trains():
@@ -334,7 +335,8 @@ class Modules:
         if recorded:
             self.gaps.look_into(frame, Kind.OUTPUT, result)
             self._record_all(frame, Kind.OUTPUT, computed if returned is result else outputs_of(returned))
-            self._record_all(frame, Kind.OUTPUT, adapters.router_choice(module, args, kwargs, result))
+            for choice in adapters.every(Adapter.router_choice, module, args, kwargs, result):
+                self._record_all(frame, Kind.OUTPUT, choice)
             # Of what the module computed, also where it is perturbed: it may have used that itself, and nobody else.
             replacement = rewriting.gradient if rewriting is not None else None
             self._hook_all(frame, Kind.GRAD_OUTPUT, computed, replacement)

@@ -13,14 +13,15 @@ ranks gather what others own later still, when a module is about to use it, each
 owns."""
 
 import functools
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from . import adapters, patches
+from .adapters import Adapter, Clipping
 from .clock import CallCounts
 from .collector import Collector
 from .copies import Copies
@@ -32,9 +33,17 @@ from .step_facts import is_flat_shard
 from .steps import Key, Steps
 from .tensors import INSIDE_GRAPH, is_capturing, is_dtensor, local_part
 
-_TAKES_NORM = ("clip_grads_with_norm_", "clip_grad_by_total_norm_fp32")  # as third argument; others return it
 _UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"
-_CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
+_CLIPPING = [
+    Clipping(module, name, norm)
+    for module in ("torch.nn.utils.clip_grad", "torch.nn.utils")
+    for name, norm in (
+        ("clip_grad_norm_", "result"),
+        ("clip_grad_norm", "result"),
+        ("clip_grad_value_", None),
+        ("clip_grads_with_norm_", "argument"),
+    )
+]
 
 
 class Optimizers:
@@ -67,19 +76,18 @@ class Optimizers:
         patches.replace(scaler, "_check_inf_per_device", self._wrap_overflow_check(scaler._check_inf_per_device))
         if hasattr(torch, _UNSCALING):
             patches.replace(torch, _UNSCALING, self._wrap_unscaling(getattr(torch, _UNSCALING)))
-        for name in _CLIPPING:
-            for module in (torch.nn.utils.clip_grad, torch.nn.utils):
-                if hasattr(module, name):
-                    patches.replace(module, name, self._wrap_clipping(name, getattr(module, name)))
+        for clipping in _CLIPPING:
+            clipping.wrap(functools.partial(self._wrap_clipping, clipping))
 
     def install_adapters(self) -> None:
-        for _, owner, name in adapters.functions_to_patch("CLIPPING"):
-            patches.replace(owner, name, self._wrap_clipping(name, getattr(owner, name)))
-        for adapter, owner, name in adapters.functions_to_patch("STEPS"):
-            patches.replace(owner, name, self._wrap_step(adapter, getattr(owner, name)))
+        for clipping in adapters.functions("clipping"):
+            clipping.wrap(functools.partial(self._wrap_clipping, clipping))
+        for adapter in adapters.OVERRIDING["steps"]:
+            for step in adapter.steps:
+                step.wrap(functools.partial(self._wrap_step, adapter))
 
-    def _wrap_clipping(self, name: str, clip: Callable) -> Callable:
-        collector, takes_norm = self._collector, name in _TAKES_NORM
+    def _wrap_clipping(self, clipping: Clipping, clip: Callable) -> Callable:
+        collector, takes_norm, third = self._collector, clipping.norm == "argument", _third_parameter(clip)
 
         @functools.wraps(clip)
         def patched(*args: Any, **kwargs: Any) -> Any:
@@ -96,17 +104,18 @@ class Optimizers:
                 result = clip(*args, **kwargs)
             finally:
                 self._clipping = False
-            norm = kwargs.get("total_norm", args[2] if len(args) > 2 else None) if takes_norm else result
+            norm = (args[2] if len(args) > 2 else kwargs.get(third)) if takes_norm else result
             if isinstance(norm, torch.Tensor) and is_dtensor(norm):
                 # Each rank's share, to be squared and summed. The ranks must all take part, also one whose recording
                 # has stopped.
                 norm = norm.full_tensor()
-            collector.safely(self._record_norm, norm, takes_norm)
+            if clipping.norm is not None:
+                collector.safely(self._record_norm_of_clipping, clipping, norm)
             return result
 
         return patched
 
-    def _wrap_step(self, adapter: ModuleType, step: Callable) -> Callable:
+    def _wrap_step(self, adapter: Adapter, step: Callable) -> Callable:
         collector = self._collector
 
         @functools.wraps(step)
@@ -126,7 +135,7 @@ class Optimizers:
             self._record_main_grads_of(ready, None if scale == 1 else scale)
             self._keep_masters(ready)
 
-    def _after_wrapped_step(self, adapter: ModuleType, optimizer: Any, scale: float) -> None:
+    def _after_wrapped_step(self, adapter: Adapter, optimizer: Any, scale: float) -> None:
         self._record_norm(adapter.gradient_norm(optimizer, scale))
         if self._collector.is_recorded():
             kept = [each for each in self._trained_parameters() if (each.chunk, each.name) in self._before_step.kept]
@@ -313,6 +322,14 @@ class Optimizers:
                     else:
                         self._main_grads.kept[trained.chunk, trained.name] = host  # a copy already
 
+    def _record_norm_of_clipping(self, clipping: Clipping, norm: Any) -> None:
+        if self._collector.is_recorded() and not isinstance(norm, (torch.Tensor, float)):
+            self._collector.warn(
+                f"not recorded: grad_norm of '{clipping.name}', which should be its {clipping.norm}; expected a tensor "
+                f"or a float, not {type(norm).__name__}"
+            )
+        self._record_norm(norm, clipping.norm == "argument")
+
     def _record_norm(self, norm: Any, is_given: bool = False) -> None:
         """`is_given`: to a function that clips by it. Several may be given one norm, each for some parameters."""
         if not self._collector.is_recorded() or not isinstance(norm, (torch.Tensor, float)):
@@ -391,6 +408,15 @@ class Optimizers:
         """Of the chunks that ran in this iteration. To ask all adapters takes long: once for each event."""
         chunks = [chunk for chunk in self._collector.clock.chunks.values() if chunk.microbatches]
         return [trained for chunk in chunks for trained in trained_parameters(chunk)]
+
+
+def _third_parameter(function: Callable) -> str:
+    """Its name; "" where it has none, or the function does not say."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ""
+    return names[2] if len(names) > 2 else ""
 
 
 def _stepped_by(optimizer: torch.optim.Optimizer, trained: Iterable[TrainedParameter]) -> list[TrainedParameter]:

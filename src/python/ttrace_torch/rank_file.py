@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import adapters, problems
+from .adapters import Adapter
 from .config import Config
 from .coordinates import position_of_this_rank, rank_and_world_size
 from .device_sketches import sketch_of
@@ -211,7 +212,7 @@ class RankFile:
 def _compute_dtype(model: torch.nn.Module, device: str) -> torch.dtype:
     """Autocast's where it is on, else the one that a wrapper casts parameters to, else that of most elements of the
     floating parameters."""
-    dtype = _autocast_dtype(device) or adapters.parameter_dtype(model)
+    dtype = _autocast_dtype(device) or adapters.first(Adapter.parameter_dtype, model)
     if dtype is not None:
         return dtype
     elements: dict[torch.dtype, int] = {}

@@ -3,6 +3,7 @@
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import adapters, checkpoints, compiled_functions, patches
+from .adapters import Adapter
 from .collector import Collector
 from .config import Config
 from .explicit import ExplicitRecording
@@ -31,7 +32,7 @@ def start(config: Config) -> tuple[Collector, ExplicitRecording]:
         gradients.install_adapters,
         optimizers.install_adapters,
         lambda: checkpoints.install_adapters(collector, modules.stack),
-        lambda: adapters.record_inside(modules.record_as_input, modules.record_as_output),
+        lambda: list(adapters.every(Adapter.record_inside, modules.record_as_input, modules.record_as_output)),
     ]
     patches.keep(register_optimizer_step_post_hook(lambda *_: collector.on_optimizer_step()))
     return collector, ExplicitRecording(collector, modules)

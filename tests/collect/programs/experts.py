@@ -18,6 +18,7 @@ def module_named(name: str, text: str) -> types.ModuleType:
     return module
 
 
+sys.modules["transformers"] = types.ModuleType("transformers")
 moe = module_named(
     "transformers.integrations.moe",
     """

@@ -11,23 +11,34 @@ import torch
 
 from ..factoring import Group
 from ..mesh_position import MeshPosition
+from .adapter import Adapter, Level
 from .averaging import Averaging, words_of
 from .device_mesh import ranks_of_dims
 
-MODULE = "torch.distributed"
 _FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
 # Communication hooks of PyTorch, which average.
 _AVERAGING_HOOKS = "torch.distributed.algorithms."
 
 
-def groups(model: torch.nn.Module | None) -> Iterator[Group]:
-    for averaging in averagings(model):
-        names = ("dp",) if len(averaging.groups) == 1 else ("dp_shard", "dp_replicate")
-        yield from map(Group, names, averaging.groups)
+class DataParallel(Adapter, module="torch.distributed", level=Level.WRAPPER):
+    def groups(self, model: torch.nn.Module | None) -> Iterator[Group]:
+        for averaging in averagings(model):
+            names = ("dp",) if len(averaging.groups) == 1 else ("dp_shard", "dp_replicate")
+            yield from map(Group, names, averaging.groups)
 
+    def words(self, model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
+        return words_of(averagings(model), position)
 
-def words(model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
-    return words_of(averagings(model), position)
+    def parameter_dtype(self, model: torch.nn.Module) -> torch.dtype | None:
+        """The first that a wrapper's mixed precision says."""
+        for module in model.modules():
+            policies = [getattr(group, "mp_policy", None) for group in _fsdp_groups(module)]
+            if isinstance(module, (torch.nn.parallel.DistributedDataParallel, *_fsdp1())):
+                policies.append(getattr(module, "mixed_precision", None))
+            for policy in policies:
+                if getattr(policy, "param_dtype", None) is not None:
+                    return policy.param_dtype
+        return None
 
 
 def averagings(model: torch.nn.Module | None) -> Iterator[Averaging]:
@@ -38,18 +49,6 @@ def averagings(model: torch.nn.Module | None) -> Iterator[Averaging]:
             if averaging not in seen:
                 seen.append(averaging)
                 yield averaging
-
-
-def parameter_dtype(model: torch.nn.Module) -> torch.dtype | None:
-    """The first that a wrapper's mixed precision says."""
-    for module in model.modules():
-        policies = [getattr(group, "mp_policy", None) for group in _fsdp_groups(module)]
-        if isinstance(module, (torch.nn.parallel.DistributedDataParallel, *_fsdp1())):
-            policies.append(getattr(module, "mixed_precision", None))
-        for policy in policies:
-            if getattr(policy, "param_dtype", None) is not None:
-                return policy.param_dtype
-    return None
 
 
 def _fsdp1() -> tuple[type, ...]:

@@ -13,22 +13,24 @@ An engine's step clips, where it does, inside the optimizer's step, after the di
 import functools
 import gc
 import sys
+import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..shares import Range, Share
+from .adapter import Adapter, Clipping, Function, Level
 
-MODULE = "deepspeed.runtime.engine"
-CLIPPING = [(MODULE, "clip_grad_norm_")]  # of an engine that leaves the optimizer as it is
-# They return without a step of PyTorch's optimizer where gradients overflowed.
-STEPS = [
-    ("deepspeed.runtime.zero.stage_1_and_2", "DeepSpeedZeroOptimizer.step"),
-    ("deepspeed.runtime.zero.stage3", "DeepSpeedZeroOptimizer_Stage3.step"),
-    ("deepspeed.runtime.bf16_optimizer", "BF16_Optimizer.step"),
-    ("deepspeed.runtime.fp16.fused_optimizer", "FP16_Optimizer.step"),
-    ("deepspeed.runtime.fp16.unfused_optimizer", "FP16_UnfusedOptimizer.step"),
-]
+_MODULE = "deepspeed.runtime.engine"
+_OPTIMIZERS = {
+    "deepspeed.runtime.zero.stage_1_and_2": "DeepSpeedZeroOptimizer",
+    "deepspeed.runtime.zero.stage3": "DeepSpeedZeroOptimizer_Stage3",
+    "deepspeed.runtime.bf16_optimizer": "BF16_Optimizer",
+    "deepspeed.runtime.fp16.fused_optimizer": "FP16_Optimizer",
+    "deepspeed.runtime.fp16.unfused_optimizer": "FP16_UnfusedOptimizer",
+}
 # In each of them but ZeRO-3's: its lists of parameters and of masters, which have an item for each group.
 _GROUPS = (
     ("bit16_groups", "single_partition_of_fp32_groups"),
@@ -38,51 +40,61 @@ _GROUPS = (
 )
 
 
-def original_of(tensor: torch.Tensor) -> tuple[torch.autograd.graph.Node, int] | None:
-    """Under ZeRO-3 what a module returns is replaced by a copy, while the module may have used the original already, as
-    a model does that computes its loss from the logits that it returns. The node that made the original, and which of
-    the node's outputs it is; None where `tensor` is no copy, or was made by no node."""
-    node = tensor.grad_fn
-    if type(node).__name__ != "PreBackwardFunctionForModuleBackward":
-        return None
-    original, index = node.next_functions[0]
-    return None if original is None or hasattr(original, "variable") else (original, index)
+class DeepSpeed(Adapter, module=_MODULE, level=Level.ENGINE):
+    clipping = (Clipping(_MODULE, "clip_grad_norm_", norm="result"),)  # of an engine that leaves the optimizer as it is
+    steps = tuple(Function(module, f"{name}.step") for module, name in _OPTIMIZERS.items())
 
+    def __init__(self) -> None:
+        self._slots: WeakTensorKeyDictionary | None = None  # parameter -> _Slot; None: to be looked for
 
-def loss_scale(optimizer: Any) -> float:
-    """What the gradients are still multiplied by, before a step."""
-    return float(getattr(optimizer, "loss_scale", 1.0))
+    def original_of(self, tensor: torch.Tensor) -> tuple[torch.autograd.graph.Node, int] | None:
+        """Under ZeRO-3 what a module returns is replaced by a copy, while the module may have used the original
+        already, as a model does that computes its loss from the logits that it returns. None where no node made the
+        original."""
+        node = tensor.grad_fn
+        if type(node).__name__ != "PreBackwardFunctionForModuleBackward":
+            return None
+        original, index = node.next_functions[0]
+        return None if original is None or hasattr(original, "variable") else (original, index)
 
+    def loss_scale(self, optimizer: Any) -> float:
+        return float(getattr(optimizer, "loss_scale", 1.0))
 
-def gradient_norm(optimizer: Any, scale: float) -> Any:
-    """After a step, before which the loss scale was `scale`: the norm by which it has clipped; None where it does not
-    clip."""
-    norm = getattr(optimizer, "_global_grad_norm", None) if optimizer.clip_grad > 0 else None
-    if norm is not None and type(optimizer).__name__ == "FP16_UnfusedOptimizer":
-        norm = norm / scale  # the others have done so
-    return norm
+    def gradient_norm(self, optimizer: Any, loss_scale: float) -> Any:
+        norm = getattr(optimizer, "_global_grad_norm", None) if optimizer.clip_grad > 0 else None
+        if norm is not None and type(optimizer).__name__ == "FP16_UnfusedOptimizer":
+            norm = norm / loss_scale  # the others have done so
+        return norm
 
+    def share(self, parameter: torch.nn.Parameter) -> Share | None:
+        if hasattr(parameter, "ds_id"):
+            return _zero3_share(parameter)
+        slot = self._slot_of(parameter)
+        if slot is None:
+            return None
+        if not hasattr(parameter, "_hp_mapping"):
+            size = parameter.numel()
+            master = slot.tensor.detach().reshape(-1)[slot.offset : slot.offset + size].view_as(parameter)
+            return Share(parameter, None, master, None, slot.tensor, lambda: parameter.grad)
+        if _takes_turns(slot):
+            return _turns_share(parameter, slot)
+        mapping = parameter._hp_mapping
+        begin = mapping.lp_fragment_address.start if mapping else 0
+        owned = Range(tuple(parameter.shape), begin, begin + (mapping.lp_fragment_address.numel if mapping else 0))
+        master = mapping.hp_fragment.detach() if mapping else slot.tensor
+        return Share(parameter, None, master, owned, slot.tensor, functools.partial(_gradient, parameter, owned))
 
-def share(parameter: torch.nn.Parameter) -> Share | None:
-    if hasattr(parameter, "ds_id"):
-        return _zero3_share(parameter)
-    slot = _slots().get(id(parameter))
-    if slot is None and hasattr(parameter, "_hp_mapping"):
-        _slots.cache_clear()  # of an engine that was made later
-        slot = _slots().get(id(parameter))
-    if slot is None:
-        return None
-    if not hasattr(parameter, "_hp_mapping"):
-        size = parameter.numel()
-        master = slot.tensor.detach().reshape(-1)[slot.offset : slot.offset + size].view_as(parameter)
-        return Share(parameter, None, master, None, slot.tensor, lambda: parameter.grad)
-    if _takes_turns(slot):
-        return _turns_share(parameter, slot)
-    mapping = parameter._hp_mapping
-    begin = mapping.lp_fragment_address.start if mapping else 0
-    owned = Range(tuple(parameter.shape), begin, begin + (mapping.lp_fragment_address.numel if mapping else 0))
-    master = mapping.hp_fragment.detach() if mapping else slot.tensor
-    return Share(parameter, None, master, owned, slot.tensor, functools.partial(_gradient, parameter, owned))
+    def _slot_of(self, parameter: torch.nn.Parameter) -> "_Slot | None":
+        """None where no optimizer is known to have the parameter. An engine that is made later than another shows by
+        `_hp_mapping`, or when the other one is freed."""
+        slots = self._slots
+        if slots is None or (parameter not in slots and hasattr(parameter, "_hp_mapping")):
+            slots = self._slots = _find_slots(self._forget_slots)
+        return slots.get(parameter)
+
+    def _forget_slots(self, _: weakref.ref) -> None:
+        """Once an optimizer has been freed, which no slot keeps alive."""
+        self._slots = None
 
 
 def _gradient(parameter: torch.nn.Parameter, owned: Range) -> torch.Tensor | None:
@@ -99,12 +111,13 @@ def _gradient(parameter: torch.nn.Parameter, owned: Range) -> torch.Tensor | Non
 def _takes_turns(slot: "_Slot") -> bool:
     """Whether ranks take turns with the parameters of the group, and `_hp_mapping` is that of ranks which do not:
     DeepSpeed takes the turns into account only where there is padding between parameters."""
-    paddings = getattr(slot.optimizer, "round_robin_bit16_padding", None)
-    return getattr(slot.optimizer, "round_robin_gradients", False) and not (paddings and any(paddings[slot.group]))
+    optimizer = slot.optimizer()
+    paddings = getattr(optimizer, "round_robin_bit16_padding", None)
+    return getattr(optimizer, "round_robin_gradients", False) and not (paddings and any(paddings[slot.group]))
 
 
 def _turns_share(parameter: torch.nn.Parameter, slot: "_Slot") -> Share:
-    optimizer, group, shape = slot.optimizer, slot.group, tuple(parameter.shape)
+    optimizer, group, shape = slot.optimizer(), slot.group, tuple(parameter.shape)
     place = 0  # in the rank's masters
     for index, other in enumerate(optimizer.params_in_partition[group]):
         begin = 0 if index else optimizer.first_offset[group]
@@ -154,17 +167,16 @@ class _Slot(NamedTuple):
 
     tensor: torch.Tensor  # that of a group, or of the parameter alone
     offset: int  # of the parameter in that of a group without partitions
-    optimizer: Any
+    optimizer: weakref.ref
     group: int
 
 
-@functools.cache
-def _slots() -> dict[int, _Slot]:
-    """By id of the parameter. DeepSpeed keeps no list of its optimizers."""
-    names = {(module, name.split(".")[0]) for module, name in STEPS}
-    types = {getattr(sys.modules[module], name) for module, name in names if module in sys.modules}
-    slots = {}
+def _find_slots(when_freed: Callable[[weakref.ref], None]) -> WeakTensorKeyDictionary:
+    """By parameter. `when_freed` is called when one of the optimizers is. DeepSpeed keeps no list of them."""
+    types = {getattr(sys.modules.get(module), name, None) for module, name in _OPTIMIZERS.items()}
+    slots = WeakTensorKeyDictionary()
     for optimizer in [found for found in gc.get_objects() if type(found) in types]:
+        freed = weakref.ref(optimizer, when_freed)
         for parameters, masters in _GROUPS:
             groups = zip(getattr(optimizer, parameters, ()), getattr(optimizer, masters, ()), strict=False)
             for number, (group, found) in enumerate(groups):
@@ -172,6 +184,6 @@ def _slots() -> dict[int, _Slot]:
                 for index, parameter in enumerate(group):
                     flat = isinstance(found, torch.Tensor)
                     tensor, begin = (found, offset) if flat else (found[index], 0)
-                    slots[id(parameter)] = _Slot(tensor, begin, optimizer, number)
+                    slots[parameter] = _Slot(tensor, begin, freed, number)
                     offset += parameter.numel()
     return slots

@@ -12,37 +12,38 @@ import torch
 
 from ..factoring import Group
 from ..mesh_position import MeshPosition
+from .adapter import Adapter, Level
 from .averaging import Averaging, words_of
 
-MODULE = "deepspeed.runtime.engine"
+_MODULE = "deepspeed.runtime.engine"
 _GROUPS = "deepspeed.utils.groups"
 _GRID = {"pp": "get_pipe_parallel_group", "tp": "get_slice_parallel_group", "dp": "get_data_parallel_group"}
 
 
-def groups(model: torch.nn.Module | None) -> Iterator[Group]:
-    engine = _engine(model)
-    if engine is None:
-        return
-    grid = getattr(engine.module, "_grid", None)
-    for name, getter in _GRID.items() if grid is not None else ():
-        yield Group(name, _ranks_of(getattr(grid, getter)()))
-    sequence = _ranks_of_sequence()
-    if sequence:
-        yield Group("sp", sequence)
-    data = _ranks_of(_group_or_none(sys.modules[_GROUPS]._get_data_parallel_group))
-    if data:
-        yield Group("dp", data)
-    together = _ranks_of(engine.seq_data_parallel_group)
-    yield Group("dp" if together != sequence else "", together)
+class DeepSpeedGroups(Adapter, module=_MODULE, level=Level.ENGINE):
+    def groups(self, model: torch.nn.Module | None) -> Iterator[Group]:
+        engine = _engine(model)
+        if engine is None:
+            return
+        grid = getattr(engine.module, "_grid", None)
+        for name, getter in _GRID.items() if grid is not None else ():
+            yield Group(name, _ranks_of(getattr(grid, getter)()))
+        sequence = _ranks_of_sequence()
+        if sequence:
+            yield Group("sp", sequence)
+        data = _ranks_of(_group_or_none(sys.modules[_GROUPS]._get_data_parallel_group))
+        if data:
+            yield Group("dp", data)
+        together = _ranks_of(engine.seq_data_parallel_group)
+        yield Group("dp" if together != sequence else "", together)
 
-
-def words(model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
-    engine = _engine(model)
-    if engine is None:
-        return {}
-    ranks = _ranks_of(engine.seq_data_parallel_group)
-    divisor = len(ranks) / engine.sequence_parallel_size if engine.gradient_average else 1
-    return words_of([Averaging([ranks], divisor, _ranks_of_sequence())], position)
+    def words(self, model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
+        engine = _engine(model)
+        if engine is None:
+            return {}
+        ranks = _ranks_of(engine.seq_data_parallel_group)
+        divisor = len(ranks) / engine.sequence_parallel_size if engine.gradient_average else 1
+        return words_of([Averaging([ranks], divisor, _ranks_of_sequence())], position)
 
 
 def _ranks_of_sequence() -> tuple[int, ...]:
@@ -52,7 +53,7 @@ def _ranks_of_sequence() -> tuple[int, ...]:
 
 def _engine(model: torch.nn.Module | None) -> Any:
     """The one that `model` holds, or that holds it: a pipeline's engine calls the layers of its module one by one."""
-    kind = getattr(sys.modules[MODULE], "DeepSpeedEngine", ())
+    kind = getattr(sys.modules[_MODULE], "DeepSpeedEngine", ())
     if model is None:
         return None
     inside = next((module for module in model.modules() if isinstance(module, kind)), None)

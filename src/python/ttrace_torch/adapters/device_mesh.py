@@ -1,8 +1,4 @@
-"""PyTorch's DeviceMesh: the meshes that the program made with `init_device_mesh` and what it sliced from them.
-
-Micro-batches are told apart along the axis `dp` (unless annotations, or data_parallel.py, name another). Where no
-dimension is called that and only one of several ranks has a data parallel name (`fsdp`, `dp_shard`, `batch`, ...),
-`dp` is an alias of it."""
+"""PyTorch's DeviceMesh: the meshes that the program made with `init_device_mesh` and what it sliced from them."""
 
 import gc
 import itertools
@@ -13,38 +9,33 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..factoring import Group
+from .adapter import Adapter, Level
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-MODULE = "torch.distributed.device_mesh"
+_MODULE = "torch.distributed.device_mesh"
 
 
-def find(world_size: int) -> tuple[str, str] | None:
-    """The axes and coordinates of a mesh of all ranks in an order of their own; None where there is none."""
-    whole = [mesh for mesh in _meshes() if mesh.mesh_dim_names and mesh.mesh.numel() == world_size]
-    if all(_in_order(mesh) for mesh in whole):
-        return None
-    dims = max(mesh.mesh.ndim for mesh in whole)
-    found = {_texts(mesh) for mesh in whole if mesh.mesh.ndim == dims}
-    return found.pop() if len(found) == 1 else None
+class DeviceMeshes(Adapter, module=_MODULE, level=Level.MESH):
+    def find(self, world_size: int) -> tuple[str, str] | None:
+        """The axes and coordinates of a mesh of all ranks in an order of their own; None where there is none."""
+        whole = [mesh for mesh in _meshes() if mesh.mesh_dim_names and mesh.mesh.numel() == world_size]
+        if all(_in_order(mesh) for mesh in whole):
+            return None
+        dims = max(mesh.mesh.ndim for mesh in whole)
+        found = {_texts(mesh) for mesh in whole if mesh.mesh.ndim == dims}
+        return found.pop() if len(found) == 1 else None
 
-
-def groups(_: torch.nn.Module | None) -> Iterator[Group]:
-    """Of each dimension of each mesh, those with the most dimensions first."""
-    meshes = [mesh for mesh in _meshes() if mesh.get_coordinate() is not None]
-    for mesh in sorted(meshes, key=lambda mesh: -mesh.mesh.ndim):
-        for dim, ranks in enumerate(ranks_of_dims(mesh)):
-            if mesh.mesh_dim_names:
-                yield Group(mesh.mesh_dim_names[dim].lower(), ranks)
-            else:
-                yield Group(f"dim{dim}" if mesh.mesh.ndim > 1 else "", ranks)
-
-
-def data_parallel_axis(sizes: dict[str, int]) -> str | None:
-    """The one axis of several ranks that has a data parallel name."""
-    data_parallel = [name for name, size in sizes.items() if size > 1 and _is_data_parallel(name)]
-    return data_parallel[0] if len(data_parallel) == 1 else None
+    def groups(self, _: torch.nn.Module | None) -> Iterator[Group]:
+        """Of each dimension of each mesh, those with the most dimensions first."""
+        meshes = [mesh for mesh in _meshes() if mesh.get_coordinate() is not None]
+        for mesh in sorted(meshes, key=lambda mesh: -mesh.mesh.ndim):
+            for dim, ranks in enumerate(ranks_of_dims(mesh)):
+                if mesh.mesh_dim_names:
+                    yield Group(mesh.mesh_dim_names[dim].lower(), ranks)
+                else:
+                    yield Group(f"dim{dim}" if mesh.mesh.ndim > 1 else "", ranks)
 
 
 def ranks_of_dims(mesh: "DeviceMesh") -> list[tuple[int, ...]]:
@@ -54,7 +45,7 @@ def ranks_of_dims(mesh: "DeviceMesh") -> list[tuple[int, ...]]:
 
 
 def _meshes() -> list["DeviceMesh"]:
-    mesh_type = getattr(sys.modules.get(MODULE), "DeviceMesh", None)
+    mesh_type = getattr(sys.modules.get(_MODULE), "DeviceMesh", None)
     # PyTorch keeps no public list of meshes; looking for them once costs some 50 ms.
     return [] if mesh_type is None else [found for found in gc.get_objects() if type(found) is mesh_type]
 
@@ -80,8 +71,3 @@ def _texts(mesh: "DeviceMesh") -> tuple[str, str]:
     # The last dimension is the fastest, which `axes` names first.
     axes = ",".join(f"{name}={size}" for name, size in reversed(list(sizes.items())))
     return axes, ",".join(f"{name}={at}" for name, at in zip(sizes, mesh.get_coordinate(), strict=True))
-
-
-def _is_data_parallel(name: str) -> bool:
-    is_named = "dp" in name or name.startswith("data") or name in ("replicate", "shard", "batch")
-    return is_named and name not in ("edp", "efsdp")

@@ -11,41 +11,39 @@ from typing import Any
 import torch
 
 from ..shares import Range, Share
+from .adapter import Adapter, Clipping, Function, Level
 
-MODULE = "torch.distributed.fsdp.fully_sharded_data_parallel"
-CLIPPING = [(MODULE, "FullyShardedDataParallel.clip_grad_norm_")]
-GATHERING = [("torch.distributed.fsdp._flat_param", "FlatParamHandle._use_unsharded_views")]
-
-
-def is_flattened(parameter: torch.nn.Parameter) -> bool:
-    """Whether it is a FlatParameter, or one of those in it."""
-    return getattr(parameter, "_fsdp_flattened", False)
+_MODULE = "torch.distributed.fsdp.fully_sharded_data_parallel"
 
 
-def flattened_parameters(root: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, Share]]:
-    """Of all parameters in flat ones: the module that has it, its name there, and this rank's share."""
-    for module in root.modules():
-        handle = vars(module).get("_handle")  # to look for an attribute that a module has not takes long
-        flat = getattr(handle, "flat_param", None)
-        if not getattr(flat, "_is_flat_param", False):
-            continue
-        shares = {}
-        for index, (name, owner, _) in enumerate(flat._param_infos):
-            shares[owner, name] = _share(handle, index)
-            yield owner, name, shares[owner, name]
-        for name, owner, _, of_name, of_owner, _ in flat._shared_param_infos:
-            yield owner, name, shares[of_owner, of_name]
+class FSDP1(Adapter, module=_MODULE, level=Level.WRAPPER):
+    clipping = (Clipping(_MODULE, "FullyShardedDataParallel.clip_grad_norm_", norm="result"),)
+    gathering = (Function("torch.distributed.fsdp._flat_param", "FlatParamHandle._use_unsharded_views"),)
 
+    def is_flattened(self, parameter: torch.nn.Parameter) -> bool:
+        return getattr(parameter, "_fsdp_flattened", False)
 
-def gathered_parameters(handle: Any) -> Iterator[tuple[list[tuple[torch.nn.Module, str]], torch.Tensor]]:
-    """After a call of the functions in GATHERING: the tensors that the forward is about to use, each with the modules
-    that have it and its names there. None where the call was for anything else."""
-    if handle._training_state.name != "FORWARD":
-        return
-    flat = handle.flat_param
-    for name, owner, _ in flat._param_infos:
-        shared = [(other, of) for of, other, _, *primary in flat._shared_param_infos if primary[:2] == [name, owner]]
-        yield [(owner, name), *shared], getattr(owner, name)
+    def flattened_parameters(self, root: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, Share]]:
+        for module in root.modules():
+            handle = vars(module).get("_handle")  # to look for an attribute that a module has not takes long
+            flat = getattr(handle, "flat_param", None)
+            if not getattr(flat, "_is_flat_param", False):
+                continue
+            shares = {}
+            for index, (name, owner, _) in enumerate(flat._param_infos):
+                shares[owner, name] = _share(handle, index)
+                yield owner, name, shares[owner, name]
+            for name, owner, _, of_name, of_owner, _ in flat._shared_param_infos:
+                yield owner, name, shares[of_owner, of_name]
+
+    def gathered_parameters(self, handle: Any) -> Iterator[tuple[list[tuple[torch.nn.Module, str]], torch.Tensor]]:
+        if handle._training_state.name != "FORWARD":
+            return
+        flat = handle.flat_param
+        for name, owner, _ in flat._param_infos:
+            infos = flat._shared_param_infos
+            shared = [(other, of) for of, other, _, *primary in infos if primary[:2] == [name, owner]]
+            yield [(owner, name), *shared], getattr(owner, name)
 
 
 def _share(handle: Any, index: int) -> Share:

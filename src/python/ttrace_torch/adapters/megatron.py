@@ -23,37 +23,71 @@ import torch
 
 from ..mesh_position import MeshPosition
 from ..shares import Share, owned_share
+from .adapter import Adapter, Clipping, Function, Level
 
-MODULE = "megatron.core.parallel_state"
-CHECKPOINTS = [(f"megatron.core.tensor_parallel{module}", "checkpoint") for module in ("", ".random")]
-# Clips the masters' gradients in place, which are the parameters' `main_grad` themselves.
-CLIPPING = [("megatron.core.optimizer.optimizer", "clip_grad_by_total_norm_fp32")]
-# Calls the engine directly, because the output's data is freed by then.
-BACKWARD = [("megatron.core.pipeline_parallel.schedules", "custom_backward")]
+_MODULE = "megatron.core.parallel_state"
 
 
-def find(world_size: int) -> tuple[str, str] | None:
-    state = sys.modules[MODULE]
-    if not state.model_parallel_is_initialized():
+class Megatron(Adapter, module=_MODULE, level=Level.PROGRAM):
+    checkpoints = tuple(Function(f"megatron.core.tensor_parallel{part}", "checkpoint") for part in ("", ".random"))
+    # Clips the masters' gradients in place, which are the parameters' `main_grad` themselves.
+    clipping = (Clipping("megatron.core.optimizer.optimizer", "clip_grad_by_total_norm_fp32", norm="argument"),)
+    # Calls the engine directly, because the output's data is freed by then.
+    backward = (Function("megatron.core.pipeline_parallel.schedules", "custom_backward"),)
+
+    def find(self, world_size: int) -> tuple[str, str] | None:
+        state = sys.modules[_MODULE]
+        if not state.model_parallel_is_initialized():
+            return None
+        sizes = {
+            "tp": state.get_tensor_model_parallel_world_size(),
+            "cp": state.get_context_parallel_world_size(),
+            "dp": state.get_data_parallel_world_size(),
+            "pp": state.get_pipeline_model_parallel_world_size(),
+        }
+        ranks = {
+            "tp": state.get_tensor_model_parallel_rank(),
+            "cp": state.get_context_parallel_rank(),
+            "dp": state.get_data_parallel_rank(),
+            "pp": state.get_pipeline_model_parallel_rank(),
+        }
+        axes = _text(sizes) + (",sp=tp" if _splits_the_sequence() else "")
+        expert_sizes, expert_ranks = _experts(state, "world_size"), _experts(state, "rank")
+        if expert_sizes and expert_ranks:
+            axes += "/" + _text({**expert_sizes, "pp": sizes["pp"]})
+            ranks.update(expert_ranks)
+        return axes, _text(ranks)
+
+    def words(self, model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
+        sizes = position.sizes()
+        said = _pipeline(model) if sizes.get("pp", 1) > 1 else {}
+        if preset := _preset(model, sizes):
+            said["preset"] = preset
+        if sizes.get("dp", 1) > 1 and sizes.get("cp", 1) == 1 and _averages_gradients(model):
+            said["loss_scale"] = "dp"
+        return said
+
+    def summed_later_over(self, parameter: torch.nn.Parameter, name: str) -> tuple[str, ...] | None:
+        """The axes over which `finalize_model_grads` sums it, since in backward the ranks of tp have each seen their
+        part of the sequence, or their own heads. With cp it sums every gradient, and nothing says how those lie that tp
+        splits: None then."""
+        state = sys.modules[_MODULE]
+        if not state.model_parallel_is_initialized() or state.get_context_parallel_world_size() > 1:
+            return None
+        is_of_heads = "q_layernorm" in name or "k_layernorm" in name  # by its name it is summed, too
+        is_expert = not getattr(parameter, "allreduce", True)  # on a mesh of its own
+        return ("tp",) if (getattr(parameter, "sequence_parallel", False) or is_of_heads) and not is_expert else None
+
+    def share(self, parameter: torch.nn.Parameter) -> Share | None:
+        for optimizer in _distributed_optimizers():
+            if not any(parameter in buffer.param_index_map for buffer in optimizer.buffers):
+                continue
+            late = optimizer.ddp_config.overlap_param_gather  # by the forward pre-hooks of the modules that use it
+            if parameter not in optimizer.model_param_gbuf_map:
+                return owned_share(parameter, 0, 0, None, late)
+            part = optimizer._get_model_param_range_map(parameter)["param"]
+            return owned_share(parameter, part.start, part.end, _master(optimizer, parameter), late)
         return None
-    sizes = {
-        "tp": state.get_tensor_model_parallel_world_size(),
-        "cp": state.get_context_parallel_world_size(),
-        "dp": state.get_data_parallel_world_size(),
-        "pp": state.get_pipeline_model_parallel_world_size(),
-    }
-    ranks = {
-        "tp": state.get_tensor_model_parallel_rank(),
-        "cp": state.get_context_parallel_rank(),
-        "dp": state.get_data_parallel_rank(),
-        "pp": state.get_pipeline_model_parallel_rank(),
-    }
-    axes = _text(sizes) + (",sp=tp" if _splits_the_sequence() else "")
-    expert_sizes, expert_ranks = _experts(state, "world_size"), _experts(state, "rank")
-    if expert_sizes and expert_ranks:
-        axes += "/" + _text({**expert_sizes, "pp": sizes["pp"]})
-        ranks.update(expert_ranks)
-    return axes, _text(ranks)
 
 
 def _experts(state: ModuleType, what: str) -> dict[str, int] | None:
@@ -75,16 +109,6 @@ def _splits_the_sequence() -> bool:
 
 def _text(numbers: dict[str, int]) -> str:
     return ",".join(f"{name}={number}" for name, number in numbers.items())
-
-
-def words(model: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
-    sizes = position.sizes()
-    said = _pipeline(model) if sizes.get("pp", 1) > 1 else {}
-    if preset := _preset(model, sizes):
-        said["preset"] = preset
-    if sizes.get("dp", 1) > 1 and sizes.get("cp", 1) == 1 and _averages_gradients(model):
-        said["loss_scale"] = "dp"
-    return said
 
 
 def _averages_gradients(model: torch.nn.Module) -> bool:
@@ -160,30 +184,6 @@ def _modules_of(model: torch.nn.Module, module: str, name: str) -> dict[str, tor
     """By path, those of the class `name` of `module`; none where the program has not imported that."""
     kind = getattr(sys.modules.get(module), name, None)
     return {path: each for path, each in model.named_modules() if kind is not None and isinstance(each, kind)}
-
-
-def axes_summed_over_later(parameter: torch.nn.Parameter, name: str) -> tuple[str, ...]:
-    """Over which axes `finalize_model_grads` sums the gradient of `parameter`, since in backward the ranks of tp have
-    each seen their part of the sequence, or their own heads. With cp it sums every gradient, and nothing says how those
-    lie that tp splits: none then."""
-    state = sys.modules[MODULE]
-    if not state.model_parallel_is_initialized() or state.get_context_parallel_world_size() > 1:
-        return ()
-    is_of_heads = "q_layernorm" in name or "k_layernorm" in name  # by its name it is summed, too
-    is_expert = not getattr(parameter, "allreduce", True)  # on a mesh of its own
-    return ("tp",) if (getattr(parameter, "sequence_parallel", False) or is_of_heads) and not is_expert else ()
-
-
-def share(parameter: torch.nn.Parameter) -> Share | None:
-    for optimizer in _distributed_optimizers():
-        if not any(parameter in buffer.param_index_map for buffer in optimizer.buffers):
-            continue
-        late = optimizer.ddp_config.overlap_param_gather  # by the forward pre-hooks of the modules that use it
-        if parameter not in optimizer.model_param_gbuf_map:
-            return owned_share(parameter, 0, 0, None, late)
-        part = optimizer._get_model_param_range_map(parameter)["param"]
-        return owned_share(parameter, part.start, part.end, _master(optimizer, parameter), late)
-    return None
 
 
 def _master(optimizer: Any, parameter: torch.nn.Parameter) -> torch.Tensor | None:

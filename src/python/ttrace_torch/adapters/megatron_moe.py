@@ -18,31 +18,27 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import patches
+from .adapter import Adapter, Level, Record
 
 if TYPE_CHECKING:
     from megatron.core.transformer.moe.token_dispatcher import MoETokenDispatcher
 
-MODULE = "megatron.core.transformer.moe.moe_layer"
 
-# record(member, function): the tensor that the function returns, unless it is None, as if the module in progress took
-# or returned it. Where the function fails, the program goes on all the same.
-Record = Callable[[str, Callable[[], torch.Tensor | None]], None]
+class MegatronExperts(Adapter, module="megatron.core.transformer.moe.moe_layer", level=Level.PROGRAM):
+    def record_inside(self, record_input: Record, record_output: Record) -> None:
+        moe_layer = sys.modules[self.module]
 
+        def sources(layer: torch.nn.Module, *_: Any) -> None:
+            record_input(".experts:sources", lambda: _source_ranks(layer.token_dispatcher))
 
-def record_inside(record_input: Record, record_output: Record) -> None:
-    moe_layer = sys.modules[MODULE]
+        def choice(router: torch.nn.Module, logits: torch.Tensor, *_: Any) -> None:
+            record_output(":logits", lambda: logits)
+            record_output(":scores", lambda: _scores(router, logits))
+            record_output(":groups", lambda: _groups(router))
 
-    def sources(layer: torch.nn.Module, *_: Any) -> None:
-        record_input(".experts:sources", lambda: _source_ranks(layer.token_dispatcher))
-
-    def choice(router: torch.nn.Module, logits: torch.Tensor, *_: Any) -> None:
-        record_output(":logits", lambda: logits)
-        record_output(":scores", lambda: _scores(router, logits))
-        record_output(":groups", lambda: _groups(router))
-
-    layer_class, router = moe_layer.MoELayer, moe_layer.TopKRouter
-    patches.replace(layer_class, "routed_experts_compute", _after(sources, layer_class.routed_experts_compute))
-    patches.replace(router, "routing", _after(choice, router.routing))
+        layer_class, router = moe_layer.MoELayer, moe_layer.TopKRouter
+        patches.replace(layer_class, "routed_experts_compute", _after(sources, layer_class.routed_experts_compute))
+        patches.replace(router, "routing", _after(choice, router.routing))
 
 
 def _after(first: Callable, method: Callable) -> Callable:

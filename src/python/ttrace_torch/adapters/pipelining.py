@@ -18,46 +18,49 @@ import torch
 
 from ..factoring import Group
 from ..mesh_position import MeshPosition
+from .adapter import Adapter, Function
 from .averaging import UNKNOWN
 
-MODULE = "torch.distributed.pipelining.stage"
-# Zero-bubble schedules have gradients of activations and of parameters computed apart.
-BACKWARD = [(MODULE, "stage_backward_input")]
-WEIGHT_BACKWARD = [(MODULE, "_PipelineStageBase.backward_weight_one_chunk")]
+_MODULE = "torch.distributed.pipelining.stage"
 _SCHEDULES = "torch.distributed.pipelining.schedules"
 _REHEARSALS = ("_forward_metadata_inference", "_backward_metadata_inference")
 
 
-def is_rehearsal() -> bool:
-    """Whether one of them is going on, which called what calls this."""
-    stage = getattr(sys.modules.get(MODULE), "PipelineStage", None)
-    codes = [getattr(stage, name).__code__ for name in _REHEARSALS if hasattr(stage, name)]
-    caller = sys._getframe() if codes else None
-    while caller is not None and caller.f_code not in codes:
-        caller = caller.f_back
-    return caller is not None
+class Pipelining(Adapter, module=_MODULE):
+    # Zero-bubble schedules have gradients of activations and of parameters computed apart.
+    backward = (Function(_MODULE, "stage_backward_input"),)
+    weight_backward = (Function(_MODULE, "_PipelineStageBase.backward_weight_one_chunk"),)
 
+    def is_rehearsal(self) -> bool:
+        """Whether one is going on, which called what calls this."""
+        stage = getattr(sys.modules.get(_MODULE), "PipelineStage", None)
+        codes = [getattr(stage, name).__code__ for name in _REHEARSALS if hasattr(stage, name)]
+        caller = sys._getframe() if codes else None
+        while caller is not None and caller.f_code not in codes:
+            caller = caller.f_back
+        return caller is not None
 
-def groups(_: torch.nn.Module | None) -> Iterator[Group]:
-    for stage in _living(MODULE, "_PipelineStageBase"):
-        ranks = torch.distributed.get_process_group_ranks(stage.group or torch.distributed.group.WORLD)
-        yield Group("pp", tuple(ranks))
+    def groups(self, _: torch.nn.Module | None) -> Iterator[Group]:
+        for stage in _living(_MODULE, "_PipelineStageBase"):
+            ranks = torch.distributed.get_process_group_ranks(stage.group or torch.distributed.group.WORLD)
+            yield Group("pp", tuple(ranks))
 
-
-def words(_: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
-    said: dict[str, Any] = {}
-    stages = _living(MODULE, "_PipelineStageBase")
-    if position.axis_named("pp") and any(stage.stage_index > 0 and _keeps_numbers(stage.submod) for stage in stages):
-        said["pipeline"] = {"names": "global"}
-        if any(_lies_in_a_v(stage) for stage in stages):
-            said["pipeline"]["chunks"] = "v"
-    # Of one run of a schedule; an iteration may have several.
-    divisors = {each._n_microbatches if each.scale_grads else 1 for each in _living(_SCHEDULES, "_PipelineSchedule")}
-    if len(divisors) == 1 and divisors != {1}:
-        said["loss_scale"] = str(divisors.pop())
-    elif len(divisors) > 1:
-        said["loss_scale"] = UNKNOWN
-    return said
+    def words(self, _: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
+        said: dict[str, Any] = {}
+        stages = _living(_MODULE, "_PipelineStageBase")
+        keeps_numbers = any(stage.stage_index > 0 and _keeps_numbers(stage.submod) for stage in stages)
+        if position.axis_named("pp") and keeps_numbers:
+            said["pipeline"] = {"names": "global"}
+            if any(_lies_in_a_v(stage) for stage in stages):
+                said["pipeline"]["chunks"] = "v"
+        # Of one run of a schedule; an iteration may have several.
+        schedules = _living(_SCHEDULES, "_PipelineSchedule")
+        divisors = {each._n_microbatches if each.scale_grads else 1 for each in schedules}
+        if len(divisors) == 1 and divisors != {1}:
+            said["loss_scale"] = str(divisors.pop())
+        elif len(divisors) > 1:
+            said["loss_scale"] = UNKNOWN
+        return said
 
 
 def _lies_in_a_v(stage: Any) -> bool:

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .adapter import Adapter
+
 if TYPE_CHECKING:  # at run time its presence means that the program uses it: device_mesh.py
     from torch.distributed.device_mesh import DeviceMesh
 
-MODULE = "transformers.cache_utils"
+_CACHES = "transformers.cache_utils"
 _SUMMING_HOOK = "ReplicatedWithGradAllReduce.install_forward.<locals>._all_reduce_grad"
 
 
-def is_by_product(value: Any) -> bool:
-    """Whether what `value` holds is made and used within one module."""
-    return any(base.__module__ == MODULE and base.__name__ == "Cache" for base in type(value).__mro__)
+class Transformers(Adapter, module="transformers"):
+    def is_by_product(self, value: Any) -> bool:
+        return any(base.__module__ == _CACHES and base.__name__ == "Cache" for base in type(value).__mro__)
 
-
-def mesh_summed_over_later(parameter: torch.nn.Parameter) -> "DeviceMesh | None":
-    """The mesh over whose ranks the gradient of `parameter` is summed after a backward; None where it is not."""
-    hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
-    for hook in hooks.values() if hooks else ():
-        if getattr(hook, "__qualname__", "") == _SUMMING_HOOK:
-            return inspect.getclosurevars(hook).nonlocals["mesh"]
-    return None
+    def summed_later_over(self, parameter: torch.nn.Parameter, name: str) -> "DeviceMesh | None":
+        hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
+        for hook in hooks.values() if hooks else ():
+            if getattr(hook, "__qualname__", "") == _SUMMING_HOOK:
+                return inspect.getclosurevars(hook).nonlocals["mesh"]
+        return None

@@ -20,45 +20,47 @@ import torch
 
 from ..members import Member
 from ..tensors import is_dtensor
+from .adapter import Adapter
 
 _EXPERTS = "transformers.integrations.moe"
 _MODELS = "transformers.models."
 
 
+class TransformersExperts(Adapter, module="transformers"):
+    def are_experts(self, module_class: type) -> bool:
+        return _are_experts(module_class)
+
+    def exchanges_tokens(self, module: torch.nn.Module) -> bool:
+        """So it is under expert parallelism."""
+        if not _are_experts(type(module)) or "forward" not in vars(module):
+            return False
+        implementation = inspect.getclosurevars(module.forward).nonlocals.get("implementation")
+        return not getattr(implementation, "shares_batch", True)
+
+    def router_choice(self, module: torch.nn.Module, args: tuple, kwargs: dict, result: Any) -> list[Member]:
+        """Empty unless the router ranks them by other numbers than its logits, in a way that is known here."""
+        words = _words_of_router(type(module))
+        if words is None or not isinstance(result, tuple) or len(result) < 3:
+            return []
+        logits, chosen = result[0], result[2]
+        if not _are_rows(logits, chosen):
+            return []
+        bias, groups = _bias(module, args, kwargs, logits.shape[1]), _groups(module, words)
+        score = _score_function(module, words)
+        if score is None or (bias is None and groups is None):
+            return []
+        with torch.no_grad():
+            scores = score(logits.float() if "float" in words else logits)
+            scores = (scores if bias is None else scores + bias).float()
+            if not _chooses(scores, groups, chosen):
+                return []
+        return [(":scores", scores), *([] if groups is None else [(":groups", torch.tensor(groups, device="cpu"))])]
+
+
 @functools.cache
-def are_experts(module_class: type) -> bool:
-    """Whether what modules of the class compute inside has rows in an order of its own."""
+def _are_experts(module_class: type) -> bool:
     forwards = (vars(base).get("forward") for base in module_class.__mro__)
     return any(getattr(forward, "__globals__", {}).get("__name__") == _EXPERTS for forward in forwards)
-
-
-def exchanges_tokens(module: torch.nn.Module) -> bool:
-    """Whether `module` computes, under expert parallelism, on tokens that other ranks have sent there."""
-    if not are_experts(type(module)) or "forward" not in vars(module):
-        return False
-    implementation = inspect.getclosurevars(module.forward).nonlocals.get("implementation")
-    return not getattr(implementation, "shares_batch", True)
-
-
-def router_choice(module: torch.nn.Module, args: tuple, kwargs: dict, result: Any) -> list[Member]:
-    """What `module`, which has returned `result`, ranks experts by; empty unless it is a router that does so by other
-    numbers than its logits, in a way that is known here."""
-    words = _words_of_router(type(module))
-    if words is None or not isinstance(result, tuple) or len(result) < 3:
-        return []
-    logits, chosen = result[0], result[2]
-    if not _are_rows(logits, chosen):
-        return []
-    bias, groups = _bias(module, args, kwargs, logits.shape[1]), _groups(module, words)
-    score = _score_function(module, words)
-    if score is None or (bias is None and groups is None):
-        return []
-    with torch.no_grad():
-        scores = score(logits.float() if "float" in words else logits)
-        scores = (scores if bias is None else scores + bias).float()
-        if not _chooses(scores, groups, chosen):
-            return []
-    return [(":scores", scores), *([] if groups is None else [(":groups", torch.tensor(groups, device="cpu"))])]
 
 
 class _Groups(NamedTuple):
