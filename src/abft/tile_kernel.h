@@ -71,4 +71,14 @@ void read_tile(const Tile& tile, const TileReading& reading, std::int64_t first_
 // Overwrites `rows` with the inner products of each row and `right`, one for each column.
 void multiply_rows(const Tile& tile, const Factors& right, bool in_fp32, Pair* rows);
 
+// Does both for elements of one dtype. Each dtype's kernel is a file of its own, so that compilers work side by side.
+struct TileKernel {
+  decltype(read_tile)* read;
+  decltype(multiply_rows)* multiply;
+};
+TileKernel float64_kernel();
+TileKernel float32_kernel();
+TileKernel float16_kernel();
+TileKernel bfloat16_kernel();
+
 }  // namespace ttrace::abft

@@ -1,0 +1,21 @@
+"""Prints the slowest tests of runs of ctest, and how many passed: durations.py JUNIT..."""
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+SHOWN = 10
+
+
+def main() -> None:
+    cases = [(path.stem, case) for path in map(Path, sys.argv[1:]) for case in ElementTree.parse(path).iter("testcase")]
+    print(f"the {SHOWN} slowest of {len(cases)} tests:")
+    for run, case in sorted(cases, key=lambda one: -float(one[1].get("time", 0)))[:SHOWN]:
+        print(f"{float(case.get('time', 0)):7.1f} s  {run}: {case.get('name')}")
+    states = [case.get("status") for _, case in cases]
+    failed, skipped = states.count("fail"), len(states) - states.count("fail") - states.count("run")
+    print(f"{states.count('run')} passed, {failed} failed, {skipped} skipped")
+
+
+if __name__ == "__main__":
+    main()
