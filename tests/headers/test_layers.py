@@ -131,6 +131,18 @@ def test_the_table_says_nothing_without_need():
     assert not implied, f"these follow from the others: {implied}"
 
 
+def test_a_source_includes_its_own_header_first():
+    # Then the header compiles alone wherever the source does.
+    wrong = []
+    for path in sources():
+        own = str(path.with_suffix(".h").relative_to(ROOT / "src"))
+        if path.suffix == ".cpp" and path.with_suffix(".h").exists():
+            first = next(re.finditer(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)).group(1)
+            if first != own:
+                wrong.append(f"{path.relative_to(ROOT)}: {first} comes before {own}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_values_stay_apart_from_what_renders_them_and_reading_from_writing():
     for stage in ("judge", "diagnose", "selfcheck", "history", "sdc"):
         assert "report" not in reachable(stage), stage
