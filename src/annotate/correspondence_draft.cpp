@@ -287,10 +287,10 @@ CorrespondenceDraft draft_correspondence(const AlignedTrace& reference, const Al
   draft.text += fmt::format("# Left: {}. Right: {}.\n", printable(reference.trace->directory.string()),
                             printable(candidate.trace->directory.string()));
   draft.text +=
-      "# What is equal are the parameters before the first step; rel_err is of the first micro-batch. A draft says "
-      "what\n"
-      "# the programs do, not what they should do: read the patterns. The schema: "
-      "annotations/correspondences/README.md.\n";
+      "# What is equal are the parameters before the first step; rel_err is "
+      "of the first micro-batch. A draft says what\n"
+      "# the programs do, not what they should do: read the patterns. The "
+      "schema: annotations/correspondences/README.md.\n";
   if (dtype) draft.text += fmt::format("# Parameters were rounded to {} first.\n", name_of(*dtype));
   draft.text += "\nsides: [reference, candidate]\n\n" + sizes.text(rules);
   if (modules.activations != "same") draft.text += fmt::format("activations: {}\n\n", modules.activations);
@@ -308,8 +308,9 @@ CorrespondenceDraft draft_correspondence(const AlignedTrace& reference, const Al
   }
   if (!unsaid.empty()) {
     draft.text +=
-        "\n# No counterpart was found. Where there is one, write `NAME: NAME`, or `NAME: {is: NAME, output: PATTERN}`; "
-        "what\n"
+        "\n"
+        "# No counterpart was found. Where there is one, write `NAME: NAME`, "
+        "or `NAME: {is: NAME, output: PATTERN}`; what\n"
         "# no line names is not compared, and the report says so.\n" +
         unsaid;
   }

@@ -110,9 +110,8 @@ class UpdateGroup {
           std::abs(sums.slope_error_of_others()) <= allowed_slope(sums)) {
         words = fmt::format(
             "{} of {} elements with a gradient above rounding {} the other way, and the others as the reference's; "
-            "where "
-            "an optimizer steps by the sign of a sum, as Lion does, a correct run may turn over what is near zero, and "
-            "what comes after follows from that: compare its first step",
+            "where an optimizer steps by the sign of a sum, as Lion does, a correct run may turn over what is near "
+            "zero, and what comes after follows from that: compare its first step",
             sums.reversed, sums.above, sums.reversed == 1 ? "goes" : "go");
       }
     } else if (!has_slope(sums) && exceeds(std::abs(norm_error(sums)), allowed_norm(sums), worst)) {
