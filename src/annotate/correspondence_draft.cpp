@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <set>
 
 #include "annotate/layer_patterns.h"
 #include "annotate/module_counterparts.h"
 #include "annotate/parameter_counterparts.h"
 #include "base/tensor_name.h"
+#include "correspond/index_pattern.h"
 #include "text/readable.h"
 #include "text/yaml.h"
 
@@ -96,27 +98,26 @@ std::string evidence_of(const CounterpartRule& rule) {
 class Sizes {
  public:
   void rename(Counterparts& line) {
+    std::map<std::string, IndexPattern> patterns = parsed(line);
     for (const auto& [name, size] : AxisSizes(line.sizes)) {
       std::string unique = name;
       for (int n = 2; all_.contains(unique) && all_.at(unique) != size; ++n) unique = fmt::format("{}{}", name, n);
       if (unique != name) {
-        for (auto& [key, pattern] : line.patterns) pattern = with_axis(pattern, name, unique);
+        for (auto& [key, pattern] : patterns) rename_axis(name, unique, pattern);
       }
       all_[unique] = size;
+    }
+    for (const auto& [key, pattern] : patterns) {
+      line.patterns[key] = pattern.text;
+      inside_products_.merge(axes_inside_products(pattern));
     }
   }
 
   // Only the sizes of axes inside a dimension must be told; the others follow from shapes.
-  std::string text(const std::vector<CounterpartRule>& rules) const {
+  std::string text() const {
     std::string text;
     for (const auto& [name, size] : all_) {
-      const bool is_needed = std::any_of(rules.begin(), rules.end(), [&, axis = &name](const CounterpartRule& rule) {
-        return std::any_of(rule.line.patterns.begin(), rule.line.patterns.end(), [&](const auto& item) {
-          return item.first != "none" && with_axis(item.second, *axis, "\n") != item.second &&
-                 is_inside_product(item.second, *axis);
-        });
-      });
-      if (is_needed) text += fmt::format("  {}: {}\n", name, size);
+      if (inside_products_.contains(name)) text += fmt::format("  {}: {}\n", name, size);
     }
     return text.empty()
                ? ""
@@ -124,39 +125,18 @@ class Sizes {
   }
 
  private:
-  static bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-  static std::string with_axis(const std::string& pattern, const std::string& from, const std::string& to) {
-    std::string text;
-    for (std::size_t at = 0; at < pattern.size();) {
-      std::size_t end = at;
-      while (end < pattern.size() && is_name(pattern[end])) ++end;
-      if (end == at) {
-        text += pattern[at++];
-        continue;
-      }
-      const std::string word = pattern.substr(at, end - at);
-      text += word == from ? to : word;
-      at = end;
+  // Returns the patterns of a line; `same` and `none` are words in place of one.
+  static std::map<std::string, IndexPattern> parsed(const Counterparts& line) {
+    std::map<std::string, IndexPattern> patterns;
+    for (const auto& [key, pattern] : line.patterns) {
+      if (pattern == "same" || pattern == "none") continue;
+      patterns.emplace(key, read_index_pattern(pattern));
     }
-    return text;
-  }
-
-  // True where the axis stands beside another inside parentheses, as in `(g d)`.
-  static bool is_inside_product(const std::string& pattern, const std::string& axis) {
-    const std::string marked = with_axis(pattern, axis, "\n");
-    for (std::size_t at = marked.find('\n'); at != marked.npos; at = marked.find('\n', at + 1)) {
-      const bool before = at >= 2 && marked[at - 1] == ' ' && (is_name(marked[at - 2]) || marked[at - 2] == ')');
-      const bool after =
-          at + 2 < marked.size() && marked[at + 1] == ' ' && (is_name(marked[at + 2]) || marked[at + 2] == '(');
-      int depth = 0;
-      for (std::size_t i = 0; i < at; ++i) depth += marked[i] == '(' ? 1 : marked[i] == ')' ? -1 : 0;
-      if (depth > 0 && (before || after)) return true;
-    }
-    return false;
+    return patterns;
   }
 
   AxisSizes all_;
+  std::set<std::string> inside_products_;  // of all patterns
 };
 
 std::string remarks_of(const CounterpartRule& rule, std::string_view indent) {
@@ -287,12 +267,12 @@ CorrespondenceDraft draft_correspondence(const AlignedTrace& reference, const Al
   draft.text += fmt::format("# Left: {}. Right: {}.\n", printable(reference.trace->directory.string()),
                             printable(candidate.trace->directory.string()));
   draft.text +=
-      "# What is equal are the parameters before the first step; rel_err is of the first micro-batch. A draft says "
-      "what\n"
-      "# the programs do, not what they should do: read the patterns. The schema: "
-      "annotations/correspondences/README.md.\n";
+      "# What is equal are the parameters before the first step; rel_err is "
+      "of the first micro-batch. A draft says what\n"
+      "# the programs do, not what they should do: read the patterns. The "
+      "schema: annotations/correspondences/README.md.\n";
   if (dtype) draft.text += fmt::format("# Parameters were rounded to {} first.\n", name_of(*dtype));
-  draft.text += "\nsides: [reference, candidate]\n\n" + sizes.text(rules);
+  draft.text += "\nsides: [reference, candidate]\n\n" + sizes.text();
   if (modules.activations != "same") draft.text += fmt::format("activations: {}\n\n", modules.activations);
   draft.text += body;
   for (const std::string& remark : parameters.remarks) unsaid += fmt::format("#   {}\n", printable(remark));
@@ -308,8 +288,9 @@ CorrespondenceDraft draft_correspondence(const AlignedTrace& reference, const Al
   }
   if (!unsaid.empty()) {
     draft.text +=
-        "\n# No counterpart was found. Where there is one, write `NAME: NAME`, or `NAME: {is: NAME, output: PATTERN}`; "
-        "what\n"
+        "\n"
+        "# No counterpart was found. Where there is one, write `NAME: NAME`, "
+        "or `NAME: {is: NAME, output: PATTERN}`; what\n"
         "# no line names is not compared, and the report says so.\n" +
         unsaid;
   }

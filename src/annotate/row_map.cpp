@@ -40,16 +40,17 @@ Runs runs_of(const RowMap& map) {
   return found;
 }
 
-// How often the same runs follow each other; 0 where they differ.
-std::int64_t groups_of(const Runs& found, std::size_t parts) {
-  if (found.runs.size() % parts != 0) return 0;
+// Returns how often the same runs follow each other; nothing where they differ.
+std::optional<std::int64_t> groups_of(const Runs& found, std::size_t parts) {
+  if (found.runs.size() % parts != 0) return std::nullopt;
   std::set<std::size_t> seen;
   for (std::size_t i = 0; i < found.runs.size(); ++i) {
     const Run &run = found.runs[i], &first = found.runs[i % parts];
-    if (run.part != first.part || run.length != first.length) return 0;
+    if (run.part != first.part || run.length != first.length) return std::nullopt;
     seen.insert(run.part);
   }
-  return seen.size() == parts ? static_cast<std::int64_t>(found.runs.size() / parts) : 0;
+  if (seen.size() != parts) return std::nullopt;
+  return static_cast<std::int64_t>(found.runs.size() / parts);
 }
 
 // How the rows of a part lie in the whole.
@@ -63,6 +64,16 @@ struct Order {
 std::int64_t interleaved(std::int64_t row, std::int64_t pairs) {
   const std::int64_t head = row / (2 * pairs), inside = row % (2 * pairs);
   return head * 2 * pairs + (inside % pairs) * 2 + inside / pairs;
+}
+
+// Returns the rows of a part in the order in which the whole has them; -1 where that is not known.
+std::vector<std::int64_t> rows_taken(const RowMap& map, std::size_t part, std::int64_t rows) {
+  std::vector<std::int64_t> taken;
+  for (std::size_t r = 0; r < map.part.size() && static_cast<std::int64_t>(taken.size()) < rows; ++r) {
+    if (map.part[r] == static_cast<std::int64_t>(part)) taken.push_back(map.row[r]);
+  }
+  taken.resize(static_cast<std::size_t>(rows), -1);  // after unknown ones: values decide
+  return taken;
 }
 
 Order order_of(const std::vector<std::int64_t>& rows) {
@@ -85,6 +96,27 @@ Order order_of(const std::vector<std::int64_t>& rows) {
     }
   }
   return {Rotary::kOther, 0};
+}
+
+// Returns the order of the rows of each part, as the runs of the first group have the parts; nothing where one is in
+// another order than is known, or not as long as its runs.
+std::optional<std::vector<Order>> orders_of(const RowMap& map, std::span<const Run> group, std::int64_t groups,
+                                            std::span<const std::int64_t> rows) {
+  std::vector<Order> orders;
+  for (const Run& run : group) {
+    if (run.length * groups != rows[run.part]) return std::nullopt;
+    orders.push_back(order_of(rows_taken(map, run.part, rows[run.part])));
+    if (orders.back().rotary == Rotary::kOther) return std::nullopt;
+  }
+  return orders;
+}
+
+// Returns the length of the shortest run, where it divides those of all.
+std::optional<std::int64_t> head_of(std::span<const Run> group) {
+  const auto is_shorter = [](const Run& a, const Run& b) { return a.length < b.length; };
+  const std::int64_t head = std::min_element(group.begin(), group.end(), is_shorter)->length;
+  const bool divides = std::all_of(group.begin(), group.end(), [&](const Run& run) { return run.length % head == 0; });
+  return divides ? std::optional(head) : std::nullopt;
 }
 
 std::string product(const std::vector<std::string>& axes) {
@@ -114,7 +146,8 @@ struct Inside {
   std::vector<std::string> part, whole;
 };
 
-Inside inside_of(const Order& order, std::int64_t rows, std::int64_t head, bool grouped, AxisNames& names) {
+Inside inside_of(const Order& order, std::int64_t rows, std::optional<std::int64_t> head, bool grouped,
+                 AxisNames& names) {
   if (order.rotary != Rotary::kNone) {
     const std::int64_t heads = rows / (2 * order.pairs);
     Inside inside;
@@ -126,14 +159,14 @@ Inside inside_of(const Order& order, std::int64_t rows, std::int64_t head, bool 
     for (const std::string& axis : {pairs, two}) (to_pairs ? inside.whole : inside.part).push_back(axis);
     return inside;
   }
-  if (!grouped) return {{names.name("f", rows)}, {names.name("f", rows)}};
-  if (head > 0) {
-    std::vector<std::string> axes;
-    if (rows > head) axes.push_back(names.name("n", rows / head));
-    axes.push_back(names.name("d", head));
-    return {axes, axes};
+  std::vector<std::string> axes;
+  if (!grouped || !head) {
+    axes = {names.name("f", rows)};
+  } else {
+    if (rows > *head) axes.push_back(names.name("n", rows / *head));
+    axes.push_back(names.name("d", *head));
   }
-  return {{names.name("f", rows)}, {names.name("f", rows)}};
+  return {axes, axes};
 }
 
 }  // namespace
@@ -159,40 +192,26 @@ std::vector<std::uint64_t> hash_rows(const Values& values, const Shape& shape, b
 
 std::optional<RowPattern> row_pattern(const RowMap& map, std::span<const std::int64_t> rows) {
   const Runs found = runs_of(map);
-  const std::int64_t groups = groups_of(found, rows.size());
-  if (groups == 0) return std::nullopt;
-  RowPattern pattern;
-  std::vector<Order> orders;
-  std::int64_t head = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::size_t part = found.runs[i].part;
-    if (found.runs[i].length * groups != rows[part]) return std::nullopt;
-    pattern.order.push_back(part);
-    std::vector<std::int64_t> taken;
-    for (std::size_t r = 0; r < map.part.size() && static_cast<std::int64_t>(taken.size()) < rows[part]; ++r) {
-      if (map.part[r] == static_cast<std::int64_t>(part)) taken.push_back(map.row[r]);
-    }
-    taken.resize(static_cast<std::size_t>(rows[part]), -1);  // after unknown ones: values decide
-    orders.push_back(order_of(taken));
-    if (orders.back().rotary == Rotary::kOther) return std::nullopt;
-    if (orders.back().rotary != Rotary::kNone) {
-      pattern.remark =
-          "pairs of neighbours on one side, halves of a head on the other: right only where the rotary "
-          "embeddings differ so";
-    }
-    head = head == 0 ? found.runs[i].length : std::min(head, found.runs[i].length);
-  }
-  const bool grouped = groups > 1;
+  const std::optional<std::int64_t> groups = groups_of(found, rows.size());
+  if (!groups) return std::nullopt;
+  const bool grouped = *groups > 1;
   if (grouped && found.padding > 0) return std::nullopt;  // padding is the last term of a whole dimension
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (found.runs[i].length % head != 0) head = 0;
-    if (head == 0) break;
+  const std::span<const Run> group_runs = std::span(found.runs).first(rows.size());
+  const std::optional<std::vector<Order>> orders = orders_of(map, group_runs, *groups, rows);
+  if (!orders) return std::nullopt;
+  const std::optional<std::int64_t> head = head_of(group_runs);
+  RowPattern pattern;
+  for (const Run& run : group_runs) pattern.order.push_back(run.part);
+  if (std::any_of(orders->begin(), orders->end(), [](const Order& one) { return one.rotary != Rotary::kNone; })) {
+    pattern.remark =
+        "pairs of neighbours on one side, halves of a head on the other: right only where the rotary "
+        "embeddings differ so";
   }
   AxisNames names(pattern.sizes);
-  const std::string group = grouped ? names.name("g", groups) : "";
+  const std::string group = grouped ? names.name("g", *groups) : "";
   std::vector<Inside> inside;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    inside.push_back(inside_of(orders[i], found.runs[i].length, head, grouped, names));
+    inside.push_back(inside_of((*orders)[i], group_runs[i].length, head, grouped, names));
     std::vector<std::string> axes = inside.back().part;
     if (grouped) axes.insert(axes.begin(), group);
     pattern.parts.push_back(product(axes));

@@ -35,7 +35,7 @@ void write_new(const std::string& path, const std::string& text) {
 
 int run(const InitOptions& options) {
   const TrainingCommand command = look_at(options.command);
-  write_new(options.output, run_file_for(command, !git_commit().empty()));
+  write_new(options.output, run_file_for(command, !Repository(".").commit().empty()));
   const std::string file = options.output == InitOptions().output ? "" : " " + options.output;
   std::cout << printable(
                    fmt::format("{}: a reference on one process, a candidate on {}; look at it, then `ttrace run{}`",

@@ -146,6 +146,54 @@ void add_axes(const AxisProduct& product, std::size_t term, std::set<std::string
   }
 }
 
+// Calls `visit` with the product, and with the terms of the sums in it.
+template <class Product, class Visit>
+void visit_products(Product& product, const Visit& visit) {
+  visit(product);
+  for (auto& factor : product) {
+    for (auto& term : factor.sum) visit_products(term, visit);
+  }
+}
+
+// The same for all products of the pattern.
+template <class Pattern, class Visit>
+void visit_all_products(Pattern& pattern, const Visit& visit) {
+  for (auto& side : pattern.sides) {
+    for (auto& tensor : side) {
+      for (auto& dim : tensor.dims) visit_products(dim, visit);
+    }
+  }
+}
+
+std::string text_of(const AxisProduct& product);
+
+std::string text_of(const AxisFactor& factor) {
+  if (factor.sum.empty()) return factor.name;
+  std::vector<std::string> terms;
+  for (const AxisProduct& term : factor.sum) terms.push_back(text_of(term));
+  if (factor.padded) terms.emplace_back(kPadding);
+  return fmt::format("({})", fmt::join(terms, " + "));
+}
+
+std::string text_of(const AxisProduct& product) {
+  std::vector<std::string> factors;
+  for (const AxisFactor& factor : product) factors.push_back(text_of(factor));
+  return factors.size() == 1 ? factors.front() : fmt::format("({})", fmt::join(factors, " "));
+}
+
+std::string text_of(const TensorPattern& tensor) {
+  std::vector<std::string> dims;
+  for (const AxisProduct& dim : tensor.dims) dims.push_back(text_of(dim));
+  if (tensor.ellipsis) dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(*tensor.ellipsis), "...");
+  return fmt::format("{}", fmt::join(dims, " "));
+}
+
+std::string text_of(const std::vector<TensorPattern>& side) {
+  std::vector<std::string> tensors;
+  for (const TensorPattern& tensor : side) tensors.push_back(text_of(tensor));
+  return fmt::format("{}", fmt::join(tensors, ", "));
+}
+
 bool has_ellipsis(const IndexPattern& pattern, bool all) {
   const auto has = [](const TensorPattern& tensor) { return tensor.ellipsis.has_value(); };
   std::size_t count = 0, tensors = 0;
@@ -194,8 +242,7 @@ std::vector<PatternPart> IndexPattern::parts(std::size_t side) const {
   return parts;
 }
 
-IndexPattern parse_index_pattern(std::string_view text, const std::set<std::string>& left_axes,
-                                 const std::set<std::string>& right_axes) {
+IndexPattern read_index_pattern(std::string_view text) {
   IndexPattern pattern;
   pattern.text = text;
   Parser parser(pattern.text);
@@ -203,6 +250,36 @@ IndexPattern parse_index_pattern(std::string_view text, const std::set<std::stri
   parser.arrow();
   pattern.sides[1] = parser.side();
   parser.end();
+  return pattern;
+}
+
+std::string to_string(const IndexPattern& pattern) {
+  return fmt::format("{} -> {}", text_of(pattern.sides[0]), text_of(pattern.sides[1]));
+}
+
+void rename_axis(const std::string& from, const std::string& to, IndexPattern& pattern) {
+  visit_all_products(pattern, [&](AxisProduct& product) {
+    for (AxisFactor& factor : product) {
+      if (factor.name == from) factor.name = to;
+    }
+  });
+  pattern.text = to_string(pattern);
+}
+
+std::set<std::string> axes_inside_products(const IndexPattern& pattern) {
+  std::set<std::string> axes;
+  visit_all_products(pattern, [&](const AxisProduct& product) {
+    if (product.size() < 2) return;
+    for (const AxisFactor& factor : product) {
+      if (factor.sum.empty()) axes.insert(factor.name);
+    }
+  });
+  return axes;
+}
+
+IndexPattern parse_index_pattern(std::string_view text, const std::set<std::string>& left_axes,
+                                 const std::set<std::string>& right_axes) {
+  IndexPattern pattern = read_index_pattern(text);
   if (has_ellipsis(pattern, false) && !has_ellipsis(pattern, true)) {
     throw PatternError(fmt::format("'{}': '...' stands in some tensors only; expected it in all or none", text));
   }

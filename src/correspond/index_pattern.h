@@ -67,6 +67,17 @@ inline constexpr std::string_view kSameIndices = "... -> ...";
 IndexPattern parse_index_pattern(std::string_view text, const std::set<std::string>& left_axes = {},
                                  const std::set<std::string>& right_axes = {});
 
+// Reads the notation alone: the sides may have other axes than each other. Throws PatternError.
+IndexPattern read_index_pattern(std::string_view text);
+
+// Returns the text of a pattern, with terms of several factors in parentheses of their own.
+std::string to_string(const IndexPattern& pattern);
+
+void rename_axis(const std::string& from, const std::string& to, IndexPattern& pattern);
+
+// Returns the axes that stand beside another factor, as both do in `(g d)`: no shape tells their sizes.
+std::set<std::string> axes_inside_products(const IndexPattern& pattern);
+
 // Reads a single tensor's pattern, which may have dimensions '_' of which nothing is said. Throws PatternError.
 TensorPattern parse_tensor_pattern(std::string_view text);
 

@@ -387,9 +387,8 @@ std::size_t side_of_reference(const Correspondence& correspondence, const Trace&
   }
   if (named[0] == 0 && named[1] == 0) {
     throw InputError(fmt::format(
-        "{}: its rules name tensors of {} of the two traces; expected the names of {} in one of {} and {}, and those "
-        "of "
-        "{} in the other",
+        "{}: its rules name tensors of {} of the two traces; expected the names of "
+        "{} in one of {} and {}, and those of {} in the other",
         correspondence.path, each[0].first + each[0].second + each[1].first + each[1].second == 0 ? "none" : "only one",
         correspondence.sides[0], reference.directory.string(), candidate.directory.string(), correspondence.sides[1]));
   }

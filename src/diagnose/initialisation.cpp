@@ -45,10 +45,9 @@ std::optional<std::string> describe_other_initialisation(const Report& report, c
   if (unlike < 2 || static_cast<double>(unlike) < kLeastShare * static_cast<double>(weights.size()))
     return std::nullopt;
   return fmt::format(
-      "the runs began with different parameters: {} of {} weights have nothing in common with the reference's but "
-      "their "
-      "size, as those of another seed; `ttrace collect --inject-params {}` gives the candidate the reference's, "
-      "--consistent-init gives both runs the same",
+      "the runs began with different parameters: {} of {} weights have nothing in common with the "
+      "reference's but their size, as those of another seed; `ttrace collect --inject-params {}` gives "
+      "the candidate the reference's, --consistent-init gives both runs the same",
       unlike, weights.size(), report.reference.empty() ? "REFERENCE" : report.reference);
 }
 

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/difference_members.h"
 #include "team/message.h"
 
 namespace ttrace {
@@ -18,26 +19,13 @@ constexpr std::uint64_t kCompareTasksAProcess = 32;
 constexpr std::uint64_t kMostBytesATask = 256 << 20;
 constexpr std::size_t kMostPairsATask = 4096;
 
-// --- What is sent. A member that is added to one of these types must be sent, too, or named here as one that a
-// comparison does not look at.
+// --- What is sent. A member that is added to one of these types must be sent, too, or named as one that a comparison
+// does not look at.
 
 template <class Message, class OneDifference>
 void transfer_difference(Message& message, OneDifference& difference) {
-  auto& [elements, differing, reference_nan, reference_inf, candidate_nan, candidate_inf, nonfinite_mismatch,
-         reference_square, candidate_square, difference_square, along, reference_max_abs, max_abs, worst_index,
-         worst_rank, worst_local_index, worst_reference, worst_candidate, rows, row_square, worst_row, square_by_rank,
-         nonfinite_by_rank, replica_square, replica_ranks, reference_replica_square, reference_replica_ranks, sketch] =
-      difference;
-  message(elements, differing, reference_nan, reference_inf, candidate_nan, candidate_inf, nonfinite_mismatch,
-          reference_square, candidate_square, difference_square, along, reference_max_abs, max_abs, worst_index,
-          worst_rank, worst_local_index, worst_reference, worst_candidate, rows, row_square, worst_row, square_by_rank,
-          nonfinite_by_rank, replica_square, replica_ranks, reference_replica_square, reference_replica_ranks);
-  transfer_optional(message, sketch, [&](auto& measure) {
-    auto& [cells, cell_elements, cell_rows, width, widening, scale_error, cell_square, cell_widening, worst_cell,
-           worst_cell_size, of_rank] = measure;
-    message(cells, cell_elements, cell_rows, width, widening, scale_error, cell_square, cell_widening, worst_cell,
-            worst_cell_size, of_rank);
-  });
+  visit_members(difference, message);
+  transfer_optional(message, difference.sketch, [&](auto& measure) { visit_members(measure, message); });
 }
 
 // The members of a piece but for its entry and its file, which several pieces share and which are sent by number.

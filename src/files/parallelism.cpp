@@ -110,9 +110,8 @@ bool read_unevenness(const Item& item, const Context& context, PipelineRule& rul
 
 void read_pipeline(const YamlNode& node, const Context& context, int line, Annotations& annotations) {
   constexpr std::string_view kExpected =
-      "layers (decoder.layers), and axis, first, last, embedding, head or per_stage where they apply; or names: "
-      "global, "
-      "and axis or chunks";
+      "layers (decoder.layers), and axis, first, last, embedding, head or per_stage "
+      "where they apply; or names: global, and axis or chunks";
   PipelineRule rule;
   rule.source = {context.file, line};
   for (const Item& item : read_items(node, context, line, kExpected)) {

@@ -135,9 +135,8 @@ std::int64_t insert_check(Database& database, const CheckRecord& check) {
       .run();
   database
       .prepare(
-          "insert into checks (candidate, started, git_commit, command, reference_run, candidate_run, same, compared, "
-          "failed,"
-          " missing, first_wrong) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+          "insert into checks (candidate, started, git_commit, command, reference_run, candidate_run, same, "
+          "compared, failed, missing, first_wrong) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
       .bind(0, check.candidate)
       .bind(1, check.started)
       .bind(2, check.git_commit)

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,7 +21,25 @@
 namespace ttrace {
 namespace {
 
-constexpr std::string_view kReference = "reference", kCandidate = "candidate";
+enum class Side : std::uint8_t { kReference, kCandidate };
+
+std::string_view name_of(Side side) { return side == Side::kReference ? "reference" : "candidate"; }
+
+Side other_than(Side side) { return side == Side::kReference ? Side::kCandidate : Side::kReference; }
+
+// How a side lacks a tensor.
+enum class Lack : std::uint8_t {
+  kMissing,
+  kNotSeen,      // it says that it could not record it
+  kNotRecorded,  // it holds less by design
+};
+
+Reason reason_for(Lack lack, Side side) {
+  constexpr Reason kReasons[][2] = {{Reason::kMissingInReference, Reason::kMissingInCandidate},
+                                    {Reason::kNotSeenInReference, Reason::kNotSeenInCandidate},
+                                    {Reason::kNotRecordedInReference, Reason::kNotRecordedInCandidate}};
+  return kReasons[static_cast<std::size_t>(lack)][static_cast<std::size_t>(side)];
+}
 
 TensorId forward_of(TensorId id) {
   id.pass = Pass::kForward;
@@ -114,9 +133,9 @@ void note_microbatches(const Alignment& reference, const Alignment& candidate, s
     const auto other = of_candidate.find(iteration);
     if (other == of_candidate.end() || other->second == count) continue;
     notes.push_back(fmt::format(
-        "iteration {}: the reference ran {} micro-batch{}, the candidate {} in all; expected the same ones: a "
-        "reference "
-        "with {}, or a candidate whose ranks run {} each, of slices of its samples (microbatches: {{order: slices}})",
+        "iteration {}: the reference ran {} micro-batch{}, the candidate {} in all; expected the same ones: "
+        "a reference with {}, or a candidate whose ranks run {} each, of slices of its samples "
+        "(microbatches: {{order: slices}})",
         iteration, count, count == 1 ? "" : "es", other->second, other->second, count));
     return;
   }
@@ -179,38 +198,28 @@ TensorPair with_common_tokens(const TensorPair& pair, const RecordedChoices& cho
 
 // A tensor that `side` lacks, or holds in part. It is missing unless the side says that it could not record it, or that
 // it holds less by design.
-Finding finding_about_lack(const LogicalTensor& tensor, std::string_view side, std::string_view other,
-                           const Alignment& lacking) {
-  const bool in_candidate = side == kCandidate;
-  const std::string held = fmt::format("the {} has {}", other, describe_type(tensor));
+Finding finding_about_lack(const LogicalTensor& tensor, Side side, const Alignment& lacking) {
+  const std::string held = fmt::format("the {} has {}", name_of(other_than(side)), describe_type(tensor));
   const NotSeenTensors::Reason* reason = lacking.not_seen.reason_of(tensor.id);
   if (reason != nullptr && !reason->by_design) {
-    return finding_about(tensor, Verdict::kNotSeen,
-                         in_candidate ? Reason::kNotSeenInCandidate : Reason::kNotSeenInReference,
-                         fmt::format("not seen in the {}: {}; {}", side, reason->text, held));
+    return finding_about(tensor, Verdict::kNotSeen, reason_for(Lack::kNotSeen, side),
+                         fmt::format("not seen in the {}: {}; {}", name_of(side), reason->text, held));
   }
   if (reason != nullptr || lacking.not_seen.covers_everything()) {
-    return finding_about(tensor, Verdict::kNotSeen,
-                         in_candidate ? Reason::kNotRecordedInCandidate : Reason::kNotRecordedInReference,
-                         fmt::format("not recorded in the {}, which holds less by design; {}", side, held));
+    return finding_about(tensor, Verdict::kNotSeen, reason_for(Lack::kNotRecorded, side),
+                         fmt::format("not recorded in the {}, which holds less by design; {}", name_of(side), held));
   }
-  return finding_about(tensor, Verdict::kMissing,
-                       in_candidate ? Reason::kMissingInCandidate : Reason::kMissingInReference,
-                       fmt::format("not in the {}; {}", side, held));
+  return finding_about(tensor, Verdict::kMissing, reason_for(Lack::kMissing, side),
+                       fmt::format("not in the {}; {}", name_of(side), held));
 }
 
 // A tensor of which some ranks of `side` recorded their part, and others said that they could not.
-Finding finding_about_part(Finding finding, std::string_view side, const Alignment& lacking) {
+Finding finding_about_part(Finding finding, Side side, const Alignment& lacking) {
   const NotSeenTensors::Reason& reason = *lacking.not_seen.reason_of(finding.id);
-  const bool in_candidate = side == kCandidate;
   finding.verdict = Verdict::kNotSeen;
-  if (reason.by_design) {
-    finding.reason = in_candidate ? Reason::kNotRecordedInCandidate : Reason::kNotRecordedInReference;
-  } else {
-    finding.reason = in_candidate ? Reason::kNotSeenInCandidate : Reason::kNotSeenInReference;
-  }
+  finding.reason = reason_for(reason.by_design ? Lack::kNotRecorded : Lack::kNotSeen, side);
   finding.message = fmt::format("{}: not {} by all ranks of the {}: {}", to_string(finding.id),
-                                reason.by_design ? "recorded" : "seen", side, reason.text);
+                                reason.by_design ? "recorded" : "seen", name_of(side), reason.text);
   return finding;
 }
 
@@ -223,20 +232,21 @@ void note_not_seen(const Alignment& reference, const Alignment& candidate, Match
     std::int64_t tensors = 0;
     std::string first;
   };
-  std::map<std::pair<bool, std::string>, Use> uses;
-  for (const Finding& finding : matching.findings) {
-    const bool in_candidate = finding.reason == Reason::kNotSeenInCandidate;
-    if (!in_candidate && finding.reason != Reason::kNotSeenInReference) continue;
-    const NotSeenTensors::Reason* said = (in_candidate ? candidate : reference).not_seen.reason_of(finding.id);
-    // Else it is there, as a sketch that says nothing.
-    Use& use = uses[{in_candidate, said == nullptr ? std::string(kUnfitSketches) : said->text}];
-    if (use.tensors++ == 0) use.first = to_string(finding.id);
+  std::map<std::pair<Side, std::string>, Use> uses;
+  for (const auto& [side, lacking] : {std::pair(Side::kReference, &reference), {Side::kCandidate, &candidate}}) {
+    for (const Finding& finding : matching.findings) {
+      if (finding.reason != reason_for(Lack::kNotSeen, side)) continue;
+      const NotSeenTensors::Reason* said = lacking->not_seen.reason_of(finding.id);
+      // Else it is there, as a sketch that says nothing.
+      Use& use = uses[{side, said == nullptr ? std::string(kUnfitSketches) : said->text}];
+      if (use.tensors++ == 0) use.first = to_string(finding.id);
+    }
   }
   std::size_t written = 0;
   for (const auto& [key, use] : uses) {
     if (written++ == kMostReasons) break;
-    matching.notes.push_back(fmt::format("not seen in the {}: {}: {} tensors, such as {}",
-                                         key.first ? kCandidate : kReference, key.second, use.tensors, use.first));
+    matching.notes.push_back(fmt::format("not seen in the {}: {}: {} tensors, such as {}", name_of(key.first),
+                                         key.second, use.tensors, use.first));
   }
   if (uses.size() > kMostReasons) {
     matching.notes.push_back(
@@ -249,24 +259,22 @@ void note_not_seen(const Alignment& reference, const Alignment& candidate, Match
 std::string describe_partial(const Alignment& reference, const Alignment& candidate,
                              const std::vector<Finding>& findings) {
   std::vector<std::string> sentences;
-  for (const bool in_candidate : {false, true}) {
-    const std::set<std::string>& reasons = (in_candidate ? candidate : reference).not_seen.reasons_by_design();
+  for (const auto& [side, partial] : {std::pair(Side::kReference, &reference), {Side::kCandidate, &candidate}}) {
+    const std::set<std::string>& reasons = partial->not_seen.reasons_by_design();
     if (reasons.empty()) continue;
     std::map<Kind, std::int64_t> kinds;
     std::int64_t tensors = 0;
     for (const Finding& finding : findings) {
-      if (finding.reason != (in_candidate ? Reason::kNotRecordedInCandidate : Reason::kNotRecordedInReference))
-        continue;
+      if (finding.reason != reason_for(Lack::kNotRecorded, side)) continue;
       ++kinds[finding.id.kind];
       ++tensors;
     }
     std::vector<std::string> counts;
     for (const auto& [kind, count] : kinds) counts.push_back(fmt::format("{} {}", count, name_of(kind)));
-    sentences.push_back(fmt::format("the {} holds less by design ({})", in_candidate ? kCandidate : kReference,
-                                    fmt::join(reasons, "; ")));
+    sentences.push_back(fmt::format("the {} holds less by design ({})", name_of(side), fmt::join(reasons, "; ")));
     if (tensors == 0) continue;  // the other holds no more
-    sentences.back() += fmt::format(": of the {}, {} tensors are not recorded in it: {}",
-                                    in_candidate ? kReference : kCandidate, tensors, fmt::join(counts, ", "));
+    sentences.back() += fmt::format(": of the {}, {} tensors are not recorded in it: {}", name_of(other_than(side)),
+                                    tensors, fmt::join(counts, ", "));
   }
   return fmt::format("{}", fmt::join(sentences, "; "));
 }
@@ -278,7 +286,7 @@ std::optional<Finding> find_unseen(const TensorPair& pair) {
   if (why.empty()) return std::nullopt;
   Finding finding =
       finding_about(*pair.candidate, Verdict::kNotSeen,
-                    pair.candidate->sketched ? Reason::kNotSeenInCandidate : Reason::kNotSeenInReference,
+                    reason_for(Lack::kNotSeen, pair.candidate->sketched ? Side::kCandidate : Side::kReference),
                     fmt::format("not seen: {}; to compare it, record it whole (`ttrace collect --whole`)", why));
   finding.ranks = ranks_holding(*pair.candidate);
   return finding;
@@ -293,7 +301,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
     if (pair.reference == nullptr && is_optimizer_state(id.kind)) {
       ++matching.waived;
     } else if (pair.reference == nullptr) {
-      Finding finding = finding_about_lack(tensor, kReference, kCandidate, reference);
+      Finding finding = finding_about_lack(tensor, Side::kReference, reference);
       finding.ranks = ranks_holding(tensor);
       matching.findings.push_back(std::move(finding));
     } else if (auto mismatch = find_mismatch(pair, {"the reference has", "the candidate"})) {
@@ -338,7 +346,7 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
       ++recomputed;
       continue;
     }
-    matching.findings.push_back(finding_about_lack(tensor, kCandidate, kReference, candidate));
+    matching.findings.push_back(finding_about_lack(tensor, Side::kCandidate, candidate));
   }
   matching.waived += recomputed;
   if (recomputed > 0) {
@@ -373,8 +381,8 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
   std::set<TensorId> incomplete;
   bool in_common = false;
   for (const Finding& finding : candidate.findings) {
-    matching.findings.push_back(is_not_seen(candidate, finding) ? finding_about_part(finding, kCandidate, candidate)
-                                                                : finding);
+    matching.findings.push_back(
+        is_not_seen(candidate, finding) ? finding_about_part(finding, Side::kCandidate, candidate) : finding);
     if (finding.id.name.empty()) continue;
     incomplete.insert(finding.id);
     in_common = in_common || counterpart(reference, finding.id) != nullptr;
@@ -394,7 +402,7 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
   for (const Finding& finding : reference.findings) {
     const bool found =
         finding.id.name.empty() || candidate.tensors.contains(finding.id) || incomplete.contains(finding.id);
-    if (!found) matching.findings.push_back(finding_about_part(finding, kReference, reference));
+    if (!found) matching.findings.push_back(finding_about_part(finding, Side::kReference, reference));
   }
   waive_lone_modules(reference, candidate, matching);
   note_not_seen(reference, candidate, matching);

@@ -2,5 +2,6 @@
 #pragma once
 
 // Vectors of unknown width (SVE, RVV) cannot be members of an array; ARM falls back to NEON. A processor older than
-// AVX2, of 2013, gets SSE2: copies for SSSE3 and SSE4 would double the time that kernels take to compile.
+// AVX2, of 2013, gets SSE2 where Highway knows that target, and one element at a time where it does not, as
+// 1.0.3: copies for SSSE3 and SSE4 would double the time that kernels take to compile.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSSE3 | HWY_SSE4)

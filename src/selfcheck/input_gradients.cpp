@@ -71,9 +71,15 @@ void InputGradients::check() {
   if (!candidates_.empty()) find_activations();
   std::vector<const Candidate*> disagreeing;
   for (const Candidate& candidate : candidates_) {
-    if (!agrees(candidate)) disagreeing.push_back(&candidate);
+    const std::optional<Terms> sum = find_sum(candidate);
+    if (!sum) {
+      disagreeing.push_back(&candidate);
+      continue;
+    }
+    keep_agreement(candidate, *sum);
+    add(judge_agreement(candidate, *sum));
   }
-  for (const Candidate* candidate : disagreeing) check_disagreeing(*candidate);
+  for (const Candidate* candidate : disagreeing) add(judge_disagreement(*candidate));
 }
 
 std::vector<std::string> InputGradients::notes() const {
@@ -224,125 +230,145 @@ bool InputGradients::is_residual(const Candidate& candidate, const Activation& r
   return false;
 }
 
-// Returns whether the gradient is the sum of what its recorded consumers send back; then adds the finding.
-bool InputGradients::agrees(const Candidate& candidate) {
-  const LogicalTensor& input = *candidate.call.input;
-  const Batch batch = {input.id.iteration, input.id.microbatch};
-  Terms terms{{input.id.name}};
+// Returns the linears that were given the candidate's input, by its bits, and sent back the same gradient.
+InputGradients::Terms InputGradients::linears_given_input_of(const Candidate& candidate) const {
+  const TensorId& id = candidate.call.input->id;
+  Terms terms{{id.name}};
   for (const LogicalTensor* consumer : consumers_of(candidate)) {
-    if (linears_.contains({batch, consumer->id.name})) terms.linears.insert(consumer->id.name);
+    if (linears_.contains({{id.iteration, id.microbatch}, consumer->id.name})) terms.linears.insert(consumer->id.name);
   }
-  if (!has_terms(candidate, terms)) {
-    terms.residual = find_residual(candidate, terms);
-    if (!terms.residual) return false;
-  }
-  std::vector<Terms>& agreed = agreed_[input.id.name];
-  const auto is_same = [&](const Terms& other) {
-    return other.linears == terms.linears && other.residual.has_value() == terms.residual.has_value() &&
-           (!terms.residual || other.residual->name == terms.residual->name);
-  };
-  if (std::none_of(agreed.begin(), agreed.end(), is_same)) agreed.push_back(terms);
-  agreed_in_layers_[without_numbers(input.id.name)].insert(input.id.name);
-  pass(candidate, terms);
-  return true;
+  return terms;
 }
 
-void InputGradients::pass(const Candidate& candidate, const Terms& terms) {
-  const bool is_shared = terms.linears.size() > 1, has_residual = terms.residual.has_value();
-  shared_ += is_shared ? 1 : 0;
-  with_residual_ += has_residual ? 1 : 0;
-  const std::string operands(operands_of(is_shared, has_residual));
-  if (!is_shared && !has_residual) {  // the whole is right on the first copy; another rank's may be wrong
-    const Operand weight = {candidate.call.weight, candidate.call.form.weight_is_transposed};
-    if (auto wrong = local_.check(*candidate.grad_input, {candidate.grad_output, false}, weight, nullptr, operands)) {
-      findings_.push_back(std::move(*wrong));
-      return;
+// Returns which of its recorded consumers' gradients the candidate's is the sum of; nothing where it is not.
+std::optional<InputGradients::Terms> InputGradients::find_sum(const Candidate& candidate) const {
+  Terms terms = linears_given_input_of(candidate);
+  if (has_terms(candidate, terms)) return terms;
+  terms.residual = find_residual(candidate, terms);
+  return terms.residual ? std::optional(terms) : std::nullopt;
+}
+
+void InputGradients::keep_agreement(const Candidate& candidate, const Terms& sum) {
+  const std::string& name = candidate.call.input->id.name;
+  std::vector<Terms>& agreed = agreed_[name];
+  const auto is_same = [&](const Terms& other) {
+    return other.linears == sum.linears && other.residual.has_value() == sum.residual.has_value() &&
+           (!sum.residual || other.residual->name == sum.residual->name);
+  };
+  if (std::none_of(agreed.begin(), agreed.end(), is_same)) agreed.push_back(sum);
+  agreed_in_layers_[without_numbers(name)].insert(name);
+}
+
+void InputGradients::add(Judgement judgement) {
+  if (judgement.sum) {
+    shared_ += judgement.sum->is_shared() ? 1 : 0;
+    with_residual_ += judgement.sum->residual ? 1 : 0;
+  }
+  findings_.push_back(std::move(judgement.finding));
+}
+
+// Judges a gradient that is the sum. The whole is right on the first copy; another rank's may be wrong.
+InputGradients::Judgement InputGradients::judge_agreement(const Candidate& candidate, const Terms& sum) const {
+  const std::string operands(operands_of(sum.is_shared(), sum.residual.has_value()));
+  if (!sum.is_shared() && !sum.residual) {
+    if (auto wrong = local_.check(*candidate.grad_input, {candidate.grad_output, false}, candidate.weight(), nullptr,
+                                  operands)) {
+      return {std::move(*wrong), sum};
     }
   }
-  findings_.push_back(
-      finding_about(*candidate.grad_input, Verdict::kPass, Reason::kNone, fmt::format("is {}", operands)));
+  return {finding_about(*candidate.grad_input, Verdict::kPass, Reason::kNone, fmt::format("is {}", operands)), sum};
 }
 
-// The gradient is not what its recorded consumers send back: is it proved wrong?
-void InputGradients::check_disagreeing(const Candidate& candidate) {
+// Judges a gradient that is not the sum of what its recorded consumers send back. The first that applies:
+//
+//   the products could not be verified                           not checked
+//   the operands differ between ranks, unplaced                  not checked
+//   it is a sum that other calls of the module agree with        right
+//   other calls agree with one sum, which it differs from        wrong
+//   other calls agree with several sums                          not checked
+//   few elements are off, and the module of other layers agrees  wrong
+//   it is a multiple of the sum                                  wrong
+//   each rank has its own product alone                          wrong
+//   else                                                         not checked
+InputGradients::Judgement InputGradients::judge_disagreement(const Candidate& candidate) const {
   const LogicalTensor& input = *candidate.call.input;
-  Terms terms{{input.id.name}};
-  for (const LogicalTensor* consumer : consumers_of(candidate)) {
-    if (linears_.contains({{input.id.iteration, input.id.microbatch}, consumer->id.name}))
-      terms.linears.insert(consumer->id.name);
-  }
+  const Terms terms = linears_given_input_of(candidate);
   const std::optional<Sum> sum = sum_of(candidate, terms);
-  if (!sum) return refuse(candidate, "the gradients of linears that were given its input have other shapes");
+  if (!sum) return not_checkable(candidate, "the gradients of linears that were given its input have other shapes");
   const abft::Verification faulty = verify(*sum);
-  if (faulty.outcome != abft::Outcome::kFaulty) return refuse(candidate, faulty.reason);
+  if (faulty.outcome != abft::Outcome::kFaulty) return not_checkable(candidate, faulty.reason);
   if (is_unplaced(input) || is_unplaced(*candidate.grad_output) || is_unplaced(*candidate.grad_input)) {
-    return refuse(candidate, "its operands differ between ranks, and no annotation says how they lie");
+    return not_checkable(candidate, "its operands differ between ranks, and no annotation says how they lie");
   }
   const std::string open =
       fmt::format("{}; nothing proves that no operation outside of modules was given its input as well",
-                  describe(faulty, operands_of(terms.linears.size() > 1, false)));
-
-  const auto agreed = agreed_.find(input.id.name);
-  if (agreed != agreed_.end()) {
-    for (const Terms& others : agreed->second) {
-      if (has_terms(candidate, others)) return pass(candidate, others);
-    }
-    const std::optional<Sum> other_sum = sum_of(candidate, agreed->second.front());
-    if (agreed->second.size() > 1 || !other_sum) return refuse(candidate, open);
-    const abft::Verification other = verify(*other_sum);
-    if (other.outcome != abft::Outcome::kFaulty) return refuse(candidate, other.reason);
-    return add_wrong(candidate, agreed->second.front(), other, "in other calls of the module it is");
+                  describe(faulty, operands_of(terms.is_shared(), false)));
+  if (const auto agreed = agreed_.find(input.id.name); agreed != agreed_.end()) {
+    return judge_by_other_calls(candidate, agreed->second, open);
   }
-  const auto in_layers = agreed_in_layers_.find(without_numbers(input.id.name));
+  if (std::optional<Finding> wrong = find_proof(candidate, terms, *sum, faulty)) return {std::move(*wrong)};
+  return not_checkable(candidate, open);
+}
+
+// Judges by the sums that other calls of the module agree with. `open` says what the gradient is off by.
+InputGradients::Judgement InputGradients::judge_by_other_calls(const Candidate& candidate,
+                                                               const std::vector<Terms>& agreed,
+                                                               const std::string& open) const {
+  for (const Terms& others : agreed) {
+    if (has_terms(candidate, others)) return judge_agreement(candidate, others);
+  }
+  const std::optional<Sum> sum = sum_of(candidate, agreed.front());
+  if (agreed.size() > 1 || !sum) return not_checkable(candidate, open);
+  const abft::Verification other = verify(*sum);
+  if (other.outcome != abft::Outcome::kFaulty) return not_checkable(candidate, other.reason);
+  return {wrong_by(candidate, agreed.front(), other, "in other calls of the module it is")};
+}
+
+// Returns a finding where the fault itself, or the module of other layers, proves the gradient wrong.
+std::optional<Finding> InputGradients::find_proof(const Candidate& candidate, const Terms& terms, const Sum& sum,
+                                                  const abft::Verification& faulty) const {
+  const LogicalTensor& input = *candidate.call.input;
   const bool few = std::all_of(faulty.faults.begin(), faulty.faults.end(),
                                [](const abft::Fault& fault) { return fault.located(); }) &&
                    static_cast<double>(faulty.faults.size()) <=
                        std::max(1.0, kFewElements * static_cast<double>(element_count(input.shape)));
-  if (few && in_layers != agreed_in_layers_.end()) {
-    return add_wrong(candidate, terms, faulty, "all others are right, and so are those of the same module elsewhere");
+  if (few && agreed_in_layers_.contains(without_numbers(input.id.name))) {
+    return wrong_by(candidate, terms, faulty, "all others are right, and so are those of the same module elsewhere");
   }
-  double factor = 1;
-  if (is_multiple(*sum, candidate, terms, factor)) {
-    return add_wrong(candidate, terms, faulty, fmt::format("it is {:.6g} times that", factor));
+  if (const std::optional<double> factor = factor_of(sum, candidate, terms)) {
+    return wrong_by(candidate, terms, faulty, fmt::format("it is {:.6g} times that", *factor));
   }
-  if (terms.linears.size() == 1) {
-    const Operand weight = {candidate.call.weight, candidate.call.form.weight_is_transposed};
-    if (auto wrong = local_.find_unsummed(*candidate.grad_input, {candidate.grad_output, false}, weight)) {
-      findings_.push_back(std::move(*wrong));
-      return;
-    }
-  }
-  refuse(candidate, open);
+  if (terms.is_shared()) return std::nullopt;
+  return local_.find_unsummed(*candidate.grad_input, {candidate.grad_output, false}, candidate.weight());
 }
 
-// Returns whether the gradient is `factor` times the sum, in all rows and columns.
-bool InputGradients::is_multiple(const Sum& sum, const Candidate& candidate, const Terms& terms, double& factor) const {
-  if (sum.product.c.rows * sum.product.c.cols < kFewestElements) return false;
+// Returns the factor where the gradient is the sum times that, in all rows and columns.
+std::optional<double> InputGradients::factor_of(const Sum& sum, const Candidate& candidate, const Terms& terms) const {
+  if (sum.product.c.rows * sum.product.c.cols < kFewestElements) return std::nullopt;
   abft::Product product = sum.product;
   product.rounding = sum.rounding;
   double product_of_sums = 0, square = 0, off = 0;
   for (const abft::LineCheck& line : abft::check_lines(product, {.threshold = {.roundings = sum.roundings}}).rows) {
-    if (!line.unusable.empty() || line.nonfinite > 0) return false;
+    if (!line.unusable.empty() || line.nonfinite > 0) return std::nullopt;
     product_of_sums += line.checksum * (line.checksum + line.sum_difference);
     square += line.checksum * line.checksum;
     if (line.threshold > 0) off = std::max(off, std::fabs(line.sum_difference) / line.threshold);
   }
-  if (square == 0 || off < kClearlyOff) return false;
-  factor = product_of_sums / square;
+  if (square == 0 || off < kClearlyOff) return std::nullopt;
+  const double factor = product_of_sums / square;
   const std::optional<Sum> scaled = sum_of(candidate, terms, factor);
-  return scaled && verify(*scaled).outcome == abft::Outcome::kVerified;
+  return scaled && verify(*scaled).outcome == abft::Outcome::kVerified ? std::optional(factor) : std::nullopt;
 }
 
-void InputGradients::add_wrong(const Candidate& candidate, const Terms& terms, const abft::Verification& faulty,
-                               const std::string& proof) {
+// Returns the finding that the gradient is not the sum; `proof` says why it ought to be.
+Finding InputGradients::wrong_by(const Candidate& candidate, const Terms& sum, const abft::Verification& faulty,
+                                 const std::string& proof) const {
   const LogicalTensor& gradient = *candidate.grad_input;
-  const std::string_view operands = operands_of(terms.linears.size() > 1, terms.residual.has_value());
-  if (terms.linears.size() == 1 && !terms.residual) {
-    const Operand weight = {candidate.call.weight, candidate.call.form.weight_is_transposed};
-    if (auto wrong = local_.check(gradient, {candidate.grad_output, false}, weight, nullptr, operands)) {
+  const std::string_view operands = operands_of(sum.is_shared(), sum.residual.has_value());
+  if (!sum.is_shared() && !sum.residual) {
+    if (auto wrong = local_.check(gradient, {candidate.grad_output, false}, candidate.weight(), nullptr, operands)) {
       wrong->message += "; " + proof;
-      findings_.push_back(std::move(*wrong));
-      return;
+      return std::move(*wrong);
     }
   }
   Finding finding = finding_about(gradient, Verdict::kFail, Reason::kProductDiffers,
@@ -352,10 +378,11 @@ void InputGradients::add_wrong(const Candidate& candidate, const Terms& terms, c
     const std::int64_t cols = gradient.shape.empty() ? 1 : gradient.shape.back();
     finding.ranks = ranks_holding(gradient, first.row * cols + first.col);
   }
-  findings_.push_back(std::move(finding));
+  return finding;
 }
 
-void InputGradients::refuse(const Candidate& candidate, std::string why) {
+// Says who else was given the input, where that was recorded, in place of `why`.
+InputGradients::Judgement InputGradients::not_checkable(const Candidate& candidate, std::string why) const {
   std::set<std::string> others;
   const std::string_view own = TensorName(candidate.call.input->id.name).path;
   const TensorId& id = candidate.call.input->id;
@@ -367,7 +394,7 @@ void InputGradients::refuse(const Candidate& candidate, std::string why) {
     why = fmt::format("its input was given to {}, too: their gradients are added up",
                       comma_list(std::vector<std::string>(others.begin(), others.end())));
   }
-  findings_.push_back(finding_about(*candidate.grad_input, Verdict::kUntrusted, Reason::kNotCheckable, why));
+  return {finding_about(*candidate.grad_input, Verdict::kUntrusted, Reason::kNotCheckable, why)};
 }
 
 }  // namespace ttrace

@@ -57,11 +57,19 @@ class InputGradients {
   struct Candidate {
     Linear call;
     const LogicalTensor *grad_output, *grad_input;
+
+    Operand weight() const { return {call.weight, call.form.weight_is_transposed}; }
   };
   // What a gradient is the sum of: linears, by the names of their inputs, and a residual connection's gradient.
   struct Terms {
     std::set<std::string> linears;
     std::optional<TensorId> residual = std::nullopt;  // of the sum Z; its iteration and micro-batch say nothing
+
+    bool is_shared() const { return linears.size() > 1; }
+  };
+  struct Judgement {
+    Finding finding;
+    std::optional<Terms> sum = std::nullopt;  // that the gradient is, as a whole
   };
   // A product of terms, with the memory that it is of.
   struct Sum {
@@ -85,13 +93,20 @@ class InputGradients {
   bool has_terms(const Candidate& candidate, const Terms& terms) const;
   std::optional<TensorId> find_residual(const Candidate& candidate, const Terms& linears) const;
   bool is_residual(const Candidate& candidate, const Activation& residual) const;
-  bool agrees(const Candidate& candidate);
-  void check_disagreeing(const Candidate& candidate);
-  bool is_multiple(const Sum& sum, const Candidate& candidate, const Terms& terms, double& factor) const;
-  void pass(const Candidate& candidate, const Terms& terms);
-  void add_wrong(const Candidate& candidate, const Terms& terms, const abft::Verification& faulty,
-                 const std::string& proof);
-  void refuse(const Candidate& candidate, std::string why);
+  Terms linears_given_input_of(const Candidate& candidate) const;
+  std::optional<Terms> find_sum(const Candidate& candidate) const;
+  void keep_agreement(const Candidate& candidate, const Terms& sum);
+  void add(Judgement judgement);
+  Judgement judge_agreement(const Candidate& candidate, const Terms& sum) const;
+  Judgement judge_disagreement(const Candidate& candidate) const;
+  Judgement judge_by_other_calls(const Candidate& candidate, const std::vector<Terms>& agreed,
+                                 const std::string& open) const;
+  std::optional<Finding> find_proof(const Candidate& candidate, const Terms& terms, const Sum& sum,
+                                    const abft::Verification& faulty) const;
+  std::optional<double> factor_of(const Sum& sum, const Candidate& candidate, const Terms& terms) const;
+  Finding wrong_by(const Candidate& candidate, const Terms& sum, const abft::Verification& faulty,
+                   const std::string& proof) const;
+  Judgement not_checkable(const Candidate& candidate, std::string why) const;
 
   const Alignment& alignment_;
   const SelfCheckOptions& options_;

@@ -110,9 +110,8 @@ class UpdateGroup {
           std::abs(sums.slope_error_of_others()) <= allowed_slope(sums)) {
         words = fmt::format(
             "{} of {} elements with a gradient above rounding {} the other way, and the others as the reference's; "
-            "where "
-            "an optimizer steps by the sign of a sum, as Lion does, a correct run may turn over what is near zero, and "
-            "what comes after follows from that: compare its first step",
+            "where an optimizer steps by the sign of a sum, as Lion does, a correct run may turn over what is near "
+            "zero, and what comes after follows from that: compare its first step",
             sums.reversed, sums.above, sums.reversed == 1 ? "goes" : "go");
       }
     } else if (!has_slope(sums) && exceeds(std::abs(norm_error(sums)), allowed_norm(sums), worst)) {
@@ -186,15 +185,14 @@ class UpdateGroup {
 };
 
 // The first iteration in which a gradient, or what it was computed from at the start, is wrong.
-std::int32_t first_wrong_iteration(const Matching& matching, std::span<const Difference> differences,
-                                   const ToleranceFile& tolerance) {
+std::int32_t first_wrong_iteration(const Compared& compared) {
   std::int32_t first = std::numeric_limits<std::int32_t>::max();
-  for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
-    const TensorId& id = matching.pairs[i].candidate->id;
+  for (std::size_t i = 0; i < compared.matching.pairs.size(); ++i) {
+    const TensorId& id = compared.matching.pairs[i].candidate->id;
     if ((id.kind != Kind::kMainGrad && id.kind != Kind::kStepGrad) || id.iteration >= first) continue;
-    if (is_wrong(judge(matching.pairs[i], differences[i], &tolerance))) first = id.iteration;
+    if (is_wrong(judge(compared.matching.pairs[i], compared.differences[i], compared.tolerance))) first = id.iteration;
   }
-  for (const Finding& finding : matching.findings) {
+  for (const Finding& finding : compared.matching.findings) {
     if (finding.id.kind == Kind::kMainGrad && is_wrong(finding)) first = std::min(first, finding.id.iteration);
   }
   return first;
@@ -202,17 +200,18 @@ std::int32_t first_wrong_iteration(const Matching& matching, std::span<const Dif
 
 }  // namespace
 
-JudgedRegression judge_by_regression(const AlignedTrace& reference, const Matching& matching,
-                                     std::span<const Difference> differences, const ToleranceFile& tolerance,
-                                     const std::set<TensorId>& wanted, int threads) {
+JudgedRegression judge_by_regression(const AlignedTrace& reference, const Compared& compared,
+                                     const std::set<TensorId>& wanted) {
+  const std::vector<TensorPair>& pairs = compared.matching.pairs;
+  const auto& tolerances = compared.tolerance->updates;
   JudgedRegression result;
-  const std::int32_t first_wrong = first_wrong_iteration(matching, differences, tolerance);
+  const std::int32_t first_wrong = first_wrong_iteration(compared);
   const StatedSteps stated = stated_steps(reference);
   std::map<TensorId, std::size_t> places;
   std::map<TensorId, UpdateTolerances::key_type> keys;
   std::set<TensorId> judgeable;
-  for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
-    const TensorId& id = matching.pairs[i].candidate->id;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const TensorId& id = pairs[i].candidate->id;
     if (!wanted.contains(id)) continue;
     places[id] = i;
     const auto steps = stated.find({id.iteration, id.name});
@@ -220,14 +219,14 @@ JudgedRegression judge_by_regression(const AlignedTrace& reference, const Matchi
                                          id.iteration};
     if (id.iteration >= first_wrong) {
       result.not_judged[id] = "its gradients are not the reference's";
-    } else if (!tolerance.updates.contains(key)) {
+    } else if (!tolerances.contains(key)) {
       result.not_judged[id] = "the tolerance file does not say how far it may be from the reference's";
     } else {
       keys[id] = key;
       judgeable.insert(id);
     }
   }
-  std::vector<RegressedUpdate> updates = regress_updates(matching.pairs, differences, judgeable, threads);
+  std::vector<RegressedUpdate> updates = regress_updates(pairs, compared.differences, judgeable, compared.threads);
   std::map<UpdateTolerances::key_type, UpdateGroup> groups;
   for (RegressedUpdate& update : updates) {
     const std::size_t place = places.at(update.id);
@@ -242,8 +241,8 @@ JudgedRegression judge_by_regression(const AlignedTrace& reference, const Matchi
       if (const auto found = options.find("lr"); found != options.end()) lr = found->second;
     }
     const auto& key = keys.at(update.id);
-    groups.try_emplace(key, tolerance.updates.at(key))
-        .first->second.add({&update, &matching.pairs[place], &differences[place], lr});
+    groups.try_emplace(key, tolerances.at(key))
+        .first->second.add({&update, &pairs[place], &compared.differences[place], lr});
   }
   for (auto& [key, group] : groups) group.judge(key.first, result);
   return result;

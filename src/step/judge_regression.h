@@ -9,12 +9,11 @@
 
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "align/aligned_trace.h"
-#include "judge/match.h"
+#include "step/compared.h"
 #include "step/regression.h"
 
 namespace ttrace {
@@ -26,9 +25,8 @@ struct JudgedRegression {
   double worst = 0;                            // the largest error of a right update, in units of what is allowed
 };
 
-// Judges the updates of `wanted`, canonical identities.
-JudgedRegression judge_by_regression(const AlignedTrace& reference, const Matching& matching,
-                                     std::span<const Difference> differences, const ToleranceFile& tolerance,
-                                     const std::set<TensorId>& wanted, int threads);
+// Judges the updates of `wanted`, canonical identities, by tolerances, which must be there.
+JudgedRegression judge_by_regression(const AlignedTrace& reference, const Compared& compared,
+                                     const std::set<TensorId>& wanted);
 
 }  // namespace ttrace

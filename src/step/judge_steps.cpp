@@ -26,17 +26,17 @@ constexpr double kNormRounding = 1e-5;
 // How far apart the gradients of each iteration are, and which parameters have some.
 class GradientDifferences {
  public:
-  GradientDifferences(const Matching& matching, std::span<const Difference> differences, const ToleranceFile* tolerance)
-      : tolerance_(tolerance) {
-    for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
-      const TensorId& id = matching.pairs[i].candidate->id;
-      const Difference& difference = differences[i];
+  explicit GradientDifferences(const Compared& compared) : tolerance_(compared.tolerance) {
+    const std::vector<TensorPair>& pairs = compared.matching.pairs;
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      const TensorId& id = pairs[i].candidate->id;
+      const Difference& difference = compared.differences[i];
       if (is_gradient_norm({id.kind, id.name})) add_norm(id, difference);
       if (id.kind != Kind::kMainGrad) continue;
       Sums& sums = sums_[id.iteration];
       sums.difference += difference.difference_square;
       sums.reference += difference.reference_square;
-      for (const LogicalTensor* side : {matching.pairs[i].reference, matching.pairs[i].candidate}) {
+      for (const LogicalTensor* side : {pairs[i].reference, pairs[i].candidate}) {
         const double epsilon = epsilon_of(side->dtype);
         if (epsilon > epsilon_of(Dtype::kFloat32)) sums.rounding = std::max(sums.rounding, epsilon);
       }
@@ -188,7 +188,8 @@ std::string describe_unknown(const std::string& optimizer, Kind kind) {
 }
 
 // Counts an update whose rule is not known as not checked.
-void take_out(StepCheck& check, const std::set<std::pair<std::string, Kind>>& classes, StepCoverage& coverage) {
+void leave_out_unknown_rules(StepCheck& check, const std::set<std::pair<std::string, Kind>>& classes,
+                             StepCoverage& coverage) {
   std::set<std::string> parameters;  // that were not checked in every iteration
   for (const Finding& finding : check.findings) {
     if (finding.reason == Reason::kNotCheckable) parameters.insert(finding.id.name);
@@ -208,7 +209,7 @@ void take_out(StepCheck& check, const std::set<std::pair<std::string, Kind>>& cl
 }
 
 // Takes an update out of those that were not checked for `reason`.
-void count_out(const std::string& reason, StepCoverage& coverage) {
+void uncount_not_checkable(const std::string& reason, StepCoverage& coverage) {
   if (--coverage.not_checkable.at(reason) == 0) coverage.not_checkable.erase(reason);
 }
 
@@ -231,13 +232,12 @@ StepCoverage cover_unstated(const Matching& matching, std::map<TensorId, std::st
 }
 
 // Judges the updates that were not checked by regression, and counts them.
-void judge_unchecked(const AlignedTrace& reference, const Matching& matching, std::span<const Difference> differences,
-                     const ToleranceFile& tolerance, const std::map<TensorId, std::string>& unchecked, int threads,
-                     JudgedSteps& judged) {
+void judge_unchecked(const AlignedTrace& reference, const Compared& compared,
+                     const std::map<TensorId, std::string>& unchecked, JudgedSteps& judged) {
   std::set<TensorId> wanted;
   for (const auto& [id, reason] : unchecked) wanted.insert(id);
   for (const Finding& finding : judged.verdicts.findings) wanted.erase(finding.id);  // other options: other updates
-  JudgedRegression regression = judge_by_regression(reference, matching, differences, tolerance, wanted, threads);
+  JudgedRegression regression = judge_by_regression(reference, compared, wanted);
   std::move(regression.findings.begin(), regression.findings.end(), std::back_inserter(judged.verdicts.findings));
   StepCoverage& coverage = *judged.coverage;
   coverage.worst_regressed = regression.worst;
@@ -245,26 +245,25 @@ void judge_unchecked(const AlignedTrace& reference, const Matching& matching, st
   for (const auto& [id, optimizer] : regression.judged) {
     coverage.iterations.insert(id.iteration);
     if (!optimizer.empty()) coverage.regressed_optimizers.insert(optimizer);
-    count_out(unchecked.at(id), coverage);
+    uncount_not_checkable(unchecked.at(id), coverage);
   }
   for (const auto& [id, why] : regression.not_judged) {
     const std::string& reason = unchecked.at(id);
-    count_out(reason, coverage);
+    uncount_not_checkable(reason, coverage);
     ++coverage.not_checkable[fmt::format("{}, and by regression: {}", reason, why)];
   }
 }
 
 }  // namespace
 
-JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Matching& matching,
-                        std::span<const Difference> differences, const ToleranceFile* tolerance, int threads,
+JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Compared& compared,
                         const ParameterCounterparts* counterparts, const Replay* replay) {
   JudgedSteps judged;
-  StepCheck of_candidate = check_steps(*candidate.trace, candidate.alignment, threads, replay);
+  StepCheck of_candidate = check_steps(*candidate.trace, candidate.alignment, compared.threads, replay);
   if (counterparts != nullptr) of_candidate = in_names_of_reference(std::move(of_candidate), *counterparts);
-  const StepCheck of_reference = check_steps(*reference.trace, reference.alignment, threads, replay);
-  const std::set<TensorId> equal = compare_options(
-      reference, candidate, GradientDifferences(matching, differences, tolerance), counterparts, judged);
+  const StepCheck of_reference = check_steps(*reference.trace, reference.alignment, compared.threads, replay);
+  const std::set<TensorId> equal =
+      compare_options(reference, candidate, GradientDifferences(compared), counterparts, judged);
   const auto unknown = not_understood(tally_of(of_reference), tally_of(of_candidate));
   for (const auto& [optimizer, kind] : unknown) judged.notes.push_back(describe_unknown(printable(optimizer), kind));
   for (const auto& [check, words] :
@@ -285,12 +284,12 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
   }
   if (of_candidate.coverage.parameters > 0) {
     judged.coverage = of_candidate.coverage;
-    take_out(of_candidate, unknown, *judged.coverage);
+    leave_out_unknown_rules(of_candidate, unknown, *judged.coverage);
   }
-  if (tolerance == nullptr) return judged;
-  if (!judged.coverage) judged.coverage = cover_unstated(matching, of_candidate.unchecked);
-  judge_unchecked(reference, matching, differences, *tolerance, of_candidate.unchecked, threads, judged);
-  judged.verdicts.jumps = find_jumps(reference, matching, differences, *tolerance, judged.verdicts.proved);
+  if (compared.tolerance == nullptr) return judged;
+  if (!judged.coverage) judged.coverage = cover_unstated(compared.matching, of_candidate.unchecked);
+  judge_unchecked(reference, compared, of_candidate.unchecked, judged);
+  judged.verdicts.jumps = find_jumps(reference, compared, judged.verdicts.proved);
   // Where nothing says of optimizers, nothing is said of their steps.
   if (of_candidate.coverage.parameters == 0 && judged.coverage->updates_regressed == 0) judged.coverage.reset();
   return judged;

@@ -12,14 +12,13 @@
 #pragma once
 
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "align/aligned_trace.h"
 #include "base/outcome.h"
 #include "judge/judge.h"
-#include "judge/match.h"
+#include "step/compared.h"
 #include "step/step.h"
 
 namespace ttrace {
@@ -33,10 +32,9 @@ struct JudgedSteps {
 // Of each of the candidate's parameters, those of the reference that are made of it, where the names are not the same.
 using ParameterCounterparts = std::map<std::string, std::vector<std::string>>;
 
-// `differences` as for `judge_all`. With `counterparts`, `matching` is in the reference's names, while `candidate` is
+// With `counterparts`, what was compared is in the reference's names, while `candidate` is
 // in its own. `replay` as in `check_steps`, and it throws as that does.
-JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Matching& matching,
-                        std::span<const Difference> differences, const ToleranceFile* tolerance, int threads,
+JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Compared& compared,
                         const ParameterCounterparts* counterparts = nullptr, const Replay* replay = nullptr);
 
 }  // namespace ttrace

@@ -14,16 +14,16 @@ namespace {
 
 using PairOf = std::map<TensorId, std::size_t>;  // an index into `Matching::pairs`
 
-std::set<TensorId> updates_in_question(const Matching& matching, std::span<const Difference> differences,
-                                       const ToleranceFile& tolerance,
+std::set<TensorId> updates_in_question(const Compared& compared,
                                        const std::map<TensorId, std::vector<TensorId>>& proved) {
   std::set<TensorId> updates;
-  for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
-    const TensorId& id = matching.pairs[i].candidate->id;
+  for (std::size_t i = 0; i < compared.matching.pairs.size(); ++i) {
+    const TensorId& id = compared.matching.pairs[i].candidate->id;
     if (id.kind != Kind::kParamDelta && id.kind != Kind::kParamAfter) continue;
     const TensorId update = id.with_kind(Kind::kParamDelta);
     if (!proved.contains(id) || !proved.contains(update)) continue;
-    if (judge(matching.pairs[i], differences[i], &tolerance).reason == Reason::kExceedsTolerance)
+    if (judge(compared.matching.pairs[i], compared.differences[i], compared.tolerance).reason ==
+        Reason::kExceedsTolerance)
       updates.insert(update);
   }
   return updates;
@@ -42,14 +42,14 @@ std::optional<double> allowed_of_element(const Difference& gradient, const Tenso
 
 }  // namespace
 
-std::map<TensorId, double> find_jumps(const AlignedTrace& reference, const Matching& matching,
-                                      std::span<const Difference> differences, const ToleranceFile& tolerance,
+std::map<TensorId, double> find_jumps(const AlignedTrace& reference, const Compared& compared,
                                       const std::map<TensorId, std::vector<TensorId>>& proved) {
   std::map<TensorId, double> jumps;
-  const std::set<TensorId> wanted = updates_in_question(matching, differences, tolerance, proved);
+  const std::set<TensorId> wanted = updates_in_question(compared, proved);
   if (wanted.empty()) return jumps;
   PairOf pair_of;
-  for (std::size_t i = 0; i < matching.pairs.size(); ++i) pair_of.emplace(matching.pairs[i].candidate->id, i);
+  for (std::size_t i = 0; i < compared.matching.pairs.size(); ++i)
+    pair_of.emplace(compared.matching.pairs[i].candidate->id, i);
   for (const ParameterSeries& series : find_series(*reference.trace, reference.alignment)) {
     for (std::size_t i = 0; i < series.updates.size(); ++i) {
       const RankUpdate& update = series.updates[i];
@@ -60,7 +60,8 @@ std::map<TensorId, double> find_jumps(const AlignedTrace& reference, const Match
       if (!wanted.contains(id) || !update.reason.empty() || !update.gradient) continue;
       const auto gradient = pair_of.find(id.with_kind(update.gradient.entry->id.kind));
       if (gradient == pair_of.end()) continue;
-      const auto error = allowed_of_element(differences[gradient->second], gradient->first, tolerance);
+      const auto error =
+          allowed_of_element(compared.differences[gradient->second], gradient->first, *compared.tolerance);
       if (error) jumps[id] = std::max(jumps[id], largest_jump(series, i, *error));
     }
   }

@@ -7,19 +7,17 @@
 #pragma once
 
 #include <map>
-#include <span>
 
 #include "align/aligned_trace.h"
 #include "judge/judge.h"
-#include "judge/match.h"
+#include "step/compared.h"
 
 namespace ttrace {
 
 // Of each update of `proved` that exceeds its tolerance, or whose parameter does: the largest jump of one element
 // (step/replay.h), in units of the update. The error of the gradient is what its tolerance allows of an element; where
-// that has none, there is no jump.
-std::map<TensorId, double> find_jumps(const AlignedTrace& reference, const Matching& matching,
-                                      std::span<const Difference> differences, const ToleranceFile& tolerance,
+// that has none, there is no jump. Tolerances must be there.
+std::map<TensorId, double> find_jumps(const AlignedTrace& reference, const Compared& compared,
                                       const std::map<TensorId, std::vector<TensorId>>& proved);
 
 }  // namespace ttrace

@@ -228,9 +228,9 @@ void require_signal(const ToleranceFile& file, std::span<const RunDifferences> p
     const auto noise = proof.others.find(std::string(name_of(Reason::kNoise)));
     if (noise == proof.others.end() || noise->second <= proof.compared - noise->second - proof.proved) continue;
     throw InputError(
-        fmt::format("{} of {} tolerances of {} are 1 or more: pure noise, with which nothing can be checked; expected "
-                    "a program that "
-                    "repeats itself: set its seeds, feed it the same data in the same order, without dropout",
+        fmt::format("{} of {} tolerances of {} are 1 or more: pure noise, with which nothing can "
+                    "be checked; expected a program that repeats itself: set its seeds, feed it "
+                    "the same data in the same order, without dropout",
                     noise->second, proof.compared, name_of(kind)));
   }
 }

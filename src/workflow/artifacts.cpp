@@ -65,7 +65,7 @@ Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::pat
 
 const Key& Artifacts::code_key() {
   if (code_key_) return *code_key_;
-  const auto files = git_files(not_code_);
+  const auto files = Repository(".").files(not_code_);
   if (!files) {
     throw InputError(
         fmt::format("{}: what runs here is in no git repository with a commit; expected `inputs`, a list of the files "

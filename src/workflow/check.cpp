@@ -331,7 +331,7 @@ Checked check(const CheckOptions& options) {
   const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;
   const Replay replay = replay_with(team, options.threads);
   const JudgedSteps steps =
-      judge_steps(loaded.reference, loaded.candidate, matching, differences, tolerance, options.threads,
+      judge_steps(loaded.reference, loaded.candidate, {matching, differences, tolerance, options.threads},
                   loaded.translation ? &loaded.translation->parameters : nullptr, &replay);
   Report report = judge_all(reference, matching, differences, tolerance, {options.waivers, options.accept_overrides},
                             steps.verdicts);

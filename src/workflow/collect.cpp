@@ -132,15 +132,17 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
   config["perturb_at"] = name_of(options.perturb_at);
   config["rewrite"] = values.for_ranks;
   config["selection"] = json_of(options.selection);
-  config["source_root"] = top_of_repository(fs::current_path() / options.working_directory).string();
+  const fs::path directory = fs::current_path() / options.working_directory;
+  const Repository repository(directory);
+  config["source_root"] = repository.top().value_or(directory).string();
   config["library"] = beside_program("lib/libttrace.so").string();
-  const std::string commit = git_commit();
+  const std::string commit = repository.commit();
   config["provenance"] = {{"ttrace", TTRACE_VERSION},
                           {"command", options.command},
                           {"started", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
                           {"git_commit", nullptr},
                           {"axes", options.axes},
-                          {"directory", (fs::current_path() / options.working_directory).string()},
+                          {"directory", directory.string()},
                           {"rewritten", values.provenance},
                           {"selection", config["selection"]}};
   if (!commit.empty()) config["provenance"]["git_commit"] = commit;

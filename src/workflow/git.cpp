@@ -17,9 +17,10 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kPathsAtOnce = 64;  // in one command line
 
-// Returns what `git ARGUMENTS` prints; nothing where it fails.
-std::optional<std::string> git(const std::string& arguments) {
-  FILE* const pipe = popen(("git " + arguments + " 2>/dev/null").c_str(), "r");
+// Returns what `git ARGUMENTS` prints in the directory; nothing where it fails.
+std::optional<std::string> git(const fs::path& directory, const std::string& arguments) {
+  const std::string command = fmt::format("git -C {} {} 2>/dev/null", shell_word(directory.string()), arguments);
+  FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return std::nullopt;
   std::string text;
   std::vector<char> buffer(std::size_t{1} << 16);
@@ -56,9 +57,9 @@ Files parse_listing(const std::string& listing) {
 void add_ids(const fs::path& top, const std::vector<std::string>& paths, Files& files) {
   for (std::size_t begin = 0; begin < paths.size(); begin += kPathsAtOnce) {
     const std::size_t end = std::min(begin + kPathsAtOnce, paths.size());
-    std::string command = fmt::format("-C {} hash-object --", shell_word(top.string()));
+    std::string command = "hash-object --";
     for (std::size_t i = begin; i < end; ++i) command += " " + shell_word(paths[i]);
-    const std::vector<std::string> ids = split(git(command).value_or(""), '\n');
+    const std::vector<std::string> ids = split(git(top, command).value_or(""), '\n');
     if (ids.size() != end - begin) {
       throw InputError(fmt::format("{}: git cannot read all of its files, such as {}; expected readable ones",
                                    top.string(), paths[begin]));
@@ -74,8 +75,7 @@ void add_changes(const fs::path& top, const std::vector<std::string>& changed, F
     const fs::path file = top / path;
     if (fs::is_directory(file)) {
       const auto changes =
-          git(fmt::format("-C {} diff HEAD --submodule=diff --no-ext-diff --no-textconv --no-color -- {}",
-                          shell_word(top.string()), shell_word(path)));
+          git(top, "diff HEAD --submodule=diff --no-ext-diff --no-textconv --no-color -- " + shell_word(path));
       files[path] = fingerprint(changes.value_or(""));
     } else if (fs::exists(file)) {
       regular.push_back(path);
@@ -88,28 +88,28 @@ void add_changes(const fs::path& top, const std::vector<std::string>& changed, F
 
 }  // namespace
 
-std::string git_commit() {
-  const std::string text = git("rev-parse HEAD").value_or("");
+std::string Repository::commit() const {
+  const std::string text = git(directory_, "rev-parse HEAD").value_or("");
   return text.substr(0, text.find('\n'));
 }
 
-fs::path top_of_repository(const fs::path& directory) {
-  const auto top = git(fmt::format("-C {} rev-parse --show-toplevel", shell_word(directory.string())));
-  return top && top->size() > 1 ? fs::path(top->substr(0, top->size() - 1)) : directory;
+std::optional<fs::path> Repository::top() const {
+  const auto line = git(directory_, "rev-parse --show-toplevel");
+  if (!line || line->size() <= 1) return std::nullopt;
+  return line->substr(0, line->size() - 1);
 }
 
-std::optional<Files> git_files(const std::set<fs::path>& left_out) {
-  const auto top_line = git("rev-parse --show-toplevel");
-  const auto listing = git("ls-tree -r -z --full-tree HEAD");
-  const auto changed = git("diff HEAD --name-only --no-renames -z");
-  const auto untracked = git("ls-files --others --exclude-standard --full-name -z :/");
-  if (!top_line || !listing || !changed || !untracked) return std::nullopt;
-  const fs::path top = top_line->substr(0, top_line->size() - 1);
+std::optional<Files> Repository::files(const std::set<fs::path>& left_out) const {
+  const auto top = this->top();
+  const auto listing = git(directory_, "ls-tree -r -z --full-tree HEAD");
+  const auto changed = git(directory_, "diff HEAD --name-only --no-renames -z");
+  const auto untracked = git(directory_, "ls-files --others --exclude-standard --full-name -z :/");
+  if (!top || !listing || !changed || !untracked) return std::nullopt;
   Files files = parse_listing(*listing);
   std::vector<std::string> differing = split(*changed + *untracked, '\0');
-  std::erase_if(differing, [&](const std::string& path) { return left_out.contains(top / path); });
-  add_changes(top, differing, files);
-  std::erase_if(files, [&](const auto& item) { return left_out.contains(top / item.first); });
+  std::erase_if(differing, [&](const std::string& path) { return left_out.contains(*top / path); });
+  add_changes(*top, differing, files);
+  std::erase_if(files, [&](const auto& item) { return left_out.contains(*top / item.first); });
   return files;
 }
 

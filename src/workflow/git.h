@@ -1,4 +1,4 @@
-// Asks git about the working directory.
+// Asks git about the repository that a directory lies in.
 #pragma once
 
 #include <filesystem>
@@ -6,18 +6,28 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace ttrace {
 
-// Returns the commit's id; empty where there is no repository, no commit in it, or no git.
-std::string git_commit();
+class Repository {
+ public:
+  // `directory` may lie in no repository: the functions say what they return then.
+  explicit Repository(std::filesystem::path directory) : directory_(std::move(directory)) {}
 
-// Returns the top of the repository that the directory lies in, or the directory itself where it lies in none.
-std::filesystem::path top_of_repository(const std::filesystem::path& directory);
+  // Returns the commit's id; empty where there is no repository, no commit in it, or no git.
+  std::string commit() const;
 
-// Maps every file that is not ignored and not in `left_out` (absolute paths), by its path from the top of the
-// repository, to git's id of its present content, so that committing a file changes nothing. A submodule's id is of its
-// commit and of what was changed in it. Returns nothing where there is no commit.
-std::optional<std::map<std::string, std::string>> git_files(const std::set<std::filesystem::path>& left_out);
+  // Returns the top of the repository; nothing where there is none.
+  std::optional<std::filesystem::path> top() const;
+
+  // Maps every file that is not ignored and not in `left_out` (absolute paths), by its path from the top of the
+  // repository, to git's id of its present content, so that committing a file changes nothing. A submodule's id is of
+  // its commit and of what was changed in it. Returns nothing where there is no commit.
+  std::optional<std::map<std::string, std::string>> files(const std::set<std::filesystem::path>& left_out) const;
+
+ private:
+  std::filesystem::path directory_;
+};
 
 }  // namespace ttrace

@@ -75,9 +75,8 @@ std::vector<std::string> notes_of_guesses(const AnnotationSource& source, const 
       const auto found = right.find({guess.source.file, guess.source.line});
       if (found == right.end()) continue;
       notes.push_back(
-          fmt::format("{}: '{}' is a guess that does not count; with it {} of {} wrong tensors would be right: take "
-                      "its #? away only "
-                      "where the program means it so",
+          fmt::format("{}: '{}' is a guess that does not count; with it {} of {} wrong tensors would be "
+                      "right: take its #? away only where the program means it so",
                       to_string(guess.source), guess.text, found->second, wrong.size()));
     }
   } catch (const InputError& error) {

@@ -328,6 +328,32 @@ def test_localize_confirms_a_root_and_finds_the_error_in_its_wake(collect, scrip
     assert "\ncause (confirmed): middle, output" in process.stdout
 
 
+def commit_of_new_repository(directory):
+    git = ["git", "-C", directory, "-c", "user.name=t", "-c", "user.email=t@t"]
+    run(["git", "init", "-q", directory])
+    run([*git, "commit", "-q", "--allow-empty", "-m", directory.name])
+    return run([*git, "rev-parse", "HEAD"]).stdout.strip()
+
+
+def test_a_second_run_names_the_commit_of_the_program_wherever_localize_is_typed(
+    collect, script, tmp_path, monkeypatch
+):
+    (tmp_path / "program").mkdir()
+    commits = [commit_of_new_repository(tmp_path / name) for name in ("program", "elsewhere")]
+    monkeypatch.chdir(tmp_path / "program")
+    reference, candidate = collect(command=script(CHAIN)), collect(command=script(CHAIN, "--wrong", "twice"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    process, _ = localized(reference.directory, candidate.directory, tmp_path)
+    assert process.returncode == 1, process.stderr
+    second, first = (
+        json.loads(run([TTRACE, "inspect", trace, "--json"]).stdout)["provenance"]
+        for trace in (tmp_path / "second", candidate.directory)
+    )
+    assert second["directory"].rstrip("/") == str(tmp_path / "program")
+    assert second["git_commit"] == first["git_commit"] == commits[0]
+    assert commits[0] != commits[1]
+
+
 def test_localize_runs_nothing_where_nothing_differs_or_a_second_run_would_not_help(collect, script, tmp_path):
     reference, same = collect(command=script(CHAIN)), collect(command=script(CHAIN))
     process, _ = localized(reference.directory, same.directory, tmp_path)

@@ -72,7 +72,7 @@ bool record_one(ttrace_recorder* recorder, FuzzedDataProvider& input) {
 
 Outcome fuzz_c_api(std::string_view bytes) {
   FuzzedDataProvider input(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
-  const tests::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   const std::string path = directory.path(), run_id = take_text(input, "run"), axes = take_text(input, ""),
                     coordinates = take_text(input, ""), dtype = take_text(input, "float32"),
                     provenance = take_text(input, "{}");

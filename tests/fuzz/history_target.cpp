@@ -32,7 +32,7 @@ Report report_number(int number) { return test::report_of({test::wrong(number % 
 // A history of three checks.
 const std::string& original() {
   static const std::string bytes = [] {
-    const tests::TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const fs::path file = directory.path() / "h.sqlite";
     for (int number = 0; number < 3; ++number) add_to_history(file, run_number(number), report_number(number));
     std::ifstream stream(file, std::ios::binary);
@@ -69,7 +69,7 @@ void change_tables(const std::string& sql, const fs::path& file) {
 }  // namespace
 
 Outcome fuzz_history(std::string_view bytes) {
-  static const tests::TemporaryDirectory directory;
+  static const test::TemporaryDirectory directory;
   const fs::path file = directory.path() / "h.sqlite";
   for (const char* more : {"-journal", "-wal", "-shm"}) fs::remove(file.string() + more);
   FuzzedDataProvider input(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());

@@ -18,7 +18,7 @@ namespace ttrace::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
-using tests::TraceBuilder;
+using test::TraceBuilder;
 
 std::string read_bytes(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -50,8 +50,8 @@ void fill(TraceBuilder& run, int ranks, const std::string& run_id) {
   run.run_id(run_id).compute_dtype("float32");
   if (ranks == 2) run.axes("tp=2");
   const auto add = [&](const std::string& name, Kind kind, std::int32_t microbatch, Dtype dtype, const Shape& shape,
-                       const tests::Values& values, const std::string& mapping) {
-    tests::TensorSpec spec;
+                       const test::Values& values, const std::string& mapping) {
+    test::TensorSpec spec;
     spec.id = {0, microbatch, 0, Pass::kForward, kind, name};
     spec.dtype = dtype;
     spec.shape = shape;
@@ -185,7 +185,7 @@ std::string forged_journal(const Killed& killed, FuzzedDataProvider& input) {
 }  // namespace
 
 Outcome fuzz_reader(std::string_view bytes) {
-  static const tests::TemporaryDirectory directory;
+  static const test::TemporaryDirectory directory;
   static const Original original = [] {
     write_bytes(directory.path() / "rank-00000.h5", traces().files[0].bytes);
     return Original(directory.path() / "rank-00000.h5");

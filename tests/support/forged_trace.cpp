@@ -10,7 +10,7 @@
 #include "load/trace_reader.h"
 #include "record/hdf5_image.h"
 
-namespace ttrace::tests {
+namespace ttrace::test {
 
 std::string contents(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -82,4 +82,4 @@ std::string ForgedTrace::error() {
   return error_of(directory.path());
 }
 
-}  // namespace ttrace::tests
+}  // namespace ttrace::test

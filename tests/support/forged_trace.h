@@ -8,7 +8,7 @@
 #include "format/format.h"
 #include "support/temporary_directory.h"
 
-namespace ttrace::tests {
+namespace ttrace::test {
 
 std::string contents(const std::filesystem::path& path);
 void replace_contents(const std::filesystem::path& path, std::string_view bytes);
@@ -28,4 +28,4 @@ struct ForgedTrace {
   std::string error();  // writes the trace, and `error_of` it
 };
 
-}  // namespace ttrace::tests
+}  // namespace ttrace::test

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-namespace ttrace::tests {
+namespace ttrace::test {
 
 // A fresh directory that goes with everything in it.
 class TemporaryDirectory {
@@ -18,4 +18,4 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-}  // namespace ttrace::tests
+}  // namespace ttrace::test

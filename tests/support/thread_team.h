@@ -13,7 +13,7 @@
 
 #include "team/team.h"
 
-namespace ttrace::tests {
+namespace ttrace::test {
 
 class ThreadCommunicator : public Communicator {
  public:
@@ -72,4 +72,4 @@ int run_in_threads(int size, const MakeWorker& make_worker, const Command& comma
   return dismissed;
 }
 
-}  // namespace ttrace::tests
+}  // namespace ttrace::test

@@ -9,7 +9,7 @@
 
 #include "load/trace_reader.h"
 
-namespace ttrace::tests {
+namespace ttrace::test {
 namespace {
 
 // Rounds to `fraction_bits` and lays out sign, exponent and fraction. Finite values in the normal range.
@@ -109,7 +109,8 @@ TraceBuilder& TraceBuilder::crashed_rank(std::int32_t rank) {
   return *this;
 }
 
-TraceBuilder& TraceBuilder::tensor(const std::string& name, Kind kind, const Shape& shape, Values values, Dtype dtype) {
+TraceBuilder& TraceBuilder::tensor(const std::string& name, Kind kind, const Shape& shape, ElementValue values,
+                                   Dtype dtype) {
   TensorSpec spec;
   spec.id.name = name;
   spec.id.kind = kind;
@@ -150,4 +151,4 @@ std::filesystem::path TraceBuilder::write() {
 
 Trace TraceBuilder::read() { return read_trace(write()); }
 
-}  // namespace ttrace::tests
+}  // namespace ttrace::test

@@ -21,16 +21,16 @@
 #include "record/trace_writer.h"
 #include "support/temporary_directory.h"
 
-namespace ttrace::tests {
+namespace ttrace::test {
 
 // The value of the element with row-major index `i` in what `rank` holds.
-using Values = std::function<double(std::int32_t rank, std::int64_t i)>;
+using ElementValue = std::function<double(std::int32_t rank, std::int64_t i)>;
 
 struct TensorSpec {
   TensorId id;
   Dtype dtype = Dtype::kFloat32;
   Shape shape;
-  Values values;
+  ElementValue values;
   std::set<std::int32_t> ranks;  // that record it; empty: all
   std::string module_class = "torch.nn.modules.linear.Linear";
   std::string mapping{};  // as in base/mapping.h; empty: none
@@ -46,7 +46,7 @@ class TraceBuilder {
   TraceBuilder& crashed_rank(std::int32_t rank);  // its file is not closed
 
   // A tensor of every rank, of micro-batch 0 (of none for parameter kinds and scalars), iteration 0.
-  TraceBuilder& tensor(const std::string& name, Kind kind, const Shape& shape, Values values,
+  TraceBuilder& tensor(const std::string& name, Kind kind, const Shape& shape, ElementValue values,
                        Dtype dtype = Dtype::kFloat32);
   TraceBuilder& tensor(TensorSpec spec);
 
@@ -65,4 +65,4 @@ class TraceBuilder {
 // The element's bytes in the trace. Rounds to nearest even; fp8 holds small integers and halves only.
 void append_element(std::string& bytes, double value, Dtype dtype);
 
-}  // namespace ttrace::tests
+}  // namespace ttrace::test

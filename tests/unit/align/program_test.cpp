@@ -10,7 +10,6 @@
 
 using namespace ttrace;
 using namespace ttrace::test;
-using ttrace::tests::TraceBuilder;
 
 namespace {
 

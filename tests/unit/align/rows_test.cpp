@@ -172,9 +172,8 @@ TEST_CASE("identities that are not there, or of tokens that there are not, are f
       "these are");
   const Trace strange = candidate({{0, 0, 1}, {7, 1, 2}}, {{0, 2, 3}, {0, 3, 4}});
   CHECK(only_finding(align(strange, annotations(kRules), layout)).message ==
-        "mlp.experts.0:0 input, iteration 0, micro-batch 0: row 1 on rank 0 is said to be row 1 of 'mlp' on rank 7, "
-        "which "
-        "there is not");
+        "mlp.experts.0:0 input, iteration 0, micro-batch 0: row 1 on rank 0 is "
+        "said to be row 1 of 'mlp' on rank 7, which there is not");
 }
 
 namespace {

@@ -178,9 +178,8 @@ TEST_CASE("shards that do not fit together are named with their shapes") {
   CHECK(finding.verdict == Verdict::kFail);
   CHECK(finding.reason == Reason::kShapeMismatch);
   CHECK(finding.message ==
-        "linear_qkv.weight param, iteration 0: shards do not fit together in dimension 1: [4, 3] on ranks 0, 2; [5, 2] "
-        "on "
-        "rank 3; [5, 3] on rank 1");
+        "linear_qkv.weight param, iteration 0: shards do not fit together in dimension "
+        "1: [4, 3] on ranks 0, 2; [5, 2] on rank 3; [5, 3] on rank 1");
   trace = everywhere("tp=2", 2, kWeight, {4});
   trace.ranks[1].entries[0].dtype = Dtype::kInt32;
   finding = only_finding(align(trace, {}, {}));

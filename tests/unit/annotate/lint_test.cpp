@@ -166,9 +166,8 @@ TEST_CASE("two parameters that stay equal to the bit are tied, or a message says
     add_tensor(trace, 1, tensor_id(kind, "copy.weight"), {2}, {5, 6});
   }
   const std::string message =
-      "untied: head.weight has the bits of embedding.weight before and after every step, and no rule ties them; "
-      "expected "
-      "`parallelism: {tied: {head.weight: embedding.weight}}`";
+      "untied: head.weight has the bits of embedding.weight before and after every step, and no rule "
+      "ties them; expected `parallelism: {tied: {head.weight: embedding.weight}}`";
   const std::string tied = "parallelism:\n  tied: {head.weight: embedding.weight}\n";
   for (const Trace* trusted : {static_cast<const Trace*>(nullptr), static_cast<const Trace*>(&reference)}) {
     const Texts untied = lint_text("", trace, trusted), mended = lint_text(tied, trace, trusted);

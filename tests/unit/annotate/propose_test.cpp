@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "files/annotation_file.h"
 #include "numeric/generator.h"
+#include "support/matrices.h"
 #include "support/mesh_trace.h"
 
 using namespace ttrace;
@@ -24,20 +25,6 @@ Values values_of(const std::string& key, const Shape& shape) {
   const std::int64_t count = std::ssize(values);
   fill_uniform(1, key, Shape{count}, Shape{0}, Shape{count}, values.data());
   return values;
-}
-
-// Returns the part `part` of `parts` equal parts of a matrix, cut between rows, or between columns.
-Values rows_of(const Values& values, std::int64_t part, std::int64_t parts) {
-  const auto size = static_cast<std::int64_t>(values.size()) / parts;
-  return {values.begin() + part * size, values.begin() + (part + 1) * size};
-}
-Values columns_of(const Values& values, std::int64_t columns, std::int64_t part, std::int64_t parts) {
-  Values some;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto column = static_cast<std::int64_t>(i) % columns;
-    if (column * parts / columns == part) some.push_back(values[i]);
-  }
-  return some;
 }
 
 struct Runs {
@@ -99,9 +86,9 @@ TEST_CASE("the dimension that a parameter is split in is certain when its parts 
   const Shape square = {4, 4};
   const Values fc1 = values_of("fc1", square), fc2 = values_of("fc2", square), norm = values_of("norm", {4});
   runs.add(tensor_id(Kind::kParam, "layers.0.fc1.weight"), square, fc1, {2, 4},
-           [&](Coordinates at) { return rows_of(fc1, at["tp"], 2); });
+           [&](Coordinates at) { return part_of_rows(fc1, at["tp"], 2); });
   runs.add(tensor_id(Kind::kParam, "layers.0.fc2.weight"), square, fc2, {4, 2},
-           [&](Coordinates at) { return columns_of(fc2, 4, at["tp"], 2); });
+           [&](Coordinates at) { return part_of_columns(fc2, 4, at["tp"], 2); });
   runs.add(tensor_id(Kind::kParam, "layers.0.norm.weight"), {4}, norm, {4}, [&](const Coordinates&) { return norm; });
   const Draft draft = runs.draft();
   CHECK(drafted_rule(draft, "fc1.weight", std::nullopt) == "tp_dim: 0 (certain)");
@@ -114,9 +101,9 @@ TEST_CASE("which of two axes of one size splits a tensor is told by its values")
   const Shape shape = {4, 2};
   const Values by_tp = values_of("a", shape), by_cp = values_of("b", shape);
   runs.add(tensor_id(Kind::kInput, "a", 0), shape, by_tp, {2, 2},
-           [&](Coordinates at) { return rows_of(by_tp, at["tp"], 2); });
+           [&](Coordinates at) { return part_of_rows(by_tp, at["tp"], 2); });
   runs.add(tensor_id(Kind::kInput, "b", 0), shape, by_cp, {2, 2},
-           [&](Coordinates at) { return rows_of(by_cp, at["cp"], 2); });
+           [&](Coordinates at) { return part_of_rows(by_cp, at["cp"], 2); });
   const Draft draft = runs.draft();
   CHECK(drafted_rule(draft, "a", Kind::kInput) == "tp_dim: 0 (certain)");
   CHECK(drafted_rule(draft, "b", Kind::kInput) == "cp_dim: 0 (certain)");
@@ -128,7 +115,7 @@ TEST_CASE("of two axes that split one dimension the outer one comes first") {
     Runs runs("tp=2,cp=2", 4);
     const Values values = values_of("x", {8, 2});
     runs.add(tensor_id(Kind::kInput, "x", 0), {8, 2}, values, {2, 2}, [&](Coordinates at) {
-      return rows_of(values, cp_is_outer ? at["cp"] * 2 + at["tp"] : at["tp"] * 2 + at["cp"], 4);
+      return part_of_rows(values, cp_is_outer ? at["cp"] * 2 + at["tp"] : at["tp"] * 2 + at["cp"], 4);
     });
     CHECK(drafted_rule(runs.draft(), "x", Kind::kInput) ==
           (cp_is_outer ? "cp_dim: 0 (certain), tp_dim: 0 (certain)" : "tp_dim: 0 (certain), cp_dim: 0 (certain)"));
@@ -139,7 +126,7 @@ TEST_CASE("where zeros say nothing there is nothing certain, and a gradient help
   const Shape shape = {4};
   const Values zeros(4, 0), gradient = values_of("gradient", shape);
   const auto split = [](const Values& values) {
-    return [&values](Coordinates at) { return rows_of(values, at["cp"], 2); };
+    return [&values](Coordinates at) { return part_of_rows(values, at["cp"], 2); };
   };
   Runs alone("tp=2,cp=2", 4);
   alone.add(tensor_id(Kind::kParam, "fc.bias"), shape, zeros, {2}, split(zeros));
@@ -154,7 +141,7 @@ TEST_CASE("two factorings of the ranks that split a tensor alike leave a doubt w
   Runs runs("tp=2/etp=1,ep=2", 2);
   const Values experts = values_of("w", {4, 2}), norm = values_of("norm", {4});
   runs.add(tensor_id(Kind::kParam, "experts.weight"), {4, 2}, experts, {2, 2},
-           [&](Coordinates at) { return rows_of(experts, at["ep"], 2); });
+           [&](Coordinates at) { return part_of_rows(experts, at["ep"], 2); });
   runs.add(tensor_id(Kind::kParam, "norm.weight"), {4}, norm, {4}, [&](const Coordinates&) { return norm; });
   const Draft draft = runs.draft();
   CHECK(drafted_rule(draft, "experts.weight", std::nullopt) == "tp_dim: 0 (guess)");
@@ -167,7 +154,7 @@ TEST_CASE("an axis of another factoring of the ranks is certain where no other s
   Runs runs("dp=4/ep=2,edp=2", 4);
   const Values weight = values_of("w", {4, 2}), out = values_of("out", {4, 2});
   runs.add(tensor_id(Kind::kParam, "experts.weight"), {4, 2}, weight, {2, 2},
-           [&](Coordinates at) { return rows_of(weight, at["ep"], 2); });
+           [&](Coordinates at) { return part_of_rows(weight, at["ep"], 2); });
   // All ranks work on one micro-batch: only on the other factoring does dp not tell micro-batches apart.
   runs.add(tensor_id(Kind::kOutput, "experts", 0), {4, 2}, out, {4, 2}, [&](const Coordinates&) { return out; });
   const Draft draft = runs.draft();
@@ -241,7 +228,7 @@ TEST_CASE("what is far from the reference in every way is guessed from its shape
   Runs runs("tp=2", 2);
   const Values whole = values_of("right", {4, 2}), other = values_of("wrong", {4, 2});
   runs.add(tensor_id(Kind::kOutput, "mlp", 0), {4, 2}, whole, {2, 2},
-           [&](Coordinates at) { return rows_of(other, at["tp"], 2); });
+           [&](Coordinates at) { return part_of_rows(other, at["tp"], 2); });
   CHECK(drafted_rule(runs.draft(), "mlp", Kind::kOutput) == "tp_dim: 0 (guess)");
 }
 
@@ -270,9 +257,9 @@ TEST_CASE("a layout that is registered is tried, and one that comes to the same 
   Runs runs("cp=2", 2);
   const Values values = values_of("x", {8});
   runs.add(tensor_id(Kind::kInput, "striped", 0), {8}, values, {4},
-           [&](Coordinates at) { return columns_of(values, 2, at["cp"], 2); });
+           [&](Coordinates at) { return part_of_columns(values, 2, at["cp"], 2); });
   runs.add(tensor_id(Kind::kInput, "blocks", 0), {8}, values, {4},
-           [&](Coordinates at) { return rows_of(values, at["cp"], 2); });
+           [&](Coordinates at) { return part_of_rows(values, at["cp"], 2); });
   const Draft draft = runs.draft();
   CHECK(drafted_rule(draft, "striped", Kind::kInput) == "cp: {dim: 0, layout: striped} (certain)");
   CHECK(drafted_rule(draft, "blocks", Kind::kInput) == "cp_dim: 0 (certain)");
@@ -378,7 +365,7 @@ TEST_CASE("without a reference, equal bits replicate and what differs is not cal
   Runs runs("tp=2", 2);
   const Values same = values_of("same", {4, 2}), whole = values_of("w", {8, 2}), bias = values_of("b", {8});
   const auto part_of = [](const Values& values) {
-    return [&values](Coordinates at) { return rows_of(values, at["tp"], 2); };
+    return [&values](Coordinates at) { return part_of_rows(values, at["tp"], 2); };
   };
   runs.add(tensor_id(Kind::kInput, "fc", 0), {4, 2}, same, {4, 2}, [&](const Coordinates&) { return same; });
   runs.add(tensor_id(Kind::kOutput, "fc", 0), {8, 2}, whole, {4, 2}, part_of(whole));
@@ -398,7 +385,7 @@ TEST_CASE("a draft keeps the annotations it starts from, and says nothing of wha
   Runs runs("tp=2", 2);
   const Values a = values_of("a", {4}), b = values_of("b", {4});
   const auto part_of = [](const Values& values) {
-    return [&values](Coordinates at) { return rows_of(values, at["tp"], 2); };
+    return [&values](Coordinates at) { return part_of_rows(values, at["tp"], 2); };
   };
   runs.add(tensor_id(Kind::kInput, "fc", 0), {4}, a, {2}, part_of(a));
   runs.add(tensor_id(Kind::kOutput, "fc", 0), {4}, b, {2}, part_of(b));
@@ -416,7 +403,8 @@ TEST_CASE("a pattern is the shortest that fits nothing else") {
   const Values a = values_of("a", {4});
   for (const std::string name :
        {"layers.0.attn.proj", "layers.1.attn.proj", "layers.0.mlp.proj", "mlp", "layers.0.mlp"}) {
-    runs.add(tensor_id(Kind::kInput, name, 0), {4}, a, {2}, [&](Coordinates at) { return rows_of(a, at["tp"], 2); });
+    runs.add(tensor_id(Kind::kInput, name, 0), {4}, a, {2},
+             [&](Coordinates at) { return part_of_rows(a, at["tp"], 2); });
   }
   const Draft draft = runs.draft();
   std::vector<std::string> patterns;
@@ -430,7 +418,7 @@ TEST_CASE("a pattern is the shortest that fits nothing else") {
 TEST_CASE("members of a module share a pattern where they lie alike") {
   Runs runs("tp=2", 2);
   const Values a = values_of("a", {4}), b = values_of("b", {4});
-  const auto part = [&](Coordinates at) { return rows_of(a, at["tp"], 2); };
+  const auto part = [&](Coordinates at) { return part_of_rows(a, at["tp"], 2); };
   runs.add(tensor_id(Kind::kInput, "attn", 0), {4}, a, {2}, part);
   runs.add(tensor_id(Kind::kInput, "attn:1", 0), {4}, a, {2}, part);
   runs.add(tensor_id(Kind::kInput, "attn:2", 0), {4}, b, {4}, [&](const Coordinates&) { return b; });
@@ -443,7 +431,7 @@ TEST_CASE("members of a module share a pattern where they lie alike") {
 TEST_CASE("a member's name is not cut at its dots") {
   Runs runs("tp=2", 2);
   const Values a = values_of("a", {4}), b = values_of("b", {4});
-  const auto part = [&](Coordinates at) { return rows_of(a, at["tp"], 2); };
+  const auto part = [&](Coordinates at) { return part_of_rows(a, at["tp"], 2); };
   for (const std::string module : {"loss", "model"}) {
     runs.add(tensor_id(Kind::kInput, module + ":a.1", 0), {4}, a, {2}, part);
     runs.add(tensor_id(Kind::kInput, module + ":b.1", 0), {4}, b, {4}, [&](const Coordinates&) { return b; });
@@ -475,7 +463,7 @@ TEST_CASE("without a reference, ranks are held against each other on the factori
     CAPTURE(mesh);
     Runs runs(mesh, mesh[0] == 't' ? 2 : 4);
     runs.add(tensor_id(Kind::kParam, "experts.bias"), {4}, whole, {2},
-             [&](Coordinates at) { return rows_of(whole, at["ep"], 2); });
+             [&](Coordinates at) { return part_of_rows(whole, at["ep"], 2); });
     runs.add(tensor_id(Kind::kParam, "norm.weight"), {4}, whole, {4}, [&](const Coordinates&) { return whole; });
     const Draft draft = runs.draft_without_reference();
     CHECK(drafted_rule(draft, "experts.bias", std::nullopt) ==
@@ -489,12 +477,13 @@ TEST_CASE("a draft holds on a mesh with a further axis, which lies as the shapes
   const auto add_all = [&](Runs& runs) {
     const auto along = [](Coordinates at, const char* axis) { return at.contains(axis) ? at[axis] : 0; };
     const std::int64_t cp = runs.candidate.world_size / 2;
-    runs.add(tensor_id(Kind::kOutput, "fc", 0), {4, 8}, out, {4 / cp, 4},
-             [&](const Coordinates& at) { return columns_of(rows_of(out, along(at, "cp"), cp), 8, at.at("tp"), 2); });
+    runs.add(tensor_id(Kind::kOutput, "fc", 0), {4, 8}, out, {4 / cp, 4}, [&](const Coordinates& at) {
+      return part_of_columns(part_of_rows(out, along(at, "cp"), cp), 8, at.at("tp"), 2);
+    });
     runs.add(tensor_id(Kind::kInput, "fc", 0), {4, 8}, hidden, {4 / cp, 8},
-             [&](const Coordinates& at) { return rows_of(hidden, along(at, "cp"), cp); });
+             [&](const Coordinates& at) { return part_of_rows(hidden, along(at, "cp"), cp); });
     runs.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
-             [&](const Coordinates& at) { return rows_of(weight, at.at("tp"), 2); });
+             [&](const Coordinates& at) { return part_of_rows(weight, at.at("tp"), 2); });
   };
   Runs tp("tp=2", 2), both("tp=2,cp=2", 4);
   add_all(tp);
@@ -519,9 +508,9 @@ TEST_CASE("a draft of several candidates says what each of them shows, and what 
   const Values weight = values_of("w", {8, 8});
   Runs tp("tp=2", 2), dp("fsdp=2", 2);
   tp.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {8, 4},
-         [&](const Coordinates& at) { return columns_of(weight, 8, at.at("tp"), 2); });
+         [&](const Coordinates& at) { return part_of_columns(weight, 8, at.at("tp"), 2); });
   dp.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
-         [&](const Coordinates& at) { return rows_of(weight, at.at("fsdp"), 2); });
+         [&](const Coordinates& at) { return part_of_rows(weight, at.at("fsdp"), 2); });
   const Draft draft = Runs::propose_for({&tp, &dp});
   CHECK(drafted_rule(draft, "fc.weight", std::nullopt) == "tp_dim: 1 (certain), fsdp_dim: 0 (certain)");
   CHECK(
@@ -534,9 +523,9 @@ TEST_CASE("candidates that contradict each other are named, and no rule says eit
   const Values weight = values_of("w", {8, 8});
   Runs one("tp=2", 2), other("tp=2", 2);
   one.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {8, 4},
-          [&](const Coordinates& at) { return columns_of(weight, 8, at.at("tp"), 2); });
+          [&](const Coordinates& at) { return part_of_columns(weight, 8, at.at("tp"), 2); });
   other.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
-            [&](const Coordinates& at) { return rows_of(weight, at.at("tp"), 2); });
+            [&](const Coordinates& at) { return part_of_rows(weight, at.at("tp"), 2); });
   const Draft draft = Runs::propose_for({&one, &other});
   CHECK(drafted_rule(draft, "fc.weight", std::nullopt) == "remark");
   const std::string remark = find(draft, "fc.weight", std::nullopt)->remarks[0];
@@ -558,7 +547,7 @@ TEST_CASE("what sequence parallelism splits is called sp, so that the rule holds
       }
     }
     runs.add(tensor_id(Kind::kInput, "norm", 0), {6, 8}, hidden, {6 / parts, 8},
-             [&](const Coordinates& at) { return rows_of(hidden, rank_of(at), parts); });
+             [&](const Coordinates& at) { return part_of_rows(hidden, rank_of(at), parts); });
     runs.add(tensor_id(Kind::kParam, "norm.weight"), {8}, weight, {8}, [&](const Coordinates&) { return weight; });
     runs.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), {8}, gradient, {8}, [&](const Coordinates& at) {
       Values term = gradient;

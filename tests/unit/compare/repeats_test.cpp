@@ -12,11 +12,11 @@
 namespace {
 
 using namespace ttrace;
-using namespace ttrace::tests;
+using namespace ttrace::test;
 
 constexpr std::int64_t kHigh = 40, kWide = 50;
 
-Values counting_from(double first) {
+ElementValue counting_from(double first) {
   return [first](std::int32_t, std::int64_t i) { return first + static_cast<double>(i % 1000); };
 }
 

@@ -61,6 +61,24 @@ TEST_CASE("a pattern that is none is refused in one sentence") {
   CHECK(objection_to("b s -> s b") == "");
 }
 
+TEST_CASE("a pattern is the same when it is written and read again") {
+  for (const std::string text : {"a b -> b a", "... (a b) -> ... a b", "(v + _) d -> v d", "a b, a b -> e (a + a) b",
+                                 "(g n d) c, (g d) c, (g d) c -> (g (n + 1 + 1) d) c", "1 -> (1 a)",
+                                 "(h p two), f -> ((h two p) + f + _)", "a ... b -> b ... a"}) {
+    CHECK(to_string(read_index_pattern(text)) == text);
+  }
+}
+
+TEST_CASE("the axes of a pattern have other names where those are taken") {
+  IndexPattern pattern = read_index_pattern("(g n d) c, (g d) c -> (g (n + 1) d) c");
+  rename_axis("n", "n2", pattern);
+  CHECK(pattern.text == "(g n2 d) c, (g d) c -> (g (n2 + 1) d) c");
+  CHECK(axes_inside_products(pattern) == std::set<std::string>{"d", "g", "n2"});
+  CHECK(axes_inside_products(read_index_pattern("(v + _) d, n -> v d, n")) == std::set<std::string>{});
+  CHECK(axes_inside_products(read_index_pattern("((h two) + f) c -> (h two) c, f c")) ==
+        std::set<std::string>{"h", "two"});
+}
+
 TEST_CASE("the sizes of axes follow from the shapes") {
   const std::string qkv = "(g n d) c, (g d) c, (g d) c -> (g (n + 1 + 1) d) c";
   CHECK(sizes_of(qkv, {{64, 32}, {16, 32}, {16, 32}}, {{96, 32}}, {{"d", 8}}) ==

@@ -10,8 +10,6 @@
 
 using namespace ttrace;
 using namespace ttrace::test;
-using ttrace::tests::TensorSpec;
-using ttrace::tests::TraceBuilder;
 
 TEST_SUITE_BEGIN("diagnose");
 
@@ -26,14 +24,12 @@ double value_of(const std::string& name, std::int64_t microbatch, std::int64_t i
   return std::uniform_real_distribution<double>(-1, 1)(random);
 }
 
-using Values = std::function<double(std::int32_t rank, std::int64_t i)>;
-
 struct Recorded {
   Kind kind;
   std::string name;
   std::int32_t microbatch;
   Shape shape;
-  Values values;
+  ElementValue values;
 };
 
 Trace trace_of(const std::string& axes, const std::vector<Recorded>& tensors) {
@@ -56,7 +52,7 @@ Recorded whole(Kind kind, const std::string& name, std::int32_t microbatch = 0) 
 }
 
 // Checks a candidate on `axes`, every rank of which holds `values` of the tensor `m`, and returns the first root.
-RootCause root_of(Values values, Kind kind = Kind::kOutput, std::vector<Recorded> others = {},
+RootCause root_of(ElementValue values, Kind kind = Kind::kOutput, std::vector<Recorded> others = {},
                   const std::string& axes = "tp=2", const std::string& text = "") {
   std::vector<Recorded> reference = others, candidate = others;
   reference.push_back(whole(kind, "m"));

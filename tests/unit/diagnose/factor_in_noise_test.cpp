@@ -9,8 +9,6 @@
 
 using namespace ttrace;
 using namespace ttrace::test;
-using ttrace::tests::TensorSpec;
-using ttrace::tests::TraceBuilder;
 
 TEST_SUITE_BEGIN("diagnose");
 

@@ -8,12 +8,11 @@
 
 #include "diagnose/root_causes.h"
 #include "support/aligned.h"
+#include "support/matrices.h"
 #include "support/trace_builder.h"
 
 using namespace ttrace;
 using namespace ttrace::test;
-using ttrace::tests::TensorSpec;
-using ttrace::tests::TraceBuilder;
 
 TEST_SUITE_BEGIN("diagnose");
 
@@ -79,19 +78,6 @@ RootCause first_root(const std::vector<RankTensor>& reference, const std::string
 }
 
 bool says(const RootCause& root, const std::string& words) { return root.sentence.find(words) != std::string::npos; }
-
-// Rows or columns of a matrix.
-Elements rows_of(const Elements& matrix, std::int64_t width, std::int64_t begin, std::int64_t end) {
-  return {matrix.begin() + begin * width, matrix.begin() + end * width};
-}
-Elements columns_of(const Elements& matrix, std::int64_t width, std::int64_t begin, std::int64_t end) {
-  Elements columns;
-  for (std::size_t i = 0; i < matrix.size(); ++i) {
-    const auto column = static_cast<std::int64_t>(i) % width;
-    if (column >= begin && column < end) columns.push_back(matrix[i]);
-  }
-  return columns;
-}
 
 // [a, b, inner] as [b, a, inner].
 Elements swapped(const Elements& values, std::int64_t a, std::int64_t b, std::int64_t inner) {

@@ -12,8 +12,6 @@
 
 using namespace ttrace;
 using namespace ttrace::test;
-using ttrace::tests::TensorSpec;
-using ttrace::tests::TraceBuilder;
 
 TEST_SUITE_BEGIN("diagnose");
 

@@ -17,7 +17,7 @@
 namespace {
 
 using namespace ttrace;
-using namespace ttrace::tests;
+using namespace ttrace::test;
 
 Worker reader_and_comparer() {
   return [files = std::make_shared<SharedFiles>()](Work work, std::string_view request) {

@@ -8,7 +8,7 @@
 #include "support/temporary_directory.h"
 
 using namespace ttrace;
-using tests::TemporaryDirectory;
+using test::TemporaryDirectory;
 
 namespace {
 

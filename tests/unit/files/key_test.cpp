@@ -36,7 +36,7 @@ TEST_CASE("what was made fits while every part of its key is as it was, and says
 }
 
 TEST_CASE("inputs are files, directories and patterns; what a run generates is none") {
-  const tests::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   const fs::path root = directory.path();
   write(root / "a.py", "a");
   write(root / "model/b.py", "b");

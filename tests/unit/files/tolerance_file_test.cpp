@@ -357,7 +357,7 @@ TEST_CASE("what is no tolerance file is refused") {
 }
 
 TEST_CASE("a tolerance file is read from disk, and refused by name when it cannot be") {
-  const tests::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   const std::filesystem::path path = directory.path() / "t.yaml";
   std::ofstream(path) << kWhole;
   const ToleranceFile file = read_tolerances(path);

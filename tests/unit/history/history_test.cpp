@@ -42,7 +42,7 @@ CheckRecord run(const std::string& id, const std::string& commit = "c0ffee") {
 }  // namespace
 
 TEST_CASE("a history holds the checks in order, and each tensor's largest ratio") {
-  const tests::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   const auto file = directory.path() / "h.sqlite";
   add_to_history(file, run("a"), report_with(0.25));
   add_to_history(file, run("b", "beef"), report_with(0.75));
@@ -77,7 +77,7 @@ TEST_CASE("growth is more than twice the largest ratio before, and is told once"
 }
 
 TEST_CASE("each candidate has a past of its own") {
-  const tests::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   const auto file = directory.path() / "h.sqlite";
   const auto check = [&](const std::string& candidate, const std::string& id, double ratio) {
     CheckRecord record = run(id);
@@ -97,7 +97,7 @@ TEST_CASE("each candidate has a past of its own") {
 }
 
 TEST_CASE("the same run checked again replaces what was there") {
-  const tests::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   const auto file = directory.path() / "h.sqlite";
   add_to_history(file, run("a"), report_with(4));
   add_to_history(file, run("a"), report_with(0.5));
@@ -107,7 +107,7 @@ TEST_CASE("the same run checked again replaces what was there") {
 }
 
 TEST_CASE("a file of an earlier program is read, and added to") {
-  const tests::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   const auto file = directory.path() / "h.sqlite";
   Database(file, Database::Mode::kWrite).run(R"(
     create table checks (number integer primary key, candidate text not null, started text not null,
@@ -137,7 +137,7 @@ TEST_CASE("a file of an earlier program is read, and added to") {
 }
 
 TEST_CASE("what is no history is refused, and left as it is") {
-  const tests::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   const auto file = directory.path() / "h.sqlite";
   CHECK_THROWS_AS(read_checks(file), InputError);
   std::ofstream(file)
@@ -150,7 +150,7 @@ TEST_CASE("what is no history is refused, and left as it is") {
 TEST_CASE("what calls itself a history and has other tables is refused") {
   // A view may have rows without end, a trigger do anything; an index of somebody's own does no harm.
   const auto refusal = [](std::string_view change) -> std::string {
-    const tests::TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const auto file = directory.path() / "h.sqlite";
     add_to_history(file, run("a"), report_with(0.5));
     Database(file, Database::Mode::kWrite).run(change);

@@ -37,7 +37,7 @@ std::size_t resident_pages(const MappedFile& file) {
 
 TEST_SUITE("load") {
   TEST_CASE("released pages leave memory and read the same again") {
-    const tests::TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const auto path = directory.path() / "file";
     std::string text(1 << 20, 'x');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31 >> 8);
@@ -55,7 +55,7 @@ TEST_SUITE("load") {
   }
 
   TEST_CASE("bytes that are read from the file map no page, and that they are gone is said") {
-    const tests::TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const auto path = directory.path() / "file";
     std::ofstream(path, std::ios::binary) << std::string(1 << 20, 'x') << "the end";
     const auto file = map_file(path);
@@ -71,7 +71,7 @@ TEST_SUITE("load") {
   }
 
   TEST_CASE("a job of many ranks does not use up the descriptors: what has none is read in place") {
-    const tests::TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const auto path = directory.path() / "file";
     std::ofstream(path) << "text";
     const int next = ::dup(STDIN_FILENO);  // the next file has this descriptor
@@ -89,7 +89,7 @@ TEST_SUITE("load") {
   }
 
   TEST_CASE("a file that is cut while it is mapped ends the program with a line and exit code 2, in any thread") {
-    const tests::TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const auto path = directory.path() / "rank-00000.h5";
     std::ofstream(path) << std::string(1 << 16, 'x');
     for (const bool in_thread : {false, true}) {
@@ -122,7 +122,7 @@ TEST_SUITE("load") {
   }
 
   TEST_CASE("a file that is written to while it is mapped is noticed") {
-    const tests::TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const auto path = directory.path() / "file";
     std::ofstream(path) << "one";
     const auto file = map_file(path);
@@ -137,7 +137,7 @@ TEST_SUITE("load") {
   }
 
   TEST_CASE("what is no regular file is not mapped, and nothing waits for it") {
-    const tests::TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const auto pipe = directory.path() / "pipe", link = directory.path() / "link", file = directory.path() / "file";
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
     std::ofstream(file) << "text";

@@ -100,7 +100,7 @@ TEST_SUITE("record") {
   TEST_CASE("several threads record through queues of any size, and each tensor is as it was at the call") {
     constexpr int kTensors = 40;
     for (const std::size_t queue_bytes : {0, 1 << 10, 1 << 14, 1 << 16, 1 << 22}) {
-      const tests::TemporaryDirectory directory;
+      const test::TemporaryDirectory directory;
       ttrace_recorder* recorder = opened(directory.path(), queue_bytes);
       std::array<ttrace_status, kThreads> statuses{};
       in_threads([&](int t) { statuses[static_cast<std::size_t>(t)] = record_some(recorder, t, kTensors); });
@@ -122,7 +122,7 @@ TEST_SUITE("record") {
 
   TEST_CASE("a disk that is full while several threads record is told to each, and what was written can be read") {
     for (const std::size_t queue_bytes : {0, 1 << 14, 1 << 20}) {
-      const tests::TemporaryDirectory directory;
+      const test::TemporaryDirectory directory;
       ttrace_recorder* recorder = opened(directory.path(), queue_bytes);
       std::array<ttrace_status, kThreads> statuses{};
       {
@@ -139,7 +139,7 @@ TEST_SUITE("record") {
   }
 
   TEST_CASE("two recorders at once, of which one is closed as incomplete while its queue is full") {
-    const tests::TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     in_threads([&](int t) {
       const std::filesystem::path own = directory.path() / std::to_string(t);
       ttrace_recorder* recorder = opened(own, 1 << 18);

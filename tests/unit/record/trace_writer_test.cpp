@@ -23,7 +23,7 @@
 #include "support/trace_builder.h"
 
 using namespace ttrace;
-using namespace ttrace::tests;
+using namespace ttrace::test;
 
 namespace {
 

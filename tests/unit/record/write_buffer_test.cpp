@@ -8,7 +8,7 @@
 #include "support/temporary_directory.h"
 
 using namespace ttrace;
-using namespace ttrace::tests;
+using namespace ttrace::test;
 
 TEST_SUITE("record") {
   constexpr std::size_t kPiece = WriteBuffer::kPieceBytes;

@@ -11,7 +11,7 @@
 #include "support/trace_builder.h"
 
 using namespace ttrace;
-using namespace ttrace::tests;
+using namespace ttrace::test;
 
 TEST_SUITE_BEGIN("sdc");
 

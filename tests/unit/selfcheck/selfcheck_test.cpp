@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "support/aligned.h"
+#include "support/matrices.h"
 
 using namespace ttrace;
 using namespace ttrace::test;
@@ -56,13 +57,7 @@ Values transposed(const Values& a, std::int64_t rows, std::int64_t cols) {
 }
 
 // Returns the half of the columns that a rank holds.
-Values half_of(const Values& a, std::int64_t cols, std::int32_t rank) {
-  Values part;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (static_cast<std::int64_t>(i) % cols / (cols / 2) == rank) part.push_back(a[i]);
-  }
-  return part;
-}
+Values half_of(const Values& a, std::int64_t cols, std::int32_t rank) { return part_of_columns(a, cols, rank, 2); }
 
 // A row-parallel linear `fc` on two ranks, forward and backward of two micro-batches.
 struct Program {

@@ -131,7 +131,7 @@ JudgedSteps judged(const UnknownRun& candidate, const std::function<void(Toleran
   ToleranceFile file = tolerances_of(reference, rounding, around);
   if (change) change(file);
   const Measured measured(reference, candidate.aligned());
-  return judge_steps(reference, measured.run, measured.matching, measured.differences, &file, 1);
+  return judge_steps(reference, measured.run, {measured.matching, measured.differences, &file, 1});
 }
 
 std::vector<std::string> messages_of(const JudgedSteps& steps) {

@@ -202,16 +202,16 @@ void is_right(const Run& run) {
   CHECK(check.coverage.worst <= 1);
 }
 
-struct Compared {
+struct BothRuns {
   AlignedTrace reference, candidate;
   JudgedSteps judged;
 };
 
-Compared compared(const Run& reference, const Run& candidate) {
-  Compared both{aligned(reference), aligned(candidate), {}};
+BothRuns compared(const Run& reference, const Run& candidate) {
+  BothRuns both{aligned(reference), aligned(candidate), {}};
   const Matching matching = match(both.reference.alignment, both.candidate.alignment);
   both.judged =
-      judge_steps(both.reference, both.candidate, matching, compare(matching.pairs, {1, {}, false}), nullptr, 1);
+      judge_steps(both.reference, both.candidate, {matching, compare(matching.pairs, {1, {}, false}), nullptr, 1});
   return both;
 }
 
@@ -552,7 +552,7 @@ TEST_CASE("a wrong step of the reference is a finding, and one of a class that i
 }
 
 TEST_CASE("a proved update passes where its tolerance is noise, if its gradients pass") {
-  const Compared both = compared({}, {});
+  const BothRuns both = compared({}, {});
   const Matching matching = match(both.reference.alignment, both.candidate.alignment);
   std::vector<Difference> differences = compare(matching.pairs, {1, {}, false});
   ToleranceFile tolerance;
@@ -603,7 +603,7 @@ std::vector<std::string> wrong_where_first_gradients_are(float reference, float 
   const Matching matching = match(a.alignment, b.alignment);
   const std::vector<Difference> differences = compare(matching.pairs, {1, {}, false});
   const ToleranceFile tolerance = tight(1e-6, 1e-6);
-  const JudgedSteps judged = judge_steps(a, b, matching, differences, &tolerance, 1);
+  const JudgedSteps judged = judge_steps(a, b, {matching, differences, &tolerance, 1});
   std::vector<std::string> wrong;
   for (const Finding& finding :
        judge_all(a.alignment, matching, differences, &tolerance, {}, judged.verdicts).findings) {
@@ -625,7 +625,7 @@ TEST_CASE("an element jumps where its gradient is about as small as eps, and no 
 }
 
 TEST_CASE("a jump explains no more than one element of its size") {
-  const Compared both = compared({}, {});
+  const BothRuns both = compared({}, {});
   const Matching matching = match(both.reference.alignment, both.candidate.alignment);
   std::vector<Difference> differences = compare(matching.pairs, {1, {}, false});
   const ToleranceFile tolerance = tight(1e-6, 1e-4);

@@ -17,7 +17,7 @@
 namespace {
 
 using namespace ttrace;
-using namespace ttrace::tests;
+using namespace ttrace::test;
 
 // Answers "3" with "3!".
 Worker exclaiming() {

@@ -119,9 +119,9 @@ TEST_CASE("a floor of more than a rounding step is refused where no optimizer st
   CHECK_NOTHROW(require_plausible_floors(file, stored));
   file.tensors[output].floor = 0.3;
   CHECK_THROWS_WITH_AS(require_plausible_floors(file, stored),
-                       "tolerances.yaml: the floor of decoder.layers.0.mlp output is 0.3; expected at most 0.0078125, "
-                       "a rounding step or "
-                       "what the samples leave to luck: run `ttrace estimate-tolerance` again, or write an override",
+                       "tolerances.yaml: the floor of decoder.layers.0.mlp output is 0.3; expected at "
+                       "most 0.0078125, a rounding step or what the samples leave to luck: run `ttrace "
+                       "estimate-tolerance` again, or write an override",
                        InputError);
   // One number, of which three runs say little.
   file.margin = 3;

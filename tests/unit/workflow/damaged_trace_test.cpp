@@ -14,9 +14,9 @@
 #include "workflow/check.h"
 
 using namespace ttrace;
-using tests::contents;
-using tests::replace_contents;
-using tests::TraceBuilder;
+using test::contents;
+using test::replace_contents;
+using test::TraceBuilder;
 
 namespace {
 
@@ -24,7 +24,7 @@ namespace {
 TraceBuilder& fill_ranks(TraceBuilder& run, const std::string& run_id, double first) {
   const std::string columns = R"({"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 1}]})";
   run.run_id(run_id).axes("tp=2").tensor("loss", Kind::kScalar, {}, [=](auto, auto) { return first; });
-  tests::TensorSpec output;
+  test::TensorSpec output;
   output.id = {0, 0, 0, Pass::kForward, Kind::kOutput, "mlp"};
   output.shape = {4, 4};
   output.values = [=](std::int32_t rank, std::int64_t i) { return first + 16 * rank + static_cast<double>(i); };

@@ -20,14 +20,14 @@ const std::string kWeight = "decoder.layers.0.mlp.linear_fc1.weight";
 
 double element(std::int64_t row, std::int64_t column) { return static_cast<double>(100 * row + column); }
 
-tests::TraceBuilder& fill_reference(tests::TraceBuilder& run) {
+test::TraceBuilder& fill_reference(test::TraceBuilder& run) {
   return run.run_id("reference").tensor(kWeight, Kind::kParam, {8, 3}, [](auto, std::int64_t i) {
     return element(i / 3, i % 3);
   });
 }
 
 // Each of two ranks holds its half of either matrix.
-tests::TraceBuilder& fill_candidate(tests::TraceBuilder& run, const std::string& parallelism) {
+test::TraceBuilder& fill_candidate(test::TraceBuilder& run, const std::string& parallelism) {
   return run.run_id("candidate")
       .axes("tp=2")
       .provenance(R"({"parallelism": )" + parallelism + "}")
@@ -38,7 +38,7 @@ tests::TraceBuilder& fill_candidate(tests::TraceBuilder& run, const std::string&
 }
 
 Report check_with(const std::string& parallelism, const AnnotationSource& given = {}) {
-  tests::TraceBuilder reference, candidate;
+  test::TraceBuilder reference, candidate;
   CheckOptions options;
   options.reference = fill_reference(reference).write();
   options.candidate = fill_candidate(candidate, parallelism).write();
@@ -71,7 +71,7 @@ TEST_CASE("without a preset, and with parameters that say otherwise, the same te
 }
 
 TEST_CASE("annotations that a user gives take the place of the program's preset") {
-  const tests::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   const std::filesystem::path given = directory.path() / "contiguous.yaml";
   std::ofstream(given) << "mlp.linear_fc1.weight: {tp_dim: 0}\n";
   const std::string preset = R"({"preset": ["megatron_llama"]})";

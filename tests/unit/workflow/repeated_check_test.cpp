@@ -12,7 +12,7 @@ using namespace ttrace;
 namespace {
 
 // Fills a run with sums that would round differently in another order, some of them wrong.
-tests::TraceBuilder& fill_sums(tests::TraceBuilder& run, const std::string& run_id, double error) {
+test::TraceBuilder& fill_sums(test::TraceBuilder& run, const std::string& run_id, double error) {
   run.run_id(run_id);
   for (int i = 0; i < 20; ++i) {
     run.tensor("layers." + std::to_string(i), Kind::kOutput, {37, 41}, [=](std::int32_t, std::int64_t k) {
@@ -32,7 +32,7 @@ std::string rendered(const CheckOptions& options) {
 TEST_SUITE_BEGIN("workflow");
 
 TEST_CASE("a report has the same bytes for any number of threads, every time") {
-  tests::TraceBuilder reference_run, candidate_run;
+  test::TraceBuilder reference_run, candidate_run;
   CheckOptions options;
   options.reference = fill_sums(reference_run, "reference", 0).write();
   options.candidate = fill_sums(candidate_run, "candidate", 1e-3).write();
